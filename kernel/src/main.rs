@@ -1,0 +1,5 @@
+//! The notebook kernel and REPL of Cloze.
+
+fn main() {
+    evcxr::runtime_hook();
+}

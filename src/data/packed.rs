@@ -1,0 +1,139 @@
+//! The one batch type: the real tokens of several sequences, end to end, without padding.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+
+/// A batch of token sequences packed one behind the other.
+///
+/// `ids`, `segments` and `positions` have one entry a token ("row"); sequence `i` owns the rows
+/// `cu_seqlens[i]..cu_seqlens[i + 1]`. Models pad inside if they must and give rows of real tokens
+/// back, so everything above the encoder sees `(rows, hidden)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// Token ids, one a row.
+    pub ids: Vec<u32>,
+    /// Segment ids (0 for `[CLS] A [SEP]`, 1 for `B [SEP]`), one a row.
+    pub segments: Vec<u32>,
+    /// Positions within the sequence, from 0, one a row.
+    pub positions: Vec<u32>,
+    /// Cumulative lengths: `sequences + 1` entries, the first 0, the last the number of rows.
+    pub cu_seqlens: Vec<u32>,
+    /// The global index of each sequence in the run: the key of its random numbers, so that
+    /// dropout does not depend on which batch or rank a sequence lands in.
+    pub examples: Vec<u64>,
+}
+
+impl Default for Packed {
+    fn default() -> Self {
+        Self {
+            ids: Vec::new(),
+            segments: Vec::new(),
+            positions: Vec::new(),
+            cu_seqlens: vec![0],
+            examples: Vec::new(),
+        }
+    }
+}
+
+impl Packed {
+    /// Appends one sequence; `ids` and `segments` are of equal, non-zero length.
+    pub fn push(&mut self, example: u64, ids: &[u32], segments: &[u32]) {
+        assert_eq!(ids.len(), segments.len(), "one segment id for every token");
+        assert!(!ids.is_empty(), "a sequence has at least one token");
+        self.ids.extend_from_slice(ids);
+        self.segments.extend_from_slice(segments);
+        self.positions.extend(0..ids.len() as u32);
+        self.cu_seqlens.push(self.ids.len() as u32);
+        self.examples.push(example);
+    }
+
+    /// Number of real tokens.
+    pub fn rows(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Number of sequences.
+    pub fn sequences(&self) -> usize {
+        self.examples.len()
+    }
+
+    /// The rows of sequence `index`.
+    pub fn rows_of(&self, index: usize) -> Range<usize> {
+        self.cu_seqlens[index] as usize..self.cu_seqlens[index + 1] as usize
+    }
+
+    /// The rows of all sequences in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.cu_seqlens
+            .windows(2)
+            .map(|w| w[0] as usize..w[1] as usize)
+    }
+
+    /// The longest sequence's length.
+    pub fn longest(&self) -> usize {
+        self.ranges().map(|r| r.len()).max().unwrap_or(0)
+    }
+
+    /// Refuses what a model with these limits can't embed, naming the sequence at fault.
+    pub fn check(&self, vocab_size: usize, positions: usize, segments: usize) -> Result<()> {
+        for (index, range) in self.ranges().enumerate() {
+            if range.len() > positions {
+                return Err(Error::Failed(format!(
+                    "sequence {index} has {} tokens, but the model has only {positions} positions",
+                    range.len()
+                )));
+            }
+            let too_large = |values: &[u32], limit: usize| {
+                values[range.clone()]
+                    .iter()
+                    .copied()
+                    .find(|&v| v as usize >= limit)
+            };
+            if let Some(id) = too_large(&self.ids, vocab_size) {
+                return Err(Error::Failed(format!(
+                    "sequence {index} holds token id {id}, but the model's vocabulary has {vocab_size} entries"
+                )));
+            }
+            if let Some(segment) = too_large(&self.segments, segments) {
+                return Err(Error::Failed(format!(
+                    "sequence {index} holds segment id {segment}, but the model knows {segments} segments"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_lie_end_to_end() {
+        let mut packed = Packed::default();
+        packed.push(7, &[2, 5, 3], &[0, 0, 0]);
+        packed.push(9, &[2, 3], &[0, 1]);
+        assert_eq!(packed.cu_seqlens, [0, 3, 5]);
+        assert_eq!(packed.positions, [0, 1, 2, 0, 1]);
+        assert_eq!(packed.examples, [7, 9]);
+        assert_eq!(
+            (packed.rows(), packed.sequences(), packed.longest()),
+            (5, 2, 3)
+        );
+        assert_eq!(packed.rows_of(1), 3..5);
+    }
+
+    #[test]
+    fn what_the_model_cannot_embed_is_named() {
+        let mut packed = Packed::default();
+        packed.push(0, &[1, 2, 3], &[0, 0, 1]);
+        assert!(packed.check(4, 3, 2).is_ok());
+        let text = |r: Result<()>| r.unwrap_err().to_string();
+        assert!(
+            text(packed.check(4, 2, 2)).contains("3 tokens, but the model has only 2 positions")
+        );
+        assert!(text(packed.check(3, 3, 2)).contains("token id 3"));
+        assert!(text(packed.check(4, 3, 1)).contains("segment id 1"));
+    }
+}

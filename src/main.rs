@@ -1,0 +1,3 @@
+//! The `cloze` command.
+
+fn main() {}

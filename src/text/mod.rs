@@ -1,0 +1,1 @@
+//! Reading documents, cutting them into sentences, and sentences into word pieces.

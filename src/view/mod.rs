@@ -1,0 +1,1 @@
+//! Showing things: charts, tensors as pictures, live displays in a notebook.
