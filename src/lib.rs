@@ -4,9 +4,14 @@
 //! of them, [`model`] is the network, [`train`] teaches it, [`eval`] measures it, [`view`] shows it.
 
 pub mod data;
+pub mod engine;
 pub mod error;
+pub mod files;
+pub mod model;
+pub mod prelude;
 pub mod random;
 pub mod text;
+pub mod train;
 pub mod view;
 
 pub use error::{Error, Result};
