@@ -3,8 +3,10 @@
 //! The modules follow the data: [`text`] is read and cut into word pieces, [`data`] makes batches
 //! of them, [`model`] is the network, [`train`] teaches it, [`eval`] measures it, [`view`] shows it.
 
+pub mod cli;
 pub mod data;
 pub mod error;
+pub mod files;
 pub mod random;
 pub mod text;
 pub mod view;
