@@ -5,8 +5,11 @@
 
 pub mod data;
 pub mod error;
+pub mod interrupt;
+pub mod prelude;
 pub mod random;
 pub mod text;
 pub mod view;
 
 pub use error::{Error, Result};
+pub use view::display;
