@@ -9,6 +9,7 @@ pub mod data;
 pub mod engine;
 pub mod error;
 pub mod files;
+pub mod interrupt;
 pub mod model;
 pub mod prelude;
 pub mod random;
@@ -17,3 +18,4 @@ pub mod train;
 pub mod view;
 
 pub use error::{Error, Result};
+pub use view::display;
