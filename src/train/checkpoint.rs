@@ -164,6 +164,9 @@ mod tests {
         let whole = std::fs::read(path(folder.path())).unwrap();
         std::fs::write(path(folder.path()), &whole[..whole.len() - 5]).unwrap();
         let message = State::read(folder.path()).unwrap_err().to_string();
-        assert!(message.contains("state.safetensors: is no trainer state"), "{message}");
+        assert!(
+            message.contains("state.safetensors: is no trainer state"),
+            "{message}"
+        );
     }
 }

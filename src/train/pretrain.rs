@@ -119,7 +119,12 @@ impl Pretrainer {
     /// Writes the model and the trainer's state into `folder`.
     pub fn save(&self, folder: &Path) -> Result<()> {
         let parameters = self.engine.parameters()?;
-        weights::write(folder, self.engine.config(), self.engine.layout(), &parameters)?;
+        weights::write(
+            folder,
+            self.engine.config(),
+            self.engine.layout(),
+            &parameters,
+        )?;
         let state = State {
             step: self.step,
             identity: self.identity(),
@@ -211,7 +216,9 @@ impl Pretrainer {
         let mut scores = PretrainingScores::default();
         for k in 0..(wanted / size) as u64 {
             crate::interrupt::poll();
-            scores += self.engine.pretraining_scores(&self.held_out.batch(k, size)?)?;
+            scores += self
+                .engine
+                .pretraining_scores(&self.held_out.batch(k, size)?)?;
         }
         Ok(EvalReport {
             step: self.step,

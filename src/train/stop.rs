@@ -19,12 +19,8 @@ impl Stop {
         for signal in [SIGINT, SIGTERM] {
             let failed = |e| Error::Failed(format!("signal {signal} can't be watched: {e}"));
             // In this order: the shutdown looks at the flag before this signal raises it.
-            signal_hook::flag::register_conditional_shutdown(
-                signal,
-                128 + signal,
-                stop.0.clone(),
-            )
-            .map_err(failed)?;
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.0.clone())
+                .map_err(failed)?;
             signal_hook::flag::register(signal, stop.0.clone()).map_err(failed)?;
         }
         Ok(stop)
