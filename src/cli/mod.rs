@@ -1,5 +1,11 @@
 //! The subcommands of `cloze`, one file each.
 
+pub mod convert;
+pub mod fill_mask;
+mod model;
+pub mod nsp;
+pub mod pretrain;
+mod progress;
 pub mod tokenize;
 pub mod vocab;
 
@@ -19,6 +25,14 @@ pub enum Command {
     Tokenize(tokenize::Args),
     /// Train a WordPiece vocabulary from text
     Vocab(vocab::Args),
+    /// Pre-train a BERT from text: masked words and next sentences
+    Pretrain(pretrain::Args),
+    /// Fill [MASK]s in a text
+    FillMask(fill_mask::Args),
+    /// Tell whether one text follows another
+    Nsp(nsp::Args),
+    /// Read a model folder and write it in today's Hugging Face layout
+    Convert(convert::Args),
 }
 
 impl Command {
@@ -27,6 +41,10 @@ impl Command {
         match self {
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
+            Self::Pretrain(args) => pretrain::run(args),
+            Self::FillMask(args) => fill_mask::run(args),
+            Self::Nsp(args) => nsp::run(args),
+            Self::Convert(args) => convert::run(args),
         }
     }
 }

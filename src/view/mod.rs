@@ -1,1 +1,3 @@
 //! Showing things: charts, tensors as pictures, live displays in a notebook.
+
+pub mod display;
