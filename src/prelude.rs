@@ -1,6 +1,11 @@
-//! What a lesson's cell needs, by one `use cloze::prelude::*;`.
+//! What a notebook cell or a lesson starts with: `use cloze::prelude::*;`.
 
 pub use dfdx;
 pub use dfdx::prelude::*;
 
+pub use crate::data::{Packed, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use crate::display::{self, Show};
+pub use crate::engine::{Engine, Reference};
+pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, gelu};
+pub use crate::text::{Casing, WordPiece};
+pub use crate::train::{Pretrainer, Settings, Stop};

@@ -1,0 +1,50 @@
+//! The subcommands of `cloze`, one file each.
+
+pub mod convert;
+pub mod fill_mask;
+mod model;
+pub mod nsp;
+pub mod pretrain;
+mod progress;
+pub mod tokenize;
+pub mod vocab;
+
+use crate::error::Result;
+
+/// Learn BERT by building it; train and use it.
+#[derive(clap::Parser)]
+#[command(name = "cloze", version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Cut lines of text into word pieces
+    Tokenize(tokenize::Args),
+    /// Train a WordPiece vocabulary from text
+    Vocab(vocab::Args),
+    /// Pre-train a BERT from text: masked words and next sentences
+    Pretrain(pretrain::Args),
+    /// Fill [MASK]s in a text
+    FillMask(fill_mask::Args),
+    /// Tell whether one text follows another
+    Nsp(nsp::Args),
+    /// Read a model folder and write it in today's Hugging Face layout
+    Convert(convert::Args),
+}
+
+impl Command {
+    /// Runs the subcommand.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::Tokenize(args) => tokenize::run(args),
+            Self::Vocab(args) => vocab::run(args),
+            Self::Pretrain(args) => pretrain::run(args),
+            Self::FillMask(args) => fill_mask::run(args),
+            Self::Nsp(args) => nsp::run(args),
+            Self::Convert(args) => convert::run(args),
+        }
+    }
+}
