@@ -12,7 +12,7 @@ use evcxr::{CommandContext, EvalContext};
 use super::channel::{Channel, Collected};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Completions, Event, Outcome, Request, Running, Sink, Stream, child, completion,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, child, completion,
     errors, lock,
 };
 
