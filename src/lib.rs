@@ -5,6 +5,7 @@
 
 pub mod data;
 pub mod error;
+pub mod lessons;
 pub mod random;
 pub mod text;
 pub mod view;

@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::show::Show;
+use super::display::{Content, Show};
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
 use crate::error::{Error, Result};
 
@@ -45,7 +45,8 @@ impl BarChart {
 
     /// Adds a bar for each pair.
     pub fn bars<N: Into<String>>(mut self, bars: impl IntoIterator<Item = (N, f64)>) -> Self {
-        self.bars.extend(bars.into_iter().map(|(n, v)| (n.into(), v)));
+        self.bars
+            .extend(bars.into_iter().map(|(n, v)| (n.into(), v)));
         self
     }
 
@@ -84,7 +85,10 @@ impl BarChart {
         root: &DrawingArea<B, plotters::coord::Shift>,
     ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         let widest = |texts: &mut dyn Iterator<Item = String>| {
-            texts.map(|t| style::text_width(&t, TEXT_SIZE)).max().unwrap_or(0)
+            texts
+                .map(|t| style::text_width(&t, TEXT_SIZE))
+                .max()
+                .unwrap_or(0)
         };
         let names = 14 + widest(&mut self.bars.iter().map(|b| b.0.clone()));
         let values = 16 + widest(&mut self.bars.iter().map(|b| self.value_label(b.1)));
@@ -123,12 +127,22 @@ impl BarChart {
 
 /// How long a bar is drawn: nothing below zero or beyond numbers.
 fn length(value: f64) -> f64 {
-    if value.is_finite() { value.max(0.0) } else { 0.0 }
+    if value.is_finite() {
+        value.max(0.0)
+    } else {
+        0.0
+    }
 }
 
-impl Show for BarChart {
-    fn text(&self) -> String {
-        let names = self.bars.iter().map(|b| b.0.chars().count()).max().unwrap_or(0);
+impl BarChart {
+    /// What a terminal shows in place of the picture.
+    pub fn text(&self) -> String {
+        let names = self
+            .bars
+            .iter()
+            .map(|b| b.0.chars().count())
+            .max()
+            .unwrap_or(0);
         let longest = self.longest();
         let mut out = self.title.clone();
         for (name, value) in &self.bars {
@@ -141,9 +155,11 @@ impl Show for BarChart {
         }
         out
     }
+}
 
-    fn html(&self) -> String {
-        self.svg()
+impl Show for BarChart {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.svg())).with_text(self.text())
     }
 }
 
@@ -153,8 +169,15 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_their_values() {
-        let text = BarChart::new("Pieces").bar("the", 40.0).bar("##s", 10.0).text();
-        let lengths: Vec<usize> = text.lines().skip(1).map(|l| l.matches('█').count()).collect();
+        let text = BarChart::new("Pieces")
+            .bar("the", 40.0)
+            .bar("##s", 10.0)
+            .text();
+        let lengths: Vec<usize> = text
+            .lines()
+            .skip(1)
+            .map(|l| l.matches('█').count())
+            .collect();
         assert_eq!(lengths, [40, 10]);
     }
 

@@ -7,7 +7,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::show::Show;
+use super::display::{Content, Show};
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
 use crate::error::{Error, Result};
 
@@ -130,7 +130,11 @@ impl LineChart {
 
     /// A coordinate as it is drawn: itself, or its logarithm.
     fn scaled(&self, value: f64) -> f64 {
-        if self.logarithmic { value.log10() } else { value }
+        if self.logarithmic {
+            value.log10()
+        } else {
+            value
+        }
     }
 
     fn drawn(&self, series: &Series) -> Vec<(f64, f64)> {
@@ -181,7 +185,10 @@ impl LineChart {
             .x_label_formatter(&label)
             .y_label_formatter(&label)
             .draw()?;
-        let edges = (chart.as_coord_spec().get_x_range(), chart.plotting_area().get_pixel_range());
+        let edges = (
+            chart.as_coord_spec().get_x_range(),
+            chart.plotting_area().get_pixel_range(),
+        );
         for (index, (series, points)) in self.series.iter().zip(&drawn).enumerate() {
             let color = style::series(index);
             let dot = |p: &(f64, f64), alpha: f64| Circle::new(*p, 2, color.mix(alpha).filled());
@@ -208,7 +215,10 @@ impl LineChart {
             chart.draw_series(DashedLineSeries::new(ends, 5, 4, INK.stroke_width(1)))?;
             // Two labels closer than a line of text: the later one moves below.
             let mut at = chart.backend_coord(&ends[1]).1;
-            while taken.iter().any(|other| (other - at).abs() < TEXT_SIZE as i32 + 1) {
+            while taken
+                .iter()
+                .any(|other| (other - at).abs() < TEXT_SIZE as i32 + 1)
+            {
                 at += 1;
             }
             taken.push(at);
@@ -248,7 +258,11 @@ impl LineChart {
             ))?;
             left += width;
         }
-        Ok(if self.series.is_empty() { 0 } else { top - HEAD + 14 })
+        Ok(if self.series.is_empty() {
+            0
+        } else {
+            top - HEAD + 14
+        })
     }
 }
 
@@ -353,8 +367,9 @@ fn sparkline(values: &[f64], columns: usize) -> String {
     means.iter().map(block).collect()
 }
 
-impl Show for LineChart {
-    fn text(&self) -> String {
+impl LineChart {
+    /// What a terminal shows in place of the picture.
+    pub fn text(&self) -> String {
         let mut out = format!("{} ({} over {})", self.title, self.y, self.x);
         for series in &self.series {
             let points = self.drawn(series);
@@ -376,9 +391,11 @@ impl Show for LineChart {
         }
         out
     }
+}
 
-    fn html(&self) -> String {
-        self.svg()
+impl Show for LineChart {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.svg())).with_text(self.text())
     }
 }
 
@@ -400,7 +417,14 @@ mod tests {
     #[test]
     fn everything_named_stands_in_the_picture() {
         let svg = loss().svg();
-        for text in ["Loss", "step", "loss", "training", "ln V 9", "unigram entropy 8.95"] {
+        for text in [
+            "Loss",
+            "step",
+            "loss",
+            "training",
+            "ln V 9",
+            "unigram entropy 8.95",
+        ] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(!svg.contains("#FFFFFF"), "no background is painted");
@@ -434,7 +458,9 @@ mod tests {
 
     #[test]
     fn smoothing_keeps_the_start_and_the_level() {
-        let points: Vec<(f64, f64)> = (0..1000).map(|i| (f64::from(i), f64::from(i % 2))).collect();
+        let points: Vec<(f64, f64)> = (0..1000)
+            .map(|i| (f64::from(i), f64::from(i % 2)))
+            .collect();
         let smoothed = smooth(&points);
         assert_eq!(smoothed[0], points[0]);
         assert_eq!(smoothed.last().unwrap().0, 999.0);

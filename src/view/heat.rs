@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::show::Show;
+use super::display::{Content, Show};
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
 use crate::error::{Error, Result};
 
@@ -54,7 +54,11 @@ impl HeatMap {
     }
 
     fn strongest(&self) -> f64 {
-        let sizes = self.values.iter().filter(|v| v.is_finite()).map(|v| v.abs());
+        let sizes = self
+            .values
+            .iter()
+            .filter(|v| v.is_finite())
+            .map(|v| v.abs());
         sizes.fold(0.0, f64::max)
     }
 
@@ -139,11 +143,17 @@ impl HeatMap {
     }
 }
 
-impl Show for HeatMap {
-    fn text(&self) -> String {
+impl HeatMap {
+    /// What a terminal shows in place of the picture.
+    pub fn text(&self) -> String {
         const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
         let strongest = self.strongest();
-        let names = self.rows.iter().map(|n| n.chars().count()).max().unwrap_or(0);
+        let names = self
+            .rows
+            .iter()
+            .map(|n| n.chars().count())
+            .max()
+            .unwrap_or(0);
         let mut out = self.title.clone();
         for (index, row) in self.values.chunks(self.width).enumerate() {
             let name = self.rows.get(index).map_or("", String::as_str);
@@ -159,9 +169,11 @@ impl Show for HeatMap {
         }
         out
     }
+}
 
-    fn html(&self) -> String {
-        self.svg()
+impl Show for HeatMap {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.svg())).with_text(self.text())
     }
 }
 

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::chart::LineChart;
-use super::show::Show;
-use super::{display, style};
+use super::display::{self, Show};
+use super::style::number;
 
 /// How often the picture is redrawn at most: a redraw costs a few milliseconds of the loop's time
 /// and some ten kilobytes on the wire.
 const EVERY: Duration = Duration::from_millis(400);
-/// In a terminal a line is enough now and then.
+/// Outside a session a line of text is enough now and then.
 const EVERY_LINE: Duration = Duration::from_secs(5);
 
 /// A [`LineChart`] on display: points are pushed, the picture follows.
@@ -20,21 +20,22 @@ const EVERY_LINE: Duration = Duration::from_secs(5);
 pub struct LiveChart {
     chart: LineChart,
     id: String,
+    session: bool,
     drawn: Option<Instant>,
     latest: Vec<(String, f64, f64)>,
     pending: bool,
 }
 
 impl LiveChart {
-    /// Puts `chart` on display.
+    /// Puts `chart` on display; it is drawn with its first point.
     pub fn new(chart: LineChart) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // The process number keeps two sessions' charts in one notebook apart.
-        let id = format!("cloze-chart-{}-{count}", std::process::id());
         Self {
             chart,
-            id,
+            // The process number keeps two sessions' charts in one notebook apart.
+            id: format!("cloze-chart-{}-{count}", std::process::id()),
+            session: display::wire::token().is_some(),
             drawn: None,
             latest: Vec::new(),
             pending: false,
@@ -49,24 +50,25 @@ impl LiveChart {
             None => self.latest.push((name.into(), x, y)),
         }
         self.pending = true;
-        let wait = match display::is_notebook() {
-            true => EVERY,
-            false => EVERY_LINE,
-        };
+        let wait = if self.session { EVERY } else { EVERY_LINE };
         if self.drawn.is_none_or(|at| at.elapsed() >= wait) {
             self.draw();
         }
     }
 
+    /// The chart as it stands.
+    pub fn chart(&self) -> &LineChart {
+        &self.chart
+    }
+
     fn draw(&mut self) {
-        if display::is_notebook() {
-            display::update(&self.id, &style::figure(&self.chart.html()));
+        if self.session {
+            display::live(&self.id, self.chart.content());
         } else {
-            let values: Vec<String> = self
-                .latest
-                .iter()
-                .map(|(name, x, y)| format!("{name} {} at {}", style::number(*y), style::number(*x)))
-                .collect();
+            let value = |(name, x, y): &(String, f64, f64)| {
+                format!("{name} {} at {}", number(*y), number(*x))
+            };
+            let values: Vec<String> = self.latest.iter().map(value).collect();
             println!("  {}", values.join(", "));
         }
         self.drawn = Some(Instant::now());
@@ -76,8 +78,8 @@ impl LiveChart {
 
 impl Drop for LiveChart {
     fn drop(&mut self) {
-        if !display::is_notebook() {
-            println!("{}", self.chart.text());
+        if !self.session {
+            display::show(&self.chart);
         } else if self.pending {
             self.draw();
         }

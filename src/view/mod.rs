@@ -12,7 +12,7 @@ pub mod tokens;
 
 pub use bars::BarChart;
 pub use chart::LineChart;
+pub use display::Show;
 pub use heat::HeatMap;
 pub use live::LiveChart;
-pub use show::Show;
 pub use tokens::TokenStrip;

@@ -1,45 +1,42 @@
-//! `show!`: a value as a picture in a notebook and as text in a terminal.
+//! `show!`: a value by its view where it has one, by its `Debug` text where it has none.
 //!
-//! A type that can draw itself implements [`Show`]; every other value is shown by its `Debug`.
 //! The choice is made by method resolution (an implementation for `Shown<T>` is preferred to one
 //! for `&Shown<T>`), because Rust has no specialisation on stable.
 
 use std::fmt::{self, Debug};
 
-use super::{display, style};
-
-/// A value with a rich display.
-pub trait Show {
-    /// What a terminal prints.
-    fn text(&self) -> String;
-    /// What a notebook shows.
-    fn html(&self) -> String;
-}
+use super::display;
 
 /// A borrowed value on its way to the display; made by [`show!`](crate::show).
 pub struct Shown<'a, T: ?Sized>(pub &'a T);
 
-/// How types with a [`Show`] are shown.
-pub trait ShowRich {
-    /// Displays the value; `label` is the expression as written.
+/// How types with a view are shown.
+pub trait ShowView {
+    /// Displays the value.
     fn display(&self, label: &str);
 }
 
-impl<T: Show + ?Sized> ShowRich for Shown<'_, T> {
+impl<T: display::Show + ?Sized> ShowView for Shown<'_, T> {
     fn display(&self, _label: &str) {
-        show(self.0);
+        display::show(self.0);
     }
 }
 
 /// How all other types are shown.
 pub trait ShowDebug {
-    /// Displays the value; `label` is the expression as written.
+    /// Prints `label`, the expression as written, and the value.
     fn display(&self, label: &str);
 }
 
 impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
     fn display(&self, label: &str) {
-        println!("{}", Line { label, value: self.0 });
+        println!(
+            "{}",
+            Line {
+                label,
+                value: self.0
+            }
+        );
     }
 }
 
@@ -77,23 +74,14 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// Displays a value that can draw itself.
-pub fn show<T: Show + ?Sized>(value: &T) {
-    if display::is_notebook() {
-        display::html(&style::figure(&value.html()));
-    } else {
-        println!("{}", value.text());
-    }
-}
-
-/// Shows values: charts, tensors and tokens as pictures in a notebook and as text in a terminal,
-/// everything else as `expression = value`.
+/// Shows values: charts, tensors and tokens by their view, everything else as
+/// `expression = value`.
 #[macro_export]
 macro_rules! show {
     ($($value:expr),+ $(,)?) => {{
         // Only one of the two traits is used for a given type.
         #[allow(unused_imports)]
-        use $crate::view::show::{ShowDebug as _, ShowRich as _};
+        use $crate::view::show::{ShowDebug as _, ShowView as _};
         $( (&$crate::view::show::Shown(&$value)).display(stringify!($value)); )+
     }};
 }
@@ -104,7 +92,13 @@ mod tests {
 
     #[test]
     fn short_values_stay_on_the_label_s_line_and_long_ones_wrap() {
-        let line = |value: &[u32]| Line { label: "ids", value }.to_string();
+        let line = |value: &[u32]| {
+            Line {
+                label: "ids",
+                value,
+            }
+            .to_string()
+        };
         assert_eq!(line(&[2, 3]), "ids = [2, 3]");
         let long = line(&[123_456; 40]);
         assert!(long.starts_with("ids =\n  [123456, "));
@@ -113,17 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_type_with_a_picture_is_not_shown_by_debug() {
+    fn a_type_with_a_view_is_not_shown_by_debug() {
         #[derive(Debug)]
         struct Picture(std::cell::Cell<u32>);
-        impl Show for Picture {
-            fn text(&self) -> String {
+        impl display::Show for Picture {
+            fn content(&self) -> display::Content {
                 self.0.set(self.0.get() + 1);
-                "picture".into()
-            }
-            fn html(&self) -> String {
-                self.0.set(self.0.get() + 1);
-                "<b>picture</b>".into()
+                display::Content::text("picture")
             }
         }
         let picture = Picture(std::cell::Cell::new(0));

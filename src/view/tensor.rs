@@ -2,8 +2,8 @@
 
 use dfdx::prelude::{Dtype, Shape, Storage, Tensor};
 
+use super::display::{Content, Show};
 use super::heat::HeatMap;
-use super::show::Show;
 use super::style::{self, number};
 
 /// Up to this many rows and columns are written out as numbers.
@@ -25,7 +25,10 @@ impl Summary {
         let value = |v: E| v.to_f64().unwrap_or(f64::NAN);
         Self {
             shape: tensor_shape(tensor),
-            dtype: std::any::type_name::<E>().rsplit("::").next().unwrap_or("?"),
+            dtype: std::any::type_name::<E>()
+                .rsplit("::")
+                .next()
+                .unwrap_or("?"),
             values: tensor.as_vec().into_iter().map(value).collect(),
         }
     }
@@ -34,10 +37,19 @@ impl Summary {
     fn headline(&self) -> String {
         let shape = match self.shape.as_slice() {
             [] => "scalar".to_owned(),
-            shape => shape.iter().map(usize::to_string).collect::<Vec<_>>().join("×"),
+            shape => shape
+                .iter()
+                .map(usize::to_string)
+                .collect::<Vec<_>>()
+                .join("×"),
         };
         let mut out = format!("{shape} {}", self.dtype);
-        let finite: Vec<f64> = self.values.iter().copied().filter(|v| v.is_finite()).collect();
+        let finite: Vec<f64> = self
+            .values
+            .iter()
+            .copied()
+            .filter(|v| v.is_finite())
+            .collect();
         if !finite.is_empty() {
             let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
             let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -86,6 +98,53 @@ impl Summary {
         }
         table
     }
+
+    fn text(&self) -> String {
+        let mut out = self.headline();
+        if let Some(part) = self.part() {
+            out += &format!("\n  {part}");
+        }
+        let table = self.table();
+        let width = table
+            .iter()
+            .flatten()
+            .map(|c| c.chars().count())
+            .max()
+            .unwrap_or(0);
+        for row in table {
+            let cells: Vec<String> = row.iter().map(|cell| format!("{cell:>width$}")).collect();
+            out += &format!("\n  {}", cells.join(" "));
+        }
+        out
+    }
+
+    fn html(&self) -> String {
+        let (rows, width) = self.first_matrix();
+        let mut out = format!(
+            "<div style=\"margin:4px 0\"><b>{}</b></div>",
+            style::escape(&self.headline())
+        );
+        if let Some(part) = self.part() {
+            out += &format!("<div style=\"opacity:.75\">{part}</div>");
+        }
+        let written = rows.len() <= ROWS && width <= COLUMNS;
+        if !written && rows.len() > 1 && rows.len() <= DRAWN && width <= DRAWN {
+            let values: Vec<f32> = rows
+                .iter()
+                .flat_map(|r| r.iter().map(|&v| v as f32))
+                .collect();
+            return out + &HeatMap::new("", &values, width).svg();
+        }
+        out += "<table style=\"font-variant-numeric:tabular-nums;border-collapse:collapse\">";
+        for row in self.table() {
+            out += "<tr>";
+            for cell in row {
+                out += &format!("<td style=\"text-align:right;padding:1px 8px\">{cell}</td>");
+            }
+            out += "</tr>";
+        }
+        out + "</table>"
+    }
 }
 
 /// The sizes of a tensor's dimensions.
@@ -95,45 +154,9 @@ fn tensor_shape<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T
 }
 
 impl<S: Shape, E: Dtype, D: Storage<E>, T> Show for Tensor<S, E, D, T> {
-    fn text(&self) -> String {
+    fn content(&self) -> Content {
         let summary = Summary::of(self);
-        let mut out = summary.headline();
-        if let Some(part) = summary.part() {
-            out += &format!("\n  {part}");
-        }
-        let table = summary.table();
-        let width = table.iter().flatten().map(|c| c.chars().count()).max().unwrap_or(0);
-        for row in table {
-            let cells: Vec<String> = row.iter().map(|cell| format!("{cell:>width$}")).collect();
-            out += &format!("\n  {}", cells.join(" "));
-        }
-        out
-    }
-
-    fn html(&self) -> String {
-        let summary = Summary::of(self);
-        let (rows, width) = summary.first_matrix();
-        let mut out = format!(
-            "<div style=\"margin:4px 0\"><b>{}</b></div>",
-            style::escape(&summary.headline())
-        );
-        if let Some(part) = summary.part() {
-            out += &format!("<div style=\"opacity:.75\">{part}</div>");
-        }
-        let written = rows.len() <= ROWS && width <= COLUMNS;
-        if !written && rows.len() > 1 && rows.len() <= DRAWN && width <= DRAWN {
-            let values: Vec<f32> = rows.iter().flat_map(|r| r.iter().map(|&v| v as f32)).collect();
-            return out + &HeatMap::new("", &values, width).svg();
-        }
-        out += "<table style=\"font-variant-numeric:tabular-nums;border-collapse:collapse\">";
-        for row in summary.table() {
-            out += "<tr>";
-            for cell in row {
-                out += &format!("<td style=\"text-align:right;padding:1px 8px\">{cell}</td>");
-            }
-            out += "</tr>";
-        }
-        out + "</table>"
+        Content::html(style::figure(&summary.html())).with_text(summary.text())
     }
 }
 
@@ -148,33 +171,35 @@ mod tests {
         let dev = Cpu::default();
         let x = dev.tensor([[1.0f32, -2.0, 0.5], [4.0, 0.0, 1.0]]);
         assert_eq!(
-            x.text(),
+            Summary::of(&x).text(),
             "2×3 f32 · min -2 · mean 0.75 · max 4\n    1  -2 0.5\n    4   0   1"
         );
-        assert!(x.html().contains("<td") && x.html().contains("2×3 f32"));
+        assert!(
+            Summary::of(&x).html().contains("<td") && Summary::of(&x).html().contains("2×3 f32")
+        );
     }
 
     #[test]
     fn of_many_matrices_the_first_is_shown_and_named() {
         let dev = Cpu::default();
         let x: Tensor<Rank3<2, 1, 2>, f64, _> = dev.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]);
-        assert!(x.text().ends_with("[0, .., ..]\n  1 2"));
+        assert!(Summary::of(&x).text().ends_with("[0, .., ..]\n  1 2"));
     }
 
     #[test]
     fn large_tensors_are_drawn_and_never_written_out() {
         let dev = Cpu::default();
         let x: Tensor<Rank2<100, 64>, f32, _> = dev.ones();
-        assert!(x.html().contains("<svg"));
-        assert_eq!(x.text().lines().count(), 1 + ROWS + 1);
+        assert!(Summary::of(&x).html().contains("<svg"));
+        assert_eq!(Summary::of(&x).text().lines().count(), 1 + ROWS + 1);
         let long: Tensor<Rank1<5000>, f32, _> = dev.zeros();
-        assert!(long.html().len() < 2000);
+        assert!(Summary::of(&long).html().len() < 2000);
     }
 
     #[test]
     fn values_that_are_no_numbers_are_counted() {
         let dev = Cpu::default();
         let x = dev.tensor([1.0f32, f32::NAN, f32::INFINITY]);
-        assert!(x.text().contains("max 1 · 2 NaN or infinite"));
+        assert!(Summary::of(&x).text().contains("max 1 · 2 NaN or infinite"));
     }
 }

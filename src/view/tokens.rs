@@ -1,6 +1,6 @@
 //! Token strips: a sequence of word pieces as boxes, with what stands below each of them.
 
-use super::show::Show;
+use super::display::{Content, Show};
 use super::style;
 
 /// A row of tokens and, under each, further rows aligned with it (ids, segments, positions, what
@@ -37,10 +37,16 @@ impl TokenStrip {
     }
 }
 
-impl Show for TokenStrip {
-    fn text(&self) -> String {
+impl TokenStrip {
+    /// What a terminal shows: the rows in aligned columns.
+    pub fn text(&self) -> String {
         let entry = |row: &[String], i: usize| row.get(i).cloned().unwrap_or_default();
-        let names = self.rows.iter().map(|r| r.0.chars().count()).max().unwrap_or(0);
+        let names = self
+            .rows
+            .iter()
+            .map(|r| r.0.chars().count())
+            .max()
+            .unwrap_or(0);
         let mut lines = vec![format!("{:names$}", "")];
         lines.extend(self.rows.iter().map(|(name, _)| format!("{name:names$}")));
         let mut out = self.title.clone();
@@ -62,11 +68,19 @@ impl Show for TokenStrip {
         out + &flush(&mut lines, &self.rows, names)
     }
 
-    fn html(&self) -> String {
-        let mut out = format!("<div style=\"margin:4px 0\"><b>{}</b></div>", style::escape(&self.title));
+    /// What a notebook shows.
+    pub fn html(&self) -> String {
+        let mut out = format!(
+            "<div style=\"margin:4px 0\"><b>{}</b></div>",
+            style::escape(&self.title)
+        );
         out += "<div style=\"display:flex;flex-wrap:wrap;gap:6px 4px;font-size:13px;line-height:1.35\">";
         let cell = |text: &str, css: &str| {
-            let text = if text.is_empty() { "&nbsp;".into() } else { style::escape(text) };
+            let text = if text.is_empty() {
+                "&nbsp;".into()
+            } else {
+                style::escape(text)
+            };
             format!("<div style=\"{css}\">{text}</div>")
         };
         if !self.rows.is_empty() {
@@ -92,11 +106,20 @@ impl Show for TokenStrip {
                 ),
             );
             for (_, row) in &self.rows {
-                out += &cell(row.get(i).map_or("", String::as_str), "font-variant-numeric:tabular-nums");
+                out += &cell(
+                    row.get(i).map_or("", String::as_str),
+                    "font-variant-numeric:tabular-nums",
+                );
             }
             out += "</div>";
         }
         out + "</div>"
+    }
+}
+
+impl Show for TokenStrip {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.html())).with_text(self.text())
     }
 }
 
