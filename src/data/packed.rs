@@ -75,6 +75,36 @@ impl Packed {
         self.ranges().map(|r| r.len()).max().unwrap_or(0)
     }
 
+    /// Sequences `which` as a batch of their own.
+    pub fn slice(&self, which: Range<usize>) -> Self {
+        let rows = self.cu_seqlens[which.start] as usize..self.cu_seqlens[which.end] as usize;
+        Self {
+            ids: self.ids[rows.clone()].to_vec(),
+            segments: self.segments[rows.clone()].to_vec(),
+            positions: self.positions[rows.clone()].to_vec(),
+            cu_seqlens: self.cu_seqlens[which.start..=which.end]
+                .iter()
+                .map(|&end| end - rows.start as u32)
+                .collect(),
+            examples: self.examples[which].to_vec(),
+        }
+    }
+
+    /// Cuts the batch into at most `parts` runs of sequences with about as many rows each.
+    pub fn balanced(&self, parts: usize) -> Vec<Range<usize>> {
+        let mut cuts = Vec::with_capacity(parts);
+        let mut start = 0;
+        for part in 1..=parts {
+            let target = (self.rows() * part / parts) as u32;
+            let end = self.cu_seqlens.partition_point(|&rows| rows < target);
+            if end > start {
+                cuts.push(start..end);
+                start = end;
+            }
+        }
+        cuts
+    }
+
     /// Refuses what a model with these limits can't embed, naming the sequence at fault.
     pub fn check(&self, vocab_size: usize, positions: usize, segments: usize) -> Result<()> {
         for (index, range) in self.ranges().enumerate() {
@@ -122,6 +152,27 @@ mod tests {
             (5, 2, 3)
         );
         assert_eq!(packed.rows_of(1), 3..5);
+    }
+
+    #[test]
+    fn slices_put_together_are_the_batch() {
+        let mut packed = Packed::default();
+        for (example, length) in [3usize, 1, 4, 1, 5].into_iter().enumerate() {
+            let ids: Vec<u32> = (0..length as u32).collect();
+            packed.push(example as u64, &ids, &vec![0; length]);
+        }
+        for parts in 1..8 {
+            let cuts = packed.balanced(parts);
+            let mut again = Packed::default();
+            for cut in cuts {
+                let slice = packed.slice(cut);
+                for (i, range) in slice.ranges().enumerate() {
+                    let (ids, segments) = (&slice.ids[range.clone()], &slice.segments[range]);
+                    again.push(slice.examples[i], ids, segments);
+                }
+            }
+            assert_eq!(again, packed, "{parts} parts");
+        }
     }
 
     #[test]

@@ -1,0 +1,148 @@
+//! Cutting documents into chunks: as many whole sentences as fit into one example.
+
+use super::store::{Sentences, Store, Writer};
+use super::{PretrainingOptions, SHORT};
+use crate::error::{Error, Result};
+use crate::random::Stream;
+use crate::text::WordPiece;
+
+/// Takes sentences in the order of the text and writes chunks.
+pub struct ChunkBuilder {
+    writer: Writer,
+    /// Most tokens of a chunk: the sequence length without `[CLS]` and `[SEP]`.
+    most: usize,
+    /// For next-sentence prediction a chunk must fall into at least two parts.
+    parts: usize,
+    short_probability: f64,
+    seed: u64,
+    continuation: Vec<bool>,
+    open: Sentences,
+    document: u32,
+    /// Most tokens of the open chunk: now and then fewer than `most`.
+    target: usize,
+    counts: Vec<u64>,
+    documents: u64,
+    last_written: Option<u32>,
+}
+
+/// What a finished builder hands over.
+pub struct Chunks {
+    pub store: Store,
+    /// How often each token of the vocabulary occurs in the store.
+    pub counts: Vec<u64>,
+    /// Number of documents that gave at least one chunk.
+    pub documents: u64,
+}
+
+impl ChunkBuilder {
+    pub fn new(writer: Writer, wordpiece: &WordPiece, options: &PretrainingOptions) -> Self {
+        let ids = 0..wordpiece.vocab_size() as u32;
+        let mut builder = Self {
+            writer,
+            most: options.room(),
+            parts: if options.next_sentence { 2 } else { 1 },
+            short_probability: options.short_probability,
+            seed: options.seed,
+            continuation: ids.map(|id| wordpiece.is_continuation(id)).collect(),
+            open: Sentences::default(),
+            document: 0,
+            target: 0,
+            counts: vec![0; wordpiece.vocab_size()],
+            documents: 0,
+            last_written: None,
+        };
+        builder.target = builder.draw_target();
+        builder
+    }
+
+    /// Length of the next chunk: mostly the full one, sometimes any shorter one, so that the model
+    /// meets short texts too (as in BERT's `short_seq_prob`).
+    fn draw_target(&self) -> usize {
+        let stream = Stream::new(self.seed, 0, SHORT, self.writer.chunks());
+        if stream.uniform(0) < self.short_probability {
+            self.parts + stream.below(1, (self.most - self.parts + 1) as u32) as usize
+        } else {
+            self.most
+        }
+    }
+
+    /// Adds the next sentence of document `document`; documents come one after the other.
+    pub fn push(&mut self, document: u64, mut sentence: &[u32]) -> Result<()> {
+        let document = u32::try_from(document).map_err(|_| {
+            Error::Failed("the corpus has more than 4,294,967,295 documents".to_owned())
+        })?;
+        if document != self.document {
+            self.close()?;
+            self.document = document;
+        }
+        while !sentence.is_empty() {
+            if self.open.tokens.len() + sentence.len() <= self.target {
+                self.append(sentence);
+                return Ok(());
+            }
+            if self.open.tokens.is_empty() {
+                // Too long for any place: its head fills this chunk.
+                let (head, tail) = sentence.split_at(self.word_boundary(sentence, self.target));
+                self.append(head);
+                sentence = tail;
+            }
+            self.close()?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, part: &[u32]) {
+        self.open.starts.push(self.open.tokens.len());
+        self.open.tokens.extend_from_slice(part);
+    }
+
+    /// The last place at or before `limit`, but not 0, where a new word starts.
+    fn word_boundary(&self, tokens: &[u32], limit: usize) -> usize {
+        (1..=limit)
+            .rev()
+            .find(|&place| !self.continuation[tokens[place] as usize])
+            .unwrap_or(limit)
+    }
+
+    /// Writes the open chunk.
+    fn close(&mut self) -> Result<()> {
+        let mut chunk = std::mem::take(&mut self.open);
+        if self.parts == 2 && chunk.starts.len() == 1 {
+            self.split_in_two(&mut chunk);
+        }
+        // A document's last word alone can't be two parts: it is left out.
+        if chunk.starts.len() < self.parts {
+            return Ok(());
+        }
+        for &token in &chunk.tokens {
+            self.counts[token as usize] += 1;
+        }
+        self.writer.push(self.document, &chunk)?;
+        self.documents += u64::from(self.last_written != Some(self.document));
+        self.last_written = Some(self.document);
+        self.target = self.draw_target();
+        Ok(())
+    }
+
+    /// Cuts a lone sentence at the word boundary nearest to its middle.
+    fn split_in_two(&self, chunk: &mut Sentences) {
+        let middle = chunk.tokens.len() / 2;
+        let boundary = (1..chunk.tokens.len())
+            .filter(|&place| !self.continuation[chunk.tokens[place] as usize])
+            .min_by_key(|&place| place.abs_diff(middle));
+        if let Some(place) = boundary.or((middle > 0).then_some(middle)) {
+            chunk.starts.push(place);
+        }
+    }
+
+    /// Ends the corpus.
+    pub fn finish(mut self) -> Result<Chunks> {
+        self.close()?;
+        let store = self.writer.finish()?;
+        Ok(Chunks {
+            store,
+            counts: self.counts,
+            documents: self.documents,
+        })
+    }
+}

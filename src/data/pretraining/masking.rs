@@ -1,0 +1,136 @@
+//! Choosing the tokens that the model must predict, and what it sees in their place.
+//!
+//! As in BERT: 15 % of the tokens are chosen; of these 80 % become `[MASK]`, 10 % a random token and
+//! 10 % stay as they are. The draw depends on the example's global index alone, so an example
+//! that comes back in the next epoch is masked anew.
+
+use crate::random::{Site, Stream};
+use crate::text::{SpecialIds, WordPiece};
+
+/// What masking needs to know of a vocabulary.
+#[derive(Clone, Debug)]
+pub struct Masker {
+    special: SpecialIds,
+    /// Tokens that may stand in for a chosen one: no special and no unused ones.
+    replacements: Vec<u32>,
+    continuation: Vec<bool>,
+    probability: f64,
+    whole_word: bool,
+    seed: u64,
+}
+
+/// One token to predict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Where it stands in the sequence.
+    pub position: u32,
+    /// The token that stood there.
+    pub label: u32,
+}
+
+impl Masker {
+    /// `probability` is the share of tokens that is chosen, above 0 and below 1.
+    pub fn new(wordpiece: &WordPiece, probability: f64, whole_word: bool, seed: u64) -> Self {
+        let special = wordpiece.special();
+        let ids = 0..wordpiece.vocab_size() as u32;
+        let usable = |id: &u32| {
+            let unused = wordpiece
+                .token(*id)
+                .is_some_and(|t| t.starts_with("[unused"));
+            !special.contains(*id) && !unused
+        };
+        Self {
+            special,
+            replacements: ids.clone().filter(usable).collect(),
+            continuation: ids.map(|id| wordpiece.is_continuation(id)).collect(),
+            probability,
+            whole_word,
+            seed,
+        }
+    }
+
+    /// Masks `ids` in place and gives the chosen tokens in the order of their positions. At least
+    /// one token is chosen unless all are special.
+    pub fn mask(&self, example: u64, ids: &mut [u32]) -> Vec<Target> {
+        let mut draw = Draws::new(Stream::new(self.seed, 0, Site::Masking, example));
+        let mut groups = self.groups(ids);
+        let candidates: usize = groups.iter().map(|group| group.1).sum();
+        if candidates == 0 {
+            return Vec::new();
+        }
+        // Rounded up or down at random, so that 15 % is right on average for any length.
+        let wanted = candidates as f64 * self.probability;
+        let wanted = (wanted + draw.uniform()).floor().max(1.0) as usize;
+        let mut chosen: Vec<u32> = Vec::with_capacity(wanted);
+        // A shuffle that stops when enough is chosen; a word that would be too much is passed over.
+        for place in 0..groups.len() {
+            if chosen.len() >= wanted {
+                break;
+            }
+            let other = place + draw.below((groups.len() - place) as u32) as usize;
+            groups.swap(place, other);
+            let (start, length) = groups[place];
+            if chosen.is_empty() || chosen.len() + length <= wanted {
+                chosen.extend((start..start + length).map(|position| position as u32));
+            }
+        }
+        chosen.sort_unstable();
+        let targets = chosen.into_iter().map(|position| Target {
+            position,
+            label: ids[position as usize],
+        });
+        let targets: Vec<Target> = targets.collect();
+        for target in &targets {
+            let id = &mut ids[target.position as usize];
+            match draw.below(10) {
+                0..8 => *id = self.special.mask,
+                8 => {
+                    let index = draw.below(self.replacements.len() as u32);
+                    *id = self.replacements[index as usize];
+                }
+                _ => {}
+            }
+        }
+        targets
+    }
+
+    /// What can be chosen, as (start, length): single tokens or whole words, never special tokens.
+    fn groups(&self, ids: &[u32]) -> Vec<(usize, usize)> {
+        let mut groups: Vec<(usize, usize)> = Vec::with_capacity(ids.len());
+        for (position, &id) in ids.iter().enumerate() {
+            if self.special.contains(id) {
+                continue;
+            }
+            let continues = self.whole_word && self.continuation[id as usize];
+            match groups.last_mut() {
+                Some((start, length)) if continues && *start + *length == position => *length += 1,
+                _ => groups.push((position, 1)),
+            }
+        }
+        groups
+    }
+}
+
+/// Consecutive elements of a stream.
+pub(super) struct Draws {
+    stream: Stream,
+    next: u32,
+}
+
+impl Draws {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { stream, next: 0 }
+    }
+
+    /// A whole number in [0, bound); `bound` is not 0.
+    pub(super) fn below(&mut self, bound: u32) -> u32 {
+        self.next += 1;
+        self.stream.below(self.next - 1, bound)
+    }
+
+    /// A number in [0, 1).
+    pub(super) fn uniform(&mut self) -> f64 {
+        self.next += 1;
+        self.stream.uniform(self.next - 1)
+    }
+}

@@ -1,0 +1,387 @@
+//! Pre-training examples: masked tokens to predict, and pairs of which the second part follows the
+//! first or comes from another document.
+//!
+//! A corpus is cut into chunks once ([`chunks`], [`store`]) and tokenised once; everything else is
+//! drawn when an example is asked for. Example j of a run is a pure function of (seed, j): epoch
+//! and place in it, the order ([`order`]), the partner ([`pairs`]) and the masks ([`masking`]) follow
+//! from counters, so a run can be resumed, or shared by any number of ranks, without stored state.
+//! Memory does not grow with the corpus when it is kept in files.
+//!
+//! Source: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language
+//! understanding", 2019, appendix A.
+
+mod chunks;
+pub mod masking;
+mod order;
+mod pairs;
+mod store;
+
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use self::chunks::{ChunkBuilder, Chunks};
+use self::masking::{Masker, Target};
+use self::order::Permutation;
+use self::pairs::{BLOCK, BlockPlan};
+use self::store::{Store, Writer};
+use super::Packed;
+use crate::error::{Error, Result};
+use crate::random::Site;
+use crate::text::{Paragraph, SpecialIds, WordPiece, sentences};
+
+/// Draws of chunks' lengths, of real pairs' cuts and of truncation.
+const SHORT: Site = Site::Other(1);
+const CUT: Site = Site::Other(2);
+const TRUNCATION: Site = Site::Other(3);
+
+/// Characters of text that are tokenised together: enough for all threads, little for memory.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// How examples are made. The defaults are BERT's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PretrainingOptions {
+    /// Most tokens of an example, special tokens included.
+    pub max_len: usize,
+    /// The share of tokens that is to be predicted.
+    pub mask_probability: f64,
+    /// Choose whole words instead of single pieces.
+    pub whole_word: bool,
+    /// The share of chunks that are shorter than they need be.
+    pub short_probability: f64,
+    /// Make pairs for next-sentence prediction; without it an example is one segment.
+    pub next_sentence: bool,
+    /// Key of every draw.
+    pub seed: u64,
+}
+
+impl Default for PretrainingOptions {
+    fn default() -> Self {
+        Self {
+            max_len: 128,
+            mask_probability: 0.15,
+            whole_word: false,
+            short_probability: 0.1,
+            next_sentence: true,
+            seed: 0,
+        }
+    }
+}
+
+impl PretrainingOptions {
+    /// Tokens of text in the longest example.
+    fn room(&self) -> usize {
+        self.max_len - if self.next_sentence { 3 } else { 2 }
+    }
+
+    fn check(&self) -> Result<()> {
+        let usage = |message: String| Err(Error::Usage(message));
+        if self.max_len < 8 {
+            return usage(format!(
+                "sequences of {} tokens are too short for pre-training; at least 8 are needed",
+                self.max_len
+            ));
+        }
+        if !(self.mask_probability > 0.0 && self.mask_probability < 1.0) {
+            return usage(format!(
+                "the share of masked tokens is {}; expected a number above 0 and below 1",
+                self.mask_probability
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.short_probability) {
+            return usage(format!(
+                "the share of short sequences is {}; expected a number from 0 to 1",
+                self.short_probability
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// One example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PretrainingExample {
+    /// Its index in the run.
+    pub index: u64,
+    /// The tokens as the model sees them, masked.
+    pub ids: Vec<u32>,
+    /// Segment ids, one a token.
+    pub segments: Vec<u32>,
+    /// The tokens to predict, by position.
+    pub targets: Vec<Target>,
+    /// 0 if B follows A, 1 if it is random (as in Hugging Face's models); none without pairs.
+    pub next_label: Option<u32>,
+    /// The documents of the two segments, counted from 0 in the corpus.
+    pub documents: (u32, u32),
+}
+
+/// Several examples end to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PretrainingBatch {
+    pub packed: Packed,
+    /// Rows of `packed` that are to be predicted, ascending.
+    pub masked_rows: Vec<u32>,
+    /// The tokens that belong there, one a masked row.
+    pub masked_labels: Vec<u32>,
+    /// One a sequence: 0 = B follows A, 1 = B is random. Empty without next-sentence prediction.
+    pub next_labels: Vec<u32>,
+}
+
+/// A tokenised corpus that gives examples.
+#[derive(Debug)]
+pub struct PretrainingData {
+    store: Store,
+    masker: Masker,
+    special: SpecialIds,
+    options: PretrainingOptions,
+    tokens: u64,
+    documents: u64,
+    unigram_entropy: f64,
+}
+
+impl PretrainingData {
+    /// Tokenises a corpus. With `cache`, the tokens go to files in that folder (4 bytes a token),
+    /// which are made anew each time; without, they stay in memory.
+    pub fn build(
+        paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
+        wordpiece: &WordPiece,
+        options: &PretrainingOptions,
+        cache: Option<&Path>,
+    ) -> Result<Self> {
+        options.check()?;
+        let mut builder = ChunkBuilder::new(Writer::new(cache, "train")?, wordpiece, options);
+        for_each_sentence(paragraphs, wordpiece, |document, tokens| {
+            builder.push(document, tokens)
+        })?;
+        Self::new(builder.finish()?, wordpiece, options)
+    }
+
+    /// Tokenises a corpus and keeps about every `every`-th document (the second, and so on) apart:
+    /// gives the data to train on and the held-out data. The first documents are treated so that a
+    /// corpus of four already gives two to either side, which pairs need.
+    pub fn build_split(
+        paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
+        wordpiece: &WordPiece,
+        options: &PretrainingOptions,
+        cache: Option<&Path>,
+        every: u64,
+    ) -> Result<(Self, Self)> {
+        options.check()?;
+        if every < 2 {
+            let message = format!("1 in {every} documents cannot be held out; expected 2 or more");
+            return Err(Error::Usage(message));
+        }
+        let mut train = ChunkBuilder::new(Writer::new(cache, "train")?, wordpiece, options);
+        let mut held_out = ChunkBuilder::new(Writer::new(cache, "held-out")?, wordpiece, options);
+        for_each_sentence(paragraphs, wordpiece, |document, tokens| {
+            if document % every == 1 || document == 3 {
+                held_out.push(document, tokens)
+            } else {
+                train.push(document, tokens)
+            }
+        })?;
+        let held_out = held_out.finish()?;
+        if held_out.documents < if options.next_sentence { 2 } else { 1 } {
+            return Err(Error::Failed(
+                "the text has too few documents to keep some apart for evaluation: at least four \
+                 are needed; separate documents by blank lines or give more files"
+                    .to_owned(),
+            ));
+        }
+        Ok((
+            Self::new(train.finish()?, wordpiece, options)?,
+            Self::new(held_out, wordpiece, options)?,
+        ))
+    }
+
+    fn new(chunks: Chunks, wordpiece: &WordPiece, options: &PretrainingOptions) -> Result<Self> {
+        let tokens: u64 = chunks.counts.iter().sum();
+        if tokens == 0 {
+            return Err(Error::Failed(
+                "the text is too short to make a single pre-training example of it".to_owned(),
+            ));
+        }
+        if options.next_sentence && chunks.documents < 2 {
+            return Err(Error::Failed(
+                "next-sentence prediction takes its random pairs from other documents, but the \
+                 text has only one: separate documents by blank lines, give several files, or turn \
+                 next-sentence prediction off"
+                    .to_owned(),
+            ));
+        }
+        let entropy = |count: &u64| {
+            let share = *count as f64 / tokens as f64;
+            if *count == 0 {
+                0.0
+            } else {
+                -share * share.ln()
+            }
+        };
+        Ok(Self {
+            masker: Masker::new(
+                wordpiece,
+                options.mask_probability,
+                options.whole_word,
+                options.seed,
+            ),
+            special: wordpiece.special(),
+            options: options.clone(),
+            tokens,
+            documents: chunks.documents,
+            unigram_entropy: chunks.counts.iter().map(entropy).sum(),
+            store: chunks.store,
+        })
+    }
+
+    /// Number of examples in which all of the text is seen once.
+    pub fn examples_per_epoch(&self) -> u64 {
+        self.store.chunks()
+    }
+
+    /// Number of tokens of text, without special tokens.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Number of documents.
+    pub fn documents(&self) -> u64 {
+        self.documents
+    }
+
+    /// Entropy of the distribution of single tokens in nats: the loss of the best model that looks
+    /// at no context.
+    pub fn unigram_entropy(&self) -> f64 {
+        self.unigram_entropy
+    }
+
+    /// The options that this was built with.
+    pub fn options(&self) -> &PretrainingOptions {
+        &self.options
+    }
+
+    /// Batch `k` of a run: examples `k * batch_size` and on.
+    pub fn batch(&self, k: u64, batch_size: usize) -> Result<PretrainingBatch> {
+        let start = k * batch_size as u64;
+        let mut batch = PretrainingBatch::default();
+        let mut plans = Plans::default();
+        for index in start..start + batch_size as u64 {
+            let example = self.example_with(index, &mut plans)?;
+            let row = batch.packed.rows() as u32;
+            for target in &example.targets {
+                batch.masked_rows.push(row + target.position);
+                batch.masked_labels.push(target.label);
+            }
+            batch.next_labels.extend(example.next_label);
+            batch.packed.push(index, &example.ids, &example.segments);
+        }
+        Ok(batch)
+    }
+
+    /// Example `index` of a run.
+    pub fn example(&self, index: u64) -> Result<PretrainingExample> {
+        self.example_with(index, &mut Plans::default())
+    }
+
+    fn example_with(&self, index: u64, plans: &mut Plans) -> Result<PretrainingExample> {
+        let place = index % self.store.chunks();
+        // The epoch is a word of the random counter: after 2^32 epochs the orders repeat.
+        let epoch = (index / self.store.chunks()) as u32;
+        let special = self.special;
+        let mut ids = vec![special.cls];
+        let (next_label, documents, first);
+        if self.options.next_sentence {
+            let plan = plans.get(&self.store, self.options.seed, epoch, place / BLOCK)?;
+            let pair = plan.pair(
+                &self.store,
+                self.options.seed,
+                index,
+                (place % BLOCK) as usize,
+                self.options.room(),
+            )?;
+            ids.extend(pair.a);
+            ids.push(special.sep);
+            first = ids.len();
+            ids.extend(pair.b);
+            ids.push(special.sep);
+            next_label = Some(u32::from(pair.documents.0 != pair.documents.1));
+            documents = pair.documents;
+        } else {
+            let order = Permutation::new(self.store.chunks(), self.options.seed, epoch);
+            let chunk = self.store.chunk(order.at(place))?;
+            ids.extend(self.store.sentences(chunk)?.tokens);
+            ids.push(special.sep);
+            first = ids.len();
+            next_label = None;
+            documents = (chunk.document, chunk.document);
+        }
+        let mut segments = vec![0; first];
+        segments.resize(ids.len(), 1);
+        let targets = self.masker.mask(index, &mut ids);
+        Ok(PretrainingExample {
+            index,
+            ids,
+            segments,
+            targets,
+            next_label,
+            documents,
+        })
+    }
+}
+
+/// The plan of the block that was asked for last: the examples of a batch share it.
+#[derive(Default)]
+struct Plans {
+    last: Option<((u32, u64), BlockPlan)>,
+}
+
+impl Plans {
+    fn get(&mut self, store: &Store, seed: u64, epoch: u32, block: u64) -> Result<&BlockPlan> {
+        let key = (epoch, block);
+        let plan = match self.last.take() {
+            Some((last, plan)) if last == key => plan,
+            _ => BlockPlan::new(store, seed, epoch, block)?,
+        };
+        Ok(&self.last.insert((key, plan)).1)
+    }
+}
+
+/// Cuts paragraphs into tokenised sentences on all threads, handing them over in order.
+fn for_each_sentence(
+    paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
+    wordpiece: &WordPiece,
+    mut take: impl FnMut(u64, &[u32]) -> Result<()>,
+) -> Result<()> {
+    let mut paragraphs = paragraphs.into_iter();
+    loop {
+        let mut batch: Vec<Paragraph> = Vec::new();
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES
+            && let Some(paragraph) = paragraphs.next().transpose()?
+        {
+            bytes += paragraph.text.len();
+            batch.push(paragraph);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let tokenised: Vec<(u64, Vec<u32>, Vec<usize>)> = batch
+            .into_par_iter()
+            .with_min_len(16)
+            .map(|paragraph| {
+                let (mut ids, mut ends) = (Vec::new(), Vec::new());
+                for sentence in sentences(&paragraph.text) {
+                    wordpiece.encode_ids(sentence, &mut ids);
+                    ends.push(ids.len());
+                }
+                (paragraph.document, ids, ends)
+            })
+            .collect();
+        for (document, ids, ends) in tokenised {
+            let mut start = 0;
+            for end in ends {
+                take(document, &ids[start..end])?;
+                start = end;
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Next-sentence pairs: which chunks keep their second part, and where the others get one.
+//!
+//! An epoch visits the chunks in a random order, in blocks of 64. A fair coin decides for each
+//! chunk whether its pair is real. The others of the block exchange their second parts among
+//! themselves, so that every piece of text is still used exactly once in an epoch: sorted by
+//! document and shifted by the size of the largest document's group, each gets the second part of
+//! another document. Where one document has more than half of them, the rest fall back on second
+//! parts of chunks drawn anywhere.
+//!
+//! All chunks that exchange are cut at about the same fraction of their length, so that the new
+//! pairs are about as long as real ones; otherwise the length would tell them apart, and a third of
+//! the text would be cut off.
+
+use super::masking::Draws;
+use super::order::Permutation;
+use super::store::{Chunk, Sentences, Store};
+use super::{CUT, TRUNCATION};
+use crate::error::Result;
+use crate::random::{Site, Stream};
+
+/// Chunks that exchange second parts with each other.
+pub const BLOCK: u64 = 64;
+/// How many chunks are tried for a second part from another document before the ends of the corpus,
+/// one of which is always another document, are taken.
+const TRIES: u32 = 16;
+
+/// The pairs of one block of an epoch.
+#[derive(Debug)]
+pub struct BlockPlan {
+    first: Vec<Chunk>,
+    /// The chunk that gives the second part, where that is another one.
+    second: Vec<Option<Chunk>>,
+    /// Where the exchanging chunks are cut, as a fraction of their length.
+    fraction: f64,
+}
+
+/// The two parts of an example, before special tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    pub a: Vec<u32>,
+    pub b: Vec<u32>,
+    /// The documents they come from; different if and only if the pair is random.
+    pub documents: (u32, u32),
+}
+
+impl BlockPlan {
+    /// Plans block `block` of an epoch over all chunks of `store`, which holds two documents at
+    /// least.
+    pub fn new(store: &Store, seed: u64, epoch: u32, block: u64) -> Result<Self> {
+        let order = Permutation::new(store.chunks(), seed, epoch);
+        let places = block * BLOCK..((block + 1) * BLOCK).min(store.chunks());
+        let first = places
+            .map(|place| store.chunk(order.at(place)))
+            .collect::<Result<Vec<Chunk>>>()?;
+        let stream = Stream::new(seed, epoch, Site::Pairing, block);
+        let [low, high, fraction, _] = stream.block(0);
+        let coins = u64::from(high) << 32 | u64::from(low);
+        let mut exchanging: Vec<usize> = (0..first.len()).filter(|i| coins >> i & 1 == 1).collect();
+        exchanging.sort_by_key(|&i| first[i].document);
+        let shift = exchanging
+            .chunk_by(|&i, &j| first[i].document == first[j].document)
+            .map(<[usize]>::len)
+            .max()
+            .unwrap_or(0);
+        let mut second = vec![None; first.len()];
+        for (index, &i) in exchanging.iter().enumerate() {
+            let j = exchanging[(index + shift) % exchanging.len()];
+            second[i] = Some(if first[i].document == first[j].document {
+                elsewhere(store, &stream, i as u32, first[i].document)?
+            } else {
+                first[j]
+            });
+        }
+        Ok(Self {
+            first,
+            second,
+            fraction: f64::from(fraction) / 4_294_967_296.0,
+        })
+    }
+
+    /// The pair at place `index` of the block, of at most `room` tokens; `example` is its global
+    /// index.
+    pub fn pair(
+        &self,
+        store: &Store,
+        seed: u64,
+        example: u64,
+        index: usize,
+        room: usize,
+    ) -> Result<Pair> {
+        let first = self.first[index];
+        let whole = store.sentences(first)?;
+        let Some(second) = self.second[index] else {
+            let cut = cut(&whole, Stream::new(seed, 0, CUT, example).uniform(0));
+            let (a, b) = whole.tokens.split_at(cut);
+            return Ok(Pair {
+                a: a.to_vec(),
+                b: b.to_vec(),
+                documents: (first.document, first.document),
+            });
+        };
+        let other = store.sentences(second)?;
+        let mut a = part(&whole, 0, cut(&whole, self.fraction));
+        let mut b = part(&other, cut(&other, self.fraction), other.tokens.len());
+        truncate(
+            &mut a,
+            &mut b,
+            room,
+            Stream::new(seed, 0, TRUNCATION, example),
+        );
+        Ok(Pair {
+            a: a.tokens,
+            b: b.tokens,
+            documents: (first.document, second.document),
+        })
+    }
+}
+
+/// A chunk of another document than `document`, for place `place` of the block.
+fn elsewhere(store: &Store, stream: &Stream, place: u32, document: u32) -> Result<Chunk> {
+    for attempt in 0..TRIES {
+        // Block 0 of the stream has been used for the coins.
+        let index = 4 + place * TRIES + attempt;
+        let position = (stream.uniform(index) * store.chunks() as f64) as u64;
+        let chunk = store.chunk(position.min(store.chunks() - 1))?;
+        if chunk.document != document {
+            return Ok(chunk);
+        }
+    }
+    let chunk = store.chunk(0)?;
+    if chunk.document != document {
+        return Ok(chunk);
+    }
+    store.chunk(store.chunks() - 1)
+}
+
+/// The start of a sentence, but not of the first, that is nearest to `fraction` of the length.
+fn cut(chunk: &Sentences, fraction: f64) -> usize {
+    let wanted = fraction * chunk.tokens.len() as f64;
+    let distance = |start: &usize| (*start as f64 - wanted).abs();
+    let inner = chunk.starts.iter().skip(1).copied();
+    inner
+        .min_by(|x, y| distance(x).total_cmp(&distance(y)))
+        .unwrap_or(chunk.tokens.len())
+}
+
+/// Tokens `from..to` of a chunk, both the start of a sentence or an end of the chunk.
+fn part(chunk: &Sentences, from: usize, to: usize) -> Sentences {
+    Sentences {
+        tokens: chunk.tokens[from..to].to_vec(),
+        starts: chunk
+            .starts
+            .iter()
+            .filter(|start| (from..to).contains(start))
+            .map(|start| start - from)
+            .collect(),
+    }
+}
+
+/// Shortens the longer part until both have room, at its front or its back at random as in BERT.
+/// Whole sentences go where there are several: a pair that breaks off in the middle of a sentence
+/// would be known as random by that alone.
+fn truncate(a: &mut Sentences, b: &mut Sentences, room: usize, stream: Stream) {
+    let mut draws = Draws::new(stream);
+    while a.tokens.len() + b.tokens.len() > room {
+        let over = a.tokens.len() + b.tokens.len() - room;
+        let longer = if a.tokens.len() > b.tokens.len() {
+            &mut *a
+        } else {
+            &mut *b
+        };
+        let length = longer.tokens.len();
+        let front = draws.below(2) == 0;
+        let (from, to) = match (front, longer.starts.as_slice()) {
+            (true, [_, second, ..]) => (*second, length),
+            (false, [_, .., last]) => (0, *last),
+            // One sentence: the longer part has more than `over` tokens, being over half of `room`.
+            (true, _) => (over.min(length - 1), length),
+            (false, _) => (0, length - over.min(length - 1)),
+        };
+        let mut kept = part(longer, from, to);
+        if kept.starts.first() != Some(&0) {
+            kept.starts.insert(0, 0);
+        }
+        *longer = kept;
+    }
+}

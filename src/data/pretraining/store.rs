@@ -1,0 +1,240 @@
+//! Where the tokenised corpus lies: one stream of tokens and one of fixed-size chunk records, each
+//! in memory or in a file that is read at any position without being loaded.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// Set in a stored token that starts a sentence; no vocabulary has 2^31 entries.
+const SENTENCE_START: u32 = 1 << 31;
+
+/// One chunk: some whole sentences (or parts of a long one) of one document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Number of tokens in the store before it.
+    pub start: u64,
+    /// Number of its tokens.
+    pub length: u32,
+    /// The document it comes from.
+    pub document: u32,
+}
+
+const TOKEN_BYTES: u64 = 4;
+const CHUNK_BYTES: u64 = 16;
+
+/// The tokens of a chunk and where its sentences start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sentences {
+    pub tokens: Vec<u32>,
+    /// Index of each sentence's first token; the first entry is 0.
+    pub starts: Vec<usize>,
+}
+
+/// A finished store.
+#[derive(Debug)]
+pub struct Store {
+    tokens: Bytes,
+    chunks: Bytes,
+    count: u64,
+}
+
+impl Store {
+    /// Number of chunks.
+    pub fn chunks(&self) -> u64 {
+        self.count
+    }
+
+    /// The record of chunk `index`, below [`chunks`](Self::chunks).
+    pub fn chunk(&self, index: u64) -> Result<Chunk> {
+        let mut bytes = [0; CHUNK_BYTES as usize];
+        self.chunks.read(index * CHUNK_BYTES, &mut bytes)?;
+        let [a, b, c, d, e, f, g, h, rest @ ..] = bytes;
+        let [l0, l1, l2, l3, d0, d1, d2, d3] = rest;
+        Ok(Chunk {
+            start: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            length: u32::from_le_bytes([l0, l1, l2, l3]),
+            document: u32::from_le_bytes([d0, d1, d2, d3]),
+        })
+    }
+
+    /// The tokens of a chunk.
+    pub fn sentences(&self, chunk: Chunk) -> Result<Sentences> {
+        let mut bytes = vec![0; chunk.length as usize * TOKEN_BYTES as usize];
+        self.tokens.read(chunk.start * TOKEN_BYTES, &mut bytes)?;
+        let mut sentences = Sentences::default();
+        for (index, token) in bytes.as_chunks::<4>().0.iter().enumerate() {
+            let token = u32::from_le_bytes(*token);
+            if token & SENTENCE_START != 0 {
+                sentences.starts.push(index);
+            }
+            sentences.tokens.push(token & !SENTENCE_START);
+        }
+        Ok(sentences)
+    }
+}
+
+/// A store that is being written.
+pub struct Writer {
+    tokens: Sink,
+    chunks: Sink,
+    token_count: u64,
+    chunk_count: u64,
+}
+
+impl Writer {
+    /// Writes `NAME-tokens.bin` and `NAME-chunks.bin` into `folder`, or into memory without one.
+    pub fn new(folder: Option<&Path>, name: &str) -> Result<Self> {
+        let sink = |kind: &str| match folder {
+            Some(folder) => Sink::create(folder, &format!("{name}-{kind}.bin")),
+            None => Ok(Sink::Memory(Vec::new())),
+        };
+        Ok(Self {
+            tokens: sink("tokens")?,
+            chunks: sink("chunks")?,
+            token_count: 0,
+            chunk_count: 0,
+        })
+    }
+
+    /// Number of chunks so far.
+    pub fn chunks(&self) -> u64 {
+        self.chunk_count
+    }
+
+    /// Appends one chunk; `sentences` has at least one token.
+    pub fn push(&mut self, document: u32, sentences: &Sentences) -> Result<()> {
+        let mut bytes = Vec::with_capacity(sentences.tokens.len() * TOKEN_BYTES as usize);
+        let mut starts = sentences.starts.iter().copied().peekable();
+        for (index, &token) in sentences.tokens.iter().enumerate() {
+            let starts_sentence = starts.next_if_eq(&index).is_some();
+            let flag = if starts_sentence { SENTENCE_START } else { 0 };
+            bytes.extend((token | flag).to_le_bytes());
+        }
+        self.tokens.write(&bytes)?;
+        let length = sentences.tokens.len() as u32;
+        let mut record = Vec::with_capacity(CHUNK_BYTES as usize);
+        record.extend(self.token_count.to_le_bytes());
+        record.extend(length.to_le_bytes());
+        record.extend(document.to_le_bytes());
+        self.chunks.write(&record)?;
+        self.token_count += u64::from(length);
+        self.chunk_count += 1;
+        Ok(())
+    }
+
+    /// Makes what was written readable.
+    pub fn finish(self) -> Result<Store> {
+        Ok(Store {
+            tokens: self.tokens.finish()?,
+            chunks: self.chunks.finish()?,
+            count: self.chunk_count,
+        })
+    }
+}
+
+enum Sink {
+    Memory(Vec<u8>),
+    File(PathBuf, BufWriter<File>),
+}
+
+impl Sink {
+    fn create(folder: &Path, name: &str) -> Result<Self> {
+        fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+        let path = folder.join(name);
+        // A new file, not the old one emptied: another run may still be reading that.
+        if path.exists() {
+            fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
+        }
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(|e| Error::io(&path, e))?;
+        Ok(Self::File(path, BufWriter::with_capacity(1 << 20, file)))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Memory(memory) => memory.extend_from_slice(bytes),
+            Self::File(path, file) => {
+                file.write_all(bytes).map_err(|e| Error::io(path, e))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Bytes> {
+        Ok(match self {
+            Self::Memory(memory) => Bytes::Memory(memory),
+            Self::File(path, file) => match file.into_inner() {
+                Ok(file) => Bytes::File(path, file),
+                Err(e) => return Err(Error::io(path, e.into_error())),
+            },
+        })
+    }
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Memory(Vec<u8>),
+    File(PathBuf, File),
+}
+
+impl Bytes {
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Memory(memory) => {
+                let start = offset as usize;
+                match memory.get(start..start + into.len()) {
+                    Some(bytes) => into.copy_from_slice(bytes),
+                    None => {
+                        let message = "a chunk outside the corpus was asked for";
+                        return Err(Error::Failed(message.to_owned()));
+                    }
+                }
+                Ok(())
+            }
+            Self::File(path, file) => file
+                .read_exact_at(into, offset)
+                .map_err(|e| Error::io(path, e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back_from_memory_and_from_files() {
+        let chunks = [
+            Sentences {
+                tokens: vec![5, 6, 7],
+                starts: vec![0, 2],
+            },
+            Sentences {
+                tokens: vec![30_000, 8],
+                starts: vec![0, 1],
+            },
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        for place in [None, Some(folder.path()), Some(folder.path())] {
+            let mut writer = Writer::new(place, "train").unwrap();
+            writer.push(3, &chunks[0]).unwrap();
+            writer.push(4, &chunks[1]).unwrap();
+            let store = writer.finish().unwrap();
+            assert_eq!(store.chunks(), 2);
+            let second = store.chunk(1).unwrap();
+            assert_eq!((second.start, second.length, second.document), (3, 2, 4));
+            for (index, chunk) in chunks.iter().enumerate() {
+                let record = store.chunk(index as u64).unwrap();
+                assert_eq!(store.sentences(record).unwrap(), *chunk);
+            }
+            assert!(store.chunk(2).is_err());
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Engines: ways to run the one model fast. An engine owns parameters, gradients and optimizer
+//! state; the trainer, the evaluation and the commands know only the [`Engine`] trait.
+//!
+//! [`Reference`] runs the dfdx model of [`crate::model`]. The same model with fused kernels, on CPU
+//! and CUDA, stands behind the same trait.
+
+mod reference;
+
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use crate::data::Packed;
+use crate::data::pretraining::PretrainingBatch;
+use crate::error::Result;
+use crate::model::{Config, Dropout, Layout};
+use crate::train::optimizer::{Moments, Update};
+
+pub use reference::Reference;
+
+/// What pre-training measures on a batch. Sums, so that parts of a batch add up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PretrainingScores {
+    /// Cross-entropy over masked tokens, in nats, summed.
+    pub mlm_loss: f64,
+    pub mlm_correct: u64,
+    pub mlm_total: u64,
+    /// Cross-entropy over sequences, in nats, summed.
+    pub nsp_loss: f64,
+    pub nsp_correct: u64,
+    pub nsp_total: u64,
+}
+
+impl PretrainingScores {
+    /// Mean cross-entropy of a masked token plus mean cross-entropy of a pair: the loss that
+    /// pre-training minimises (Devlin et al., appendix A.2).
+    pub fn loss(&self) -> f64 {
+        self.mean_mlm_loss() + self.mean_nsp_loss()
+    }
+
+    /// Nats a masked token; 0 when there was none.
+    pub fn mean_mlm_loss(&self) -> f64 {
+        self.mlm_loss / (self.mlm_total.max(1)) as f64
+    }
+
+    /// Nats a pair; 0 when there was none.
+    pub fn mean_nsp_loss(&self) -> f64 {
+        self.nsp_loss / (self.nsp_total.max(1)) as f64
+    }
+
+    /// Share of masked tokens predicted right.
+    pub fn mlm_accuracy(&self) -> f64 {
+        self.mlm_correct as f64 / (self.mlm_total.max(1)) as f64
+    }
+
+    /// Share of pairs told right.
+    pub fn nsp_accuracy(&self) -> f64 {
+        self.nsp_correct as f64 / (self.nsp_total.max(1)) as f64
+    }
+}
+
+impl AddAssign for PretrainingScores {
+    fn add_assign(&mut self, other: Self) {
+        self.mlm_loss += other.mlm_loss;
+        self.mlm_correct += other.mlm_correct;
+        self.mlm_total += other.mlm_total;
+        self.nsp_loss += other.nsp_loss;
+        self.nsp_correct += other.nsp_correct;
+        self.nsp_total += other.nsp_total;
+    }
+}
+
+/// Activations of a batch: `layers[0]` after the embeddings, `layers[l]` after layer `l`; each has
+/// (rows, hidden size) numbers, row-major, for real tokens only.
+#[derive(Debug, Clone)]
+pub struct HiddenStates {
+    pub layers: Vec<Vec<f32>>,
+    /// (sequences, hidden size); None when the model has no pooler.
+    pub pooled: Option<Vec<f32>>,
+}
+
+/// A way to run the model. Parameters are flat and laid out by [`Engine::layout`].
+pub trait Engine: Send {
+    fn config(&self) -> &Config;
+    fn layout(&self) -> &Arc<Layout>;
+
+    /// A copy of the parameters.
+    fn parameters(&self) -> Result<Vec<f32>>;
+    fn set_parameters(&mut self, values: &[f32]) -> Result<()>;
+    /// A copy of AdamW's moments.
+    fn moments(&self) -> Result<Moments>;
+    fn set_moments(&mut self, moments: Moments) -> Result<()>;
+
+    /// Forward and backward over a pre-training batch: adds the gradients of [the
+    /// loss](PretrainingScores::loss) to the engine's own.
+    fn pretraining_gradients(
+        &mut self,
+        batch: &PretrainingBatch,
+        dropout: Dropout,
+    ) -> Result<PretrainingScores>;
+
+    /// Clips the gradients by their global norm, updates the parameters and zeroes the gradients.
+    /// Returns the norm before clipping.
+    fn update(&mut self, update: &Update) -> Result<f64>;
+
+    /// A copy of the gradients that wait for [`Engine::update`].
+    fn gradients(&self) -> Result<Vec<f32>>;
+
+    /// Forward only, without dropout.
+    fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
+
+    /// All activations of a batch.
+    fn hidden_states(&mut self, batch: &Packed) -> Result<HiddenStates>;
+
+    /// The masked-LM head's logits at the given rows: (rows, vocabulary), row-major.
+    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
+
+    /// The next-sentence head's logits of every sequence: class 0 "B follows A", class 1 "random".
+    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
+}

@@ -1,0 +1,424 @@
+//! The reference run behind the [`Engine`] trait: the dfdx model, f32, on the CPU.
+//!
+//! dfdx's elementwise kernels use one thread, so a batch is cut into one part a thread; each part
+//! has a tape of its own and the parts' gradients are added in order.
+
+use std::sync::Arc;
+
+use dfdx::prelude::*;
+
+use crate::data::Packed;
+use crate::data::pretraining::PretrainingBatch;
+use crate::error::{Error, Result};
+use crate::model::{Bert, Config, Dropout, Layout, Rows, Size, cross_entropy, pick};
+use crate::train::optimizer::{Moments, Update};
+
+use super::{Engine, HiddenStates, PretrainingScores};
+
+/// The dfdx model with the flat buffers that it is built from.
+pub struct Reference {
+    config: Config,
+    layout: Arc<Layout>,
+    values: Vec<f32>,
+    gradients: Vec<f32>,
+    moments: Moments,
+    /// The modules; rebuilt when the parameters have changed.
+    model: Option<Box<dyn Modules>>,
+    /// A pool of one thread for each part of a batch, so that dfdx's matrix products, which ask
+    /// for all threads of the pool they run in, don't contend with the other parts.
+    pools: Vec<rayon::ThreadPool>,
+}
+
+impl Reference {
+    /// A model with these parameters. Fails for sizes that have no type of their own.
+    pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
+        if values.len() != layout.total() {
+            return Err(Error::Failed(format!(
+                "{} parameter values were given where the configuration has {}",
+                values.len(),
+                layout.total()
+            )));
+        }
+        let pools = (0..rayon::current_num_threads())
+            .map(|_| rayon::ThreadPoolBuilder::new().num_threads(1).build())
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|e| Error::Failed(format!("no thread could be started: {e}")))?;
+        let mut reference = Self {
+            config: config.clone(),
+            layout: layout.clone(),
+            gradients: vec![0.0; values.len()],
+            moments: Moments::zeros(values.len()),
+            values,
+            model: None,
+            pools,
+        };
+        reference.modules()?;
+        Ok(reference)
+    }
+
+    fn modules(&mut self) -> Result<&dyn Modules> {
+        let model = match self.model.take() {
+            Some(model) => model,
+            None => build(&self.config, &self.layout, &self.values)?,
+        };
+        Ok(&**self.model.insert(model))
+    }
+
+    fn check(&self, batch: &Packed) -> Result<()> {
+        let c = &self.config;
+        batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)
+    }
+
+    /// Runs `work` on the parts of a batch, a thread each, and returns the results in order.
+    fn in_parts<R: Send>(
+        &mut self,
+        batch: &Packed,
+        work: impl Fn(&dyn Modules, std::ops::Range<usize>) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        self.check(batch)?;
+        let parts = batch.balanced(self.pools.len());
+        self.modules()?;
+        let model = self
+            .model
+            .as_deref()
+            .expect("modules() has just put it there");
+        std::thread::scope(|scope| {
+            let running: Vec<_> = parts
+                .into_iter()
+                .zip(&self.pools)
+                .map(|(part, pool)| scope.spawn(|| pool.install(|| work(model, part))))
+                .collect();
+            running
+                .into_iter()
+                .map(|part| {
+                    part.join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
+        })
+    }
+}
+
+/// The part of a pre-training batch that holds sequences `which`.
+fn part_of(batch: &PretrainingBatch, which: std::ops::Range<usize>) -> PretrainingBatch {
+    let first = batch.packed.cu_seqlens[which.start];
+    let end = batch.packed.cu_seqlens[which.end];
+    let rows = &batch.masked_rows;
+    let masked = rows.partition_point(|&r| r < first)..rows.partition_point(|&r| r < end);
+    PretrainingBatch {
+        packed: batch.packed.slice(which.clone()),
+        masked_rows: rows[masked.clone()]
+            .iter()
+            .map(|&row| row - first)
+            .collect(),
+        masked_labels: batch.masked_labels[masked].to_vec(),
+        next_labels: batch
+            .next_labels
+            .get(which)
+            .map_or_else(Vec::new, <[u32]>::to_vec),
+    }
+}
+
+impl Engine for Reference {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    fn parameters(&self) -> Result<Vec<f32>> {
+        Ok(self.values.clone())
+    }
+
+    fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
+        self.values.copy_from_slice(values);
+        self.model = None;
+        Ok(())
+    }
+
+    fn moments(&self) -> Result<Moments> {
+        Ok(self.moments.clone())
+    }
+
+    fn set_moments(&mut self, moments: Moments) -> Result<()> {
+        self.moments = moments;
+        Ok(())
+    }
+
+    fn pretraining_gradients(
+        &mut self,
+        batch: &PretrainingBatch,
+        dropout: Dropout,
+    ) -> Result<PretrainingScores> {
+        let weights = Weights::of(batch);
+        let total = self.layout.total();
+        let parts = self.in_parts(&batch.packed, |model, which| {
+            let part = part_of(batch, which);
+            let mut gradients = vec![0.0; total];
+            let scores = model.pretraining_gradients(&part, weights, dropout, &mut gradients)?;
+            Ok((scores, gradients))
+        })?;
+        let mut scores = PretrainingScores::default();
+        for (part, gradients) in parts {
+            scores += part;
+            for (sum, g) in self.gradients.iter_mut().zip(gradients) {
+                *sum += g;
+            }
+        }
+        Ok(scores)
+    }
+
+    fn update(&mut self, update: &Update) -> Result<f64> {
+        self.model = None;
+        Ok(update.apply(
+            &self.layout,
+            &mut self.values,
+            &mut self.gradients,
+            &mut self.moments,
+        ))
+    }
+
+    fn gradients(&self) -> Result<Vec<f32>> {
+        Ok(self.gradients.clone())
+    }
+
+    fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
+        let parts = self.in_parts(&batch.packed, |model, which| {
+            model.pretraining_scores(&part_of(batch, which))
+        })?;
+        let mut scores = PretrainingScores::default();
+        parts.into_iter().for_each(|part| scores += part);
+        Ok(scores)
+    }
+
+    fn hidden_states(&mut self, batch: &Packed) -> Result<HiddenStates> {
+        let parts = self.in_parts(batch, |model, which| {
+            Ok(model.hidden_states(&batch.slice(which)))
+        })?;
+        let mut parts = parts.into_iter();
+        let mut all = parts.next().unwrap_or(HiddenStates {
+            layers: vec![Vec::new(); self.config.num_hidden_layers + 1],
+            pooled: None,
+        });
+        for part in parts {
+            for (layer, more) in all.layers.iter_mut().zip(part.layers) {
+                layer.extend(more);
+            }
+            if let (Some(pooled), Some(more)) = (&mut all.pooled, part.pooled) {
+                pooled.extend(more);
+            }
+        }
+        Ok(all)
+    }
+
+    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
+        self.check(batch)?;
+        self.modules()?.masked_lm_logits(batch, rows)
+    }
+
+    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
+        self.check(batch)?;
+        self.modules()?.next_sentence_logits(batch)
+    }
+}
+
+/// What a masked token and a pair weigh in the loss: one over their number in the whole batch, so
+/// that the gradients of parts add up to those of the whole.
+#[derive(Debug, Clone, Copy)]
+struct Weights {
+    masked: f32,
+    pair: f32,
+}
+
+impl Weights {
+    fn of(batch: &PretrainingBatch) -> Self {
+        Self {
+            masked: 1.0 / batch.masked_rows.len().max(1) as f32,
+            pair: 1.0 / batch.next_labels.len().max(1) as f32,
+        }
+    }
+}
+
+/// The model with its size erased.
+trait Modules: Send + Sync {
+    fn pretraining_gradients(
+        &self,
+        batch: &PretrainingBatch,
+        weights: Weights,
+        dropout: Dropout,
+        gradients: &mut [f32],
+    ) -> Result<PretrainingScores>;
+    fn pretraining_scores(&self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
+    fn hidden_states(&self, batch: &Packed) -> HiddenStates;
+    fn masked_lm_logits(&self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
+    fn next_sentence_logits(&self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
+}
+
+/// Builds the modules of the size that the configuration asks for.
+fn build(config: &Config, layout: &Layout, values: &[f32]) -> Result<Box<dyn Modules>> {
+    fn of<const H: usize, const A: usize, const K: usize, const I: usize>(
+        config: &Config,
+        layout: &Layout,
+        values: &[f32],
+    ) -> Result<Box<dyn Modules>> {
+        let bert = Bert::<H, A, K, I, f32, Cpu>::build(config, layout, values, &Cpu::default())?;
+        Ok(Box::new(bert))
+    }
+    let width = (
+        config.hidden_size,
+        config.num_attention_heads,
+        config.intermediate_size,
+    );
+    match width {
+        (128, 2, 512) => of::<128, 2, 64, 512>(config, layout, values),
+        (256, 4, 1024) => of::<256, 4, 64, 1024>(config, layout, values),
+        (512, 8, 2048) => of::<512, 8, 64, 2048>(config, layout, values),
+        (384, 12, 1536) => of::<384, 12, 32, 1536>(config, layout, values),
+        (768, 12, 3072) => of::<768, 12, 64, 3072>(config, layout, values),
+        (1024, 16, 4096) => of::<1024, 16, 64, 4096>(config, layout, values),
+        (hidden, heads, intermediate) => {
+            let known: Vec<_> = Size::ALL
+                .iter()
+                .map(|size| {
+                    let (_, h, a, i) = size.dimensions();
+                    format!("{h}/{a}/{i} ({})", size.name())
+                })
+                .collect();
+            Err(Error::Failed(format!(
+                "the reference model has no type for hidden/heads/intermediate sizes {hidden}/{heads}/{intermediate}; it has {}",
+                known.join(", ")
+            )))
+        }
+    }
+}
+
+impl<const H: usize, const A: usize, const K: usize, const I: usize> Modules
+    for Bert<H, A, K, I, f32, Cpu>
+{
+    fn pretraining_gradients(
+        &self,
+        batch: &PretrainingBatch,
+        weights: Weights,
+        dropout: Dropout,
+        gradients: &mut [f32],
+    ) -> Result<PretrainingScores> {
+        let (loss, scores) = pretraining_loss::<H, A, K, I, OwnedTape<f32, Cpu>>(
+            self,
+            batch,
+            weights,
+            Some(dropout),
+        )?;
+        let mut tape = loss.backward();
+        self.gradients.add_to(&mut tape, gradients);
+        Ok(scores)
+    }
+
+    fn pretraining_scores(&self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
+        let weights = Weights::of(batch);
+        Ok(pretraining_loss::<H, A, K, I, NoneTape>(self, batch, weights, None)?.1)
+    }
+
+    fn hidden_states(&self, batch: &Packed) -> HiddenStates {
+        let mut layers = Vec::with_capacity(self.layers.len() + 1);
+        let rows = self.encode::<NoneTape>(batch, None, &mut |_, hidden| {
+            layers.push(crate::model::real_rows(hidden, batch).as_vec());
+        });
+        HiddenStates {
+            layers,
+            pooled: self.pool(rows, batch).map(|pooled| pooled.as_vec()),
+        }
+    }
+
+    fn masked_lm_logits(&self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
+        let hidden = self.encode::<NoneTape>(batch, None, &mut |_, _| {});
+        Ok(masked_logits(self, hidden, rows)?.as_vec())
+    }
+
+    fn next_sentence_logits(&self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
+        let hidden = self.encode::<NoneTape>(batch, None, &mut |_, _| {});
+        let logits = pair_logits(self, hidden, batch)?.as_vec();
+        Ok(logits.as_chunks().0.to_vec())
+    }
+}
+
+fn lacks(head: &str) -> Error {
+    Error::Failed(format!("the model has no {head} head"))
+}
+
+fn masked_logits<const H: usize, const A: usize, const K: usize, const I: usize, T>(
+    bert: &Bert<H, A, K, I, f32, Cpu>,
+    hidden: Rows<H, f32, Cpu, T>,
+    rows: &[u32],
+) -> Result<Tensor<(usize, usize), f32, Cpu, T>>
+where
+    T: Tape<f32, Cpu> + Merge<T>,
+{
+    let head = bert.masked_lm.as_ref().ok_or_else(|| lacks("masked-LM"))?;
+    Ok(head.forward(pick(hidden, rows), &bert.embeddings.words))
+}
+
+fn pair_logits<const H: usize, const A: usize, const K: usize, const I: usize, T>(
+    bert: &Bert<H, A, K, I, f32, Cpu>,
+    hidden: Rows<H, f32, Cpu, T>,
+    batch: &Packed,
+) -> Result<Tensor<(usize, Const<2>), f32, Cpu, T>>
+where
+    T: Tape<f32, Cpu> + Merge<T>,
+{
+    let head = bert
+        .next_sentence
+        .as_ref()
+        .ok_or_else(|| lacks("next-sentence"))?;
+    let pooled = bert.pool(hidden, batch).ok_or_else(|| lacks("pooler"))?;
+    Ok(head.forward(pooled))
+}
+
+/// The weighted loss of pre-training with its tape, and what was measured on the way.
+fn pretraining_loss<const H: usize, const A: usize, const K: usize, const I: usize, T>(
+    bert: &Bert<H, A, K, I, f32, Cpu>,
+    batch: &PretrainingBatch,
+    weights: Weights,
+    dropout: Option<Dropout>,
+) -> Result<(Tensor<Rank0, f32, Cpu, T>, PretrainingScores)>
+where
+    T: Tape<f32, Cpu> + Merge<T>,
+{
+    let hidden = bert.encode::<T>(&batch.packed, dropout, &mut |_, _| {});
+    let mut scores = PretrainingScores::default();
+    let mut loss: Tensor<Rank0, f32, Cpu, T> = Cpu::default().zeros().put_tape(T::default());
+    if !batch.masked_rows.is_empty() {
+        let logits = masked_logits(bert, hidden.retaped::<T>(), &batch.masked_rows)?;
+        let vocabulary = logits.shape().1;
+        scores.mlm_correct = correct(&logits.as_vec(), vocabulary, &batch.masked_labels);
+        scores.mlm_total = batch.masked_rows.len() as u64;
+        let sum = cross_entropy(logits, &batch.masked_labels);
+        scores.mlm_loss = f64::from(sum.array());
+        loss = loss + sum * weights.masked;
+    }
+    if !batch.next_labels.is_empty() {
+        let logits = pair_logits(bert, hidden.retaped::<T>(), &batch.packed)?;
+        scores.nsp_correct = correct(&logits.as_vec(), 2, &batch.next_labels);
+        scores.nsp_total = batch.next_labels.len() as u64;
+        let sum = cross_entropy(logits, &batch.next_labels);
+        scores.nsp_loss = f64::from(sum.array());
+        loss = loss + sum * weights.pair;
+    }
+    // The encoder's own tape is where the heads' gradients arrive.
+    let (_, tape) = hidden.split_tape();
+    let (loss, head_tapes) = loss.split_tape();
+    Ok((loss.put_tape(head_tapes.merge(tape)), scores))
+}
+
+/// How many rows of (rows, classes) have their largest value at the label.
+fn correct(logits: &[f32], classes: usize, labels: &[u32]) -> u64 {
+    logits
+        .chunks_exact(classes)
+        .zip(labels)
+        .filter(|(row, label)| {
+            let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+            best.is_some_and(|(class, _)| class as u32 == **label)
+        })
+        .count() as u64
+}

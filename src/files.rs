@@ -1,0 +1,75 @@
+//! Writing files so that an interruption at any moment leaves either the old file or the new one.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Writes `bytes` beside `path`, forces them to the disk and renames them into place.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+    let mut file = tempfile::Builder::new()
+        .prefix(".cloze-")
+        .tempfile_in(folder)
+        .map_err(|e| Error::io(folder, e))?;
+    file.write_all(bytes).map_err(|e| Error::io(path, e))?;
+    readable_by_others(file.as_file()).map_err(|e| Error::io(path, e))?;
+    file.as_file().sync_all().map_err(|e| Error::io(path, e))?;
+    file.persist(path).map_err(|e| Error::io(path, e.error))?;
+    sync_folder(folder)
+}
+
+/// Temporary files are private to their owner; a saved model is as readable as any other file.
+#[cfg(unix)]
+fn readable_by_others(file: &File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn readable_by_others(_: &File) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// A rename is only durable once the folder that holds the name has reached the disk too.
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> Result<()> {
+    File::open(folder)
+        .and_then(|f| f.sync_all())
+        .map_err(|e| Error::io(folder, e))
+}
+
+/// Only Unix lets a folder be opened and synced.
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_takes_the_place_of_the_old_one_and_leaves_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/er/vocab.txt");
+        write_atomic(&path, b"old").unwrap();
+        write_atomic(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        write_atomic(&file, b"").unwrap();
+        let error = write_atomic(&file.join("below"), b"").unwrap_err();
+        assert!(error.to_string().contains("file"), "{error}");
+    }
+}

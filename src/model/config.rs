@@ -1,0 +1,227 @@
+//! The model's hyperparameters, read from and written to Hugging Face's `config.json`.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// BERT's hyperparameters under Hugging Face's names (class `BertConfig`).
+///
+/// Fields that Cloze doesn't know are kept and written back unchanged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    #[serde(default)]
+    pub architectures: Vec<String>,
+    #[serde(default = "default_model_type")]
+    pub model_type: String,
+    pub vocab_size: usize,
+    /// H: the width of the residual stream.
+    pub hidden_size: usize,
+    /// L: the number of encoder layers.
+    pub num_hidden_layers: usize,
+    /// A: the number of attention heads; the head size is H / A.
+    pub num_attention_heads: usize,
+    /// I: the width of the feed-forward block, 4 H in the paper.
+    pub intermediate_size: usize,
+    #[serde(default = "default_activation")]
+    pub hidden_act: String,
+    #[serde(default = "default_dropout")]
+    pub hidden_dropout_prob: f64,
+    #[serde(default = "default_dropout")]
+    pub attention_probs_dropout_prob: f64,
+    #[serde(default = "default_positions")]
+    pub max_position_embeddings: usize,
+    #[serde(default = "default_segments")]
+    pub type_vocab_size: usize,
+    #[serde(default = "default_initializer_range")]
+    pub initializer_range: f64,
+    #[serde(default = "default_layer_norm_eps")]
+    pub layer_norm_eps: f64,
+    #[serde(default)]
+    pub pad_token_id: u32,
+    #[serde(flatten)]
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+fn default_model_type() -> String {
+    "bert".into()
+}
+fn default_activation() -> String {
+    "gelu".into()
+}
+fn default_dropout() -> f64 {
+    0.1
+}
+fn default_positions() -> usize {
+    512
+}
+fn default_segments() -> usize {
+    2
+}
+fn default_initializer_range() -> f64 {
+    0.02
+}
+fn default_layer_norm_eps() -> f64 {
+    1e-12
+}
+
+impl Config {
+    /// The paper's settings for a model of `layers` × `hidden` with `heads` heads.
+    pub fn new(
+        layers: usize,
+        hidden: usize,
+        heads: usize,
+        intermediate: usize,
+        vocab_size: usize,
+    ) -> Self {
+        Self {
+            architectures: vec!["BertForPreTraining".into()],
+            model_type: default_model_type(),
+            vocab_size,
+            hidden_size: hidden,
+            num_hidden_layers: layers,
+            num_attention_heads: heads,
+            intermediate_size: intermediate,
+            hidden_act: default_activation(),
+            hidden_dropout_prob: default_dropout(),
+            attention_probs_dropout_prob: default_dropout(),
+            max_position_embeddings: default_positions(),
+            type_vocab_size: default_segments(),
+            initializer_range: default_initializer_range(),
+            layer_norm_eps: default_layer_norm_eps(),
+            pad_token_id: 0,
+            other: serde_json::Map::new(),
+        }
+    }
+
+    /// The size of one attention head, H / A.
+    pub fn head_size(&self) -> usize {
+        self.hidden_size / self.num_attention_heads
+    }
+
+    /// Reads `config.json` and checks that it describes a BERT that Cloze can run.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+        let config: Self = serde_json::from_str(&text)
+            .map_err(|e| Error::file(path, format!("is not a BERT configuration: {e}")))?;
+        config.check().map_err(|m| Error::file(path, m))?;
+        Ok(config)
+    }
+
+    /// `config.json` as transformers writes it.
+    pub fn to_json(&self) -> String {
+        // Serialising plain numbers, strings and maps with string keys cannot fail.
+        let mut text = serde_json::to_string_pretty(self).expect("a configuration is plain data");
+        text.push('\n');
+        text
+    }
+
+    /// What is wrong with the configuration, as one sentence.
+    fn check(&self) -> std::result::Result<(), String> {
+        if self.model_type != "bert" {
+            return Err(format!(
+                "model_type is {:?}, but only \"bert\" is supported",
+                self.model_type
+            ));
+        }
+        if self.hidden_act != "gelu" {
+            return Err(format!(
+                "hidden_act is {:?}, but only \"gelu\" (the erf form) is supported",
+                self.hidden_act
+            ));
+        }
+        let positive = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("intermediate_size", self.intermediate_size),
+            ("max_position_embeddings", self.max_position_embeddings),
+            ("type_vocab_size", self.type_vocab_size),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(format!("{name} is 0, but must be at least 1"));
+        }
+        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
+            return Err(format!(
+                "hidden_size {} is not a multiple of num_attention_heads {}",
+                self.hidden_size, self.num_attention_heads
+            ));
+        }
+        for (name, p) in [
+            ("hidden_dropout_prob", self.hidden_dropout_prob),
+            (
+                "attention_probs_dropout_prob",
+                self.attention_probs_dropout_prob,
+            ),
+        ] {
+            if !(0.0..1.0).contains(&p) {
+                return Err(format!("{name} is {p}, but must be at least 0 and under 1"));
+            }
+        }
+        if self
+            .other
+            .get("position_embedding_type")
+            .is_some_and(|v| v != "absolute")
+        {
+            return Err("position_embedding_type must be \"absolute\"".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(json: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        std::fs::write(&path, json).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn unknown_fields_survive_a_round_trip() {
+        let mut config = Config::new(2, 128, 2, 512, 1000);
+        config
+            .other
+            .insert("gradient_checkpointing".into(), false.into());
+        let (_dir, path) = written(&config.to_json());
+        assert_eq!(Config::read(&path).unwrap(), config);
+    }
+
+    #[test]
+    fn a_wrong_configuration_gets_one_sentence() {
+        let good = Config::new(2, 128, 2, 512, 1000).to_json();
+        let cases = [
+            (
+                "\"num_attention_heads\": 2",
+                "\"num_attention_heads\": 3",
+                "not a multiple",
+            ),
+            ("\"gelu\"", "\"relu\"", "only \"gelu\""),
+            ("\"bert\"", "\"gpt2\"", "only \"bert\""),
+            (
+                "\"vocab_size\": 1000",
+                "\"vocab_size\": 0",
+                "vocab_size is 0",
+            ),
+            (
+                "\"hidden_dropout_prob\": 0.1",
+                "\"hidden_dropout_prob\": 1.5",
+                "hidden_dropout_prob is 1.5",
+            ),
+            ("\"vocab_size\": 1000,", "", "missing field `vocab_size`"),
+        ];
+        for (from, to, expected) in cases {
+            let (_dir, path) = written(&good.replacen(from, to, 1));
+            let message = Config::read(&path).unwrap_err().to_string();
+            assert!(
+                message.contains("config.json") && message.contains(expected),
+                "{message}"
+            );
+        }
+    }
+}

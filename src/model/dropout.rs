@@ -1,0 +1,163 @@
+//! Dropout whose masks are pure functions of (seed, step, site, example, element).
+//!
+//! A mask is never stored as state and doesn't depend on padding, on how a batch is packed or
+//! split, or on the device: an engine that fuses dropout into its kernels draws the same numbers.
+
+use dfdx::prelude::*;
+use rayon::prelude::*;
+
+use crate::data::Packed;
+use crate::random::{Site, Stream};
+
+use super::ops::{BertDevice, Real};
+
+/// Which dropout to apply in a training step. The probabilities come from the model's
+/// configuration; without a `Dropout` the model runs as for inference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropout {
+    pub seed: u64,
+    /// The optimizer step, so that every step has masks of its own.
+    pub step: u32,
+}
+
+/// Attention probability (head, query, key) of an example is element
+/// `(head * STRIDE + query) * STRIDE + key`: independent of the batch's padded length.
+pub const ATTENTION_STRIDE: u32 = 1 << 12;
+
+impl Dropout {
+    /// Scales a row of activations of `example` in place of a mask: element `offset + i` of the
+    /// stream decides over `row[i]`. A kept element becomes 1 / (1 - p), a dropped one 0.
+    fn fill<E: Real>(self, site: Site, example: u64, offset: u32, p: f64, row: &mut [E]) {
+        let stream = Stream::new(self.seed, self.step, site, example);
+        let threshold = threshold(p);
+        // A probability is an ordinary number; both precisions can hold it.
+        let kept = E::from_f64(1.0 / (1.0 - p)).expect("a finite number");
+        let mut i = 0;
+        while i < row.len() {
+            let element = offset + i as u32;
+            let draws = stream.block(element / 4);
+            for &draw in &draws[element as usize % 4..] {
+                if i < row.len() {
+                    row[i] = if draw < threshold { E::default() } else { kept };
+                    i += 1;
+                }
+            }
+        }
+    }
+
+    /// Dropout on (sequences, length, width): element `position * width + i` of each example.
+    pub fn hidden<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
+        self,
+        x: Tensor<(usize, usize, Const<H>), E, D, T>,
+        batch: &Packed,
+        site: Site,
+        p: f64,
+    ) -> Tensor<(usize, usize, Const<H>), E, D, T> {
+        if p == 0.0 {
+            return x;
+        }
+        let length = x.shape().1;
+        let mut mask = vec![E::default(); batch.sequences() * length * H];
+        mask.par_chunks_mut(H).enumerate().for_each(|(row, mask)| {
+            let (sequence, position) = (row / length, row % length);
+            let offset = (position * H) as u32;
+            self.fill(site, batch.examples[sequence], offset, p, mask);
+        });
+        D::elementwise(x, |i, x| (x * mask[i], mask[i]))
+    }
+
+    /// Dropout on attention probabilities (sequences, heads, queries, keys).
+    pub fn attention<const A: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
+        self,
+        x: Tensor<(usize, Const<A>, usize, usize), E, D, T>,
+        batch: &Packed,
+        site: Site,
+        p: f64,
+    ) -> Tensor<(usize, Const<A>, usize, usize), E, D, T> {
+        if p == 0.0 {
+            return x;
+        }
+        let length = x.shape().3;
+        let mut mask = vec![E::default(); batch.sequences() * A * length * length];
+        mask.par_chunks_mut(length)
+            .enumerate()
+            .for_each(|(row, mask)| {
+                let (sequence, head, query) = (row / (A * length), row / length % A, row % length);
+                let offset = (head as u32 * ATTENTION_STRIDE + query as u32) * ATTENTION_STRIDE;
+                self.fill(site, batch.examples[sequence], offset, p, mask);
+            });
+        D::elementwise(x, |i, x| (x * mask[i], mask[i]))
+    }
+}
+
+/// Draws under this are dropped: p as a fraction of 2^32.
+pub fn threshold(p: f64) -> u32 {
+    (p * 4_294_967_296.0).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DROPOUT: Dropout = Dropout { seed: 5, step: 3 };
+
+    fn batch(examples: &[u64], lengths: &[usize]) -> Packed {
+        let mut packed = Packed::default();
+        for (&example, &length) in examples.iter().zip(lengths) {
+            packed.push(example, &vec![1; length], &vec![0; length]);
+        }
+        packed
+    }
+
+    fn ones(sequences: usize, length: usize) -> Tensor<(usize, usize, Const<6>), f32, Cpu> {
+        Cpu::default().ones_like(&(sequences, length, Const::<6>))
+    }
+
+    #[test]
+    fn masks_do_not_depend_on_padding_or_neighbours() {
+        let alone = DROPOUT.hidden(ones(1, 3), &batch(&[8], &[3]), Site::EmbeddingDropout, 0.4);
+        let among = DROPOUT.hidden(
+            ones(2, 5),
+            &batch(&[4, 8], &[5, 3]),
+            Site::EmbeddingDropout,
+            0.4,
+        );
+        assert_eq!(alone.as_vec()[..18], among.as_vec()[30..48]);
+        assert_ne!(among.as_vec()[..18], among.as_vec()[30..48]);
+    }
+
+    #[test]
+    fn the_share_and_the_mean_are_right() {
+        let packed = batch(&(0..100).collect::<Vec<_>>(), &[50; 100]);
+        let y = DROPOUT
+            .hidden(ones(100, 50), &packed, Site::HeadDropout, 0.1)
+            .as_vec();
+        let n = y.len() as f64;
+        let dropped = y.iter().filter(|&&v| v == 0.0).count() as f64;
+        // Standard error of the share: sqrt(0.09 / 30000) = 0.0017.
+        assert!((dropped / n - 0.1).abs() < 0.007, "{}", dropped / n);
+        assert!((y.iter().sum::<f32>() as f64 / n - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn attention_masks_keep_their_place_when_the_batch_gets_longer() {
+        let dev = Cpu::default();
+        let run = |length: usize| {
+            let x: Tensor<(usize, Const<2>, usize, usize), f64, _> =
+                dev.ones_like(&(1, Const::<2>, length, length));
+            let packed = batch(&[1], &[length]);
+            DROPOUT
+                .attention(x, &packed, Site::AttentionDropout(1), 0.5)
+                .as_vec()
+        };
+        let (short, long) = (run(3), run(5));
+        for head in 0..2 {
+            for query in 0..3 {
+                for key in 0..3 {
+                    let (a, b) = ((head * 3 + query) * 3 + key, (head * 5 + query) * 5 + key);
+                    assert_eq!(short[a], long[b]);
+                }
+            }
+        }
+    }
+}

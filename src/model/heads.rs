@@ -1,0 +1,61 @@
+//! The two pre-training heads, over rows of real tokens.
+
+use dfdx::nn::modules::{LayerNorm1D, Linear};
+use dfdx::prelude::*;
+
+use crate::error::Result;
+
+use super::build::Builder;
+use super::ops::{BertDevice, Real, gelu};
+
+/// One activation a row: (rows, H).
+pub type Rows<const H: usize, E, D, T = NoneTape> = Tensor<(usize, Const<H>), E, D, T>;
+
+/// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
+/// and a bias for each token (google-research/bert, run_pretraining.py, `get_masked_lm_output`).
+pub struct MaskedLmHead<const H: usize, E: Dtype, D: Device<E>> {
+    pub dense: Linear<H, H, E, D>,
+    pub norm: LayerNorm1D<H, E, D>,
+    /// (vocabulary)
+    pub bias: Tensor<(usize,), E, D>,
+}
+
+impl<const H: usize, E: Real, D: BertDevice<E>> MaskedLmHead<H, E, D> {
+    pub(super) fn build(b: &mut Builder<'_, E, D>, vocab_size: usize) -> Result<Self> {
+        Ok(Self {
+            dense: b.linear("transform.dense")?,
+            norm: b.layer_norm("transform.LayerNorm")?,
+            bias: b.tensor("bias", (vocab_size,))?,
+        })
+    }
+
+    /// (rows, H) to logits (rows, vocabulary). `words` is the token embedding.
+    pub fn forward<T: Tape<E, D> + Merge<T>>(
+        &self,
+        rows: Rows<H, E, D, T>,
+        words: &Tensor<(usize, Const<H>), E, D>,
+    ) -> Tensor<(usize, usize), E, D, T> {
+        let x = self.norm.forward(gelu(self.dense.forward(rows)));
+        let logits = x.matmul(words.retaped::<T>().permute::<_, Axes2<1, 0>>());
+        let shape = *logits.shape();
+        logits
+            + self
+                .bias
+                .retaped::<T>()
+                .broadcast_like::<_, Axis<0>>(&shape)
+    }
+}
+
+/// Cross-entropy summed over rows: `-Σ log softmax(logits)[row, label[row]]`, in nats.
+pub fn cross_entropy<V: Dim, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
+    logits: Tensor<(usize, V), E, D, T>,
+    labels: &[u32],
+) -> Tensor<Rank0, E, D, T> {
+    let labels: Vec<usize> = labels.iter().map(|&label| label as usize).collect();
+    let shape = (labels.len(),);
+    let labels = logits.device().tensor_from_vec(labels, shape);
+    -logits
+        .log_softmax::<Axis<1>>()
+        .select::<(usize,), _>(labels)
+        .sum::<Rank0, Axis<0>>()
+}

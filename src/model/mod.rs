@@ -1,0 +1,27 @@
+//! The BERT of the lessons, in dfdx: embeddings, attention, encoder, heads, and the one declaration
+//! of its parameters.
+//!
+//! This is the *reference* run: the readable model, with shapes in its types, against which faster
+//! engines are checked. What a forward pass needs from the outside is a [`crate::data::Packed`]
+//! batch; what it gives is one row for each real token.
+
+mod bert;
+mod build;
+mod config;
+mod dropout;
+mod heads;
+mod layers;
+mod ops;
+mod parameters;
+mod size;
+pub mod weights;
+
+pub use bert::{Bert, pick, real_rows};
+pub use build::{Builder, GradientReader};
+pub use config::Config;
+pub use dropout::{ATTENTION_STRIDE, Dropout, threshold};
+pub use heads::{MaskedLmHead, Rows, cross_entropy};
+pub use layers::{Attention, Embeddings, Hidden, Layer, Pass};
+pub use ops::{BertDevice, Real, gelu};
+pub use parameters::{Init, Layout, PRETRAINING, Parameter, Part, declare};
+pub use size::Size;

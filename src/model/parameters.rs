@@ -1,0 +1,329 @@
+//! The one declaration of BERT's parameters, and the flat memory that holds them.
+//!
+//! [`declare`] lists every parameter once: Hugging Face name, shape, decay group, initialiser.
+//! Everything else follows from it: the offsets in a flat buffer ([`Layout`]), the dfdx modules
+//! (which take their tensors from it by name), safetensors files, counts, optimizer groups.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::random::{Site, Stream};
+
+use super::Config;
+
+/// How a parameter starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Init {
+    Zeros,
+    Ones,
+    /// Normal with this standard deviation, redrawn beyond two of them (BERT's `truncated_normal`).
+    TruncatedNormal(f64),
+}
+
+/// One declared parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameter {
+    /// Name in a Hugging Face `BertForPreTraining`, without the `bert.` prefix.
+    pub name: String,
+    /// Row-major; linear weights are (outputs, inputs).
+    pub shape: Vec<usize>,
+    /// Whether weight decay applies: to weights, not to biases and LayerNorms (as in
+    /// google-research/bert, optimization.py).
+    pub decay: bool,
+    pub init: Init,
+    /// What the parameter belongs to.
+    pub part: Part,
+}
+
+impl Parameter {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the parameter has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The parts a model is made of. The encoder is always there; files and tasks add the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Embeddings and layers.
+    Encoder,
+    /// Dense layer with tanh over `[CLS]`.
+    Pooler,
+    /// Predicts masked tokens; its output matrix is the token embedding.
+    MaskedLm,
+    /// Tells whether segment B follows segment A; reads the pooler.
+    NextSentence,
+}
+
+/// Everything that pre-training needs.
+pub const PRETRAINING: [Part; 4] = [
+    Part::Encoder,
+    Part::Pooler,
+    Part::MaskedLm,
+    Part::NextSentence,
+];
+
+/// Builds the declaration, one group of parameters at a time.
+struct Declaration {
+    list: Vec<Parameter>,
+    part: Part,
+    deviation: f64,
+}
+
+impl Declaration {
+    fn add(&mut self, name: String, shape: &[usize], decay: bool, init: Init) {
+        self.list.push(Parameter {
+            name,
+            shape: shape.to_vec(),
+            decay,
+            init,
+            part: self.part,
+        });
+    }
+
+    fn embedding(&mut self, name: &str, rows: usize, width: usize) {
+        let init = Init::TruncatedNormal(self.deviation);
+        self.add(format!("{name}.weight"), &[rows, width], true, init);
+    }
+
+    fn linear(&mut self, name: &str, inputs: usize, outputs: usize) {
+        let init = Init::TruncatedNormal(self.deviation);
+        self.add(format!("{name}.weight"), &[outputs, inputs], true, init);
+        self.add(format!("{name}.bias"), &[outputs], false, Init::Zeros);
+    }
+
+    fn layer_norm(&mut self, name: &str, width: usize) {
+        self.add(format!("{name}.weight"), &[width], false, Init::Ones);
+        self.add(format!("{name}.bias"), &[width], false, Init::Zeros);
+    }
+}
+
+/// Lists the parameters of the given parts in the order of Hugging Face's `BertForPreTraining`.
+pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
+    let (h, i) = (config.hidden_size, config.intermediate_size);
+    let mut d = Declaration {
+        list: Vec::new(),
+        part: Part::Encoder,
+        deviation: config.initializer_range,
+    };
+
+    d.embedding("embeddings.word_embeddings", config.vocab_size, h);
+    d.embedding(
+        "embeddings.position_embeddings",
+        config.max_position_embeddings,
+        h,
+    );
+    d.embedding(
+        "embeddings.token_type_embeddings",
+        config.type_vocab_size,
+        h,
+    );
+    d.layer_norm("embeddings.LayerNorm", h);
+    for layer in 0..config.num_hidden_layers {
+        let name = |rest: &str| format!("encoder.layer.{layer}.{rest}");
+        d.linear(&name("attention.self.query"), h, h);
+        d.linear(&name("attention.self.key"), h, h);
+        d.linear(&name("attention.self.value"), h, h);
+        d.linear(&name("attention.output.dense"), h, h);
+        d.layer_norm(&name("attention.output.LayerNorm"), h);
+        d.linear(&name("intermediate.dense"), h, i);
+        d.linear(&name("output.dense"), i, h);
+        d.layer_norm(&name("output.LayerNorm"), h);
+    }
+    if parts.contains(&Part::Pooler) {
+        d.part = Part::Pooler;
+        d.linear("pooler.dense", h, h);
+    }
+    if parts.contains(&Part::MaskedLm) {
+        d.part = Part::MaskedLm;
+        d.add(
+            "cls.predictions.bias".into(),
+            &[config.vocab_size],
+            false,
+            Init::Zeros,
+        );
+        d.linear("cls.predictions.transform.dense", h, h);
+        d.layer_norm("cls.predictions.transform.LayerNorm", h);
+    }
+    if parts.contains(&Part::NextSentence) {
+        d.part = Part::NextSentence;
+        d.linear("cls.seq_relationship", h, 2);
+    }
+    d.list
+}
+
+/// The declaration with each parameter's place in a flat buffer.
+#[derive(Debug)]
+pub struct Layout {
+    parameters: Vec<Parameter>,
+    ranges: Vec<Range<usize>>,
+    by_name: HashMap<String, usize>,
+    parts: Vec<Part>,
+}
+
+impl Layout {
+    /// Lays out the parameters of `parts` one behind the other, in the order of [`declare`].
+    pub fn new(config: &Config, parts: &[Part]) -> Arc<Self> {
+        let parameters = declare(config, parts);
+        let mut end = 0;
+        let ranges = parameters
+            .iter()
+            .map(|p| {
+                let start = end;
+                end += p.len();
+                start..end
+            })
+            .collect();
+        let by_name = parameters
+            .iter()
+            .enumerate()
+            .map(|(index, p)| (p.name.clone(), index))
+            .collect();
+        Arc::new(Self {
+            parameters,
+            ranges,
+            by_name,
+            parts: parts.to_vec(),
+        })
+    }
+
+    /// The declared parameters in order.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// The parts that were laid out.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Parameter and place by name.
+    pub fn find(&self, name: &str) -> Option<(&Parameter, Range<usize>)> {
+        let index = *self.by_name.get(name)?;
+        Some((&self.parameters[index], self.ranges[index].clone()))
+    }
+
+    /// Parameters with their places, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Parameter, Range<usize>)> + '_ {
+        self.parameters.iter().zip(self.ranges.iter().cloned())
+    }
+
+    /// Number of elements of all parameters: the length of every flat buffer.
+    pub fn total(&self) -> usize {
+        self.ranges.last().map_or(0, |r| r.end)
+    }
+
+    /// A buffer of initial values: a pure function of the seed and the layout.
+    pub fn initialise(&self, seed: u64) -> Vec<f32> {
+        let mut values = vec![0.0; self.total()];
+        for (index, (parameter, range)) in self.iter().enumerate() {
+            let values = &mut values[range];
+            match parameter.init {
+                Init::Zeros => {}
+                Init::Ones => values.fill(1.0),
+                Init::TruncatedNormal(deviation) => {
+                    let site = Site::Init(index as u32);
+                    // One stream a row of 1,024 values, so that the work splits over threads.
+                    values
+                        .par_chunks_mut(1024)
+                        .enumerate()
+                        .for_each(|(row, chunk)| {
+                            truncated_normal(
+                                &Stream::new(seed, 0, site, row as u64),
+                                deviation,
+                                chunk,
+                            );
+                        });
+                }
+            }
+        }
+        values
+    }
+}
+
+/// Fills `values` from a normal distribution cut off at two standard deviations.
+fn truncated_normal(stream: &Stream, deviation: f64, values: &mut [f32]) {
+    let mut index = 0;
+    for value in values {
+        // About 4.6 % of draws are beyond two deviations and are drawn again.
+        *value = loop {
+            // Box-Muller; 1 - u lies in (0, 1], so the logarithm is finite.
+            let radius = (-2.0 * (1.0 - stream.uniform(index)).ln()).sqrt();
+            let normal = radius * (std::f64::consts::TAU * stream.uniform(index + 1)).cos();
+            index += 2;
+            if normal.abs() <= 2.0 {
+                break (normal * deviation) as f32;
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Size;
+
+    /// The counts that the paper rounds to 110M and 340M, for the encoder with pooler.
+    #[test]
+    fn counts_are_those_of_the_published_models() {
+        let count = |size: Size| {
+            let parts = [Part::Encoder, Part::Pooler];
+            Layout::new(&size.config(30522), &parts).total()
+        };
+        assert_eq!(count(Size::Base), 109_482_240);
+        assert_eq!(count(Size::Large), 335_141_888);
+        assert_eq!(count(Size::Tiny), 4_385_920);
+    }
+
+    #[test]
+    fn ranges_tile_the_buffer_and_names_are_unique() {
+        let layout = Layout::new(&Size::Tiny.config(100), &PRETRAINING);
+        let mut end = 0;
+        for (parameter, range) in layout.iter() {
+            assert_eq!(range.start, end);
+            assert_eq!(range.len(), parameter.len());
+            end = range.end;
+            assert_eq!(layout.find(&parameter.name).unwrap().1, range);
+        }
+        assert_eq!(end, layout.total());
+    }
+
+    #[test]
+    fn decay_spares_biases_and_layer_norms() {
+        for p in declare(&Size::Tiny.config(100), &PRETRAINING) {
+            let spared = p.name.ends_with("bias") || p.name.contains("LayerNorm");
+            assert_eq!(p.decay, !spared, "{}", p.name);
+        }
+    }
+
+    #[test]
+    fn initial_values_are_a_truncated_normal() {
+        let layout = Layout::new(&Size::Tiny.config(5000), &[Part::Encoder]);
+        let values = layout.initialise(1);
+        let (_, range) = layout.find("embeddings.word_embeddings.weight").unwrap();
+        let words = &values[range];
+        let n = words.len() as f64;
+        let mean = words.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        let variance = words.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n;
+        // A normal cut at two deviations keeps 0.7737 of its variance: 0.88 of the deviation.
+        assert!(mean.abs() < 1e-4, "mean {mean}");
+        assert!(
+            (variance.sqrt() / 0.02 - 0.8796).abs() < 5e-3,
+            "deviation {}",
+            variance.sqrt()
+        );
+        assert!(words.iter().all(|x| x.abs() <= 0.04));
+        let (_, range) = layout.find("embeddings.LayerNorm.weight").unwrap();
+        assert!(values[range].iter().all(|&x| x == 1.0));
+        assert_eq!(values, layout.initialise(1));
+        assert_ne!(values, layout.initialise(2));
+    }
+}

@@ -1,0 +1,313 @@
+//! Reading plain text: files, `.gz` files and folders, streamed paragraph by paragraph.
+//!
+//! A document ends at a blank line or at the end of its file; every other line is a paragraph.
+//! Nothing but the current line is held in memory, so a corpus may be of any size.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::error::{Error, Result};
+
+/// One paragraph of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paragraph {
+    /// Which document it belongs to, counted from 0 over all files.
+    pub document: u64,
+    /// Its text: one line, without the line end and outer white space, never empty.
+    pub text: String,
+}
+
+/// The files that `path` stands for: itself, or the `.txt` and `.txt.gz` files anywhere below it in
+/// the order of their names.
+pub fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
+    if !fs::metadata(path).map_err(|e| Error::io(path, e))?.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let mut files = Vec::new();
+    collect(path, &mut files)?;
+    if files.is_empty() {
+        return Err(Error::file(
+            path,
+            "the folder holds no .txt or .txt.gz file",
+        ));
+    }
+    Ok(files)
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let mut paths = fs::read_dir(folder)
+        .and_then(|entries| {
+            entries
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect::<std::io::Result<Vec<PathBuf>>>()
+        })
+        .map_err(|e| Error::io(folder, e))?;
+    paths.sort();
+    for path in paths {
+        // Linked folders are not followed: a link to a parent would never end.
+        if path.is_dir() && !path.is_symlink() {
+            collect(&path, files)?;
+        } else if path.is_file() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.ends_with(".txt") || name.ends_with(".txt.gz") {
+                files.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens a file, unpacking it where its first bytes say that it is gzip, whatever it is called.
+pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>> {
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let start = reader.fill_buf().map_err(|e| Error::io(path, e))?;
+    Ok(if start.starts_with(&[0x1f, 0x8b]) {
+        Box::new(BufReader::with_capacity(
+            1 << 16,
+            MultiGzDecoder::new(reader),
+        ))
+    } else {
+        Box::new(reader)
+    })
+}
+
+/// The lines of one text file, checked to be text.
+pub struct Lines<R> {
+    reader: R,
+    path: PathBuf,
+    line: usize,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Reads `reader`; `path` stands in error messages.
+    pub fn new(reader: R, path: &Path) -> Self {
+        Self {
+            reader,
+            path: path.to_path_buf(),
+            line: 0,
+        }
+    }
+
+    /// The reader behind the lines.
+    pub fn reader(&self) -> &R {
+        &self.reader
+    }
+}
+
+impl<R: BufRead> Iterator for Lines<R> {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut bytes = Vec::new();
+        match self.reader.read_until(b'\n', &mut bytes) {
+            Err(e) => return Some(Err(Error::io(&self.path, e))),
+            Ok(0) => return None,
+            Ok(_) => self.line += 1,
+        }
+        if self.line == 1 && bytes.starts_with("\u{feff}".as_bytes()) {
+            bytes.drain(..3);
+        }
+        if bytes.last() == Some(&b'\n') {
+            bytes.pop();
+            if bytes.last() == Some(&b'\r') {
+                bytes.pop();
+            }
+        }
+        // No text holds a zero byte; nearly every binary format does, soon.
+        if bytes.contains(&0) {
+            let message = "this is a binary file (it holds a zero byte); expected UTF-8 text";
+            return Some(Err(Error::line(&self.path, self.line, message)));
+        }
+        Some(String::from_utf8(bytes).map_err(|e| {
+            let at = e.utf8_error().valid_up_to() + 1;
+            let message = format!("byte {at} of the line is not valid UTF-8; expected UTF-8 text");
+            Error::line(&self.path, self.line, message)
+        }))
+    }
+}
+
+/// All of a reader's text at once, for files that are small by nature; gzip is unpacked.
+pub fn read_to_string(path: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    open(path)?
+        .read_to_end(&mut bytes)
+        .map_err(|e| Error::io(path, e))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let valid = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
+        Error::line(path, line, "not valid UTF-8; expected UTF-8 text")
+    })
+}
+
+/// The paragraphs of several files and folders, one after the other.
+pub struct Paragraphs {
+    /// Files still to be read, last first, each with the argument that brought it here.
+    files: Vec<(usize, PathBuf)>,
+    arguments: Vec<PathBuf>,
+    current: Option<(usize, Lines<Box<dyn BufRead + Send>>)>,
+    /// Whether an argument has given any text yet.
+    found: Vec<bool>,
+    document: u64,
+    document_open: bool,
+    failed: bool,
+}
+
+impl Paragraphs {
+    /// Finds the files that `paths` stand for; reads nothing yet.
+    pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
+        let arguments: Vec<PathBuf> = paths.iter().map(|p| p.as_ref().to_path_buf()).collect();
+        let mut files = Vec::new();
+        for (argument, path) in arguments.iter().enumerate() {
+            files.extend(text_files(path)?.into_iter().map(|file| (argument, file)));
+        }
+        files.reverse();
+        Ok(Self {
+            files,
+            found: vec![false; arguments.len()],
+            arguments,
+            current: None,
+            document: 0,
+            document_open: false,
+            failed: false,
+        })
+    }
+
+    fn end_document(&mut self) {
+        self.document += u64::from(self.document_open);
+        self.document_open = false;
+    }
+
+    fn advance(&mut self) -> Result<Option<Paragraph>> {
+        loop {
+            let Some((argument, lines)) = &mut self.current else {
+                let Some((argument, path)) = self.files.pop() else {
+                    return Ok(None);
+                };
+                let reader = open(&path)?;
+                self.current = Some((argument, Lines::new(reader, &path)));
+                continue;
+            };
+            let argument = *argument;
+            match lines.next().transpose()? {
+                None => {
+                    self.current = None;
+                    self.end_document();
+                    let more = self.files.last().is_some_and(|(next, _)| *next == argument);
+                    if !more && !self.found[argument] {
+                        let message = "there is no text here, only blank lines or nothing at all";
+                        return Err(Error::file(&self.arguments[argument], message));
+                    }
+                }
+                Some(line) => {
+                    let text = line.trim();
+                    if text.is_empty() {
+                        self.end_document();
+                        continue;
+                    }
+                    self.found[argument] = true;
+                    self.document_open = true;
+                    return Ok(Some(Paragraph {
+                        document: self.document,
+                        text: text.to_owned(),
+                    }));
+                }
+            }
+        }
+    }
+}
+
+impl Iterator for Paragraphs {
+    type Item = Result<Paragraph>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.advance();
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn read(paths: &[&Path]) -> Result<Vec<(u64, String)>> {
+        Paragraphs::new(paths)?
+            .map(|p| p.map(|p| (p.document, p.text)))
+            .collect()
+    }
+
+    fn pairs(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
+        expected.iter().map(|(d, t)| (*d, t.to_string())).collect()
+    }
+
+    #[test]
+    fn blank_lines_and_file_ends_separate_documents() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (folder.path().join("a.txt"), folder.path().join("b.txt"));
+        fs::write(&a, "\u{feff}one\r\n two \n\n \t \nthree\n\n").unwrap();
+        fs::write(&b, "four\nfive").unwrap();
+        let expected = [
+            (0, "one"),
+            (0, "two"),
+            (1, "three"),
+            (2, "four"),
+            (2, "five"),
+        ];
+        assert_eq!(read(&[&a, &b]).unwrap(), pairs(&expected));
+    }
+
+    #[test]
+    fn a_folder_is_read_in_order_with_its_packed_files_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("m")).unwrap();
+        fs::write(folder.path().join("z.txt"), "last").unwrap();
+        fs::write(folder.path().join("notes.md"), "never").unwrap();
+        fs::write(folder.path().join("empty.txt"), "").unwrap();
+        let packed = File::create(folder.path().join("m/b.txt.gz")).unwrap();
+        let mut gz = flate2::write::GzEncoder::new(packed, Default::default());
+        gz.write_all("first\n\nsecond\n".as_bytes()).unwrap();
+        gz.finish().unwrap();
+        let expected = [(0, "first"), (1, "second"), (2, "last")];
+        assert_eq!(read(&[folder.path()]).unwrap(), pairs(&expected));
+    }
+
+    #[test]
+    fn what_is_no_text_gets_one_sentence_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.txt");
+        let message = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            read(&[&path]).unwrap_err().to_string()
+        };
+        assert!(
+            message(b"")
+                .ends_with("t.txt: there is no text here, only blank lines or nothing at all")
+        );
+        assert!(message(b"\n  \n").contains("no text"));
+        let invalid = message(b"good\nbad \xff\xfe\n");
+        assert!(
+            invalid.contains("t.txt:2: byte 5 of the line is not valid UTF-8"),
+            "{invalid}"
+        );
+        assert!(message(b"\x7fELF\0\0\0").contains("t.txt:1: this is a binary file"));
+        assert!(message(b"\x1f\x8b\x08\x00broken").contains("t.txt"));
+        let missing = read(&[&folder.path().join("missing.txt")]).unwrap_err();
+        assert!(missing.to_string().contains("missing.txt"));
+        let bare = folder.path().join("bare");
+        fs::create_dir(&bare).unwrap();
+        assert!(
+            read(&[&bare])
+                .unwrap_err()
+                .to_string()
+                .contains("holds no .txt")
+        );
+    }
+}

@@ -1,0 +1,581 @@
+//! BERT's WordPiece tokenizer.
+//!
+//! The crate `tokenizers` does the work: clean the text, lower its case and strip accents where the
+//! vocabulary is uncased, split at white space and punctuation, and cut each word greedily into the
+//! longest pieces of the vocabulary. None of these steps looks across a blank, so what a stretch of
+//! text between two blanks becomes is remembered: prose repeats its words, and a remembered word
+//! costs one look-up instead of a pass through the pipeline.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ahash::AHashMap;
+use tokenizers::Tokenizer;
+use tokenizers::models::wordpiece::WordPiece as Model;
+use tokenizers::normalizers::BertNormalizer;
+use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+use tokenizers::processors::template::TemplateProcessing;
+use tokenizers::{AddedToken, decoders, normalizers::NormalizerWrapper};
+
+use crate::error::{Error, Result};
+
+/// Whether a vocabulary tells upper from lower case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Casing {
+    /// Text is lowered and stripped of accents first, as for `bert-base-uncased`.
+    Uncased,
+    /// Text is taken as it is, as for `bert-base-cased`.
+    Cased,
+}
+
+/// The ids of the five tokens that every BERT vocabulary has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpecialIds {
+    pub pad: u32,
+    pub unk: u32,
+    pub cls: u32,
+    pub sep: u32,
+    pub mask: u32,
+}
+
+impl SpecialIds {
+    /// Whether `id` is one of the five.
+    pub fn contains(&self, id: u32) -> bool {
+        [self.pad, self.unk, self.cls, self.sep, self.mask].contains(&id)
+    }
+}
+
+/// The names of the special tokens, in the order in which a new vocabulary lists them.
+pub const SPECIAL_TOKENS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
+
+/// What a text becomes: one entry a token in each list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Encoding {
+    pub ids: Vec<u32>,
+    pub tokens: Vec<String>,
+    /// Start and end in the text in Unicode code points; (0, 0) for added special tokens.
+    pub offsets: Vec<(usize, usize)>,
+    /// The word that a token belongs to, counted from 0; none for added special tokens.
+    pub words: Vec<Option<u32>>,
+}
+
+impl Encoding {
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    fn push(&mut self, id: u32, token: &str, offsets: (usize, usize), word: Option<u32>) {
+        self.ids.push(id);
+        self.tokens.push(token.to_owned());
+        self.offsets.push(offsets);
+        self.words.push(word);
+    }
+}
+
+/// A vocabulary with the rules that cut text into its pieces. Cheap to clone, usable from any thread.
+#[derive(Clone)]
+pub struct WordPiece {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    tokenizer: Tokenizer,
+    tokens: Vec<String>,
+    ids: HashMap<String, u32>,
+    continuation: Vec<bool>,
+    special: SpecialIds,
+    casing: Casing,
+    /// Tells this vocabulary's remembered words from those of others.
+    serial: u64,
+}
+
+impl std::fmt::Debug for WordPiece {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WordPiece")
+            .field("vocab_size", &self.vocab_size())
+            .field("casing", &self.casing())
+            .finish_non_exhaustive()
+    }
+}
+
+impl WordPiece {
+    /// Builds the tokenizer of a vocabulary, the token at index i having id i.
+    pub fn from_vocab(vocab: Vec<String>, casing: Casing) -> Result<Self> {
+        check(&vocab)
+            .map_err(|fault| Error::Failed(format!("the vocabulary: {}", fault.message)))?;
+        let cased = casing == Casing::Cased;
+        let model = Model::builder()
+            .vocab(vocab.iter().cloned().zip(0..).collect::<AHashMap<_, _>>())
+            .build()
+            .map_err(library)?;
+        let mut tokenizer = Tokenizer::new(model);
+        let normalizer = BertNormalizer::new(true, true, Some(!cased), !cased);
+        tokenizer
+            .with_normalizer(Some(normalizer))
+            .map_err(library)?;
+        tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
+        tokenizer.with_decoder(Some(decoders::wordpiece::WordPiece::default()));
+        let special = SPECIAL_TOKENS.map(|token| AddedToken::from(token, true));
+        tokenizer.add_special_tokens(special).map_err(library)?;
+        Self::new(tokenizer, vocab, casing)
+    }
+
+    /// Finishes a tokenizer whose vocabulary has been checked.
+    fn new(mut tokenizer: Tokenizer, tokens: Vec<String>, casing: Casing) -> Result<Self> {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let ids: HashMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
+        let id = |name: &str| ids.get(name).copied().ok_or_else(|| missing(name));
+        let special = SpecialIds {
+            pad: id("[PAD]")?,
+            unk: id("[UNK]")?,
+            cls: id("[CLS]")?,
+            sep: id("[SEP]")?,
+            mask: id("[MASK]")?,
+        };
+        let template = TemplateProcessing::builder()
+            .try_single("[CLS]:0 $A:0 [SEP]:0")
+            .and_then(|b| b.try_pair("[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"))
+            .map_err(Error::Failed)?
+            .special_tokens(vec![("[CLS]", special.cls), ("[SEP]", special.sep)])
+            .build()
+            .map_err(library)?;
+        tokenizer.with_post_processor(Some(template));
+        // Files often fix a length; here the caller decides, and nothing is ever cut silently.
+        tokenizer.with_truncation(None).map_err(library)?;
+        tokenizer.with_padding(None);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                continuation: tokens.iter().map(|t| t.starts_with("##")).collect(),
+                serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+                tokenizer,
+                tokens,
+                ids,
+                special,
+                casing,
+            }),
+        })
+    }
+
+    /// Reads a `vocab.txt`: one token a line, the first line being id 0.
+    pub fn from_vocab_file(path: &Path, casing: Casing) -> Result<Self> {
+        let text = crate::text::files::read_to_string(path)?;
+        let mut vocab: Vec<String> = text
+            .split('\n')
+            .map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned())
+            .collect();
+        while vocab.last().is_some_and(String::is_empty) {
+            vocab.pop();
+        }
+        check(&vocab).map_err(|fault| match fault.line {
+            Some(line) => Error::line(path, line, fault.message),
+            None => Error::file(path, fault.message),
+        })?;
+        Self::from_vocab(vocab, casing)
+    }
+
+    /// Reads a `vocab.txt`, a `tokenizer.json`, or a model folder, which holds one of them.
+    ///
+    /// Without `casing`, the file says: `tokenizer.json` itself, for `vocab.txt` the
+    /// `do_lower_case` of a `tokenizer_config.json` beside it, else uncased.
+    pub fn from_file(path: &Path, casing: Option<Casing>) -> Result<Self> {
+        if !path.is_dir() {
+            let json = path.extension().is_some_and(|e| e == "json");
+            return if json {
+                Self::from_json_file(path, casing)
+            } else {
+                let casing = casing.map_or_else(|| configured_casing(path), Ok)?;
+                Self::from_vocab_file(path, casing)
+            };
+        }
+        let (json, vocab) = (path.join("tokenizer.json"), path.join("vocab.txt"));
+        if json.is_file() {
+            Self::from_json_file(&json, casing)
+        } else if vocab.is_file() {
+            Self::from_file(&vocab, casing)
+        } else {
+            let message = "the folder holds neither a tokenizer.json nor a vocab.txt";
+            Err(Error::file(path, message))
+        }
+    }
+
+    /// Reads a `tokenizer.json` that describes a BERT tokenizer.
+    fn from_json_file(path: &Path, casing: Option<Casing>) -> Result<Self> {
+        let text = crate::text::files::read_to_string(path)?;
+        let tokenizer = Tokenizer::from_bytes(text.as_bytes())
+            .map_err(|e| Error::file(path, format!("this is no tokenizer.json: {e}")))?;
+        let found = match bert_casing(&tokenizer) {
+            Ok(found) => found,
+            Err(part) => {
+                let message = format!("its {part}; expected a BERT tokenizer");
+                return Err(Error::file(path, message));
+            }
+        };
+        if let Some(wanted) = casing
+            && wanted != found
+        {
+            let message = format!("this tokenizer is {found:?}, but {wanted:?} was asked for");
+            return Err(Error::file(path, message));
+        }
+        let mut entries: Vec<(String, u32)> = tokenizer.get_vocab(true).into_iter().collect();
+        entries.sort_by_key(|(_, id)| *id);
+        if let Some((expected, (token, id))) = (0u32..).zip(&entries).find(|(n, (_, id))| n != id) {
+            let message = format!("token `{token}` has id {id}, but {expected} is the next id");
+            return Err(Error::file(path, message));
+        }
+        let vocab: Vec<String> = entries.into_iter().map(|(token, _)| token).collect();
+        check(&vocab).map_err(|fault| Error::file(path, fault.message))?;
+        Self::new(tokenizer, vocab, found)
+    }
+
+    /// Cuts `text` into pieces; no special token is added. A special token's name written in the
+    /// text, such as `[MASK]`, is taken as that token.
+    pub fn encode(&self, text: &str) -> Encoding {
+        let mut encoding = Encoding::default();
+        let (mut position, mut words) = (0, 0);
+        let mut rest = text;
+        while let Some((chunk, blanks_before, after)) = next_chunk(rest) {
+            position += blanks_before;
+            rest = after;
+            let mut last_word = None;
+            self.with_pieces(chunk, |pieces| {
+                for piece in pieces {
+                    let offsets = (
+                        position + piece.start as usize,
+                        position + piece.end as usize,
+                    );
+                    let token = &self.inner.tokens[piece.id as usize];
+                    encoding.push(piece.id, token, offsets, Some(words + piece.word));
+                    last_word = Some(piece.word);
+                }
+            });
+            words += last_word.map_or(0, |word| word + 1);
+            position += chunk.chars().count();
+        }
+        encoding
+    }
+
+    /// The ids of [`encode`](Self::encode) alone, appended to `ids`: the fast way for a corpus.
+    pub fn encode_ids(&self, text: &str, ids: &mut Vec<u32>) {
+        let mut rest = text;
+        while let Some((chunk, _, after)) = next_chunk(rest) {
+            rest = after;
+            self.with_pieces(chunk, |pieces| ids.extend(pieces.iter().map(|p| p.id)));
+        }
+    }
+
+    /// `[CLS] text [SEP]`.
+    pub fn encode_with_special(&self, text: &str) -> Encoding {
+        let mut encoding = Encoding::default();
+        self.push_special(&mut encoding, self.inner.special.cls);
+        encoding.append(self.encode(text));
+        self.push_special(&mut encoding, self.inner.special.sep);
+        encoding
+    }
+
+    /// `[CLS] a [SEP] b [SEP]` with the segment ids: 0 up to the first `[SEP]`, then 1. Offsets
+    /// count in the text that the token comes from; words are numbered in each text from 0.
+    pub fn encode_pair(&self, a: &str, b: &str) -> (Encoding, Vec<u32>) {
+        let mut encoding = self.encode_with_special(a);
+        let mut segments = vec![0; encoding.len()];
+        encoding.append(self.encode(b));
+        self.push_special(&mut encoding, self.inner.special.sep);
+        segments.resize(encoding.len(), 1);
+        (encoding, segments)
+    }
+
+    fn push_special(&self, encoding: &mut Encoding, id: u32) {
+        encoding.push(id, &self.inner.tokens[id as usize], (0, 0), None);
+    }
+
+    /// Text from ids: pieces joined, blanks before punctuation removed, `[CLS]`, `[SEP]` and
+    /// `[PAD]` left out. Ids outside the vocabulary are left out too.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let special = self.inner.special;
+        let shown = ids
+            .iter()
+            .filter(|id| ![special.cls, special.sep, special.pad].contains(id))
+            .copied()
+            .collect::<Vec<u32>>();
+        // The WordPiece decoder only joins strings; it has no case in which it fails.
+        self.inner
+            .tokenizer
+            .decode(&shown, false)
+            .unwrap_or_default()
+    }
+
+    /// The token of an id.
+    pub fn token(&self, id: u32) -> Option<&str> {
+        self.inner.tokens.get(id as usize).map(String::as_str)
+    }
+
+    /// The id of a token.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.ids.get(token).copied()
+    }
+
+    /// Number of tokens, special ones included.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.tokens.len()
+    }
+
+    /// The ids of the special tokens.
+    pub fn special(&self) -> SpecialIds {
+        self.inner.special
+    }
+
+    /// Whether a token continues a word: its name starts with `##`.
+    pub fn is_continuation(&self, id: u32) -> bool {
+        self.inner
+            .continuation
+            .get(id as usize)
+            .copied()
+            .unwrap_or(false)
+    }
+
+    /// Whether the vocabulary is cased.
+    pub fn casing(&self) -> Casing {
+        self.inner.casing
+    }
+
+    /// The tokens in the order of their ids.
+    pub fn tokens(&self) -> &[String] {
+        &self.inner.tokens
+    }
+
+    /// `vocab.txt` as bytes: one token a line.
+    pub fn vocab_text(&self) -> String {
+        self.inner
+            .tokens
+            .iter()
+            .fold(String::new(), |mut text, token| {
+                text.push_str(token);
+                text.push('\n');
+                text
+            })
+    }
+
+    /// Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into the model folder `dir`
+    /// as `transformers` reads them.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let config = serde_json::json!({
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": self.inner.casing == Casing::Uncased,
+            "do_basic_tokenize": true,
+            "tokenize_chinese_chars": true,
+            "strip_accents": null,
+            "pad_token": "[PAD]",
+            "unk_token": "[UNK]",
+            "cls_token": "[CLS]",
+            "sep_token": "[SEP]",
+            "mask_token": "[MASK]",
+        });
+        let tokenizer = self.inner.tokenizer.to_string(true).map_err(library)?;
+        crate::files::write_atomic(&dir.join("vocab.txt"), self.vocab_text().as_bytes())?;
+        crate::files::write_atomic(&dir.join("tokenizer.json"), tokenizer.as_bytes())?;
+        let config = format!("{config:#}\n");
+        crate::files::write_atomic(&dir.join("tokenizer_config.json"), config.as_bytes())
+    }
+
+    /// The stretches that the normaliser and the splitter make of `text`: what vocabulary training
+    /// counts. Exactly the words that [`encode`](Self::encode) cuts into pieces.
+    pub(super) fn words(text: &str, casing: Casing) -> Vec<String> {
+        use tokenizers::{
+            NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString,
+            PreTokenizer,
+        };
+        let cased = casing == Casing::Cased;
+        let mut normalized = NormalizedString::from(text);
+        let normalizer = BertNormalizer::new(true, true, Some(!cased), !cased);
+        // Neither BERT's normaliser nor its splitter has a case in which it fails.
+        if normalizer.normalize(&mut normalized).is_err() {
+            return Vec::new();
+        }
+        let mut split = PreTokenizedString::from(normalized);
+        if BertPreTokenizer.pre_tokenize(&mut split).is_err() {
+            return Vec::new();
+        }
+        split
+            .get_splits(OffsetReferential::Normalized, OffsetType::None)
+            .into_iter()
+            .map(|(word, _, _)| word.to_owned())
+            .collect()
+    }
+
+    /// Hands the pieces of one stretch without blanks to `use_pieces`, from memory where possible.
+    fn with_pieces(&self, chunk: &str, use_pieces: impl FnOnce(&[Piece])) {
+        thread_local! {
+            static REMEMBERED: RefCell<Remembered> = RefCell::default();
+        }
+        if chunk.len() > LONGEST_REMEMBERED {
+            return use_pieces(&self.pieces(chunk));
+        }
+        REMEMBERED.with_borrow_mut(|remembered| {
+            if remembered.serial != Some(self.inner.serial)
+                || remembered.words.len() >= MOST_REMEMBERED
+            {
+                remembered.words.clear();
+                remembered.serial = Some(self.inner.serial);
+            }
+            if let Some(pieces) = remembered.words.get(chunk) {
+                return use_pieces(pieces);
+            }
+            let pieces = self.pieces(chunk);
+            use_pieces(&pieces);
+            remembered.words.insert(chunk.into(), pieces);
+        });
+    }
+
+    /// One stretch through the whole pipeline.
+    fn pieces(&self, chunk: &str) -> Box<[Piece]> {
+        // The pipeline fails only where a vocabulary lacks [UNK], which `new` has refused.
+        let Ok(encoding) = self.inner.tokenizer.encode_char_offsets(chunk, false) else {
+            return Box::default();
+        };
+        let (ids, offsets) = (encoding.get_ids(), encoding.get_offsets());
+        let words = encoding.get_word_ids();
+        (0..ids.len())
+            .map(|i| Piece {
+                id: ids[i],
+                start: offsets[i].0 as u32,
+                end: offsets[i].1 as u32,
+                word: words[i].unwrap_or(0),
+            })
+            .collect()
+    }
+}
+
+impl Encoding {
+    fn append(&mut self, mut other: Self) {
+        self.ids.append(&mut other.ids);
+        self.tokens.append(&mut other.tokens);
+        self.offsets.append(&mut other.offsets);
+        self.words.append(&mut other.words);
+    }
+}
+
+/// One token of a stretch; offsets and word count from the stretch's start.
+struct Piece {
+    id: u32,
+    start: u32,
+    end: u32,
+    word: u32,
+}
+
+/// Longer stretches (addresses, tables, text without blanks) hardly come twice.
+const LONGEST_REMEMBERED: usize = 48;
+/// A thread's memory stays under about 20 MB; a large English corpus has a few hundred thousand
+/// different stretches, of which the frequent ones are soon remembered again after a clearing.
+const MOST_REMEMBERED: usize = 100_000;
+
+#[derive(Default)]
+struct Remembered {
+    serial: Option<u64>,
+    words: AHashMap<Box<str>, Box<[Piece]>>,
+}
+
+/// The blanks at which text may be cut without a change of meaning. Other white space is left to
+/// the library: some of it (U+0085, vertical tab) counts as control characters, which vanish.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+/// The next stretch without blanks, the number of blanks before it and what comes behind it.
+fn next_chunk(text: &str) -> Option<(&str, usize, &str)> {
+    let bytes = text.as_bytes();
+    let start = bytes.iter().position(|&b| !is_blank(b))?;
+    let length = bytes[start..]
+        .iter()
+        .position(|&b| is_blank(b))
+        .unwrap_or(bytes.len() - start);
+    let (chunk, rest) = text[start..].split_at(length);
+    Some((chunk, start, rest))
+}
+
+/// What is wrong with a vocabulary, and on which line (from 1) where one line is at fault.
+struct Fault {
+    line: Option<usize>,
+    message: String,
+}
+
+fn check(vocab: &[String]) -> std::result::Result<(), Fault> {
+    let fault = |line, message| Err(Fault { line, message });
+    if vocab.is_empty() {
+        return fault(None, "it is empty; expected one token a line".to_owned());
+    }
+    let mut seen: HashMap<&str, usize> = HashMap::with_capacity(vocab.len());
+    for (token, line) in vocab.iter().zip(1..) {
+        if token.is_empty() {
+            return fault(
+                Some(line),
+                "an empty line where a token was expected".to_owned(),
+            );
+        }
+        if let Some(first) = seen.insert(token, line) {
+            let message = format!("the token `{token}` stands already on line {first}");
+            return fault(Some(line), message);
+        }
+    }
+    match SPECIAL_TOKENS.iter().find(|name| !seen.contains_key(*name)) {
+        Some(name) => fault(None, missing(name).to_string()),
+        None => Ok(()),
+    }
+}
+
+fn missing(name: &str) -> Error {
+    let all = SPECIAL_TOKENS.join(" ");
+    Error::Failed(format!(
+        "the token {name} is missing; a BERT vocabulary has {all}"
+    ))
+}
+
+/// The casing of a `tokenizer.json`'s pipeline, or which part of it is not BERT's.
+fn bert_casing(tokenizer: &Tokenizer) -> std::result::Result<Casing, &'static str> {
+    use tokenizers::models::ModelWrapper;
+    use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+    let ModelWrapper::WordPiece(model) = tokenizer.get_model() else {
+        return Err("model is not WordPiece");
+    };
+    if model.continuing_subword_prefix != "##" || model.unk_token != "[UNK]" {
+        return Err("model does not use ## and [UNK]");
+    }
+    let Some(PreTokenizerWrapper::BertPreTokenizer(_)) = tokenizer.get_pre_tokenizer() else {
+        return Err("pre-tokenizer is not BertPreTokenizer");
+    };
+    match tokenizer.get_normalizer() {
+        Some(NormalizerWrapper::BertNormalizer(normalizer)) => Ok(if normalizer.lowercase {
+            Casing::Uncased
+        } else {
+            Casing::Cased
+        }),
+        _ => Err("normalizer is not BertNormalizer"),
+    }
+}
+
+/// What the `tokenizer_config.json` beside a `vocab.txt` says, else uncased.
+fn configured_casing(vocab: &Path) -> Result<Casing> {
+    let path = vocab.with_file_name("tokenizer_config.json");
+    if !path.is_file() {
+        return Ok(Casing::Uncased);
+    }
+    let text = crate::text::files::read_to_string(&path)?;
+    let config: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|e| Error::file(&path, format!("this is not JSON: {e}")))?;
+    Ok(match config["do_lower_case"].as_bool() {
+        Some(false) => Casing::Cased,
+        _ => Casing::Uncased,
+    })
+}
+
+/// An error of the crate `tokenizers`, which carries no file of ours.
+fn library(error: impl std::fmt::Display) -> Error {
+    Error::Failed(format!("the tokenizer could not be built: {error}"))
+}

@@ -1,0 +1,4 @@
+//! Training: optimizer, schedule, checkpoints, the loop.
+
+pub mod optimizer;
+pub mod schedule;
