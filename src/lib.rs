@@ -9,6 +9,7 @@ pub mod data;
 pub mod engine;
 pub mod error;
 pub mod files;
+pub mod interrupt;
 pub mod lessons;
 pub mod model;
 pub mod prelude;
@@ -18,3 +19,4 @@ pub mod train;
 pub mod view;
 
 pub use error::{Error, Result};
+pub use view::display;

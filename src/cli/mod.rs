@@ -1,5 +1,6 @@
 //! The subcommands of `cloze`, one file each.
 
+pub mod lessons;
 pub mod tokenize;
 pub mod vocab;
 
@@ -15,6 +16,8 @@ pub struct Cli {
 
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// List the lessons, build their notebooks, check their sources
+    Lessons(lessons::Args),
     /// Cut lines of text into word pieces
     Tokenize(tokenize::Args),
     /// Train a WordPiece vocabulary from text
@@ -25,6 +28,7 @@ impl Command {
     /// Runs the subcommand.
     pub fn run(self) -> Result<()> {
         match self {
+            Self::Lessons(args) => lessons::run(args),
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
         }

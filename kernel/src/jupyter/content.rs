@@ -1,0 +1,118 @@
+//! From the session's words to the protocol's.
+
+use cloze::display::Content;
+use jupyter_protocol::{
+    ClearOutput, CodeMirrorMode, DisplayData, ExecuteResult, ExecutionCount, HelpLink,
+    JupyterMessageContent, KernelInfoReply, LanguageInfo, Media, ReplyStatus, Stdio, Transient,
+    UpdateDisplayData,
+};
+
+use super::iopub;
+use crate::session::{Event, Stream};
+
+/// What the kernel is, and which protocol's messages it speaks.
+pub fn kernel_info() -> KernelInfoReply {
+    KernelInfoReply {
+        status: ReplyStatus::Ok,
+        protocol_version: "5.3".to_owned(),
+        implementation: "cloze".to_owned(),
+        implementation_version: env!("CARGO_PKG_VERSION").to_owned(),
+        language_info: LanguageInfo {
+            name: "rust".to_owned(),
+            version: env!("CARGO_PKG_RUST_VERSION").to_owned(),
+            mimetype: Some("text/x-rust".to_owned()),
+            file_extension: Some(".rs".to_owned()),
+            pygments_lexer: Some("rust".to_owned()),
+            codemirror_mode: Some(CodeMirrorMode::Simple("rust".to_owned())),
+            nbconvert_exporter: None,
+        },
+        banner: format!(
+            "Cloze {}: BERT in Rust. `use cloze::prelude::*;` brings the tensors.",
+            env!("CARGO_PKG_VERSION")
+        ),
+        help_links: vec![HelpLink {
+            text: "dfdx, the tensors".to_owned(),
+            url: "https://docs.rs/dfdx/0.13.0/dfdx/".to_owned(),
+        }],
+        debugger: false,
+        error: None,
+    }
+}
+
+/// A content's formats as the protocol's bundle.
+pub fn media(content: &Content) -> Media {
+    let bundle: serde_json::Map<String, serde_json::Value> = content
+        .formats()
+        .map(|(mime, data)| (mime.to_owned(), data.into()))
+        .collect();
+    // Every format is a string here; one that the protocol wants otherwise leaves the bundle empty.
+    serde_json::from_value(bundle.into()).unwrap_or_default()
+}
+
+/// The message that shows an event of the cell numbered `count`.
+pub fn message(event: Event, count: usize) -> JupyterMessageContent {
+    match event {
+        Event::Stream { stream, text } => {
+            let name = match stream {
+                Stream::Stdout => Stdio::Stdout,
+                Stream::Stderr => Stdio::Stderr,
+            };
+            iopub::stream(name, text).into()
+        }
+        Event::Display { content, id } => DisplayData {
+            data: media(&content),
+            metadata: Default::default(),
+            transient: Some(Transient { display_id: id }),
+        }
+        .into(),
+        Event::Update { content, id } => UpdateDisplayData::new(media(&content), &id).into(),
+        Event::Result(content) => {
+            ExecuteResult::new(ExecutionCount::new(count), media(&content)).into()
+        }
+        Event::Clear { wait } => ClearOutput { wait }.into(),
+    }
+}
+
+/// The byte at which the `characters`-th character of `text` begins.
+pub fn to_bytes(text: &str, characters: usize) -> usize {
+    text.char_indices()
+        .nth(characters)
+        .map_or(text.len(), |(byte, _)| byte)
+}
+
+/// How many characters of `text` stand before `byte`.
+pub fn to_characters(text: &str, byte: usize) -> usize {
+    text.char_indices()
+        .take_while(|(index, _)| *index < byte)
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_characters_on_the_wire() {
+        let text = "aé€😀b";
+        for (characters, byte) in [(0, 0), (1, 1), (2, 3), (3, 6), (4, 10), (5, 11)] {
+            assert_eq!(to_bytes(text, characters), byte);
+            assert_eq!(to_characters(text, byte), characters);
+        }
+        assert_eq!(to_bytes(text, 99), text.len());
+    }
+
+    #[test]
+    fn a_bundle_has_every_format_of_its_content() {
+        let content = Content::html("<b>1</b>")
+            .with_text("1")
+            .with("image/svg+xml", "<svg/>");
+        let value = serde_json::to_value(message(Event::Result(content), 3)).unwrap();
+        assert_eq!(value["execution_count"], 3);
+        assert_eq!(
+            value["data"],
+            serde_json::json!({
+                "text/html": "<b>1</b>", "text/plain": "1", "image/svg+xml": "<svg/>"
+            })
+        );
+    }
+}

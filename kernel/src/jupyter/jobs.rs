@@ -1,0 +1,211 @@
+//! The requests that need the session, one after another.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use jupyter_protocol::{
+    CompleteReply, ErrorOutput, ExecuteInput, ExecuteReply, ExecuteRequest, ExecutionCount,
+    InspectReply, JupyterMessage, JupyterMessageContent, MediaType, Payload, ReplyError,
+    ReplyStatus, Status,
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::iopub::IoPub;
+use super::{Kernel, Replies, content, lock};
+use crate::session::{Event, Outcome, Sink};
+
+/// A queued request and the socket that it came by.
+pub struct Job {
+    pub request: JupyterMessage,
+    pub replies: Replies,
+}
+
+/// What a session that is slow to start has to say, shown in the first cell that waits for it.
+pub struct Notice {
+    iopub: IoPub,
+    state: Mutex<(Vec<Event>, Option<Arc<JupyterMessage>>)>,
+}
+
+impl Notice {
+    pub fn new(iopub: IoPub) -> Self {
+        Self {
+            iopub,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Takes the session's words, for the log and for the cell.
+    pub fn sink(self: &Arc<Self>) -> Sink {
+        let notice = Arc::clone(self);
+        Arc::new(move |event| {
+            if let Event::Stream { text, .. } = &event {
+                eprint!("{text}");
+            }
+            let mut state = lock(&notice.state);
+            match &state.1 {
+                Some(cell) => notice.iopub.publish(cell, content::message(event, 0)),
+                None => state.0.push(event),
+            }
+        })
+    }
+
+    fn show_in(&self, cell: Arc<JupyterMessage>) {
+        let mut state = lock(&self.state);
+        for event in state.0.drain(..) {
+            self.iopub.publish(&cell, content::message(event, 0));
+        }
+        state.1 = Some(cell);
+    }
+}
+
+/// Answers jobs until the kernel ends.
+pub async fn work(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, notice: Arc<Notice>) {
+    let mut count = 0;
+    let mut waiting = VecDeque::new();
+    loop {
+        let job = match waiting.pop_front() {
+            Some(job) => job,
+            None => match queue.recv().await {
+                Some(job) => job,
+                None => return,
+            },
+        };
+        let Job { request, replies } = job;
+        let request = Arc::new(request);
+        kernel.iopub.status(&request, Status::busy());
+        let mut failed = false;
+        let reply: JupyterMessageContent = match &request.content {
+            JupyterMessageContent::ExecuteRequest(asked) => {
+                notice.show_in(Arc::clone(&request));
+                let reply = execute(&kernel, &request, asked, &mut count).await;
+                failed = reply.status == ReplyStatus::Error && asked.stop_on_error;
+                reply.into()
+            }
+            JupyterMessageContent::CompleteRequest(asked) => {
+                let position = content::to_bytes(&asked.code, asked.cursor_pos);
+                let found = kernel.session.complete(asked.code.clone(), position);
+                // A session that could not start has nothing to offer.
+                let found = found.await.unwrap_or_default();
+                CompleteReply {
+                    matches: found.matches,
+                    cursor_start: content::to_characters(&asked.code, found.start),
+                    cursor_end: content::to_characters(&asked.code, found.end),
+                    ..Default::default()
+                }
+                .into()
+            }
+            JupyterMessageContent::InspectRequest(asked) => {
+                let position = content::to_bytes(&asked.code, asked.cursor_pos);
+                let found = kernel.session.inspect(asked.code.clone(), position);
+                let found = found.await.unwrap_or_default();
+                InspectReply {
+                    found: found.is_some(),
+                    data: found.as_ref().map(content::media).unwrap_or_default(),
+                    ..Default::default()
+                }
+                .into()
+            }
+            // Only these three are queued.
+            _ => continue,
+        };
+        // The queue ends only with the kernel.
+        let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
+        kernel.iopub.status(&request, Status::idle());
+        if failed {
+            while let Ok(job) = queue.try_recv() {
+                waiting.push_back(job);
+            }
+            waiting = abort(&kernel, waiting, count);
+        }
+    }
+}
+
+/// Runs a cell and publishes all that it shows before it returns.
+async fn execute(
+    kernel: &Kernel,
+    request: &Arc<JupyterMessage>,
+    asked: &ExecuteRequest,
+    count: &mut usize,
+) -> ExecuteReply {
+    if asked.store_history && !asked.silent {
+        *count += 1;
+        lock(&kernel.history).push(*count, &asked.code);
+    }
+    let number = *count;
+    if !asked.silent {
+        kernel.iopub.publish(
+            request,
+            ExecuteInput {
+                code: asked.code.clone(),
+                execution_count: ExecutionCount::new(number),
+            },
+        );
+    }
+    let (iopub, parent, silent) = (kernel.iopub.clone(), Arc::clone(request), asked.silent);
+    let sink: Sink = Arc::new(move |event| {
+        if !silent {
+            iopub.publish(&parent, content::message(event, number));
+        }
+    });
+    let outcome = kernel.session.execute(asked.code.clone(), sink).await;
+    // The evaluator answers every request unless it panicked.
+    let Outcome { error, pages } = outcome.unwrap_or_else(|_| Outcome {
+        error: Some(crate::session::lost()),
+        pages: Vec::new(),
+    });
+    let mut reply = ExecuteReply {
+        status: ReplyStatus::Ok,
+        execution_count: ExecutionCount::new(number),
+        payload: pages.into_iter().map(page).collect(),
+        user_expressions: Some(Default::default()),
+        error: None,
+    };
+    if let Some(error) = error {
+        if !asked.silent {
+            kernel.iopub.publish(
+                request,
+                ErrorOutput {
+                    ename: error.name.clone(),
+                    evalue: error.value.clone(),
+                    traceback: error.traceback.clone(),
+                },
+            );
+        }
+        reply.status = ReplyStatus::Error;
+        reply.error = Some(Box::new(ReplyError {
+            ename: error.name,
+            evalue: error.value,
+            traceback: error.traceback,
+        }));
+    }
+    reply
+}
+
+fn page(text: String) -> Payload {
+    Payload::Page {
+        data: MediaType::Plain(text).into(),
+        start: 0,
+    }
+}
+
+/// Refuses the cells that were sent before the one that failed had ended; the rest stays queued.
+fn abort(kernel: &Kernel, waiting: VecDeque<Job>, count: usize) -> VecDeque<Job> {
+    let (cells, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|job| {
+        matches!(
+            job.request.content,
+            JupyterMessageContent::ExecuteRequest(_)
+        )
+    });
+    for Job { request, replies } in cells {
+        kernel.iopub.status(&request, Status::busy());
+        let reply = ExecuteReply {
+            status: ReplyStatus::Aborted,
+            execution_count: ExecutionCount::new(count),
+            ..Default::default()
+        };
+        // The queue ends only with the kernel.
+        let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
+        kernel.iopub.status(&request, Status::idle());
+    }
+    rest.into()
+}

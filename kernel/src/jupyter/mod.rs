@@ -1,0 +1,279 @@
+//! The Jupyter kernel: five ZeroMQ sockets in front of a session.
+//!
+//! Nothing here waits for a cell. Requests that need the session (execute, complete, inspect) are
+//! queued and answered in order by one task; everything else is answered at once, so that a kernel
+//! is known to be alive, interruptible and restartable while a cell runs or the session warms up.
+
+mod content;
+mod history;
+mod iopub;
+mod jobs;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cloze::{Error, Result};
+use jupyter_protocol::{
+    CommClose, CommInfoReply, ConnectionInfo, InterruptReply, IsCompleteReply, JupyterMessage,
+    JupyterMessageContent, KernelInfoReply, ReplyStatus, ShutdownReply, Status,
+};
+use jupyter_zmq_client::{
+    KernelShellConnection, RouterRecvConnection, RuntimeError, create_kernel_control_connection,
+    create_kernel_heartbeat_connection, create_kernel_iopub_xpub_connection,
+    create_kernel_shell_connection, create_kernel_stdin_connection,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use zeromq::{SocketRecv, SocketSend};
+
+use self::history::History;
+use self::iopub::IoPub;
+use self::jobs::{Job, Notice};
+use crate::session::completeness::{self, Completeness};
+use crate::session::{Session, SessionFolder};
+
+/// Serves the front end that wrote `connection_file` until it asks for the end.
+pub fn run(connection_file: &Path, folder: SessionFolder) -> Result<()> {
+    let text = std::fs::read_to_string(connection_file)
+        .map_err(|source| Error::io(connection_file, source))?;
+    let info: ConnectionInfo = serde_json::from_str(&text).map_err(|error| {
+        Error::file(
+            connection_file,
+            format!("expected a Jupyter connection file: {error}"),
+        )
+    })?;
+    if info.signature_scheme != "hmac-sha256" {
+        return Err(Error::file(
+            connection_file,
+            format!(
+                "expected the signature scheme hmac-sha256, found {}",
+                info.signature_scheme
+            ),
+        ));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Failed(format!("cannot start the kernel's threads: {error}")))?;
+    let served = runtime.block_on(serve(&info, folder));
+    // Sockets that still wait for their peers do not hold the process back.
+    runtime.shutdown_background();
+    served
+}
+
+/// What the tasks share.
+struct Kernel {
+    session: Session,
+    history: Mutex<History>,
+    iopub: IoPub,
+    jobs: UnboundedSender<Job>,
+    /// Set when the front end, a signal or the loss of the parent asks for the end.
+    end: watch::Sender<bool>,
+}
+
+async fn serve(info: &ConnectionInfo, folder: SessionFolder) -> Result<()> {
+    let failed = |error: RuntimeError| {
+        Error::Failed(format!(
+            "cannot open the ports of the connection file: {error}"
+        ))
+    };
+    let id = format!("cloze-{}", std::process::id());
+    let shell = create_kernel_shell_connection(info, &id)
+        .await
+        .map_err(failed)?;
+    let control = create_kernel_control_connection(info, &id)
+        .await
+        .map_err(failed)?;
+    // Bound so that front ends find it; no cell asks for input yet.
+    let _stdin = create_kernel_stdin_connection(info, &id)
+        .await
+        .map_err(failed)?;
+    let mut heartbeat = create_kernel_heartbeat_connection(info)
+        .await
+        .map_err(failed)?;
+    let publisher = create_kernel_iopub_xpub_connection(info, &id)
+        .await
+        .map_err(failed)?;
+
+    tokio::spawn(async move {
+        // The protocol's echo; `single_heartbeat` would answer with a word of its own.
+        while let Ok(message) = heartbeat.socket.recv().await {
+            if heartbeat.socket.send(message).await.is_err() {
+                break;
+            }
+        }
+    });
+    let iopub = iopub::start(publisher);
+    iopub.send(JupyterMessage::new(Status::starting(), None));
+
+    let notice = Arc::new(Notice::new(iopub.clone()));
+    let session = Session::start(folder, notice.sink())
+        .map_err(|error| Error::Failed(format!("cannot start a session: {error}")))?;
+    let (jobs, queue) = unbounded_channel();
+    let (end, mut ended) = watch::channel(false);
+    let kernel = Arc::new(Kernel {
+        session,
+        history: Mutex::default(),
+        iopub,
+        jobs,
+        end,
+    });
+    let (shell_replies, shell_requests) = split(shell);
+    let (control_replies, control_requests) = split(control);
+    let working = tokio::spawn(jobs::work(Arc::clone(&kernel), queue, notice));
+    let listening = [
+        tokio::spawn(listen(Arc::clone(&kernel), shell_requests, shell_replies)),
+        tokio::spawn(listen(
+            Arc::clone(&kernel),
+            control_requests,
+            control_replies,
+        )),
+    ];
+    let watching = tokio::spawn(watch_process(Arc::clone(&kernel)));
+
+    // The sender lives in `kernel`, which lives here.
+    let _ = ended.wait_for(|ended| *ended).await;
+    // Time for the last reply and the last status to leave.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    for task in listening.into_iter().chain([working, watching]) {
+        task.abort();
+        // An aborted task reports just that.
+        let _ = task.await;
+    }
+    if let Some(kernel) = Arc::into_inner(kernel) {
+        tokio::task::block_in_place(|| kernel.session.shut_down());
+    }
+    Ok(())
+}
+
+/// Where answers on one socket are put.
+type Replies = UnboundedSender<JupyterMessage>;
+
+/// A socket's receiving half, and a queue into its sending half.
+fn split(connection: KernelShellConnection) -> (Replies, RouterRecvConnection) {
+    let (mut send, receive) = connection.split();
+    let (replies, mut queue): (_, UnboundedReceiver<JupyterMessage>) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(reply) = queue.recv().await {
+            if let Err(error) = send.send(reply).await {
+                eprintln!("cloze-kernel: a reply could not be sent: {error}");
+            }
+        }
+    });
+    (replies, receive)
+}
+
+async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies: Replies) {
+    loop {
+        match requests.read().await {
+            Ok(request) => kernel.take(request, &replies),
+            // Unsigned, malformed or of a shape that the protocol does not have: not for us.
+            Err(RuntimeError::ZmqError(error)) => {
+                eprintln!("cloze-kernel: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => eprintln!("cloze-kernel: a message was dropped: {error}"),
+        }
+    }
+}
+
+impl Kernel {
+    /// Answers a request at once or queues it for the session.
+    fn take(&self, request: JupyterMessage, replies: &Replies) {
+        use JupyterMessageContent as Content;
+        if matches!(
+            request.content,
+            Content::ExecuteRequest(_) | Content::CompleteRequest(_) | Content::InspectRequest(_)
+        ) {
+            // The worker ends only with the kernel.
+            let _ = self.jobs.send(Job {
+                request,
+                replies: replies.clone(),
+            });
+            return;
+        }
+        self.iopub.status(&request, Status::busy());
+        let reply: Option<JupyterMessageContent> = match &request.content {
+            Content::KernelInfoRequest(_) => {
+                let info: KernelInfoReply = content::kernel_info();
+                Some(info.into())
+            }
+            Content::IsCompleteRequest(asked) => Some(
+                match completeness::judge(&asked.code) {
+                    Completeness::Complete => IsCompleteReply::complete(),
+                    Completeness::Incomplete { indent } => IsCompleteReply::incomplete(indent),
+                    Completeness::Invalid => IsCompleteReply::invalid(),
+                }
+                .into(),
+            ),
+            Content::HistoryRequest(asked) => Some(lock(&self.history).answer(asked).into()),
+            Content::CommInfoRequest(_) => Some(CommInfoReply::default().into()),
+            Content::CommOpen(open) => {
+                // No target is known here: the protocol's answer is to close it.
+                self.iopub.publish(
+                    &request,
+                    CommClose {
+                        comm_id: open.comm_id.clone(),
+                        ..Default::default()
+                    },
+                );
+                None
+            }
+            Content::InterruptRequest(_) => {
+                self.session.interrupt();
+                Some(InterruptReply::new().into())
+            }
+            Content::ShutdownRequest(asked) => Some(
+                ShutdownReply {
+                    restart: asked.restart,
+                    status: ReplyStatus::Ok,
+                    error: None,
+                }
+                .into(),
+            ),
+            _ => None,
+        };
+        let ends = matches!(request.content, Content::ShutdownRequest(_));
+        if let Some(reply) = reply {
+            // The queue ends only with the kernel.
+            let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
+        }
+        self.iopub.status(&request, Status::idle());
+        if ends {
+            self.end.send_replace(true);
+        }
+    }
+}
+
+/// Signals, and the end of the process that started the kernel.
+async fn watch_process(kernel: Arc<Kernel>) {
+    let (Ok(mut interrupts), Ok(mut terminations)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        eprintln!("cloze-kernel: signals cannot be received");
+        return;
+    };
+    let parent = std::os::unix::process::parent_id();
+    let watched = std::env::var("JPY_PARENT_PID").is_ok_and(|id| id == parent.to_string());
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            _ = interrupts.recv() => kernel.session.interrupt(),
+            _ = terminations.recv() => break,
+            _ = tick.tick() => {
+                if watched && std::os::unix::process::parent_id() != parent {
+                    break;
+                }
+            }
+        }
+    }
+    kernel.end.send_replace(true);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

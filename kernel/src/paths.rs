@@ -1,0 +1,71 @@
+//! Where Cloze keeps what it builds for the user: `$CLOZE_DATA`, or `cloze` in the user's data
+//! folder (`$XDG_DATA_HOME`, usually `~/.local/share`).
+
+use std::path::{Path, PathBuf};
+
+use cloze::{Error, Result};
+
+/// The folder that holds everything below.
+pub fn data() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("CLOZE_DATA").filter(|value| !value.is_empty()) {
+        return std::path::absolute(&folder).map_err(|source| Error::io(folder, source));
+    }
+    dirs::data_dir()
+        .map(|folder| folder.join("cloze"))
+        .ok_or_else(|| {
+            Error::Failed(
+                "there is no user data folder: set CLOZE_DATA to a folder of your own".to_owned(),
+            )
+        })
+}
+
+/// Session templates, one a version of the sources and the compiler.
+pub fn templates() -> Result<PathBuf> {
+    Ok(data()?.join("templates"))
+}
+
+/// Folders of running sessions. At the same depth as templates, so that library search paths
+/// relative to a template's folder hold in a session's.
+pub fn sessions() -> Result<PathBuf> {
+    Ok(data()?.join("sessions"))
+}
+
+/// The private Python environment with JupyterLab.
+pub fn environment() -> Result<PathBuf> {
+    Ok(data()?.join("python"))
+}
+
+/// The copy of this binary that the kernelspec names, so that `cargo clean` leaves it working.
+pub fn installed_binary() -> Result<PathBuf> {
+    Ok(data()?.join("bin").join("cloze-kernel"))
+}
+
+/// The lines typed in the REPL.
+pub fn history() -> Result<PathBuf> {
+    Ok(data()?.join("history.txt"))
+}
+
+/// The clone of Cloze's repository that this binary was built from.
+pub fn repository() -> Result<PathBuf> {
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = std::env::var_os("CLOZE_SOURCE").map_or(built_from, PathBuf::from);
+    let folder = folder.canonicalize().map_err(|_| missing(&folder))?;
+    if folder.join("src").join("lib.rs").is_file() && folder.join("Cargo.lock").is_file() {
+        Ok(folder)
+    } else {
+        Err(missing(&folder))
+    }
+}
+
+fn missing(folder: &Path) -> Error {
+    Error::Failed(format!(
+        "{}: the sources of Cloze are not there any more: run `cargo lab` in a clone of its \
+         repository, or set CLOZE_SOURCE to one",
+        folder.display()
+    ))
+}
+
+/// Makes a folder with all its parents.
+pub fn create(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, source))
+}

@@ -1,0 +1,408 @@
+//! The channel between a session and its child process.
+//!
+//! evcxr talks with a child over the child's standard input and output, which leaves the user's
+//! prints between evcxr's own lines, passes whole lines only, and lets standard error arrive at any
+//! time. So the child's standard output and error are two named pipes that the session reads
+//! itself. When a cell has ended the child writes an end mark on both; the session answers on a
+//! third pipe only when it has read up to both marks, and only then does evcxr learn that the cell
+//! is done: every output of a cell comes before its end. Named pipes survive the child: the next
+//! one opens the same three.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cloze::display::Content;
+use cloze::display::wire::{Mode, Record};
+use nix::sys::stat::Mode as Permissions;
+
+use super::stream::{self, Piece, Splitter};
+use super::{Event, Sink, Stream};
+
+/// The pipes' names in the session's folder.
+pub const STDOUT: &str = "stdout";
+pub const STDERR: &str = "stderr";
+pub const CONTROL: &str = "control";
+
+/// The words of the control pipe: `<child> say <line for evcxr>`, `<child> done <run>`,
+/// `<child> interrupt`. The child's process number comes first, so that a new child does not take
+/// what was meant for the one before it.
+pub const SAY: &str = "say";
+pub const DONE: &str = "done";
+pub const INTERRUPT: &str = "interrupt";
+
+/// A panic that reached the hook on the cell's thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Panic {
+    pub message: String,
+    pub file: String,
+    pub line: u32,
+}
+
+/// What a cell left behind besides the events already sent.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// The last panic of the cell's thread.
+    pub panic: Option<Panic>,
+    /// Whether a panic (or an interrupt's unwinding) ended the cell.
+    pub unwound: bool,
+    /// Whether `?` ended the cell.
+    pub user_error: bool,
+    /// The last line on standard error: what `?` printed.
+    pub last_error_line: String,
+    /// The value of the last expression.
+    pub value: Option<Content>,
+    /// Texts for the pager.
+    pub pages: Vec<String>,
+    /// Whether the cell's code began to run.
+    pub begun: bool,
+}
+
+#[derive(Default)]
+struct State {
+    sink: Option<Sink>,
+    collected: Collected,
+    live: HashSet<String>,
+    for_evcxr: Vec<String>,
+    ends: [Option<(u32, u64)>; 2],
+    running: Option<(u32, Instant)>,
+    interrupted: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    control: Mutex<File>,
+    token: String,
+}
+
+/// The session's end of the pipes.
+pub struct Channel {
+    shared: Arc<Shared>,
+    writers: [File; 2],
+    drains: u64,
+}
+
+impl Channel {
+    /// Makes the pipes in `folder` and starts to read them.
+    pub fn open(folder: &Path, token: &str) -> std::io::Result<Self> {
+        for name in [STDOUT, STDERR, CONTROL] {
+            nix::unistd::mkfifo(
+                &folder.join(name),
+                Permissions::S_IRUSR | Permissions::S_IWUSR,
+            )?;
+        }
+        // Opened for both ways the pipe has a reader and a writer always: no open blocks and no
+        // read ends because a child did.
+        let open = |name: &str| {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(folder.join(name))
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            control: Mutex::new(open(CONTROL)?),
+            token: token.to_owned(),
+        });
+        let writers = [open(STDOUT)?, open(STDERR)?];
+        for (index, name) in [STDOUT, STDERR].into_iter().enumerate() {
+            let shared = Arc::clone(&shared);
+            let pipe = writers[index].try_clone()?;
+            std::thread::Builder::new()
+                .name(format!("read {name}"))
+                .spawn(move || shared.read(pipe, index))?;
+        }
+        Ok(Self {
+            shared,
+            writers,
+            drains: 0,
+        })
+    }
+
+    /// A handle for other threads.
+    pub fn monitor(&self) -> Monitor {
+        Monitor(Arc::clone(&self.shared))
+    }
+
+    /// From here on output belongs to a new cell.
+    pub fn begin(&self, sink: Sink) {
+        let mut state = self.shared.lock();
+        *state = State {
+            sink: Some(sink),
+            ends: state.ends,
+            ..State::default()
+        };
+    }
+
+    /// Takes what the cell left; later output still goes to its sink.
+    pub fn finish(&self) -> Collected {
+        let mut state = self.shared.lock();
+        state.running = None;
+        std::mem::take(&mut state.collected)
+    }
+
+    /// Reads what a child that died has left in the pipes.
+    pub fn drain(&mut self) {
+        self.drains += 1;
+        // No child has process number 0.
+        let mark = (0, self.drains);
+        let line = Record::End {
+            child: mark.0,
+            run: mark.1,
+        }
+        .line(&self.shared.token);
+        for writer in &mut self.writers {
+            if writer.write_all(line.as_bytes()).is_err() {
+                return;
+            }
+        }
+        let mut state = self.shared.lock();
+        state.for_evcxr.clear();
+        // The bound is for a process that the cell started and that floods the pipe for ever.
+        let _ = self
+            .shared
+            .changed
+            .wait_timeout_while(state, Duration::from_secs(2), |state| {
+                state.ends != [Some(mark), Some(mark)]
+            });
+    }
+}
+
+/// A look at the cell that runs, and the way to stop it.
+#[derive(Clone)]
+pub struct Monitor(Arc<Shared>);
+
+impl Monitor {
+    /// Asks the cell that runs, or the one that is being compiled, to stop at its next poll.
+    pub fn interrupt(&self) {
+        let mut state = self.0.lock();
+        state.interrupted = true;
+        if let Some((child, _)) = state.running {
+            self.0.tell(child, INTERRUPT);
+        }
+    }
+
+    /// Whether the cell was asked to stop.
+    pub fn interrupted(&self) -> bool {
+        self.0.lock().interrupted
+    }
+
+    /// For how long the cell's code has run, where it runs.
+    pub fn running_for(&self) -> Option<Duration> {
+        self.0.lock().running.map(|(_, since)| since.elapsed())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, child: u32, words: &str) {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        // The pipe has a reader (this process holds it open), so a failure means that the session
+        // is being torn down.
+        let _ = control.write_all(format!("{child} {words}\n").as_bytes());
+    }
+
+    fn read(&self, mut pipe: File, index: usize) {
+        let stream = [Stream::Stdout, Stream::Stderr][index];
+        let mut splitter = Splitter::new(&self.token);
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(length) = pipe.read(&mut buffer) {
+            for piece in splitter.push(&buffer[..length]) {
+                self.take(piece, stream, index);
+            }
+        }
+    }
+
+    fn take(&self, piece: Piece, stream: Stream, index: usize) {
+        let mut state = self.lock();
+        match piece {
+            Piece::Text(text) => {
+                if stream == Stream::Stderr
+                    && let Some(line) = text.lines().rfind(|line| !line.trim().is_empty())
+                {
+                    state.collected.last_error_line = line.to_owned();
+                }
+                state.release_value();
+                state.send(Event::Stream { stream, text });
+            }
+            Piece::Content { mime, data } => state.add_content(mime, data),
+            Piece::Evcxr(line) => {
+                match line.as_str() {
+                    stream::PANIC => state.collected.unwound = true,
+                    stream::USER_ERROR => state.collected.user_error = true,
+                    _ => {}
+                }
+                state.for_evcxr.push(line);
+            }
+            Piece::Record(Record::End { child, run }) => {
+                state.ends[index] = Some((child, run));
+                if state.ends[0] == state.ends[1] {
+                    state.running = None;
+                    if child != 0 {
+                        for line in state.for_evcxr.drain(..) {
+                            self.tell(child, &format!("{SAY} {line}"));
+                        }
+                        self.tell(child, &format!("{DONE} {run}"));
+                    }
+                    self.changed.notify_all();
+                }
+            }
+            Piece::Record(Record::Begin { child }) => {
+                state.collected.begun = true;
+                state.running = Some((child, Instant::now()));
+                if state.interrupted {
+                    self.tell(child, INTERRUPT);
+                }
+            }
+            Piece::Record(record) => state.show(record),
+        }
+    }
+}
+
+impl State {
+    fn send(&self, event: Event) {
+        if let Some(sink) = &self.sink {
+            sink(event);
+        }
+    }
+
+    /// A value that was followed by more output was not the cell's last word: it is a display.
+    fn release_value(&mut self) {
+        if let Some(content) = self.collected.value.take() {
+            self.send(Event::Display { content, id: None });
+        }
+    }
+
+    /// evcxr's values come a format at a time; a format that is there already opens the next value.
+    fn add_content(&mut self, mime: String, data: String) {
+        let fits = |value: &Content| value.get(&mime).is_none();
+        if !self.collected.value.as_ref().is_none_or(fits) {
+            self.release_value();
+        }
+        let value = self.collected.value.take().unwrap_or_default();
+        self.collected.value = Some(value.with(mime, data));
+    }
+
+    fn show(&mut self, record: Record) {
+        match record {
+            Record::Display { mode, content } => {
+                self.release_value();
+                match mode {
+                    Mode::Result => self.collected.value = Some(content),
+                    Mode::New { id } => self.send(Event::Display { content, id }),
+                    Mode::Update { id } => self.send(Event::Update { content, id }),
+                    Mode::Live { id } if self.live.insert(id.clone()) => {
+                        self.send(Event::Display {
+                            content,
+                            id: Some(id),
+                        });
+                    }
+                    Mode::Live { id } => self.send(Event::Update { content, id }),
+                }
+            }
+            Record::Clear { wait } => self.send(Event::Clear { wait }),
+            Record::Page { text } => self.collected.pages.push(text),
+            Record::Panic {
+                message,
+                file,
+                line,
+            } => {
+                self.collected.panic = Some(Panic {
+                    message,
+                    file,
+                    line,
+                });
+            }
+            // Answered in `take`, which knows the pipe that they came by.
+            Record::Begin { .. } | Record::End { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn opened() -> (
+        tempfile::TempDir,
+        Channel,
+        mpsc::Receiver<Event>,
+        File,
+        File,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let channel = Channel::open(folder.path(), "t").unwrap();
+        let (send, receive) = mpsc::channel();
+        channel.begin(Arc::new(move |event| {
+            let _ = send.send(event);
+        }));
+        let open = |name| {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(folder.path().join(name))
+                .unwrap()
+        };
+        let (out, err) = (open(STDOUT), open(STDERR));
+        (folder, channel, receive, out, err)
+    }
+
+    #[test]
+    fn draining_hands_over_what_a_dead_child_left() {
+        let (_folder, mut channel, events, mut out, mut err) = opened();
+        out.write_all(b"no line end").unwrap();
+        err.write_all(b"last words\n").unwrap();
+        channel.drain();
+        let mut seen: Vec<_> = events
+            .try_iter()
+            .map(|event| match event {
+                Event::Stream { text, .. } => text,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        seen.sort();
+        assert_eq!(seen, ["last words\n", "no line end"]);
+        assert_eq!(channel.finish().last_error_line, "last words");
+    }
+
+    #[test]
+    fn the_last_value_is_the_cell_s_and_earlier_ones_are_displays() {
+        let (_folder, mut channel, events, mut out, _err) = opened();
+        for number in [1, 2] {
+            let text = format!("EVCXR_BEGIN_CONTENT text/plain\n{number}\nEVCXR_END_CONTENT\n");
+            out.write_all(text.as_bytes()).unwrap();
+        }
+        channel.drain();
+        assert!(matches!(
+            events.try_recv(),
+            Ok(Event::Display { content, id: None }) if content.get("text/plain") == Some("1")
+        ));
+        let value = channel.finish().value.unwrap();
+        assert_eq!(value.get("text/plain"), Some("2"));
+    }
+
+    #[test]
+    fn a_live_display_is_shown_once_and_then_updated() {
+        let (_folder, mut channel, events, mut out, _err) = opened();
+        for _ in 0..2 {
+            let record = Record::Display {
+                mode: Mode::Live { id: "loss".into() },
+                content: Content::text("x"),
+            };
+            out.write_all(record.line("t").as_bytes()).unwrap();
+        }
+        channel.drain();
+        let events: Vec<_> = events.try_iter().collect();
+        assert!(matches!(events[0], Event::Display { .. }));
+        assert!(matches!(events[1], Event::Update { .. }));
+    }
+}

@@ -1,0 +1,215 @@
+//! Whether a text is a whole cell or wants another line: asked by the REPL on every Enter and by
+//! front ends with `is_complete_request`.
+
+use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
+
+/// The answer, as the Jupyter protocol words it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Completeness {
+    Complete,
+    /// With the indentation that the next line should have.
+    Incomplete {
+        indent: String,
+    },
+    Invalid,
+}
+
+const INDENT: &str = "    ";
+
+/// Judges `code`.
+pub fn judge(code: &str) -> Completeness {
+    let code = without_commands(code);
+    let mut open = Vec::new();
+    let mut last = None;
+    let mut unterminated = false;
+    let mut position = 0;
+    for token in tokenize(&code, FrontmatterAllowed::No) {
+        let text = &code[position..position + token.len as usize];
+        position += token.len as usize;
+        match token.kind {
+            TokenKind::OpenParen => open.push(')'),
+            TokenKind::OpenBracket => open.push(']'),
+            TokenKind::OpenBrace => open.push('}'),
+            TokenKind::CloseParen | TokenKind::CloseBracket | TokenKind::CloseBrace => {
+                if open.pop().is_none_or(|expected| !text.ends_with(expected)) {
+                    return Completeness::Invalid;
+                }
+            }
+            TokenKind::BlockComment {
+                terminated: false, ..
+            } => unterminated = true,
+            TokenKind::Literal { kind, .. } => match closed(kind) {
+                Some(true) => {}
+                Some(false) => unterminated = true,
+                None => return Completeness::Invalid,
+            },
+            TokenKind::Unknown => return Completeness::Invalid,
+            _ => {}
+        }
+        if !matches!(
+            token.kind,
+            TokenKind::Whitespace | TokenKind::LineComment { .. } | TokenKind::BlockComment { .. }
+        ) {
+            last = Some((token.kind, text));
+        }
+    }
+    if unterminated {
+        return Completeness::Incomplete {
+            indent: String::new(),
+        };
+    }
+    if !open.is_empty() || last.is_some_and(|(kind, text)| wants_more(kind, text, &code)) {
+        return Completeness::Incomplete {
+            indent: INDENT.repeat(open.len()),
+        };
+    }
+    Completeness::Complete
+}
+
+/// Lines for the session itself (`:vars`, `!ls`) are not Rust.
+fn without_commands(code: &str) -> String {
+    code.lines()
+        .filter(|line| !line.trim_start().starts_with([':', '!']) || line.starts_with("!("))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Whether a literal is closed; `None` where more lines cannot mend it.
+fn closed(kind: LiteralKind) -> Option<bool> {
+    match kind {
+        LiteralKind::Str { terminated }
+        | LiteralKind::ByteStr { terminated }
+        | LiteralKind::CStr { terminated } => Some(terminated),
+        LiteralKind::RawStr { n_hashes }
+        | LiteralKind::RawByteStr { n_hashes }
+        | LiteralKind::RawCStr { n_hashes } => Some(n_hashes.is_some()),
+        LiteralKind::Char { terminated } | LiteralKind::Byte { terminated } => {
+            terminated.then_some(true)
+        }
+        LiteralKind::Int { .. } | LiteralKind::Float { .. } => Some(true),
+    }
+}
+
+/// Whether Rust code cannot end with this token.
+fn wants_more(kind: TokenKind, text: &str, code: &str) -> bool {
+    match kind {
+        TokenKind::Comma
+        | TokenKind::Dot
+        | TokenKind::Colon
+        | TokenKind::Eq
+        | TokenKind::Lt
+        | TokenKind::Minus
+        | TokenKind::And
+        | TokenKind::Or
+        | TokenKind::Plus
+        | TokenKind::Star
+        | TokenKind::Slash
+        | TokenKind::Caret
+        | TokenKind::Percent => !ends_in_range(code),
+        TokenKind::Ident => matches!(
+            text,
+            "else"
+                | "let"
+                | "fn"
+                | "struct"
+                | "enum"
+                | "impl"
+                | "trait"
+                | "mod"
+                | "use"
+                | "for"
+                | "in"
+                | "if"
+                | "while"
+                | "match"
+                | "loop"
+                | "pub"
+                | "mut"
+                | "const"
+                | "static"
+                | "type"
+                | "unsafe"
+                | "async"
+                | "where"
+                | "as"
+                | "move"
+                | "dyn"
+                | "ref"
+        ),
+        // An attribute belongs to what follows it.
+        TokenKind::CloseBracket => code
+            .trim_end()
+            .lines()
+            .next_back()
+            .is_some_and(|line| line.trim_start().starts_with("#[")),
+        _ => false,
+    }
+}
+
+/// `1..` is an expression.
+fn ends_in_range(code: &str) -> bool {
+    code.trim_end().ends_with("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn indent(depth: usize) -> Completeness {
+        Completeness::Incomplete {
+            indent: INDENT.repeat(depth),
+        }
+    }
+
+    #[test]
+    fn whole_cells_are_complete() {
+        for code in [
+            "",
+            "1 + 1",
+            "let x = 1;",
+            "fn f() {}\nf()",
+            "for i in 0..3 { println!(\"{i}\"); }",
+            "let s = \"}\"; // {",
+            "let c = '{';",
+            "let r = r#\"(\"#;",
+            ":vars",
+            ":dep x = { path = \"y\"",
+            "let r = 1..",
+            "fn f<'a>(x: &'a str) -> &'a str { x }",
+            "[1, 2, 3]",
+            "#[derive(Debug)] struct A;",
+            "/* { */ 1",
+        ] {
+            assert_eq!(judge(code), Completeness::Complete, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_is_open_wants_another_line_with_its_indentation() {
+        for (code, depth) in [
+            ("fn f() {", 1),
+            ("fn f() { if true {", 2),
+            ("vec![1,", 1),
+            ("let x =", 0),
+            ("let x = 1 +", 0),
+            ("x.", 0),
+            ("f(a,", 1),
+            ("let s = \"abc", 0),
+            ("let s = r#\"abc\"", 0),
+            ("/* comment", 0),
+            ("if true { 1 } else", 0),
+            ("#[derive(Debug)]", 0),
+            ("use std::", 0),
+            ("let x = a ||", 0),
+        ] {
+            assert_eq!(judge(code), indent(depth), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_no_line_can_mend_is_invalid() {
+        for code in ["}", "f(]"] {
+            assert_eq!(judge(code), Completeness::Invalid, "{code}");
+        }
+    }
+}

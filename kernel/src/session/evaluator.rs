@@ -1,0 +1,257 @@
+//! The thread that owns evcxr: warms a session up and answers its requests one after another.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, mpsc};
+
+use cloze::display::Content;
+use cloze::display::wire;
+use cloze::{Error, Result};
+use evcxr::{CommandContext, EvalContext};
+
+use super::channel::{Channel, Collected};
+use super::template::{Template, Workshop};
+use super::{
+    CellError, Completions, Event, Outcome, Request, Running, Sink, Stream, child, completion,
+    errors, lock,
+};
+
+/// Makes the compiler and rust-analyzer look at what lessons use; a block leaves nothing behind.
+const WARM_CELL: &str = "\
+{
+    use cloze::prelude::*;
+    let device = Cpu::default();
+    let warm: Tensor<Rank2<2, 3>, f32, Cpu> = device.zeros();
+    let product = warm.clone().matmul(warm.permute::<Rank2<3, 2>, _>());
+    assert_eq!(product.array(), [[0.0; 2]; 2]);
+}
+";
+
+/// Answers requests until the handle is dropped.
+pub fn serve(
+    folder: &Path,
+    inbox: &mpsc::Receiver<Request>,
+    running: &Mutex<Option<Running>>,
+    say: &Sink,
+) {
+    let tell = |line: &str| {
+        say(Event::Stream {
+            stream: Stream::Stderr,
+            text: format!("{line}\n"),
+        });
+    };
+    let opened = Template::find_or_build(tell)
+        .and_then(|template| template.open(folder))
+        .and_then(|workshop| Evaluator::start(&workshop));
+    match opened {
+        Ok(mut evaluator) => {
+            *lock(running) = Some(evaluator.handles());
+            for request in inbox {
+                evaluator.answer(request);
+            }
+        }
+        Err(error) => {
+            let message = error.to_string();
+            tell(&message);
+            for request in inbox {
+                refuse(request, &message);
+            }
+        }
+    }
+}
+
+/// Builds the template's artifacts in `workshop`: the warm cell in both of cargo's modes.
+pub fn fill_template(workshop: &Workshop) -> Result<()> {
+    let mut evaluator = Evaluator::start(workshop)?;
+    // A wrong cell compiles the metadata that `cargo check` wants, so that the first mistake is
+    // answered as fast as the next.
+    evaluator
+        .context
+        .check("let wrong: i32 = \"on purpose\";")
+        .map_err(|error| Error::Failed(format!("checking a first cell: {error}")))?;
+    Ok(())
+}
+
+struct Evaluator {
+    context: CommandContext,
+    channel: Channel,
+}
+
+impl Evaluator {
+    fn start(workshop: &Workshop) -> Result<Self> {
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            Error::Failed(format!("the session cannot start: {what}: {error}"))
+        };
+        let folder = &workshop.folder;
+        let token = secret().map_err(|error| failed("no random numbers", &error))?;
+        let channel = Channel::open(folder, &token).map_err(|error| failed("pipes", &error))?;
+        let binary = std::env::current_exe().map_err(|error| failed("own file", &error))?;
+        let mut command = Command::new(binary);
+        command
+            .env(child::FOLDER_VARIABLE, folder)
+            .env(child::PARENT_VARIABLE, std::process::id().to_string())
+            .env(wire::TOKEN_VARIABLE, token);
+        {
+            use std::os::unix::process::CommandExt;
+            // A group of its own: Ctrl-C in a terminal reaches the session, which decides.
+            command.process_group(0);
+        }
+        let (eval, _outputs) = EvalContext::with_subprocess_command(command)
+            .map_err(|error| failed("the compiler", &error))?;
+        let mut evaluator = Self {
+            context: CommandContext::with_eval_context(eval),
+            channel,
+        };
+        workshop.restore_lock()?;
+        let problems = Arc::new(Mutex::new(String::new()));
+        let keep = Arc::clone(&problems);
+        let sink: Sink = Arc::new(move |event| {
+            if let Event::Stream { text, .. } = event {
+                lock(&keep).push_str(&text);
+            }
+        });
+        let first = evaluator.run(&(workshop.settings() + WARM_CELL), &sink);
+        if let Some(error) = first.error {
+            let text = format!("{}\n{}", lock(&problems), error.traceback.join("\n"));
+            return Err(failed("the first cell", &text));
+        }
+        Ok(evaluator)
+    }
+
+    fn handles(&self) -> Running {
+        Running {
+            process: self.context.process_handle(),
+            monitor: self.channel.monitor(),
+        }
+    }
+
+    fn answer(&mut self, request: Request) {
+        // A front end that has gone wants no reply.
+        match request {
+            Request::Execute { code, sink, reply } => {
+                let _ = reply.send(self.run(&code, &sink));
+            }
+            Request::Complete {
+                code,
+                position,
+                reply,
+            } => {
+                let _ = reply.send(completion::complete(&mut self.context, &code, position));
+            }
+            Request::Inspect {
+                code,
+                position,
+                reply,
+            } => {
+                let _ = reply.send(completion::inspect(&mut self.context, &code, position));
+            }
+        }
+    }
+
+    fn run(&mut self, code: &str, sink: &Sink) -> Outcome {
+        self.channel.begin(Arc::clone(sink));
+        let result = self
+            .context
+            .execute_with_callbacks(code, &mut Default::default());
+        if matches!(result, Err(evcxr::Error::SubprocessTerminated(_))) {
+            self.channel.drain();
+        }
+        let interrupted = self.channel.monitor().interrupted();
+        let mut collected = self.channel.finish();
+        let value = collected.value.take().filter(|value| !is_unit(value));
+        let pages = std::mem::take(&mut collected.pages);
+        let error = match result {
+            Ok(outputs) => {
+                if let Some(content) = content_of(outputs.content_by_mime_type) {
+                    sink(Event::Result(content));
+                }
+                self.run_time_error(code, collected, interrupted)
+            }
+            Err(error) => Some(errors::from_evcxr(error, code, interrupted)),
+        };
+        if let Some(value) = value {
+            sink(if error.is_none() && is_asked_for(code) {
+                Event::Result(value)
+            } else {
+                Event::Display {
+                    content: value,
+                    id: None,
+                }
+            });
+        }
+        Outcome { error, pages }
+    }
+
+    /// The error of a cell that evcxr takes for a success: a panic, an interrupt, a `?`.
+    fn run_time_error(
+        &self,
+        code: &str,
+        collected: Collected,
+        interrupted: bool,
+    ) -> Option<CellError> {
+        if collected.unwound && collected.panic.is_none() && interrupted {
+            return Some(errors::interrupted());
+        }
+        if collected.unwound {
+            let source = self.context.last_source().unwrap_or_default();
+            return Some(errors::panic(collected.panic, code, &source));
+        }
+        collected
+            .user_error
+            .then(|| errors::user_error(collected.last_error_line))
+    }
+}
+
+/// The content that evcxr's own commands (`:vars`, `:help`, …) return.
+fn content_of(by_mime: std::collections::HashMap<String, String>) -> Option<Content> {
+    (!by_mime.is_empty()).then(|| {
+        by_mime
+            .into_iter()
+            .fold(Content::default(), |content, (mime, data)| {
+                content.with(mime, data)
+            })
+    })
+}
+
+/// `()` says nothing: it is the value of a trailing loop or of a call for its effect.
+fn is_unit(value: &Content) -> bool {
+    value.formats().eq([("text/plain", "()")])
+}
+
+/// Whether the cell ends in an expression that stands for its value.
+fn is_asked_for(code: &str) -> bool {
+    !code.trim_end().ends_with(';')
+}
+
+fn refuse(request: Request, message: &str) {
+    match request {
+        Request::Execute { reply, .. } => {
+            let _ = reply.send(Outcome {
+                error: Some(errors::plain("session", message)),
+                pages: Vec::new(),
+            });
+        }
+        // Dropped replies mean "nothing to offer".
+        Request::Complete { .. } | Request::Inspect { .. } => {}
+    }
+}
+
+/// A word that a cell's prints do not hold by chance.
+fn secret() -> std::io::Result<String> {
+    use std::io::Read;
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_value_is_not_shown_and_a_string_like_it_is() {
+        assert!(is_unit(&Content::text("()")));
+        assert!(!is_unit(&Content::text("\"()\"")));
+        assert!(!is_unit(&Content::html("()").with_text("()")));
+    }
+}

@@ -1,0 +1,411 @@
+//! The session template: everything that a session compiles before its first cell, compiled once.
+//!
+//! A template is a folder named by a hash of Cloze's sources, its lock file and the compiler:
+//!
+//! ```text
+//! source/              a copy of the crate, so that a session never sees it change
+//! umbrella/            the library that cells know as `cloze` (crate type dylib)
+//! .cargo/config.toml   optimised dependencies, over evcxr's own settings
+//! Cargo.lock           the workspace's versions, completed
+//! ctx/                 evcxr's crate with its target folder
+//! ```
+//!
+//! A session gets a folder of its own with `ctx`, `Cargo.lock` and `.cargo` copied; `source` and
+//! `umbrella` stay where they are, because cargo knows a path dependency by its absolute path.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use cloze::{Error, Result};
+
+use crate::paths;
+
+/// What of the repository a session needs.
+const SOURCES: [&str; 4] = ["Cargo.toml", "README.md", "src", "lessons"];
+/// Raised when the layout of a template changes.
+const FORMAT: u32 = 1;
+/// Written last: a template without it was interrupted while it was made.
+const FINISHED: &str = "finished";
+/// evcxr's crate, in templates and sessions alike.
+const CRATE: &str = "ctx";
+const LOCK: &str = "Cargo.lock";
+/// In a session's folder: the path of its template.
+pub const USES: &str = "template";
+
+const UMBRELLA_SOURCE: &str = include_str!("umbrella.rs");
+
+/// Dependencies fast, the crate itself too: kernels of dfdx that are not generic run from here.
+/// The generic ones are compiled in the cells, at evcxr's own level.
+const CARGO_SETTINGS: &str = "\
+[profile.dev.package.\"*\"]
+opt-level = 3
+";
+
+/// A template that is ready for use.
+#[derive(Debug, Clone)]
+pub struct Template {
+    folder: PathBuf,
+}
+
+/// The folder in which a session or a template under construction compiles.
+#[derive(Debug, Clone)]
+pub struct Workshop {
+    /// With the pipes, `.cargo` and `Cargo.lock`.
+    pub folder: PathBuf,
+    umbrella: PathBuf,
+}
+
+impl Workshop {
+    /// evcxr's crate.
+    pub fn crate_folder(&self) -> PathBuf {
+        self.folder.join(CRATE)
+    }
+
+    /// Puts the lock file back: evcxr's own first cell has no dependencies and empties it.
+    pub fn restore_lock(&self) -> Result<()> {
+        let from = self.folder.join(LOCK);
+        std::fs::copy(&from, self.crate_folder().join(LOCK))
+            .map(drop)
+            .map_err(|source| Error::io(from, source))
+    }
+
+    /// The commands that give a session its dependencies and settings, one a line.
+    pub fn settings(&self) -> String {
+        format!(
+            ":offline 1\n:linker system\n:opt 1\n:dep cloze = {{ package = \"cloze-session\", path = {:?} }}\n",
+            self.umbrella.display().to_string()
+        )
+    }
+}
+
+/// Where cargo puts the libraries of a session in `folder`.
+pub fn libraries(folder: &Path) -> PathBuf {
+    let target = folder.join(CRATE).join("target");
+    // The one folder below `target` that is named by a target triple is the one built for.
+    let built = |path: &PathBuf| path.join("debug").join("deps").is_dir();
+    std::fs::read_dir(&target)
+        .ok()
+        .and_then(|entries| {
+            entries
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .find(built)
+        })
+        .unwrap_or(target)
+        .join("debug")
+        .join("deps")
+}
+
+impl Template {
+    /// The template of the sources and compiler at hand, where it is built.
+    pub fn find() -> Result<Option<Self>> {
+        let folder = Self::place()?;
+        Ok(folder.join(FINISHED).is_file().then_some(Self { folder }))
+    }
+
+    /// The template, built now where it is missing; `say` gets a line when that takes time.
+    pub fn find_or_build(mut say: impl FnMut(&str)) -> Result<Self> {
+        if let Some(template) = Self::find()? {
+            return Ok(template);
+        }
+        say(
+            "Building what every session shares (Cloze and its tensors, optimised). This is done \
+             once for a version of Cloze and takes some minutes.",
+        );
+        let binary = std::env::current_exe()
+            .map_err(|error| Error::Failed(format!("cannot find this program's file: {error}")))?;
+        // In a process of its own: evcxr reads its folder from the environment, once.
+        let output = Command::new(&binary)
+            .arg("build-template")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()
+            .map_err(|source| Error::io(&binary, source))?;
+        match Self::find()? {
+            Some(template) if output.success() => Ok(template),
+            _ => Err(Error::Failed(
+                "the session template could not be built; the reason stands above, in the log of \
+                 this program"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The folder for the sources and compiler at hand.
+    fn place() -> Result<PathBuf> {
+        let repository = paths::repository()?;
+        // Not for secrets and read back by the same program only: the standard hasher will do.
+        let mut hasher = DefaultHasher::new();
+        repository.hash(&mut hasher);
+        let clone = hasher.finish() as u32;
+        (FORMAT, UMBRELLA_SOURCE, CARGO_SETTINGS, compiler()?).hash(&mut hasher);
+        for name in SOURCES.into_iter().chain([LOCK]) {
+            hash_tree(&repository.join(name), &mut hasher)?;
+        }
+        let name = format!("{clone:08x}-{:016x}", hasher.finish());
+        Ok(paths::templates()?.join(name))
+    }
+
+    /// Prepares a folder for building the template, runs `build` in it, and removes templates that
+    /// no longer serve. One process builds at a time; a second one waits and finds it done.
+    pub fn build(build: impl FnOnce(&Workshop) -> Result<()>) -> Result<()> {
+        let folder = Self::place()?;
+        let templates = paths::templates()?;
+        paths::create(&templates)?;
+        let lock_path = templates.join("lock");
+        let lock = File::create(&lock_path).map_err(|source| Error::io(&lock_path, source))?;
+        lock.lock()
+            .map_err(|source| Error::io(&lock_path, source))?;
+        if folder.join(FINISHED).is_file() {
+            return Ok(());
+        }
+        remove(&folder)?;
+        let workshop = lay_out(&folder)?;
+        build(&workshop)?;
+        let completed = workshop.crate_folder().join(LOCK);
+        std::fs::copy(&completed, folder.join(LOCK))
+            .map_err(|source| Error::io(&completed, source))?;
+        for name in [
+            super::channel::STDOUT,
+            super::channel::STDERR,
+            super::channel::CONTROL,
+        ] {
+            remove(&folder.join(name))?;
+        }
+        write(&folder.join(FINISHED), "")?;
+        remove_others(&templates, &folder);
+        Ok(())
+    }
+
+    /// A session's own folder, made from the template.
+    pub fn open(&self, session: &Path) -> Result<Workshop> {
+        for name in [CRATE, ".cargo", LOCK] {
+            copy_tree(&self.folder.join(name), &session.join(name))?;
+        }
+        write(&session.join(USES), &self.folder.display().to_string())?;
+        Ok(Workshop {
+            folder: session.to_path_buf(),
+            umbrella: self.folder.join("umbrella"),
+        })
+    }
+}
+
+/// Writes a template's folder up to the point where cargo comes in.
+fn lay_out(folder: &Path) -> Result<Workshop> {
+    let repository = paths::repository()?;
+    let source = folder.join("source");
+    for name in SOURCES {
+        let from = repository.join(name);
+        if from.exists() {
+            copy_tree(&from, &source.join(name))?;
+        }
+    }
+    copy_tree(&repository.join(LOCK), &folder.join(LOCK))?;
+    let umbrella = folder.join("umbrella");
+    write(&umbrella.join("src").join("lib.rs"), UMBRELLA_SOURCE)?;
+    write(
+        &umbrella.join("Cargo.toml"),
+        &umbrella_manifest(&repository, &source)?,
+    )?;
+    write(&folder.join(".cargo").join("config.toml"), CARGO_SETTINGS)?;
+    paths::create(&folder.join(CRATE))?;
+    Ok(Workshop {
+        folder: folder.to_path_buf(),
+        umbrella,
+    })
+}
+
+/// The umbrella's manifest: the crate by its path, and dfdx exactly as the crate asks for it.
+fn umbrella_manifest(repository: &Path, source: &Path) -> Result<String> {
+    let path = repository.join("Cargo.toml");
+    let manifest = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
+    let dfdx = manifest
+        .lines()
+        .find(|line| line.starts_with("dfdx = "))
+        .ok_or_else(|| Error::file(&path, "expected a line `dfdx = …` among the dependencies"))?;
+    Ok(format!(
+        "[package]\n\
+         name = \"cloze-session\"\n\
+         version = \"0.0.0\"\n\
+         edition = \"2024\"\n\
+         publish = false\n\
+         \n\
+         [lib]\n\
+         crate-type = [\"dylib\"]\n\
+         \n\
+         [dependencies]\n\
+         cloze_impl = {{ package = \"cloze\", path = {:?} }}\n\
+         {dfdx}\n",
+        source.display().to_string()
+    ))
+}
+
+/// The compiler's full version: its libraries fit no other.
+fn compiler() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().map_err(|error| {
+        Error::Failed(format!(
+            "cannot run `rustc` ({error}): cells are compiled, so Rust must be installed and on PATH"
+        ))
+    })?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Hashes names and contents below `path`, in a fixed order; what is missing hashes as such.
+fn hash_tree(path: &Path, hasher: &mut DefaultHasher) -> Result<()> {
+    path.file_name().hash(hasher);
+    if path.is_dir() {
+        for entry in sorted(path)? {
+            hash_tree(&entry, hasher)?;
+        }
+    } else if path.is_file() {
+        std::fs::read(path)
+            .map_err(|source| Error::io(path, source))?
+            .hash(hasher);
+    }
+    Ok(())
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut entries = std::fs::read_dir(folder)
+        .and_then(|entries| {
+            entries
+                .map(|entry| Ok(entry?.path()))
+                .collect::<std::io::Result<Vec<_>>>()
+        })
+        .map_err(|source| Error::io(folder, source))?;
+    entries.sort();
+    Ok(entries)
+}
+
+/// Copies a file or a folder with the times of its files, by which cargo knows what is fresh.
+///
+/// Libraries of dependencies are linked instead of copied where the file system can: no session
+/// writes them. Whatever belongs to evcxr's crate is rewritten by every cell and is copied.
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        paths::create(to)?;
+        for entry in sorted(from)? {
+            // `sorted` gives paths below `from`, which all have a name.
+            let name = entry.file_name().unwrap_or_default();
+            copy_tree(&entry, &to.join(name))?;
+        }
+        return Ok(());
+    }
+    if let Some(parent) = to.parent() {
+        paths::create(parent)?;
+    }
+    if is_dependency(from) && std::fs::hard_link(from, to).is_ok() {
+        return Ok(());
+    }
+    let copied = std::fs::copy(from, to).and_then(|_| {
+        let modified = std::fs::metadata(from)?.modified()?;
+        File::options().write(true).open(to)?.set_modified(modified)
+    });
+    copied.map_err(|source| Error::io(from, source))
+}
+
+/// Whether a file in a target folder is a dependency's library.
+fn is_dependency(path: &Path) -> bool {
+    let in_deps = path.parent().is_some_and(|folder| folder.ends_with("deps"));
+    let own = path
+        .file_stem()
+        .and_then(|stem| stem.to_str())
+        .is_none_or(|stem| stem.trim_start_matches("lib").starts_with(CRATE));
+    in_deps && !own
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        paths::create(parent)?;
+    }
+    File::create(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|source| Error::io(path, source))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = if path.is_dir() {
+        std::fs::remove_dir_all(path)
+    } else {
+        std::fs::remove_file(path)
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the templates of earlier versions of this clone that no running session uses; one that
+/// cannot be removed costs only its space.
+fn remove_others(templates: &Path, keep: &Path) {
+    let name = |path: &Path| {
+        path.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    let clone = |path: &Path| name(path).and_then(|name| Some(name.split_once('-')?.0.to_owned()));
+    let used = super::folder::templates_in_use();
+    for other in sorted(templates).unwrap_or_default() {
+        if other != keep && clone(&other) == clone(keep) && !used.contains(&other) {
+            let _ = remove(&other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_may_rewrite_its_crate_but_not_its_dependencies() {
+        let deps = Path::new("target/x86_64-unknown-linux-gnu/debug/deps");
+        assert!(is_dependency(&deps.join("libdfdx-0123.rlib")));
+        assert!(is_dependency(&deps.join("libcloze_session-0123.so")));
+        assert!(!is_dependency(&deps.join("libctx.so")));
+        assert!(!is_dependency(&deps.join("ctx.d")));
+        assert!(!is_dependency(Path::new(
+            "target/debug/.fingerprint/dfdx-1/lib-dfdx"
+        )));
+    }
+
+    #[test]
+    fn a_copied_file_keeps_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("a"), folder.path().join("b/c"));
+        std::fs::write(&from, "x").unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        File::options()
+            .write(true)
+            .open(&from)
+            .unwrap()
+            .set_modified(old)
+            .unwrap();
+        copy_tree(&from, &to).unwrap();
+        assert_eq!(std::fs::metadata(&to).unwrap().modified().unwrap(), old);
+    }
+
+    #[test]
+    fn the_key_changes_with_a_source_and_with_nothing_else() {
+        let key = |folder: &Path| {
+            let mut hasher = DefaultHasher::new();
+            hash_tree(folder, &mut hasher).unwrap();
+            hasher.finish()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("lib.rs");
+        std::fs::write(&file, "one").unwrap();
+        let first = key(folder.path());
+        assert_eq!(first, key(folder.path()));
+        std::fs::write(&file, "two").unwrap();
+        assert_ne!(first, key(folder.path()));
+    }
+
+    #[test]
+    fn the_umbrella_asks_for_dfdx_as_the_crate_does() {
+        let repository = paths::repository().unwrap();
+        let manifest = umbrella_manifest(&repository, Path::new("/s")).unwrap();
+        assert!(manifest.contains("crate-type = [\"dylib\"]"));
+        assert!(manifest.contains("dfdx = { version = \"=0.13.0\""));
+    }
+}
