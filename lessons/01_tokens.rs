@@ -67,7 +67,10 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     let corpus: Vec<String> = embedded::text().lines().map(str::to_owned).collect();
     let words_in_corpus: usize = corpus.iter().map(|l| l.split_whitespace().count()).sum();
-    println!("{} lines, {words_in_corpus} words, for example:", corpus.len());
+    println!(
+        "{} lines, {words_in_corpus} words, for example:",
+        corpus.len()
+    );
     println!("  {}", corpus[0]);
 
     let tokenizer: WordPiece =
@@ -193,7 +196,11 @@ fn main() -> cloze::lessons::LessonResult {
                     return vec!["[UNK]".to_string()];
                 }
                 let text: String = chars[start..end].iter().collect();
-                let candidate = if start == 0 { text } else { format!("##{text}") };
+                let candidate = if start == 0 {
+                    text
+                } else {
+                    format!("##{text}")
+                };
                 if vocabulary.contains(&candidate) {
                     break candidate;
                 }
@@ -245,7 +252,14 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     if solved!("01.2") {
-        for word in ["gardener", "gardeners", "watering", "unbelievably", "zzz", "naïve"] {
+        for word in [
+            "gardener",
+            "gardeners",
+            "watering",
+            "unbelievably",
+            "zzz",
+            "naïve",
+        ] {
             println!("{word:>14}  {}", cut_word(word, &vocabulary).join(" "));
         }
     }
@@ -315,8 +329,18 @@ fn main() -> cloze::lessons::LessonResult {
             special.sep,
         );
         let (encoding, segments) = tokenizer.encode_pair(a, b);
-        judge.same_list("a pair's ids", &yours.0, &encoding.ids, "The crate gives these.");
-        judge.same_list("its segments", &yours.1, &segments, "The crate gives these.");
+        judge.same_list(
+            "a pair's ids",
+            &yours.0,
+            &encoding.ids,
+            "The crate gives these.",
+        );
+        judge.same_list(
+            "its segments",
+            &yours.1,
+            &segments,
+            "The crate gives these.",
+        );
     });
 
     // %%
@@ -359,7 +383,13 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     // A word as single characters, all but the first marked.
     fn characters(word: &str) -> Vec<String> {
-        let mark = |(i, c): (usize, char)| if i == 0 { c.to_string() } else { format!("##{c}") };
+        let mark = |(i, c): (usize, char)| {
+            if i == 0 {
+                c.to_string()
+            } else {
+                format!("##{c}")
+            }
+        };
         word.chars().enumerate().map(mark).collect()
     }
 
@@ -447,21 +477,36 @@ fn main() -> cloze::lessons::LessonResult {
         "{total} tokens, {:.2} for each word between blanks",
         total as f64 / words_in_corpus as f64
     );
-    let name = |n: &usize| if *n == 10 { "10 or more".into() } else { n.to_string() };
+    let name = |n: &usize| {
+        if *n == 10 {
+            "10 or more".into()
+        } else {
+            n.to_string()
+        }
+    };
     let lengths = by_length.iter().map(|(n, count)| (name(n), *count as f64));
     show!(BarChart::new("Tokens by their length in characters").bars(lengths));
 
     // %%
     let mut sorted: Vec<u64> = counts.values().copied().collect();
     sorted.sort_unstable_by(|a, b| b.cmp(a));
-    let ranks: Vec<(f64, f64)> =
-        sorted.iter().enumerate().map(|(i, c)| ((i + 1) as f64, *c as f64)).collect();
+    let ranks: Vec<(f64, f64)> = sorted
+        .iter()
+        .enumerate()
+        .map(|(i, c)| ((i + 1) as f64, *c as f64))
+        .collect();
     show!(
         LineChart::new("How often each piece occurs")
             .axes("rank", "occurrences")
             .logarithmic()
             .points("pieces of this vocabulary", &ranks)
-            .line("Zipf: the most frequent, divided by the rank", &[ranks[0], (ranks.len() as f64, ranks[0].1 / ranks.len() as f64)])
+            .line(
+                "Zipf: the most frequent, divided by the rank",
+                &[
+                    ranks[0],
+                    (ranks.len() as f64, ranks[0].1 / ranks.len() as f64)
+                ]
+            )
     );
 
     // %% [markdown]
@@ -473,11 +518,17 @@ fn main() -> cloze::lessons::LessonResult {
     // A vocabulary in which a piece stands twice: which id should it have?
     let mut twice: Vec<String> = tokenizer.tokens().to_vec();
     twice.push("the".into());
-    println!("{}", WordPiece::from_vocab(twice, Casing::Uncased).unwrap_err());
+    println!(
+        "{}",
+        WordPiece::from_vocab(twice, Casing::Uncased).unwrap_err()
+    );
 
     // A list of words that is no BERT vocabulary.
     let plain: Vec<String> = vec!["the".into(), "river".into()];
-    println!("{}", WordPiece::from_vocab(plain, Casing::Uncased).unwrap_err());
+    println!(
+        "{}",
+        WordPiece::from_vocab(plain, Casing::Uncased).unwrap_err()
+    );
 
     // %% [markdown]
     // The third gives no error at all, which makes it the worst: **text cut with another
