@@ -9,7 +9,7 @@
 // hints = [
 //     "Go over the characters of the lower-cased text (`text.to_lowercase().chars()`) and keep the word that is growing in a `String`.",
 //     "Three cases: white space ends the word; a punctuation character ends the word and is a word of its own; anything else grows the word. Do not push empty words.",
-//     "After the loop a word may still be growing. `char::is_whitespace` and `char::is_ascii_punctuation` tell the cases apart.",
+//     "After the loop a word may still be growing. `char::is_whitespace` and `is_punctuation` in the cell tell the cases apart.",
 // ]
 //
 // [[exercise]]
@@ -65,7 +65,7 @@ fn main() -> cloze::lessons::LessonResult {
     // with Cloze (how that works is the last part of this lesson) and cut a sentence with it.
 
     // %%
-    let corpus: Vec<String> = embedded::text().lines().map(str::to_owned).collect();
+    let corpus: Vec<String> = embedded::paragraphs().map(|p| p.text).collect();
     let words_in_corpus: usize = corpus.iter().map(|l| l.split_whitespace().count()).sum();
     println!(
         "{} lines, {words_in_corpus} words, for example:",
@@ -113,17 +113,22 @@ fn main() -> cloze::lessons::LessonResult {
     // punctuation apart.
 
     // %%
+    /// The ASCII punctuation and the most frequent of the rest. (BERT takes all of Unicode's.)
+    fn is_punctuation(c: char) -> bool {
+        c.is_ascii_punctuation() || "‘’“”–—…".contains(c)
+    }
+
     fn split_words(text: &str) -> Vec<String> {
         // BEGIN SOLUTION
         cloze::solution!("01.1");
         let mut words: Vec<String> = Vec::new();
         let mut word = String::new();
         for c in text.to_lowercase().chars() {
-            if c.is_whitespace() || c.is_ascii_punctuation() {
+            if c.is_whitespace() || is_punctuation(c) {
                 if !word.is_empty() {
                     words.push(std::mem::take(&mut word));
                 }
-                if c.is_ascii_punctuation() {
+                if is_punctuation(c) {
                     words.push(c.to_string());
                 }
             } else {
@@ -446,10 +451,12 @@ fn main() -> cloze::lessons::LessonResult {
             .iter()
             .map(|(word, count)| (characters(word), *count))
             .collect();
-        let merges: Vec<String> = (0..20)
-            .filter_map(|_| best_pair(&words))
-            .map(|pair| merge(&mut words, &pair))
-            .collect();
+        let mut merges: Vec<String> = Vec::new();
+        for _ in 0..20 {
+            if let Some(pair) = best_pair(&words) {
+                merges.push(merge(&mut words, &pair));
+            }
+        }
         println!("your first 20 merges: {}", merges.join(" "));
     }
 

@@ -117,6 +117,35 @@ impl Stream {
         // Multiply-shift: the bias is under bound / 2^32, far below any statistic taken here.
         ((u64::from(self.bits(index)) * u64::from(bound)) >> 32) as u32
     }
+
+    /// The elements one after the other, for a use that can't tell how many it takes.
+    pub fn draws(self) -> Draws {
+        Draws {
+            stream: self,
+            next: 0,
+        }
+    }
+}
+
+/// Consecutive elements of a [`Stream`].
+#[derive(Debug, Clone)]
+pub struct Draws {
+    stream: Stream,
+    next: u32,
+}
+
+impl Draws {
+    /// The next element as a whole number in [0, bound); `bound` must not be 0.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.next += 1;
+        self.stream.below(self.next - 1, bound)
+    }
+
+    /// The next element as a number in [0, 1).
+    pub fn uniform(&mut self) -> f64 {
+        self.next += 1;
+        self.stream.uniform(self.next - 1)
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,13 @@ pub use notebook::Built;
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 1] = [("01_tokens", include_str!("../../lessons/01_tokens.rs"))];
+const SOURCES: [(&str, &str); 2] = [
+    ("01_tokens", include_str!("../../lessons/01_tokens.rs")),
+    (
+        "05_masked_lm",
+        include_str!("../../lessons/05_masked_lm.rs"),
+    ),
+];
 
 /// All lessons in order.
 pub fn all() -> Result<Vec<Lesson>> {
@@ -67,6 +73,17 @@ pub fn build(out: &Path, solutions: bool) -> Result<Vec<PathBuf>> {
         paths.push(path);
     }
     Ok(paths)
+}
+
+/// The environment variable that shortens a lesson's training to a few steps; the tests set it.
+pub const QUICK_VARIABLE: &str = "CLOZE_LESSON_QUICK";
+
+/// How many steps a lesson trains: `full`, or a few where only the way through it is tested.
+pub fn steps(full: u64) -> u64 {
+    match std::env::var_os(QUICK_VARIABLE) {
+        Some(_) => full.min(10),
+        None => full,
+    }
 }
 
 /// The folder that holds the lessons' sources in a checkout: every file in it must be a lesson of

@@ -1,5 +1,6 @@
 //! Reading documents, cutting them into sentences, and sentences into word pieces.
 
+pub mod embedded;
 pub mod files;
 pub mod sentences;
 pub mod vocabulary;

@@ -52,7 +52,7 @@ impl Masker {
     /// Masks `ids` in place and gives the chosen tokens in the order of their positions. At least
     /// one token is chosen unless all are special.
     pub fn mask(&self, example: u64, ids: &mut [u32]) -> Vec<Target> {
-        let mut draw = Draws::new(Stream::new(self.seed, 0, Site::Masking, example));
+        let mut draw = Stream::new(self.seed, 0, Site::Masking, example).draws();
         let mut groups = self.groups(ids);
         let candidates: usize = groups.iter().map(|group| group.1).sum();
         if candidates == 0 {
@@ -108,29 +108,5 @@ impl Masker {
             }
         }
         groups
-    }
-}
-
-/// Consecutive elements of a stream.
-pub(super) struct Draws {
-    stream: Stream,
-    next: u32,
-}
-
-impl Draws {
-    pub(super) fn new(stream: Stream) -> Self {
-        Self { stream, next: 0 }
-    }
-
-    /// A whole number in [0, bound); `bound` is not 0.
-    pub(super) fn below(&mut self, bound: u32) -> u32 {
-        self.next += 1;
-        self.stream.below(self.next - 1, bound)
-    }
-
-    /// A number in [0, 1).
-    pub(super) fn uniform(&mut self) -> f64 {
-        self.next += 1;
-        self.stream.uniform(self.next - 1)
     }
 }

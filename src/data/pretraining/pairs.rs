@@ -11,7 +11,6 @@
 //! pairs are about as long as real ones; otherwise the length would tell them apart, and a third of
 //! the text would be cut off.
 
-use super::masking::Draws;
 use super::order::Permutation;
 use super::store::{Chunk, Sentences, Store};
 use super::{CUT, TRUNCATION};
@@ -161,7 +160,7 @@ fn part(chunk: &Sentences, from: usize, to: usize) -> Sentences {
 /// Whole sentences go where there are several: a pair that breaks off in the middle of a sentence
 /// would be known as random by that alone.
 fn truncate(a: &mut Sentences, b: &mut Sentences, room: usize, stream: Stream) {
-    let mut draws = Draws::new(stream);
+    let mut draws = stream.draws();
     while a.tokens.len() + b.tokens.len() > room {
         let over = a.tokens.len() + b.tokens.len() - room;
         let longer = if a.tokens.len() > b.tokens.len() {
