@@ -3,9 +3,11 @@
 pub use dfdx;
 pub use dfdx::prelude::*;
 
-pub use crate::data::Packed;
+pub use crate::data::{Packed, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use crate::display::{self, Show};
-pub use crate::model::{Bert, Config, Size, gelu};
+pub use crate::engine::{Engine, Reference};
+pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, gelu};
 pub use crate::text::{Casing, WordPiece};
+pub use crate::train::{Pretrainer, Settings, Stop};
 pub use crate::view::{BarChart, HeatMap, LineChart, LiveChart, TokenStrip};
 pub use crate::{check, hint, show, solved};

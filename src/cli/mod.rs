@@ -1,6 +1,12 @@
 //! The subcommands of `cloze`, one file each.
 
+pub mod convert;
+pub mod fill_mask;
 pub mod lessons;
+mod model;
+pub mod nsp;
+pub mod pretrain;
+mod progress;
 pub mod tokenize;
 pub mod vocab;
 
@@ -22,6 +28,14 @@ pub enum Command {
     Tokenize(tokenize::Args),
     /// Train a WordPiece vocabulary from text
     Vocab(vocab::Args),
+    /// Pre-train a BERT from text: masked words and next sentences
+    Pretrain(pretrain::Args),
+    /// Fill [MASK]s in a text
+    FillMask(fill_mask::Args),
+    /// Tell whether one text follows another
+    Nsp(nsp::Args),
+    /// Read a model folder and write it in today's Hugging Face layout
+    Convert(convert::Args),
 }
 
 impl Command {
@@ -31,6 +45,10 @@ impl Command {
             Self::Lessons(args) => lessons::run(args),
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
+            Self::Pretrain(args) => pretrain::run(args),
+            Self::FillMask(args) => fill_mask::run(args),
+            Self::Nsp(args) => nsp::run(args),
+            Self::Convert(args) => convert::run(args),
         }
     }
 }

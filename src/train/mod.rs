@@ -1,4 +1,13 @@
 //! Training: optimizer, schedule, checkpoints, the loop.
 
+pub mod checkpoint;
 pub mod optimizer;
+pub mod pretrain;
+pub mod report;
 pub mod schedule;
+pub mod stop;
+
+pub use pretrain::{Pretrainer, Settings};
+pub use report::{EvalReport, History, Report, Silent, StepReport};
+pub use schedule::Schedule;
+pub use stop::Stop;

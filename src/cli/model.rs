@@ -1,0 +1,61 @@
+//! What the commands that use a trained model share: reading the folder, and texts that fit it.
+
+use std::path::Path;
+
+use crate::data::Packed;
+use crate::engine::{Engine, Reference};
+use crate::error::{Error, Result};
+use crate::model::Part;
+use crate::model::weights::Model;
+use crate::text::WordPiece;
+
+/// A model ready to run, with its tokenizer.
+pub struct Loaded {
+    pub engine: Box<dyn Engine>,
+    pub wordpiece: WordPiece,
+}
+
+impl Loaded {
+    /// Reads a model folder; `parts` must all be in it.
+    pub fn read(folder: &Path, parts: &[Part]) -> Result<Self> {
+        let model = Model::read(folder, parts, None)?;
+        let wordpiece = WordPiece::from_file(folder, None)?;
+        if wordpiece.vocab_size() > model.config.vocab_size {
+            return Err(Error::file(
+                folder,
+                format!(
+                    "the tokenizer has {} entries, but the model only {}",
+                    wordpiece.vocab_size(),
+                    model.config.vocab_size
+                ),
+            ));
+        }
+        let engine = Reference::new(&model.config, &model.layout, model.values)?;
+        Ok(Self {
+            engine: Box::new(engine),
+            wordpiece,
+        })
+    }
+
+    /// A batch of one sequence; refused when it is longer than the model's positions.
+    pub fn batch(&self, ids: &[u32], segments: &[u32]) -> Result<Packed> {
+        let positions = self.engine.config().max_position_embeddings;
+        if ids.len() > positions {
+            return Err(Error::Failed(format!(
+                "the text has {} tokens with its special tokens, but the model has only {positions} positions",
+                ids.len()
+            )));
+        }
+        let mut batch = Packed::default();
+        batch.push(0, ids, segments);
+        Ok(batch)
+    }
+}
+
+/// Softmax in f64: probabilities that add up to 1.
+pub fn softmax(logits: &[f32]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exp: Vec<f64> = logits.iter().map(|&x| f64::from(x - max).exp()).collect();
+    let sum: f64 = exp.iter().sum();
+    exp.into_iter().map(|x| x / sum).collect()
+}

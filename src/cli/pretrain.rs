@@ -1,0 +1,334 @@
+//! `cloze pretrain`: from text to a trained BERT.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use crate::data::{PretrainingData, PretrainingOptions};
+use crate::engine::Reference;
+use crate::error::{Error, Result};
+use crate::model::{Config, Layout, PRETRAINING, Size};
+use crate::text::{Casing, Paragraph, Paragraphs, WordPiece};
+use crate::train::checkpoint::{self, State};
+use crate::train::{Pretrainer, Settings, Stop};
+
+use super::progress::TrainingBar;
+
+/// Entries of a vocabulary that is trained from the text.
+const VOCAB_SIZE: usize = 8000;
+/// One document in this many is held out for evaluation.
+const HELD_OUT: u64 = 20;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Text files (.txt, .txt.gz) and folders of them; without, a small corpus of our own is used
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    text: Vec<PathBuf>,
+    /// Folder for the model, its vocabulary and the checkpoints
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json
+    #[arg(long, default_value = "tiny", value_name = "SIZE|CONFIG")]
+    size: String,
+    /// vocab.txt or tokenizer.json; without, a vocabulary is trained from the text
+    #[arg(long, value_name = "FILE")]
+    vocab: Option<PathBuf>,
+    /// Entries of the vocabulary that is trained where none is given
+    #[arg(long, default_value_t = VOCAB_SIZE, value_name = "N", conflicts_with = "vocab")]
+    vocab_size: usize,
+    /// Keep case and accents
+    #[arg(long)]
+    cased: bool,
+    /// Optimizer steps
+    #[arg(long, default_value_t = 1500)]
+    steps: u64,
+    /// Longest sequence in tokens
+    #[arg(long, default_value_t = 128)]
+    seq: usize,
+    /// Sequences a step
+    #[arg(long, default_value_t = 32)]
+    batch: usize,
+    /// Highest learning rate, reached after a tenth of the steps
+    #[arg(long, default_value_t = 1e-3)]
+    lr: f64,
+    /// Number format of the computation
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
+    /// Mask all pieces of a word together
+    #[arg(long)]
+    whole_word: bool,
+    /// Key of every random choice of the run
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Steps between two checkpoints; one is always written at the end
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    save_every: u64,
+    /// Steps between two evaluations on held-out documents
+    #[arg(long, value_name = "N")]
+    eval_every: Option<u64>,
+    /// Continue the run in DIR
+    #[arg(long)]
+    resume: bool,
+    /// Start anew in a folder that already holds a run
+    #[arg(long, conflicts_with = "resume")]
+    overwrite: bool,
+    /// Print one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Dtype {
+    F32,
+    Bf16,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    args.check()?;
+    let started = std::time::Instant::now();
+    let state = args.previous_state()?;
+    let wordpiece = args.wordpiece(state.is_some())?;
+    let options = PretrainingOptions {
+        max_len: args.seq,
+        whole_word: args.whole_word,
+        seed: args.seed,
+        ..PretrainingOptions::default()
+    };
+    let config = args.config(&wordpiece)?;
+    // The token files live in a folder that goes away with this value.
+    let cache = tempfile::tempdir_in(&args.out).map_err(|e| Error::io(&args.out, e))?;
+    let paragraphs = args.paragraphs()?;
+    let (data, held_out) = PretrainingData::build_split(
+        paragraphs,
+        &wordpiece,
+        &options,
+        Some(cache.path()),
+        HELD_OUT,
+    )?;
+    eprintln!(
+        "{} tokens in {} documents to train on, {} tokens in {} documents held out; {} examples an epoch",
+        data.tokens(),
+        data.documents(),
+        held_out.tokens(),
+        held_out.documents(),
+        data.examples_per_epoch(),
+    );
+    let uniform = (wordpiece.vocab_size() as f64).ln();
+    let unigram = held_out.unigram_entropy();
+    eprintln!(
+        "held-out loss of a uniform guess: ln({}) = {uniform:.3}; of the best guess without context (unigram entropy): {unigram:.3}",
+        wordpiece.vocab_size(),
+    );
+
+    let layout = Layout::new(&config, &PRETRAINING);
+    let engine = Reference::new(&config, &layout, layout.initialise(args.seed))?;
+    let mut settings = Settings::new(args.steps, args.batch, args.lr);
+    settings.save_every = args.save_every;
+    if let Some(every) = args.eval_every {
+        settings.evaluate_every = every;
+    }
+    let mut trainer = Pretrainer::new(Box::new(engine), data, held_out, settings);
+    if let Some(state) = state {
+        args.continue_from(&mut trainer, state)?;
+    }
+
+    let stop = Stop::on_signals()?;
+    let mut bar = TrainingBar::new(args.steps, trainer.step());
+    let trained = trainer.run(Some(&args.out), &mut bar, &stop);
+    bar.finish();
+    trained?;
+    args.summary(
+        &mut trainer,
+        uniform,
+        unigram,
+        started.elapsed().as_secs_f64(),
+    )
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        if self.dtype == Dtype::Bf16 {
+            return Err(Error::Usage(
+                "--dtype bf16: the reference engine computes in f32 only".into(),
+            ));
+        }
+        for (name, value) in [("--steps", self.steps), ("--batch", self.batch as u64)] {
+            if value == 0 {
+                return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
+            }
+        }
+        if !(self.lr > 0.0 && self.lr.is_finite()) {
+            return Err(Error::Usage(format!(
+                "--lr {}: a positive number is needed",
+                self.lr
+            )));
+        }
+        std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))
+    }
+
+    /// The state of the run that `--out` holds, where it is to be continued.
+    fn previous_state(&self) -> Result<Option<State>> {
+        if self.resume {
+            let state = State::read(&self.out)?;
+            if state.is_none() {
+                eprintln!(
+                    "{} holds no checkpoint: starting a fresh run",
+                    self.out.display()
+                );
+            }
+            return Ok(state);
+        }
+        if !self.overwrite && checkpoint::path(&self.out).exists() {
+            return Err(Error::Usage(format!(
+                "{} already holds a run: give --resume to continue it, --overwrite to start anew, or another --out",
+                self.out.display()
+            )));
+        }
+        Ok(None)
+    }
+
+    fn paragraphs(&self) -> Result<Box<dyn Iterator<Item = Result<Paragraph>>>> {
+        Ok(if self.text.is_empty() {
+            return Err(Error::Usage("--text is needed".into()));
+        } else {
+            Box::new(Paragraphs::new(&self.text)?)
+        })
+    }
+
+    /// The vocabulary: given, left by the run that is continued, or trained; kept in `--out`.
+    fn wordpiece(&self, continued: bool) -> Result<WordPiece> {
+        let casing = if self.cased {
+            Casing::Cased
+        } else {
+            Casing::Uncased
+        };
+        let wordpiece = match &self.vocab {
+            Some(path) => WordPiece::from_file(path, self.cased.then_some(Casing::Cased))?,
+            None if continued => return WordPiece::from_file(&self.out, None),
+            None => {
+                eprintln!("training a vocabulary of {} pieces", self.vocab_size);
+                let texts = self.paragraphs()?.map(|p| p.map(|p| p.text));
+                WordPiece::train(texts, self.vocab_size, casing)?
+            }
+        };
+        wordpiece.save(&self.out)?;
+        Ok(wordpiece)
+    }
+
+    fn config(&self, wordpiece: &WordPiece) -> Result<Config> {
+        let path = Path::new(&self.size);
+        let mut config = if self.size.ends_with(".json") {
+            Config::read(path)?
+        } else {
+            self.size.parse::<Size>()?.config(wordpiece.vocab_size())
+        };
+        config.vocab_size = wordpiece.vocab_size();
+        config.pad_token_id = wordpiece.special().pad;
+        if self.seq > config.max_position_embeddings {
+            return Err(Error::Usage(format!(
+                "--seq {}: the model has only {} positions",
+                self.seq, config.max_position_embeddings
+            )));
+        }
+        Ok(config)
+    }
+
+    fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
+        let (was, now) = (&state.identity, trainer.identity());
+        let differences = [
+            ("--seed", was.seed, now.seed),
+            ("--batch", was.batch as u64, now.batch as u64),
+            ("--seq", was.max_len as u64, now.max_len as u64),
+            (
+                "--whole-word",
+                u64::from(was.whole_word),
+                u64::from(now.whole_word),
+            ),
+            (
+                "the vocabulary's size",
+                was.vocab_size as u64,
+                now.vocab_size as u64,
+            ),
+            ("the number of tokens in the text", was.tokens, now.tokens),
+        ];
+        if let Some((what, was, now)) = differences.iter().find(|(_, was, now)| was != now) {
+            return Err(Error::Usage(format!(
+                "the run in {} can't be continued: {what} was {was} and is {now} now",
+                self.out.display()
+            )));
+        }
+        let expected = trainer.engine().layout().total();
+        if state.parameters.len() != expected {
+            return Err(Error::Usage(format!(
+                "the run in {} can't be continued: its model has {} parameters, this --size {expected}",
+                self.out.display(),
+                state.parameters.len()
+            )));
+        }
+        eprintln!("continuing after step {}", state.step);
+        trainer.resume(state)
+    }
+
+    fn summary(
+        &self,
+        trainer: &mut Pretrainer,
+        uniform: f64,
+        unigram: f64,
+        seconds: f64,
+    ) -> Result<()> {
+        let stopped = trainer.step() < self.steps;
+        let history = trainer.history();
+        let mean = |values: &mut dyn Iterator<Item = f64>| {
+            let values: Vec<f64> = values.collect();
+            values.iter().sum::<f64>() / values.len().max(1) as f64
+        };
+        let loss_first = history.steps.first().map_or(0.0, |s| s.loss);
+        // One batch is noisy: the last loss is the mean of the last ten.
+        let loss_last = mean(&mut history.steps.iter().rev().take(10).map(|s| s.loss));
+        let tokens_per_s = mean(&mut history.steps.iter().map(|s| s.tokens_per_s));
+        let evaluation = match history.evaluations.last() {
+            Some(last) if last.step == trainer.step() => *last,
+            _ => trainer.evaluate()?,
+        };
+        if self.json {
+            let object = json!({
+                "steps": trainer.step(),
+                "stopped": stopped,
+                "loss_first": loss_first,
+                "loss_last": loss_last,
+                "tokens_per_s": tokens_per_s,
+                "seconds": seconds,
+                "uniform_loss": uniform,
+                "unigram_entropy": unigram,
+                "eval": {
+                    "mlm_accuracy": evaluation.mlm_accuracy,
+                    "mlm_loss": evaluation.mlm_loss,
+                    "nsp_accuracy": evaluation.nsp_accuracy,
+                    "nsp_loss": evaluation.nsp_loss,
+                },
+            });
+            println!("{object}");
+        } else {
+            println!(
+                "{} steps in {seconds:.0} s, {tokens_per_s:.0} tokens/s; loss {loss_first:.3} -> {loss_last:.3}",
+                trainer.step()
+            );
+            println!(
+                "held out: masked LM loss {:.3} (uniform {uniform:.3}, unigram {unigram:.3}), accuracy {:.1} %; next sentence accuracy {:.1} %",
+                evaluation.mlm_loss,
+                100.0 * evaluation.mlm_accuracy,
+                100.0 * evaluation.nsp_accuracy,
+            );
+            println!("model in {}", self.out.display());
+        }
+        if stopped {
+            eprintln!(
+                "stopped after step {} of {}: the same command with --resume goes on from there",
+                trainer.step(),
+                self.steps
+            );
+        }
+        Ok(())
+    }
+}

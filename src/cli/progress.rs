@@ -1,0 +1,81 @@
+//! The progress bar of a training run: loss, tokens a second, time left.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::train::{EvalReport, Report, StepReport};
+
+/// How often a run without a terminal writes a line.
+const LINE_EVERY: Duration = Duration::from_secs(15);
+
+/// Shows a run on stderr: a bar on a terminal, a line now and then elsewhere.
+pub struct TrainingBar {
+    bar: ProgressBar,
+    total: u64,
+    last_line: Instant,
+    smooth: Option<f64>,
+}
+
+impl TrainingBar {
+    /// A bar over `total` steps, `done` of them done by an earlier run.
+    pub fn new(total: u64, done: u64) -> Self {
+        // The template is a constant: it parses or every run of the tests fails.
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {msg}, {eta} left")
+            .expect("a valid template");
+        let bar = ProgressBar::new(total).with_style(style);
+        bar.set_position(done);
+        bar.reset_eta();
+        Self {
+            bar,
+            total,
+            last_line: Instant::now(),
+            smooth: None,
+        }
+    }
+
+    /// Takes the bar away; what it told last stays readable in the summary.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn say(&self, line: &str) {
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
+}
+
+impl Report for TrainingBar {
+    fn step(&mut self, report: &StepReport) {
+        let smooth = match self.smooth {
+            Some(old) => 0.9 * old + 0.1 * report.loss,
+            None => report.loss,
+        };
+        self.smooth = Some(smooth);
+        let told = format!("loss {smooth:.3}, {:.0} tokens/s", report.tokens_per_s);
+        if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
+            self.last_line = Instant::now();
+            eprintln!("step {}/{}: {told}", report.step, self.total);
+        }
+        self.bar.set_message(told);
+        self.bar.set_position(report.step);
+    }
+
+    fn evaluated(&mut self, report: &EvalReport) {
+        self.say(&format!(
+            "step {}: held-out masked LM loss {:.3}, accuracy {:.1} %; next sentence loss {:.3}, accuracy {:.1} %",
+            report.step,
+            report.mlm_loss,
+            100.0 * report.mlm_accuracy,
+            report.nsp_loss,
+            100.0 * report.nsp_accuracy,
+        ));
+    }
+
+    fn saved(&mut self, step: u64) {
+        self.say(&format!("step {step}: checkpoint written"));
+    }
+}

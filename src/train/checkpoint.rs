@@ -1,0 +1,172 @@
+//! Checkpoints: the model in the Hugging Face layout, and beside it all that a run needs to go on.
+//!
+//! The trainer's state is one file of its own, parameters included, so that a save that is
+//! interrupted between two files never leaves a model and an optimizer of different steps to be
+//! resumed from: whichever state file is there is whole.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::files::write_atomic;
+
+use super::optimizer::Moments;
+use super::report::History;
+
+/// What must stay the same for a run to be continued, because the data and the random numbers of
+/// every step depend on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Identity {
+    pub seed: u64,
+    pub batch: usize,
+    pub max_len: usize,
+    pub whole_word: bool,
+    pub vocab_size: usize,
+    /// Tokens of the training text: another text would be another run.
+    pub tokens: u64,
+}
+
+/// A run at a step boundary.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    pub step: u64,
+    pub identity: Identity,
+    pub history: History,
+    pub parameters: Vec<f32>,
+    pub moments: Moments,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    step: u64,
+    identity: Identity,
+    history: History,
+}
+
+/// Where the state of a run in `folder` is kept.
+pub fn path(folder: &Path) -> PathBuf {
+    folder.join("trainer").join("state.safetensors")
+}
+
+impl State {
+    /// Writes the state; an interruption leaves the old one.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let header = Header {
+            step: self.step,
+            identity: self.identity.clone(),
+            history: self.history.clone(),
+        };
+        // Numbers, strings and lists: nothing in it can fail to serialise.
+        let header = serde_json::to_string(&header).expect("plain data");
+        let metadata = HashMap::from([("state".to_owned(), header)]);
+        let buffers = [
+            ("parameters", &self.parameters),
+            ("first_moment", &self.moments.first),
+            ("second_moment", &self.moments.second),
+        ];
+        let bytes = buffers.map(|(name, values)| {
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            (name, values.len(), bytes)
+        });
+        let views = bytes.iter().map(|(name, len, bytes)| {
+            let view = TensorView::new(Dtype::F32, vec![*len], bytes);
+            (*name, view.expect("four bytes for each of len values"))
+        });
+        let file = safetensors::serialize(views, Some(metadata)).expect("lengths agree");
+        write_atomic(&path(folder), &file)
+    }
+
+    /// Reads the state of the run in `folder`; None when there is none.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = path(folder);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io(&path, e)),
+        };
+        let damaged = |what: String| Error::file(&path, format!("is no trainer state: {what}"));
+        let (_, metadata) =
+            SafeTensors::read_metadata(&bytes).map_err(|e| damaged(e.to_string()))?;
+        let header = metadata
+            .metadata()
+            .as_ref()
+            .and_then(|m| m.get("state"))
+            .ok_or_else(|| damaged("its header has no entry \"state\"".into()))?;
+        let header: Header = serde_json::from_str(header).map_err(|e| damaged(e.to_string()))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(e.to_string()))?;
+        let buffer = |name: &str| -> Result<Vec<f32>> {
+            let tensor = file.tensor(name).map_err(|e| damaged(e.to_string()))?;
+            let (values, _) = tensor.data().as_chunks::<4>();
+            Ok(values.iter().map(|v| f32::from_le_bytes(*v)).collect())
+        };
+        Ok(Some(Self {
+            step: header.step,
+            identity: header.identity,
+            history: header.history,
+            parameters: buffer("parameters")?,
+            moments: Moments {
+                first: buffer("first_moment")?,
+                second: buffer("second_moment")?,
+            },
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(step: u64) -> State {
+        State {
+            step,
+            identity: Identity {
+                seed: 1,
+                batch: 2,
+                max_len: 3,
+                whole_word: false,
+                vocab_size: 4,
+                tokens: 5,
+            },
+            history: History::default(),
+            parameters: vec![1.0, -2.5, step as f32],
+            moments: Moments {
+                first: vec![0.5; 3],
+                second: vec![0.25; 3],
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(State::read(folder.path()).unwrap(), None);
+        state(7).write(folder.path()).unwrap();
+        assert_eq!(State::read(folder.path()).unwrap(), Some(state(7)));
+    }
+
+    #[test]
+    fn a_save_that_fails_leaves_the_old_state_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        state(1).write(folder.path()).unwrap();
+        // What an interrupted save leaves: part of the new file, beside the old one.
+        let half = folder.path().join("trainer").join(".cloze-half");
+        std::fs::write(half, b"\x10\0\0\0").unwrap();
+        assert_eq!(State::read(folder.path()).unwrap(), Some(state(1)));
+    }
+
+    #[test]
+    fn a_damaged_state_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        state(1).write(folder.path()).unwrap();
+        let whole = std::fs::read(path(folder.path())).unwrap();
+        std::fs::write(path(folder.path()), &whole[..whole.len() - 5]).unwrap();
+        let message = State::read(folder.path()).unwrap_err().to_string();
+        assert!(
+            message.contains("state.safetensors: is no trainer state"),
+            "{message}"
+        );
+    }
+}

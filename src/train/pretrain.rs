@@ -1,0 +1,231 @@
+//! Pre-training: masked LM and next sentence, step by step.
+
+use std::path::Path;
+use std::time::Instant;
+
+use crate::data::PretrainingData;
+use crate::engine::{Engine, PretrainingScores};
+use crate::error::Result;
+use crate::model::{Dropout, weights};
+
+use super::checkpoint::{Identity, State};
+use super::optimizer::{AdamW, Update};
+use super::report::{EvalReport, History, Report, StepReport};
+use super::schedule::Schedule;
+use super::stop::Stop;
+
+/// How a run goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Sequences a step.
+    pub batch: usize,
+    pub schedule: Schedule,
+    pub adamw: AdamW,
+    /// The gradients' global norm is cut to this; BERT's is 1.
+    pub max_norm: f64,
+    /// Steps between two checkpoints, beside the one at the end; 0 for none.
+    pub save_every: u64,
+    /// Steps between two evaluations, beside those before the first step and after the last.
+    pub evaluate_every: u64,
+    /// Held-out sequences in an evaluation, at most.
+    pub evaluate_on: usize,
+}
+
+impl Settings {
+    /// BERT's settings for a run of `steps` steps of `batch` sequences: warm-up over the first
+    /// tenth, ten evaluations.
+    pub fn new(steps: u64, batch: usize, peak: f64) -> Self {
+        Self {
+            batch,
+            schedule: Schedule {
+                peak,
+                warmup: steps / 10,
+                total: steps,
+            },
+            adamw: AdamW::default(),
+            max_norm: 1.0,
+            save_every: 0,
+            evaluate_every: (steps / 10).max(1),
+            evaluate_on: 512,
+        }
+    }
+}
+
+/// A run of pre-training.
+pub struct Pretrainer {
+    engine: Box<dyn Engine>,
+    data: PretrainingData,
+    held_out: PretrainingData,
+    settings: Settings,
+    step: u64,
+    history: History,
+}
+
+impl Pretrainer {
+    /// A run at its start. `data` is trained on, `held_out` only measured.
+    pub fn new(
+        engine: Box<dyn Engine>,
+        data: PretrainingData,
+        held_out: PretrainingData,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            engine,
+            data,
+            held_out,
+            settings,
+            step: 0,
+            history: History::default(),
+        }
+    }
+
+    /// Steps done.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// All reports so far.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The engine with the trained parameters.
+    pub fn engine(&mut self) -> &mut dyn Engine {
+        self.engine.as_mut()
+    }
+
+    /// What makes this run this run: see [`Identity`].
+    pub fn identity(&self) -> Identity {
+        let options = self.data.options();
+        Identity {
+            seed: options.seed,
+            batch: self.settings.batch,
+            max_len: options.max_len,
+            whole_word: options.whole_word,
+            vocab_size: self.engine.config().vocab_size,
+            tokens: self.data.tokens(),
+        }
+    }
+
+    /// Continues where `state` was saved.
+    pub fn resume(&mut self, state: State) -> Result<()> {
+        self.engine.set_parameters(&state.parameters)?;
+        self.engine.set_moments(state.moments)?;
+        self.step = state.step;
+        self.history = state.history;
+        Ok(())
+    }
+
+    /// Writes the model and the trainer's state into `folder`.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        let parameters = self.engine.parameters()?;
+        weights::write(
+            folder,
+            self.engine.config(),
+            self.engine.layout(),
+            &parameters,
+        )?;
+        let state = State {
+            step: self.step,
+            identity: self.identity(),
+            history: self.history.clone(),
+            parameters,
+            moments: self.engine.moments()?,
+        };
+        state.write(folder)
+    }
+
+    /// Trains until the schedule ends or a stop is asked for; `folder` takes the checkpoints.
+    /// Evaluates before the first step, at intervals, and at the end.
+    pub fn run(
+        &mut self,
+        folder: Option<&Path>,
+        report: &mut dyn Report,
+        stop: &Stop,
+    ) -> Result<()> {
+        if self.step == 0 {
+            self.evaluate_and_tell(report)?;
+        }
+        while self.step < self.settings.schedule.total && !stop.requested() {
+            crate::interrupt::poll();
+            let done = self.train_step()?;
+            self.history.steps.push(done);
+            report.step(&done);
+            let every = |interval: u64| interval > 0 && self.step.is_multiple_of(interval);
+            let last = self.step == self.settings.schedule.total;
+            let save = every(self.settings.save_every);
+            if every(self.settings.evaluate_every) || last {
+                self.evaluate_and_tell(report)?;
+            }
+            if let Some(folder) = folder
+                && save
+                && !last
+            {
+                self.save(folder)?;
+                report.saved(self.step);
+            }
+        }
+        if let Some(folder) = folder {
+            self.save(folder)?;
+            report.saved(self.step);
+        }
+        Ok(())
+    }
+
+    fn train_step(&mut self) -> Result<StepReport> {
+        let started = Instant::now();
+        let step = self.step + 1;
+        // Batch k of a run depends on nothing but the seed and k.
+        let batch = self.data.batch(self.step, self.settings.batch)?;
+        let dropout = Dropout {
+            seed: self.data.options().seed,
+            step: step as u32,
+        };
+        let scores = self.engine.pretraining_gradients(&batch, dropout)?;
+        let learning_rate = self.settings.schedule.rate(step);
+        let norm = self.engine.update(&Update {
+            adamw: self.settings.adamw,
+            learning_rate,
+            step,
+            max_norm: self.settings.max_norm,
+        })?;
+        self.step = step;
+        Ok(StepReport {
+            step,
+            loss: scores.loss(),
+            mlm_loss: scores.mean_mlm_loss(),
+            nsp_loss: scores.mean_nsp_loss(),
+            learning_rate,
+            norm,
+            tokens_per_s: batch.packed.rows() as f64 / started.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn evaluate_and_tell(&mut self, report: &mut dyn Report) -> Result<()> {
+        let evaluation = self.evaluate()?;
+        self.history.evaluations.push(evaluation);
+        report.evaluated(&evaluation);
+        Ok(())
+    }
+
+    /// Measures the model on held-out documents, with the same masks every time.
+    pub fn evaluate(&mut self) -> Result<EvalReport> {
+        let available = self.held_out.examples_per_epoch() as usize;
+        let wanted = available.min(self.settings.evaluate_on);
+        let size = self.settings.batch.min(wanted);
+        let mut scores = PretrainingScores::default();
+        for k in 0..(wanted / size) as u64 {
+            crate::interrupt::poll();
+            scores += self
+                .engine
+                .pretraining_scores(&self.held_out.batch(k, size)?)?;
+        }
+        Ok(EvalReport {
+            step: self.step,
+            mlm_loss: scores.mean_mlm_loss(),
+            mlm_accuracy: scores.mlm_accuracy(),
+            nsp_loss: scores.mean_nsp_loss(),
+            nsp_accuracy: scores.nsp_accuracy(),
+        })
+    }
+}

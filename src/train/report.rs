@@ -1,0 +1,54 @@
+//! What a run tells while it goes on: to a terminal's progress bar, to a live chart in a notebook.
+
+use serde::{Deserialize, Serialize};
+
+/// One optimizer step of pre-training.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Counted from 1.
+    pub step: u64,
+    /// Mean masked-LM loss plus mean next-sentence loss, in nats.
+    pub loss: f64,
+    pub mlm_loss: f64,
+    pub nsp_loss: f64,
+    pub learning_rate: f64,
+    /// Global norm of the gradients before clipping.
+    pub norm: f64,
+    /// Real tokens a second in this step.
+    pub tokens_per_s: f64,
+}
+
+/// A measurement on held-out documents.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct EvalReport {
+    /// Steps done; 0 before the first.
+    pub step: u64,
+    pub mlm_loss: f64,
+    pub mlm_accuracy: f64,
+    pub nsp_loss: f64,
+    pub nsp_accuracy: f64,
+}
+
+/// Receives the reports of a run.
+pub trait Report {
+    fn step(&mut self, report: &StepReport);
+    fn evaluated(&mut self, report: &EvalReport);
+    /// A checkpoint after `step` steps is on the disk.
+    fn saved(&mut self, step: u64);
+}
+
+/// Tells nobody.
+pub struct Silent;
+
+impl Report for Silent {
+    fn step(&mut self, _: &StepReport) {}
+    fn evaluated(&mut self, _: &EvalReport) {}
+    fn saved(&mut self, _: u64) {}
+}
+
+/// Everything that a run has reported so far: the data of its curves.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    pub steps: Vec<StepReport>,
+    pub evaluations: Vec<EvalReport>,
+}
