@@ -1,7 +1,9 @@
 //! `cloze-kernel`: Cloze's notebook kernel, its REPL, and the way to both.
 
+mod install;
 mod jupyter;
 mod paths;
+mod repl;
 mod session;
 
 use std::path::PathBuf;
@@ -26,6 +28,20 @@ enum Command {
     Jupyter {
         /// The connection file that the front end has written.
         connection_file: PathBuf,
+    },
+    /// Rust cells in the terminal, or from a script on standard input.
+    Repl,
+    /// Make the kernel known to Jupyter, with all that its sessions need.
+    Install {
+        /// Install below this folder instead of in your home folder.
+        #[arg(long, value_name = "P")]
+        prefix: Option<PathBuf>,
+    },
+    /// Remove the kernel from Jupyter, with all that was built for it.
+    Uninstall {
+        /// The folder that was given to `install`.
+        #[arg(long, value_name = "P")]
+        prefix: Option<PathBuf>,
     },
     /// Build what every session shares (`install` and `lab` do this).
     #[command(hide = true)]
@@ -53,6 +69,13 @@ fn run(command: Command) -> Result<()> {
             let folder = unsafe { SessionFolder::reserve() }?;
             jupyter::run(&connection_file, folder)
         }
+        Command::Repl => {
+            // SAFETY: `main` has started no thread.
+            let folder = unsafe { SessionFolder::reserve() }?;
+            repl::run(folder)
+        }
+        Command::Install { prefix } => install::install(prefix.as_deref()),
+        Command::Uninstall { prefix } => install::uninstall(prefix.as_deref()),
         Command::BuildTemplate => Template::build(|workshop| {
             // SAFETY: `main` has started no thread.
             unsafe { session::point_evcxr_at(&workshop.folder) };

@@ -12,20 +12,24 @@ use evcxr::{CommandContext, EvalContext};
 use super::channel::{Channel, Collected};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Completions, Event, Outcome, Request, Running, Sink, Stream, child, completion,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, child, completion,
     errors, lock,
 };
 
-/// Makes the compiler and rust-analyzer look at what lessons use; a block leaves nothing behind.
-const WARM_CELL: &str = "\
-{
+/// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
+/// use (a variable's type is inferred, so it must be one that outlives its cell), and leave nothing
+/// behind.
+const WARM_CELLS: [&str; 2] = [
+    "\
+let cloze_warm_product = {
     use cloze::prelude::*;
     let device = Cpu::default();
     let warm: Tensor<Rank2<2, 3>, f32, Cpu> = device.zeros();
-    let product = warm.clone().matmul(warm.permute::<Rank2<3, 2>, _>());
-    assert_eq!(product.array(), [[0.0; 2]; 2]);
-}
-";
+    warm.clone().matmul(warm.permute::<Rank2<3, 2>, _>())
+};
+",
+    "drop(cloze_warm_product);",
+];
 
 /// Answers requests until the handle is dropped.
 pub fn serve(
@@ -110,10 +114,13 @@ impl Evaluator {
                 lock(&keep).push_str(&text);
             }
         });
-        let first = evaluator.run(&(workshop.settings() + WARM_CELL), &sink);
-        if let Some(error) = first.error {
-            let text = format!("{}\n{}", lock(&problems), error.traceback.join("\n"));
-            return Err(failed("the first cell", &text));
+        let settings = workshop.settings();
+        for (before, cell) in [settings.as_str(), ""].into_iter().zip(WARM_CELLS) {
+            let first = evaluator.run(&format!("{before}{cell}"), &sink);
+            if let Some(error) = first.error {
+                let text = format!("{}\n{}", lock(&problems), error.traceback.join("\n"));
+                return Err(failed("the first cell", &text));
+            }
         }
         Ok(evaluator)
     }

@@ -281,8 +281,8 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Copies a file or a folder with the times of its files, by which cargo knows what is fresh.
 ///
-/// Libraries of dependencies are linked instead of copied where the file system can: no session
-/// writes them. Whatever belongs to evcxr's crate is rewritten by every cell and is copied.
+/// What cargo has made of dependencies is linked instead of copied where the file system can: no
+/// session writes it. Whatever belongs to evcxr's crate is rewritten by every cell and is copied.
 fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     if from.is_dir() {
         paths::create(to)?;
@@ -306,14 +306,24 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     copied.map_err(|source| Error::io(from, source))
 }
 
-/// Whether a file in a target folder is a dependency's library.
+/// Whether a file was made by cargo for a dependency: it lies below a profile's folder, and no part
+/// of its path from there on is named after evcxr's crate.
 fn is_dependency(path: &Path) -> bool {
-    let in_deps = path.parent().is_some_and(|folder| folder.ends_with("deps"));
-    let own = path
-        .file_stem()
-        .and_then(|stem| stem.to_str())
-        .is_none_or(|stem| stem.trim_start_matches("lib").starts_with(CRATE));
-    in_deps && !own
+    let parts: Vec<_> = path
+        .components()
+        .map(|part| part.as_os_str().to_string_lossy())
+        .collect();
+    let Some(target) = parts.iter().rposition(|part| part == "target") else {
+        return false;
+    };
+    let below = parts[target..].iter().position(|part| part == "debug");
+    below.is_some_and(|debug| {
+        let rest = &parts[target + debug + 1..];
+        rest.len() > 1
+            && !rest
+                .iter()
+                .any(|part| part.trim_start_matches("lib").starts_with(CRATE))
+    })
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -364,8 +374,15 @@ mod tests {
         assert!(is_dependency(&deps.join("libcloze_session-0123.so")));
         assert!(!is_dependency(&deps.join("libctx.so")));
         assert!(!is_dependency(&deps.join("ctx.d")));
+        let target = Path::new("/home/a/target/x/ctx/target/debug");
+        assert!(is_dependency(&target.join(".fingerprint/dfdx-1/lib-dfdx")));
+        assert!(!is_dependency(&target.join(".fingerprint/ctx-1/lib-ctx")));
+        assert!(!is_dependency(
+            &target.join("incremental/ctx-1/s-1/query-cache.bin")
+        ));
+        assert!(!is_dependency(&target.join(".cargo-lock")));
         assert!(!is_dependency(Path::new(
-            "target/debug/.fingerprint/dfdx-1/lib-dfdx"
+            "/home/target/debug/ctx/Cargo.toml"
         )));
     }
 

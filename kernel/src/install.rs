@@ -1,0 +1,174 @@
+//! Making the kernel known to Jupyter, and taking it away again.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cloze::{Error, Result};
+use jupyter_protocol::JupyterKernelspec;
+
+use crate::paths;
+use crate::session::Template;
+
+/// The kernelspec's name, fixed by Cloze's contract.
+pub const NAME: &str = "cloze";
+
+/// Installs the kernelspec for the user, or below `prefix`, with everything that a session needs.
+pub fn install(prefix: Option<&Path>) -> Result<()> {
+    ensure_rust_src();
+    Template::find_or_build(|line| eprintln!("{line}"))?;
+    let binary = install_binary()?;
+    let folder = kernelspec_folder(prefix)?;
+    write_kernelspec(&folder, &binary)?;
+    eprintln!("The kernel `{NAME}` is installed in {}.", folder.display());
+    Ok(())
+}
+
+/// Removes the kernelspec and what was built for it; the REPL's history stays.
+pub fn uninstall(prefix: Option<&Path>) -> Result<()> {
+    let built = [
+        kernelspec_folder(prefix)?,
+        paths::templates()?,
+        paths::sessions()?,
+        paths::environment()?,
+        paths::installed_binary()?,
+    ];
+    for path in built {
+        let removed = if path.is_dir() {
+            std::fs::remove_dir_all(&path)
+        } else if path.exists() {
+            std::fs::remove_file(&path)
+        } else {
+            continue;
+        };
+        removed.map_err(|source| Error::io(&path, source))?;
+        eprintln!("Removed {}.", path.display());
+    }
+    Ok(())
+}
+
+/// Where Jupyter looks for this kernel.
+pub fn kernelspec_folder(prefix: Option<&Path>) -> Result<PathBuf> {
+    let jupyter = match prefix {
+        Some(prefix) => std::path::absolute(prefix)
+            .map_err(|source| Error::io(prefix, source))?
+            .join("share")
+            .join("jupyter"),
+        None => match std::env::var_os("JUPYTER_DATA_DIR") {
+            Some(folder) => PathBuf::from(folder),
+            None => jupyter_zmq_client::user_data_dir().map_err(|error| {
+                Error::Failed(format!(
+                    "Jupyter's data folder is not known ({error}): give one with --prefix"
+                ))
+            })?,
+        },
+    };
+    Ok(jupyter.join("kernels").join(NAME))
+}
+
+fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
+    let mut env = HashMap::new();
+    if let Some(data) = std::env::var_os("CLOZE_DATA") {
+        let data = std::path::absolute(&data).map_err(|source| Error::io(&data, source))?;
+        env.insert("CLOZE_DATA".to_owned(), data.display().to_string());
+    }
+    if let Some(tools) = folder_of("rustc") {
+        // A Jupyter that was started from a menu may not have Rust on its PATH.
+        let path = format!("{}:${{PATH}}", tools.display());
+        env.insert("PATH".to_owned(), path);
+    }
+    let spec = JupyterKernelspec {
+        argv: vec![
+            binary.display().to_string(),
+            "jupyter".to_owned(),
+            "{connection_file}".to_owned(),
+        ],
+        display_name: "Rust (Cloze)".to_owned(),
+        language: "rust".to_owned(),
+        metadata: None,
+        interrupt_mode: Some("message".to_owned()),
+        env: Some(env),
+    };
+    let text = serde_json::to_string_pretty(&spec)
+        .map_err(|error| Error::Failed(format!("writing the kernelspec: {error}")))?;
+    paths::create(folder)?;
+    let path = folder.join("kernel.json");
+    std::fs::write(&path, text + "\n").map_err(|source| Error::io(&path, source))
+}
+
+/// Copies this program to where `cargo clean` does not reach it, replacing an older copy whole.
+fn install_binary() -> Result<PathBuf> {
+    let own = std::env::current_exe()
+        .map_err(|error| Error::Failed(format!("cannot find this program's file: {error}")))?;
+    let target = paths::installed_binary()?;
+    if own == target {
+        return Ok(target);
+    }
+    if let Some(folder) = target.parent() {
+        paths::create(folder)?;
+    }
+    let beside = target.with_extension("new");
+    std::fs::copy(&own, &beside).map_err(|source| Error::io(&beside, source))?;
+    std::fs::rename(&beside, &target).map_err(|source| Error::io(&target, source))?;
+    Ok(target)
+}
+
+/// Gets the standard library's sources, from which the types of variables are inferred.
+///
+/// Without them everything works but that `let v = vec![1];` cannot be carried to the next cell
+/// without a written type.
+fn ensure_rust_src() {
+    if has_rust_src() {
+        return;
+    }
+    eprintln!("Getting the standard library's sources (rustup component add rust-src) …");
+    let added = Command::new("rustup")
+        .args(["component", "add", "rust-src"])
+        .status();
+    if !added.is_ok_and(|status| status.success()) {
+        eprintln!(
+            "The standard library's sources could not be added: variables that live on in later \
+             cells need written types (`let v: Vec<i32> = vec![1];`)."
+        );
+    }
+}
+
+/// Whether rust-analyzer will find the standard library's sources.
+pub fn has_rust_src() -> bool {
+    if std::env::var_os("RUST_SRC_PATH").is_some_and(|path| Path::new(&path).is_dir()) {
+        return true;
+    }
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
+    output.is_ok_and(|output| {
+        let sysroot = String::from_utf8_lossy(&output.stdout);
+        Path::new(sysroot.trim())
+            .join("lib/rustlib/src/rust/library")
+            .is_dir()
+    })
+}
+
+/// The folder on PATH that holds `program`.
+pub fn folder_of(program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).find(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernelspec_below_a_prefix_is_named_by_the_contract() {
+        let prefix = tempfile::tempdir().unwrap();
+        let folder = kernelspec_folder(Some(prefix.path())).unwrap();
+        assert_eq!(folder, prefix.path().join("share/jupyter/kernels/cloze"));
+        write_kernelspec(&folder, Path::new("/x/cloze-kernel")).unwrap();
+        let text = std::fs::read_to_string(folder.join("kernel.json")).unwrap();
+        let spec: JupyterKernelspec = serde_json::from_str(&text).unwrap();
+        assert_eq!(spec.language, "rust");
+        assert_eq!(
+            spec.argv,
+            ["/x/cloze-kernel", "jupyter", "{connection_file}"]
+        );
+        assert_eq!(spec.interrupt_mode.as_deref(), Some("message"));
+    }
+}
