@@ -87,7 +87,8 @@ fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
         ],
         display_name: "Rust (Cloze)".to_owned(),
         language: "rust".to_owned(),
-        metadata: None,
+        // Jupyter skips a kernelspec whose metadata is null.
+        metadata: Some(HashMap::new()),
         interrupt_mode: Some("message".to_owned()),
         env: Some(env),
     };
@@ -172,5 +173,6 @@ mod tests {
             ["/x/cloze-kernel", "jupyter", "{connection_file}"]
         );
         assert_eq!(spec.interrupt_mode.as_deref(), Some("message"));
+        assert!(spec.metadata.is_some());
     }
 }
