@@ -52,6 +52,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = session::cargo::run_if_cargo() {
+        return code;
+    }
     // Both may turn this process into something else and must come before everything.
     session::child::run_if_child();
     evcxr::runtime_hook();

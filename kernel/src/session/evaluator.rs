@@ -12,7 +12,8 @@ use evcxr::{CommandContext, EvalContext};
 use super::channel::{Channel, Collected};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Event, Outcome, Request, Running, Sink, Stream, child, completion, errors, lock,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
+    lock,
 };
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
@@ -93,7 +94,9 @@ impl Evaluator {
         command
             .env(child::FOLDER_VARIABLE, folder)
             .env(child::PARENT_VARIABLE, std::process::id().to_string())
-            .env(wire::TOKEN_VARIABLE, token);
+            .env(wire::TOKEN_VARIABLE, token)
+            // What a cell starts is to use the user's own toolchain.
+            .env_remove(cargo::TOOLCHAIN_VARIABLE);
         {
             use std::os::unix::process::CommandExt;
             // A group of its own: Ctrl-C in a terminal reaches the session, which decides.

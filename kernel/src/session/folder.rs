@@ -8,6 +8,7 @@ use cloze::Result;
 use nix::sys::signal;
 use nix::unistd::Pid;
 
+use super::cargo;
 use super::template::USES;
 use crate::paths;
 
@@ -31,9 +32,17 @@ impl SessionFolder {
         paths::create(&sessions)?;
         sweep(&sessions);
         let folder = sessions.join(std::process::id().to_string());
+        // A process number comes again after a while; its first owner has ended.
+        let _ = std::fs::remove_dir_all(&folder);
         paths::create(&folder)?;
+        let toolchain = cargo::stand_in(&folder)?;
         // SAFETY: the caller promises that no other thread runs.
-        unsafe { point_evcxr_at(&folder) };
+        unsafe {
+            point_evcxr_at(&folder);
+            for (name, value) in toolchain {
+                std::env::set_var(name, value);
+            }
+        }
         Ok(Self(folder))
     }
 

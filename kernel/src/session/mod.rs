@@ -5,6 +5,7 @@
 //! output comes while a cell runs, through the [`Sink`] given with it. The first requests may be
 //! made before the session is warm: they wait for it.
 
+pub mod cargo;
 pub mod channel;
 pub mod child;
 pub mod completeness;

@@ -252,6 +252,15 @@ fn compiler() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// The folder of the toolchain that compiles cells.
+pub fn sysroot() -> Result<PathBuf> {
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let output = output.map_err(|error| Error::Failed(format!("cannot run `rustc`: {error}")))?;
+    Ok(PathBuf::from(
+        String::from_utf8_lossy(&output.stdout).trim(),
+    ))
+}
+
 /// Hashes names and contents below `path`, in a fixed order; what is missing hashes as such.
 fn hash_tree(path: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     path.file_name().hash(hasher);

@@ -1,0 +1,220 @@
+//! A smaller view of the dependencies for rust-analyzer.
+//!
+//! To infer the types of a cell's variables evcxr's rust-analyzer expands and indexes every crate
+//! that `cargo metadata` names: some 150, most of which no cell can name, among them crates of
+//! generated bindings that are not even compiled. That is half of a session's start and of its
+//! memory. So a session runs with a toolchain folder of its own, which is the user's toolchain by
+//! links, except that its `cargo` is this binary: it passes everything on to the real cargo, and
+//! from the answer of `metadata` it leaves out what cells cannot see.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use cloze::{Error, Result};
+use serde_json::Value;
+
+/// Names a toolchain to rustup's proxies, and to evcxr, which asks rustup.
+pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
+/// Where rust-analyzer looks for cargo when there is no rustup.
+const CARGO_VARIABLE: &str = "CARGO";
+
+/// The real cargo, beside the link that stands in for it.
+const REAL: &str = "cargo-real";
+
+/// What cells see of Cloze: its own packages, the tensors, and the half-precision types in them.
+const VISIBLE: [&str; 4] = ["cloze-session", "cloze", "dfdx", "half"];
+
+/// Acts as cargo where this binary was started under its name.
+pub fn run_if_cargo() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let program = PathBuf::from(arguments.next()?);
+    if program.file_name() != Some(OsStr::new("cargo")) {
+        return None;
+    }
+    let real = program.with_file_name(REAL);
+    let arguments: Vec<OsString> = arguments.collect();
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    let mut command = Command::new(&real);
+    command.args(&arguments);
+    if !has("metadata") || has("--no-deps") {
+        let error = command.exec();
+        eprintln!("cannot run {}: {error}", real.display());
+        return Some(ExitCode::FAILURE);
+    }
+    let output = match command.stderr(std::process::Stdio::inherit()).output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("cannot run {}: {error}", real.display());
+            return Some(ExitCode::FAILURE);
+        }
+    };
+    let answer = match serde_json::from_slice::<Value>(&output.stdout) {
+        Ok(mut metadata) if output.status.success() => {
+            prune(&mut metadata);
+            metadata.to_string().into_bytes()
+        }
+        _ => output.stdout,
+    };
+    use std::io::Write;
+    let written = std::io::stdout().write_all(&answer);
+    Some(if written.is_ok() && output.status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Leaves out of cargo's answer what only Cloze's own insides depend on. What the user has asked
+/// for with `:dep` stays, with all that it needs.
+fn prune(metadata: &mut Value) {
+    let names: std::collections::HashMap<String, String> = metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|package| {
+            let text = |key: &str| Some(package[key].as_str()?.to_owned());
+            Some((text("id")?, text("name")?))
+        })
+        .collect();
+    let visible = |id: &str| names.get(id).is_some_and(|name| VISIBLE.contains(&&**name));
+    let Some(root) = metadata["resolve"]["root"].as_str().map(str::to_owned) else {
+        return;
+    };
+    let Some(nodes) = metadata["resolve"]["nodes"].as_array_mut() else {
+        return;
+    };
+    for node in nodes.iter_mut() {
+        if !node["id"].as_str().is_some_and(visible) {
+            continue;
+        }
+        if let Some(dependencies) = node["deps"].as_array_mut() {
+            dependencies.retain(|dependency| dependency["pkg"].as_str().is_some_and(visible));
+        }
+        if let Some(dependencies) = node["dependencies"].as_array_mut() {
+            dependencies.retain(|id| id.as_str().is_some_and(visible));
+        }
+    }
+    let mut kept = HashSet::new();
+    let mut waiting = vec![root];
+    while let Some(id) = waiting.pop() {
+        let node = nodes.iter().find(|node| node["id"] == id.as_str());
+        if let Some(dependencies) = node.and_then(|node| node["dependencies"].as_array()) {
+            let dependencies = dependencies.iter().filter_map(Value::as_str);
+            waiting.extend(
+                dependencies
+                    .filter(|id| !kept.contains(*id))
+                    .map(str::to_owned),
+            );
+        }
+        kept.insert(id);
+    }
+    let is_kept = |entry: &Value| entry["id"].as_str().is_some_and(|id| kept.contains(id));
+    nodes.retain(is_kept);
+    if let Some(packages) = metadata["packages"].as_array_mut() {
+        packages.retain(is_kept);
+    }
+}
+
+/// Makes the toolchain folder in `session` and gives the variables that point to it.
+pub fn stand_in(session: &Path) -> Result<[(&'static str, PathBuf); 2]> {
+    let sysroot = super::template::sysroot()?;
+    let folder = session.join("toolchain");
+    let io = |source| Error::io(&folder, source);
+    let bin = folder.join("bin");
+    std::fs::create_dir_all(&bin).map_err(io)?;
+    link_all(&sysroot, &folder, "bin").map_err(io)?;
+    link_all(&sysroot.join("bin"), &bin, "cargo").map_err(io)?;
+    let cargo = bin.join("cargo");
+    symlink(sysroot.join("bin").join("cargo"), bin.join(REAL)).map_err(io)?;
+    symlink(std::env::current_exe().map_err(io)?, &cargo).map_err(io)?;
+    Ok([
+        (TOOLCHAIN_VARIABLE, folder.clone()),
+        (CARGO_VARIABLE, cargo),
+    ])
+}
+
+/// Links every entry of `from` but `except` into `to`.
+fn link_all(from: &Path, to: &Path, except: &str) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_name() != except {
+            symlink(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_cells_see_and_what_the_user_added_is_kept() {
+        let graph = [
+            ("ctx", vec!["cloze-session", "rand"]),
+            ("cloze-session", vec!["cloze", "dfdx"]),
+            ("cloze", vec!["dfdx", "tokenizers", "clap"]),
+            ("dfdx", vec!["half", "cudarc", "rand"]),
+            ("half", vec!["crunchy"]),
+            ("tokenizers", vec!["libc"]),
+            ("rand", vec!["rand_core"]),
+            ("rand_core", vec![]),
+            ("cudarc", vec![]),
+            ("clap", vec![]),
+            ("libc", vec![]),
+            ("crunchy", vec![]),
+        ];
+        let mut metadata = json!({
+            "packages": graph
+                .iter()
+                .map(|(name, _)| json!({"id": name, "name": name}))
+                .collect::<Vec<_>>(),
+            "resolve": {
+                "root": "ctx",
+                "nodes": graph
+                    .iter()
+                    .map(|(name, needs)| json!({
+                        "id": name,
+                        "dependencies": needs,
+                        "deps": needs.iter().map(|need| json!({"pkg": need})).collect::<Vec<_>>(),
+                    }))
+                    .collect::<Vec<_>>(),
+            },
+        });
+        prune(&mut metadata);
+        let mut kept: Vec<_> = metadata["packages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|package| package["id"].as_str().unwrap())
+            .collect();
+        kept.sort();
+        assert_eq!(
+            kept,
+            [
+                "cloze",
+                "cloze-session",
+                "ctx",
+                "dfdx",
+                "half",
+                "rand",
+                "rand_core"
+            ]
+        );
+        assert_eq!(metadata["resolve"]["nodes"].as_array().unwrap().len(), 7);
+    }
+
+    #[test]
+    fn an_answer_without_a_root_is_left_alone() {
+        let mut metadata =
+            json!({"packages": [{"id": "a", "name": "a"}], "resolve": {"root": null}});
+        let before = metadata.clone();
+        prune(&mut metadata);
+        assert_eq!(metadata, before);
+    }
+}
