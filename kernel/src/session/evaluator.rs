@@ -12,8 +12,7 @@ use evcxr::{CommandContext, EvalContext};
 use super::channel::{Channel, Collected};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Event, Outcome, Request, Running, Sink, Stream, child, completion,
-    errors, lock,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, child, completion, errors, lock,
 };
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
