@@ -10,6 +10,7 @@ pub mod engine;
 pub mod error;
 pub mod files;
 pub mod interrupt;
+pub mod lessons;
 pub mod model;
 pub mod prelude;
 pub mod random;

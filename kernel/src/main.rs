@@ -2,6 +2,7 @@
 
 mod install;
 mod jupyter;
+mod lab;
 mod paths;
 mod repl;
 mod session;
@@ -29,6 +30,8 @@ enum Command {
         /// The connection file that the front end has written.
         connection_file: PathBuf,
     },
+    /// Build the lessons and open them in JupyterLab; gets what is missing.
+    Lab(lab::Options),
     /// Rust cells in the terminal, or from a script on standard input.
     Repl,
     /// Make the kernel known to Jupyter, with all that its sessions need.
@@ -69,6 +72,7 @@ fn run(command: Command) -> Result<()> {
             let folder = unsafe { SessionFolder::reserve() }?;
             jupyter::run(&connection_file, folder)
         }
+        Command::Lab(options) => lab::run(options),
         Command::Repl => {
             // SAFETY: `main` has started no thread.
             let folder = unsafe { SessionFolder::reserve() }?;

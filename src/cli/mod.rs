@@ -2,6 +2,7 @@
 
 pub mod convert;
 pub mod fill_mask;
+pub mod lessons;
 mod model;
 pub mod nsp;
 pub mod pretrain;
@@ -21,6 +22,8 @@ pub struct Cli {
 
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// List the lessons, build their notebooks, check their sources
+    Lessons(lessons::Args),
     /// Cut lines of text into word pieces
     Tokenize(tokenize::Args),
     /// Train a WordPiece vocabulary from text
@@ -39,6 +42,7 @@ impl Command {
     /// Runs the subcommand.
     pub fn run(self) -> Result<()> {
         match self {
+            Self::Lessons(args) => lessons::run(args),
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
             Self::Pretrain(args) => pretrain::run(args),

@@ -1,3 +1,18 @@
 //! Showing things: charts, tensors as pictures, live displays in a notebook.
 
+pub mod bars;
+pub mod chart;
 pub mod display;
+pub mod heat;
+pub mod live;
+pub mod show;
+pub mod style;
+pub mod tensor;
+pub mod tokens;
+
+pub use bars::BarChart;
+pub use chart::LineChart;
+pub use display::Show;
+pub use heat::HeatMap;
+pub use live::LiveChart;
+pub use tokens::TokenStrip;

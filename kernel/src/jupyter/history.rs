@@ -1,71 +1,101 @@
-//! The inputs of this session, for `history_request`.
+//! The inputs of this session and their values, for `history_request`.
 
 use jupyter_protocol::{HistoryEntry, HistoryReply, HistoryRequest};
 
 /// This session's number in the protocol: counting is by kernel, so there is one.
 const SESSION: usize = 1;
 
-/// Numbered inputs, oldest first.
+/// A cell that was run.
+#[derive(Debug, Clone)]
+struct Entry {
+    count: usize,
+    code: String,
+    value: String,
+}
+
+/// Cells, oldest first.
 #[derive(Debug, Default)]
-pub struct History(Vec<(usize, String)>);
+pub struct History(Vec<Entry>);
 
 impl History {
     /// Adds the input of the cell numbered `count`.
     pub fn push(&mut self, count: usize, code: &str) {
-        self.0.push((count, code.to_owned()));
+        self.0.push(Entry {
+            count,
+            code: code.to_owned(),
+            value: String::new(),
+        });
     }
 
-    /// Answers a request; outputs are not kept, so they are left out where they are asked for.
+    /// Adds the text of the value of the cell numbered `count`.
+    pub fn set_value(&mut self, count: usize, value: &str) {
+        if let Some(entry) = self.0.iter_mut().rfind(|entry| entry.count == count) {
+            value.clone_into(&mut entry.value);
+        }
+    }
+
+    /// Answers a request.
     pub fn answer(&self, request: &HistoryRequest) -> HistoryReply {
-        let found: Vec<&(usize, String)> = match request {
-            HistoryRequest::Tail { n, .. } => self.last(self.0.iter().collect(), *n),
+        let (found, with_values): (Vec<&Entry>, bool) = match request {
+            HistoryRequest::Tail { n, output, .. } => (last(self.0.iter().collect(), *n), *output),
             HistoryRequest::Range {
                 session,
                 start,
                 stop,
+                output,
                 ..
             } => {
                 // 0 is the session that runs; others are not kept.
                 let ours = session.is_none_or(|session| session == 0 || session == SESSION as i32);
-                self.0
-                    .iter()
-                    .filter(|(count, _)| {
-                        let count = *count as i32;
-                        ours && count >= *start && (*stop == 0 || count < *stop)
-                    })
-                    .collect()
+                let within = |entry: &&Entry| {
+                    let count = entry.count as i32;
+                    ours && count >= *start && (*stop == 0 || count < *stop)
+                };
+                (self.0.iter().filter(within).collect(), *output)
             }
             HistoryRequest::Search {
-                pattern, unique, n, ..
+                pattern,
+                unique,
+                n,
+                output,
+                ..
             } => {
                 let pattern: Vec<char> = pattern.chars().collect();
                 let mut found: Vec<_> = self
                     .0
                     .iter()
-                    .filter(|(_, code)| matches(&pattern, &code.chars().collect::<Vec<_>>()))
+                    .filter(|entry| matches(&pattern, &entry.code.chars().collect::<Vec<_>>()))
                     .collect();
                 if *unique {
                     let mut seen = std::collections::HashSet::new();
                     found.reverse();
-                    found.retain(|(_, code)| seen.insert(code));
+                    found.retain(|entry| seen.insert(&entry.code));
                     found.reverse();
                 }
-                self.last(found, *n)
+                (last(found, *n), *output)
             }
         };
         HistoryReply::new(
             found
                 .into_iter()
-                .map(|(count, code)| HistoryEntry::Input(SESSION, *count, code.clone()))
+                .map(|entry| {
+                    let code = entry.code.clone();
+                    if with_values {
+                        let both = (code, entry.value.clone());
+                        HistoryEntry::InputOutput(SESSION, entry.count, both)
+                    } else {
+                        HistoryEntry::Input(SESSION, entry.count, code)
+                    }
+                })
                 .collect(),
         )
     }
+}
 
-    /// The last `n` entries; all of them where the front end sets no number.
-    fn last<'a>(&self, mut found: Vec<&'a (usize, String)>, n: i32) -> Vec<&'a (usize, String)> {
-        let n = if n > 0 { n as usize } else { found.len() };
-        found.split_off(found.len().saturating_sub(n))
-    }
+/// The last `n` entries; all of them where the front end sets no number.
+fn last(mut found: Vec<&Entry>, n: i32) -> Vec<&Entry> {
+    let n = if n > 0 { n as usize } else { found.len() };
+    found.split_off(found.len().saturating_sub(n))
 }
 
 /// Whether `text` is of the form `pattern`, in which `*` stands for anything and `?` for a
@@ -99,6 +129,9 @@ mod tests {
         let mut history = History::default();
         for (index, code) in ["let a = 1;", "a", "let b = a;", "a"].iter().enumerate() {
             history.push(index + 1, code);
+            if *code == "a" {
+                history.set_value(index + 1, "1");
+            }
         }
         history
             .answer(request)
@@ -106,7 +139,10 @@ mod tests {
             .into_iter()
             .map(|entry| match entry {
                 HistoryEntry::Input(_, count, code) => (count, code),
-                HistoryEntry::InputOutput(..) => panic!("no outputs are kept"),
+                HistoryEntry::InputOutput(_, count, (code, value)) => {
+                    assert_eq!(value, if code == "a" { "1" } else { "" });
+                    (count, code)
+                }
             })
             .collect()
     }

@@ -142,7 +142,11 @@ async fn execute(
         );
     }
     let (iopub, parent, silent) = (kernel.iopub.clone(), Arc::clone(request), asked.silent);
+    let remember = (asked.store_history && !silent).then(|| Arc::clone(&kernel.history));
     let sink: Sink = Arc::new(move |event| {
+        if let (Event::Result(value), Some(history)) = (&event, &remember) {
+            lock(history).set_value(number, &value.plain());
+        }
         if !silent {
             iopub.publish(&parent, content::message(event, number));
         }

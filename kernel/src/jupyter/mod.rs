@@ -8,6 +8,7 @@ mod content;
 mod history;
 mod iopub;
 mod jobs;
+mod receive;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,9 +20,10 @@ use jupyter_protocol::{
     JupyterMessageContent, KernelInfoReply, ReplyStatus, ShutdownReply, Status,
 };
 use jupyter_zmq_client::{
-    KernelShellConnection, RouterRecvConnection, RuntimeError, create_kernel_control_connection,
-    create_kernel_heartbeat_connection, create_kernel_iopub_xpub_connection,
-    create_kernel_shell_connection, create_kernel_stdin_connection,
+    KernelShellConnection, RawMessage, RouterRecvConnection, RuntimeError,
+    create_kernel_control_connection, create_kernel_heartbeat_connection,
+    create_kernel_iopub_xpub_connection, create_kernel_shell_connection,
+    create_kernel_stdin_connection,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -67,7 +69,7 @@ pub fn run(connection_file: &Path, folder: SessionFolder) -> Result<()> {
 /// What the tasks share.
 struct Kernel {
     session: Session,
-    history: Mutex<History>,
+    history: Arc<Mutex<History>>,
     iopub: IoPub,
     jobs: UnboundedSender<Job>,
     /// Set when the front end, a signal or the loss of the parent asks for the end.
@@ -116,7 +118,7 @@ async fn serve(info: &ConnectionInfo, folder: SessionFolder) -> Result<()> {
     let (end, mut ended) = watch::channel(false);
     let kernel = Arc::new(Kernel {
         session,
-        history: Mutex::default(),
+        history: Arc::default(),
         iopub,
         jobs,
         end,
@@ -168,14 +170,23 @@ fn split(connection: KernelShellConnection) -> (Replies, RouterRecvConnection) {
 
 async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies: Replies) {
     loop {
-        match requests.read().await {
-            Ok(request) => kernel.take(request, &replies),
-            // Unsigned, malformed or of a shape that the protocol does not have: not for us.
-            Err(RuntimeError::ZmqError(error)) => {
+        let message = match requests.socket.recv().await {
+            Ok(message) => message,
+            Err(error) => {
                 eprintln!("cloze-kernel: {error}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
             }
-            Err(error) => eprintln!("cloze-kernel: a message was dropped: {error}"),
+        };
+        let request = RawMessage::from_multipart(message, &requests.mac)
+            .map_err(|error| match error {
+                RuntimeError::VerifyError(_) => "its signature is wrong".to_owned(),
+                other => other.to_string(),
+            })
+            .and_then(receive::decode);
+        match request {
+            Ok(request) => kernel.take(request, &replies),
+            Err(reason) => eprintln!("cloze-kernel: a message was dropped: {reason}"),
         }
     }
 }

@@ -1,0 +1,217 @@
+//! `cargo lab`: from a clone to the lessons in JupyterLab, with everything on the way built once.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use cloze::{Error, Result};
+
+use crate::install::{self, folder_of};
+use crate::paths;
+use crate::session::Template;
+
+/// What `lab` takes.
+#[derive(Args)]
+pub struct Options {
+    /// Do not open a browser: the address is printed.
+    #[arg(long)]
+    no_browser: bool,
+    /// Only say what is there and what is missing.
+    #[arg(long)]
+    check: bool,
+    /// Arguments for JupyterLab itself, after `--`.
+    #[arg(last = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Builds what is missing and becomes JupyterLab.
+pub fn run(options: Options) -> Result<()> {
+    if options.check {
+        return check();
+    }
+    let repository = paths::repository()?;
+    let jupyter = match JupyterLab::find()? {
+        Some(found) => found,
+        None => JupyterLab::install()?,
+    };
+    install::install(None)?;
+    let folder = repository.join("notebooks");
+    let notebooks = cloze::lessons::build(&folder, false)?;
+    eprintln!("{} lessons are in {}.", notebooks.len(), folder.display());
+
+    let mut command = jupyter.command();
+    command.arg("--ServerApp.root_dir").arg(&folder);
+    if options.no_browser {
+        command.arg("--no-browser");
+    }
+    if nix::unistd::geteuid().is_root() {
+        // Jupyter asks for this word in a container, where everybody is root.
+        command.arg("--allow-root");
+    }
+    command.args(options.arguments);
+    // JupyterLab takes this process's place, so that Ctrl-C and its exit code are its own.
+    let error = command.exec();
+    Err(Error::Failed(format!("cannot start JupyterLab: {error}")))
+}
+
+/// A way to start JupyterLab.
+enum JupyterLab {
+    Program(PathBuf),
+    Module { python: PathBuf },
+}
+
+impl JupyterLab {
+    fn command(&self) -> Command {
+        match self {
+            Self::Program(program) => Command::new(program),
+            Self::Module { python } => {
+                let mut command = Command::new(python);
+                command.args(["-m", "jupyterlab"]);
+                command
+            }
+        }
+    }
+
+    /// Its version, where it starts.
+    fn version(&self) -> Option<String> {
+        let output = self
+            .command()
+            .arg("--version")
+            .stdin(Stdio::null())
+            .output()
+            .ok()?;
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// The private one, one on PATH, or one that Python knows: whichever starts.
+    fn find() -> Result<Option<Self>> {
+        let private = paths::environment()?.join("bin").join("jupyter-lab");
+        let on_path = |program: &str| folder_of(program).map(|folder| folder.join(program));
+        let candidates = [
+            private.is_file().then_some(Self::Program(private)),
+            on_path("jupyter-lab").map(Self::Program),
+            on_path("python3").map(|python| Self::Module { python }),
+        ];
+        Ok(candidates
+            .into_iter()
+            .flatten()
+            .find(|candidate| candidate.version().is_some()))
+    }
+
+    /// Makes a private Python environment with JupyterLab in it.
+    fn install() -> Result<Self> {
+        let folder = paths::environment()?;
+        if folder.exists() {
+            // One that does not start was interrupted while it was made.
+            std::fs::remove_dir_all(&folder).map_err(|source| Error::io(&folder, source))?;
+        }
+        if let Some(parent) = folder.parent() {
+            paths::create(parent)?;
+        }
+        eprintln!(
+            "Installing JupyterLab in {} (some 100 MB from PyPI, a minute or two) …",
+            folder.display()
+        );
+        let remedy = "install JupyterLab yourself, so that `jupyter-lab` starts, and run \
+                      `cargo lab` again";
+        python(
+            Command::new("python3").args(["-m", "venv"]).arg(&folder),
+            &format!("Python cannot make an environment (Debian: package python3-venv); {remedy}"),
+        )?;
+        python(
+            Command::new(folder.join("bin").join("python")).args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "jupyterlab",
+            ]),
+            &format!("JupyterLab could not be installed from PyPI; {remedy}"),
+        )?;
+        Ok(Self::Program(folder.join("bin").join("jupyter-lab")))
+    }
+}
+
+/// Runs a step of the installation; where it fails, `complaint` and the last thing that it said.
+fn python(command: &mut Command, complaint: &str) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output();
+    let said = match output {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => {
+            let all = [output.stdout, output.stderr].concat();
+            let all = String::from_utf8_lossy(&all).into_owned();
+            let last = all.lines().rfind(|line| !line.trim().is_empty());
+            last.unwrap_or("it said nothing").trim().to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    Err(Error::Failed(format!("{complaint} ({said})")))
+}
+
+/// One line a thing: what is there, or what to do.
+fn check() -> Result<()> {
+    let program = |name: &str| folder_of(name).map(|folder| folder.join(name));
+    let shown = |path: PathBuf| path.display().to_string();
+    let template = Template::find()?.map(|_| "built".to_owned());
+    let spec = install::kernelspec_folder(None)?.join("kernel.json");
+    let rows = [
+        (
+            "Rust compiler",
+            program("rustc").map(shown),
+            "install Rust with rustup",
+        ),
+        (
+            "linker",
+            program("cc").map(shown),
+            "install a C compiler (Debian: package gcc): Rust links with it",
+        ),
+        (
+            "rust-src",
+            install::has_rust_src().then(|| "found".to_owned()),
+            "`cargo lab` adds it with rustup",
+        ),
+        (
+            "Python 3",
+            program("python3").map(shown),
+            "install Python 3 with its venv module, or JupyterLab itself",
+        ),
+        (
+            "JupyterLab",
+            JupyterLab::find()?.and_then(|found| found.version()),
+            "`cargo lab` installs it in an environment of its own",
+        ),
+        ("session template", template, "`cargo lab` builds it"),
+        (
+            "kernelspec",
+            existing(&spec).map(shown),
+            "`cargo lab` installs it",
+        ),
+    ];
+    let mut missing = 0;
+    for (name, found, remedy) in rows {
+        match found {
+            Some(found) => println!("found    {name}: {found}"),
+            None => {
+                missing += 1;
+                println!("missing  {name}: {remedy}");
+            }
+        }
+    }
+    if missing == 0 {
+        Ok(())
+    } else {
+        Err(Error::Failed(format!(
+            "{missing} of the things that a notebook needs are missing"
+        )))
+    }
+}
+
+fn existing(path: &Path) -> Option<PathBuf> {
+    path.is_file().then(|| path.to_path_buf())
+}

@@ -1,0 +1,626 @@
+// ---
+// title = "Masked language modelling: learn by filling blanks"
+// summary = "Mask tokens, measure the loss, train a tiny BERT with a live chart and let it fill blanks."
+// minutes = 45
+//
+// [[exercise]]
+// id = "05.1"
+// title = "Choose tokens and disguise them"
+// hints = [
+//     "Go over the positions. Skip special tokens (`special.contains(id)`). `draws.uniform()` is a number in [0, 1): a token is chosen where it is below 0.15.",
+//     "For a chosen token draw a second number: below 0.8 the token becomes `special.mask`, below 0.9 a random one, else it stays.",
+//     "The random token is `draws.below(vocabulary)`. Push `(position, original id)` to the targets in all three cases: the model must predict it even where it was left as it is.",
+// ]
+//
+// [[exercise]]
+// id = "05.2"
+// title = "Cross-entropy of one prediction"
+// hints = [
+//     "-ln softmax(logits)[label] is ln(Σ exp(logit)) - logits[label]: one sum, one logarithm, one subtraction.",
+//     "exp(1000) is infinite in f64. Subtract the largest logit from all of them first; the difference does not change, the overflow is gone.",
+//     "With m the largest: `m + Σ exp(logit - m)`'s logarithm, minus the label's logit. Compute in f64: `f64::from(logit)`.",
+// ]
+//
+// [[exercise]]
+// id = "05.3"
+// title = "The loss of a model without context"
+// hints = [
+//     "The share of token t is p = count / total; its contribution is -p ln p.",
+//     "Leave out tokens that never occur: 0 · ln 0 is NaN for a computer and 0 for information theory.",
+// ]
+//
+// [[exercise]]
+// id = "05.4"
+// title = "The most probable tokens for a blank"
+// hints = [
+//     "Softmax first: exp(logit - largest), divided by the sum of all of them.",
+//     "Sort the pairs (token id, probability) by falling probability: `sort_by(|a, b| b.1.total_cmp(&a.1))`, then `truncate(k)`.",
+// ]
+// ---
+
+fn main() -> cloze::lessons::LessonResult {
+    // %% [markdown]
+    // # 05 · Masked language modelling: learn by filling blanks
+    //
+    // In this lesson a BERT learns English from nothing but text: some tokens are covered, and the
+    // model must say what stood there. You write the masking, the loss, the baseline to beat and the
+    // filling of blanks, and train a small model in under a minute while you watch its loss fall.
+    // What you end with is what `cloze pretrain` and `cloze fill-mask` do.
+    //
+    // *About 45 minutes; the longest cell trains for about TRAINSECONDS seconds on 2 cores.*
+
+    // %%
+    use cloze::data::Packed;
+    use cloze::data::pretraining::masking::{Masker, Target};
+    use cloze::data::pretraining::{PretrainingBatch, PretrainingData, PretrainingOptions};
+    use cloze::engine::{Engine, PretrainingScores, Reference};
+    use cloze::model::{Dropout, Layout, Part, Size};
+    use cloze::random::{Draws, Site, Stream};
+    use cloze::text::{Casing, Paragraph, SpecialIds, WordPiece, embedded};
+    use cloze::train::optimizer::{AdamW, Update};
+    use cloze::train::schedule::Schedule;
+    use cloze::view::{BarChart, LineChart, LiveChart, TokenStrip};
+    use cloze::{check, show, solved};
+
+    // %% [markdown]
+    // ## Where we are going
+    //
+    // The text that comes with Cloze, a vocabulary for it (lesson 01), and one sentence as the model
+    // will see it: orange tokens are to be predicted.
+
+    // %%
+    let paragraphs: Vec<Paragraph> = embedded::paragraphs().collect();
+    let lines = paragraphs.iter().map(|p| Ok(p.text.clone()));
+    let tokenizer: WordPiece = WordPiece::train(lines, 1_000, Casing::Uncased)?;
+    let special: SpecialIds = tokenizer.special();
+    println!(
+        "{} paragraphs, {} pieces",
+        paragraphs.len(),
+        tokenizer.vocab_size()
+    );
+
+    // %%
+    let original = tokenizer.encode_with_special(&paragraphs[1].text);
+    let mut seen: Vec<u32> = original.ids.clone();
+    let targets: Vec<Target> = Masker::new(&tokenizer, 0.15, false, 1).mask(0, &mut seen);
+    let name = |id: &u32| tokenizer.token(*id).unwrap_or("?").to_owned();
+    let masked: Vec<String> = seen.iter().map(name).collect();
+    let mut asked: Vec<String> = vec![String::new(); seen.len()];
+    let mut colors: Vec<u32> = vec![0; seen.len()];
+    for target in &targets {
+        asked[target.position as usize] = tokenizer.token(target.label).unwrap_or("?").into();
+        colors[target.position as usize] = 1;
+    }
+    show!(
+        TokenStrip::new("What the model sees, and what it must say", &masked)
+            .row("answer", &asked)
+            .colored(&colors)
+    );
+
+    // %% [markdown]
+    // ## The idea
+    //
+    // A left-to-right language model predicts each word from those before it. BERT wants both sides
+    // at once, but a model that sees a word can't be asked for it. So some tokens are hidden, and
+    // the loss is the cross-entropy at these positions $M$ alone
+    // ([Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section 3.1 and appendix A.1):
+    //
+    // $$ L = -\frac{1}{|M|} \sum_{i \in M} \ln p(x_i \mid \tilde x) $$
+    //
+    // where $\tilde x$ is the text after masking. 15 % of the tokens are chosen. If all of them became
+    // `[MASK]`, the model would never see a `[MASK]` after pre-training and could learn to care only
+    // where one stands. So of the chosen ones
+    //
+    // - 80 % become `[MASK]`,
+    // - 10 % become a random token: any visible token may be wrong, so every position needs context;
+    // - 10 % stay as they are: what is visible is still mostly right.
+    //
+    // **Exercise 05.1.** Do it for one sequence. Give back the disguised ids and the targets as
+    // (position, original id). `draws.uniform()` gives the next random number in [0, 1), and
+    // `draws.below(n)` the next whole number below `n`.
+
+    // %%
+    fn disguise(
+        ids: &[u32],
+        special: SpecialIds,
+        vocabulary: u32,
+        draws: &mut Draws,
+    ) -> (Vec<u32>, Vec<(usize, u32)>) {
+        // BEGIN SOLUTION
+        cloze::solution!("05.1");
+        let mut seen: Vec<u32> = ids.to_vec();
+        let mut targets: Vec<(usize, u32)> = Vec::new();
+        for (position, &id) in ids.iter().enumerate() {
+            if special.contains(id) || draws.uniform() >= 0.15 {
+                continue;
+            }
+            targets.push((position, id));
+            let how = draws.uniform();
+            if how < 0.8 {
+                seen[position] = special.mask;
+            } else if how < 0.9 {
+                seen[position] = draws.below(vocabulary);
+            }
+        }
+        (seen, targets)
+        // END SOLUTION
+    }
+
+    // %%
+    /// Counts over many sequences: tokens that could be chosen, and the chosen ones that became
+    /// `[MASK]`, another token, or stayed.
+    #[derive(Debug, Default)]
+    struct Shares {
+        tokens: usize,
+        chosen: usize,
+        mask: usize,
+        other: usize,
+        same: usize,
+    }
+
+    impl Shares {
+        fn add(&mut self, seen: &[u32], targets: &[(usize, u32)], special: SpecialIds) {
+            self.chosen += targets.len();
+            for &(position, label) in targets {
+                match seen[position] {
+                    id if id == special.mask => self.mask += 1,
+                    id if id == label => self.same += 1,
+                    _ => self.other += 1,
+                }
+            }
+        }
+
+        fn percent(&self, part: usize) -> f64 {
+            100.0 * part as f64 / self.chosen.max(1) as f64
+        }
+    }
+
+    let sequences: Vec<Vec<u32>> = paragraphs
+        .iter()
+        .map(|p| tokenizer.encode_with_special(&p.text).ids)
+        .collect();
+    let vocabulary: u32 = tokenizer.vocab_size() as u32;
+
+    check!("05.1", |judge| {
+        let mut shares = Shares::default();
+        for (number, ids) in sequences.iter().enumerate() {
+            let mut draws = Stream::new(7, 0, Site::Masking, number as u64).draws();
+            let (seen, targets) = disguise(ids, special, vocabulary, &mut draws);
+            judge.equal(
+                "the number of ids that come back",
+                seen.len(),
+                ids.len(),
+                "Every position keeps its place: ids are replaced, never removed.",
+            );
+            for &(position, label) in &targets {
+                judge.equal(
+                    &format!("the label at position {position} of sequence {number}"),
+                    Some(label),
+                    ids.get(position).copied(),
+                    "A target names the token that stood there before.",
+                );
+                judge.holds(
+                    "no special token is chosen",
+                    !special.contains(label),
+                    "There is nothing to learn from guessing [CLS] and [SEP].",
+                );
+            }
+            let targeted: Vec<usize> = targets.iter().map(|t| t.0).collect();
+            let changed = (0..ids.len().min(seen.len())).filter(|&i| ids[i] != seen[i]);
+            judge.holds(
+                "only chosen positions are changed",
+                changed.into_iter().all(|i| targeted.contains(&i)),
+                "A token that changes must be among the targets.",
+            );
+            shares.tokens += ids.iter().filter(|id| !special.contains(**id)).count();
+            shares.add(&seen, &targets, special);
+        }
+        judge.close(
+            "the share of chosen tokens in percent",
+            100.0 * shares.chosen as f64 / shares.tokens as f64,
+            15.0,
+            0.7,
+            "Each token that is not special is chosen with probability 0.15.",
+        );
+        let kinds = [
+            ("[MASK]", shares.mask, 80.0),
+            ("random", shares.other, 10.0),
+            ("kept", shares.same, 10.0),
+        ];
+        for (kind, count, expected) in kinds {
+            judge.close(
+                &format!("the share of {kind} among the chosen in percent"),
+                shares.percent(count),
+                expected,
+                1.5,
+                "Of the chosen tokens 80 % are masked, 10 % random, 10 % kept.",
+            );
+        }
+    });
+
+    // %% [markdown]
+    // The crate's `Masker` draws differently (it chooses exactly 15 % of each sequence, rounded, so
+    // that no short sentence goes without a target), but its shares are the same. Compare:
+
+    // %%
+    let masker: Masker = Masker::new(&tokenizer, 0.15, false, 7);
+    let mut crate_shares: Shares = Shares::default();
+    for (number, ids) in sequences.iter().enumerate() {
+        let mut seen = ids.clone();
+        let targets: Vec<(usize, u32)> = masker
+            .mask(number as u64, &mut seen)
+            .iter()
+            .map(|t| (t.position as usize, t.label))
+            .collect();
+        crate_shares.add(&seen, &targets, special);
+    }
+    show!(
+        BarChart::new("The crate's disguises of chosen tokens")
+            .unit("%")
+            .bar("[MASK]", crate_shares.percent(crate_shares.mask))
+            .bar("random token", crate_shares.percent(crate_shares.other))
+            .bar("as it was", crate_shares.percent(crate_shares.same))
+    );
+
+    // %% [markdown]
+    // ## The loss
+    //
+    // The model gives one number for each token of the vocabulary at each masked position: the
+    // **logits** $z$, shape `masked × V`. Softmax makes probabilities of them, and the loss of one
+    // position with the right token $y$ is
+    //
+    // $$ -\ln \operatorname{softmax}(z)_y = \ln \sum_v e^{z_v} - z_y . $$
+    //
+    // **Exercise 05.2.** Write it for one position, so that large logits don't overflow.
+
+    // %%
+    fn cross_entropy(logits: &[f32], label: usize) -> f64 {
+        // BEGIN SOLUTION
+        cloze::solution!("05.2");
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = logits.iter().map(|&z| f64::from(z - largest).exp()).sum();
+        f64::from(largest) + sum.ln() - f64::from(logits[label])
+        // END SOLUTION
+    }
+
+    // %% [markdown]
+    // To judge it we need a model. `tiny` has 2 layers of width 128 (4.4 million parameters in the
+    // paper's vocabulary, far fewer in ours). It starts with small random numbers, so it should find
+    // every token about equally likely: a loss of $\ln V$.
+
+    // %%
+    let config = Size::Tiny.config(tokenizer.vocab_size());
+    let layout: std::sync::Arc<Layout> = Layout::new(&config, &[Part::Encoder, Part::MaskedLm]);
+    let mut model: Reference = Reference::new(&config, &layout, layout.initialise(1))?;
+    println!("{} parameters", layout.total());
+
+    let options: PretrainingOptions = PretrainingOptions {
+        max_len: 64,
+        next_sentence: false,
+        ..PretrainingOptions::default()
+    };
+    // Every tenth document is kept apart: the model never trains on it.
+    let (data, held_out): (PretrainingData, PretrainingData) = PretrainingData::build_split(
+        paragraphs.iter().cloned().map(Ok),
+        &tokenizer,
+        &options,
+        None,
+        10,
+    )?;
+    println!(
+        "{} tokens to train on, {} held out",
+        data.tokens(),
+        held_out.tokens()
+    );
+
+    // %%
+    let test_batch: PretrainingBatch = held_out.batch(0, 64)?;
+    let rows: usize = test_batch.masked_rows.len();
+    let logits: Vec<f32> = model.masked_lm_logits(&test_batch.packed, &test_batch.masked_rows)?;
+    println!("logits: {rows} × {vocabulary}");
+    let start: PretrainingScores = model.pretraining_scores(&test_batch)?;
+
+    check!("05.2", |judge| {
+        judge.close(
+            "cross_entropy(&[0.0, 0.0], 0)",
+            cross_entropy(&[0.0, 0.0], 0),
+            2f64.ln(),
+            1e-6,
+            "Two equal logits are two probabilities of one half: -ln 0.5.",
+        );
+        judge.close(
+            "cross_entropy(&[1.0, 3.0, 2.0], 1)",
+            cross_entropy(&[1.0, 3.0, 2.0], 1),
+            0.407606,
+            1e-5,
+            "ln(e¹ + e³ + e²) - 3.",
+        );
+        judge.close(
+            "cross_entropy(&[1000.0, 0.0], 0)",
+            cross_entropy(&[1000.0, 0.0], 0),
+            0.0,
+            1e-6,
+            "NaN or infinity here means that exp(1000) was computed: subtract the largest first.",
+        );
+        let losses = logits
+            .chunks(vocabulary as usize)
+            .zip(&test_batch.masked_labels);
+        let sum: f64 = losses
+            .map(|(z, label)| cross_entropy(z, *label as usize))
+            .sum();
+        judge.close(
+            "your mean loss of the untrained model",
+            sum / rows as f64,
+            start.mean_mlm_loss(),
+            1e-4,
+            "This is what the crate's `model::cross_entropy` gives for the same logits.",
+        );
+    });
+
+    // %%
+    println!("loss at the start: {:.3}", start.mean_mlm_loss());
+    println!(
+        "ln(V) = ln({vocabulary}) = {:.3}",
+        f64::from(vocabulary).ln()
+    );
+
+    // %% [markdown]
+    // Remember this check. A fresh classifier whose loss is far from the logarithm of its number of
+    // classes has a mistake in it, before any training.
+    //
+    // ## The baseline
+    //
+    // How good is good? The simplest model looks at no context at all: it knows how often each token
+    // occurs and always gives those shares $p_t$ as its probabilities. Its mean loss is the
+    // **entropy** of that distribution,
+    //
+    // $$ H = -\sum_t p_t \ln p_t , $$
+    //
+    // and only below it does a model show that it reads.
+    //
+    // **Exercise 05.3.** Compute it from counts, in nats.
+
+    // %%
+    fn entropy(counts: &[u64]) -> f64 {
+        // BEGIN SOLUTION
+        cloze::solution!("05.3");
+        let total: u64 = counts.iter().sum();
+        counts
+            .iter()
+            .filter(|count| **count > 0)
+            .map(|&count| count as f64 / total as f64)
+            .map(|p| -p * p.ln())
+            .sum()
+        // END SOLUTION
+    }
+
+    // %%
+    check!("05.3", |judge| {
+        judge.close(
+            "entropy(&[1, 1, 1, 1])",
+            entropy(&[1, 1, 1, 1]),
+            4f64.ln(),
+            1e-9,
+            "Four equal shares: ln 4, the loss of a guess among four.",
+        );
+        judge.close(
+            "entropy(&[5, 0])",
+            entropy(&[5, 0]),
+            0.0,
+            1e-9,
+            "A token that never occurs contributes nothing; NaN means that ln 0 was taken.",
+        );
+        let mut counts: Vec<u64> = vec![0; vocabulary as usize];
+        for (number, paragraph) in paragraphs.iter().enumerate() {
+            let _ = number;
+            for id in tokenizer.encode(&paragraph.text).ids {
+                counts[id as usize] += 1;
+            }
+        }
+        judge.close(
+            "the entropy of the whole text",
+            entropy(&counts),
+            data.unigram_entropy(),
+            0.05,
+            "The crate finds about this for the part that we train on.",
+        );
+    });
+
+    // %% [markdown]
+    // ## Training
+    //
+    // One step: make a batch (masked anew each time), compute the loss and its gradients, update the
+    // parameters with AdamW at the rate of the schedule. The chart follows while the loop runs.
+
+    // %%
+    let steps: u64 = cloze::lessons::steps(400);
+    let schedule: Schedule = Schedule {
+        peak: 2e-3,
+        warmup: steps / 10,
+        total: steps,
+    };
+    let mut chart: LiveChart = LiveChart::new(
+        LineChart::new("Masked-LM loss of a tiny BERT")
+            .axes("step", "cross-entropy (nats)")
+            .reference("ln(V)", f64::from(vocabulary).ln())
+            .reference("unigram entropy", data.unigram_entropy()),
+    );
+    let begun = std::time::Instant::now();
+    let mut tokens: usize = 0;
+    for step in 1..=steps {
+        let batch = data.batch(step - 1, 16)?;
+        tokens += batch.packed.rows();
+        let dropout = Dropout {
+            seed: 1,
+            step: step as u32,
+        };
+        let scores = model.pretraining_gradients(&batch, dropout)?;
+        model.update(&Update {
+            adamw: AdamW::default(),
+            learning_rate: schedule.rate(step),
+            step,
+            max_norm: 1.0,
+        })?;
+        chart.push("training batch", step as f64, scores.mean_mlm_loss());
+        if step == 1 || step % 50 == 0 || step == steps {
+            let scores = model.pretraining_scores(&test_batch)?;
+            chart.push("held out", step as f64, scores.mean_mlm_loss());
+        }
+    }
+    drop(chart);
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{seconds:.0} s, {:.0} tokens/s", tokens as f64 / seconds);
+
+    // %%
+    let end: PretrainingScores = model.pretraining_scores(&test_batch)?;
+    println!(
+        "held-out loss:    {:.3} at the start, {:.3} now",
+        start.mean_mlm_loss(),
+        end.mean_mlm_loss()
+    );
+    println!("unigram entropy:  {:.3}", data.unigram_entropy());
+    println!(
+        "held-out tokens guessed right: {:.1} %",
+        100.0 * end.mlm_accuracy()
+    );
+
+    // %% [markdown]
+    // Look at the curve again. It falls fast to about the unigram entropy (the model learns which
+    // tokens are frequent: the output bias alone can do that), and then further: attention begins to
+    // use the neighbours.
+    //
+    // ## Fill blanks
+    //
+    // **Exercise 05.4.** From the logits of one position, give the `k` most probable tokens with
+    // their probabilities.
+
+    // %%
+    fn most_probable(logits: &[f32], k: usize) -> Vec<(u32, f64)> {
+        // BEGIN SOLUTION
+        cloze::solution!("05.4");
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let powers: Vec<f64> = logits
+            .iter()
+            .map(|&z| f64::from(z - largest).exp())
+            .collect();
+        let sum: f64 = powers.iter().sum();
+        let mut tokens: Vec<(u32, f64)> = (0u32..).zip(powers.iter().map(|p| p / sum)).collect();
+        tokens.sort_by(|a, b| b.1.total_cmp(&a.1));
+        tokens.truncate(k);
+        tokens
+        // END SOLUTION
+    }
+
+    // %%
+    /// The model's logits for the first `[MASK]` of a text.
+    fn blank_logits(
+        model: &mut Reference,
+        tokenizer: &WordPiece,
+        text: &str,
+    ) -> cloze::Result<Vec<f32>> {
+        let ids = tokenizer.encode_with_special(text).ids;
+        let mask = tokenizer.special().mask;
+        let Some(row) = ids.iter().position(|&id| id == mask) else {
+            return Err(cloze::Error::Usage(format!("{text:?} has no [MASK]")));
+        };
+        let mut batch = Packed::default();
+        batch.push(0, &ids, &vec![0; ids.len()]);
+        model.masked_lm_logits(&batch, &[row as u32])
+    }
+
+    check!("05.4", |judge| {
+        let top = most_probable(&[0.0, 2.0, 1.0], 2);
+        let ids: Vec<u32> = top.iter().map(|t| t.0).collect();
+        judge.same_list(
+            "the ids of most_probable(&[0.0, 2.0, 1.0], 2)",
+            &ids,
+            &[1, 2],
+            "Largest logit first, k entries.",
+        );
+        let sure = top.first().map_or(0.0, |t| t.1);
+        judge.close(
+            "the first probability",
+            sure,
+            0.665241,
+            1e-5,
+            "e² / (e⁰ + e² + e¹).",
+        );
+        let all: f64 = most_probable(&[1000.0, 999.0, 0.0], 3)
+            .iter()
+            .map(|t| t.1)
+            .sum();
+        judge.close(
+            "the sum of all probabilities",
+            all,
+            1.0,
+            1e-9,
+            "Divide by the sum over the whole vocabulary, after subtracting the largest logit.",
+        );
+    });
+
+    // %%
+    if solved!("05.4") {
+        for text in [
+            "Rosa the [MASK] was already in the bakery.",
+            "It was early on a spring [MASK].",
+            "“Where is my rolling pin?” [MASK] Rosa.",
+        ] {
+            let logits = blank_logits(&mut model, &tokenizer, text)?;
+            let bars = most_probable(&logits, 5)
+                .into_iter()
+                .map(|(id, p)| (tokenizer.token(id).unwrap_or("?").to_owned(), 100.0 * p));
+            show!(BarChart::new(text).unit("%").bars(bars));
+        }
+    }
+
+    // %% [markdown]
+    // ## What goes wrong
+    //
+    // The crate's real answers to two mistakes: a text without a blank, and an input that is longer
+    // than the model has positions.
+
+    // %%
+    if let Err(error) = blank_logits(&mut model, &tokenizer, "There is no blank here.") {
+        println!("{error}");
+    }
+    let long: String = format!("[MASK] {}", "the river ".repeat(300));
+    if let Err(error) = blank_logits(&mut model, &tokenizer, &long) {
+        println!("{error}");
+    }
+
+    // %% [markdown]
+    // And three mistakes that give no error but a curve:
+    //
+    // - **Stuck at ln(V)**: nothing is learned. A learning rate of 0 (a schedule that has ended), or
+    //   labels that do not belong to the masked rows.
+    // - **Stuck at the unigram entropy**: the head learns, the encoder does not. Segments or
+    //   positions are wrong, the rate is too high, or it is simply too early: every run rests there
+    //   for a while.
+    // - **Near 0 within a few steps**: the answer is visible. The loss was taken at all positions
+    //   rather than at the masked ones, so the model copies.
+    //
+    // ## Expected numbers
+    //
+    // NUMBERS
+    //
+    // ## On real text
+    //
+    // `cloze pretrain --text book.txt --size tiny --out model` trains on any text (with next-sentence
+    // prediction too) and `cloze fill-mask --model model "The [MASK] sat on the mat."` fills blanks.
+    //
+    // ## Open questions
+    //
+    // 1. Only 15 % of the tokens give a gradient; a left-to-right model learns from all of them. Why
+    //    not mask 50 %? Try it (`mask_probability`): what happens to the held-out loss, and is it
+    //    fair to compare the two?
+    // 2. The unigram entropy is the loss of a model without context. How would you compute the
+    //    baseline of a model that sees the left neighbour only, and where would it lie in the chart?
+    //
+    // The crate's source of this part:
+    // [`src/data/pretraining/masking.rs`](https://github.com/cloze-rs/cloze/blob/main/src/data/pretraining/masking.rs),
+    // [`src/model/heads.rs`](https://github.com/cloze-rs/cloze/blob/main/src/model/heads.rs) and
+    // [`src/train/pretrain.rs`](https://github.com/cloze-rs/cloze/blob/main/src/train/pretrain.rs).
+
+    // %% [end]
+    cloze::lessons::finish("05_masked_lm")
+}

@@ -1,0 +1,539 @@
+//! The lesson format: a Rust program whose comments mark the cells of a notebook.
+//!
+//! ```text
+//! // ---
+//! // title = "Tokens"                      front matter: TOML in comments
+//! // summary = "…"
+//! // minutes = 30
+//! //
+//! // [[exercise]]
+//! // id = "01.1"
+//! // title = "Normalise"
+//! // hints = ["first", "second"]
+//! // ---
+//!
+//! fn main() -> cloze::lessons::LessonResult {
+//!     // %% [markdown]
+//!     // # Text                             a text cell: Markdown in comments
+//!
+//!     // %%
+//!     fn normalise(text: &str) -> String {  a code cell
+//!         // BEGIN SOLUTION
+//!         cloze::solution!("01.1");
+//!         text.to_lowercase()
+//!         // END SOLUTION
+//!     }
+//!
+//!     // %%
+//!     check!("01.1", |judge| judge.equal("…", normalise("A"), "a", "…"));
+//!
+//!     // %% [end]
+//!     cloze::lessons::finish("01_tokens")
+//! }
+//! ```
+//!
+//! The cell marks are those of jupytext's percent format. A notebook leaves the wrapper away (the
+//! front matter, `main` and its indentation, the `[end]` cell). A solution stands last in the body
+//! of a function with a written return type, so that the stub in its place, which never returns,
+//! always compiles: the checks of [`parse`] hold a lesson to that.
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+const FENCE: &str = "// ---";
+const MAIN: &str = "fn main() -> cloze::lessons::LessonResult {";
+const CELL: &str = "// %%";
+const BEGIN: &str = "// BEGIN SOLUTION";
+const END: &str = "// END SOLUTION";
+const INDENT: &str = "    ";
+
+/// A parsed lesson.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lesson {
+    /// The file name without `.rs`: `01_tokens`.
+    pub name: String,
+    /// The title, without the number.
+    pub title: String,
+    /// One sentence: what the lesson builds.
+    pub summary: String,
+    /// How long a learner takes, in minutes.
+    pub minutes: u32,
+    /// The exercises in order.
+    pub exercises: Vec<Exercise>,
+    /// The cells in order.
+    pub cells: Vec<Cell>,
+}
+
+/// An exercise as the front matter declares it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exercise {
+    /// The lesson's number and the exercise's: `01.2`.
+    pub id: String,
+    /// What it is about, in a few words.
+    pub title: String,
+    /// Hints, each giving away more than the one before; at least one.
+    pub hints: Vec<String>,
+}
+
+/// What a cell holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CellKind {
+    Markdown,
+    Code,
+}
+
+/// One cell, without the wrapper's indentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    pub kind: CellKind,
+    /// Markdown, or code that still holds its solution marks.
+    source: String,
+    /// The line of the cell's mark in the file, from 1.
+    pub line: usize,
+}
+
+impl Cell {
+    /// The cell with its solution, the marks left away.
+    pub fn solution(&self) -> String {
+        let kept = self.source.lines().filter(|line| {
+            let line = line.trim();
+            line != BEGIN && line != END && gate(line).is_none()
+        });
+        kept.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The cell with a stub in place of each solution.
+    pub fn stub(&self) -> String {
+        let mut out: Vec<String> = Vec::new();
+        let mut inside = false;
+        for line in self.source.lines() {
+            let indent = &line[..line.len() - line.trim_start().len()];
+            match line.trim() {
+                BEGIN => inside = true,
+                END => inside = false,
+                other if inside => {
+                    if let Some(id) = gate(other) {
+                        out.push(format!(
+                            "{indent}// Your code goes here. Stuck? cloze::hint!(\"{id}\")"
+                        ));
+                        out.push(format!("{indent}cloze::exercise!(\"{id}\")"));
+                    }
+                }
+                _ => out.push(line.to_owned()),
+            }
+        }
+        out.join("\n")
+    }
+}
+
+/// The exercise that `cloze::solution!("01.2");` opens.
+fn gate(line: &str) -> Option<&str> {
+    let id = line.trim().strip_prefix("cloze::solution!(\"")?;
+    id.strip_suffix("\");")
+}
+
+/// The front matter, as TOML.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FrontMatter {
+    title: String,
+    summary: String,
+    minutes: u32,
+    #[serde(default, rename = "exercise")]
+    exercises: Vec<Exercise>,
+}
+
+/// Reads the lesson `name` (its file name without `.rs`). Errors name the file and the line.
+pub fn parse(name: &str, source: &str) -> Result<Lesson> {
+    let parser = Parser {
+        path: format!("lessons/{name}.rs"),
+        lines: source.lines().collect(),
+    };
+    parser.lesson(name)
+}
+
+struct Parser<'a> {
+    path: String,
+    lines: Vec<&'a str>,
+}
+
+impl Parser<'_> {
+    /// A complaint about line `index`, counted from 0.
+    fn error(&self, index: usize, message: impl Into<String>) -> Error {
+        Error::line(&self.path, index + 1, message)
+    }
+
+    fn lesson(&self, name: &str) -> Result<Lesson> {
+        let number = name.split('_').next().unwrap_or_default();
+        let (front, after) = self.front_matter()?;
+        self.check_exercises(number, &front.exercises)?;
+        let cells = self.cells(name, after)?;
+        self.check_solutions(&front.exercises, &cells)?;
+        Ok(Lesson {
+            name: name.to_owned(),
+            title: front.title,
+            summary: front.summary,
+            minutes: front.minutes,
+            exercises: front.exercises,
+            cells,
+        })
+    }
+
+    /// The front matter and the index of the line behind it.
+    fn front_matter(&self) -> Result<(FrontMatter, usize)> {
+        if self.lines.first() != Some(&FENCE) {
+            return Err(self.error(0, format!("expected the front matter's {FENCE:?}")));
+        }
+        let mut toml = String::new();
+        for (index, line) in self.lines.iter().enumerate().skip(1) {
+            if *line == FENCE {
+                let front = toml::from_str(&toml).map_err(|e| self.toml_error(&toml, &e))?;
+                return Ok((front, index + 1));
+            }
+            let Some(text) = comment(line) else {
+                return Err(self.error(index, "front matter lines start with \"// \""));
+            };
+            toml += text;
+            toml.push('\n');
+        }
+        Err(self.error(0, format!("the front matter has no closing {FENCE:?}")))
+    }
+
+    fn toml_error(&self, toml: &str, error: &toml::de::Error) -> Error {
+        let before = error.span().map_or("", |span| &toml[..span.start]);
+        // Line 1 is the fence.
+        self.error(1 + before.matches('\n').count(), error.message())
+    }
+
+    fn check_exercises(&self, number: &str, exercises: &[Exercise]) -> Result<()> {
+        for (index, exercise) in exercises.iter().enumerate() {
+            let line = self.line_with(&format!("id = \"{}\"", exercise.id));
+            let expected = format!("{number}.{}", index + 1);
+            if exercise.id != expected {
+                let message = format!("exercise {:?} should be {expected:?}", exercise.id);
+                return Err(self.error(line, message));
+            }
+            if exercise.hints.is_empty() {
+                return Err(self.error(line, format!("exercise {expected} has no hint")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The index of the first line that holds `text`, or of the first line.
+    fn line_with(&self, text: &str) -> usize {
+        let found = self.lines.iter().position(|line| line.contains(text));
+        found.unwrap_or_default()
+    }
+
+    fn cells(&self, name: &str, after: usize) -> Result<Vec<Cell>> {
+        let main = (after..self.lines.len())
+            .find(|&i| !self.lines[i].is_empty())
+            .unwrap_or(after);
+        if self.lines.get(main) != Some(&MAIN) {
+            return Err(self.error(main, format!("expected {MAIN:?}")));
+        }
+        let mut cells: Vec<Cell> = Vec::new();
+        let mut body = (main + 1..self.lines.len()).peekable();
+        while let Some(index) = body.next() {
+            let line = self.lines[index];
+            if line.is_empty() {
+                if let Some(cell) = cells.last_mut() {
+                    cell.source.push('\n');
+                }
+                continue;
+            }
+            if line == "}" {
+                return Err(
+                    self.error(index, format!("expected \"{CELL} [end]\" before main ends"))
+                );
+            }
+            let Some(line) = line.strip_prefix(INDENT) else {
+                return Err(self.error(index, "expected a line inside of main, indented by four"));
+            };
+            let kind = match line.strip_prefix(CELL).map(str::trim) {
+                Some("[end]") => {
+                    self.check_end(name, body)?;
+                    for cell in &mut cells {
+                        cell.source.truncate(cell.source.trim_end().len());
+                    }
+                    return Ok(cells);
+                }
+                Some("[markdown]") => CellKind::Markdown,
+                Some("") => CellKind::Code,
+                Some(other) => {
+                    let message =
+                        format!("unknown cell mark {other:?}: expected [markdown] or [end]");
+                    return Err(self.error(index, message));
+                }
+                None => {
+                    let Some(cell) = cells.last_mut() else {
+                        return Err(self.error(index, format!("expected a cell mark {CELL:?}")));
+                    };
+                    let text = match cell.kind {
+                        CellKind::Code => line,
+                        CellKind::Markdown => comment(line).ok_or_else(|| {
+                            self.error(index, "lines of a text cell start with \"// \"")
+                        })?,
+                    };
+                    cell.source += text;
+                    cell.source.push('\n');
+                    continue;
+                }
+            };
+            cells.push(Cell {
+                kind,
+                source: String::new(),
+                line: index + 1,
+            });
+        }
+        Err(self.error(
+            self.lines.len(),
+            format!("expected \"{CELL} [end]\" before main ends"),
+        ))
+    }
+
+    /// After the `[end]` mark: the call of `finish` and the end of `main`, nothing else.
+    fn check_end(&self, name: &str, rest: impl Iterator<Item = usize>) -> Result<()> {
+        let finish = format!("{INDENT}cloze::lessons::finish(\"{name}\")");
+        let mut expected = [finish.as_str(), "}"].into_iter();
+        let mut last = 0;
+        for index in rest.filter(|&i| !self.lines[i].trim().is_empty()) {
+            match expected.next() {
+                Some(text) if text == self.lines[index] => last = index,
+                Some(text) => return Err(self.error(index, format!("expected {text:?}"))),
+                None => return Err(self.error(index, "nothing may follow main")),
+            }
+        }
+        match expected.next() {
+            None => Ok(()),
+            Some(text) => Err(self.error(last, format!("expected {text:?} before the end"))),
+        }
+    }
+
+    /// Every exercise has one solution and, in a later cell, one check; every region is an
+    /// exercise's, and whole.
+    fn check_solutions(&self, exercises: &[Exercise], cells: &[Cell]) -> Result<()> {
+        let mut solved: Vec<(String, usize)> = Vec::new();
+        for (at, cell) in cells.iter().enumerate() {
+            let lines: Vec<&str> = cell.source.lines().collect();
+            let mut open: Option<usize> = None;
+            for (offset, line) in lines.iter().enumerate() {
+                let here = cell.line + offset;
+                let next = lines.get(offset + 1).map_or("", |l| l.trim());
+                match line.trim() {
+                    BEGIN if open.is_some() => {
+                        return Err(self.error(here, "a solution begins inside of a solution"));
+                    }
+                    BEGIN => {
+                        let Some(id) = gate(next) else {
+                            let message =
+                                format!("{BEGIN:?} is followed by cloze::solution!(\"…\");");
+                            return Err(self.error(here, message));
+                        };
+                        if !exercises.iter().any(|e| e.id == id) {
+                            let message = format!("the front matter has no exercise {id:?}");
+                            return Err(self.error(here + 1, message));
+                        }
+                        if solved.iter().any(|s| s.0 == id) {
+                            let message = format!("a second solution of exercise {id}");
+                            return Err(self.error(here, message));
+                        }
+                        solved.push((id.to_owned(), at));
+                        open = Some(here);
+                    }
+                    END => {
+                        if open.take().is_none() {
+                            return Err(self.error(here, "a solution ends that never began"));
+                        }
+                        if next != "}" {
+                            let message = "a solution stands last in the body of its function";
+                            return Err(self.error(here, message));
+                        }
+                    }
+                    other if open.is_none() && gate(other).is_some() => {
+                        let message = format!("cloze::solution! stands behind {BEGIN:?}");
+                        return Err(self.error(here, message));
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(begin) = open {
+                return Err(self.error(begin, format!("the solution has no {END:?} in its cell")));
+            }
+        }
+        for exercise in exercises {
+            let id = &exercise.id;
+            let line = self.line_with(&format!("id = \"{id}\""));
+            let Some((_, cell)) = solved.iter().find(|s| s.0 == *id) else {
+                return Err(self.error(line, format!("exercise {id} has no solution")));
+            };
+            let check = format!("check!(\"{id}\"");
+            let checks = cells.iter().enumerate().filter(|(at, c)| {
+                at > cell
+                    && c.kind == CellKind::Code
+                    && c.source.replace(['\n', ' '], "").contains(&check)
+            });
+            match checks.count() {
+                1 => {}
+                n => {
+                    let message =
+                        format!("exercise {id} has {n} checks after its cell, expected 1");
+                    return Err(self.error(line, message));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of a comment line.
+fn comment(line: &str) -> Option<&str> {
+    match line {
+        "//" => Some(""),
+        line => line.strip_prefix("// "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"// ---
+// title = "Tokens"
+// summary = "Cut text."
+// minutes = 30
+//
+// [[exercise]]
+// id = "01.1"
+// title = "Lower"
+// hints = ["Look at str's methods."]
+// ---
+
+fn main() -> cloze::lessons::LessonResult {
+    // %% [markdown]
+    // # Tokens
+    //
+    // Text.
+
+    // %%
+    fn lower(text: &str) -> String {
+        // BEGIN SOLUTION
+        cloze::solution!("01.1");
+        text.to_lowercase()
+        // END SOLUTION
+    }
+
+    // %%
+    check!("01.1", |judge| judge.equal("x", lower("A"), "a", "y"));
+
+    // %% [end]
+    cloze::lessons::finish("01_x")
+}
+"#;
+
+    #[test]
+    fn a_lesson_parses_to_its_cells_without_the_wrapper() {
+        let lesson = parse("01_x", GOOD).unwrap();
+        assert_eq!((lesson.title.as_str(), lesson.minutes), ("Tokens", 30));
+        assert_eq!(lesson.exercises[0].hints.len(), 1);
+        let kinds: Vec<CellKind> = lesson.cells.iter().map(|c| c.kind).collect();
+        assert_eq!(kinds, [CellKind::Markdown, CellKind::Code, CellKind::Code]);
+        assert_eq!(lesson.cells[0].stub(), "# Tokens\n\nText.");
+        assert_eq!(
+            lesson.cells[1].solution(),
+            "fn lower(text: &str) -> String {\n    text.to_lowercase()\n}"
+        );
+        assert_eq!(
+            lesson.cells[1].stub(),
+            "fn lower(text: &str) -> String {\n    \
+             // Your code goes here. Stuck? cloze::hint!(\"01.1\")\n    cloze::exercise!(\"01.1\")\n}"
+        );
+    }
+
+    #[test]
+    fn each_fault_is_named_with_its_line() {
+        let cases = [
+            ("// title = \"Tokens\"\n", "", "2: missing field `title`"),
+            ("// minutes = 30", "// minutes = x", "4: "),
+            (
+                "// minutes = 30",
+                "minutes = 30",
+                "4: front matter lines start",
+            ),
+            ("fn main()", "fn man()", "12: expected \"fn main()"),
+            (
+                "    // %% [markdown]\n",
+                "    1;\n",
+                "13: expected a cell mark",
+            ),
+            (
+                "// %% [markdown]",
+                "// %% [md]",
+                "13: unknown cell mark \"[md]\"",
+            ),
+            ("    // Text.", "    Text.", "16: lines of a text cell"),
+            (
+                "    // %%\n    check",
+                "// %%\n    check",
+                "26: expected a line inside of main",
+            ),
+            (
+                "id = \"01.1\"",
+                "id = \"01.2\"",
+                "7: exercise \"01.2\" should be \"01.1\"",
+            ),
+            (
+                "hints = [\"Look at str's methods.\"]",
+                "hints = []",
+                "7: exercise 01.1 has no hint",
+            ),
+            ("        // END SOLUTION\n", "", "20: the solution has no"),
+            (
+                "        // BEGIN SOLUTION\n",
+                "",
+                "20: cloze::solution! stands behind",
+            ),
+            (
+                "        cloze::solution!(\"01.1\");\n",
+                "",
+                "20: \"// BEGIN SOLUTION\" is followed by",
+            ),
+            (
+                "solution!(\"01.1\")",
+                "solution!(\"01.7\")",
+                "21: the front matter has no exercise",
+            ),
+            (
+                "// END SOLUTION\n",
+                "// END SOLUTION\n        ;\n",
+                "23: a solution stands last",
+            ),
+            (
+                "check!(\"01.1\"",
+                "check!(\"01.3\"",
+                "7: exercise 01.1 has 0 checks",
+            ),
+            (
+                "finish(\"01_x\")",
+                "finish(\"01_y\")",
+                "30: expected \"    cloze::lessons::finish",
+            ),
+            ("    // %% [end]\n", "", "30: expected \"// %% [end]\""),
+        ];
+        for (from, to, message) in cases {
+            let broken = GOOD.replacen(from, to, 1);
+            assert_ne!(broken, GOOD, "{from:?} changes nothing");
+            let error = parse("01_x", &broken).unwrap_err().to_string();
+            let expected = format!("lessons/01_x.rs:{message}");
+            assert!(
+                error.starts_with(&expected),
+                "{from:?} gave {error:?}, not {expected:?}"
+            );
+        }
+        let error = parse("01_x", &format!("{GOOD}fn more() {{}}\n")).unwrap_err();
+        assert!(error.to_string().contains("32: nothing may follow main"));
+    }
+}

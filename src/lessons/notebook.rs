@@ -1,0 +1,200 @@
+//! Notebooks (nbformat 4.5) from lessons, and the care for those that a learner changed.
+//!
+//! Format: <https://nbformat.readthedocs.io/en/latest/format_description.html>.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::format::{CellKind, Lesson};
+use crate::error::{Error, Result};
+
+/// What became of a notebook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Built {
+    /// It was written.
+    Written,
+    /// It stood there with these cells already, with or without outputs.
+    Unchanged,
+    /// It stood there with changes by somebody else: it was left alone.
+    Kept,
+}
+
+/// The notebook of a lesson, with the solutions or with stubs in their place.
+pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
+    let slug = lesson.name.replace('_', "-");
+    let cells: Vec<Value> = lesson
+        .cells
+        .iter()
+        .enumerate()
+        .map(|(index, cell)| {
+            let source = if solutions {
+                cell.solution()
+            } else {
+                cell.stub()
+            };
+            // Ids tell the cell's place, so that building again gives the same file.
+            let id = format!("{slug}-{index:03}");
+            match cell.kind {
+                CellKind::Markdown => json!({
+                    "cell_type": "markdown",
+                    "id": id,
+                    "metadata": {},
+                    "source": lines(&source),
+                }),
+                CellKind::Code => json!({
+                    "cell_type": "code",
+                    "execution_count": null,
+                    "id": id,
+                    "metadata": {},
+                    "outputs": [],
+                    "source": lines(&source),
+                }),
+            }
+        })
+        .collect();
+    let checksum = checksum(&cells);
+    json!({
+        "cells": cells,
+        "metadata": {
+            "cloze": { "lesson": lesson.name, "checksum": checksum },
+            "kernelspec": { "display_name": "Cloze (Rust)", "language": "rust", "name": "cloze" },
+            "language_info": {
+                "codemirror_mode": "rust",
+                "file_extension": ".rs",
+                "mimetype": "text/rust",
+                "name": "rust",
+                "pygments_lexer": "rust",
+            },
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    })
+}
+
+/// Text as nbformat likes it: a list of lines with their line ends, which keeps diffs small.
+fn lines(source: &str) -> Vec<&str> {
+    source.split_inclusive('\n').collect()
+}
+
+/// A checksum over the cells' kinds and sources: what a learner changes, not what running adds.
+fn checksum(cells: &[Value]) -> String {
+    let mut crc = flate2::Crc::new();
+    for cell in cells {
+        crc.update(cell["cell_type"].as_str().unwrap_or_default().as_bytes());
+        match &cell["source"] {
+            Value::String(text) => crc.update(text.as_bytes()),
+            Value::Array(lines) => {
+                for line in lines {
+                    crc.update(line.as_str().unwrap_or_default().as_bytes());
+                }
+            }
+            _ => {}
+        }
+        crc.update(&[0]);
+    }
+    format!("{:08x}", crc.sum())
+}
+
+/// Writes the notebook of a lesson to `path`, unless one stands there that was changed since it
+/// was built, or that Cloze did not build.
+pub fn write(lesson: &Lesson, solutions: bool, path: &Path) -> Result<Built> {
+    let notebook = notebook(lesson, solutions);
+    match std::fs::read(path) {
+        Ok(bytes) => {
+            // What is no notebook of ours is somebody's work.
+            let Some((built, now)) = checksums(&bytes) else {
+                return Ok(Built::Kept);
+            };
+            if built != now {
+                return Ok(Built::Kept);
+            }
+            if notebook["metadata"]["cloze"]["checksum"] == now.as_str() {
+                return Ok(Built::Unchanged);
+            }
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(Error::io(path, e)),
+    }
+    let mut text = serde_json::to_string_pretty(&notebook)
+        .map_err(|e| Error::file(path, format!("the notebook can't be written: {e}")))?;
+    text.push('\n');
+    let io = |e| Error::io(path, e);
+    // Beside, then in one step into its place: an interrupted build leaves no half notebook.
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+    file.write_all(text.as_bytes()).map_err(io)?;
+    file.as_file().sync_all().map_err(io)?;
+    file.persist(path).map_err(|e| io(e.error))?;
+    Ok(Built::Written)
+}
+
+/// The checksum that a notebook file was built with and that of its cells now; none where it is no
+/// notebook built here.
+fn checksums(bytes: &[u8]) -> Option<(String, String)> {
+    let notebook: Value = serde_json::from_slice(bytes).ok()?;
+    let built = notebook["metadata"]["cloze"]["checksum"].as_str()?;
+    let cells = notebook["cells"].as_array()?;
+    Some((built.to_owned(), checksum(cells)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lessons;
+
+    fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
+        let mut notebook: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        change(&mut notebook);
+        std::fs::write(path, notebook.to_string()).unwrap();
+    }
+
+    #[test]
+    fn a_changed_notebook_is_never_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lesson.ipynb");
+        let lesson = &lessons::all().unwrap()[0];
+        assert_eq!(write(lesson, false, &path).unwrap(), Built::Written);
+        assert_eq!(write(lesson, false, &path).unwrap(), Built::Unchanged);
+        edit(&path, |n| {
+            let code = n["cells"].as_array_mut().unwrap();
+            let code = code.iter_mut().find(|c| c["cell_type"] == "code").unwrap();
+            code["source"] = json!("let mine = 1;");
+        });
+        assert_eq!(write(lesson, true, &path).unwrap(), Built::Kept);
+        assert!(std::fs::read_to_string(&path).unwrap().contains("let mine"));
+    }
+
+    #[test]
+    fn running_a_notebook_does_not_count_as_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lesson.ipynb");
+        let lesson = &lessons::all().unwrap()[0];
+        write(lesson, false, &path).unwrap();
+        edit(&path, |n| {
+            for cell in n["cells"].as_array_mut().unwrap() {
+                // Front ends may join the lines, and they fill in outputs.
+                let lines = cell["source"].as_array().unwrap();
+                let joined: String = lines.iter().map(|l| l.as_str().unwrap()).collect();
+                cell["source"] = json!(joined);
+                cell["outputs"] = json!([{ "output_type": "stream" }]);
+            }
+        });
+        assert_eq!(write(lesson, false, &path).unwrap(), Built::Unchanged);
+        assert!(std::fs::read_to_string(&path).unwrap().contains("stream"));
+        assert_eq!(write(lesson, true, &path).unwrap(), Built::Written);
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let lesson = &lessons::all().unwrap()[0];
+        for text in ["", "not json", "{\"cells\":[]}"] {
+            let path = dir.path().join("other.ipynb");
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(write(lesson, false, &path).unwrap(), Built::Kept);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+}

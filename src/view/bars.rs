@@ -1,0 +1,189 @@
+//! Horizontal bar charts: counts and scores by name.
+
+use std::path::Path;
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::display::{Content, Show};
+use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
+use crate::error::{Error, Result};
+
+const ROW: i32 = 24;
+const HEAD: i32 = 40;
+
+/// Named values as bars from zero, one a row, in the order given; the value stands at the end.
+///
+/// Values are expected to be finite and not negative; others are drawn as zero.
+#[derive(Debug, Clone, Default)]
+pub struct BarChart {
+    title: String,
+    unit: String,
+    bars: Vec<(String, f64)>,
+}
+
+impl BarChart {
+    /// An empty chart.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            ..Self::default()
+        }
+    }
+
+    /// What the values count, written behind each of them ("%", "tokens").
+    pub fn unit(mut self, unit: impl Into<String>) -> Self {
+        self.unit = unit.into();
+        self
+    }
+
+    /// Adds one bar.
+    pub fn bar(mut self, name: impl Into<String>, value: f64) -> Self {
+        self.bars.push((name.into(), value));
+        self
+    }
+
+    /// Adds a bar for each pair.
+    pub fn bars<N: Into<String>>(mut self, bars: impl IntoIterator<Item = (N, f64)>) -> Self {
+        self.bars
+            .extend(bars.into_iter().map(|(n, v)| (n.into(), v)));
+        self
+    }
+
+    fn longest(&self) -> f64 {
+        self.bars.iter().map(|b| length(b.1)).fold(0.0, f64::max)
+    }
+
+    fn value_label(&self, value: f64) -> String {
+        match self.unit.as_str() {
+            "" => style::number(value),
+            unit => format!("{} {unit}", style::number(value)),
+        }
+    }
+
+    /// The chart as a stand-alone SVG document.
+    pub fn svg(&self) -> String {
+        let mut svg = String::new();
+        let height = HEAD + ROW * self.bars.len() as i32 + 8;
+        {
+            let root =
+                SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
+            // Drawing into a string can't fail: the backend's errors are those of a file.
+            self.draw(&root).expect("an SVG in memory");
+            root.present().expect("an SVG in memory");
+        }
+        style::finish(&svg, &self.title)
+    }
+
+    /// Writes the chart to `path` as SVG.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        std::fs::write(&path, self.svg()).map_err(|e| Error::io(path, e))
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        root: &DrawingArea<B, plotters::coord::Shift>,
+    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let widest = |texts: &mut dyn Iterator<Item = String>| {
+            texts
+                .map(|t| style::text_width(&t, TEXT_SIZE))
+                .max()
+                .unwrap_or(0)
+        };
+        let names = 14 + widest(&mut self.bars.iter().map(|b| b.0.clone()));
+        let values = 16 + widest(&mut self.bars.iter().map(|b| self.value_label(b.1)));
+        let room = f64::from((WIDTH as i32 - names - 8 - values).max(40));
+        let longest = self.longest();
+        root.draw(&Text::new(
+            self.title.clone(),
+            (14, 10),
+            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
+        ))?;
+        for (row, (name, value)) in self.bars.iter().enumerate() {
+            let middle = HEAD + ROW * row as i32 + ROW / 2;
+            let width = match longest {
+                0.0 => 0,
+                longest => (room * length(*value) / longest).round() as i32,
+            };
+            let left = names + 8;
+            root.draw(&Text::new(
+                name.clone(),
+                (names, middle),
+                style::text(TEXT_SIZE, INK, HPos::Right, VPos::Center),
+            ))?;
+            root.draw(&Rectangle::new(
+                [(left, middle - 8), (left + width.max(1), middle + 8)],
+                style::series(0).filled(),
+            ))?;
+            root.draw(&Text::new(
+                self.value_label(*value),
+                (left + width + 7, middle),
+                style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+/// How long a bar is drawn: nothing below zero or beyond numbers.
+fn length(value: f64) -> f64 {
+    if value.is_finite() {
+        value.max(0.0)
+    } else {
+        0.0
+    }
+}
+
+impl BarChart {
+    /// What a terminal shows in place of the picture.
+    pub fn text(&self) -> String {
+        let names = self
+            .bars
+            .iter()
+            .map(|b| b.0.chars().count())
+            .max()
+            .unwrap_or(0);
+        let longest = self.longest();
+        let mut out = self.title.clone();
+        for (name, value) in &self.bars {
+            let blocks = match longest {
+                0.0 => 0,
+                longest => (40.0 * length(*value) / longest).round() as usize,
+            };
+            let label = self.value_label(*value);
+            out += &format!("\n  {name:>names$} {} {label}", "█".repeat(blocks));
+        }
+        out
+    }
+}
+
+impl Show for BarChart {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.svg())).with_text(self.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_values() {
+        let text = BarChart::new("Pieces")
+            .bar("the", 40.0)
+            .bar("##s", 10.0)
+            .text();
+        let lengths: Vec<usize> = text
+            .lines()
+            .skip(1)
+            .map(|l| l.matches('█').count())
+            .collect();
+        assert_eq!(lengths, [40, 10]);
+    }
+
+    #[test]
+    fn values_that_cannot_be_drawn_do_not_break_the_chart() {
+        let chart = BarChart::new("odd").bars([("nan", f64::NAN), ("minus", -1.0), ("none", 0.0)]);
+        assert!(chart.svg().contains("NaN"));
+    }
+}

@@ -1,0 +1,204 @@
+//! Heat maps: attention weights, tensors, any table of numbers.
+
+use std::path::Path;
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::display::{Content, Show};
+use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
+use crate::error::{Error, Result};
+
+const HEAD: i32 = 40;
+
+/// A table of values as coloured cells: blue above zero, orange below, the stronger the further
+/// from it. Weak cells let the page shine through, so the map reads on light and on dark.
+#[derive(Debug, Clone)]
+pub struct HeatMap {
+    title: String,
+    rows: Vec<String>,
+    columns: Vec<String>,
+    values: Vec<f64>,
+    width: usize,
+}
+
+impl HeatMap {
+    /// A map of `values`, row by row, each row `width` long.
+    ///
+    /// # Panics
+    /// Where the values do not fill whole rows.
+    pub fn new(title: impl Into<String>, values: &[f32], width: usize) -> Self {
+        assert!(
+            width > 0 && values.len().is_multiple_of(width),
+            "{} values do not fill rows of {width}",
+            values.len()
+        );
+        Self {
+            title: title.into(),
+            rows: Vec::new(),
+            columns: Vec::new(),
+            values: values.iter().map(|&v| f64::from(v)).collect(),
+            width,
+        }
+    }
+
+    /// Names the rows and columns (tokens, say); missing names are left empty.
+    pub fn labels<S: ToString>(mut self, rows: &[S], columns: &[S]) -> Self {
+        self.rows = rows.iter().map(S::to_string).collect();
+        self.columns = columns.iter().map(S::to_string).collect();
+        self
+    }
+
+    fn height(&self) -> usize {
+        self.values.len() / self.width
+    }
+
+    fn strongest(&self) -> f64 {
+        let sizes = self
+            .values
+            .iter()
+            .filter(|v| v.is_finite())
+            .map(|v| v.abs());
+        sizes.fold(0.0, f64::max)
+    }
+
+    /// The map as a stand-alone SVG document.
+    pub fn svg(&self) -> String {
+        let longest = |names: &[String]| {
+            let widths = names.iter().map(|n| style::text_width(n, TEXT_SIZE));
+            widths.max().map_or(0, |w| w + 10)
+        };
+        let (left, above) = (14 + longest(&self.rows), longest(&self.columns));
+        // Cells shrink until the map fits the page; they stay square.
+        let cell = ((WIDTH as i32 - left - 14) / self.width as i32).clamp(2, 34);
+        let height = HEAD + above + cell * self.height() as i32 + 12;
+        let mut svg = String::new();
+        {
+            let root =
+                SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
+            // Drawing into a string can't fail: the backend's errors are those of a file.
+            self.draw(&root, (left, HEAD + above), cell)
+                .expect("an SVG in memory");
+            root.present().expect("an SVG in memory");
+        }
+        style::finish(&svg, &self.title)
+    }
+
+    /// Writes the map to `path` as SVG.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        std::fs::write(&path, self.svg()).map_err(|e| Error::io(path, e))
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        root: &DrawingArea<B, plotters::coord::Shift>,
+        (left, top): (i32, i32),
+        cell: i32,
+    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        root.draw(&Text::new(
+            self.title.clone(),
+            (14, 10),
+            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
+        ))?;
+        let strongest = self.strongest();
+        // Numbers are written where a cell holds them.
+        let written = cell >= 30 && self.values.len() <= 256;
+        for (index, &value) in self.values.iter().enumerate() {
+            let (row, column) = ((index / self.width) as i32, (index % self.width) as i32);
+            let (x, y) = (left + column * cell, top + row * cell);
+            let share = match value / strongest {
+                share if share.is_finite() => share,
+                _ => 0.0,
+            };
+            // Never opaque: the page's text colour must read on the strongest cell.
+            let color = style::series(usize::from(share < 0.0)).mix(0.04 + 0.62 * share.abs());
+            root.draw(&Rectangle::new(
+                [(x, y), (x + cell - 1, y + cell - 1)],
+                color.filled(),
+            ))?;
+            if written {
+                root.draw(&Text::new(
+                    format!("{value:.2}").replacen("0.", ".", 1),
+                    (x + cell / 2, y + cell / 2),
+                    style::text(TEXT_SIZE - 2, INK, HPos::Center, VPos::Center),
+                ))?;
+            }
+        }
+        for (row, name) in self.rows.iter().take(self.height()).enumerate() {
+            root.draw(&Text::new(
+                name.clone(),
+                (left - 6, top + row as i32 * cell + cell / 2),
+                style::text(TEXT_SIZE, INK, HPos::Right, VPos::Center),
+            ))?;
+        }
+        for (column, name) in self.columns.iter().take(self.width).enumerate() {
+            root.draw(&Text::new(
+                name.clone(),
+                (left + column as i32 * cell + cell / 2, top - 6),
+                style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center)
+                    .transform(FontTransform::Rotate270),
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+impl HeatMap {
+    /// What a terminal shows in place of the picture.
+    pub fn text(&self) -> String {
+        const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
+        let strongest = self.strongest();
+        let names = self
+            .rows
+            .iter()
+            .map(|n| n.chars().count())
+            .max()
+            .unwrap_or(0);
+        let mut out = self.title.clone();
+        for (index, row) in self.values.chunks(self.width).enumerate() {
+            let name = self.rows.get(index).map_or("", String::as_str);
+            let cells: String = row
+                .iter()
+                .map(|v| match (v / strongest).abs() {
+                    share if share.is_finite() => SHADES[(share * 4.0).round() as usize],
+                    _ => SHADES[0],
+                })
+                .flat_map(|shade| [shade, shade])
+                .collect();
+            out += &format!("\n  {name:>names$} |{cells}|");
+        }
+        out
+    }
+}
+
+impl Show for HeatMap {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.svg())).with_text(self.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strong_cells_are_dark_and_negative_ones_have_their_own_colour() {
+        let map = HeatMap::new("map", &[1.0, 0.0, -1.0, 0.5], 2).labels(&["a", "b"], &["x", "y"]);
+        assert_eq!(map.text(), "map\n  a |██  |\n  b |██▒▒|");
+        let svg = map.svg();
+        assert!(svg.contains("#2F86D1") && svg.contains("#E07B1F"));
+        assert!(svg.contains("rotate(270") && svg.contains(".50"));
+    }
+
+    #[test]
+    fn a_map_of_zeros_or_of_nothing_draws() {
+        assert!(HeatMap::new("zeros", &[0.0; 4], 2).svg().contains("</svg>"));
+        assert!(HeatMap::new("none", &[], 2).svg().contains("</svg>"));
+    }
+
+    #[test]
+    #[should_panic(expected = "3 values do not fill rows of 2")]
+    fn a_ragged_table_is_refused() {
+        HeatMap::new("ragged", &[0.0; 3], 2);
+    }
+}

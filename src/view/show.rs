@@ -1,0 +1,123 @@
+//! `show!`: a value by its view where it has one, by its `Debug` text where it has none.
+//!
+//! The choice is made by method resolution (an implementation for `Shown<T>` is preferred to one
+//! for `&Shown<T>`), because Rust has no specialisation on stable.
+
+use std::fmt::{self, Debug};
+
+use super::display;
+
+/// A borrowed value on its way to the display; made by [`show!`](crate::show).
+pub struct Shown<'a, T: ?Sized>(pub &'a T);
+
+/// How types with a view are shown.
+pub trait ShowView {
+    /// Displays the value.
+    fn display(&self, label: &str);
+}
+
+impl<T: display::Show + ?Sized> ShowView for Shown<'_, T> {
+    fn display(&self, _label: &str) {
+        display::show(self.0);
+    }
+}
+
+/// How all other types are shown.
+pub trait ShowDebug {
+    /// Prints `label`, the expression as written, and the value.
+    fn display(&self, label: &str);
+}
+
+impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
+    fn display(&self, label: &str) {
+        println!(
+            "{}",
+            Line {
+                label,
+                value: self.0
+            }
+        );
+    }
+}
+
+/// `label = value`, the value on lines of its own where it is long.
+struct Line<'a, T: ?Sized> {
+    label: &'a str,
+    value: &'a T,
+}
+
+impl<T: Debug + ?Sized> fmt::Display for Line<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flat = format!("{:?}", self.value);
+        if self.label.chars().count() + flat.chars().count() <= 160 {
+            write!(f, "{} = {flat}", self.label)
+        } else {
+            write!(f, "{} =\n{}", self.label, wrap(&flat, 100))
+        }
+    }
+}
+
+/// Breaks a long one-line `Debug` text after commas, so that it reads without scrolling sideways.
+fn wrap(text: &str, width: usize) -> String {
+    let mut out = String::from("  ");
+    let mut column = 2;
+    for piece in text.split_inclusive(", ") {
+        let length = piece.chars().count();
+        if column > 2 && column + length > width {
+            out.truncate(out.trim_end().len());
+            out.push_str("\n  ");
+            column = 2;
+        }
+        out.push_str(piece);
+        column += length;
+    }
+    out
+}
+
+/// Shows values: charts, tensors and tokens by their view, everything else as
+/// `expression = value`.
+#[macro_export]
+macro_rules! show {
+    ($($value:expr),+ $(,)?) => {{
+        // Only one of the two traits is used for a given type.
+        #[allow(unused_imports)]
+        use $crate::view::show::{ShowDebug as _, ShowView as _};
+        $( (&$crate::view::show::Shown(&$value)).display(stringify!($value)); )+
+    }};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_values_stay_on_the_label_s_line_and_long_ones_wrap() {
+        let line = |value: &[u32]| {
+            Line {
+                label: "ids",
+                value,
+            }
+            .to_string()
+        };
+        assert_eq!(line(&[2, 3]), "ids = [2, 3]");
+        let long = line(&[123_456; 40]);
+        assert!(long.starts_with("ids =\n  [123456, "));
+        assert!(long.lines().all(|l| l.chars().count() <= 100));
+        assert_eq!(long.matches("123456").count(), 40);
+    }
+
+    #[test]
+    fn a_type_with_a_view_is_not_shown_by_debug() {
+        #[derive(Debug)]
+        struct Picture(std::cell::Cell<u32>);
+        impl display::Show for Picture {
+            fn content(&self) -> display::Content {
+                self.0.set(self.0.get() + 1);
+                display::Content::text("picture")
+            }
+        }
+        let picture = Picture(std::cell::Cell::new(0));
+        crate::show!(picture, vec![1, 2]);
+        assert_eq!(picture.0.get(), 1);
+    }
+}

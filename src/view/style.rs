@@ -1,0 +1,184 @@
+//! The one look of every chart: colours, sizes and type that read on light and on dark paper.
+//!
+//! Nothing paints a background. Ink (text, axes, grid) is a mid grey with a contrast of at least
+//! 3.5 on white and on near-black; it is written as `currentColor`, so that a picture placed in a
+//! notebook page takes the page's own text colour and one shown alone keeps the grey.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// The grey of text and axes where the page does not say otherwise.
+const INK_HEX: &str = "#7A8088";
+/// The same for plotters. [`finish`] turns every use of it into `currentColor`.
+pub const INK: RGBColor = RGBColor(0x7A, 0x80, 0x88);
+
+/// Series colours, of middling lightness and apart for colour-blind eyes too (after Okabe and Ito,
+/// "Color Universal Design", 2008, darkened or lightened until each reads on black and on white).
+pub const SERIES: [RGBColor; 6] = [
+    RGBColor(0x2F, 0x86, 0xD1),
+    RGBColor(0xE0, 0x7B, 0x1F),
+    RGBColor(0x1F, 0x9E, 0x77),
+    RGBColor(0xB0, 0x62, 0xB8),
+    RGBColor(0xD6, 0x4B, 0x4B),
+    RGBColor(0x8A, 0x8F, 0x1F),
+];
+
+/// Width of a chart in CSS pixels: the text column of a notebook page holds it.
+pub const WIDTH: u32 = 720;
+/// Sizes as plotters counts them: it writes them to SVG divided by 1.24, so 19 is 15 px, 16 is 13 px.
+pub const TITLE_SIZE: u32 = 19;
+pub const TEXT_SIZE: u32 = 16;
+
+/// The colour of series number `index`; they repeat after six.
+pub fn series(index: usize) -> RGBColor {
+    SERIES[index % SERIES.len()]
+}
+
+/// A text style of `size` pixels in `color`, anchored as told.
+pub fn text(size: u32, color: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
+    ("sans-serif", size)
+        .into_font()
+        .color(&color)
+        .pos(Pos::new(h, v))
+}
+
+/// About how many pixels `text` is wide: sans-serif letters are a little over half as wide as
+/// their size in SVG. Good enough to lay out a legend; nothing is clipped by it.
+pub fn text_width(text: &str, size: u32) -> i32 {
+    (text.chars().count() as f64 * f64::from(size) / 1.24 * 0.6).ceil() as i32
+}
+
+/// Turns what plotters wrote into a picture that fits its page: ink becomes the page's text
+/// colour, the type the page's sans-serif, and `label` is what a screen reader says.
+pub fn finish(svg: &str, label: &str) -> String {
+    let root = format!(
+        r#"<svg role="img" aria-label="{}" color="{INK_HEX}" style="max-width:100%;height:auto" "#,
+        escape(label)
+    );
+    svg.replacen("<svg ", &root, 1)
+        .replace(&format!("fill=\"{INK_HEX}\""), "fill=\"currentColor\"")
+        .replace(&format!("stroke=\"{INK_HEX}\""), "stroke=\"currentColor\"")
+        .replace(
+            "font-family=\"sans-serif\"",
+            "font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\"",
+        )
+}
+
+/// Wraps HTML of ours so that it takes the notebook theme's text colour.
+pub fn figure(inner: &str) -> String {
+    format!(
+        "<div class=\"cloze-figure\" style=\"color:var(--jp-content-font-color1, inherit)\">\
+         <style>.cloze-figure > svg {{ color: var(--jp-content-font-color1, inherit) }}</style>\
+         {inner}</div>"
+    )
+}
+
+/// `text` as it may stand in HTML or SVG, in content and in attributes.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// A number as people read it: up to four significant digits, thousands apart.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return value.to_string();
+    }
+    let size = value.abs();
+    if size != 0.0 && (size < 1e-3 || size >= 1e7) {
+        return format!("{value:.2e}");
+    }
+    let decimals = match size {
+        s if s >= 1000.0 || s.fract() == 0.0 => 0,
+        s if s >= 100.0 => 1,
+        s if s >= 10.0 => 2,
+        _ => 3,
+    };
+    let plain = format!("{value:.decimals$}");
+    let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
+    let (sign, digits) = match whole.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", whole),
+    };
+    let mut grouped = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let fraction = fraction.trim_end_matches('0');
+    match fraction {
+        "" => format!("{sign}{grouped}"),
+        _ => format!("{sign}{grouped}.{fraction}"),
+    }
+}
+
+/// Round values (1, 2 or 5 times a power of ten) that divide `low..=high` into about `count`
+/// steps; all lie inside. Empty where the range is empty or not finite.
+pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let span = high - low;
+    if !span.is_finite() || span <= 0.0 || count == 0 {
+        return Vec::new();
+    }
+    let raw = span / count as f64;
+    let power = 10f64.powf(raw.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|m| m * power)
+        .into_iter()
+        .find(|&step| step >= raw * 0.999)
+        .unwrap_or(10.0 * power);
+    let first = (low / step - 1e-9).ceil() as i64;
+    let last = (high / step + 1e-9).floor() as i64;
+    (first..=last).map(|n| n as f64 * step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(ticks(3.1, 9.2, 4), [4.0, 6.0, 8.0]);
+        assert_eq!(ticks(5.0, 5.0, 3), [] as [f64; 0]);
+        assert_eq!(ticks(0.0, f64::NAN, 3), [] as [f64; 0]);
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        let cases = [
+            (0.0, "0"),
+            (1234567.0, "1,234,567"),
+            (8000.0, "8,000"),
+            (-1000.0, "-1,000"),
+            (8.98720, "8.987"),
+            (12.50, "12.5"),
+            (0.00002, "2.00e-5"),
+            (f64::NAN, "NaN"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn ink_follows_the_page_and_labels_are_escaped() {
+        let svg = finish(
+            "<svg width=\"1\"><text fill=\"#7A8088\" font-family=\"sans-serif\"/></svg>",
+            "a < \"b\"",
+        );
+        assert!(svg.contains("fill=\"currentColor\""));
+        assert!(svg.contains("aria-label=\"a &lt; &quot;b&quot;\""));
+        assert!(svg.contains("color=\"#7A8088\""));
+    }
+}

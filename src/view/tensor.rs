@@ -1,0 +1,205 @@
+//! A dfdx tensor at a glance: its shape, number type, range and values.
+
+use dfdx::prelude::{Dtype, Shape, Storage, Tensor};
+
+use super::display::{Content, Show};
+use super::heat::HeatMap;
+use super::style::{self, number};
+
+/// Up to this many rows and columns are written out as numbers.
+const ROWS: usize = 8;
+const COLUMNS: usize = 8;
+/// Up to this many rows and columns are drawn as a heat map.
+const DRAWN: usize = 256;
+
+/// What is worth knowing about a tensor's values, taken to `f64`.
+struct Summary {
+    shape: Vec<usize>,
+    dtype: &'static str,
+    values: Vec<f64>,
+}
+
+impl Summary {
+    fn of<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T>) -> Self {
+        // Every number type of dfdx converts to f64; NaN would only stand for one that does not.
+        let value = |v: E| v.to_f64().unwrap_or(f64::NAN);
+        Self {
+            shape: tensor_shape(tensor),
+            dtype: std::any::type_name::<E>()
+                .rsplit("::")
+                .next()
+                .unwrap_or("?"),
+            values: tensor.as_vec().into_iter().map(value).collect(),
+        }
+    }
+
+    /// `2×3 f32 · min -1 · mean 0.25 · max 2`, and how many values are not finite.
+    fn headline(&self) -> String {
+        let shape = match self.shape.as_slice() {
+            [] => "scalar".to_owned(),
+            shape => shape
+                .iter()
+                .map(usize::to_string)
+                .collect::<Vec<_>>()
+                .join("×"),
+        };
+        let mut out = format!("{shape} {}", self.dtype);
+        let finite: Vec<f64> = self
+            .values
+            .iter()
+            .copied()
+            .filter(|v| v.is_finite())
+            .collect();
+        if !finite.is_empty() {
+            let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let mean = finite.iter().sum::<f64>() / finite.len() as f64;
+            out += &format!(
+                " · min {} · mean {} · max {}",
+                number(low),
+                number(mean),
+                number(high)
+            );
+        }
+        match self.values.len() - finite.len() {
+            0 => out,
+            odd => out + &format!(" · {odd} NaN or infinite"),
+        }
+    }
+
+    /// The last two dimensions as rows, of the first matrix where there are more.
+    fn first_matrix(&self) -> (Vec<&[f64]>, usize) {
+        let width = self.shape.last().copied().unwrap_or(1).max(1);
+        let rows = match self.shape.len() {
+            0 | 1 => 1,
+            dims => self.shape[dims - 2],
+        };
+        (self.values.chunks(width).take(rows).collect(), width)
+    }
+
+    /// Says which part is shown where the tensor holds more than one matrix.
+    fn part(&self) -> Option<String> {
+        let outer = self.shape.len().checked_sub(2).filter(|&n| n > 0)?;
+        Some(format!("[{}, .., ..]", vec!["0"; outer].join(", ")))
+    }
+
+    fn table(&self) -> Vec<Vec<String>> {
+        let (rows, width) = self.first_matrix();
+        let line = |row: &[f64]| {
+            let mut cells: Vec<String> = row.iter().take(COLUMNS).map(|&v| number(v)).collect();
+            if width > COLUMNS {
+                cells.push("…".into());
+            }
+            cells
+        };
+        let mut table: Vec<Vec<String>> = rows.iter().take(ROWS).map(|row| line(row)).collect();
+        if rows.len() > ROWS {
+            table.push(vec!["…".into(); width.min(COLUMNS)]);
+        }
+        table
+    }
+
+    fn text(&self) -> String {
+        let mut out = self.headline();
+        if let Some(part) = self.part() {
+            out += &format!("\n  {part}");
+        }
+        let table = self.table();
+        let width = table
+            .iter()
+            .flatten()
+            .map(|c| c.chars().count())
+            .max()
+            .unwrap_or(0);
+        for row in table {
+            let cells: Vec<String> = row.iter().map(|cell| format!("{cell:>width$}")).collect();
+            out += &format!("\n  {}", cells.join(" "));
+        }
+        out
+    }
+
+    fn html(&self) -> String {
+        let (rows, width) = self.first_matrix();
+        let mut out = format!(
+            "<div style=\"margin:4px 0\"><b>{}</b></div>",
+            style::escape(&self.headline())
+        );
+        if let Some(part) = self.part() {
+            out += &format!("<div style=\"opacity:.75\">{part}</div>");
+        }
+        let written = rows.len() <= ROWS && width <= COLUMNS;
+        if !written && rows.len() > 1 && rows.len() <= DRAWN && width <= DRAWN {
+            let values: Vec<f32> = rows
+                .iter()
+                .flat_map(|r| r.iter().map(|&v| v as f32))
+                .collect();
+            return out + &HeatMap::new("", &values, width).svg();
+        }
+        out += "<table style=\"font-variant-numeric:tabular-nums;border-collapse:collapse\">";
+        for row in self.table() {
+            out += "<tr>";
+            for cell in row {
+                out += &format!("<td style=\"text-align:right;padding:1px 8px\">{cell}</td>");
+            }
+            out += "</tr>";
+        }
+        out + "</table>"
+    }
+}
+
+/// The sizes of a tensor's dimensions.
+fn tensor_shape<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T>) -> Vec<usize> {
+    use dfdx::prelude::HasShape;
+    tensor.shape().concrete().into_iter().collect()
+}
+
+impl<S: Shape, E: Dtype, D: Storage<E>, T> Show for Tensor<S, E, D, T> {
+    fn content(&self) -> Content {
+        let summary = Summary::of(self);
+        Content::html(style::figure(&summary.html())).with_text(summary.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dfdx::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn shape_type_and_range_are_said() {
+        let dev = Cpu::default();
+        let x = dev.tensor([[1.0f32, -2.0, 0.5], [4.0, 0.0, 1.0]]);
+        assert_eq!(
+            Summary::of(&x).text(),
+            "2×3 f32 · min -2 · mean 0.75 · max 4\n    1  -2 0.5\n    4   0   1"
+        );
+        assert!(
+            Summary::of(&x).html().contains("<td") && Summary::of(&x).html().contains("2×3 f32")
+        );
+    }
+
+    #[test]
+    fn of_many_matrices_the_first_is_shown_and_named() {
+        let dev = Cpu::default();
+        let x: Tensor<Rank3<2, 1, 2>, f64, _> = dev.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]);
+        assert!(Summary::of(&x).text().ends_with("[0, .., ..]\n  1 2"));
+    }
+
+    #[test]
+    fn large_tensors_are_drawn_and_never_written_out() {
+        let dev = Cpu::default();
+        let x: Tensor<Rank2<100, 64>, f32, _> = dev.ones();
+        assert!(Summary::of(&x).html().contains("<svg"));
+        assert_eq!(Summary::of(&x).text().lines().count(), 1 + ROWS + 1);
+        let long: Tensor<Rank1<5000>, f32, _> = dev.zeros();
+        assert!(Summary::of(&long).html().len() < 2000);
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_are_counted() {
+        let dev = Cpu::default();
+        let x = dev.tensor([1.0f32, f32::NAN, f32::INFINITY]);
+        assert!(Summary::of(&x).text().contains("max 1 · 2 NaN or infinite"));
+    }
+}

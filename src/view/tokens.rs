@@ -1,0 +1,164 @@
+//! Token strips: a sequence of word pieces as boxes, with what stands below each of them.
+
+use super::display::{Content, Show};
+use super::style;
+
+/// A row of tokens and, under each, further rows aligned with it (ids, segments, positions, what
+/// was there before masking).
+#[derive(Debug, Clone, Default)]
+pub struct TokenStrip {
+    title: String,
+    tokens: Vec<String>,
+    rows: Vec<(String, Vec<String>)>,
+    colors: Vec<usize>,
+}
+
+impl TokenStrip {
+    /// A strip of `tokens`.
+    pub fn new<S: ToString>(title: impl Into<String>, tokens: &[S]) -> Self {
+        Self {
+            title: title.into(),
+            tokens: tokens.iter().map(S::to_string).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a row called `name`: one entry a token, missing ones left empty.
+    pub fn row<S: ToString>(mut self, name: impl Into<String>, entries: &[S]) -> Self {
+        let entries = entries.iter().map(S::to_string).collect();
+        self.rows.push((name.into(), entries));
+        self
+    }
+
+    /// Colours each token's box by a number (its segment, say); uncoloured boxes are grey.
+    pub fn colored(mut self, groups: &[u32]) -> Self {
+        self.colors = groups.iter().map(|&g| g as usize).collect();
+        self
+    }
+}
+
+impl TokenStrip {
+    /// What a terminal shows: the rows in aligned columns.
+    pub fn text(&self) -> String {
+        let entry = |row: &[String], i: usize| row.get(i).cloned().unwrap_or_default();
+        let names = self
+            .rows
+            .iter()
+            .map(|r| r.0.chars().count())
+            .max()
+            .unwrap_or(0);
+        let mut lines = vec![format!("{:names$}", "")];
+        lines.extend(self.rows.iter().map(|(name, _)| format!("{name:names$}")));
+        let mut out = self.title.clone();
+        let mut filled = names;
+        for (i, token) in self.tokens.iter().enumerate() {
+            let column: Vec<String> = std::iter::once(token.clone())
+                .chain(self.rows.iter().map(|(_, row)| entry(row, i)))
+                .collect();
+            let width = column.iter().map(|c| c.chars().count()).max().unwrap_or(0);
+            if filled + width + 2 > 100 && filled > names {
+                out += &flush(&mut lines, &self.rows, names);
+                filled = names;
+            }
+            for (line, cell) in lines.iter_mut().zip(&column) {
+                *line += &format!("  {cell:width$}");
+            }
+            filled += width + 2;
+        }
+        out + &flush(&mut lines, &self.rows, names)
+    }
+
+    /// What a notebook shows.
+    pub fn html(&self) -> String {
+        let mut out = format!(
+            "<div style=\"margin:4px 0\"><b>{}</b></div>",
+            style::escape(&self.title)
+        );
+        out += "<div style=\"display:flex;flex-wrap:wrap;gap:6px 4px;font-size:13px;line-height:1.35\">";
+        let cell = |text: &str, css: &str| {
+            let text = if text.is_empty() {
+                "&nbsp;".into()
+            } else {
+                style::escape(text)
+            };
+            format!("<div style=\"{css}\">{text}</div>")
+        };
+        if !self.rows.is_empty() {
+            out += "<div style=\"text-align:right;padding-right:6px;opacity:.75\">";
+            out += &cell("", "padding:2px 0;border:1px solid transparent");
+            out.extend(self.rows.iter().map(|(name, _)| cell(name, "")));
+            out += "</div>";
+        }
+        for (i, token) in self.tokens.iter().enumerate() {
+            let color = match self.colors.get(i) {
+                Some(&group) => {
+                    let c = style::series(group);
+                    format!("{},{},{}", c.0, c.1, c.2)
+                }
+                None => "122,128,136".into(),
+            };
+            out += "<div style=\"text-align:center\">";
+            out += &cell(
+                token,
+                &format!(
+                    "padding:2px 7px;border-radius:5px;font-family:monospace;\
+                     background:rgba({color},.16);border:1px solid rgba({color},.75)"
+                ),
+            );
+            for (_, row) in &self.rows {
+                out += &cell(
+                    row.get(i).map_or("", String::as_str),
+                    "font-variant-numeric:tabular-nums",
+                );
+            }
+            out += "</div>";
+        }
+        out + "</div>"
+    }
+}
+
+impl Show for TokenStrip {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.html())).with_text(self.text())
+    }
+}
+
+/// The finished text lines; begins new ones.
+fn flush(lines: &mut [String], rows: &[(String, Vec<String>)], names: usize) -> String {
+    let mut out = String::new();
+    let heads = std::iter::once("").chain(rows.iter().map(|r| r.0.as_str()));
+    for (line, head) in lines.iter_mut().zip(heads) {
+        out += &format!("\n  {}", line.trim_end());
+        *line = format!("{head:names$}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_below_their_tokens() {
+        let strip = TokenStrip::new("ids", &["[CLS]", "em", "##bed"]).row("id", &[2, 7001, 15]);
+        assert_eq!(
+            strip.text(),
+            "ids\n      [CLS]  em    ##bed\n  id  2      7001  15"
+        );
+    }
+
+    #[test]
+    fn long_strips_wrap_and_lose_nothing() {
+        let tokens: Vec<String> = (0..60).map(|i| format!("token{i}")).collect();
+        let strip = TokenStrip::new("long", &tokens).row("n", &(0..60).collect::<Vec<_>>());
+        let text = strip.text();
+        assert!(text.lines().all(|l| l.chars().count() <= 104));
+        assert!(tokens.iter().all(|t| text.contains(t.as_str())));
+        assert_eq!(text.lines().filter(|l| l.starts_with("  n")).count(), 5 + 1);
+    }
+
+    #[test]
+    fn tokens_are_escaped_in_html() {
+        assert!(TokenStrip::new("x", &["<b>"]).html().contains("&lt;b&gt;"));
+    }
+}

@@ -1,0 +1,347 @@
+"""Black-box tests of the installed kernelspec `cloze`, by the client that Jupyter itself uses.
+
+Run with the kernel installed below a prefix:
+
+    cloze-kernel install --prefix "$P"
+    JUPYTER_PATH="$P/share/jupyter" python -m unittest discover -v tests/jupyter
+
+Times are printed; the assertions on them leave a factor of three for a busy machine.
+"""
+
+import os
+import signal
+import statistics
+import time
+import unittest
+
+from jupyter_client.manager import start_new_kernel
+from jupyter_client.session import Session
+
+FIRST_CELL = (
+    "use cloze::prelude::*;\n"
+    "let device = Cpu::default();\n"
+    "let x: Tensor<Rank2<2, 3>, f32, Cpu> = device.zeros();"
+)
+
+
+class Cell:
+    """Everything that one executed cell sent, in order."""
+
+    def __init__(self, client, code, timeout=120, **options):
+        self.messages = []
+        self.times = []
+        started = time.time()
+
+        def keep(message):
+            self.messages.append(message)
+            self.times.append(time.time() - started)
+
+        self.reply = client.execute_interactive(code, output_hook=keep, timeout=timeout, **options)
+        self.seconds = time.time() - started
+        self.status = self.reply["content"]["status"]
+
+    def of(self, kind):
+        return [m["content"] for m in self.messages if m["msg_type"] == kind]
+
+    def text(self, stream="stdout"):
+        return "".join(c["text"] for c in self.of("stream") if c["name"] == stream)
+
+
+def children(pid):
+    """The process numbers below `pid`."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as stat:
+                parent = int(stat.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError):
+            continue
+        if parent == pid:
+            found.append(int(entry))
+            found.extend(children(int(entry)))
+    return found
+
+
+def memory(pid):
+    """The resident set of a process in MiB."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+        for line in status:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) // 1024
+    return 0
+
+
+def gone(pids, seconds=10):
+    """Whether all processes end within `seconds`."""
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        alive = []
+        for pid in pids:
+            try:
+                with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+                    if stat.read().rsplit(")", 1)[1].split()[0] != "Z":
+                        alive.append(pid)
+            except OSError:
+                pass
+        if not alive:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+class KernelTest(unittest.TestCase):
+    """One kernel for all tests that leave it as they found it."""
+
+    @classmethod
+    def setUpClass(cls):
+        started = time.time()
+        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
+        cls.ready = time.time() - started
+        cls.first = Cell(cls.client, FIRST_CELL)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.stop_channels()
+        cls.manager.shutdown_kernel(now=True)
+
+    def run_cell(self, code, status="ok", **options):
+        cell = Cell(self.client, code, **options)
+        self.assertEqual(cell.status, status, [m["content"] for m in cell.messages])
+        return cell
+
+    def test_the_first_cell_and_warm_cells_are_fast(self):
+        self.assertEqual(self.first.status, "ok")
+        figures = {"ready": self.ready, "first_tensor": self.first.seconds}
+        cells = {
+            "let": "let a = 1;",
+            "tensor": "let y = (x.clone() + 1.0).sum::<Rank0, _>();",
+            "expression": "1 + 1",
+        }
+        for name, code in cells.items():
+            figures[name] = statistics.median(self.run_cell(code).seconds for _ in range(7))
+        wrong = [self.run_cell("let a: i32 = \"no\";", "error").seconds for _ in range(3)]
+        figures["first_error"] = wrong[0]
+        pid = self.manager.provisioner.pid
+        sizes = [memory(p) for p in [pid, *children(pid)]]
+        rounded = {name: round(value, 3) for name, value in figures.items()}
+        print(f"\nseconds {rounded}, memory in MiB (kernel, child): {sizes}")
+        self.assertLess(figures["ready"], 3)
+        self.assertLess(figures["first_tensor"], 30)
+        self.assertLess(figures["let"], 1.5)
+        self.assertLess(figures["tensor"], 1.5)
+
+    def test_prints_stream_while_the_cell_runs_and_come_before_idle(self):
+        code = (
+            "for i in 0..4 { println!(\"{i}\"); "
+            "std::thread::sleep(std::time::Duration::from_millis(300)); }"
+        )
+        cell = self.run_cell(code)
+        self.assertEqual(cell.text(), "0\n1\n2\n3\n")
+        at = [t for m, t in zip(cell.messages, cell.times) if m["msg_type"] == "stream"]
+        self.assertGreaterEqual(len(at), 3)
+        self.assertGreater(at[-1] - at[0], 0.5)
+        self.assertEqual(cell.messages[-1]["content"], {"execution_state": "idle"})
+        self.assertEqual(cell.of("execute_result"), [])
+
+    def test_a_line_without_an_end_is_seen_while_it_grows(self):
+        code = (
+            "for i in 0..3 { print!(\"\\r{i}\"); "
+            "std::thread::sleep(std::time::Duration::from_millis(300)); }"
+        )
+        cell = self.run_cell(code)
+        self.assertEqual(cell.text(), "\r0\r1\r2")
+        self.assertGreaterEqual(len(cell.of("stream")), 2)
+
+    def test_standard_error_comes_before_idle_every_time(self):
+        for turn in range(10):
+            cell = self.run_cell(f"eprintln!(\"e{turn}\"); println!(\"o{turn}\");")
+            self.assertEqual(cell.text("stderr"), f"e{turn}\n")
+            self.assertEqual(cell.text("stdout"), f"o{turn}\n")
+
+    def test_a_flood_of_output_arrives_whole(self):
+        cell = self.run_cell("for i in 0..200_000 { println!(\"{i:09}\"); }")
+        self.assertEqual(len(cell.text()), 200_000 * 10)
+        self.assertTrue(cell.text().endswith("000199999\n"))
+
+    def test_an_expression_is_the_result(self):
+        cell = self.run_cell("6 * 7")
+        self.assertEqual(cell.of("execute_result")[0]["data"], {"text/plain": "42"})
+
+    def test_variables_live_on(self):
+        self.run_cell("let kept = vec![1, 2, 3];")
+        cell = self.run_cell("kept.len()")
+        self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], "3")
+
+    def test_a_mistake_is_explained_in_the_cell_s_own_lines(self):
+        cell = self.run_cell("// größe\nlet wrong: i32 = \"no\";", "error")
+        (error,) = cell.of("error")
+        self.assertEqual(error["ename"], "error[E0308]")
+        self.assertEqual(error["evalue"], "mismatched types")
+        text = "\n".join(error["traceback"])
+        self.assertIn("this cell, line 2", text)
+        self.assertIn("let wrong: i32 = \"no\";", text)
+
+    def test_a_panic_is_an_error_with_its_line_and_keeps_variables(self):
+        self.run_cell("let before = 5;")
+        cell = self.run_cell("let zero = 0;\nassert_eq!(before, zero, \"not equal\");", "error")
+        (error,) = cell.of("error")
+        self.assertEqual(error["ename"], "panic")
+        self.assertIn("not equal", error["evalue"])
+        self.assertIn("this cell, line 2", "\n".join(error["traceback"]))
+        self.assertIn("5", self.run_cell("before").of("execute_result")[0]["data"]["text/plain"])
+
+    def test_a_caught_panic_is_no_error(self):
+        self.run_cell("let _ = std::panic::catch_unwind(|| panic!(\"caught\"));")
+
+    def test_an_error_through_the_question_mark_is_an_error(self):
+        cell = self.run_cell("let n: i32 = \"x\".parse()?;", "error")
+        self.assertIn("invalid digit", cell.of("error")[0]["evalue"])
+
+    def test_two_displays_and_a_result_in_one_cell(self):
+        code = (
+            "cloze::display::html(\"<b>1</b>\");\n"
+            "println!(\"between\");\n"
+            "cloze::display::svg(\"<svg/>\");\n"
+            "7"
+        )
+        cell = self.run_cell(code)
+        kinds = [m["msg_type"] for m in cell.messages]
+        kinds = [k for k in kinds if k not in ("status", "execute_input")]
+        self.assertEqual(kinds, ["display_data", "stream", "display_data", "execute_result"])
+        shown = [c["data"] for c in cell.of("display_data")]
+        self.assertEqual(shown, [{"text/html": "<b>1</b>"}, {"image/svg+xml": "<svg/>"}])
+
+    def test_a_live_display_is_updated_in_place_and_output_is_cleared(self):
+        code = (
+            "use cloze::display::{self, Content};\n"
+            "for i in 0..3 { display::live(\"n\", Content::text(format!(\"{i}\"))); }\n"
+            "display::clear_output(true);"
+        )
+        cell = self.run_cell(code)
+        (shown,) = cell.of("display_data")
+        self.assertEqual(shown["transient"], {"display_id": "n"})
+        updates = [c["data"]["text/plain"] for c in cell.of("update_display_data")]
+        self.assertEqual(updates, ["1", "2"])
+        self.assertEqual(cell.of("clear_output"), [{"wait": True}])
+
+    def test_after_an_error_the_cells_already_sent_are_aborted(self):
+        ids = [self.client.execute(code) for code in ("panic!(\"stop\")", "1", "2")]
+        replies = {}
+        while len(replies) < 3:
+            reply = self.client.get_shell_msg(timeout=60)
+            replies[reply["parent_header"]["msg_id"]] = reply["content"]["status"]
+        self.assertEqual([replies[i] for i in ids], ["error", "aborted", "aborted"])
+
+    def test_completion_gives_bare_names(self):
+        self.run_cell("let letters = vec!['a'];")
+        code = "letters.is_em"
+        self.client.complete(code)
+        reply = self.client.get_shell_msg(timeout=60)["content"]
+        self.assertIn("is_empty", reply["matches"])
+        self.assertEqual(code[reply["cursor_start"]:reply["cursor_end"]], "is_em")
+
+    def test_is_complete_answers_while_a_cell_runs(self):
+        self.client.execute("std::thread::sleep(std::time::Duration::from_secs(2));")
+        time.sleep(0.5)
+        started = time.time()
+        asked = {}
+        for code in ("1 + 1", "fn f() {", "}"):
+            asked[self.client.is_complete(code)] = code
+        answers = {}
+        while len(answers) < 3:
+            reply = self.client.get_shell_msg(timeout=10)
+            if reply["msg_type"] == "is_complete_reply":
+                answers[asked[reply["parent_header"]["msg_id"]]] = reply["content"]["status"]
+        self.assertLess(time.time() - started, 1.4)
+        self.assertEqual(answers, {"1 + 1": "complete", "fn f() {": "incomplete", "}": "invalid"})
+        self.client.get_shell_msg(timeout=60)
+
+    def test_a_message_with_a_wrong_signature_is_dropped(self):
+        session = Session(key=b"not the key", signature_scheme="hmac-sha256")
+        session.send(self.client.shell_channel.socket, session.msg("kernel_info_request", {}))
+        with self.assertRaises(Exception):
+            self.client.get_shell_msg(timeout=1)
+        # The kernel lives on and answers what is signed.
+        self.run_cell("1")
+
+
+class EndTest(unittest.TestCase):
+    """Tests that stop cells or kernels: each has a kernel of its own."""
+
+    def setUp(self):
+        self.manager, self.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
+
+    def tearDown(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def processes(self):
+        """The kernel and everything below it, once a cell has run."""
+        cell = Cell(self.client, "1")
+        self.assertEqual(cell.status, "ok")
+        pid = self.manager.provisioner.pid
+        return [pid, *children(pid)]
+
+    def interrupt(self, code, after=2.0):
+        message = self.client.execute(code)
+        deadline = time.time() + 60
+        # The interrupt must reach the running cell, not its compilation.
+        while time.time() < deadline:
+            published = self.client.get_iopub_msg(timeout=60)
+            if published["msg_type"] == "stream":
+                break
+        started = time.time()
+        self.manager.interrupt_kernel()
+        while True:
+            reply = self.client.get_shell_msg(timeout=60)
+            if reply["parent_header"]["msg_id"] == message:
+                return reply["content"], time.time() - started
+
+    def test_an_interrupt_at_a_poll_keeps_variables(self):
+        self.assertEqual(Cell(self.client, "let kept = 7;").status, "ok")
+        reply, seconds = self.interrupt("println!(\"go\"); loop { cloze::interrupt::poll(); }")
+        self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"))
+        self.assertLess(seconds, 1.5)
+        self.assertIn("7", str(Cell(self.client, "kept").of("execute_result")))
+
+    def test_a_cell_that_never_polls_is_ended_and_the_session_goes_on(self):
+        self.assertEqual(Cell(self.client, "let lost = 7;").status, "ok")
+        reply, seconds = self.interrupt("println!(\"go\"); loop { std::hint::spin_loop(); }")
+        self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"))
+        self.assertIn("all variables are lost", reply["evalue"])
+        self.assertLess(seconds, 6)
+        cell = Cell(self.client, "40 + 2")
+        self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], "42")
+
+    def test_a_cell_that_ends_its_process_says_so_with_its_last_output(self):
+        cell = Cell(self.client, "print!(\"last words\"); std::process::exit(3)")
+        self.assertEqual(cell.status, "error")
+        self.assertEqual(cell.of("error")[0]["ename"], "crash")
+        self.assertEqual(cell.text(), "last words")
+        self.assertEqual(Cell(self.client, "1").status, "ok")
+
+    def test_shutdown_leaves_no_process(self):
+        processes = self.processes()
+        self.client.execute("std::thread::sleep(std::time::Duration::from_secs(60));")
+        time.sleep(1.5)
+        self.manager.shutdown_kernel()
+        self.assertTrue(gone(processes))
+
+    def test_a_killed_kernel_takes_its_child_along(self):
+        processes = self.processes()
+        self.assertGreaterEqual(len(processes), 2)
+        os.kill(processes[0], signal.SIGKILL)
+        self.assertTrue(gone(processes[1:]))
+
+    def test_a_restart_forgets_and_works(self):
+        self.assertEqual(Cell(self.client, "let forgotten = 1;").status, "ok")
+        self.manager.restart_kernel()
+        self.client.wait_for_ready(timeout=60)
+        self.assertEqual(Cell(self.client, "forgotten").status, "error")
+        self.assertEqual(Cell(self.client, "1").status, "ok")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
