@@ -29,8 +29,22 @@ fn corpus(folder: &Path) -> PathBuf {
 /// Arguments of a small, quick run.
 fn run<'a>(corpus: &'a Path, out: &'a Path, steps: &'a str) -> Vec<&'a str> {
     vec![
-        "pretrain", "--text", text(corpus), "--out", text(out), "--steps", steps, "--seq", "32",
-        "--batch", "8", "--vocab-size", "200", "--seed", "5", "--json",
+        "pretrain",
+        "--text",
+        text(corpus),
+        "--out",
+        text(out),
+        "--steps",
+        steps,
+        "--seq",
+        "32",
+        "--batch",
+        "8",
+        "--vocab-size",
+        "200",
+        "--seed",
+        "5",
+        "--json",
     ]
 }
 
@@ -41,27 +55,52 @@ fn a_model_is_trained_and_used() {
     let trained = json(&succeeds(&run(&corpus, &out, "40")));
     assert_eq!(trained["steps"], 40);
     let number = |key: &str| trained[key].as_f64().unwrap();
-    assert!(number("loss_last") < number("loss_first") - 1.0, "{trained}");
+    assert!(
+        number("loss_last") < number("loss_first") - 1.0,
+        "{trained}"
+    );
     assert!(number("tokens_per_s") > 0.0 && number("seconds") > 0.0);
     for key in ["mlm_accuracy", "mlm_loss", "nsp_accuracy"] {
         assert!(trained["eval"][key].is_number(), "{trained}");
     }
-    for file in ["config.json", "model.safetensors", "vocab.txt", "tokenizer.json"] {
+    for file in [
+        "config.json",
+        "model.safetensors",
+        "vocab.txt",
+        "tokenizer.json",
+    ] {
         assert!(out.join(file).exists(), "{file}");
     }
 
     let sentence = "the cat sat in the [MASK] . the [MASK] was warm";
-    let filled = json(&succeeds(&["fill-mask", "--model", text(&out), sentence, "--json"]));
+    let filled = json(&succeeds(&[
+        "fill-mask",
+        "--model",
+        text(&out),
+        sentence,
+        "--json",
+    ]));
     let masks = filled["masks"].as_array().unwrap();
     assert_eq!(masks.len(), 2);
     for mask in masks {
         let mask = mask.as_array().unwrap();
-        let p: Vec<f64> = mask.iter().map(|m| m["probability"].as_f64().unwrap()).collect();
+        let p: Vec<f64> = mask
+            .iter()
+            .map(|m| m["probability"].as_f64().unwrap())
+            .collect();
         assert_eq!(p.len(), 5);
         assert!(p.is_sorted_by(|a, b| a >= b) && p.iter().sum::<f64>() <= 1.0);
         assert!(mask[0]["token"].is_string() && mask[0]["id"].is_u64());
     }
-    let all = ["fill-mask", "--model", text(&out), "a [MASK]", "--top-k", "999", "--json"];
+    let all = [
+        "fill-mask",
+        "--model",
+        text(&out),
+        "a [MASK]",
+        "--top-k",
+        "999",
+        "--json",
+    ];
     let all = json(&succeeds(&all));
     let sum: f64 = all["masks"][0]
         .as_array()
@@ -71,7 +110,14 @@ fn a_model_is_trained_and_used() {
         .sum();
     assert!((sum - 1.0).abs() < 1e-6);
 
-    let pair = ["nsp", "--model", text(&out), "the cat sat", "the mat was warm", "--json"];
+    let pair = [
+        "nsp",
+        "--model",
+        text(&out),
+        "the cat sat",
+        "the mat was warm",
+        "--json",
+    ];
     let p = json(&succeeds(&pair))["is_next"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&p));
 
@@ -105,7 +151,10 @@ fn a_killed_run_resumes_bit_for_bit() {
     args.push("--resume");
     assert_eq!(json(&succeeds(&args))["steps"], 30);
     for file in ["model.safetensors", "trainer/state.safetensors"] {
-        let (a, b) = (fs::read(whole.join(file)).unwrap(), fs::read(broken.join(file)).unwrap());
+        let (a, b) = (
+            fs::read(whole.join(file)).unwrap(),
+            fs::read(broken.join(file)).unwrap(),
+        );
         // The state holds the speed of each step, which differs; the parameters must not.
         if file == "model.safetensors" {
             assert!(a == b, "{file} differs");
@@ -125,7 +174,10 @@ fn tail<'a>(state: &'a [u8], folder: &Path) -> &'a [u8] {
 fn wait_for(condition: impl Fn() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(240), "waited for too long");
+        assert!(
+            started.elapsed() < Duration::from_secs(240),
+            "waited for too long"
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -161,7 +213,10 @@ fn control_c_ends_at_a_step_boundary_with_a_checkpoint() {
     args.push("--resume");
     let output = succeeds(&args);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains(&format!("continuing after step {steps}")), "{told}");
+    assert!(
+        told.contains(&format!("continuing after step {steps}")),
+        "{told}"
+    );
     assert_eq!(json(&output)["steps"], steps + 1);
 }
 
@@ -172,7 +227,10 @@ fn a_folder_with_a_run_is_not_overwritten_unasked() {
     let args = run(&corpus, &out, "1");
     succeeds(&args);
     let told = fails(&args, 2);
-    assert!(told.contains("already holds a run") && told.contains("--resume"), "{told}");
+    assert!(
+        told.contains("already holds a run") && told.contains("--resume"),
+        "{told}"
+    );
 
     let mut other_seed = args.clone();
     other_seed.extend(["--resume"]);
@@ -185,7 +243,10 @@ fn a_folder_with_a_run_is_not_overwritten_unasked() {
     let mut args = run(&corpus, &fresh, "1");
     args.push("--resume");
     let told = String::from_utf8_lossy(&succeeds(&args).stderr).into_owned();
-    assert!(told.contains("holds no checkpoint: starting a fresh run"), "{told}");
+    assert!(
+        told.contains("holds no checkpoint: starting a fresh run"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -205,7 +266,10 @@ fn bad_input_gets_one_sentence() {
     let told = pretrain(&file("binary.txt", b"\x7fELF\0\0\x01\0"), 1);
     assert!(told.contains("binary.txt"), "{told}");
     let told = pretrain(&file("latin.txt", b"fine\nna\xefve\n"), 1);
-    assert!(told.contains("latin.txt:2") && told.contains("UTF-8"), "{told}");
+    assert!(
+        told.contains("latin.txt:2") && told.contains("UTF-8"),
+        "{told}"
+    );
     let told = pretrain(&folder.path().join("nowhere.txt"), 1);
     assert!(told.contains("nowhere.txt"), "{told}");
     let told = pretrain(&file("one.txt", b"A single sentence stands here.\n"), 1);
@@ -213,14 +277,27 @@ fn bad_input_gets_one_sentence() {
 
     let with_vocab = |path: &Path| {
         let args = [
-            "pretrain", "--text", text(&good), "--out", text(&out), "--steps", "1", "--vocab",
+            "pretrain",
+            "--text",
+            text(&good),
+            "--out",
+            text(&out),
+            "--steps",
+            "1",
+            "--vocab",
             text(path),
         ];
         fails(&args, 1)
     };
     let told = with_vocab(&file("no-mask.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"));
-    assert!(told.contains("no-mask.txt") && told.contains("[MASK]"), "{told}");
-    let told = with_vocab(&file("twice.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n"));
+    assert!(
+        told.contains("no-mask.txt") && told.contains("[MASK]"),
+        "{told}"
+    );
+    let told = with_vocab(&file(
+        "twice.txt",
+        b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n",
+    ));
     assert!(told.contains("twice.txt:8"), "{told}");
 
     let usage = |extra: &[&str]| {
@@ -245,7 +322,10 @@ fn a_model_folder_that_is_damaged_or_unfit_is_refused() {
     assert!(told.contains("has no [MASK]"), "{told}");
     let long = "cat ".repeat(600) + "[MASK]";
     let told = fails(&["fill-mask", "--model", &model, &long], 1);
-    assert!(told.contains("603 tokens") && told.contains("512 positions"), "{told}");
+    assert!(
+        told.contains("603 tokens") && told.contains("512 positions"),
+        "{told}"
+    );
     let told = fails(&["nsp", "--model", "/nonexistent", "a", "b"], 1);
     assert!(told.contains("/nonexistent"), "{told}");
 
@@ -253,15 +333,20 @@ fn a_model_folder_that_is_damaged_or_unfit_is_refused() {
     let whole = fs::read(&weights).unwrap();
     fs::write(&weights, &whole[..whole.len() / 2]).unwrap();
     let told = fails(&["fill-mask", "--model", &model, "a [MASK]"], 1);
-    assert!(told.contains("model.safetensors") && told.contains("cut short"), "{told}");
+    assert!(
+        told.contains("model.safetensors") && told.contains("cut short"),
+        "{told}"
+    );
     fs::write(&weights, &whole).unwrap();
 
     let config = out.join("config.json");
-    let changed = fs::read_to_string(&config).unwrap().replace(
-        "\"num_hidden_layers\": 2",
-        "\"num_hidden_layers\": 3",
-    );
+    let changed = fs::read_to_string(&config)
+        .unwrap()
+        .replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
     fs::write(&config, changed).unwrap();
     let told = fails(&["fill-mask", "--model", &model, "a [MASK]"], 1);
-    assert!(told.contains("encoder.layer.2.") && told.contains("is missing"), "{told}");
+    assert!(
+        told.contains("encoder.layer.2.") && told.contains("is missing"),
+        "{told}"
+    );
 }

@@ -18,7 +18,12 @@ pub fn succeeds(args: &[&str]) -> Output {
 /// Runs `cloze`, expects this exit code, and gives the last line of stderr.
 pub fn fails(args: &[&str], code: i32) -> String {
     let output = cloze().args(args).output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{args:?}: {}",
+        stderr(&output)
+    );
     let stderr = stderr(&output);
     assert!(!stderr.contains("panicked"), "{stderr}");
     stderr.lines().last().unwrap_or_default().to_owned()
