@@ -308,7 +308,7 @@ fn bad_input_gets_one_sentence() {
     assert!(usage(&["--size", "huge"]).contains("unknown size \"huge\""));
     assert!(usage(&["--seq", "600"]).contains("only 512 positions"));
     assert!(usage(&["--steps", "0"]).contains("--steps 0"));
-    assert!(usage(&["--lr", "-1"]).contains("--lr -1"));
+    assert!(usage(&["--lr=-1"]).contains("--lr -1"));
 }
 
 #[test]
