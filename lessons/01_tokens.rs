@@ -78,7 +78,7 @@ fn main() -> cloze::lessons::LessonResult {
     println!("a vocabulary of {} pieces", tokenizer.vocab_size());
 
     // %%
-    let sentence: &str = "The gardener’s embeddings, unbelievably, were watered at noon.";
+    let sentence: &str = "The gardener was up early, watering unbelievably thirsty embeddings.";
     let encoding = tokenizer.encode_with_special(sentence);
     show!(TokenStrip::new("What BERT reads", &encoding.tokens).row("id", &encoding.ids));
 
@@ -562,7 +562,10 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Expected numbers
     //
-    // NUMBERS
+    // - the corpus: 1,440 paragraphs, 63,758 words between blanks, 1,144 different words after
+    //   splitting;
+    // - 91,464 tokens with 1,000 pieces: 1.43 for each word between blanks, punctuation included;
+    // - the whole notebook computes for under a second; the rest is compiling.
     //
     // ## On real text
     //

@@ -47,7 +47,7 @@ fn main() -> cloze::lessons::LessonResult {
     // filling of blanks, and train a small model in under a minute while you watch its loss fall.
     // What you end with is what `cloze pretrain` and `cloze fill-mask` do.
     //
-    // *About 45 minutes; the longest cell trains for about half a minute on two free cores.*
+    // *About 45 minutes; the longest cell trains for about 40 seconds on two free cores.*
 
     // %%
     use cloze::data::Packed;
@@ -614,7 +614,12 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## Expected numbers
     //
-    // NUMBERS
+    // - at the start 6.98 against ln(1000) = 6.91; unigram entropy 5.50;
+    // - after 700 steps a held-out loss of about 3.25, and 40 % of the held-out blanks filled right;
+    // - the training takes about 70 seconds of processor time: 35 to 45 seconds on two free cores,
+    //   in proportion longer when the machine is busy;
+    // - `“Where is my rolling pin?” [MASK] Rosa.` is filled with `said`, at about 60 %. Who is the
+    //   baker and who the apprentice is learned later than the verbs: train longer and look again.
     //
     // ## On real text
     //
