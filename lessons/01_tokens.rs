@@ -46,7 +46,7 @@ fn main() -> cloze::lessons::LessonResult {
     // A neural network reads numbers, so text must become numbers first. In this lesson you build
     // the way from a string to the token ids that BERT reads: split it into words, cut the words
     // into pieces that a vocabulary knows, frame them with special tokens. At the end you train a
-    // vocabulary yourself and know why `embeddings` is four tokens and `the` is one.
+    // vocabulary yourself and know why `the` is one token and `embeddings` is several.
     //
     // *About 35 minutes; every cell answers within seconds. Exercises are functions with a stub:
     // fill one in, run its cell, run the check below it.*
@@ -78,7 +78,7 @@ fn main() -> cloze::lessons::LessonResult {
     println!("a vocabulary of {} pieces", tokenizer.vocab_size());
 
     // %%
-    let sentence: &str = "The gardener's embeddings, unbelievably, were watered at noon.";
+    let sentence: &str = "The gardener was up early, watering unbelievably thirsty embeddings.";
     let encoding = tokenizer.encode_with_special(sentence);
     show!(TokenStrip::new("What BERT reads", &encoding.tokens).row("id", &encoding.ids));
 
@@ -539,18 +539,33 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // The third gives no error at all, which makes it the worst: **text cut with another
-    // vocabulary than the model was trained with**. The ids are valid, the meaning is gone.
+    // vocabulary than the model was trained with**. The ids are valid, the meaning is gone. Sorting
+    // `vocab.txt` is enough, because a piece's id is its line.
 
     // %%
-    let other: WordPiece = WordPiece::train(corpus.iter().cloned().map(Ok), 300, Casing::Uncased)?;
-    let ids: Vec<u32> = other.encode("the river runs behind the mill").ids;
-    println!("written with one vocabulary: {}", other.decode(&ids));
-    println!("read with another:           {}", tokenizer.decode(&ids));
+    // The same pieces, sorted as a tidy person would sort a file; the special tokens stay in front.
+    let mut pieces: Vec<String> = tokenizer.tokens().to_vec();
+    pieces[5..].sort();
+    let sorted_tokenizer: WordPiece = WordPiece::from_vocab(pieces, Casing::Uncased)?;
+    let ids: Vec<u32> = sorted_tokenizer
+        .encode("the river runs behind the mill")
+        .ids;
+    println!(
+        "read with the vocabulary that wrote it: {}",
+        sorted_tokenizer.decode(&ids)
+    );
+    println!(
+        "read with the other order:              {}",
+        tokenizer.decode(&ids)
+    );
 
     // %% [markdown]
     // ## Expected numbers
     //
-    // NUMBERS
+    // - the corpus: 1,440 paragraphs, 63,758 words between blanks, 1,144 different words after
+    //   splitting;
+    // - 91,464 tokens with 1,000 pieces: 1.43 for each word between blanks, punctuation included;
+    // - the whole notebook computes for under a second; the rest is compiling.
     //
     // ## On real text
     //

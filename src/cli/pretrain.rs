@@ -9,7 +9,7 @@ use crate::data::{PretrainingData, PretrainingOptions};
 use crate::engine::Reference;
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout, PRETRAINING, Size};
-use crate::text::{Casing, Paragraph, Paragraphs, WordPiece};
+use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, State};
 use crate::train::{Pretrainer, Settings, Stop};
 
@@ -190,7 +190,7 @@ impl Args {
 
     fn paragraphs(&self) -> Result<Box<dyn Iterator<Item = Result<Paragraph>>>> {
         Ok(if self.text.is_empty() {
-            return Err(Error::Usage("--text is needed".into()));
+            Box::new(embedded::paragraphs().map(Ok))
         } else {
             Box::new(Paragraphs::new(&self.text)?)
         })

@@ -135,6 +135,10 @@ const LEARNING: Story = &[
         &["“My first {one} was {bad} too,” said {M}."],
         &["The second {one} was better, and the third was {good}."],
         &[
+            "{V} the {vtrade} came from {vplace} to see it.",
+            "{V} the {vtrade} saw it and told everyone {vat}.",
+        ],
+        &[
             "Now {A} knows how to {work}.",
             "Now {A} can {work} without any help.",
         ],

@@ -1,0 +1,61 @@
+//! Pre-training steps of the reference model: forward, backward, clipping and AdamW, with dropout,
+//! on batches of the embedded corpus.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+use cloze::data::{PretrainingBatch, PretrainingData, PretrainingOptions};
+use cloze::engine::{Engine, Reference};
+use cloze::model::{Dropout, Layout, PRETRAINING, Size};
+use cloze::text::{Casing, WordPiece, embedded};
+use cloze::train::optimizer::{AdamW, Update};
+
+fn batch(sequences: usize, max_len: usize) -> (PretrainingBatch, usize) {
+    let texts = embedded::paragraphs().map(|p| Ok(p.text));
+    let wordpiece = WordPiece::train(texts, 2000, Casing::Uncased).unwrap();
+    let options = PretrainingOptions {
+        max_len,
+        ..PretrainingOptions::default()
+    };
+    let paragraphs = embedded::paragraphs().map(Ok);
+    let data = PretrainingData::build(paragraphs, &wordpiece, &options, None).unwrap();
+    (data.batch(0, sequences).unwrap(), wordpiece.vocab_size())
+}
+
+fn step(c: &mut Criterion, size: Size) {
+    let (batch, vocab_size) = batch(16, 128);
+    let config = size.config(vocab_size);
+    let layout = Layout::new(&config, &PRETRAINING);
+    let mut engine = Reference::new(&config, &layout, layout.initialise(1)).unwrap();
+    let mut count = 0;
+    let mut group = c.benchmark_group("reference training step, 16 sequences");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(batch.packed.rows() as u64));
+    group.bench_function(size.name(), |b| {
+        b.iter(|| {
+            count += 1;
+            let dropout = Dropout {
+                seed: 1,
+                step: count,
+            };
+            engine.pretraining_gradients(&batch, dropout).unwrap();
+            let update = Update {
+                adamw: AdamW::default(),
+                learning_rate: 1e-4,
+                step: u64::from(count),
+                max_norm: 1.0,
+            };
+            black_box(engine.update(&update).unwrap())
+        });
+    });
+    group.finish();
+}
+
+fn steps(c: &mut Criterion) {
+    step(c, Size::Tiny);
+    step(c, Size::Minilm);
+}
+
+criterion_group!(benches, steps);
+criterion_main!(benches);

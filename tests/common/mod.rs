@@ -1,0 +1,44 @@
+//! Driving the built `cloze` command as a user would.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The command, ready for arguments.
+pub fn cloze() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_cloze"))
+}
+
+/// Runs `cloze` and expects success.
+pub fn succeeds(args: &[&str]) -> Output {
+    let output = cloze().args(args).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    output
+}
+
+/// Runs `cloze`, expects this exit code, and gives the last line of stderr.
+pub fn fails(args: &[&str], code: i32) -> String {
+    let output = cloze().args(args).output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{args:?}: {}",
+        stderr(&output)
+    );
+    let stderr = stderr(&output);
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    stderr.lines().last().unwrap_or_default().to_owned()
+}
+
+/// What a run printed on stdout, as JSON.
+pub fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Paths in tests are plain ASCII.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
