@@ -562,9 +562,9 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Expected numbers
     //
-    // - the corpus: 1,440 paragraphs, 63,758 words between blanks, 1,144 different words after
+    // - the corpus: 1,440 paragraphs, 63,791 words between blanks, 622 different words after
     //   splitting;
-    // - 91,464 tokens with 1,000 pieces: 1.43 for each word between blanks, punctuation included;
+    // - 80,894 tokens with 1,000 pieces: 1.27 for each word between blanks, punctuation included;
     // - the whole notebook computes for under a second; the rest is compiling.
     //
     // ## On real text

@@ -574,8 +574,8 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     if solved!("05.4") {
         for text in [
-            "Rosa the [MASK] was already in the bakery.",
-            "It was early on a spring [MASK].",
+            "Mina [MASK] the nets in the harbour.",
+            "It was a winter [MASK], and the pond was frozen.",
             "“Where is my rolling pin?” [MASK] Rosa.",
         ] {
             let logits = blank_logits(&mut model, &tokenizer, text)?;
@@ -614,12 +614,11 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## Expected numbers
     //
-    // - at the start 6.98 against ln(1000) = 6.91; unigram entropy 5.50;
-    // - after 700 steps a held-out loss of about 3.25, and 40 % of the held-out blanks filled right;
-    // - the training takes about 70 seconds of processor time: 35 to 45 seconds on two free cores,
-    //   in proportion longer when the machine is busy;
-    // - `“Where is my rolling pin?” [MASK] Rosa.` is filled with `said`, at about 60 %. Who is the
-    //   baker and who the apprentice is learned later than the verbs: train longer and look again.
+    // - at the start 6.96 against ln(1000) = 6.91; unigram entropy 5.16;
+    // - after 700 steps a held-out loss of about 3.04, and 41 % of the held-out blanks filled right;
+    // - the training takes about 63 seconds of processor time: 30 to 45 seconds on two free cores, in
+    //   proportion longer when the machine is busy;
+    // - `“Where is my rolling pin?” [MASK] Rosa.` is filled with `cried`, at about 40 %.
     //
     // ## On real text
     //
