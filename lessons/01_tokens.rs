@@ -484,14 +484,13 @@ fn main() -> cloze::lessons::LessonResult {
         "{total} tokens, {:.2} for each word between blanks",
         total as f64 / words_in_corpus as f64
     );
-    let name = |n: &usize| {
-        if *n == 10 {
-            "10 or more".into()
-        } else {
-            n.to_string()
-        }
-    };
-    let lengths = by_length.iter().map(|(n, count)| (name(n), *count as f64));
+    let lengths: Vec<(String, f64)> = by_length
+        .iter()
+        .map(|(&length, &count)| match length {
+            10 => ("10 or more".to_owned(), count as f64),
+            length => (length.to_string(), count as f64),
+        })
+        .collect();
     show!(BarChart::new("Tokens by their length in characters").bars(lengths));
 
     // %%

@@ -70,8 +70,11 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let paragraphs: Vec<Paragraph> = embedded::paragraphs().collect();
-    let lines = paragraphs.iter().map(|p| Ok(p.text.clone()));
-    let tokenizer: WordPiece = WordPiece::train(lines, 1_000, Casing::Uncased)?;
+    let tokenizer: WordPiece = WordPiece::train(
+        paragraphs.iter().map(|p| Ok(p.text.clone())),
+        1_000,
+        Casing::Uncased,
+    )?;
     let special: SpecialIds = tokenizer.special();
     println!(
         "{} paragraphs, {} pieces",
@@ -83,8 +86,10 @@ fn main() -> cloze::lessons::LessonResult {
     let original = tokenizer.encode_with_special(&paragraphs[1].text);
     let mut seen: Vec<u32> = original.ids.clone();
     let targets: Vec<Target> = Masker::new(&tokenizer, 0.15, false, 1).mask(0, &mut seen);
-    let name = |id: &u32| tokenizer.token(*id).unwrap_or("?").to_owned();
-    let masked: Vec<String> = seen.iter().map(name).collect();
+    let masked: Vec<String> = seen
+        .iter()
+        .map(|id| tokenizer.token(*id).unwrap_or("?").to_owned())
+        .collect();
     let mut asked: Vec<String> = vec![String::new(); seen.len()];
     let mut colors: Vec<u32> = vec![0; seen.len()];
     for target in &targets {
