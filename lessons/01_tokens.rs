@@ -68,7 +68,7 @@ fn main() -> cloze::lessons::LessonResult {
     let corpus: Vec<String> = embedded::paragraphs().map(|p| p.text).collect();
     let words_in_corpus: usize = corpus.iter().map(|l| l.split_whitespace().count()).sum();
     println!(
-        "{} lines, {words_in_corpus} words, for example:",
+        "{} paragraphs, {words_in_corpus} words, for example:",
         corpus.len()
     );
     println!("  {}", corpus[0]);
