@@ -68,9 +68,11 @@ pub fn kernelspec_folder(prefix: Option<&Path>) -> Result<PathBuf> {
 
 fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
     let mut env = HashMap::new();
-    if let Some(data) = std::env::var_os("CLOZE_DATA") {
-        let data = std::path::absolute(&data).map_err(|source| Error::io(&data, source))?;
-        env.insert("CLOZE_DATA".to_owned(), data.display().to_string());
+    for name in [paths::DATA_VARIABLE, paths::SOURCE_VARIABLE] {
+        if let Some(folder) = std::env::var_os(name) {
+            let folder = std::path::absolute(&folder).map_err(|error| Error::io(&folder, error))?;
+            env.insert(name.to_owned(), folder.display().to_string());
+        }
     }
     if let Some(tools) = folder_of("rustc") {
         // A Jupyter that was started from a menu may not have Rust on its PATH.
@@ -85,7 +87,8 @@ fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
         ],
         display_name: "Rust (Cloze)".to_owned(),
         language: "rust".to_owned(),
-        metadata: None,
+        // Jupyter skips a kernelspec whose metadata is null.
+        metadata: Some(HashMap::new()),
         interrupt_mode: Some("message".to_owned()),
         env: Some(env),
     };
@@ -170,5 +173,6 @@ mod tests {
             ["/x/cloze-kernel", "jupyter", "{connection_file}"]
         );
         assert_eq!(spec.interrupt_mode.as_deref(), Some("message"));
+        assert!(spec.metadata.is_some());
     }
 }

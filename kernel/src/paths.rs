@@ -5,9 +5,14 @@ use std::path::{Path, PathBuf};
 
 use cloze::{Error, Result};
 
+/// Overrides the folder of [`data`].
+pub const DATA_VARIABLE: &str = "CLOZE_DATA";
+/// Overrides the folder of [`repository`].
+pub const SOURCE_VARIABLE: &str = "CLOZE_SOURCE";
+
 /// The folder that holds everything below.
 pub fn data() -> Result<PathBuf> {
-    if let Some(folder) = std::env::var_os("CLOZE_DATA").filter(|value| !value.is_empty()) {
+    if let Some(folder) = std::env::var_os(DATA_VARIABLE).filter(|value| !value.is_empty()) {
         return std::path::absolute(&folder).map_err(|source| Error::io(folder, source));
     }
     dirs::data_dir()
@@ -48,7 +53,7 @@ pub fn history() -> Result<PathBuf> {
 /// The clone of Cloze's repository that this binary was built from.
 pub fn repository() -> Result<PathBuf> {
     let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = std::env::var_os("CLOZE_SOURCE").map_or(built_from, PathBuf::from);
+    let folder = std::env::var_os(SOURCE_VARIABLE).map_or(built_from, PathBuf::from);
     let folder = folder.canonicalize().map_err(|_| missing(&folder))?;
     if folder.join("src").join("lib.rs").is_file() && folder.join("Cargo.lock").is_file() {
         Ok(folder)

@@ -43,6 +43,19 @@ impl<E: Real, D: BertDevice<E>> Pass<'_, E, D> {
     }
 }
 
+/// Applies a linear layer at every position: (B, S, I) to (B, S, O).
+///
+/// dfdx multiplies a batch of matrices by one matrix a sequence at a time, and adds each sequence's
+/// weight gradient to the last; as rows of one matrix it is a single product, several times faster.
+fn at_every_position<const I: usize, const O: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
+    linear: &Linear<I, O, E, D>,
+    x: Hidden<I, E, D, T>,
+) -> Hidden<O, E, D, T> {
+    let (b, s, _) = *x.shape();
+    let rows = x.reshape_like(&(b * s, Const::<I>));
+    linear.forward(rows).reshape_like(&(b, s, Const::<O>))
+}
+
 /// Token + segment + position embeddings, LayerNorm, dropout.
 pub struct Embeddings<const H: usize, E: Dtype, D: Device<E>> {
     /// (vocabulary, H); the masked-LM head reads it again as its output matrix.
@@ -123,12 +136,12 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         let (b, s) = (x.shape().0, x.shape().1);
         // (B, S, H) -> (B, A, S, K): every head sees its own K columns.
         let heads = (b, s, Const::<A>, Const::<K>);
-        let q = self.query.forward(x.retaped::<T>()).reshape_like(&heads);
+        let q = at_every_position(&self.query, x.retaped::<T>()).reshape_like(&heads);
         let q = q.permute::<_, Axes4<0, 2, 1, 3>>();
         // The key is laid out as (B, A, K, S), ready for the product with the query.
-        let k = self.key.forward(x.retaped::<T>()).reshape_like(&heads);
+        let k = at_every_position(&self.key, x.retaped::<T>()).reshape_like(&heads);
         let k = k.permute::<_, Axes4<0, 2, 3, 1>>();
-        let v = self.value.forward(x).reshape_like(&heads);
+        let v = at_every_position(&self.value, x).reshape_like(&heads);
         let v = v.permute::<_, Axes4<0, 2, 1, 3>>();
 
         // (B, A, S, S): how much each query looks at each key.
@@ -152,8 +165,7 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
             None => probabilities,
         };
         let context = probabilities.matmul(v).permute::<_, Axes4<0, 2, 1, 3>>();
-        self.output
-            .forward(context.reshape_like(&(b, s, Const::<H>)))
+        at_every_position(&self.output, context.reshape_like(&(b, s, Const::<H>)))
     }
 }
 
@@ -196,8 +208,11 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         let attended = self.attention.forward(x.retaped::<T>(), layer, pass);
         let attended = pass.drop_hidden(attended, Site::AttentionOutputDropout(layer));
         let x = self.attention_norm.forward(attended + x);
-        let inner = gelu(self.intermediate.forward(x.retaped::<T>()));
-        let inner = pass.drop_hidden(self.output.forward(inner), Site::FeedForwardDropout(layer));
+        let inner = gelu(at_every_position(&self.intermediate, x.retaped::<T>()));
+        let inner = pass.drop_hidden(
+            at_every_position(&self.output, inner),
+            Site::FeedForwardDropout(layer),
+        );
         self.output_norm.forward(inner + x)
     }
 }

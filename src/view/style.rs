@@ -94,7 +94,7 @@ pub fn number(value: f64) -> String {
         return value.to_string();
     }
     let size = value.abs();
-    if size != 0.0 && (size < 1e-3 || size >= 1e7) {
+    if size != 0.0 && !(1e-3..1e7).contains(&size) {
         return format!("{value:.2e}");
     }
     let decimals = match size {

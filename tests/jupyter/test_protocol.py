@@ -25,10 +25,23 @@ class ClozeProtocol(jupyter_kernel_test.KernelTests):
         {"code": "cloze::display::svg(\"<svg/>\");", "mime": "image/svg+xml"},
         {"code": "cloze::display::html(\"<b>1</b>\");", "mime": "text/html"},
     ]
-    code_history_pattern = "1?2*"
+    code_history_pattern = "6*"
     supported_history_operations = ("tail", "range", "search")
     code_inspect_sample = "Vec::new"
     code_clear_output = "cloze::display::clear_output(false);"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # The suite allows 15 seconds for an answer: on a busy machine a session warms up longer.
+        cls.kc.execute_interactive("1", timeout=120, output_hook=lambda message: None)
+
+
+class ClozeWelcome(jupyter_kernel_test.IopubWelcomeTests):
+    """A late subscriber learns that it is heard (JEP 65)."""
+
+    kernel_name = "cloze"
+    support_iopub_welcome = True
 
 
 if __name__ == "__main__":

@@ -66,9 +66,14 @@ pub fn message(event: Event, count: usize) -> JupyterMessageContent {
         }
         .into(),
         Event::Update { content, id } => UpdateDisplayData::new(media(&content), &id).into(),
-        Event::Result(content) => {
-            ExecuteResult::new(ExecutionCount::new(count), media(&content)).into()
+        Event::Result(content) => ExecuteResult {
+            execution_count: ExecutionCount::new(count),
+            data: media(&content),
+            metadata: Default::default(),
+            // The protocol wants an object here, not a null.
+            transient: Some(Transient::default()),
         }
+        .into(),
         Event::Clear { wait } => ClearOutput { wait }.into(),
     }
 }

@@ -31,7 +31,8 @@ pub fn judge(code: &str) -> Completeness {
             TokenKind::OpenBracket => open.push(']'),
             TokenKind::OpenBrace => open.push('}'),
             TokenKind::CloseParen | TokenKind::CloseBracket | TokenKind::CloseBrace => {
-                if open.pop().is_none_or(|expected| !text.ends_with(expected)) {
+                let expected = open.pop();
+                if expected.is_none_or(|expected| !text.ends_with(expected)) {
                     return Completeness::Invalid;
                 }
             }

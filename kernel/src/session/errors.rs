@@ -120,7 +120,12 @@ fn crash(message: &str) -> String {
 fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
     let (mut name, mut value) = ("error".to_owned(), String::new());
     let mut traceback = Vec::new();
-    for (index, error) in errors.iter().enumerate() {
+    // rustc warns of what follows from the error, unreachable code for one.
+    let worst = errors.iter().any(|error| error.level() == "error");
+    let told = errors
+        .iter()
+        .filter(|error| !worst || error.level() == "error");
+    for (index, error) in told.enumerate() {
         let title = match error.code() {
             Some(code) => format!("{}[{code}]", error.level()),
             None => error.level().to_owned(),
@@ -148,7 +153,7 @@ fn render_spans(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
     let mut spans: Vec<_> = error
         .spanned_messages()
         .iter()
-        .filter_map(|message| Some((message.span?, message.label.as_str(), message.is_primary)))
+        .filter_map(|message| Some((message.span?, label(&message.label), message.is_primary)))
         .collect();
     spans.sort_by_key(|(span, ..)| (span.start_line, span.start_column));
     let first = spans
@@ -187,6 +192,15 @@ fn render_spans(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
     }
     if let Some(hint) = error.evcxr_extra_hint() {
         out.push(format!("{BLUE}note:{OFF} {hint}"));
+    }
+}
+
+/// A span's label; where rustc gives none evcxr repeats the title, which stands above already.
+fn label(label: &str) -> &str {
+    if label.starts_with("error: ") {
+        ""
+    } else {
+        label
     }
 }
 

@@ -1,0 +1,46 @@
+"""Executes every notebook of a folder with the kernel `cloze` and fails on the first error.
+
+    cloze lessons build --solutions --out DIR
+    python tests/jupyter/run_notebooks.py DIR
+
+The executed notebooks, outputs included, are written to DIR/executed.
+"""
+
+import pathlib
+import sys
+import time
+
+import nbformat
+from nbclient import NotebookClient
+
+# A solution takes under 45 s on two idle cores; a busy machine gets its time.
+CELL_TIMEOUT = 600
+
+
+def execute(path, folder):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    started = time.time()
+    client = NotebookClient(notebook, kernel_name="cloze", timeout=CELL_TIMEOUT)
+    try:
+        client.execute()
+    finally:
+        nbformat.write(notebook, folder / path.name)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = sum(len(cell.outputs) for cell in cells)
+    print(f"{path.name}: {len(cells)} cells, {outputs} outputs, {time.time() - started:.0f} s")
+    assert outputs > 0, f"{path.name} shows nothing"
+
+
+def main():
+    source = pathlib.Path(sys.argv[1])
+    executed = source / "executed"
+    executed.mkdir(parents=True, exist_ok=True)
+    notebooks = sorted(source.glob("*.ipynb"))
+    assert notebooks, f"no notebooks in {source}"
+    for path in notebooks:
+        execute(path, executed)
+
+
+if __name__ == "__main__":
+    main()
