@@ -579,7 +579,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     if solved!("05.4") {
         for text in [
-            "Mina [MASK] the nets in the harbour.",
+            "At noon they ate bread and [MASK] in the harbour.",
             "It was a winter [MASK], and the pond was frozen.",
             "“Where is my rolling pin?” [MASK] Rosa.",
         ] {
