@@ -70,8 +70,11 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let paragraphs: Vec<Paragraph> = embedded::paragraphs().collect();
-    let lines = paragraphs.iter().map(|p| Ok(p.text.clone()));
-    let tokenizer: WordPiece = WordPiece::train(lines, 1_000, Casing::Uncased)?;
+    let tokenizer: WordPiece = WordPiece::train(
+        paragraphs.iter().map(|p| Ok(p.text.clone())),
+        1_000,
+        Casing::Uncased,
+    )?;
     let special: SpecialIds = tokenizer.special();
     println!(
         "{} paragraphs, {} pieces",
@@ -83,8 +86,10 @@ fn main() -> cloze::lessons::LessonResult {
     let original = tokenizer.encode_with_special(&paragraphs[1].text);
     let mut seen: Vec<u32> = original.ids.clone();
     let targets: Vec<Target> = Masker::new(&tokenizer, 0.15, false, 1).mask(0, &mut seen);
-    let name = |id: &u32| tokenizer.token(*id).unwrap_or("?").to_owned();
-    let masked: Vec<String> = seen.iter().map(name).collect();
+    let masked: Vec<String> = seen
+        .iter()
+        .map(|id| tokenizer.token(*id).unwrap_or("?").to_owned())
+        .collect();
     let mut asked: Vec<String> = vec![String::new(); seen.len()];
     let mut colors: Vec<u32> = vec![0; seen.len()];
     for target in &targets {
@@ -574,8 +579,8 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     if solved!("05.4") {
         for text in [
-            "Rosa the [MASK] was already in the bakery.",
-            "It was early on a spring [MASK].",
+            "At noon they ate bread and [MASK] in the harbour.",
+            "It was a winter [MASK], and the pond was frozen.",
             "“Where is my rolling pin?” [MASK] Rosa.",
         ] {
             let logits = blank_logits(&mut model, &tokenizer, text)?;
@@ -614,12 +619,11 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## Expected numbers
     //
-    // - at the start 6.98 against ln(1000) = 6.91; unigram entropy 5.50;
-    // - after 700 steps a held-out loss of about 3.25, and 40 % of the held-out blanks filled right;
-    // - the training takes about 70 seconds of processor time: 35 to 45 seconds on two free cores,
-    //   in proportion longer when the machine is busy;
-    // - `“Where is my rolling pin?” [MASK] Rosa.` is filled with `said`, at about 60 %. Who is the
-    //   baker and who the apprentice is learned later than the verbs: train longer and look again.
+    // - at the start 6.96 against ln(1000) = 6.91; unigram entropy 5.16;
+    // - after 700 steps a held-out loss of about 3.04, and 41 % of the held-out blanks filled right;
+    // - the training takes about 63 seconds of processor time: 30 to 45 seconds on two free cores, in
+    //   proportion longer when the machine is busy;
+    // - `“Where is my rolling pin?” [MASK] Rosa.` is filled with `cried`, at about 40 %.
     //
     // ## On real text
     //
