@@ -579,8 +579,8 @@ fn main() -> cloze::lessons::LessonResult {
     // 2. A larger vocabulary makes sequences shorter and the embedding table larger. At 30,522 pieces
     //    of 768 numbers, what share of BERT-base's 110 million parameters is that table?
     //
-    // The crate's source of this part: [`src/text/wordpiece.rs`](https://github.com/cloze-rs/cloze/blob/main/src/text/wordpiece.rs)
-    // and [`src/text/vocabulary.rs`](https://github.com/cloze-rs/cloze/blob/main/src/text/vocabulary.rs).
+    // The crate's source of this part: `src/text/wordpiece.rs`
+    // and `src/text/vocabulary.rs`.
 
     // %% [end]
     cloze::lessons::finish("01_tokens")

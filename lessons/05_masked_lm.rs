@@ -639,9 +639,9 @@ fn main() -> cloze::lessons::LessonResult {
     //    baseline of a model that sees the left neighbour only, and where would it lie in the chart?
     //
     // The crate's source of this part:
-    // [`src/data/pretraining/masking.rs`](https://github.com/cloze-rs/cloze/blob/main/src/data/pretraining/masking.rs),
-    // [`src/model/heads.rs`](https://github.com/cloze-rs/cloze/blob/main/src/model/heads.rs) and
-    // [`src/train/pretrain.rs`](https://github.com/cloze-rs/cloze/blob/main/src/train/pretrain.rs).
+    // `src/data/pretraining/masking.rs`,
+    // `src/model/heads.rs` and
+    // `src/train/pretrain.rs`.
 
     // %% [end]
     cloze::lessons::finish("05_masked_lm")
