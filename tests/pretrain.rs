@@ -68,6 +68,7 @@ fn a_model_is_trained_and_used() {
         "model.safetensors",
         "vocab.txt",
         "tokenizer.json",
+        "trainer/loss.svg",
     ] {
         assert!(out.join(file).exists(), "{file}");
     }

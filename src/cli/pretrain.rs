@@ -12,6 +12,7 @@ use crate::model::{Config, Layout, PRETRAINING, Size};
 use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, State};
 use crate::train::{Pretrainer, Settings, Stop};
+use crate::view::pretraining_chart;
 
 use super::progress::TrainingBar;
 
@@ -354,6 +355,8 @@ impl Args {
     ) -> Result<()> {
         let stopped = trainer.step() < self.steps;
         let history = trainer.history();
+        let chart = pretraining_chart(history, uniform, unigram);
+        chart.save(self.out.join("trainer").join("loss.svg"))?;
         let mean = |values: &mut dyn Iterator<Item = f64>| {
             let values: Vec<f64> = values.collect();
             values.iter().sum::<f64>() / values.len().max(1) as f64
@@ -395,7 +398,10 @@ impl Args {
                 100.0 * evaluation.mlm_accuracy,
                 100.0 * evaluation.nsp_accuracy,
             );
-            println!("model in {}", self.out.display());
+            println!(
+                "model in {0}, its loss curve in {0}/trainer/loss.svg",
+                self.out.display()
+            );
         }
         if stopped {
             eprintln!(
