@@ -251,6 +251,20 @@ fn a_folder_with_a_run_is_not_overwritten_unasked() {
 }
 
 #[test]
+fn a_run_that_diverges_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
+    let mut args = run(&corpus, &out, "5");
+    args.extend(["--lr", "1e30"]);
+    let told = fails(&args, 1);
+    assert!(
+        told.contains("is not a number") && told.contains("learning rate"),
+        "{told}"
+    );
+    assert!(!out.join("trainer/state.safetensors").exists());
+}
+
+#[test]
 fn bad_input_gets_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::data::PretrainingData;
 use crate::engine::{Engine, PretrainingScores};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Dropout, weights};
 
 use super::checkpoint::{Identity, State};
@@ -182,6 +182,12 @@ impl Pretrainer {
             step: step as u32,
         };
         let scores = self.engine.pretraining_gradients(&batch, dropout)?;
+        if !scores.loss().is_finite() {
+            return Err(Error::Failed(format!(
+                "the loss of step {step} is not a number: the run has diverged; a lower learning \
+                 rate helps, and the last checkpoint is untouched"
+            )));
+        }
         let learning_rate = self.settings.schedule.rate(step);
         let norm = self.engine.update(&Update {
             adamw: self.settings.adamw,
