@@ -621,8 +621,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // - at the start 6.96 against ln(1000) = 6.91; unigram entropy 5.16;
     // - after 700 steps a held-out loss of about 3.04, and 41 % of the held-out blanks filled right;
-    // - the training takes about 63 seconds of processor time: 30 to 45 seconds on two free cores, in
-    //   proportion longer when the machine is busy;
+    // - the training took 60 seconds on two cores that another program used too (63 seconds of
+    //   processor time): expect half to all of a minute;
     // - `“Where is my rolling pin?” [MASK] Rosa.` is filled with `cried`, at about 40 %.
     //
     // ## On real text
