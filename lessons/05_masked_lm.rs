@@ -44,10 +44,10 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // In this lesson a BERT learns English from nothing but text: some tokens are covered, and the
     // model must say what stood there. You write the masking, the loss, the baseline to beat and the
-    // filling of blanks, and train a small model in under a minute while you watch its loss fall.
+    // filling of blanks, and train a small model in about a minute while you watch its loss fall.
     // What you end with is what `cloze pretrain` and `cloze fill-mask` do.
     //
-    // *About 45 minutes; the longest cell trains for about 40 seconds on two free cores.*
+    // *About 45 minutes; the longest cell trains for about a minute on two cores.*
 
     // %%
     use cloze::data::Packed;
@@ -299,7 +299,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let mut config: Config = Size::Tiny.config(tokenizer.vocab_size());
-    // Dropout protects from learning a text by heart; a run of less than a minute can't do that.
+    // Dropout protects from learning a text by heart; a run of about a minute can't do that.
     config.hidden_dropout_prob = 0.0;
     config.attention_probs_dropout_prob = 0.0;
     // 0.02 is made for width 768; a narrow model gets going sooner with larger weights.
