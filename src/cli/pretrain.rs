@@ -280,7 +280,7 @@ impl Args {
         } else {
             let mut config = self.size.parse::<Size>()?.config(wordpiece.vocab_size());
             // 0.02 suits the base model. Narrower ones hardly move for hundreds of steps with it:
-            // a tiny one had learned twice as much after 800 steps with four times the deviation.
+            // 800 steps of a tiny one filled 46 % of held-out blanks with 0.08, and 27 % with 0.02.
             if config.hidden_size < 768 {
                 config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
             }
