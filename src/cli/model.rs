@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::data::Packed;
-use crate::engine::{Engine, Reference};
+use crate::engine::{Backend, Engine};
 use crate::error::{Error, Result};
 use crate::model::Part;
 use crate::model::weights::Model;
@@ -30,9 +30,8 @@ impl Loaded {
                 ),
             ));
         }
-        let engine = Reference::new(&model.config, &model.layout, model.values)?;
         Ok(Self {
-            engine: Box::new(engine),
+            engine: Backend::Auto.engine(&model.config, &model.layout, model.values)?,
             wordpiece,
         })
     }

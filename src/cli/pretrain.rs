@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use crate::data::{PretrainingData, PretrainingOptions};
-use crate::engine::Reference;
+use crate::engine::Backend;
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout, PRETRAINING, Size};
 use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
@@ -17,7 +17,7 @@ use crate::view::pretraining_chart;
 use super::progress::TrainingBar;
 
 /// One document in this many is held out for evaluation.
-const HELD_OUT: u64 = 20;
+const HELD_OUT: u64 = 10;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -60,6 +60,9 @@ pub struct Args {
     /// narrower models, as a configuration file says]
     #[arg(long, value_name = "SIGMA")]
     initializer_range: Option<f64>,
+    /// What computes: the readable dfdx model, or the fused engine
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
     /// Number format of the computation
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
@@ -157,13 +160,15 @@ pub fn run(args: Args) -> Result<()> {
     );
 
     let layout = Layout::new(&config, &PRETRAINING);
-    let engine = Reference::new(&config, &layout, layout.initialise(args.seed))?;
+    let engine = args
+        .backend
+        .engine(&config, &layout, layout.initialise(args.seed))?;
     let mut settings = Settings::new(args.steps, args.batch, lr);
     settings.save_every = args.save_every;
     if let Some(every) = args.eval_every {
         settings.evaluate_every = every;
     }
-    let mut trainer = Pretrainer::new(Box::new(engine), data, held_out, settings);
+    let mut trainer = Pretrainer::new(engine, data, held_out, settings);
     if let Some(state) = state {
         args.continue_from(&mut trainer, state)?;
     }

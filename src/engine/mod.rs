@@ -1,9 +1,10 @@
 //! Engines: ways to run the one model fast. An engine owns parameters, gradients and optimizer
 //! state; the trainer, the evaluation and the commands know only the [`Engine`] trait.
 //!
-//! [`Reference`] runs the dfdx model of [`crate::model`]. The same model with fused kernels, on CPU
-//! and CUDA, stands behind the same trait.
+//! [`Reference`] runs the dfdx model of [`crate::model`]; [`CpuEngine`] runs the same model with
+//! fused kernels.
 
+mod cpu;
 mod reference;
 
 use std::ops::AddAssign;
@@ -11,10 +12,11 @@ use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout};
 use crate::train::optimizer::{Moments, Update};
 
+pub use cpu::CpuEngine;
 pub use reference::Reference;
 
 /// What pre-training measures on a batch. Sums, so that parts of a batch add up.
@@ -116,4 +118,35 @@ pub trait Engine: Send {
 
     /// The next-sentence head's logits of every sequence: class 0 "B follows A", class 1 "random".
     fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
+}
+
+/// Which engine is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Backend {
+    /// The dfdx model of the lessons, slow and readable.
+    Reference,
+    /// Fused kernels on the CPU.
+    Cpu,
+    /// The fastest that this machine has.
+    Auto,
+}
+
+impl Backend {
+    /// An engine with these parameters. The reference refuses sizes that have no type of their own.
+    pub fn engine(
+        self,
+        config: &Config,
+        layout: &Arc<Layout>,
+        values: Vec<f32>,
+    ) -> Result<Box<dyn Engine>> {
+        Ok(match self {
+            Self::Reference => Box::new(Reference::new(config, layout, values)?),
+            Self::Cpu | Self::Auto => Box::new(CpuEngine::new(config, layout, values)?),
+        })
+    }
+}
+
+/// What a model says that is asked for a head it doesn't have.
+fn lacks(head: &str) -> Error {
+    Error::Failed(format!("the model has no {head} head"))
 }

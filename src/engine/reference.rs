@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::model::{Bert, Config, Dropout, Layout, Rows, Size, cross_entropy, pick};
 use crate::train::optimizer::{Moments, Update};
 
-use super::{Engine, HiddenStates, PretrainingScores};
+use super::{Engine, HiddenStates, PretrainingScores, lacks};
 
 /// The dfdx model with the flat buffers that it is built from.
 pub struct Reference {
@@ -341,10 +341,6 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize> Modules
         let logits = pair_logits(self, hidden, batch)?.as_vec();
         Ok(logits.as_chunks().0.to_vec())
     }
-}
-
-fn lacks(head: &str) -> Error {
-    Error::Failed(format!("the model has no {head} head"))
 }
 
 fn masked_logits<const H: usize, const A: usize, const K: usize, const I: usize, T>(

@@ -56,7 +56,10 @@ const DAY: Story = &[
             "{A} was tired and happy and went home.",
             "{A} said good night to the {pet} and went home.",
         ],
-        &["Outside, {night}.", "{^night}."],
+        &[
+            "Around {place} {night}.",
+            "{M} closed the door, and {night}.",
+        ],
     ],
 ];
 
@@ -93,10 +96,10 @@ const LOST: Story = &[
             "At last {A} found the {tool} {hiding}.",
             "In the end the {tool} was lying {hiding}.",
         ],
-        &["“How did it get there?” asked {V}."],
+        &["“How did the {tool} get there?” asked {V}."],
         &["“I put it there myself,” said {M}, “and then I forgot it.”"],
         &[
-            "They all laughed.",
+            "{M}, {A} and {V} all laughed.",
             "Then they laughed, and {M} laughed most.",
         ],
         &[
@@ -174,7 +177,7 @@ const TROUBLE: Story = &[
             "“First find the cause,” said {M}, “and then find the cure.”",
         ],
         &["{A} wrote in the book: {trouble} because {cause}."],
-        &["“And what did you do?” asked {V}."],
+        &["“And what did you do, {M}?” asked {V}."],
         &["“I {remedy},” said {M}, “and {relief}.”"],
         &[
             "{V} went back to {vplace} and told the story.",
@@ -190,7 +193,7 @@ const COUNTING: Story = &[
             "On {day} {M} asked {A} to count the {many} {at}.",
         ],
         &["In the morning there were {n1} {many}."],
-        &["In the afternoon there were {n2} more."],
+        &["In the afternoon there were {n2} more {many}."],
         &["“How many are there now?” asked {M} the {trade}."],
         &["“{^n1} and {n2} make {sum},” said {A}."],
     ],
@@ -225,7 +228,7 @@ const QUESTIONS: Story = &[
         ],
         &["“Why {why}?” {ahe} asked one {season} evening."],
         &["{M} the {trade} put down the {tool} and thought."],
-        &["“Because {because},” said {M}."],
+        &["“Because {because},” said {M} to {A}."],
     ],
     &[
         &["“And why is a good {one} {good}?” asked {A}."],
@@ -269,7 +272,10 @@ const EXCHANGE: Story = &[
         ],
     ],
     &[
-        &["Now both were content.", "Now both of them were happy."],
+        &[
+            "Now {M} and {V} were both content.",
+            "Now {V} and {M} were both happy.",
+        ],
         &[
             "{V} said goodbye and went home to {vplace}.",
             "{V} petted the {pet} {pet_place} and went home to {vplace}.",
@@ -318,7 +324,7 @@ const OPPOSITES: Story = &[
 const LETTER: Story = &[
     &[
         &["Dear mother, I am well, and I like it {at}."],
-        &["It is {season}, and I get up early every day."],
+        &["It is {season}, and I get up early to {work}."],
         &["{M} the {trade} is strict but kind."],
         &["{^mhe} has shown me how to {s1}."],
         &["Tomorrow we will {s2}, and then we will {s3}."],

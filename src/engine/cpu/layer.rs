@@ -1,0 +1,313 @@
+//! One encoder layer, forward and backward, with the activations that it keeps between the two.
+
+use crate::data::Packed;
+use crate::model::{Config, Dropout, Layout};
+use crate::random::Site;
+
+use super::attention::{Heads, Scratch};
+use super::dropout::{Mask, Rows};
+use super::elementwise::{add_bias, bias_gelu, gelu_backward};
+use super::gemm::{Matrix, MatrixMut, Old};
+use super::linear::{Linear, NormAt};
+use super::norm::{self, Before, Statistics};
+use super::simd::Simd;
+use super::{grow, two};
+
+/// What every step of a pass needs to know.
+#[derive(Clone, Copy)]
+pub struct Pass<'a> {
+    pub simd: Simd,
+    pub config: &'a Config,
+    pub batch: &'a Packed,
+    pub rows: &'a Rows,
+    /// None for inference.
+    pub dropout: Option<Dropout>,
+}
+
+impl Pass<'_> {
+    pub fn hidden_mask(&self, site: Site) -> Option<Mask> {
+        Mask::new(self.dropout, site, self.config.hidden_dropout_prob)
+    }
+
+    pub fn epsilon(&self) -> f32 {
+        self.config.layer_norm_eps as f32
+    }
+
+    fn heads(&self, layer: u32) -> Heads {
+        let c = self.config;
+        let site = Site::AttentionDropout(layer);
+        Heads {
+            count: c.num_attention_heads,
+            size: c.hidden_size / c.num_attention_heads,
+            dropout: Mask::new(self.dropout, site, c.attention_probs_dropout_prob),
+        }
+    }
+}
+
+/// Where a layer's parameters are.
+pub struct Layer {
+    index: u32,
+    /// Query, key, value.
+    qkv: [Linear; 3],
+    attention: Linear,
+    attention_norm: NormAt,
+    intermediate: Linear,
+    output: Linear,
+    output_norm: NormAt,
+}
+
+/// What a layer keeps for its backward pass; (rows, hidden) where nothing else is said.
+#[derive(Default)]
+pub struct Kept {
+    /// (rows, 3 × hidden)
+    qkv: Vec<f32>,
+    /// (rows, heads)
+    log_sums: Vec<f32>,
+    context: Vec<f32>,
+    attended: Vec<f32>,
+    attended_statistics: Vec<Statistics>,
+    normed: Vec<f32>,
+    /// Before and after GELU, (rows, intermediate).
+    inner: Vec<f32>,
+    activated: Vec<f32>,
+    fed: Vec<f32>,
+    fed_statistics: Vec<Statistics>,
+    /// The layer's output.
+    pub output: Vec<f32>,
+}
+
+/// Gradients of activations, shared by all layers.
+#[derive(Default)]
+pub struct Gradients {
+    /// Of a layer's output before, of its input after the layer's backward pass: (rows, hidden).
+    pub hidden: Vec<f32>,
+    residual: Vec<f32>,
+    linear: Vec<f32>,
+    /// (rows, intermediate)
+    inner: Vec<f32>,
+    /// (rows, 3 × hidden)
+    qkv: Vec<f32>,
+}
+
+impl Gradients {
+    /// Room for `rows` rows, the hidden states' gradients zero.
+    pub fn start(&mut self, rows: usize, config: &Config) {
+        let hidden = rows * config.hidden_size;
+        self.hidden.clear();
+        self.hidden.resize(hidden, 0.0);
+        for buffer in [&mut self.residual, &mut self.linear] {
+            grow(buffer, hidden);
+        }
+        grow(&mut self.inner, rows * config.intermediate_size);
+        grow(&mut self.qkv, 3 * hidden);
+    }
+
+    /// Hidden states' gradients with the scratch that the embeddings' backward pass needs.
+    pub fn for_embeddings(&mut self) -> (&mut [f32], &mut [f32]) {
+        let rows = self.hidden.len();
+        (&mut self.hidden, &mut self.residual[..rows])
+    }
+}
+
+impl Layer {
+    pub fn find(layout: &Layout, index: usize) -> Self {
+        let name = |rest: &str| format!("encoder.layer.{index}.{rest}");
+        let linear = |rest: &str| Linear::find(layout, &name(rest));
+        Self {
+            index: index as u32,
+            qkv: ["query", "key", "value"].map(|n| linear(&format!("attention.self.{n}"))),
+            attention: linear("attention.output.dense"),
+            attention_norm: NormAt::find(layout, &name("attention.output.LayerNorm")),
+            intermediate: linear("intermediate.dense"),
+            output: linear("output.dense"),
+            output_norm: NormAt::find(layout, &name("output.LayerNorm")),
+        }
+    }
+
+    /// `x` (rows, hidden) to `kept.output`.
+    pub fn forward(
+        &self,
+        pass: Pass<'_>,
+        values: &[f32],
+        x: &[f32],
+        kept: &mut Kept,
+        scratch: &mut Scratch,
+    ) {
+        let (rows, h) = (pass.batch.rows(), pass.config.hidden_size);
+        let (i, heads) = (pass.config.intermediate_size, pass.heads(self.index));
+        kept.reserve(rows, h, i, heads.count);
+        let qkv = &mut kept.qkv[..rows * 3 * h];
+        let input = Matrix::new(x, rows, h);
+        for (which, linear) in self.qkv.iter().enumerate() {
+            let part = MatrixMut::strided(&mut qkv[which * h..], rows, h, 3 * h);
+            linear.forward(values, input, part);
+        }
+        // The three biases follow each other only with their weights between them.
+        let biases = self
+            .qkv
+            .each_ref()
+            .map(|l| &values[l.bias.clone()])
+            .concat();
+        add_bias(pass.simd, qkv, &biases);
+        heads.forward(
+            pass.simd,
+            pass.batch,
+            qkv,
+            &mut kept.context[..rows * h],
+            &mut kept.log_sums[..rows * heads.count],
+            scratch,
+        );
+        let attended = &mut kept.attended[..rows * h];
+        let context = Matrix::new(&kept.context, rows, h);
+        self.attention
+            .forward(values, context, MatrixMut::new(attended, rows, h));
+        let normed = &mut kept.normed[..rows * h];
+        norm::forward(
+            pass.simd,
+            Before {
+                bias: &values[self.attention.bias.clone()],
+                dropout: pass.hidden_mask(Site::AttentionOutputDropout(self.index)),
+                rows: pass.rows,
+                residual: x,
+            },
+            self.attention_norm.of(values, pass.epsilon()),
+            attended,
+            &mut kept.attended_statistics[..rows],
+            normed,
+        );
+        let inner = &mut kept.inner[..rows * i];
+        let activated = &mut kept.activated[..rows * i];
+        self.intermediate.forward(
+            values,
+            Matrix::new(normed, rows, h),
+            MatrixMut::new(inner, rows, i),
+        );
+        bias_gelu(
+            pass.simd,
+            inner,
+            &values[self.intermediate.bias.clone()],
+            activated,
+        );
+        let fed = &mut kept.fed[..rows * h];
+        self.output.forward(
+            values,
+            Matrix::new(activated, rows, i),
+            MatrixMut::new(fed, rows, h),
+        );
+        norm::forward(
+            pass.simd,
+            Before {
+                bias: &values[self.output.bias.clone()],
+                dropout: pass.hidden_mask(Site::FeedForwardDropout(self.index)),
+                rows: pass.rows,
+                residual: normed,
+            },
+            self.output_norm.of(values, pass.epsilon()),
+            fed,
+            &mut kept.fed_statistics[..rows],
+            &mut kept.output[..rows * h],
+        );
+    }
+
+    /// From the gradient of the layer's output to that of its input `x`, both in `d.hidden`; adds
+    /// the parameters' gradients.
+    pub fn backward(
+        &self,
+        pass: Pass<'_>,
+        values: &[f32],
+        x: &[f32],
+        kept: &Kept,
+        gradients: &mut [f32],
+        d: &mut Gradients,
+        scratch: &mut Scratch,
+    ) {
+        let (rows, h, simd) = (pass.batch.rows(), pass.config.hidden_size, pass.simd);
+        let (i, heads) = (pass.config.intermediate_size, pass.heads(self.index));
+        let (hidden, residual) = (&mut d.hidden[..rows * h], &mut d.residual[..rows * h]);
+        let (linear, inner) = (&mut d.linear[..rows * h], &mut d.inner[..rows * i]);
+
+        // Feed-forward block.
+        let saved = (&kept.fed[..rows * h], &kept.fed_statistics[..rows]);
+        let mask = pass.hidden_mask(Site::FeedForwardDropout(self.index));
+        let dropout = mask.map(|mask| (mask, pass.rows));
+        let norm = self.output_norm.of(values, pass.epsilon());
+        norm::backward_through_dropout(simd, dropout, norm, saved, hidden, residual, linear);
+        let (dw, db) = two(gradients, &self.output_norm.weight, &self.output_norm.bias);
+        norm::add_parameter_gradients(simd, saved, hidden, dw, db);
+        self.output.add_bias_gradient(simd, gradients, linear, h, 0);
+        let dy = Matrix::new(linear, rows, h);
+        let activated = Matrix::new(&kept.activated, rows, i);
+        self.output.add_weight_gradient(gradients, activated, dy);
+        let into = MatrixMut::new(inner, rows, i);
+        self.output.backward(values, dy, into, Old::Overwrite);
+        gelu_backward(simd, &kept.inner[..rows * i], inner);
+        self.intermediate
+            .add_bias_gradient(simd, gradients, inner, i, 0);
+        let dy = Matrix::new(inner, rows, i);
+        let normed = Matrix::new(&kept.normed, rows, h);
+        self.intermediate.add_weight_gradient(gradients, normed, dy);
+        let into = MatrixMut::new(residual, rows, h);
+        self.intermediate.backward(values, dy, into, Old::Add);
+
+        // Attention block: `residual` is now the gradient of its output.
+        let saved = (
+            &kept.attended[..rows * h],
+            &kept.attended_statistics[..rows],
+        );
+        let mask = pass.hidden_mask(Site::AttentionOutputDropout(self.index));
+        let dropout = mask.map(|mask| (mask, pass.rows));
+        let norm = self.attention_norm.of(values, pass.epsilon());
+        norm::backward_through_dropout(simd, dropout, norm, saved, residual, hidden, linear);
+        let (dw, db) = two(
+            gradients,
+            &self.attention_norm.weight,
+            &self.attention_norm.bias,
+        );
+        norm::add_parameter_gradients(simd, saved, residual, dw, db);
+        self.attention
+            .add_bias_gradient(simd, gradients, linear, h, 0);
+        let dy = Matrix::new(linear, rows, h);
+        let context = Matrix::new(&kept.context, rows, h);
+        self.attention.add_weight_gradient(gradients, context, dy);
+        let d_context = residual;
+        let into = MatrixMut::new(d_context, rows, h);
+        self.attention.backward(values, dy, into, Old::Overwrite);
+        let d_qkv = &mut d.qkv[..rows * 3 * h];
+        heads.backward(
+            simd,
+            pass.batch,
+            &kept.qkv[..rows * 3 * h],
+            &kept.log_sums[..rows * heads.count],
+            d_context,
+            d_qkv,
+            scratch,
+        );
+        let input = Matrix::new(x, rows, h);
+        for (which, part) in self.qkv.iter().enumerate() {
+            part.add_bias_gradient(simd, gradients, d_qkv, 3 * h, which * h);
+            let dy = Matrix::strided(&d_qkv[which * h..], rows, h, 3 * h);
+            part.add_weight_gradient(gradients, input, dy);
+            part.backward(values, dy, MatrixMut::new(hidden, rows, h), Old::Add);
+        }
+    }
+}
+
+impl Kept {
+    fn reserve(&mut self, rows: usize, hidden: usize, intermediate: usize, heads: usize) {
+        grow(&mut self.qkv, rows * 3 * hidden);
+        grow(&mut self.log_sums, rows * heads);
+        for buffer in [
+            &mut self.context,
+            &mut self.attended,
+            &mut self.normed,
+            &mut self.fed,
+            &mut self.output,
+        ] {
+            grow(buffer, rows * hidden);
+        }
+        grow(&mut self.inner, rows * intermediate);
+        grow(&mut self.activated, rows * intermediate);
+        grow(&mut self.attended_statistics, rows);
+        grow(&mut self.fed_statistics, rows);
+    }
+}

@@ -1,0 +1,137 @@
+//! Runs kernels with the widest instructions of the processor, chosen at run time.
+//!
+//! A kernel is ordinary Rust in a closure given to [`Simd::run`]: the compiler makes it once for
+//! AVX-512, once for AVX2 with FMA and once plain, and vectorises it for each. Sums go through 16
+//! partial sums and products are never contracted, so that all of them give the same bits.
+
+/// How many partial sums a reduction keeps: one AVX-512 register of f32.
+pub const LANES: usize = 16;
+
+/// An instruction set that this processor has.
+#[derive(Debug, Clone, Copy)]
+pub struct Simd(pulp::Arch);
+
+impl Simd {
+    /// The widest.
+    pub fn detect() -> Self {
+        Self(pulp::Arch::new())
+    }
+
+    /// Every one, with its name; what a test runs through.
+    pub fn all() -> Vec<(&'static str, Self)> {
+        let mut all = vec![("plain", Self(pulp::Arch::Scalar))];
+        #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+        {
+            if let Some(v3) = pulp::x86::V3::try_new() {
+                all.push(("AVX2", Self(pulp::Arch::V3(v3))));
+            }
+            if let Some(v4) = pulp::x86::V4::try_new() {
+                all.push(("AVX-512", Self(pulp::Arch::V4(v4))));
+            }
+        }
+        all
+    }
+
+    /// Runs `kernel`; what it calls must be `#[inline(always)]` to be compiled along.
+    #[inline(always)]
+    pub fn run<R>(self, kernel: impl FnOnce() -> R) -> R {
+        self.0.dispatch(kernel)
+    }
+}
+
+/// The sum of `f(i)` over `0..n`.
+#[inline(always)]
+pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let whole = n - n % LANES;
+    for start in (0..whole).step_by(LANES) {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += f(start + lane);
+        }
+    }
+    for i in whole..n {
+        lanes[i - whole] += f(i);
+    }
+    // Halved again and again, as a vector register is.
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// The largest value; negative infinity of none.
+#[inline(always)]
+pub fn max(values: &[f32]) -> f32 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane = if value > *lane { value } else { *lane };
+        }
+    }
+    let lanes = lanes.iter().chain(rest);
+    lanes.fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a })
+}
+
+/// `e^x` to about 1e-7 of its value for x in [-87, 88]; outside, the value at the border.
+///
+/// The polynomial and the two-part logarithm of 2 are those of Cephes' expf.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    // Adding 1.5 · 2^23 rounds to an integer, which then stands in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let x = x.clamp(-87.0, 88.0);
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * 0.693_359_4 - n * -2.121_944_4e-4;
+    let p = 1.987_569_1e-4;
+    let p = p * r + 1.398_2e-3;
+    let p = p * r + 8.333_452e-3;
+    let p = p * r + 4.166_579_6e-2;
+    let p = p * r + 1.666_666_5e-1;
+    let p = p * r + 0.5;
+    let p = p * r * r + r + 1.0;
+    // The integer goes to the exponent's bits: p · 2^n.
+    p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_exact_to_single_precision() {
+        for i in -8700..=8800 {
+            let x = i as f32 / 100.0;
+            let exact = f64::from(x).exp();
+            let error = (f64::from(exp(x)) - exact).abs() / exact;
+            assert!(error < 2.5e-7, "{x}: {error}");
+        }
+        assert!(exp(-1e9) > 0.0 && exp(-1e9) < 1e-37);
+        assert_eq!(exp(0.0), 1.0);
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        for n in [0, 1, 15, 16, 17, 31, 33, 127, 1000] {
+            let values: Vec<f32> = (0..n).map(|i| (i as f32 * 0.37).sin()).collect();
+            let results: Vec<[u32; 3]> = Simd::all()
+                .into_iter()
+                .map(|(_, simd)| {
+                    simd.run(|| {
+                        let total = sum(values.len(), |i| exp(values[i]));
+                        [total, max(&values), exp(total.min(10.0))].map(f32::to_bits)
+                    })
+                })
+                .collect();
+            assert!(results.iter().all(|r| *r == results[0]), "{n}: {results:?}");
+            let exact: f64 = values.iter().map(|&v| f64::from(v).exp()).sum();
+            let got = f64::from(f32::from_bits(results[0][0]));
+            assert!((got - exact).abs() <= 1e-6 * exact, "{got} {exact}");
+        }
+    }
+}

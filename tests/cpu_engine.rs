@@ -1,0 +1,233 @@
+//! The CPU engine against the reference: the same batch, parameters and dropout give the same loss,
+//! the same gradient of every parameter, and the same run.
+
+use std::sync::Arc;
+
+use cloze::data::{Packed, pretraining::PretrainingBatch};
+use cloze::engine::{CpuEngine, Engine, Reference};
+use cloze::model::{Bert, Config, Dropout, Layout, PRETRAINING, Size, cross_entropy, pick};
+use cloze::random::{Site, Stream};
+use cloze::train::optimizer::{AdamW, Update};
+use dfdx::prelude::*;
+
+/// Sequences of these lengths with every fifth token to predict; lengths, ids and labels drawn from
+/// `key`.
+fn batch(key: u64, lengths: &[usize], vocabulary: u32) -> PretrainingBatch {
+    let mut draws = Stream::new(key, 0, Site::Other(3), 0).draws();
+    let mut batch = PretrainingBatch::default();
+    for (index, &length) in lengths.iter().enumerate() {
+        let first = batch.packed.rows() as u32;
+        let ids: Vec<u32> = (0..length).map(|_| draws.below(vocabulary)).collect();
+        let segments: Vec<u32> = (0..length).map(|i| u32::from(2 * i > length)).collect();
+        batch.packed.push(100 + index as u64, &ids, &segments);
+        for row in (first..first + length as u32).step_by(5) {
+            batch.masked_rows.push(row);
+            batch.masked_labels.push(draws.below(vocabulary));
+        }
+        batch.next_labels.push(draws.below(2));
+    }
+    batch
+}
+
+/// Parameters with curvature everywhere: initial values alone leave biases and LayerNorms flat.
+fn parameters(layout: &Layout) -> Vec<f32> {
+    let stream = Stream::new(7, 0, Site::Other(4), 0);
+    let mut values = layout.initialise(3);
+    for (i, value) in values.iter_mut().enumerate() {
+        *value += 0.1 * (stream.uniform(i as u32) as f32 - 0.5);
+    }
+    values
+}
+
+/// Fails where two buffers differ by more than `bound` of a parameter's own norm.
+fn compare(layout: &Layout, got: &[f32], expected: &[f32], bound: f64) {
+    for (parameter, range) in layout.iter() {
+        // A key's bias moves all scores of a query alike: its gradient is rounding alone.
+        if parameter.name.ends_with("key.bias") {
+            continue;
+        }
+        let (mut difference, mut norm) = (0.0, 0.0);
+        for (g, e) in got[range.clone()].iter().zip(&expected[range]) {
+            difference += f64::from(g - e).powi(2);
+            norm += f64::from(*e).powi(2);
+        }
+        let relative = (difference / norm.max(1e-12)).sqrt();
+        assert!(relative < bound, "{}: {relative:.1e}", parameter.name);
+    }
+}
+
+fn engines(config: &Config) -> (Arc<Layout>, CpuEngine, Reference) {
+    let layout = Layout::new(config, &PRETRAINING);
+    let values = parameters(&layout);
+    let cpu = CpuEngine::new(config, &layout, values.clone()).unwrap();
+    let reference = Reference::new(config, &layout, values).unwrap();
+    (layout, cpu, reference)
+}
+
+#[test]
+fn loss_and_every_gradient_are_the_references_with_dropout() {
+    let mut config = Size::Tiny.config(203);
+    config.hidden_dropout_prob = 0.2;
+    config.attention_probs_dropout_prob = 0.3;
+    for lengths in [&[1][..], &[33, 2, 17, 127, 31, 1, 64], &[383, 40]] {
+        let (layout, mut cpu, mut reference) = engines(&config);
+        let batch = batch(1, lengths, 203);
+        let dropout = Dropout { seed: 5, step: 9 };
+        let got = cpu.pretraining_gradients(&batch, dropout).unwrap();
+        let expected = reference.pretraining_gradients(&batch, dropout).unwrap();
+        assert!(
+            (got.loss() / expected.loss() - 1.0).abs() < 1e-5,
+            "{got:?} {expected:?}"
+        );
+        assert_eq!(got.mlm_correct, expected.mlm_correct);
+        assert_eq!(got.nsp_correct, expected.nsp_correct);
+        let (got, expected) = (cpu.gradients().unwrap(), reference.gradients().unwrap());
+        compare(&layout, &got, &expected, 1e-4);
+    }
+}
+
+#[test]
+fn ten_training_steps_stay_together() {
+    let mut config = Size::Tiny.config(97);
+    config.hidden_dropout_prob = 0.1;
+    let (layout, mut cpu, mut reference) = engines(&config);
+    for step in 1..=10 {
+        let batch = batch(step, &[20, 7, 33, 12], 97);
+        let dropout = Dropout {
+            seed: 1,
+            step: step as u32,
+        };
+        let update = Update {
+            adamw: AdamW::default(),
+            learning_rate: 1e-4,
+            step,
+            max_norm: 1.0,
+        };
+        let run = |engine: &mut dyn Engine| {
+            let scores = engine.pretraining_gradients(&batch, dropout).unwrap();
+            (scores.loss(), engine.update(&update).unwrap())
+        };
+        let (got, expected) = (run(&mut cpu), run(&mut reference));
+        assert!(
+            (got.0 / expected.0 - 1.0).abs() < 1e-4,
+            "{got:?} {expected:?}"
+        );
+        assert!(
+            (got.1 / expected.1 - 1.0).abs() < 1e-4,
+            "{got:?} {expected:?}"
+        );
+    }
+    let (got, expected) = (cpu.parameters().unwrap(), reference.parameters().unwrap());
+    compare(&layout, &got, &expected, 1e-4);
+}
+
+#[test]
+fn what_the_commands_read_is_the_references() {
+    let (_, mut cpu, mut reference) = engines(&Size::Tiny.config(61));
+    let batch = batch(4, &[5, 31, 1, 18], 61).packed;
+    let close = |a: &[f32], b: &[f32]| {
+        assert_eq!(a.len(), b.len());
+        let worst = a
+            .iter()
+            .zip(b)
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, f32::max);
+        assert!(worst < 2e-5, "{worst}");
+    };
+    let (a, b) = (
+        cpu.hidden_states(&batch).unwrap(),
+        reference.hidden_states(&batch).unwrap(),
+    );
+    assert_eq!(a.layers.len(), b.layers.len());
+    a.layers
+        .iter()
+        .zip(&b.layers)
+        .for_each(|(a, b)| close(a, b));
+    close(&a.pooled.unwrap(), &b.pooled.unwrap());
+    let rows = [40, 0, 7];
+    close(
+        &cpu.masked_lm_logits(&batch, &rows).unwrap(),
+        &reference.masked_lm_logits(&batch, &rows).unwrap(),
+    );
+    let (a, b) = (
+        cpu.next_sentence_logits(&batch).unwrap(),
+        reference.next_sentence_logits(&batch).unwrap(),
+    );
+    close(a.as_flattened(), b.as_flattened());
+}
+
+/// Heads of 5, a hidden size of 15 and 23 inner units: nothing divides a vector register.
+#[test]
+fn odd_sizes_have_the_gradients_of_the_model_in_f64() {
+    let mut config = Config::new(3, 15, 3, 23, 29);
+    config.max_position_embeddings = 40;
+    config.hidden_dropout_prob = 0.2;
+    config.attention_probs_dropout_prob = 0.1;
+    let layout = Layout::new(&config, &PRETRAINING);
+    let values = parameters(&layout);
+    let batch = batch(8, &[33, 1, 17, 2], 29);
+    let dropout = Dropout { seed: 2, step: 1 };
+    let mut cpu = CpuEngine::new(&config, &layout, values.clone()).unwrap();
+    let scores = cpu.pretraining_gradients(&batch, dropout).unwrap();
+
+    let exact: Vec<f64> = values.iter().map(|&v| f64::from(v)).collect();
+    let bert =
+        Bert::<15, 3, 5, 23, f64, Cpu>::build(&config, &layout, &exact, &Cpu::default()).unwrap();
+    let hidden = bert.encode::<OwnedTape<f64, Cpu>>(&batch.packed, Some(dropout), &mut |_, _| {});
+    let words = bert.masked_lm.as_ref().unwrap().forward(
+        pick(hidden.retaped::<OwnedTape<f64, Cpu>>(), &batch.masked_rows),
+        &bert.embeddings.words,
+    );
+    let pooled = bert
+        .pool(hidden.retaped::<OwnedTape<f64, Cpu>>(), &batch.packed)
+        .unwrap();
+    let pairs = bert.next_sentence.as_ref().unwrap().forward(pooled);
+    let loss = cross_entropy(words, &batch.masked_labels) / batch.masked_rows.len() as f64
+        + cross_entropy(pairs, &batch.next_labels) / batch.next_labels.len() as f64;
+    let (loss, heads) = loss.split_tape();
+    let (_, encoder) = hidden.split_tape();
+    assert!((scores.loss() / loss.array() - 1.0).abs() < 1e-5);
+    let mut tape = loss.put_tape(heads.merge(encoder)).backward();
+    let mut expected = vec![0.0; layout.total()];
+    bert.gradients.add_to(&mut tape, &mut expected);
+    let expected: Vec<f32> = expected.into_iter().map(|g| g as f32).collect();
+    compare(&layout, &cpu.gradients().unwrap(), &expected, 1e-4);
+}
+
+#[test]
+fn gradients_of_two_batches_add_up_and_do_not_depend_on_their_order() {
+    let config = Size::Tiny.config(50);
+    let layout = Layout::new(&config, &PRETRAINING);
+    let values = parameters(&layout);
+    let (long, short) = (batch(1, &[90, 90, 90], 50), batch(2, &[3], 50));
+    let dropout = Dropout { seed: 1, step: 1 };
+    let run = |batches: [&PretrainingBatch; 2]| {
+        let mut engine = CpuEngine::new(&config, &layout, values.clone()).unwrap();
+        for batch in batches {
+            engine.pretraining_gradients(batch, dropout).unwrap();
+        }
+        engine.gradients().unwrap()
+    };
+    // A buffer that is larger than the batch must not let old values in.
+    compare(&layout, &run([&long, &short]), &run([&short, &long]), 1e-6);
+}
+
+#[test]
+fn what_the_model_cannot_take_is_refused() {
+    let config = Size::Tiny.config(10);
+    let layout = Layout::new(&config, &[cloze::model::Part::Encoder]);
+    assert!(CpuEngine::new(&config, &layout, vec![0.0; 3]).is_err());
+    let mut engine = CpuEngine::new(&config, &layout, layout.initialise(0)).unwrap();
+    let mut packed = Packed::default();
+    packed.push(0, &[11], &[0]);
+    let text = engine.hidden_states(&packed).unwrap_err().to_string();
+    assert!(text.contains("token id 11"), "{text}");
+    let mut packed = Packed::default();
+    packed.push(0, &[1], &[0]);
+    assert!(engine.hidden_states(&packed).unwrap().pooled.is_none());
+    let text = engine
+        .masked_lm_logits(&packed, &[0])
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("no masked-LM head"), "{text}");
+}
