@@ -1,12 +1,12 @@
-//! Pre-training steps of the reference model: forward, backward, clipping and AdamW, with dropout,
-//! on batches of the embedded corpus.
+//! Pre-training steps of the reference model and of the CPU engine: forward, backward, clipping and
+//! AdamW, with dropout, on batches of the embedded corpus.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 use cloze::data::{PretrainingBatch, PretrainingData, PretrainingOptions};
-use cloze::engine::{Engine, Reference};
+use cloze::engine::Backend;
 use cloze::model::{Dropout, Layout, PRETRAINING, Size};
 use cloze::text::{Casing, WordPiece, embedded};
 use cloze::train::optimizer::{AdamW, Update};
@@ -23,13 +23,14 @@ fn batch(sequences: usize, max_len: usize) -> (PretrainingBatch, usize) {
     (data.batch(0, sequences).unwrap(), wordpiece.vocab_size())
 }
 
-fn step(c: &mut Criterion, size: Size) {
+fn step(c: &mut Criterion, size: Size, backend: Backend) {
     let (batch, vocab_size) = batch(16, 128);
     let config = size.config(vocab_size);
     let layout = Layout::new(&config, &PRETRAINING);
-    let mut engine = Reference::new(&config, &layout, layout.initialise(1)).unwrap();
+    let values = layout.initialise(1);
+    let mut engine = backend.engine(&config, &layout, values).unwrap();
     let mut count = 0;
-    let mut group = c.benchmark_group("reference training step, 16 sequences");
+    let mut group = c.benchmark_group(format!("{backend:?} training step, 16 sequences"));
     group.sample_size(10);
     group.throughput(Throughput::Elements(batch.packed.rows() as u64));
     group.bench_function(size.name(), |b| {
@@ -53,8 +54,10 @@ fn step(c: &mut Criterion, size: Size) {
 }
 
 fn steps(c: &mut Criterion) {
-    step(c, Size::Tiny);
-    step(c, Size::Minilm);
+    for size in [Size::Tiny, Size::Minilm] {
+        step(c, size, Backend::Reference);
+        step(c, size, Backend::Cpu);
+    }
 }
 
 criterion_group!(benches, steps);

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use cloze::data::Packed;
-use cloze::engine::{Engine, Reference};
+use cloze::engine::Backend;
 use cloze::model::Part;
 use cloze::model::weights::Model;
 use cloze::text::WordPiece;
@@ -51,7 +51,6 @@ fn every_layer_of_minilm_is_reproduced() {
     let model = Model::read(&folder, &[Part::Encoder, Part::Pooler], None).unwrap();
     let wordpiece = WordPiece::from_file(&folder, None).unwrap();
     let hidden = model.config.hidden_size;
-    let mut engine = Reference::new(&model.config, &model.layout, model.values).unwrap();
 
     // All cases in one batch of different lengths: packing and padding must change nothing.
     let cases = golden["cases"].as_array().unwrap();
@@ -73,27 +72,33 @@ fn every_layer_of_minilm_is_reproduced() {
         }
         batch.push(i as u64, &ids, &segments);
     }
-    let states = engine.hidden_states(&batch).unwrap();
-    let pooled = states.pooled.unwrap();
+    for backend in [Backend::Reference, Backend::Cpu] {
+        let values = model.values.clone();
+        let mut engine = backend
+            .engine(&model.config, &model.layout, values)
+            .unwrap();
+        let states = engine.hidden_states(&batch).unwrap();
+        let pooled = states.pooled.unwrap();
 
-    for (i, case) in cases.iter().enumerate() {
-        let rows = batch.rows_of(i);
-        let of = |layer: usize| &states.layers[layer][rows.start * hidden..rows.end * hidden];
-        for (layer, &expected) in numbers(&case["layer_mean_abs"]).iter().enumerate() {
-            let mean = of(layer).iter().map(|x| x.abs()).sum::<f32>() / of(layer).len() as f32;
-            close(&format!("case {i}, layer {layer}"), &[mean], &[expected]);
+        for (i, case) in cases.iter().enumerate() {
+            let rows = batch.rows_of(i);
+            let of = |layer: usize| &states.layers[layer][rows.start * hidden..rows.end * hidden];
+            for (layer, &expected) in numbers(&case["layer_mean_abs"]).iter().enumerate() {
+                let mean = of(layer).iter().map(|x| x.abs()).sum::<f32>() / of(layer).len() as f32;
+                close(&format!("case {i}, layer {layer}"), &[mean], &[expected]);
+            }
+            let last = of(6);
+            close("[CLS]", &last[..hidden], &numbers(&case["last_hidden_cls"]));
+            close(
+                "last token",
+                &last[last.len() - hidden..],
+                &numbers(&case["last_hidden_last_token"]),
+            );
+            close(
+                "pooler",
+                &pooled[i * hidden..][..hidden],
+                &numbers(&case["pooler_output"]),
+            );
         }
-        let last = of(6);
-        close("[CLS]", &last[..hidden], &numbers(&case["last_hidden_cls"]));
-        close(
-            "last token",
-            &last[last.len() - hidden..],
-            &numbers(&case["last_hidden_last_token"]),
-        );
-        close(
-            "pooler",
-            &pooled[i * hidden..][..hidden],
-            &numbers(&case["pooler_output"]),
-        );
     }
 }

@@ -38,6 +38,8 @@ fn run<'a>(corpus: &'a Path, out: &'a Path, steps: &'a str) -> Vec<&'a str> {
         steps,
         "--seq",
         "32",
+        "--first-seq",
+        "24",
         "--batch",
         "8",
         "--vocab-size",
@@ -134,9 +136,9 @@ fn a_killed_run_resumes_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path());
     let (whole, broken) = (folder.path().join("whole"), folder.path().join("broken"));
-    succeeds(&run(&corpus, &whole, "30"));
+    succeeds(&run(&corpus, &whole, "60"));
 
-    let mut args = run(&corpus, &broken, "30");
+    let mut args = run(&corpus, &broken, "60");
     args.extend(["--save-every", "4"]);
     let mut child = cloze()
         .args(&args)
@@ -150,7 +152,7 @@ fn a_killed_run_resumes_bit_for_bit() {
     child.wait().unwrap();
 
     args.push("--resume");
-    assert_eq!(json(&succeeds(&args))["steps"], 30);
+    assert_eq!(json(&succeeds(&args))["steps"], 60);
     for file in ["model.safetensors", "trainer/state.safetensors"] {
         let (a, b) = (
             fs::read(whole.join(file)).unwrap(),

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Layout, PRETRAINING, Size};
 use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, State};
-use crate::train::{Pretrainer, Settings, Stop};
+use crate::train::{FirstPhase, Pretrainer, Settings, Stop};
 use crate::view::pretraining_chart;
 
 use super::progress::TrainingBar;
@@ -41,19 +41,24 @@ pub struct Args {
     #[arg(long)]
     cased: bool,
     /// Optimizer steps
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value_t = 12000)]
     steps: u64,
     /// Longest sequence in tokens [default: 128; without --text 40]
     #[arg(long)]
     seq: Option<usize>,
+    /// Longest sequence in the first four fifths of the steps; as --seq for no such phase
+    /// [default: 40 for models narrower than 768, else as --seq]
+    #[arg(long, value_name = "SEQ")]
+    first_seq: Option<usize>,
     /// Sequences a step
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Highest learning rate, reached after a tenth of the steps [default: 1e-3; without --text
-    /// 3e-3]
+    /// Highest learning rate, reached after a tenth of the steps [default: 1e-4 from 768 wide on,
+    /// 0.192 / H for narrower models: 1.5e-3 for tiny]
     #[arg(long)]
     lr: Option<f64>,
-    /// Dropout in the encoder [default: as the size or configuration says; without --text 0]
+    /// Dropout in the encoder [default: 0.1, for models narrower than 768 0, as a configuration
+    /// file says]
     #[arg(long, value_name = "P")]
     dropout: Option<f64>,
     /// Standard deviation of the initial weights [default: 0.02 from 768 wide on, 0.9 / sqrt(H) for
@@ -89,28 +94,28 @@ pub struct Args {
     json: bool,
 }
 
-/// Defaults that depend on the text. Our own corpus is small and regular: short sequences, a high
-/// rate and no dropout let a tiny model learn it in minutes.
+/// Defaults that depend on the text. Our own corpus is small and regular: short sequences are all
+/// it needs.
 struct Recipe {
     vocab_size: usize,
     seq: usize,
-    lr: f64,
-    dropout: Option<f64>,
 }
 
 const FOR_TEXT: Recipe = Recipe {
     vocab_size: 8000,
     seq: 128,
-    lr: 1e-3,
-    dropout: None,
 };
 
 const FOR_EMBEDDED: Recipe = Recipe {
     vocab_size: 2000,
     seq: 40,
-    lr: 3e-3,
-    dropout: Some(0.0),
 };
+
+/// The width from which models are started and trained as the paper's; narrower ones learn sooner
+/// with other settings.
+const PAPER_WIDTH: usize = 768;
+/// Longest sequence of the first phase of narrow models.
+const FIRST_SEQ: usize = 40;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Dtype {
@@ -121,7 +126,6 @@ enum Dtype {
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
     let seq = args.seq.unwrap_or(args.recipe().seq);
-    let lr = args.lr.unwrap_or(args.recipe().lr);
     let started = std::time::Instant::now();
     let state = args.previous_state()?;
     let wordpiece = args.wordpiece(state.is_some())?;
@@ -132,6 +136,15 @@ pub fn run(args: Args) -> Result<()> {
         ..PretrainingOptions::default()
     };
     let config = args.config(&wordpiece, seq)?;
+    let narrow = config.hidden_size < PAPER_WIDTH;
+    let lr = args.lr.unwrap_or(if narrow {
+        0.192 / config.hidden_size as f64
+    } else {
+        1e-4
+    });
+    let first_seq = args
+        .first_seq
+        .unwrap_or(if narrow { FIRST_SEQ } else { seq });
     // The token files live in a folder that goes away with this value.
     let cache = tempfile::tempdir_in(&args.out).map_err(|e| Error::io(&args.out, e))?;
     let paragraphs = args.paragraphs()?;
@@ -169,6 +182,26 @@ pub fn run(args: Args) -> Result<()> {
         settings.evaluate_every = every;
     }
     let mut trainer = Pretrainer::new(engine, data, held_out, settings);
+    if first_seq < seq {
+        let options = PretrainingOptions {
+            max_len: first_seq,
+            ..options
+        };
+        let folder = cache.path().join("first");
+        std::fs::create_dir(&folder).map_err(|e| Error::io(&folder, e))?;
+        let (data, held_out) = PretrainingData::build_split(
+            args.paragraphs()?,
+            &wordpiece,
+            &options,
+            Some(&folder),
+            HELD_OUT,
+        )?;
+        trainer = trainer.with_first_phase(FirstPhase {
+            data,
+            held_out,
+            until: args.steps * 4 / 5,
+        });
+    }
     if let Some(state) = state {
         args.continue_from(&mut trainer, state)?;
     }
@@ -286,14 +319,16 @@ impl Args {
             let mut config = self.size.parse::<Size>()?.config(wordpiece.vocab_size());
             // 0.02 suits the base model. Narrower ones hardly move for hundreds of steps with it:
             // 800 steps of a tiny one filled 46 % of held-out blanks with 0.08, and 27 % with 0.02.
-            if config.hidden_size < 768 {
+            if config.hidden_size < PAPER_WIDTH {
                 config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
             }
-            if let Some(p) = self.recipe().dropout {
+            // Dropout helps where a model could learn its text by heart; a narrow one can't in
+            // the few epochs that it is given.
+            if config.hidden_size < PAPER_WIDTH {
                 (
                     config.hidden_dropout_prob,
                     config.attention_probs_dropout_prob,
-                ) = (p, p);
+                ) = (0.0, 0.0);
             }
             config
         };
@@ -323,6 +358,11 @@ impl Args {
             ("--seed", was.seed, now.seed),
             ("--batch", was.batch as u64, now.batch as u64),
             ("--seq", was.max_len as u64, now.max_len as u64),
+            (
+                "--first-seq",
+                was.first_max_len as u64,
+                now.first_max_len as u64,
+            ),
             (
                 "--whole-word",
                 u64::from(was.whole_word),

@@ -23,6 +23,8 @@ pub struct Identity {
     pub seed: u64,
     pub batch: usize,
     pub max_len: usize,
+    /// Longest sequence in the first phase.
+    pub first_max_len: usize,
     pub whole_word: bool,
     pub vocab_size: usize,
     /// Tokens of the training text: another text would be another run.

@@ -7,7 +7,7 @@ pub mod report;
 pub mod schedule;
 pub mod stop;
 
-pub use pretrain::{Pretrainer, Settings};
+pub use pretrain::{FirstPhase, Pretrainer, Settings};
 pub use report::{EvalReport, History, Report, Silent, StepReport};
 pub use schedule::Schedule;
 pub use stop::Stop;

@@ -201,3 +201,105 @@ pub fn add_parameter_gradients(
             });
         });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(n: usize, seed: f32) -> Vec<f32> {
+        (0..n).map(|i| ((i as f32 + seed) * 0.73).sin()).collect()
+    }
+
+    /// The definition, in f64.
+    fn exact(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f64> {
+        let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+        let n = x.len() as f64;
+        let mean = x.iter().sum::<f64>() / n;
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+        let scale = 1.0 / (variance + 1e-5).sqrt();
+        x.iter()
+            .zip(weight.iter().zip(bias))
+            .map(|(x, (&w, &b))| (x - mean) * scale * f64::from(w) + f64::from(b))
+            .collect()
+    }
+
+    #[test]
+    fn values_and_gradients_are_those_of_the_definition() {
+        for width in [2, 15, 17, 31, 33, 127, 768] {
+            let rows = 19;
+            let (weight, shift) = (values(width, 1.0), values(width, 2.0));
+            let (linear, bias) = (values(rows * width, 3.0), values(width, 4.0));
+            let (residual, dy) = (values(rows * width, 5.0), values(rows * width, 6.0));
+            let norm = Norm {
+                weight: &weight,
+                bias: &shift,
+                epsilon: 1e-5,
+            };
+            for (name, simd) in Simd::all() {
+                let mut x = linear.clone();
+                let mut statistics = vec![Statistics::default(); rows];
+                let mut y = vec![f32::NAN; rows * width];
+                let before = Before {
+                    bias: &bias,
+                    dropout: None,
+                    rows: &Rows::default(),
+                    residual: &residual,
+                };
+                forward(simd, before, norm, &mut x, &mut statistics, &mut y);
+                let saved = (&x[..], &statistics[..]);
+                let mut dx = vec![f32::NAN; rows * width];
+                backward(simd, norm, saved, &dy, &mut dx);
+                let (mut dw, mut db) = (vec![1.0; width], vec![1.0; width]);
+                add_parameter_gradients(simd, saved, &dy, &mut dw, &mut db);
+                let mut shift_gradient = vec![1.0; width];
+                for row in 0..rows {
+                    let at = row * width..(row + 1) * width;
+                    for i in at.clone() {
+                        assert_eq!(x[i], linear[i] + bias[i % width] + residual[i]);
+                        shift_gradient[i % width] += dy[i];
+                    }
+                    let (x, dy) = (&x[at.clone()], &dy[at.clone()]);
+                    let expected = exact(x, &weight, &shift);
+                    for (got, expected) in y[at.clone()].iter().zip(&expected) {
+                        assert!((f64::from(*got) - expected).abs() < 1e-5, "{name} {width}");
+                    }
+                    let loss = |x: &[f32]| -> f64 {
+                        let y = exact(x, &weight, &shift);
+                        y.iter().zip(dy).map(|(y, &d)| y * f64::from(d)).sum()
+                    };
+                    // A step that f32 holds exactly.
+                    let h = 1.0 / 1024.0;
+                    for i in (0..width).step_by(width.div_ceil(5)) {
+                        let moved = |by: f32| {
+                            let mut x = x.to_vec();
+                            x[i] += by;
+                            (loss(&x), f64::from(x[i]))
+                        };
+                        let ((up, above), (down, below)) = (moved(h), moved(-h));
+                        let slope = (up - down) / (above - below);
+                        let got = f64::from(dx[at.start + i]);
+                        let error = (got - slope).abs();
+                        // Two values a row are a step function, nearly: its slope is a difference
+                        // of large numbers.
+                        assert!(
+                            error < 2e-3 * slope.abs().max(1.0),
+                            "{name} {width}: {got} {slope}"
+                        );
+                    }
+                }
+                assert_eq!(db, shift_gradient, "{name} {width}");
+                let normalised = |i: usize| {
+                    let s = statistics[i / width];
+                    (x[i] - s.mean) * s.rstd
+                };
+                for (column, got) in dw.iter().enumerate() {
+                    let sum: f32 = (column..rows * width)
+                        .step_by(width)
+                        .map(|i| dy[i] * normalised(i))
+                        .sum();
+                    assert!((got - 1.0 - sum).abs() < 1e-4, "{name} {width}");
+                }
+            }
+        }
+    }
+}

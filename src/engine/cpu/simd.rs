@@ -17,7 +17,8 @@ impl Simd {
         Self(pulp::Arch::new())
     }
 
-    /// Every one, with its name; what a test runs through.
+    /// Every one, with its name: kernels are tested with each.
+    #[cfg(test)]
     pub fn all() -> Vec<(&'static str, Self)> {
         let mut all = vec![("plain", Self(pulp::Arch::Scalar))];
         #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
