@@ -116,13 +116,14 @@ impl Stream {
         }
         let mut key = [self.seed as u32, (self.seed >> 32) as u32];
         for _ in 0..10 {
-            for i in 0..16 {
-                let p0 = u64::from(MULTIPLIER[0]) * u64::from(c[0][i]);
-                let p1 = u64::from(MULTIPLIER[1]) * u64::from(c[2][i]);
-                c[0][i] = (p1 >> 32) as u32 ^ c[1][i] ^ key[0];
-                c[1][i] = p1 as u32;
-                c[2][i] = (p0 >> 32) as u32 ^ c[3][i] ^ key[1];
-                c[3][i] = p0 as u32;
+            let [c0, c1, c2, c3] = &mut c;
+            for (((c0, c1), c2), c3) in c0.iter_mut().zip(c1).zip(c2).zip(c3) {
+                let p0 = u64::from(MULTIPLIER[0]) * u64::from(*c0);
+                let p1 = u64::from(MULTIPLIER[1]) * u64::from(*c2);
+                *c0 = (p1 >> 32) as u32 ^ *c1 ^ key[0];
+                *c1 = p1 as u32;
+                *c2 = (p0 >> 32) as u32 ^ *c3 ^ key[1];
+                *c3 = p0 as u32;
             }
             key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
         }

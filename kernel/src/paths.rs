@@ -12,6 +12,12 @@ pub const SOURCE_VARIABLE: &str = "CLOZE_SOURCE";
 
 /// The folder that holds everything below.
 pub fn data() -> Result<PathBuf> {
+    let folder = data_folder()?;
+    outside_any_crate(&folder)?;
+    Ok(folder)
+}
+
+fn data_folder() -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os(DATA_VARIABLE).filter(|value| !value.is_empty()) {
         return std::path::absolute(&folder).map_err(|source| Error::io(folder, source));
     }
@@ -22,6 +28,21 @@ pub fn data() -> Result<PathBuf> {
                 "there is no user data folder: set CLOZE_DATA to a folder of your own".to_owned(),
             )
         })
+}
+
+/// Refuses a folder below a `Cargo.toml`: cargo would take the sessions' crates for members of that
+/// workspace and refuse them.
+fn outside_any_crate(folder: &Path) -> Result<()> {
+    let manifests = folder.ancestors().map(|above| above.join("Cargo.toml"));
+    match manifests.into_iter().find(|manifest| manifest.is_file()) {
+        None => Ok(()),
+        Some(manifest) => Err(Error::Failed(format!(
+            "{}: Cloze can't keep its data below {}, because cargo would count the sessions there \
+             as part of that crate: set {DATA_VARIABLE} to a folder elsewhere",
+            folder.display(),
+            manifest.display()
+        ))),
+    }
 }
 
 /// Session templates, one a version of the sources and the compiler.
@@ -73,4 +94,22 @@ fn missing(folder: &Path) -> Error {
 /// Makes a folder with all its parents.
 pub fn create(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_folder_inside_a_crate_is_refused_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("deep").join("data");
+        assert!(outside_any_crate(&data).is_ok());
+        std::fs::write(folder.path().join("Cargo.toml"), "[workspace]\n").unwrap();
+        let told = outside_any_crate(&data).unwrap_err().to_string();
+        assert!(
+            told.contains("Cargo.toml") && told.contains(DATA_VARIABLE),
+            "{told}"
+        );
+    }
 }

@@ -128,6 +128,7 @@ mod tests {
                 seed: 1,
                 batch: 2,
                 max_len: 3,
+                first_max_len: 3,
                 whole_word: false,
                 vocab_size: 4,
                 tokens: 5,

@@ -299,16 +299,54 @@ class EndTest(unittest.TestCase):
             if reply["parent_header"]["msg_id"] == message:
                 return reply["content"], time.time() - started
 
-    def test_an_interrupt_at_a_poll_keeps_variables(self):
-        self.assertEqual(Cell(self.client, "let kept = 7;").status, "ok")
-        reply, seconds = self.interrupt("println!(\"go\"); loop { cloze::interrupt::poll(); }")
-        self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"))
-        self.assertLess(seconds, 1.5)
-        self.assertIn("7", str(Cell(self.client, "kept").of("execute_result")))
+    def test_an_interrupt_ends_any_loop_and_keeps_variables(self):
+        self.assertEqual(Cell(self.client, "let mut kept = 7u64;").status, "ok")
+        for loop in [
+            "loop { kept += 1; }",
+            "while kept > 0 {\n    kept += 1;\n}",
+            "for i in 0u64.. { kept = i.max(8); }",
+        ]:
+            reply, seconds = self.interrupt(f'println!("go"); {loop}')
+            self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"), loop)
+            self.assertLess(seconds, 1.5)
+            cell = Cell(self.client, "kept")
+            self.assertGreater(int(cell.of("execute_result")[0]["data"]["text/plain"]), 7)
+
+    def test_expressions_are_answered_beside_a_cell(self):
+        wanted = {"a": "six * 7", "b": "no_such_name", "c": "let x = 1;"}
+        cell = Cell(self.client, "let six = 6;", user_expressions=wanted)
+        self.assertEqual(cell.status, "ok")
+        answers = cell.reply["content"]["user_expressions"]
+        self.assertEqual(answers["a"]["status"], "ok")
+        self.assertEqual(answers["a"]["data"]["text/plain"], "42")
+        self.assertEqual(answers["b"]["status"], "error")
+        self.assertIn("no_such_name", answers["b"]["evalue"])
+        self.assertIn("has no value", answers["c"]["evalue"])
+        self.assertEqual(cell.of("execute_result"), [])
+
+    def test_a_loop_where_no_call_is_allowed_runs_as_it_was_written(self):
+        code = """const fn triangle(n: u32) -> u32 {
+    let (mut i, mut sum) = (0, 0);
+    while i < n { i += 1; sum += i; }
+    sum
+}
+const SUM: u32 = triangle(4);
+SUM"""
+        cell = Cell(self.client, code)
+        self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], "10")
+
+    def test_an_error_in_a_loop_shows_the_cell_as_it_was_written(self):
+        cell = Cell(self.client, "for i in 0..3 { let wrong: u8 = \"text\"; }")
+        self.assertEqual(cell.status, "error")
+        traceback = "\n".join(cell.of("error")[0]["traceback"])
+        self.assertIn("for i in 0..3 { let wrong: u8 =", traceback)
+        self.assertNotIn("poll", traceback)
 
     def test_a_cell_that_never_polls_is_ended_and_the_session_goes_on(self):
         self.assertEqual(Cell(self.client, "let lost = 7;").status, "ok")
-        reply, seconds = self.interrupt("println!(\"go\"); loop { std::hint::spin_loop(); }")
+        reply, seconds = self.interrupt(
+            "println!(\"go\"); std::thread::sleep(std::time::Duration::from_secs(600));"
+        )
         self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"))
         self.assertIn("all variables are lost", reply["evalue"])
         self.assertLess(seconds, 6)

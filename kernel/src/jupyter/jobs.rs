@@ -11,7 +11,7 @@ use jupyter_protocol::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::iopub::IoPub;
-use super::{Kernel, Replies, content, lock};
+use super::{Kernel, Replies, content, expressions, lock};
 use crate::session::{Event, Outcome, Sink};
 
 /// A queued request and the socket that it came by.
@@ -164,6 +164,10 @@ async fn execute(
         user_expressions: Some(Default::default()),
         error: None,
     };
+    // Evaluated after the cell, and only where it succeeded, as the protocol says.
+    if let (None, Some(wanted)) = (&error, &asked.user_expressions) {
+        reply.user_expressions = Some(expressions::evaluate(&kernel.session, wanted).await);
+    }
     if let Some(error) = error {
         if !asked.silent {
             kernel.iopub.publish(

@@ -5,6 +5,7 @@
 //! is known to be alive, interruptible and restartable while a cell runs or the session warms up.
 
 mod content;
+mod expressions;
 mod history;
 mod iopub;
 mod jobs;

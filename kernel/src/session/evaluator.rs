@@ -13,7 +13,7 @@ use super::channel::{Channel, Collected};
 use super::template::{Template, Workshop};
 use super::{
     CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
-    lock,
+    lock, loops,
 };
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
@@ -159,9 +159,13 @@ impl Evaluator {
 
     fn run(&mut self, code: &str, sink: &Sink) -> Outcome {
         self.channel.begin(Arc::clone(sink));
-        let result = self
-            .context
-            .execute_with_callbacks(code, &mut Default::default());
+        let polled = loops::with_polls(code);
+        let mut result = self.evaluate(polled.as_deref().unwrap_or(code));
+        // Errors are told of the cell as it was written; and a loop where no call is allowed, as in
+        // a `const fn`, runs as it was written.
+        if polled.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
+            result = self.evaluate(code);
+        }
         if matches!(result, Err(evcxr::Error::SubprocessTerminated(_))) {
             self.channel.drain();
         }
@@ -189,6 +193,11 @@ impl Evaluator {
             });
         }
         Outcome { error, pages }
+    }
+
+    fn evaluate(&mut self, code: &str) -> std::result::Result<evcxr::EvalOutputs, evcxr::Error> {
+        self.context
+            .execute_with_callbacks(code, &mut Default::default())
     }
 
     /// The error of a cell that evcxr takes for a success: a panic, an interrupt, a `?`.

@@ -13,6 +13,7 @@ mod completion;
 mod errors;
 mod evaluator;
 mod folder;
+mod loops;
 mod stream;
 pub mod template;
 
@@ -84,6 +85,11 @@ pub fn lost() -> CellError {
         "session",
         "the session has ended by a fault of its own; restart the kernel",
     )
+}
+
+/// The error of an expression that was asked for its value and has none.
+pub fn without_value(code: &str) -> CellError {
+    errors::plain("value", &format!("`{code}` has no value to show"))
 }
 
 enum Request {

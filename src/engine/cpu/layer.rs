@@ -211,6 +211,10 @@ impl Layer {
 
     /// From the gradient of the layer's output to that of its input `x`, both in `d.hidden`; adds
     /// the parameters' gradients.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is another buffer of the pass"
+    )]
     pub fn backward(
         &self,
         pass: Pass<'_>,
