@@ -48,6 +48,10 @@ pub struct LineChart {
     logarithmic: bool,
 }
 
+/// The most points that are drawn faintly below a smoothed line; of more, every n-th. A cloud looks
+/// the same, and the curve of a long run stays small enough to be sent many times.
+const DOTS: usize = 800;
+
 impl LineChart {
     /// An empty chart.
     pub fn new(title: impl Into<String>) -> Self {
@@ -197,7 +201,8 @@ impl LineChart {
                     chart.draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?;
                 }
                 Stroke::Smoothed => {
-                    chart.draw_series(points.iter().map(|p| dot(p, 0.3)))?;
+                    let every = points.len().div_ceil(DOTS).max(1);
+                    chart.draw_series(points.iter().step_by(every).map(|p| dot(p, 0.3)))?;
                     chart.draw_series(LineSeries::new(smooth(points), color.stroke_width(2)))?;
                 }
                 Stroke::Points => {
@@ -442,6 +447,20 @@ mod tests {
         };
         let apart = (height("ln V 9") - height("unigram entropy 8.95")).abs();
         assert!(apart >= TEXT_SIZE as i32, "{apart}");
+    }
+
+    #[test]
+    fn a_long_run_does_not_make_a_large_picture() {
+        let points = |n: u32| -> Vec<(f64, f64)> {
+            (0..n).map(|i| (f64::from(i), f64::from(i % 7))).collect()
+        };
+        let dots = |n: u32| {
+            let chart = LineChart::new("loss").smoothed("training", &points(n));
+            chart.svg().matches("<circle").count()
+        };
+        assert_eq!(dots(800), 800);
+        assert_eq!(dots(100_000), 800);
+        assert_eq!(dots(801), 401);
     }
 
     #[test]
