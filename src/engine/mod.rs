@@ -6,6 +6,7 @@
 
 mod cpu;
 mod reference;
+mod state;
 
 use std::ops::AddAssign;
 use std::sync::Arc;

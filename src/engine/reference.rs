@@ -13,15 +13,13 @@ use crate::error::{Error, Result};
 use crate::model::{Bert, Config, Dropout, Layout, Rows, Size, cross_entropy, pick};
 use crate::train::optimizer::{Moments, Update};
 
+use super::state::State;
 use super::{Engine, HiddenStates, PretrainingScores, lacks};
 
 /// The dfdx model with the flat buffers that it is built from.
 pub struct Reference {
     config: Config,
-    layout: Arc<Layout>,
-    values: Vec<f32>,
-    gradients: Vec<f32>,
-    moments: Moments,
+    state: State,
     /// The modules; rebuilt when the parameters have changed.
     model: Option<Box<dyn Modules>>,
     /// A pool of one thread for each part of a batch, so that dfdx's matrix products, which ask
@@ -32,23 +30,13 @@ pub struct Reference {
 impl Reference {
     /// A model with these parameters. Fails for sizes that have no type of their own.
     pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
-        if values.len() != layout.total() {
-            return Err(Error::Failed(format!(
-                "{} parameter values were given where the configuration has {}",
-                values.len(),
-                layout.total()
-            )));
-        }
         let pools = (0..rayon::current_num_threads())
             .map(|_| rayon::ThreadPoolBuilder::new().num_threads(1).build())
             .collect::<std::result::Result<_, _>>()
             .map_err(|e| Error::Failed(format!("no thread could be started: {e}")))?;
         let mut reference = Self {
             config: config.clone(),
-            layout: layout.clone(),
-            gradients: vec![0.0; values.len()],
-            moments: Moments::zeros(values.len()),
-            values,
+            state: State::new(layout, values)?,
             model: None,
             pools,
         };
@@ -59,7 +47,7 @@ impl Reference {
     fn modules(&mut self) -> Result<&dyn Modules> {
         let model = match self.model.take() {
             Some(model) => model,
-            None => build(&self.config, &self.layout, &self.values)?,
+            None => build(&self.config, &self.state.layout, &self.state.values)?,
         };
         Ok(&**self.model.insert(model))
     }
@@ -125,25 +113,25 @@ impl Engine for Reference {
     }
 
     fn layout(&self) -> &Arc<Layout> {
-        &self.layout
+        &self.state.layout
     }
 
     fn parameters(&self) -> Result<Vec<f32>> {
-        Ok(self.values.clone())
+        Ok(self.state.values.clone())
     }
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
-        self.values.copy_from_slice(values);
+        self.state.values.copy_from_slice(values);
         self.model = None;
         Ok(())
     }
 
     fn moments(&self) -> Result<Moments> {
-        Ok(self.moments.clone())
+        Ok(self.state.moments.clone())
     }
 
     fn set_moments(&mut self, moments: Moments) -> Result<()> {
-        self.moments = moments;
+        self.state.moments = moments;
         Ok(())
     }
 
@@ -153,7 +141,7 @@ impl Engine for Reference {
         dropout: Dropout,
     ) -> Result<PretrainingScores> {
         let weights = Weights::of(batch);
-        let total = self.layout.total();
+        let total = self.state.layout.total();
         let parts = self.in_parts(&batch.packed, |model, which| {
             let part = part_of(batch, which);
             let mut gradients = vec![0.0; total];
@@ -163,7 +151,7 @@ impl Engine for Reference {
         let mut scores = PretrainingScores::default();
         for (part, gradients) in parts {
             scores += part;
-            for (sum, g) in self.gradients.iter_mut().zip(gradients) {
+            for (sum, g) in self.state.gradients.iter_mut().zip(gradients) {
                 *sum += g;
             }
         }
@@ -172,16 +160,11 @@ impl Engine for Reference {
 
     fn update(&mut self, update: &Update) -> Result<f64> {
         self.model = None;
-        Ok(update.apply(
-            &self.layout,
-            &mut self.values,
-            &mut self.gradients,
-            &mut self.moments,
-        ))
+        Ok(self.state.update(update))
     }
 
     fn gradients(&self) -> Result<Vec<f32>> {
-        Ok(self.gradients.clone())
+        Ok(self.state.gradients.clone())
     }
 
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {

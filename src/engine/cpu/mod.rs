@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
 use crate::random::Site;
 use crate::train::optimizer::{Moments, Update};
@@ -36,6 +36,7 @@ use self::linear::{NormAt, place};
 use self::norm::Statistics;
 use self::simd::Simd;
 
+use super::state::State;
 use super::{Engine, HiddenStates, PretrainingScores};
 
 /// Makes a buffer at least `len` long.
@@ -63,13 +64,10 @@ fn on_the_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| work())
 }
 
-/// The engine: parameters, gradients and optimizer state in flat buffers, and the activations.
+/// The engine: flat buffers and the activations.
 pub struct CpuEngine {
     config: Config,
-    layout: Arc<Layout>,
-    values: Vec<f32>,
-    gradients: Vec<f32>,
-    moments: Moments,
+    state: State,
     simd: Simd,
     model: Places,
     activations: Activations,
@@ -102,13 +100,6 @@ struct Activations {
 impl CpuEngine {
     /// A model with these parameters; any size that the configuration allows.
     pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
-        if values.len() != layout.total() {
-            return Err(Error::Failed(format!(
-                "{} parameter values were given where the configuration has {}",
-                values.len(),
-                layout.total()
-            )));
-        }
         let layers = config.num_hidden_layers;
         let embedding = |name: &str| place(layout, &format!("embeddings.{name}.weight"));
         let model = Places {
@@ -124,10 +115,7 @@ impl CpuEngine {
         activations.layers.resize_with(layers, Kept::default);
         Ok(Self {
             config: config.clone(),
-            layout: layout.clone(),
-            gradients: vec![0.0; values.len()],
-            moments: Moments::zeros(values.len()),
-            values,
+            state: State::new(layout, values)?,
             simd: Simd::detect(),
             model,
             activations,
@@ -151,7 +139,7 @@ impl CpuEngine {
             rows: &a.rows,
             dropout,
         };
-        let (rows, h, values) = (batch.rows(), self.config.hidden_size, &self.values);
+        let (rows, h, values) = (batch.rows(), self.config.hidden_size, &self.state.values);
         grow(&mut a.embedding_sums, rows * h);
         grow(&mut a.embedding_statistics, rows);
         grow(&mut a.embedded, rows * h);
@@ -178,8 +166,8 @@ impl CpuEngine {
         Ok(Run {
             pass,
             model: &self.model,
-            values: &self.values,
-            parameter_gradients: &mut self.gradients,
+            values: &self.state.values,
+            parameter_gradients: &mut self.state.gradients,
             embedding_sums: &a.embedding_sums[..rows * h],
             embedding_statistics: &a.embedding_statistics[..rows],
             embedded: &a.embedded[..rows * h],
@@ -311,24 +299,24 @@ impl Engine for CpuEngine {
     }
 
     fn layout(&self) -> &Arc<Layout> {
-        &self.layout
+        &self.state.layout
     }
 
     fn parameters(&self) -> Result<Vec<f32>> {
-        Ok(self.values.clone())
+        Ok(self.state.values.clone())
     }
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
-        self.values.copy_from_slice(values);
+        self.state.values.copy_from_slice(values);
         Ok(())
     }
 
     fn moments(&self) -> Result<Moments> {
-        Ok(self.moments.clone())
+        Ok(self.state.moments.clone())
     }
 
     fn set_moments(&mut self, moments: Moments) -> Result<()> {
-        self.moments = moments;
+        self.state.moments = moments;
         Ok(())
     }
 
@@ -344,18 +332,11 @@ impl Engine for CpuEngine {
     }
 
     fn update(&mut self, update: &Update) -> Result<f64> {
-        Ok(on_the_pool(|| {
-            update.apply(
-                &self.layout,
-                &mut self.values,
-                &mut self.gradients,
-                &mut self.moments,
-            )
-        }))
+        Ok(on_the_pool(|| self.state.update(update)))
     }
 
     fn gradients(&self) -> Result<Vec<f32>> {
-        Ok(self.gradients.clone())
+        Ok(self.state.gradients.clone())
     }
 
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
