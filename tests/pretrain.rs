@@ -253,6 +253,17 @@ fn a_folder_with_a_run_is_not_overwritten_unasked() {
 }
 
 #[test]
+fn a_first_phase_longer_than_the_run_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
+    let mut args = run(&corpus, &out, "5");
+    let first = args.iter().position(|a| *a == "--first-seq").unwrap() + 1;
+    args[first] = "33";
+    let told = fails(&args, 2);
+    assert!(told.contains("--first-seq 33: at most"), "{told}");
+}
+
+#[test]
 fn a_run_that_diverges_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));

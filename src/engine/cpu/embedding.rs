@@ -33,11 +33,7 @@ pub fn forward(
     y: &mut [f32],
 ) {
     let width = norm.weight.len();
-    let entry = |table: &'_ [f32], index: u32| -> std::ops::Range<usize> {
-        let first = index as usize * width;
-        debug_assert!(first + width <= table.len());
-        first..first + width
-    };
+    let entry = |index: u32| index as usize * width..(index as usize + 1) * width;
     sums.par_chunks_mut(ROWS * width)
         .zip(statistics.par_chunks_mut(ROWS))
         .zip(y.par_chunks_mut(ROWS * width))
@@ -50,9 +46,9 @@ pub fn forward(
                     .zip(y.chunks_exact_mut(width));
                 for (row, ((sums, statistics), y)) in rows.enumerate() {
                     let row = task * ROWS + row;
-                    let word = &tables.words[entry(tables.words, batch.ids[row])];
-                    let position = &tables.positions[entry(tables.positions, batch.positions[row])];
-                    let segment = &tables.segments[entry(tables.segments, batch.segments[row])];
+                    let word = &tables.words[entry(batch.ids[row])];
+                    let position = &tables.positions[entry(batch.positions[row])];
+                    let segment = &tables.segments[entry(batch.segments[row])];
                     for (((sum, w), s), p) in sums.iter_mut().zip(word).zip(segment).zip(position) {
                         *sum = w + s + p;
                     }

@@ -20,11 +20,7 @@ impl<'a> Matrix<'a> {
 
     /// A row-major matrix whose rows lie `stride` apart.
     pub fn strided(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
-        assert!(
-            values.len() >= span(rows, columns, stride),
-            "{} values for a matrix of {rows}×{columns} with stride {stride}",
-            values.len()
-        );
+        check(values.len(), rows, columns, stride);
         Self {
             values,
             rows,
@@ -62,11 +58,7 @@ impl<'a> MatrixMut<'a> {
 
     /// A matrix whose rows lie `stride` apart.
     pub fn strided(values: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
-        assert!(
-            values.len() >= span(rows, columns, stride) && stride >= columns,
-            "{} values for a matrix of {rows}×{columns} with stride {stride}",
-            values.len()
-        );
+        check(values.len(), rows, columns, stride);
         Self {
             values,
             rows,
@@ -76,13 +68,16 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
-/// How many values a row-major matrix reaches over.
-fn span(rows: usize, columns: usize, stride: usize) -> usize {
-    if rows == 0 || columns == 0 {
-        0
-    } else {
-        (rows - 1) * stride + columns
-    }
+/// Panics where a row-major matrix would reach beyond its `len` values or its rows would overlap.
+fn check(len: usize, rows: usize, columns: usize, stride: usize) {
+    let reach = match rows.checked_sub(1) {
+        Some(above) if columns > 0 => above * stride + columns,
+        _ => 0,
+    };
+    assert!(
+        len >= reach && stride >= columns,
+        "{len} values for a matrix of {rows}×{columns} with stride {stride}"
+    );
 }
 
 /// Which threads compute a product.

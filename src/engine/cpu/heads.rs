@@ -12,7 +12,7 @@ use super::norm::{self, Statistics};
 use super::{grow, two};
 
 /// `to[i] = from[rows[i]]`, rows of `width` values.
-pub fn pick(from: &[f32], rows: &[u32], width: usize, to: &mut [f32]) {
+fn pick(from: &[f32], rows: &[u32], width: usize, to: &mut [f32]) {
     for (to, &row) in to.chunks_exact_mut(width).zip(rows) {
         let first = row as usize * width;
         to.copy_from_slice(&from[first..first + width]);
@@ -30,7 +30,7 @@ fn add_picked(from: &[f32], rows: &[u32], width: usize, to: &mut [f32]) {
 }
 
 /// The first row, `[CLS]`, of every sequence.
-pub fn first_rows(batch: &Packed) -> &[u32] {
+fn first_rows(batch: &Packed) -> &[u32] {
     &batch.cu_seqlens[..batch.sequences()]
 }
 
@@ -53,7 +53,7 @@ pub struct MaskedLmBuffers {
     normed: Vec<f32>,
     d: Vec<f32>,
     d_dense: Vec<f32>,
-    pub logits: Vec<f32>,
+    logits: Vec<f32>,
 }
 
 impl MaskedLm {
