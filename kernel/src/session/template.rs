@@ -163,6 +163,10 @@ impl Template {
         }
         remove(&folder)?;
         let workshop = lay_out(&folder)?;
+        if let Some(earlier) = newest(&templates) {
+            let target = Path::new(CRATE).join("target");
+            take_over(&earlier.join(&target), &folder.join(&target))?;
+        }
         build(&workshop)?;
         let completed = workshop.crate_folder().join(LOCK);
         std::fs::copy(&completed, folder.join(LOCK))
@@ -308,6 +312,11 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     if is_dependency(from) && std::fs::hard_link(from, to).is_ok() {
         return Ok(());
     }
+    copy_file(from, to)
+}
+
+/// Copies a file with its time.
+fn copy_file(from: &Path, to: &Path) -> Result<()> {
     let copied = std::fs::copy(from, to).and_then(|_| {
         let modified = std::fs::metadata(from)?.modified()?;
         File::options().write(true).open(to)?.set_modified(modified)
@@ -354,6 +363,40 @@ fn remove(path: &Path) -> Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, error)),
         _ => Ok(()),
     }
+}
+
+/// The template that was finished last.
+fn newest(templates: &Path) -> Option<PathBuf> {
+    let finished = |folder: &PathBuf| {
+        std::fs::metadata(folder.join(FINISHED))
+            .and_then(|file| file.modified())
+            .ok()
+    };
+    let all = sorted(templates).ok()?;
+    all.into_iter()
+        .filter(|folder| finished(folder).is_some())
+        .max_by_key(finished)
+}
+
+/// Copies what an earlier template has compiled of other people's crates: cargo finds by itself
+/// what of it still fits, and a change in Cloze costs a minute and not all of the first build.
+/// Copied rather than linked, because cargo may write into any of it.
+fn take_over(from: &Path, to: &Path) -> Result<()> {
+    for entry in sorted(from).unwrap_or_default() {
+        let name = entry.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.trim_start_matches("lib");
+        let ours = [CRATE, "cloze", "code_", "incremental"];
+        if ours.iter().any(|ours| name.starts_with(ours)) {
+            continue;
+        }
+        if entry.is_dir() {
+            take_over(&entry, &to.join(entry.file_name().unwrap_or_default()))?;
+        } else {
+            paths::create(to)?;
+            copy_file(&entry, &to.join(entry.file_name().unwrap_or_default()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes the templates of earlier versions of this clone that no running session uses; one that
@@ -409,6 +452,28 @@ mod tests {
             .unwrap();
         copy_tree(&from, &to).unwrap();
         assert_eq!(std::fs::metadata(&to).unwrap().modified().unwrap(), old);
+    }
+
+    #[test]
+    fn a_new_template_takes_over_what_is_not_cloze_s_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let templates = folder.path().join("templates");
+        let deps = Path::new("ctx/target/x/debug/deps");
+        for (name, file) in [
+            ("a", "libdfdx-1.rlib"),
+            ("a", "libcloze-1.rlib"),
+            ("b", "new"),
+        ] {
+            write(&templates.join(name).join(deps).join(file), "x").unwrap();
+        }
+        assert_eq!(newest(&templates), None);
+        write(&templates.join("a").join(FINISHED), "").unwrap();
+        let found = newest(&templates).unwrap();
+        assert_eq!(found, templates.join("a"));
+        let to = folder.path().join("c");
+        take_over(&found.join("ctx/target"), &to.join("ctx/target")).unwrap();
+        assert!(to.join(deps).join("libdfdx-1.rlib").is_file());
+        assert!(!to.join(deps).join("libcloze-1.rlib").exists());
     }
 
     #[test]
