@@ -88,8 +88,13 @@ pub trait Show {
     /// Called by the session for a cell's last expression; the name is evcxr's.
     #[doc(hidden)]
     fn evcxr_display(&self) {
-        emit(wire::Mode::Result, self.content());
+        result(self.content());
     }
+}
+
+/// Shows a content as the value that the cell stands for.
+pub(super) fn result(content: Content) {
+    emit(wire::Mode::Result, content);
 }
 
 /// Shows a value by its view.

@@ -14,11 +14,17 @@ pub struct Shown<'a, T: ?Sized>(pub &'a T);
 pub trait ShowView {
     /// Displays the value.
     fn display(&self, label: &str);
+    /// Displays it as what the cell stands for.
+    fn value(&self);
 }
 
 impl<T: display::Show + ?Sized> ShowView for Shown<'_, T> {
     fn display(&self, _label: &str) {
         display::show(self.0);
+    }
+
+    fn value(&self) {
+        self.0.evcxr_display();
     }
 }
 
@@ -26,6 +32,8 @@ impl<T: display::Show + ?Sized> ShowView for Shown<'_, T> {
 pub trait ShowDebug {
     /// Prints `label`, the expression as written, and the value.
     fn display(&self, label: &str);
+    /// Displays the value as what the cell stands for.
+    fn value(&self);
 }
 
 impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
@@ -37,6 +45,10 @@ impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
                 value: self.0
             }
         );
+    }
+
+    fn value(&self) {
+        display::result(display::Content::text(format!("{:?}", self.0)));
     }
 }
 

@@ -11,6 +11,7 @@ Times are printed; the assertions on them leave a factor of three for a busy mac
 import os
 import signal
 import statistics
+import tempfile
 import time
 import unittest
 
@@ -359,6 +360,36 @@ SUM"""
         self.assertEqual(cell.of("error")[0]["ename"], "crash")
         self.assertEqual(cell.text(), "last words")
         self.assertEqual(Cell(self.client, "1").status, "ok")
+
+    def test_a_crate_of_one_s_own_is_compiled_anew_when_it_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(folder, "src", "lib.rs")
+            os.mkdir(os.path.dirname(source))
+            with open(os.path.join(folder, "Cargo.toml"), "w", encoding="utf-8") as manifest:
+                manifest.write('[package]\nname = "mine"\nversion = "0.1.0"\nedition = "2024"\n')
+            for turn, answer in enumerate([1, 2]):
+                with open(source, "w", encoding="utf-8") as code:
+                    code.write(f"pub fn answer() -> u32 {{ {answer} }}\n")
+                dep = f':dep mine = {{ path = "{folder}" }}\n' if turn == 0 else ""
+                cell = Cell(self.client, f"{dep}mine::answer()")
+                self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], str(answer))
+
+    def test_a_display_of_a_type_s_own_comes_first(self):
+        code = """#[derive(Debug)]
+struct Own;
+impl Own {
+    fn evcxr_display(&self) {
+        println!("EVCXR_BEGIN_CONTENT text/html\\n<i>own</i>\\nEVCXR_END_CONTENT");
+    }
+}
+Own"""
+        cell = Cell(self.client, code)
+        self.assertEqual(cell.of("execute_result")[0]["data"], {"text/html": "<i>own</i>"})
+
+    def test_a_value_without_a_text_says_what_is_missing(self):
+        cell = Cell(self.client, "struct Bare;\nBare")
+        self.assertEqual(cell.status, "error")
+        self.assertIn("Debug", "\n".join(cell.of("error")[0]["traceback"]))
 
     def test_shutdown_leaves_no_process(self):
         processes = self.processes()

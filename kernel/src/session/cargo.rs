@@ -5,7 +5,8 @@
 //! generated bindings that are not even compiled. That is half of a session's start and of its
 //! memory. So a session runs with a toolchain folder of its own, which is the user's toolchain by
 //! links, except that its `cargo` is this binary: it passes everything on to the real cargo, and
-//! from the answer of `metadata` it leaves out what cells cannot see.
+//! from the answer of `metadata` it leaves out what cells cannot see. Builds of cells that need no
+//! cargo at all it runs itself, see [`super::replay`].
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -16,6 +17,8 @@ use std::process::{Command, ExitCode};
 
 use cloze::{Error, Result};
 use serde_json::Value;
+
+use super::replay::{self, Replay};
 
 /// Names a toolchain to rustup's proxies, and to evcxr, which asks rustup.
 pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
@@ -28,18 +31,34 @@ const REAL: &str = "cargo-real";
 /// What cells see of Cloze: its own packages, the tensors, and the half-precision types in them.
 const VISIBLE: [&str; 4] = ["cloze-session", "cloze", "dfdx", "half"];
 
-/// Acts as cargo where this binary was started under its name.
+/// Acts as cargo, or as rustc's wrapper, where this binary was started under such a name.
 pub fn run_if_cargo() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = PathBuf::from(arguments.next()?);
     if program.file_name() != Some(OsStr::new("cargo")) {
-        return None;
+        return replay::run_if_recorder();
     }
     let real = program.with_file_name(REAL);
     let arguments: Vec<OsString> = arguments.collect();
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let mut command = Command::new(&real);
     command.args(&arguments);
+    if let Some(replay) = Replay::of(&program, &arguments) {
+        replay.run();
+        replay.record(&mut command);
+        return Some(match command.status() {
+            Ok(status) => {
+                if status.success() {
+                    replay.keep();
+                }
+                ExitCode::from(status.code().map_or(1, |code| code as u8))
+            }
+            Err(error) => {
+                eprintln!("cannot run {}: {error}", real.display());
+                ExitCode::FAILURE
+            }
+        });
+    }
     if !has("metadata") || has("--no-deps") {
         let error = command.exec();
         eprintln!("cannot run {}: {error}", real.display());
@@ -131,6 +150,7 @@ pub fn stand_in(session: &Path) -> Result<[(&'static str, PathBuf); 2]> {
     let cargo = bin.join("cargo");
     symlink(sysroot.join("bin").join("cargo"), bin.join(REAL)).map_err(io)?;
     symlink(std::env::current_exe().map_err(io)?, &cargo).map_err(io)?;
+    replay::link(&bin).map_err(io)?;
     Ok([
         (TOOLCHAIN_VARIABLE, folder.clone()),
         (CARGO_VARIABLE, cargo),

@@ -13,7 +13,7 @@ use super::channel::{Channel, Collected};
 use super::template::{Template, Workshop};
 use super::{
     CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
-    lock, loops,
+    lock, rewrite,
 };
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
@@ -76,9 +76,15 @@ pub fn fill_template(workshop: &Workshop) -> Result<()> {
     Ok(())
 }
 
+/// What brings types that bring displays of their own for evcxr (`evcxr_display`), which come
+/// first: another crate, or a cell that writes one.
+const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", "evcxr_display"];
+
 struct Evaluator {
     context: CommandContext,
     channel: Channel,
+    /// Whether a value may have a display that only evcxr finds.
+    own_displays: bool,
 }
 
 impl Evaluator {
@@ -107,6 +113,7 @@ impl Evaluator {
         let mut evaluator = Self {
             context: CommandContext::with_eval_context(eval),
             channel,
+            own_displays: false,
         };
         workshop.restore_lock()?;
         let problems = Arc::new(Mutex::new(String::new()));
@@ -124,6 +131,7 @@ impl Evaluator {
                 return Err(failed("the first cell", &text));
             }
         }
+        evaluator.own_displays = false;
         Ok(evaluator)
     }
 
@@ -159,11 +167,12 @@ impl Evaluator {
 
     fn run(&mut self, code: &str, sink: &Sink) -> Outcome {
         self.channel.begin(Arc::clone(sink));
-        let polled = loops::with_polls(code);
-        let mut result = self.evaluate(polled.as_deref().unwrap_or(code));
-        // Errors are told of the cell as it was written; and a loop where no call is allowed, as in
-        // a `const fn`, runs as it was written.
-        if polled.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
+        self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
+        let rewritten = rewrite::rewrite(code, !self.own_displays);
+        let mut result = self.evaluate(rewritten.as_deref().unwrap_or(code));
+        // Errors are told of the cell as it was written; and what can't be compiled with a poll or
+        // has a value of its own kind may compile without.
+        if rewritten.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
             result = self.evaluate(code);
         }
         if matches!(result, Err(evcxr::Error::SubprocessTerminated(_))) {

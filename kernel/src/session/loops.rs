@@ -1,13 +1,11 @@
 //! Makes every loop of a cell stoppable: `::cloze::interrupt::poll();` goes first into the body of
 //! each `loop`, `while` and `for`, on the line of its brace, so that line numbers stay right.
 //!
-//! This works on rustc's tokens, without a grammar. Where it can't be sure it leaves a loop alone;
-//! where the compiler refuses the result (a poll is not `const`), the session runs the cell as it
-//! was written.
+//! This works on rustc's tokens, without a grammar. Where it can't be sure it leaves a loop alone.
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 
-const POLL: &str = " ::cloze::interrupt::poll();";
+pub const POLL: &str = " ::cloze::interrupt::poll();";
 
 /// Macros whose arguments are text or patterns rather than code that runs.
 const NOT_CODE: [&str; 4] = ["macro_rules", "stringify", "concat", "asm"];
@@ -19,10 +17,9 @@ struct Token<'a> {
     end: usize,
 }
 
-/// The cell with polls in its loops; `None` where it has no loop.
-pub fn with_polls(code: &str) -> Option<String> {
-    let rust = without_commands(code);
-    let tokens = significant(&rust);
+/// Where polls go into `rust`, a cell without its lines for the session, in order.
+pub fn polls(rust: &str) -> Vec<usize> {
+    let tokens = significant(rust);
     let mut polls: Vec<usize> = Vec::new();
     let mut i = 0;
     while i < tokens.len() {
@@ -38,32 +35,8 @@ pub fn with_polls(code: &str) -> Option<String> {
         }
         i += 1;
     }
-    if polls.is_empty() {
-        return None;
-    }
     polls.sort_unstable();
-    let mut polled = String::with_capacity(code.len() + polls.len() * POLL.len());
-    let mut done = 0;
-    for place in polls {
-        polled += &code[done..place];
-        polled += POLL;
-        done = place;
-    }
-    Some(polled + &code[done..])
-}
-
-/// Lines for the session itself (`:dep`, `!ls`) are not Rust: spaces, so that places stay.
-fn without_commands(code: &str) -> String {
-    code.split_inclusive('\n')
-        .map(|line| {
-            let text = line.trim_start();
-            if text.starts_with(':') || (text.starts_with('!') && !text.starts_with("!(")) {
-                " ".repeat(line.len())
-            } else {
-                line.to_owned()
-            }
-        })
-        .collect()
+    polls
 }
 
 fn significant(code: &str) -> Vec<Token<'_>> {
@@ -197,17 +170,17 @@ fn after_header(tokens: &[Token<'_>], mut at: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rewrite::without_commands;
     use super::*;
 
     /// `@` marks where a poll is to go.
     #[track_caller]
     fn check(marked: &str) {
-        let code = marked.replace('@', "");
-        let expected = marked.replace('@', POLL);
-        let got = with_polls(&code);
-        assert_eq!(got.as_deref().unwrap_or(&code), expected);
-        assert_eq!(got.is_none(), !marked.contains('@'));
-        assert_eq!(expected.lines().count(), code.lines().count());
+        let mut code = without_commands(&marked.replace('@', ""));
+        for place in polls(&code).into_iter().rev() {
+            code.insert(place, '@');
+        }
+        assert_eq!(code, without_commands(marked));
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod errors;
 mod evaluator;
 mod folder;
 mod loops;
+mod replay;
+mod rewrite;
 mod stream;
 pub mod template;
 

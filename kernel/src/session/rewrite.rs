@@ -1,0 +1,150 @@
+//! What the session puts into a cell before it is compiled: polls into its loops, so that they can
+//! be stopped, and a call around its last expression, which shows the value.
+//!
+//! evcxr would find out how to show a value by compiling a guess, and the cell a second time where
+//! the guess was wrong, as it is for every number and string; the call put in here is right for
+//! every type that has a view or a `Debug` text, at once. Nothing is put in that has a line end, so
+//! that line numbers stay right. Where the compiler refuses the result (a poll is not `const`, a
+//! type has no `Debug`), the session compiles the cell as it was written.
+
+use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, ast};
+
+use super::loops;
+
+const VALUE_BEGIN: &str = "{ use ::cloze::view::show::{ShowDebug as _, ShowView as _}; \
+                           (&::cloze::view::show::Shown(&(";
+const VALUE_END: &str = "))).value() };";
+
+/// The cell with everything put in; `None` where it stays as it is. `show_value` tells whether the
+/// last expression is to be shown by Cloze.
+pub fn rewrite(code: &str, show_value: bool) -> Option<String> {
+    let rust = without_commands(code);
+    let mut insertions: Vec<(usize, &str)> = loops::polls(&rust)
+        .into_iter()
+        .map(|place| (place, loops::POLL))
+        .collect();
+    if show_value {
+        insertions.extend(around_value(&rust));
+    }
+    if insertions.is_empty() {
+        return None;
+    }
+    insertions.sort_by_key(|(place, _)| *place);
+    let mut rewritten = String::with_capacity(code.len() + 256);
+    let mut done = 0;
+    for (place, text) in insertions {
+        rewritten += &code[done..place];
+        rewritten += text;
+        done = place;
+    }
+    Some(rewritten + &code[done..])
+}
+
+/// Lines for the session itself (`:dep`, `!ls`) are not Rust: spaces, so that places stay.
+pub fn without_commands(code: &str) -> String {
+    code.split_inclusive('\n')
+        .map(|line| {
+            let text = line.trim_start();
+            if text.starts_with(':') || (text.starts_with('!') && !text.starts_with("!(")) {
+                " ".repeat(line.len())
+            } else {
+                line.to_owned()
+            }
+        })
+        .collect()
+}
+
+/// What goes before and after the cell's last expression, where it ends in one.
+fn around_value(rust: &str) -> Vec<(usize, &'static str)> {
+    const PRELUDE: &str = "fn f(){";
+    let parsed = SourceFile::parse(&format!("{PRELUDE}{rust}\n}}"), Edition::CURRENT);
+    if !parsed.errors().is_empty() {
+        return Vec::new();
+    }
+    let last = parsed
+        .tree()
+        .syntax()
+        .children()
+        .find_map(ast::Fn::cast)
+        .and_then(|function| function.body())
+        .and_then(|body| body.stmt_list())
+        .and_then(|statements| statements.syntax().children().last())
+        .filter(|node| ast::Expr::can_cast(node.kind()));
+    let Some(node) = last else {
+        return Vec::new();
+    };
+    let place = |offset: ra_ap_syntax::TextSize| usize::from(offset) - PRELUDE.len();
+    let (start, end) = (
+        place(node.text_range().start()),
+        place(node.text_range().end()),
+    );
+    match node.kind() {
+        // These have no value.
+        SyntaxKind::FOR_EXPR | SyntaxKind::WHILE_EXPR => vec![(end, ";")],
+        // An attribute of an expression can't stand inside of brackets.
+        _ if rust[start..].starts_with('#') => Vec::new(),
+        _ => vec![(start, VALUE_BEGIN), (end, VALUE_END)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `[` and `]` stand for what goes around a value, `@` for a poll.
+    #[track_caller]
+    fn check(marked: &str, code: &str) {
+        let marks = |text: &str| {
+            text.replace(VALUE_BEGIN, "«")
+                .replace(VALUE_END, "»")
+                .replace(loops::POLL, "@")
+        };
+        let got = rewrite(code, true);
+        assert_eq!(got.is_none(), marked == code, "{code}");
+        let got = got.unwrap_or_else(|| code.to_owned());
+        assert_eq!(marks(&got), marked);
+        assert_eq!(got.lines().count(), code.lines().count());
+    }
+
+    #[test]
+    fn the_last_expression_is_shown() {
+        check("«1 + 1»", "1 + 1");
+        check("let a = 1;\n«a» // größe", "let a = 1;\na // größe");
+        check("«if a { 1 } else { 2 }»", "if a { 1 } else { 2 }");
+        check("«loop {@ break 3; }»", "loop { break 3; }");
+        check(":vars\n«a»", ":vars\na");
+        check("«vec![1, 2]»\n", "vec![1, 2]\n");
+        check("fn f() {}\n«f()»", "fn f() {}\nf()");
+    }
+
+    #[test]
+    fn a_trailing_loop_has_no_value() {
+        check("for i in 0..3 {@};", "for i in 0..3 {}");
+        check("while a {@ b(); };", "while a { b(); }");
+    }
+
+    #[test]
+    fn what_has_no_last_expression_is_left_alone() {
+        for code in [
+            "let a = 1;",
+            "a;",
+            "fn f() {}",
+            "use a::b;",
+            "1 +",
+            "}",
+            "",
+            ":vars",
+            "struct A;",
+            "#[allow(unused)] a",
+            "let a = \"",
+        ] {
+            check(code, code);
+        }
+    }
+
+    #[test]
+    fn values_can_be_left_to_evcxr() {
+        assert_eq!(rewrite("1 + 1", false), None);
+        assert!(rewrite("loop { }", false).is_some());
+    }
+}
