@@ -19,4 +19,5 @@ pub mod train;
 pub mod view;
 
 pub use error::{Error, Result};
-pub use view::display;
+pub use indicatif;
+pub use view::{display, input, progress};

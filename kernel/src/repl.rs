@@ -190,7 +190,7 @@ fn printer_with(fresh_line: Arc<AtomicBool>) -> Sink {
                 print(&format!("{}\n", content.plain().trim_end_matches('\n')));
             }
             // A terminal keeps what it has shown.
-            Event::Update { .. } | Event::Clear { .. } => {}
+            Event::Update { .. } | Event::Clear { .. } | Event::Input { .. } => {}
         }
     })
 }

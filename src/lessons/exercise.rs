@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use super::Exercise;
+use crate::view::display::wire::{self, Record};
 use crate::view::display::{self, Content, Show};
 use crate::view::style::escape;
 
@@ -198,7 +199,13 @@ enum Verdict {
 /// Runs the check of exercise `id` and displays what came of it.
 pub fn check(id: &str, judge: impl FnOnce(&mut Judge)) {
     let verdict = judged(judge);
-    states().entry(id.to_owned()).or_default().passed = matches!(verdict, Verdict::Right { .. });
+    let passed = matches!(verdict, Verdict::Right { .. });
+    states().entry(id.to_owned()).or_default().passed = passed;
+    // The session remembers it too, for `:next`.
+    wire::send(&Record::Checked {
+        id: id.to_owned(),
+        passed,
+    });
     let report = Report {
         exercise: declared(id),
         verdict,

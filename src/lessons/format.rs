@@ -126,6 +126,17 @@ impl Cell {
         }
         out.join("\n")
     }
+
+    /// The exercise whose solution stands in the cell.
+    pub fn exercise(&self) -> Option<&str> {
+        self.source.lines().find_map(gate)
+    }
+
+    /// The exercise that the cell checks.
+    pub fn check(&self) -> Option<&str> {
+        let rest = self.source.split_once("check!(\"")?.1;
+        rest.split_once('"').map(|(id, _)| id)
+    }
 }
 
 /// The exercise that `cloze::solution!("01.2");` opens.
@@ -439,6 +450,10 @@ fn main() -> cloze::lessons::LessonResult {
         let lesson = parse("01_x", GOOD).unwrap();
         assert_eq!((lesson.title.as_str(), lesson.minutes), ("Tokens", 30));
         assert_eq!(lesson.exercises[0].hints.len(), 1);
+        let exercises: Vec<_> = lesson.cells.iter().map(Cell::exercise).collect();
+        assert_eq!(exercises, [None, Some("01.1"), None]);
+        let checks: Vec<_> = lesson.cells.iter().map(Cell::check).collect();
+        assert_eq!(checks, [None, None, Some("01.1")]);
         let kinds: Vec<CellKind> = lesson.cells.iter().map(|c| c.kind).collect();
         assert_eq!(kinds, [CellKind::Markdown, CellKind::Code, CellKind::Code]);
         assert_eq!(lesson.cells[0].stub(), "# Tokens\n\nText.");

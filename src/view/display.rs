@@ -220,6 +220,10 @@ pub mod wire {
         Clear { wait: bool },
         /// A text for the pager.
         Page { text: String },
+        /// An exercise's check was run.
+        Checked { id: String, passed: bool },
+        /// The cell waits for a line on standard input.
+        Input { prompt: String },
         /// A panic on the cell's thread: it is the cell's error unless the cell caught it.
         Panic {
             message: String,

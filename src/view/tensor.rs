@@ -2,7 +2,7 @@
 
 use dfdx::prelude::{Dtype, Shape, Storage, Tensor};
 
-use super::display::{Content, Show};
+use super::display::{self, Content, Show};
 use super::heat::HeatMap;
 use super::style::{self, number};
 
@@ -14,8 +14,9 @@ const DRAWN: usize = 256;
 
 /// What is worth knowing about a tensor's values, taken to `f64`.
 struct Summary {
+    /// `2×3 f32 cpu`, and whether a tape hangs on it.
+    kind: String,
     shape: Vec<usize>,
-    dtype: &'static str,
     values: Vec<f64>,
 }
 
@@ -24,26 +25,15 @@ impl Summary {
         // Every number type of dfdx converts to f64; NaN would only stand for one that does not.
         let value = |v: E| v.to_f64().unwrap_or(f64::NAN);
         Self {
+            kind: kind(tensor),
             shape: tensor_shape(tensor),
-            dtype: std::any::type_name::<E>()
-                .rsplit("::")
-                .next()
-                .unwrap_or("?"),
             values: tensor.as_vec().into_iter().map(value).collect(),
         }
     }
 
-    /// `2×3 f32 · min -1 · mean 0.25 · max 2`, and how many values are not finite.
+    /// `2×3 f32 cpu · min -1 · mean 0.25 · max 2`, and how many values are not finite.
     fn headline(&self) -> String {
-        let shape = match self.shape.as_slice() {
-            [] => "scalar".to_owned(),
-            shape => shape
-                .iter()
-                .map(usize::to_string)
-                .collect::<Vec<_>>()
-                .join("×"),
-        };
-        let mut out = format!("{shape} {}", self.dtype);
+        let mut out = self.kind.clone();
         let finite: Vec<f64> = self
             .values
             .iter()
@@ -147,6 +137,56 @@ impl Summary {
     }
 }
 
+/// Shape, number type and device in a few words: `2×3 f32 cpu`.
+fn kind<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T>) -> String {
+    let shape = match tensor_shape(tensor).as_slice() {
+        [] => "scalar".to_owned(),
+        shape => shape
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join("×"),
+    };
+    let device = last_name::<D>().to_lowercase();
+    let taped = match last_name::<T>() {
+        "NoneTape" => "",
+        _ => ", with a tape",
+    };
+    format!("{shape} {} {device}{taped}", last_name::<E>())
+}
+
+/// The name of a type without its path and its parameters.
+fn last_name<T: ?Sized>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    let path = name.split('<').next().unwrap_or(name);
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+/// One line of [`shapes`]: a variable and what kind of tensor it is.
+pub fn row<S: Shape, E: Dtype, D: Storage<E>, T>(
+    name: &str,
+    tensor: &Tensor<S, E, D, T>,
+) -> (String, String) {
+    (name.to_owned(), kind(tensor))
+}
+
+/// Shows the shapes of tensors as a table; the session's command `:shapes` calls it.
+pub fn shapes(rows: &[(String, String)]) {
+    let width = rows.iter().map(|row| row.0.chars().count()).max();
+    let width = width.unwrap_or(0);
+    let lines = rows
+        .iter()
+        .map(|(name, kind)| format!("{name:<width$}  {kind}"));
+    let text: Vec<String> = lines.collect();
+    let cells = rows.iter().map(|(name, kind)| {
+        let cell =
+            |text: &str| format!("<td style=\"text-align:left\">{}</td>", style::escape(text));
+        format!("<tr>{}{}</tr>", cell(name), cell(kind))
+    });
+    let html = format!("<table>{}</table>", cells.collect::<String>());
+    display::put(Content::html(html).with_text(text.join("\n")));
+}
+
 /// The sizes of a tensor's dimensions.
 fn tensor_shape<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T>) -> Vec<usize> {
     use dfdx::prelude::HasShape;
@@ -172,10 +212,21 @@ mod tests {
         let x = dev.tensor([[1.0f32, -2.0, 0.5], [4.0, 0.0, 1.0]]);
         assert_eq!(
             Summary::of(&x).text(),
-            "2×3 f32 · min -2 · mean 0.75 · max 4\n    1  -2 0.5\n    4   0   1"
+            "2×3 f32 cpu · min -2 · mean 0.75 · max 4\n    1  -2 0.5\n    4   0   1"
         );
         assert!(
             Summary::of(&x).html().contains("<td") && Summary::of(&x).html().contains("2×3 f32")
+        );
+    }
+
+    #[test]
+    fn a_tape_is_mentioned() {
+        let dev = Cpu::default();
+        let x: Tensor<Rank1<3>, f32, _> = dev.zeros();
+        assert_eq!(kind(&x), "3 f32 cpu");
+        assert_eq!(
+            kind(&x.leaky_trace().sum::<Rank0, _>()),
+            "scalar f32 cpu, with a tape"
         );
     }
 

@@ -3,8 +3,8 @@
 use cloze::display::Content;
 use jupyter_protocol::{
     ClearOutput, CodeMirrorMode, DisplayData, ExecuteResult, ExecutionCount, HelpLink,
-    JupyterMessageContent, KernelInfoReply, LanguageInfo, Media, ReplyStatus, Stdio, Transient,
-    UpdateDisplayData,
+    InputRequest, JupyterMessageContent, KernelInfoReply, LanguageInfo, Media, ReplyStatus, Stdio,
+    Transient, UpdateDisplayData,
 };
 
 use super::iopub;
@@ -49,9 +49,14 @@ pub fn media(content: &Content) -> Media {
     serde_json::from_value(bundle.into()).unwrap_or_default()
 }
 
-/// The message that shows an event of the cell numbered `count`.
+/// The message that tells of an event of the cell numbered `count`.
 pub fn message(event: Event, count: usize) -> JupyterMessageContent {
     match event {
+        Event::Input { prompt } => InputRequest {
+            prompt,
+            password: false,
+        }
+        .into(),
         Event::Stream { stream, text } => {
             let name = match stream {
                 Stream::Stdout => Stdio::Stdout,

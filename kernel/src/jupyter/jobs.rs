@@ -143,11 +143,18 @@ async fn execute(
     }
     let (iopub, parent, silent) = (kernel.iopub.clone(), Arc::clone(request), asked.silent);
     let remember = (asked.store_history && !silent).then(|| Arc::clone(&kernel.history));
+    let (questions, may_ask) = (kernel.questions.clone(), asked.allow_stdin);
     let sink: Sink = Arc::new(move |event| {
         if let (Event::Result(value), Some(history)) = (&event, &remember) {
             lock(history).set_value(number, &value.plain());
         }
-        if !silent {
+        if let Event::Input { .. } = event {
+            // The queue ends only with the kernel.
+            let _ = questions.send(may_ask.then(|| {
+                let question = content::message(event, number);
+                JupyterMessage::new(question, Some(&parent))
+            }));
+        } else if !silent {
             iopub.publish(&parent, content::message(event, number));
         }
     });

@@ -73,6 +73,8 @@ struct Kernel {
     history: Arc<Mutex<History>>,
     iopub: IoPub,
     jobs: UnboundedSender<Job>,
+    /// Takes what a cell asks its front end for; `None` where that front end can't be asked.
+    questions: UnboundedSender<Option<JupyterMessage>>,
     /// Set when the front end, a signal or the loss of the parent asks for the end.
     end: watch::Sender<bool>,
 }
@@ -90,8 +92,7 @@ async fn serve(info: &ConnectionInfo, folder: SessionFolder) -> Result<()> {
     let control = create_kernel_control_connection(info, &id)
         .await
         .map_err(failed)?;
-    // Bound so that front ends find it; no cell asks for input yet.
-    let _stdin = create_kernel_stdin_connection(info, &id)
+    let stdin = create_kernel_stdin_connection(info, &id)
         .await
         .map_err(failed)?;
     let mut heartbeat = create_kernel_heartbeat_connection(info)
@@ -116,18 +117,23 @@ async fn serve(info: &ConnectionInfo, folder: SessionFolder) -> Result<()> {
     let session = Session::start(folder, notice.sink())
         .map_err(|error| Error::Failed(format!("cannot start a session: {error}")))?;
     let (jobs, queue) = unbounded_channel();
+    let (questions, asked) = unbounded_channel();
     let (end, mut ended) = watch::channel(false);
     let kernel = Arc::new(Kernel {
         session,
         history: Arc::default(),
         iopub,
         jobs,
+        questions,
         end,
     });
     let (shell_replies, shell_requests) = split(shell);
     let (control_replies, control_requests) = split(control);
+    let (stdin_requests, stdin_replies) = split(stdin);
     let working = tokio::spawn(jobs::work(Arc::clone(&kernel), queue, notice));
     let listening = [
+        tokio::spawn(ask(Arc::clone(&kernel), asked, stdin_requests.clone())),
+        tokio::spawn(listen(Arc::clone(&kernel), stdin_replies, stdin_requests)),
         tokio::spawn(listen(Arc::clone(&kernel), shell_requests, shell_replies)),
         tokio::spawn(listen(
             Arc::clone(&kernel),
@@ -192,6 +198,21 @@ async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies
     }
 }
 
+/// Passes a cell's questions on to its front end; one that can't be asked answers with the end.
+async fn ask(
+    kernel: Arc<Kernel>,
+    mut questions: UnboundedReceiver<Option<JupyterMessage>>,
+    stdin: Replies,
+) {
+    while let Some(question) = questions.recv().await {
+        match question {
+            // The queue ends only with the kernel.
+            Some(question) => drop(stdin.send(question)),
+            None => tokio::task::block_in_place(|| kernel.session.give_input(None)),
+        }
+    }
+}
+
 impl Kernel {
     /// Answers a request at once or queues it for the session.
     fn take(&self, request: JupyterMessage, replies: &Replies) {
@@ -205,6 +226,10 @@ impl Kernel {
                 request,
                 replies: replies.clone(),
             });
+            return;
+        }
+        if let Content::InputReply(answer) = &request.content {
+            tokio::task::block_in_place(|| self.session.give_input(Some(&answer.value)));
             return;
         }
         self.iopub.status(&request, Status::busy());

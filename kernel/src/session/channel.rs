@@ -19,6 +19,7 @@ use cloze::display::Content;
 use cloze::display::wire::{Mode, Record};
 use nix::sys::stat::Mode as Permissions;
 
+use super::input::{self, Input};
 use super::stream::{self, Piece, Splitter};
 use super::{Event, Sink, Stream};
 
@@ -33,6 +34,9 @@ pub const CONTROL: &str = "control";
 pub const SAY: &str = "say";
 pub const DONE: &str = "done";
 pub const INTERRUPT: &str = "interrupt";
+
+/// How often a running cell is looked at for a read of its standard input.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// A panic that reached the hook on the cell's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,8 +61,10 @@ pub struct Collected {
     pub value: Option<Content>,
     /// Texts for the pager.
     pub pages: Vec<String>,
-    /// Whether the cell's code began to run.
-    pub begun: bool,
+    /// The exercises that were checked, and whether they were right.
+    pub checked: Vec<(String, bool)>,
+    /// For how long the cell's code ran, where it came to its end.
+    pub ran: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -70,12 +76,15 @@ struct State {
     ends: [Option<(u32, u64)>; 2],
     running: Option<(u32, Instant)>,
     interrupted: bool,
+    /// Whether the cell was said to wait for input and has not got it yet.
+    asking: bool,
 }
 
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     control: Mutex<File>,
+    input: Mutex<Input>,
     token: String,
 }
 
@@ -107,6 +116,7 @@ impl Channel {
             state: Mutex::default(),
             changed: Condvar::new(),
             control: Mutex::new(open(CONTROL)?),
+            input: Mutex::new(Input::open(folder)?),
             token: token.to_owned(),
         });
         let writers = [open(STDOUT)?, open(STDERR)?];
@@ -117,6 +127,10 @@ impl Channel {
                 .name(format!("read {name}"))
                 .spawn(move || shared.read(pipe, index))?;
         }
+        let watching = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("watch input".to_owned())
+            .spawn(move || watching.watch_input())?;
         Ok(Self {
             shared,
             writers,
@@ -187,6 +201,34 @@ impl Monitor {
         }
     }
 
+    /// Answers a cell that waits for input; `None` is the input's end.
+    pub fn give_input(&self, line: Option<&str>) {
+        let mut state = self.0.lock();
+        if !std::mem::take(&mut state.asking) {
+            return;
+        }
+        let running = state.running;
+        drop(state);
+        let mut input = self.0.input();
+        match line {
+            // The pipe has a reader (this process), so a failure means that the session ends.
+            Some(line) => drop(input.give(line)),
+            None => {
+                input.detach();
+                // The end is for this one read: the next one asks again.
+                let deadline = Instant::now() + WATCH_EVERY;
+                while running.is_some_and(|(child, _)| input::waits(child))
+                    && Instant::now() < deadline
+                {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                if running.is_some_and(|(child, _)| input::can_watch(child)) {
+                    let _ = input.attach();
+                }
+            }
+        }
+    }
+
     /// Whether the cell was asked to stop.
     pub fn interrupted(&self) -> bool {
         self.0.lock().interrupted
@@ -201,6 +243,35 @@ impl Monitor {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn input(&self) -> MutexGuard<'_, Input> {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notices a running cell that waits for input without having said so.
+    fn watch_input(&self) {
+        let mut seen = false;
+        loop {
+            let state = self.lock();
+            let idle = |state: &mut State| state.running.is_none() || state.asking;
+            let state = self
+                .changed
+                .wait_while(state, idle)
+                .unwrap_or_else(PoisonError::into_inner);
+            let running = state.running;
+            drop(state);
+            let waits = running.is_some_and(|(child, _)| input::waits(child));
+            // Twice, because a reader that has just got its line may not have run yet.
+            if waits && seen {
+                let mut state = self.lock();
+                if state.running == running && !state.asking {
+                    state.ask(String::new());
+                }
+            }
+            seen = waits;
+            std::thread::sleep(WATCH_EVERY);
+        }
     }
 
     fn tell(&self, child: u32, words: &str) {
@@ -245,6 +316,7 @@ impl Shared {
             Piece::Record(Record::End { child, run }) => {
                 state.ends[index] = Some((child, run));
                 if state.ends[0] == state.ends[1] {
+                    state.collected.ran = state.running.map(|(_, since)| since.elapsed());
                     state.running = None;
                     if child != 0 {
                         for line in state.for_evcxr.drain(..) {
@@ -256,11 +328,17 @@ impl Shared {
                 }
             }
             Piece::Record(Record::Begin { child }) => {
-                state.collected.begun = true;
                 state.running = Some((child, Instant::now()));
                 if state.interrupted {
                     self.tell(child, INTERRUPT);
                 }
+                self.changed.notify_all();
+            }
+            Piece::Record(Record::Input { prompt }) => {
+                // Where nobody watches, the pipe is only open while somebody is asked. Without it
+                // the cell finds the end, which is an answer too.
+                let _ = self.input().attach();
+                state.ask(prompt);
             }
             Piece::Record(record) => state.show(record),
         }
@@ -272,6 +350,11 @@ impl State {
         if let Some(sink) = &self.sink {
             sink(event);
         }
+    }
+
+    fn ask(&mut self, prompt: String) {
+        self.asking = true;
+        self.send(Event::Input { prompt });
     }
 
     /// A value that was followed by more output was not the cell's last word: it is a display.
@@ -310,6 +393,7 @@ impl State {
             }
             Record::Clear { wait } => self.send(Event::Clear { wait }),
             Record::Page { text } => self.collected.pages.push(text),
+            Record::Checked { id, passed } => self.collected.checked.push((id, passed)),
             Record::Panic {
                 message,
                 file,
@@ -322,7 +406,7 @@ impl State {
                 });
             }
             // Answered in `take`, which knows the pipe that they came by.
-            Record::Begin { .. } | Record::End { .. } => {}
+            Record::Begin { .. } | Record::End { .. } | Record::Input { .. } => {}
         }
     }
 }

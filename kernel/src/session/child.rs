@@ -17,6 +17,7 @@ use libloading::Library;
 use nix::sys::signal::Signal;
 
 use super::channel::{CONTROL, DONE, INTERRUPT, SAY, STDERR, STDOUT};
+use super::input;
 
 /// Set by the session: the folder with the pipes. Makes this binary the child.
 pub const FOLDER_VARIABLE: &str = "CLOZE_CHILD_FOLDER";
@@ -64,7 +65,7 @@ fn run(folder: &Path) -> std::io::Result<()> {
     let mut answers = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
     let write = |name| OpenOptions::new().write(true).open(folder.join(name));
     let (mut stdout, mut stderr) = (write(STDOUT)?, write(STDERR)?);
-    nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
+    nix::unistd::dup2_stdin(input::reader(folder)?)?;
     nix::unistd::dup2_stdout(&stdout)?;
     nix::unistd::dup2_stderr(&stderr)?;
 

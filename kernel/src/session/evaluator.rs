@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use cloze::display::Content;
 use cloze::display::wire;
@@ -10,6 +11,7 @@ use cloze::{Error, Result};
 use evcxr::{CommandContext, EvalContext};
 
 use super::channel::{Channel, Collected};
+use super::commands::{self, Course, Log};
 use super::template::{Template, Workshop};
 use super::{
     CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
@@ -80,11 +82,16 @@ pub fn fill_template(workshop: &Workshop) -> Result<()> {
 /// first: another crate, or a cell that writes one.
 const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", "evcxr_display"];
 
-struct Evaluator {
-    context: CommandContext,
+/// evcxr's context with the process in which its cells run.
+pub struct Evaluator {
+    pub(super) context: CommandContext,
     channel: Channel,
     /// Whether a value may have a display that only evcxr finds.
     own_displays: bool,
+    /// For how long the last cell's code ran.
+    pub(super) last_run: Option<Duration>,
+    pub(super) log: Log,
+    pub(super) course: Course,
 }
 
 impl Evaluator {
@@ -114,6 +121,9 @@ impl Evaluator {
             context: CommandContext::with_eval_context(eval),
             channel,
             own_displays: false,
+            last_run: None,
+            log: Log::default(),
+            course: Course::default(),
         };
         workshop.restore_lock()?;
         let problems = Arc::new(Mutex::new(String::new()));
@@ -125,13 +135,15 @@ impl Evaluator {
         });
         let settings = workshop.settings();
         for (before, cell) in [settings.as_str(), ""].into_iter().zip(WARM_CELLS) {
-            let first = evaluator.run(&format!("{before}{cell}"), &sink);
+            let first = evaluator.cell(&format!("{before}{cell}"), &sink);
             if let Some(error) = first.error {
                 let text = format!("{}\n{}", lock(&problems), error.traceback.join("\n"));
                 return Err(failed("the first cell", &text));
             }
         }
+        // The user has neither added a crate nor defined anything yet.
         evaluator.own_displays = false;
+        evaluator.log = Log::default();
         Ok(evaluator)
     }
 
@@ -165,7 +177,25 @@ impl Evaluator {
         }
     }
 
+    /// Runs a cell or a command.
     fn run(&mut self, code: &str, sink: &Sink) -> Outcome {
+        commands::run(self, code, sink).unwrap_or_else(|| self.cell(code, sink))
+    }
+
+    /// The variables with their types, shortened for people.
+    pub(super) fn variables(&self) -> Vec<(String, String)> {
+        self.variables_as_written()
+    }
+
+    /// The variables with their types in full.
+    pub(super) fn variables_as_written(&self) -> Vec<(String, String)> {
+        let all = self.context.variables_and_types();
+        all.map(|(name, kind)| (name.to_owned(), kind.to_owned()))
+            .collect()
+    }
+
+    /// Runs a cell.
+    pub(super) fn cell(&mut self, code: &str, sink: &Sink) -> Outcome {
         self.channel.begin(Arc::clone(sink));
         self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
         let rewritten = rewrite::rewrite(code, !self.own_displays);
@@ -182,6 +212,10 @@ impl Evaluator {
         let mut collected = self.channel.finish();
         let value = collected.value.take().filter(|value| !is_unit(value));
         let pages = std::mem::take(&mut collected.pages);
+        self.last_run = collected.ran;
+        for (id, passed) in collected.checked.drain(..) {
+            self.course.checked(&id, passed);
+        }
         let error = match result {
             Ok(outputs) => {
                 if let Some(content) = content_of(outputs.content_by_mime_type) {
@@ -200,6 +234,9 @@ impl Evaluator {
                     id: None,
                 }
             });
+        }
+        if error.is_none() {
+            self.log.keep(code);
         }
         Outcome { error, pages }
     }

@@ -8,11 +8,13 @@
 pub mod cargo;
 pub mod channel;
 pub mod child;
+mod commands;
 pub mod completeness;
 mod completion;
 mod errors;
 mod evaluator;
 mod folder;
+mod input;
 mod loops;
 mod replay;
 mod rewrite;
@@ -57,6 +59,8 @@ pub enum Event {
     Result(Content),
     /// The cell's output so far is to go, with `wait` when the next output comes.
     Clear { wait: bool },
+    /// The cell waits for a line on its standard input: see [`Session::give_input`].
+    Input { prompt: String },
 }
 
 /// Takes a cell's events in order, on several threads; it must not block.
@@ -195,6 +199,9 @@ impl Session {
         let (process, monitor) = (Arc::clone(process), monitor.clone());
         std::thread::spawn(move || {
             let asked = Instant::now();
+            // A cell that waits for input finds its end, after it has heard of the interrupt.
+            std::thread::sleep(Duration::from_millis(20));
+            monitor.give_input(None);
             // A new cell withdraws the request; a cell that is being compiled is not killed.
             while monitor.interrupted() {
                 let runs = monitor.running_for();
@@ -206,6 +213,14 @@ impl Session {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
+    }
+
+    /// Answers [`Event::Input`] with a line, or with `None` where there is nobody to ask: the cell
+    /// finds its input at the end. Not asked for, a line is dropped.
+    pub fn give_input(&self, line: Option<&str>) {
+        if let Some(running) = lock(&self.running).as_ref() {
+            running.monitor.give_input(line);
+        }
     }
 
     /// Ends the session and its child, whatever it does, and removes its folder.

@@ -7,7 +7,7 @@
 //! that line numbers stay right. Where the compiler refuses the result (a poll is not `const`, a
 //! type has no `Debug`), the session compiles the cell as it was written.
 
-use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, ast};
+use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode, TextSize, ast};
 
 use super::loops;
 
@@ -54,30 +54,31 @@ pub fn without_commands(code: &str) -> String {
         .collect()
 }
 
-/// What goes before and after the cell's last expression, where it ends in one.
-fn around_value(rust: &str) -> Vec<(usize, &'static str)> {
-    const PRELUDE: &str = "fn f(){";
+const PRELUDE: &str = "fn f(){";
+
+/// The statements and items of a cell; none where it does not parse.
+pub fn statements(rust: &str) -> Vec<SyntaxNode> {
     let parsed = SourceFile::parse(&format!("{PRELUDE}{rust}\n}}"), Edition::CURRENT);
     if !parsed.errors().is_empty() {
         return Vec::new();
     }
-    let last = parsed
-        .tree()
-        .syntax()
-        .children()
-        .find_map(ast::Fn::cast)
+    let function = parsed.tree().syntax().children().find_map(ast::Fn::cast);
+    function
         .and_then(|function| function.body())
         .and_then(|body| body.stmt_list())
-        .and_then(|statements| statements.syntax().children().last())
-        .filter(|node| ast::Expr::can_cast(node.kind()));
-    let Some(node) = last else {
+        .map(|list| list.syntax().children().collect())
+        .unwrap_or_default()
+}
+
+/// What goes before and after the cell's last expression, where it ends in one.
+fn around_value(rust: &str) -> Vec<(usize, &'static str)> {
+    let last = statements(rust).pop();
+    let Some(node) = last.filter(|node| ast::Expr::can_cast(node.kind())) else {
         return Vec::new();
     };
-    let place = |offset: ra_ap_syntax::TextSize| usize::from(offset) - PRELUDE.len();
-    let (start, end) = (
-        place(node.text_range().start()),
-        place(node.text_range().end()),
-    );
+    let place = |offset: TextSize| usize::from(offset) - PRELUDE.len();
+    let range = node.text_range();
+    let (start, end) = (place(range.start()), place(range.end()));
     match node.kind() {
         // These have no value.
         SyntaxKind::FOR_EXPR | SyntaxKind::WHILE_EXPR => vec![(end, ";")],

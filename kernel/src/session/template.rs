@@ -175,6 +175,7 @@ impl Template {
             super::channel::STDOUT,
             super::channel::STDERR,
             super::channel::CONTROL,
+            super::input::STDIN,
         ] {
             remove(&folder.join(name))?;
         }
