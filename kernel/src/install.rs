@@ -24,12 +24,14 @@ pub fn install(prefix: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Removes the kernelspec and what was built for it; the REPL's history stays.
+/// Removes the kernelspec and what was built for it; what was typed stays as history.
 pub fn uninstall(prefix: Option<&Path>) -> Result<()> {
     let built = [
         kernelspec_folder(prefix)?,
         paths::templates()?,
         paths::sessions()?,
+        // A spare ends when its lease is gone.
+        paths::spares()?,
         paths::environment()?,
         paths::installed_binary()?,
     ];
@@ -66,7 +68,8 @@ pub fn kernelspec_folder(prefix: Option<&Path>) -> Result<PathBuf> {
     Ok(jupyter.join("kernels").join(NAME))
 }
 
-fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
+/// The variables that Jupyter gives to the kernel, beside its own; `${PATH}` stands for its PATH.
+fn environment() -> Result<HashMap<String, String>> {
     let mut env = HashMap::new();
     for name in [paths::DATA_VARIABLE, paths::SOURCE_VARIABLE] {
         if let Some(folder) = std::env::var_os(name) {
@@ -79,6 +82,21 @@ fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
         let path = format!("{}:${{PATH}}", tools.display());
         env.insert("PATH".to_owned(), path);
     }
+    Ok(env)
+}
+
+/// Has a warm session stand by for the first notebook that a Jupyter started here opens.
+pub fn start_spare() -> Result<()> {
+    let own = std::env::var("PATH").unwrap_or_default();
+    let variables = environment()?
+        .into_iter()
+        .map(|(name, value)| (name.into(), Some(value.replace("${PATH}", &own).into())));
+    // Without one the first notebook waits some seconds longer.
+    let _ = crate::spare::start(&paths::installed_binary()?, variables);
+    Ok(())
+}
+
+fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
     let spec = JupyterKernelspec {
         argv: vec![
             binary.display().to_string(),
@@ -90,7 +108,7 @@ fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
         // Jupyter skips a kernelspec whose metadata is null.
         metadata: Some(HashMap::new()),
         interrupt_mode: Some("message".to_owned()),
-        env: Some(env),
+        env: Some(environment()?),
     };
     let text = serde_json::to_string_pretty(&spec)
         .map_err(|error| Error::Failed(format!("writing the kernelspec: {error}")))?;

@@ -37,6 +37,7 @@ pub fn run(options: Options) -> Result<()> {
         None => JupyterLab::install()?,
     };
     install::install(None)?;
+    install::start_spare()?;
     let folder = repository.join("notebooks");
     let notebooks = cloze::lessons::build(&folder, false)?;
     eprintln!("{} lessons are in {}.", notebooks.len(), folder.display());

@@ -6,6 +6,7 @@ mod lab;
 mod paths;
 mod repl;
 mod session;
+mod spare;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,6 +47,9 @@ enum Command {
         #[arg(long, value_name = "P")]
         prefix: Option<PathBuf>,
     },
+    /// Warm a session up and wait for the next kernel (kernels and `lab` do this).
+    #[command(hide = true)]
+    Spare,
     /// Build what every session shares (`install` and `lab` do this).
     #[command(hide = true)]
     BuildTemplate,
@@ -71,9 +75,13 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Jupyter { connection_file } => {
+            if spare::hand_over(&connection_file)? {
+                return Ok(());
+            }
+            let keeper = spare::Keeper::prepare();
             // SAFETY: `main` has started no thread.
             let folder = unsafe { SessionFolder::reserve() }?;
-            jupyter::run(&connection_file, folder)
+            jupyter::run(&connection_file, folder, keeper)
         }
         Command::Lab(options) => lab::run(options),
         Command::Repl => {
@@ -83,6 +91,12 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Install { prefix } => install::install(prefix.as_deref()),
         Command::Uninstall { prefix } => install::uninstall(prefix.as_deref()),
+        Command::Spare => {
+            let keeper = spare::Keeper::prepare();
+            // SAFETY: `main` has started no thread.
+            let folder = unsafe { SessionFolder::reserve() }?;
+            spare::stand_by(keeper, folder)
+        }
         Command::BuildTemplate => Template::build(|workshop| {
             // SAFETY: `main` has started no thread.
             unsafe { session::point_evcxr_at(&workshop.folder) };

@@ -56,6 +56,11 @@ pub fn sessions() -> Result<PathBuf> {
     Ok(data()?.join("sessions"))
 }
 
+/// Where a warmed session waits for the next kernel.
+pub fn spares() -> Result<PathBuf> {
+    Ok(data()?.join("spares"))
+}
+
 /// The private Python environment with JupyterLab.
 pub fn environment() -> Result<PathBuf> {
     Ok(data()?.join("python"))
@@ -69,6 +74,11 @@ pub fn installed_binary() -> Result<PathBuf> {
 /// The lines typed in the REPL.
 pub fn history() -> Result<PathBuf> {
     Ok(data()?.join("history.txt"))
+}
+
+/// The inputs of notebooks' cells.
+pub fn notebook_history() -> Result<PathBuf> {
+    Ok(data()?.join("notebook-history.jsonl"))
 }
 
 /// The clone of Cloze's repository that this binary was built from.

@@ -158,7 +158,9 @@ async fn execute(
             iopub.publish(&parent, content::message(event, number));
         }
     });
+    lock(&kernel.keeper).used(true);
     let outcome = kernel.session.execute(asked.code.clone(), sink).await;
+    lock(&kernel.keeper).used(false);
     // The evaluator answers every request unless it panicked.
     let Outcome { error, pages } = outcome.unwrap_or_else(|_| Outcome {
         error: Some(crate::session::lost()),

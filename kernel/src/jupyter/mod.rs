@@ -34,11 +34,33 @@ use zeromq::{SocketRecv, SocketSend};
 use self::history::History;
 use self::iopub::IoPub;
 use self::jobs::{Job, Notice};
+use crate::paths;
 use crate::session::completeness::{self, Completeness};
 use crate::session::{Session, SessionFolder};
+use crate::spare::{Keeper, Link};
 
 /// Serves the front end that wrote `connection_file` until it asks for the end.
-pub fn run(connection_file: &Path, folder: SessionFolder) -> Result<()> {
+pub fn run(connection_file: &Path, folder: SessionFolder, keeper: Keeper) -> Result<()> {
+    serve_file(connection_file, Source::Fresh(folder), keeper)
+}
+
+/// The same with a session that is warm already, for a launcher, with which it ends.
+pub fn run_spare(
+    connection_file: &Path,
+    session: Session,
+    launcher: Link,
+    keeper: Keeper,
+) -> Result<()> {
+    serve_file(connection_file, Source::Spare(session, launcher), keeper)
+}
+
+/// Where the session comes from.
+enum Source {
+    Fresh(SessionFolder),
+    Spare(Session, Link),
+}
+
+fn serve_file(connection_file: &Path, source: Source, keeper: Keeper) -> Result<()> {
     let text = std::fs::read_to_string(connection_file)
         .map_err(|source| Error::io(connection_file, source))?;
     let info: ConnectionInfo = serde_json::from_str(&text).map_err(|error| {
@@ -61,7 +83,7 @@ pub fn run(connection_file: &Path, folder: SessionFolder) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|error| Error::Failed(format!("cannot start the kernel's threads: {error}")))?;
-    let served = runtime.block_on(serve(&info, folder));
+    let served = runtime.block_on(serve(&info, source, keeper));
     // Sockets that still wait for their peers do not hold the process back.
     runtime.shutdown_background();
     served
@@ -75,11 +97,12 @@ struct Kernel {
     jobs: UnboundedSender<Job>,
     /// Takes what a cell asks its front end for; `None` where that front end can't be asked.
     questions: UnboundedSender<Option<JupyterMessage>>,
+    keeper: Mutex<Keeper>,
     /// Set when the front end, a signal or the loss of the parent asks for the end.
     end: watch::Sender<bool>,
 }
 
-async fn serve(info: &ConnectionInfo, folder: SessionFolder) -> Result<()> {
+async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<()> {
     let failed = |error: RuntimeError| {
         Error::Failed(format!(
             "cannot open the ports of the connection file: {error}"
@@ -114,17 +137,28 @@ async fn serve(info: &ConnectionInfo, folder: SessionFolder) -> Result<()> {
     iopub.send(JupyterMessage::new(Status::starting(), None));
 
     let notice = Arc::new(Notice::new(iopub.clone()));
-    let session = Session::start(folder, notice.sink())
-        .map_err(|error| Error::Failed(format!("cannot start a session: {error}")))?;
+    let (session, launcher) = match source {
+        Source::Spare(session, launcher) => (session, Some(launcher)),
+        Source::Fresh(folder) => {
+            let session = Session::start(folder, notice.sink())
+                .map_err(|error| Error::Failed(format!("cannot start a session: {error}")))?;
+            (session, None)
+        }
+    };
+    let history = match paths::notebook_history() {
+        Ok(path) => History::open(&path),
+        Err(_) => History::default(),
+    };
     let (jobs, queue) = unbounded_channel();
     let (questions, asked) = unbounded_channel();
     let (end, mut ended) = watch::channel(false);
     let kernel = Arc::new(Kernel {
         session,
-        history: Arc::default(),
+        history: Arc::new(Mutex::new(history)),
         iopub,
         jobs,
         questions,
+        keeper: Mutex::new(keeper),
         end,
     });
     let (shell_replies, shell_requests) = split(shell);
@@ -141,13 +175,16 @@ async fn serve(info: &ConnectionInfo, folder: SessionFolder) -> Result<()> {
             control_replies,
         )),
     ];
-    let watching = tokio::spawn(watch_process(Arc::clone(&kernel)));
+    let watching = [
+        tokio::spawn(watch_process(Arc::clone(&kernel))),
+        tokio::spawn(follow(Arc::clone(&kernel), launcher)),
+    ];
 
     // The sender lives in `kernel`, which lives here.
     let _ = ended.wait_for(|ended| *ended).await;
     // Time for the last reply and the last status to leave.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    for task in listening.into_iter().chain([working, watching]) {
+    for task in listening.into_iter().chain(watching).chain([working]) {
         task.abort();
         // An aborted task reports just that.
         let _ = task.await;
@@ -305,9 +342,20 @@ async fn watch_process(kernel: Arc<Kernel>) {
                 if watched && std::os::unix::process::parent_id() != parent {
                     break;
                 }
+                tokio::task::block_in_place(|| lock(&kernel.keeper).look());
             }
         }
     }
+    kernel.end.send_replace(true);
+}
+
+/// Does what the launcher asks for, and ends with it.
+async fn follow(kernel: Arc<Kernel>, launcher: Option<Link>) {
+    let Some(launcher) = launcher else {
+        return;
+    };
+    // A connection that breaks has ended.
+    let _ = launcher.serve(|| kernel.session.interrupt()).await;
     kernel.end.send_replace(true);
 }
 

@@ -23,7 +23,7 @@ use super::replay::{self, Replay};
 /// Names a toolchain to rustup's proxies, and to evcxr, which asks rustup.
 pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
 /// Where rust-analyzer looks for cargo when there is no rustup.
-const CARGO_VARIABLE: &str = "CARGO";
+pub const CARGO_VARIABLE: &str = "CARGO";
 
 /// The real cargo, beside the link that stands in for it.
 const REAL: &str = "cargo-real";

@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use nix::sys::stat::Mode as Permissions;
 
 use super::input::{self, Input};
 use super::stream::{self, Piece, Splitter};
-use super::{Event, Sink, Stream};
+use super::{Event, Sink, Stream, surroundings};
 
 /// The pipes' names in the session's folder.
 pub const STDOUT: &str = "stdout";
@@ -29,11 +29,13 @@ pub const STDERR: &str = "stderr";
 pub const CONTROL: &str = "control";
 
 /// The words of the control pipe: `<child> say <line for evcxr>`, `<child> done <run>`,
-/// `<child> interrupt`. The child's process number comes first, so that a new child does not take
+/// `<child> interrupt`, `<child> move`. The child's process number comes first, so that a new child does not take
 /// what was meant for the one before it.
 pub const SAY: &str = "say";
 pub const DONE: &str = "done";
 pub const INTERRUPT: &str = "interrupt";
+/// Has an idle child start itself anew, see [`super::surroundings`].
+pub const MOVE: &str = "move";
 
 /// How often a running cell is looked at for a read of its standard input.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
@@ -85,6 +87,7 @@ struct Shared {
     changed: Condvar,
     control: Mutex<File>,
     input: Mutex<Input>,
+    folder: PathBuf,
     token: String,
 }
 
@@ -117,6 +120,7 @@ impl Channel {
             changed: Condvar::new(),
             control: Mutex::new(open(CONTROL)?),
             input: Mutex::new(Input::open(folder)?),
+            folder: folder.to_path_buf(),
             token: token.to_owned(),
         });
         let writers = [open(STDOUT)?, open(STDERR)?];
@@ -199,6 +203,13 @@ impl Monitor {
         if let Some((child, _)) = state.running {
             self.0.tell(child, INTERRUPT);
         }
+    }
+
+    /// Gives an idle `child` other variables, and the working folder of this process.
+    pub fn move_child(&self, child: u32, variables: &[(String, String)]) -> std::io::Result<()> {
+        surroundings::write(&self.0.folder, variables)?;
+        self.0.tell(child, MOVE);
+        surroundings::wait(&self.0.folder)
     }
 
     /// Answers a cell that waits for input; `None` is the input's end.

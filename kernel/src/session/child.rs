@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -16,8 +16,8 @@ use cloze::display::wire::{self, Record};
 use libloading::Library;
 use nix::sys::signal::Signal;
 
-use super::channel::{CONTROL, DONE, INTERRUPT, SAY, STDERR, STDOUT};
-use super::input;
+use super::channel::{CONTROL, DONE, INTERRUPT, MOVE, SAY, STDERR, STDOUT};
+use super::{input, surroundings};
 
 /// Set by the session: the folder with the pipes. Makes this binary the child.
 pub const FOLDER_VARIABLE: &str = "CLOZE_CHILD_FOLDER";
@@ -43,6 +43,8 @@ pub fn run_if_child() {
         // SAFETY: `main` has just begun and no other thread exists.
         unsafe { std::env::remove_var(name) };
     }
+    // SAFETY: as above.
+    unsafe { surroundings::take_over(&folder, &[wire::TOKEN_VARIABLE]) };
     // The kernel and its child end together, even where the kernel is killed.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
@@ -63,6 +65,10 @@ fn run(folder: &Path) -> std::io::Result<()> {
     // evcxr's ends move out of the way and stay out of what a cell starts (both are close-on-exec).
     let commands = BufReader::new(File::from(std::io::stdin().as_fd().try_clone_to_owned()?));
     let mut answers = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+    let pipes = (
+        std::io::stdin().as_fd().try_clone_to_owned()?,
+        std::io::stdout().as_fd().try_clone_to_owned()?,
+    );
     let write = |name| OpenOptions::new().write(true).open(folder.join(name));
     let (mut stdout, mut stderr) = (write(STDOUT)?, write(STDERR)?);
     nix::unistd::dup2_stdin(input::reader(folder)?)?;
@@ -72,7 +78,7 @@ fn run(folder: &Path) -> std::io::Result<()> {
     let child = std::process::id();
     let token = wire::token().unwrap_or_default();
     let umbrella = Arc::new(Umbrella::new(folder));
-    let acknowledged = listen(folder, child, Arc::clone(&umbrella))?;
+    let acknowledged = listen(folder, child, pipes, Arc::clone(&umbrella))?;
     let running = Arc::new(AtomicBool::new(false));
     flush_regularly(Arc::clone(&running), Arc::clone(&umbrella));
 
@@ -131,9 +137,14 @@ enum Word {
 fn listen(
     folder: &Path,
     child: u32,
+    pipes: (OwnedFd, OwnedFd),
     umbrella: Arc<Umbrella>,
 ) -> std::io::Result<mpsc::Receiver<Word>> {
     let pipe = BufReader::new(File::open(folder.join(CONTROL))?);
+    let anew = [
+        (FOLDER_VARIABLE, folder.display().to_string()),
+        (PARENT_VARIABLE, nix::unistd::getppid().to_string()),
+    ];
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || {
         for line in pipe.lines() {
@@ -148,6 +159,11 @@ fn listen(
                 Some(DONE) => Word::Done(rest.parse().unwrap_or_default()),
                 Some(INTERRUPT) => {
                     umbrella.interrupt(true);
+                    continue;
+                }
+                Some(MOVE) => {
+                    let error = surroundings::start_anew(&pipes, &anew);
+                    eprintln!("The cell's process cannot start anew: {error}");
                     continue;
                 }
                 _ => continue,

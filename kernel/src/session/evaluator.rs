@@ -157,6 +157,14 @@ impl Evaluator {
     fn answer(&mut self, request: Request) {
         // A front end that has gone wants no reply.
         match request {
+            Request::MoveTo {
+                folder,
+                environment,
+                reply,
+            } => {
+                self.move_to(&folder, &environment);
+                let _ = reply.send(());
+            }
             Request::Execute { code, sink, reply } => {
                 let _ = reply.send(self.run(&code, &sink));
             }
@@ -175,6 +183,14 @@ impl Evaluator {
                 let _ = reply.send(completion::inspect(&mut self.context, &code, position));
             }
         }
+    }
+
+    /// Moves this process and its child to another working folder, the child to other variables
+    /// too. What fails here leaves the session where it was.
+    fn move_to(&mut self, folder: &Path, environment: &[(String, String)]) {
+        let _ = std::env::set_current_dir(folder);
+        let child = lock(&self.context.process_handle()).id();
+        let _ = self.channel.monitor().move_child(child, environment);
     }
 
     /// Runs a cell or a command.
@@ -296,7 +312,7 @@ fn refuse(request: Request, message: &str) {
             });
         }
         // Dropped replies mean "nothing to offer".
-        Request::Complete { .. } | Request::Inspect { .. } => {}
+        Request::Complete { .. } | Request::Inspect { .. } | Request::MoveTo { .. } => {}
     }
 }
 

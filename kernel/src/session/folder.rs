@@ -17,6 +17,15 @@ const EVCXR_FOLDER: &str = "EVCXR_TMPDIR";
 /// evcxr's own settings file could move its folder away: it looks for it here.
 const EVCXR_SETTINGS: &str = "EVCXR_CONFIG_DIR";
 
+/// What [`SessionFolder::reserve`] sets for this process; what it starts for others is to have them
+/// as they were.
+pub const CHANGED_VARIABLES: [&str; 4] = [
+    EVCXR_FOLDER,
+    EVCXR_SETTINGS,
+    cargo::TOOLCHAIN_VARIABLE,
+    cargo::CARGO_VARIABLE,
+];
+
 /// A folder that is removed with the session.
 #[derive(Debug)]
 pub struct SessionFolder(PathBuf);

@@ -19,8 +19,10 @@ mod loops;
 mod replay;
 mod rewrite;
 mod stream;
+mod surroundings;
 pub mod template;
 
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -31,7 +33,7 @@ use tokio::sync::oneshot;
 pub use completion::Completions;
 pub use errors::without_colours;
 pub use evaluator::fill_template;
-pub use folder::{SessionFolder, point_evcxr_at};
+pub use folder::{CHANGED_VARIABLES, SessionFolder, point_evcxr_at};
 pub use template::Template;
 
 use channel::Monitor;
@@ -99,6 +101,11 @@ pub fn without_value(code: &str) -> CellError {
 }
 
 enum Request {
+    MoveTo {
+        folder: PathBuf,
+        environment: Vec<(String, String)>,
+        reply: oneshot::Sender<()>,
+    },
     Execute {
         code: String,
         sink: Sink,
@@ -186,6 +193,18 @@ impl Session {
             // Where the evaluator has ended, the dropped reply tells the caller.
             let _ = requests.send(request);
         }
+    }
+
+    /// Continues in another working folder and with other variables; waits until that is done.
+    pub fn move_to(&self, folder: PathBuf, environment: Vec<(String, String)>) {
+        let (reply, receive) = oneshot::channel();
+        self.ask(Request::MoveTo {
+            folder,
+            environment,
+            reply,
+        });
+        // An evaluator that has ended says so with the next cell.
+        let _ = receive.blocking_recv();
     }
 
     /// Stops the cell that runs: first by the flag that polls look at, and where it goes on for

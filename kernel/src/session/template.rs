@@ -45,7 +45,7 @@ opt-level = 3
 ";
 
 /// A template that is ready for use.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Template {
     folder: PathBuf,
 }

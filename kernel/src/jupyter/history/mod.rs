@@ -1,43 +1,96 @@
-//! The inputs of this session and their values, for `history_request`.
+//! The inputs of this session and of those before, and their values, for `history_request`.
+
+mod file;
+
+use std::fs::File;
+use std::path::Path;
 
 use jupyter_protocol::{HistoryEntry, HistoryReply, HistoryRequest};
 
-/// This session's number in the protocol: counting is by kernel, so there is one.
-const SESSION: usize = 1;
-
 /// A cell that was run.
 #[derive(Debug, Clone)]
-struct Entry {
+pub struct Entry {
+    session: usize,
     count: usize,
     code: String,
     value: String,
 }
 
 /// Cells, oldest first.
-#[derive(Debug, Default)]
-pub struct History(Vec<Entry>);
+#[derive(Debug)]
+pub struct History {
+    entries: Vec<Entry>,
+    /// This session's number.
+    session: usize,
+    file: Option<File>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            session: 1,
+            file: None,
+        }
+    }
+}
 
 impl History {
+    /// The history kept at `path`, and a new session in it; where that can't be read or written,
+    /// one that lasts as long as this session.
+    pub fn open(path: &Path) -> Self {
+        match file::open(path) {
+            Ok((file, entries, session)) => Self {
+                entries,
+                session,
+                file: Some(file),
+            },
+            Err(error) => {
+                let path = path.display();
+                eprintln!("cloze-kernel: {path}: history is not kept: {error}");
+                Self::default()
+            }
+        }
+    }
+
     /// Adds the input of the cell numbered `count`.
     pub fn push(&mut self, count: usize, code: &str) {
-        self.0.push(Entry {
+        let entry = Entry {
+            session: self.session,
             count,
             code: code.to_owned(),
             value: String::new(),
-        });
+        };
+        // A full disk must not stop a cell.
+        let _ = self.file.as_mut().map(|file| file::add(file, &entry));
+        self.entries.push(entry);
     }
 
     /// Adds the text of the value of the cell numbered `count`.
     pub fn set_value(&mut self, count: usize, value: &str) {
-        if let Some(entry) = self.0.iter_mut().rfind(|entry| entry.count == count) {
+        let ours = (self.session, count);
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.rfind(|entry| (entry.session, entry.count) == ours) {
             value.clone_into(&mut entry.value);
+            // As above.
+            let _ = self.file.as_mut().map(|file| file::add_value(file, entry));
+        }
+    }
+
+    /// The session that a request means: counted from this one where it is not positive.
+    fn meant(&self, session: Option<i32>) -> i64 {
+        match i64::from(session.unwrap_or(0)) {
+            back @ ..=0 => self.session as i64 + back,
+            number => number,
         }
     }
 
     /// Answers a request.
     pub fn answer(&self, request: &HistoryRequest) -> HistoryReply {
         let (found, with_values): (Vec<&Entry>, bool) = match request {
-            HistoryRequest::Tail { n, output, .. } => (last(self.0.iter().collect(), *n), *output),
+            HistoryRequest::Tail { n, output, .. } => {
+                (last(self.entries.iter().collect(), *n), *output)
+            }
             HistoryRequest::Range {
                 session,
                 start,
@@ -45,13 +98,14 @@ impl History {
                 output,
                 ..
             } => {
-                // 0 is the session that runs; others are not kept.
-                let ours = session.is_none_or(|session| session == 0 || session == SESSION as i32);
+                let meant = self.meant(*session);
                 let within = |entry: &&Entry| {
                     let count = entry.count as i32;
-                    ours && count >= *start && (*stop == 0 || count < *stop)
+                    entry.session as i64 == meant
+                        && count >= *start
+                        && (*stop == 0 || count < *stop)
                 };
-                (self.0.iter().filter(within).collect(), *output)
+                (self.entries.iter().filter(within).collect(), *output)
             }
             HistoryRequest::Search {
                 pattern,
@@ -62,7 +116,7 @@ impl History {
             } => {
                 let pattern: Vec<char> = pattern.chars().collect();
                 let mut found: Vec<_> = self
-                    .0
+                    .entries
                     .iter()
                     .filter(|entry| matches(&pattern, &entry.code.chars().collect::<Vec<_>>()))
                     .collect();
@@ -82,9 +136,9 @@ impl History {
                     let code = entry.code.clone();
                     if with_values {
                         let both = (code, entry.value.clone());
-                        HistoryEntry::InputOutput(SESSION, entry.count, both)
+                        HistoryEntry::InputOutput(entry.session, entry.count, both)
                     } else {
-                        HistoryEntry::Input(SESSION, entry.count, code)
+                        HistoryEntry::Input(entry.session, entry.count, code)
                     }
                 })
                 .collect(),
@@ -173,6 +227,41 @@ mod tests {
             inputs(&request),
             [(2, "a".into()), (3, "let b = a;".into())]
         );
+    }
+
+    #[test]
+    fn sessions_before_are_searched_and_found_by_their_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("history");
+        History::open(&path).push(1, "let old = 1;");
+        let mut history = History::open(&path);
+        history.push(1, "let new = 1;");
+        let found = |request| -> Vec<(usize, String)> {
+            let entries = history.answer(&request).history.into_iter();
+            entries
+                .map(|entry| match entry {
+                    HistoryEntry::Input(session, _, code) => (session, code),
+                    HistoryEntry::InputOutput(..) => panic!("not asked for"),
+                })
+                .collect()
+        };
+        let (old, new) = ((1, "let old = 1;".into()), (2, "let new = 1;".into()));
+        let range = |session| HistoryRequest::Range {
+            session: Some(session),
+            start: 0,
+            stop: 0,
+            output: false,
+            raw: true,
+        };
+        assert_eq!(found(range(0)), [new.clone()]);
+        assert_eq!(found(range(-1)), [old.clone()]);
+        assert_eq!(found(range(1)), [old.clone()]);
+        let tail = HistoryRequest::Tail {
+            n: 9,
+            output: false,
+            raw: true,
+        };
+        assert_eq!(found(tail), [old, new]);
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! The process that Jupyter started, where a spare does its work: it passes signals on and lives as
+//! long as the spare does.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use cloze::{Error, Result};
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Order, Place};
+
+/// The spare's word that it has taken the order.
+const TAKEN: &str = "taken";
+/// Passes an interrupt on.
+const INTERRUPT: u8 = b'i';
+
+/// Hands a kernel's work to a spare and stays until it is done; false where no spare stands by.
+pub fn hand_over(connection_file: &Path) -> Result<bool> {
+    if super::minutes().is_none() {
+        return Ok(false);
+    }
+    let Some(mut stream) = Place::find()?.and_then(|place| UnixStream::connect(place.socket).ok())
+    else {
+        return Ok(false);
+    };
+    // Whatever goes wrong up to the spare's word, this process can still do the work itself.
+    match order(&mut stream, connection_file) {
+        Ok(true) => stay(stream)
+            .map(|()| true)
+            .map_err(|source| Error::Failed(format!("the kernel's launcher: {source}"))),
+        _ => Ok(false),
+    }
+}
+
+fn order(stream: &mut UnixStream, connection_file: &Path) -> std::io::Result<bool> {
+    let order = Order {
+        connection_file: std::path::absolute(connection_file)?,
+        folder: std::env::current_dir()?,
+        environment: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        launcher: std::process::id(),
+    };
+    stream.set_read_timeout(Some(Duration::from_secs(3)))?;
+    writeln!(stream, "{}", serde_json::to_string(&order)?)?;
+    let mut answer = String::new();
+    BufReader::new(&mut *stream).read_line(&mut answer)?;
+    Ok(answer.trim() == TAKEN)
+}
+
+fn stay(stream: UnixStream) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        stream.set_nonblocking(true)?;
+        let mut stream = tokio::net::UnixStream::from_std(stream)?;
+        let mut interrupts = signal(SignalKind::interrupt())?;
+        let mut terminations = signal(SignalKind::terminate())?;
+        let parent = std::os::unix::process::parent_id();
+        let watched = std::env::var("JPY_PARENT_PID").is_ok_and(|id| id == parent.to_string());
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        let mut byte = [0];
+        loop {
+            tokio::select! {
+                // Nothing is sent any more: this is the spare's end.
+                _ = stream.read(&mut byte) => return Ok(()),
+                _ = interrupts.recv() => {
+                    tokio::io::AsyncWriteExt::write_all(&mut stream, &[INTERRUPT]).await?;
+                }
+                // With this process the connection ends, and the spare with it.
+                _ = terminations.recv() => return Ok(()),
+                _ = tick.tick() => {
+                    if watched && std::os::unix::process::parent_id() != parent {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// A spare's end of the connection with its launcher.
+pub struct Link(UnixStream);
+
+impl Link {
+    /// Takes the order off a new connection; `None` where it is no order.
+    pub(super) fn accept(stream: UnixStream) -> Option<(Self, Order)> {
+        stream.set_nonblocking(false).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).ok()?;
+        let order = serde_json::from_str(&line).ok()?;
+        Some((Self(stream), order))
+    }
+
+    /// Gives the spare's word.
+    pub(super) fn take(&mut self) -> std::io::Result<()> {
+        writeln!(self.0, "{TAKEN}")
+    }
+
+    /// Calls `interrupt` for every interrupt that the launcher got; returns when it has ended.
+    pub async fn serve(self, interrupt: impl Fn()) -> std::io::Result<()> {
+        self.0.set_nonblocking(true)?;
+        let mut stream = tokio::net::UnixStream::from_std(self.0)?;
+        let mut byte = [0];
+        while stream.read(&mut byte).await? > 0 {
+            if byte[0] == INTERRUPT {
+                interrupt();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_arrives_whole_and_anything_else_is_refused() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let spare = std::thread::spawn(move || {
+            let (mut link, order) = Link::accept(theirs).unwrap();
+            link.take().unwrap();
+            order
+        });
+        assert!(super::order(&mut ours, Path::new("/tmp/connection.json")).unwrap());
+        let order = spare.join().unwrap();
+        assert_eq!(order.connection_file, Path::new("/tmp/connection.json"));
+        assert_eq!(order.launcher, std::process::id());
+        assert!(order.environment.iter().any(|(name, _)| name == "PATH"));
+
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(b"{\"connection_file\": 3}\n").unwrap();
+        assert!(Link::accept(theirs).is_none());
+    }
+}
