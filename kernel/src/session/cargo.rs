@@ -28,8 +28,9 @@ pub const CARGO_VARIABLE: &str = "CARGO";
 /// The real cargo, beside the link that stands in for it.
 const REAL: &str = "cargo-real";
 
-/// What cells see of Cloze: its own packages, the tensors, and the half-precision types in them.
-const VISIBLE: [&str; 4] = ["cloze-session", "cloze", "dfdx", "half"];
+/// What cells see of Cloze: its own packages, the tensors, the half-precision types in them, and
+/// progress bars.
+const VISIBLE: [&str; 5] = ["cloze-session", "cloze", "dfdx", "half", "indicatif"];
 
 /// Acts as cargo, or as rustc's wrapper, where this binary was started under such a name.
 pub fn run_if_cargo() -> Option<ExitCode> {

@@ -14,8 +14,8 @@ use super::channel::{Channel, Collected};
 use super::commands::{self, Course, Log};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
-    lock, rewrite,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, crash,
+    errors, lock, rewrite,
 };
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
@@ -238,6 +238,9 @@ impl Evaluator {
                     sink(Event::Result(content));
                 }
                 self.run_time_error(code, collected, interrupted)
+            }
+            Err(evcxr::Error::SubprocessTerminated(status)) if !interrupted => {
+                Some(crash::explain(&status, &collected.last_error_line))
             }
             Err(error) => Some(errors::from_evcxr(error, code, interrupted)),
         };

@@ -11,6 +11,7 @@ pub mod child;
 mod commands;
 pub mod completeness;
 mod completion;
+mod crash;
 mod errors;
 mod evaluator;
 mod folder;

@@ -215,6 +215,7 @@ fn type_of(evaluator: &mut Evaluator, expression: &str) -> Result<String, CellEr
     let text = found.map(|content| content.plain()).unwrap_or_default();
     text.lines()
         .find_map(|line| line.split_once(&format!("{name}: ")).map(|(_, kind)| kind))
+        .filter(|kind| !kind.contains("{unknown}"))
         .map(str::to_owned)
         .ok_or_else(|| {
             wrong(&format!(

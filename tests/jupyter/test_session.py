@@ -1,0 +1,199 @@
+"""Input, commands, history and faults of a session, by Jupyter's own client."""
+
+import time
+import unittest
+
+from jupyter_client.manager import start_new_kernel
+
+from test_kernel import Cell
+
+
+class SessionTest(unittest.TestCase):
+    """One kernel for all tests; each leaves it usable."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
+        cls.questions = []
+        cell = Cell(cls.client, "use cloze::prelude::*;\nlet device = Cpu::default();")
+        assert cell.status == "ok", cell.messages
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.stop_channels()
+        cls.manager.shutdown_kernel(now=True)
+
+    def run_cell(self, code, status="ok", **options):
+        cell = Cell(self.client, code, **options)
+        self.assertEqual(cell.status, status, [m["content"] for m in cell.messages])
+        return cell
+
+    def answering(self, *answers):
+        """Answers a cell's questions in order, and keeps the prompts."""
+        waiting = list(answers)
+        self.questions = []
+
+        def answer(message):
+            self.questions.append(message["content"])
+            self.client.input(waiting.pop(0))
+
+        return {"allow_stdin": True, "stdin_hook": answer}
+
+    def value(self, cell):
+        return cell.of("execute_result")[0]["data"]["text/plain"]
+
+    def shown(self, cell):
+        return "\n".join(c["data"]["text/plain"] for c in cell.of("display_data"))
+
+    def test_a_cell_asks_with_a_prompt(self):
+        code = 'let word: String = input::ask("Your word? ")?;\nword.len()'
+        cell = self.run_cell(code, **self.answering("größe"))
+        self.assertEqual(self.value(cell), "7")
+        self.assertEqual(self.questions, [{"prompt": "Your word? ", "password": False}])
+
+    def test_any_read_of_standard_input_asks(self):
+        code = """let mut sum: i64 = 0;
+for _ in 0..2 {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    sum += line.trim().parse::<i64>()?;
+}
+sum"""
+        cell = self.run_cell(code, **self.answering("40", "2"))
+        self.assertEqual(self.value(cell), "42")
+        self.assertEqual(len(self.questions), 2)
+
+    def test_where_nobody_can_be_asked_the_input_is_at_its_end(self):
+        for turn in range(2):
+            cell = self.run_cell('input::ask("? ").is_err()', allow_stdin=False)
+            self.assertEqual(self.value(cell), "true", turn)
+            code = "std::io::stdin().lines().count()"
+            self.assertEqual(self.value(self.run_cell(code, allow_stdin=False)), "0")
+
+    def test_a_question_can_be_stopped(self):
+        self.run_cell("let kept = 3;")
+        self.client.execute('let word = input::ask("? ")?;', allow_stdin=True)
+        self.client.get_stdin_msg(timeout=60)
+        self.manager.interrupt_kernel()
+        reply = self.client.get_shell_msg(timeout=10)["content"]
+        self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"))
+        self.assertEqual(self.value(self.run_cell("kept")), "3")
+
+    def test_variables_and_shapes_are_listed(self):
+        self.run_cell("let x: Tensor<Rank2<2, 3>, f32, Cpu> = device.ones();\nlet rows = 4usize;")
+        self.run_cell("let y: Tensor<(usize, Const<3>), f32, Cpu> = "
+                      "device.zeros_like(&(rows, Const));")
+        variables = self.shown(self.run_cell(":vars"))
+        self.assertRegex(variables, r"rows +usize")
+        shapes = self.shown(self.run_cell(":shapes"))
+        self.assertRegex(shapes, r"x +2×3 f32 cpu")
+        self.assertRegex(shapes, r"y +4×3 f32 cpu")
+
+    def test_a_type_is_told_without_running_anything(self):
+        self.assertEqual(self.shown(self.run_cell(":type vec![1u8].len()")), "usize")
+        cell = self.run_cell(":type no_such_thing", "error")
+        self.assertIn("no_such_thing", cell.of("error")[0]["evalue"])
+
+    def test_time_and_documentation(self):
+        code = ":time\nstd::thread::sleep(std::time::Duration::from_millis(200));\n1"
+        cell = self.run_cell(code)
+        self.assertEqual(self.value(cell), "1")
+        self.assertRegex(self.shown(cell), r"^ran 0\.2\d\d s, compiled \d")
+        self.assertIn("Constructs a new, empty", self.shown(self.run_cell(":doc Vec::new")))
+        self.assertIn(":replay", self.shown(self.run_cell(":help")))
+        self.run_cell(":nonsense", "error")
+
+    def test_an_exercise_by_commands(self):
+        self.run_cell(":lesson 1")
+        for _ in range(10):
+            cell = self.run_cell(":next")
+            if "Exercise 01.1" in self.shown(cell):
+                break
+        self.assertIn("fn split_words", self.shown(cell))
+        early = self.run_cell(":check", "error")
+        self.assertIn("write the exercise's code", early.of("error")[0]["evalue"])
+        stub = 'fn split_words(text: &str) -> Vec<String> { cloze::exercise!("01.1") }'
+        self.run_cell(stub)
+        self.assertIn("not solved yet", self.shown(self.run_cell(":check")))
+        self.assertIn("Hint 1 of", self.run_cell(":hint").text())
+        self.assertIn("Hint 2 of", self.run_cell(":hint 01.1").text())
+        solution = self.shown(self.run_cell(":solution"))
+        self.assertNotIn("exercise!", solution)
+        self.run_cell(solution)
+        self.assertIn("right", self.shown(self.run_cell(":next")))
+        self.assertIn("1 of 4 exercises passed", self.shown(self.run_cell(":lesson")))
+        wrong = self.run_cell(":hint 01.77", "error")
+        self.assertIn("01.1, 01.2", wrong.of("error")[0]["evalue"])
+
+    def test_a_progress_bar_moves_in_place(self):
+        code = """let bar = progress::bar(20, "steps");
+for _ in 0..20 { std::thread::sleep(std::time::Duration::from_millis(20)); bar.inc(1); }
+bar.finish();"""
+        cell = self.run_cell(code)
+        (shown,) = cell.of("display_data")
+        self.assertIn("of 20", shown["data"]["text/plain"])
+        last = cell.of("update_display_data")[-1]["data"]
+        self.assertIn("20 of 20", last["text/plain"])
+        self.assertIn("█" * 40, last["text/html"])
+
+
+class FaultTest(unittest.TestCase):
+    """Cells that end their process: the session says why, goes on, and can replay."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.stop_channels()
+        cls.manager.shutdown_kernel(now=True)
+
+    def test_every_way_to_lose_a_process_is_told_and_survived(self):
+        ways = {
+            "a memory fault": "unsafe { *(8 as *mut u64) = 1; }",
+            "an abort": "std::process::abort();",
+            "a stack overflow":
+                "fn deep(n: u64) -> u64 { if n == 0 { 0 } else { 1 + deep(std::hint::black_box(n)) } }\n"
+                "println!(\"{}\", deep(1));",
+            "exit code 3": "std::process::exit(3);",
+            "out of memory": "let v: Vec<u8> = Vec::with_capacity(1 << 46);\nprintln!(\"{}\", v.len());",
+        }
+        for reason, code in ways.items():
+            with self.subTest(reason):
+                self.assertEqual(Cell(self.client, "fn seven() -> u8 { 7 }").status, "ok")
+                self.assertEqual(Cell(self.client, "let kept = seven();").status, "ok")
+                cell = Cell(self.client, code)
+                self.assertEqual(cell.status, "error", cell.messages)
+                error = cell.of("error")[0]
+                self.assertEqual(error["ename"], "crash")
+                self.assertIn(reason, error["evalue"])
+                self.assertIn(":replay", error["evalue"])
+                self.assertEqual(Cell(self.client, "kept").status, "error")
+                self.assertEqual(Cell(self.client, ":replay").status, "ok")
+                value = Cell(self.client, "kept").of("execute_result")[0]["data"]["text/plain"]
+                self.assertEqual(value, "7")
+
+
+class HistoryTest(unittest.TestCase):
+    def test_history_outlives_the_kernel(self):
+        word = f"history_{time.time_ns()}"
+        for turn in range(2):
+            manager, client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
+            try:
+                if turn == 0:
+                    self.assertEqual(Cell(client, f"let {word} = 1;").status, "ok")
+                    continue
+                client.history(hist_access_type="search", pattern=f"*{word}*", output=False)
+                reply = {"msg_type": None}
+                while reply["msg_type"] != "history_reply":
+                    reply = client.get_shell_msg(timeout=30)
+                found = reply["content"]["history"]
+                self.assertEqual([line for _, _, line in found], [f"let {word} = 1;"])
+            finally:
+                client.stop_channels()
+                manager.shutdown_kernel(now=True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
