@@ -12,6 +12,8 @@ pub mod completeness;
 mod completion;
 mod errors;
 mod evaluator;
+mod excerpt;
+mod explain;
 mod folder;
 mod loops;
 mod stream;

@@ -1,0 +1,390 @@
+//! What to do in a notebook, where variables live on from cell to cell: values that moved, borrows,
+//! types that nothing tells, names that are not there.
+
+use super::types;
+use super::{Diagnostic, Explanation};
+
+/// Explains an error of the compiler by its code, or by its words where it has none.
+pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let names: Vec<&str> = types::quoted(&diagnostic.message).collect();
+    let name = names.first().copied().unwrap_or_default();
+    match diagnostic.code.as_str() {
+        "E0382" => moved(diagnostic, name),
+        "E0425" => missing_value(diagnostic, name),
+        "E0384" | "E0596" => Some(Explanation::hint(format!(
+            "`{name}` was defined without `mut`: write `let mut {name} = …` where it is defined, or \
+             `let mut {name} = {name};` where an earlier cell did that"
+        ))),
+        "E0597" | "E0716" | "E0521" => Some(Explanation::hint(lent())),
+        "E0373" => Some(Explanation::hint(
+            "write `move` before the bars of the closure, and give it a `.clone()` of what later \
+             cells need",
+        )),
+        "E0502" | "E0499" | "E0505" => Some(Explanation::hint(format!(
+            "`{name}` is lent out while it is changed or moved: end the first use before, or work \
+             on a `.clone()`"
+        ))),
+        "E0282" | "E0283" | "E0284" => untold(diagnostic),
+        "E0432" | "E0433" => Some(unresolved(diagnostic, name)),
+        "E0405" | "E0412" | "E0423" | "E0531" => Some(prelude(name)),
+        "E0277" => bounds(diagnostic),
+        "E0599" if diagnostic.message.starts_with("no method named `clone`") => Some(
+            Explanation::hint("write `#[derive(Clone)]` above the type and run its cell again"),
+        ),
+        "E0599" => method(diagnostic),
+        "E0308" => mismatch(diagnostic),
+        "E0603" | "E0616" | "E0624" => Some(Explanation::hint(format!(
+            "`{name}` is for its own module only: use one of its `pub` functions, or write `pub` \
+             before `{name}` where the type is yours, and run that cell again"
+        ))),
+        "E0728" => Some(Explanation::hint(
+            "a cell itself may `.await`; a function must be `async fn`",
+        )),
+        "E0106" => Some(Explanation::hint(
+            "the simplest way out in a notebook is an owned result: `String` for `&str`, `Vec<T>` \
+             for `&[T]`",
+        )),
+        "E0133" => Some(Explanation::hint(
+            "a variable lives on by itself: `let mut x = 0;` in one cell can be changed in the next",
+        )),
+        "E0434" => Some(captured(name)),
+        "E0765" => Some(Explanation::sentence(
+            "a text is not closed: a `\"` is missing",
+        )),
+        "" => words(diagnostic, name),
+        _ => None,
+    }
+}
+
+fn moved(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
+    let taken = diagnostic
+        .labelled("value moved here")
+        .or_else(|| diagnostic.labelled("` moved due to"))
+        .or_else(|| diagnostic.labelled("value moved into closure here"))?;
+    let tensor = diagnostic.labelled("has type `Tensor<").is_some();
+    let how = if taken.label.contains("implicit call to `.into_iter()`") {
+        format!("loop over `&{name}` to keep it")
+    } else if taken.label.contains("in previous iteration") {
+        format!("the loop wants it every time round: write `{name}.clone()`")
+    } else if tensor {
+        format!(
+            "dfdx takes tensors by value; write `{name}.clone()` there, which copies no numbers"
+        )
+    } else {
+        format!("write `{name}.clone()` there to keep it, or lend it as `&{name}`")
+    };
+    Some(
+        Explanation::sentence(format!(
+            "`{name}` was moved away in line {}: {how}",
+            taken.line
+        ))
+        .and_hint("the cell did not run, so the variables of earlier cells are as they were"),
+    )
+}
+
+fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
+    let suggested = diagnostic
+        .notes
+        .iter()
+        .any(|note| note.contains("similar name exists"));
+    let what = diagnostic
+        .message
+        .split_once("cannot find ")?
+        .1
+        .split(' ')
+        .next()?;
+    match what {
+        "function" if name == "range" => {
+            Some(Explanation::hint("Rust counts with `for i in 0..10 { … }`"))
+        }
+        "function" if name == "print" => {
+            Some(Explanation::hint("Rust prints with `println!(\"{}\", x)`"))
+        }
+        "function" if !suggested => Some(Explanation::hint(format!(
+            "run the cell that defines `{name}`, or write `use` for it; a new session starts with \
+             `use cloze::prelude::*;`"
+        ))),
+        "type" => Some(prelude(name)),
+        "value"
+            if diagnostic
+                .notes
+                .iter()
+                .any(|note| note.contains("new binding")) =>
+        {
+            Some(Explanation::hint(format!(
+                "a new variable begins with `let`: `let {name} = …;`"
+            )))
+        }
+        "value" => Some(Explanation::hint(format!(
+            "no variable `{name}` lives here now: the cell that defines it has not run, or an \
+             earlier cell moved its value away (run the defining cell again, and give `{name}.clone()` \
+             or `&{name}` away); a `fn` sees no variables of cells: pass it as an argument"
+        ))),
+        _ => None,
+    }
+}
+
+fn captured(name: &str) -> Explanation {
+    Explanation::hint(format!(
+        "a `fn` sees no variables of cells: pass `{name}` as an argument"
+    ))
+}
+
+fn prelude(name: &str) -> Explanation {
+    Explanation::hint(match name {
+        "Cuda" => "a notebook's tensors live on `Cpu`".to_owned(),
+        "Tensor" | "Cpu" | "Rank0" | "Rank1" | "Rank2" | "Rank3" | "Rank4" | "Const" | "Axis"
+        | "Bert" | "WordPiece" | "Pretrainer" => {
+            format!("`{name}` comes with `use cloze::prelude::*;`: run that cell first")
+        }
+        _ => format!(
+            "run the cell that defines `{name}`, or bring it in with `use` (`use cloze::prelude::*;` \
+             has tensors and models)"
+        ),
+    })
+}
+
+fn unresolved(diagnostic: &Diagnostic, path: &str) -> Explanation {
+    let first = path.split("::").next().unwrap_or(path);
+    if matches!(first, "cloze" | "dfdx" | "std") || first != path {
+        return Explanation::hint(format!(
+            "`{first}` has nothing of this name here; Tab after `{first}::` lists what there is"
+        ));
+    }
+    if first.starts_with(char::is_uppercase) {
+        return prelude(first);
+    }
+    let known = diagnostic
+        .notes
+        .iter()
+        .any(|note| note.contains("consider importing"));
+    if known {
+        return Explanation::hint("add the `use` line to the cell; it holds for later cells too");
+    }
+    Explanation::sentence(format!(
+        "no crate or module `{first}` is known to this session"
+    ))
+    .and_hint(format!(
+        "add the crate with a line `:dep {first} = \"*\"` of its own, before the `use`; or run \
+             the cell that defines the module"
+    ))
+}
+
+fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let variable = diagnostic.notes.iter().find_map(|note| {
+        let (_, rest) = note.split_once("consider giving `")?;
+        Some(rest.split_once('`')?.0)
+    });
+    let example = diagnostic
+        .message
+        .contains("Option<")
+        .then_some("Option<i32>")
+        .unwrap_or("Vec<f32>");
+    Some(Explanation::hint(match variable {
+        Some(variable) => format!(
+            "a variable that lives on needs a type that its own cell tells, later cells don't \
+             count: `let {variable}: {example} = …;`"
+        ),
+        None => "name the type: `let x: Vec<f32> = …;`, or `::<…>` after the method".to_owned(),
+    }))
+}
+
+fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let message = diagnostic.message.as_str();
+    if message.contains("`?` operator can only be used on `Result`s") {
+        return Some(Explanation::hint(
+            "`?` in a cell takes a `Result`: write `.ok_or(\"why it is missing\")?`, or `.unwrap()`",
+        ));
+    }
+    if message.starts_with("the `?` operator can only be used in a function") {
+        return Some(Explanation::hint(
+            "a cell may use `?` by itself; a function must return a `Result` for it",
+        ));
+    }
+    if message.starts_with("`?` couldn't convert the error") {
+        return Some(Explanation::hint(
+            "`?` prints the error, so its type needs `Display` and `Debug`; `.unwrap()` needs \
+             `#[derive(Debug)]` only",
+        ));
+    }
+    if message.contains("doesn't implement `std::fmt::Display`") {
+        return Some(Explanation::hint(
+            "print it with `{:?}`, or end the cell with its name",
+        ));
+    }
+    if message.contains("doesn't implement `Debug`") {
+        return Some(Explanation::hint(
+            "write `#[derive(Debug)]` above the type and run its cell again",
+        ));
+    }
+    if message.contains("cannot be indexed by") {
+        return Some(Explanation::hint(
+            "positions are `usize`: write `[i as usize]`",
+        ));
+    }
+    let (verb, _) = message.split_once(" `")?;
+    let number = [
+        "integer", "float", "i32", "i64", "u32", "u8", "usize", "f32", "f64",
+    ];
+    let numbers = types::quoted(message).filter(|of| number.contains(&of.trim_matches(['{', '}'])));
+    let arithmetic = [
+        "cannot add",
+        "cannot subtract",
+        "cannot multiply",
+        "cannot divide",
+    ];
+    (arithmetic.contains(&verb) && numbers.count() == 2).then(|| {
+        Explanation::hint(
+            "both numbers must have one type: `n as f32` converts, and `3.0` is a number with a point",
+        )
+    })
+}
+
+fn method(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let import = diagnostic
+        .notes
+        .iter()
+        .any(|note| note.contains("perhaps you want to import it"));
+    import
+        .then(|| Explanation::hint("add that `use` line to the cell; it holds for later cells too"))
+}
+
+fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let label = diagnostic.primary()?.label.as_str();
+    let found = label.split_once("found `")?.1;
+    if found.starts_with("Option<") {
+        return Some(Explanation::hint(
+            "the value may be missing: `.unwrap()` takes it out, `.unwrap_or(…)` gives another",
+        ));
+    }
+    if found.starts_with("Result<") {
+        return Some(Explanation::hint(
+            "the call may fail: `?` takes the value out and ends the cell on an error",
+        ));
+    }
+    let number = [
+        "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64",
+    ];
+    let sides: Vec<_> = types::quoted(label)
+        .filter(|of| number.contains(of))
+        .collect();
+    match sides.as_slice() {
+        [wanted, _] => Some(Explanation::hint(format!(
+            "`as {wanted}` converts a number"
+        ))),
+        _ => None,
+    }
+}
+
+fn words(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
+    let message = diagnostic.message.as_str();
+    if message.contains("contains a reference with a non-static lifetime") {
+        return Some(
+            Explanation::sentence(format!(
+                "`{name}` borrows from another variable, and a variable that lives on cannot"
+            ))
+            .and_hint(lent()),
+        );
+    }
+    if message.contains("unclosed delimiter") || message.contains("closing delimiter") {
+        return Some(Explanation::sentence(
+            "a bracket is not closed, or closed by another kind: the mark shows the one",
+        ));
+    }
+    if message.starts_with("expected `;`") {
+        let line = diagnostic
+            .primary()
+            .map(|mark| format!(" of line {}", mark.line));
+        let python = diagnostic
+            .marks
+            .iter()
+            .any(|mark| mark.text.starts_with("def"));
+        return Some(if python {
+            Explanation::hint("a function is `fn f(x: f32) -> f32 { … }` in Rust")
+        } else {
+            Explanation::sentence(format!(
+                "a `;` is missing at the end{}",
+                line.unwrap_or_default()
+            ))
+        });
+    }
+    if message.starts_with("cannot find macro") {
+        return Some(Explanation::hint(
+            "macros of Cloze (`show!`, `check!`, `hint!`) come with `use cloze::prelude::*;`",
+        ));
+    }
+    None
+}
+
+fn lent() -> String {
+    "variables live on after the cell, and one cannot borrow from another: keep an owned value \
+     (`.clone()`, `.to_owned()`, `.collect::<Vec<_>>()`), or do it all in one cell between `{` and `}`"
+        .to_owned()
+}
+
+/// Explains what evcxr says in its own words.
+pub fn message(text: &str) -> Option<Explanation> {
+    let name = types::quoted(text).next().unwrap_or_default();
+    if text.contains("is a closure, which cannot be persisted") {
+        return Some(
+            Explanation::sentence(format!(
+                "`{name}` is a closure, whose type has no name, so it cannot live on after the cell"
+            ))
+            .and_hint(format!(
+                "write it as a `fn {name}(…) {{ … }}`, or box it: \
+                 `let {name}: Box<dyn Fn(i32) -> i32> = Box::new(…);`",
+            )),
+        );
+    }
+    if text.contains("which cannot be persisted") {
+        let of = types::quoted(text).nth(1).unwrap_or("impl …");
+        let how = if of.contains("Future<") {
+            "write `.await` to get its value".to_owned()
+        } else if of.contains("Iterator<") {
+            "collect it: `.collect::<Vec<_>>()`".to_owned()
+        } else {
+            format!(
+                "box it: `let {name}: Box<{}> = Box::new(…);`",
+                of.replace("impl ", "dyn ")
+            )
+        };
+        return Some(
+            Explanation::sentence(format!(
+                "`{name}` is an `{of}`, a type without a name, so it cannot live on after the cell"
+            ))
+            .and_hint(format!(
+                "{how}; or use it within the cell, between `{{` and `}}`"
+            )),
+        );
+    }
+    if text.contains("Couldn't automatically determine type") {
+        return Some(
+            Explanation::sentence(format!(
+                "the type of `{name}` could not be told from its cell"
+            ))
+            .and_hint(format!("name it: `let {name}: Vec<f32> = …;`")),
+        );
+    }
+    if text.contains("Failed to determine type of variable") {
+        return Some(
+            Explanation::sentence(format!("the type of `{name}` is private to its crate"))
+                .and_hint(
+                    "name a public type for it, or use it within the cell, between `{` and `}`",
+                ),
+        );
+    }
+    if text.contains("missing a semicolon") {
+        return Some(Explanation::sentence(
+            "a `;` is missing, most likely before a `let`",
+        ));
+    }
+    if let Some((_, rest)) = text.split_once("no matching package named `") {
+        let name = rest.split_once('`')?.0;
+        return Some(
+            Explanation::sentence(format!("no crate `{name}` can be had here")).and_hint(
+                "check the spelling; a crate that was never downloaded needs `:offline 0` first",
+            ),
+        );
+    }
+    None
+}
