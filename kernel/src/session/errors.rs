@@ -62,13 +62,37 @@ pub fn panic(panic: Option<Panic>, cell: &str, source: &str) -> CellError {
     } else if !panic.file.ends_with("src/lib.rs") && !panic.file.is_empty() {
         error
             .traceback
-            .push(format!("{BLUE}  -->{OFF} {}:{}", panic.file, panic.line));
+            .push(elsewhere(&panic.file, panic.line, cell));
     }
     if said.sentence.is_some() {
-        error.traceback.push(words("panic", &panic.message));
+        // Only dfdx's panics need a sentence.
+        error.traceback.push(words("dfdx", &panic.message));
     }
     error.traceback.extend(hint(&said));
     error
+}
+
+/// A place in a library, and the cell's line that called it where only one can have.
+fn elsewhere(file: &str, line: u32, cell: &str) -> String {
+    // Below the registry's folder the crate's own name comes first.
+    let short = file
+        .split_once("/registry/src/")
+        .and_then(|(_, path)| Some(path.split_once('/')?.1))
+        .unwrap_or(file);
+    let calls = explain::callers(file);
+    let mut lines = cell
+        .lines()
+        .enumerate()
+        .filter(|(_, text)| calls.iter().any(|call| text.contains(call)));
+    let at = format!("{short}:{line}");
+    match (lines.next(), lines.next()) {
+        (Some((index, text)), None) => format!(
+            "{}, most likely, in {at}\n{}",
+            place(index + 1),
+            numbered(index + 1, text)
+        ),
+        _ => format!("{BLUE}  -->{OFF} {at}"),
+    }
 }
 
 /// An error whose first line is the explanation's sentence, or the message where there is none.
@@ -93,7 +117,12 @@ fn words(who: &str, text: &str) -> String {
 /// text that the cell has twice is told apart by counting, from the last line on, because the code
 /// of earlier cells stands first.
 fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
-    let wanted = source.lines().nth(line.checked_sub(1)?)?.trim();
+    let at = |line: usize| source.lines().nth(line.checked_sub(1)?).map(str::trim);
+    let mut wanted = at(line)?;
+    if wanted.starts_with("evcxr_") && wanted.ends_with('(') {
+        // The cell's last expression stands below the call that shows it.
+        wanted = at(line + 1)?;
+    }
     let same = |text: &&str| !text.trim().is_empty() && wanted.ends_with(text.trim());
     let later = source
         .lines()
@@ -187,13 +216,13 @@ fn one(error: &CompilationError, diagnostic: &Diagnostic, cell: &str) -> CellErr
     let said = explain::compilation(diagnostic);
     let mut whole = explained(&title(error, diagnostic), &diagnostic.message, &said);
     let out = &mut whole.traceback;
-    excerpt(error, cell, out);
+    excerpt(error, said.complete, cell, out);
     // What evcxr found has no JSON, and its words are those of the sentence.
-    if said.sentence.is_some() && !error.json.is_null() {
+    if said.sentence.is_some() && !error.json.is_null() && !diagnostic.is_instantiation() {
         out.push(words("rustc", &diagnostic.message));
     }
     if !said.complete {
-        helps(error, &said, cell, out);
+        helps(error, cell, out);
     }
     out.extend(hint(&said));
     whole
@@ -208,11 +237,17 @@ fn title(error: &CompilationError, diagnostic: &Diagnostic) -> String {
     }
 }
 
-fn excerpt(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
+fn excerpt(error: &CompilationError, complete: bool, cell: &str, out: &mut Vec<String>) {
     let mut spans: Vec<_> = error
         .spanned_messages()
         .iter()
-        .filter_map(|message| Some((message.span?, label(&message.label), message.is_primary)))
+        .filter_map(|message| {
+            Some((
+                message.span?,
+                label(&message.label, complete),
+                message.is_primary,
+            ))
+        })
         .collect();
     spans.sort_by_key(|(span, ..)| (span.start_line, span.start_column));
     let first = spans
@@ -247,27 +282,36 @@ fn excerpt(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
 /// the cell's line that is part of the generated one, where there is only one such.
 fn by_text(error: &CompilationError, cell: &str) -> Vec<String> {
     let spans = error.json["spans"].as_array().map(Vec::as_slice);
-    let generated = spans.unwrap_or_default().iter().find_map(|span| {
-        span["text"][0]["text"]
-            .as_str()
-            .filter(|_| span["is_primary"] == Value::Bool(true))
-    });
-    let Some(generated) = generated else {
+    let mut primary = spans
+        .unwrap_or_default()
+        .iter()
+        .filter(|span| span["is_primary"] == Value::Bool(true));
+    let Some(span) = primary.next() else {
         return Vec::new();
     };
+    let generated = span["text"].as_array().map(Vec::as_slice);
+    let generated: Vec<&str> = generated
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|line| line["text"].as_str())
+        .collect();
     let mut lines = cell.lines().enumerate().filter(|(_, line)| {
         // Short lines (`}`) are part of too many.
         let line = line.trim();
-        line.len() > 3 && generated.contains(line)
+        line.len() > 3 && generated.iter().any(|text| text.contains(line))
     });
-    match (lines.next(), lines.next()) {
-        (Some((index, text)), None) => vec![place(index + 1), numbered(index + 1, text)],
-        _ => Vec::new(),
+    let mut out = Vec::new();
+    if let (Some((index, text)), None) = (lines.next(), lines.next()) {
+        out.extend([place(index + 1), numbered(index + 1, text)]);
     }
+    if let Some(label) = span["label"].as_str() {
+        out.push(words("rustc", &explain::short(label)));
+    }
+    out
 }
 
 /// What the compiler advises: a changed line of the cell where it knows one.
-fn helps(error: &CompilationError, said: &Explanation, cell: &str, out: &mut Vec<String>) {
+fn helps(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
     let children = error.json["children"].as_array().map(Vec::as_slice);
     // evcxr gives one place for each child with one span, in order.
     let mut places = error.help_spanned().iter();
@@ -296,21 +340,24 @@ fn helps(error: &CompilationError, said: &Explanation, cell: &str, out: &mut Vec
                 .then(|| changed(span.start_line, text, from, to, new))?
         });
         let message = explain::short(message);
-        match (fixed, new.map(str::trim).filter(|new| !new.is_empty())) {
+        match (fixed, new) {
             (Some(lines), _) => {
                 out.push(words("help", &message));
                 out.extend(lines);
             }
-            (None, Some(new)) => out.push(words("help", &format!("{message}: `{new}`"))),
-            (None, None) if said.sentence.is_none() => out.push(words("help", &message)),
-            (None, None) => {}
+            (None, Some(new)) if new.starts_with("use ") => {
+                out.push(words("help", &format!("{message}: `{}`", new.trim())));
+            }
+            (None, _) => out.push(words("help", &message)),
         }
     }
 }
 
 /// Advice that is pages long or of no use in a notebook.
 fn is_noise(help: &str) -> bool {
-    const NOISE: [&str; 6] = [
+    const NOISE: [&str; 7] = [
+        // `None`, for any name unknown.
+        "a unit variant with a similar name exists",
         "the following other types implement trait",
         "the following types implement trait",
         "items from traits can only be used",
@@ -319,12 +366,20 @@ fn is_noise(help: &str) -> bool {
         // A notebook has no `Cargo.toml`; the hint tells of `:dep`.
         "if you wanted to use a crate named",
     ];
-    NOISE.iter().any(|noise| help.starts_with(noise))
+    let repeats = help.starts_with("the trait `") && help.contains("is not implemented for");
+    repeats || NOISE.iter().any(|noise| help.starts_with(noise))
 }
 
 /// A span's label; where rustc gives none evcxr repeats the title, which stands above already.
-fn label(label: &str) -> &str {
-    if label.starts_with("error: ") || label.starts_with("note: ") {
+fn label(label: &str, complete: bool) -> &str {
+    const TRAITS: [&str; 4] = [
+        "unsatisfied trait bound",
+        "required by a bound introduced by this call",
+        "the trait `",
+        "method cannot be called",
+    ];
+    let repeats = label.starts_with("error: ") || label.starts_with("note: ");
+    if repeats || (complete && TRAITS.iter().any(|of| label.starts_with(of))) {
         ""
     } else {
         label

@@ -39,7 +39,7 @@ pub fn marks(text: &str, from: usize, to: usize, mark: &str, colour: &str, label
 }
 
 /// The line with `from..to` replaced, and marks below what is new; `None` where nothing would show.
-pub fn changed(line: usize, text: &str, from: usize, to: usize, new: &str) -> Option<[String; 2]> {
+pub fn changed(line: usize, text: &str, from: usize, to: usize, new: &str) -> Option<Vec<String>> {
     let new = new.trim_end_matches('\n');
     if new.contains('\n') || to < from || to > text.chars().count() {
         return None;
@@ -48,9 +48,12 @@ pub fn changed(line: usize, text: &str, from: usize, to: usize, new: &str) -> Op
     let after: String = text.chars().skip(to).collect();
     let fixed = format!("{before}{new}{after}");
     let mark = if from == to { "+" } else { "~" };
-    (fixed != text && !new.is_empty()).then(|| {
+    if new.is_empty() {
+        return (from < to).then(|| vec![numbered(line, &fixed)]);
+    }
+    (fixed != text).then(|| {
         let end = from + new.chars().count();
-        [
+        vec![
             numbered(line, &fixed),
             marks(&fixed, from, end, mark, GREEN, ""),
         ]
@@ -84,9 +87,14 @@ mod tests {
 
     #[test]
     fn a_suggestion_is_shown_in_its_line() {
-        let [line, marks] = changed(1, "f(x);", 3, 3, ".clone()").unwrap();
-        assert_eq!(without_colours(&line), "   1 | f(x.clone());");
-        assert_eq!(without_colours(&marks), "     |    ++++++++");
+        let shown = changed(1, "f(x);", 3, 3, ".clone()").unwrap().join("\n");
+        assert_eq!(
+            without_colours(&shown),
+            "   1 | f(x.clone());\n     |    ++++++++"
+        );
+        let shown = changed(1, "f(x);", 4, 5, "").unwrap().join("\n");
+        assert_eq!(without_colours(&shown), "   1 | f(x)");
+        assert_eq!(changed(1, "f(x);", 4, 4, ""), None);
         assert_eq!(changed(1, "f(x);", 9, 9, "y"), None);
         assert_eq!(changed(1, "f(x);", 0, 0, "use a;\nuse b;"), None);
     }

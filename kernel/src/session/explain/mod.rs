@@ -12,7 +12,7 @@ use evcxr::CompilationError;
 use serde_json::Value;
 
 pub use notebook::message;
-pub use panics::panic;
+pub use panics::{callers, panic};
 pub use types::short;
 
 /// What is said besides the compiler's own words.
@@ -65,6 +65,8 @@ pub struct Diagnostic {
     /// Its helps and notes.
     pub notes: Vec<String>,
     pub marks: Vec<Mark>,
+    /// The cell that it is about.
+    pub cell: String,
 }
 
 impl Diagnostic {
@@ -89,14 +91,31 @@ impl Diagnostic {
         });
         let children = error.json["children"].as_array().map(Vec::as_slice);
         let notes = children.unwrap_or_default().iter();
-        Self {
+        let mut diagnostic = Self {
             code: error.code().unwrap_or_default().to_owned(),
             message: short(&untruncated(error)),
             notes: notes
                 .filter_map(|child| child["message"].as_str().map(short))
                 .collect(),
             marks: marks.collect(),
+            cell: cell.to_owned(),
+        };
+        // rustc cuts long types out of the title and gives them in full below.
+        let full = diagnostic
+            .missing()
+            .filter(|_| diagnostic.message.contains("..."))
+            .map(|(of, wanted)| format!("the trait bound `{of}: {wanted}` is not satisfied"));
+        if let Some(full) = full {
+            diagnostic.message = full;
         }
+        diagnostic
+    }
+
+    /// The cell's line that the compiler points at first.
+    fn line(&self) -> &str {
+        let line = self.primary().or(self.marks.first()).map(|mark| mark.line);
+        line.and_then(|line| self.cell.lines().nth(line.checked_sub(1)?))
+            .unwrap_or_default()
     }
 
     /// Whether this is the note that names the function whose constant failed.
@@ -200,6 +219,7 @@ mod tests {
                 label: String::new(),
                 primary: true,
             }],
+            cell: written.to_owned(),
         }
     }
 

@@ -11,10 +11,21 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     match diagnostic.code.as_str() {
         "E0382" => moved(diagnostic, name),
         "E0425" => missing_value(diagnostic, name),
-        "E0384" | "E0596" => Some(Explanation::hint(format!(
-            "`{name}` was defined without `mut`: write `let mut {name} = …` where it is defined, or \
-             `let mut {name} = {name};` where an earlier cell did that"
-        ))),
+        "E0384" | "E0596" if name.chars().all(|c| c.is_alphanumeric() || c == '_') => Some(
+            Explanation::sentence(format!(
+                "`{name}` cannot be changed: it was defined without `mut`"
+            ))
+            .and_hint(format!(
+                "write `let mut {name} = …` where it is defined; if an earlier cell did that, \
+                 `let mut {name} = {name};` once is enough"
+            )),
+        ),
+        "E0597" if diagnostic.labelled("borrowed for `'static`").is_some() => {
+            Some(Explanation::hint(format!(
+                "a thread may live longer than `{name}`: give it its own, with `move` before the \
+                 bars and a `.clone()` made before"
+            )))
+        }
         "E0597" | "E0716" | "E0521" => Some(Explanation::hint(lent())),
         "E0373" => Some(Explanation::hint(
             "write `move` before the bars of the closure, and give it a `.clone()` of what later \
@@ -83,10 +94,7 @@ fn moved(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
 }
 
 fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
-    let suggested = diagnostic
-        .notes
-        .iter()
-        .any(|note| note.contains("similar name exists"));
+    let told = |words: &str| diagnostic.notes.iter().any(|note| note.contains(words));
     let what = diagnostic
         .message
         .split_once("cannot find ")?
@@ -94,40 +102,36 @@ fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
         .split(' ')
         .next()?;
     match what {
-        "function" if name == "range" => {
-            Some(Explanation::hint("Rust counts with `for i in 0..10 { … }`"))
-        }
-        "function" if name == "print" => {
-            Some(Explanation::hint("Rust prints with `println!(\"{}\", x)`"))
-        }
-        "function" if !suggested => Some(Explanation::hint(format!(
+        "function" if name == "range" => Some(Explanation::hint(
+            "Rust counts with `for i in 0..10 { … }`",
+        )),
+        "function" if name == "print" => Some(Explanation::hint(
+            "Rust prints with `println!(\"{}\", x)`",
+        )),
+        "function" if !told("similar name exists") => Some(Explanation::hint(format!(
             "run the cell that defines `{name}`, or write `use` for it; a new session starts with \
              `use cloze::prelude::*;`"
         ))),
         "type" => Some(prelude(name)),
-        "value"
-            if diagnostic
-                .notes
-                .iter()
-                .any(|note| note.contains("new binding")) =>
-        {
-            Some(Explanation::hint(format!(
-                "a new variable begins with `let`: `let {name} = …;`"
-            )))
-        }
-        "value" => Some(Explanation::hint(format!(
-            "no variable `{name}` lives here now: the cell that defines it has not run, or an \
-             earlier cell moved its value away (run the defining cell again, and give `{name}.clone()` \
-             or `&{name}` away); a `fn` sees no variables of cells: pass it as an argument"
-        ))),
+        "value" if told("new binding") => Some(
+            Explanation::sentence(format!("there is no variable `{name}` yet"))
+                .and_hint(format!("a new variable begins with `let`: `let {name} = …;`")),
+        ),
+        "value" if diagnostic.line().contains("fn ") => Some(captured(name)),
+        "value" => Some(
+            Explanation::sentence(format!("there is no variable `{name}` now")).and_hint(format!(
+                "its cell has not run in this session, or an earlier cell moved the value away: run \
+                 the cell that defines `{name}` again, and give `{name}.clone()` or `&{name}` to \
+                 what takes it"
+            )),
+        ),
         _ => None,
     }
 }
 
 fn captured(name: &str) -> Explanation {
-    Explanation::hint(format!(
-        "a `fn` sees no variables of cells: pass `{name}` as an argument"
-    ))
+    Explanation::sentence(format!("a `fn` sees no variables of cells, so no `{name}`"))
+        .and_hint(format!("pass `{name}` to it as an argument"))
 }
 
 fn prelude(name: &str) -> Explanation {
@@ -146,6 +150,13 @@ fn prelude(name: &str) -> Explanation {
 
 fn unresolved(diagnostic: &Diagnostic, path: &str) -> Explanation {
     let first = path.split("::").next().unwrap_or(path);
+    let known = diagnostic
+        .notes
+        .iter()
+        .any(|note| note.contains("consider importing"));
+    if known {
+        return Explanation::hint("add the `use` line to the cell; it holds for later cells too");
+    }
     if matches!(first, "cloze" | "dfdx" | "std") || first != path {
         return Explanation::hint(format!(
             "`{first}` has nothing of this name here; Tab after `{first}::` lists what there is"
@@ -154,19 +165,12 @@ fn unresolved(diagnostic: &Diagnostic, path: &str) -> Explanation {
     if first.starts_with(char::is_uppercase) {
         return prelude(first);
     }
-    let known = diagnostic
-        .notes
-        .iter()
-        .any(|note| note.contains("consider importing"));
-    if known {
-        return Explanation::hint("add the `use` line to the cell; it holds for later cells too");
-    }
     Explanation::sentence(format!(
         "no crate or module `{first}` is known to this session"
     ))
     .and_hint(format!(
-        "add the crate with a line `:dep {first} = \"*\"` of its own, before the `use`; or run \
-             the cell that defines the module"
+        "add the crate before the `use`, with the lines `:offline 0` and `:dep {first} = \"*\"`; \
+             or run the cell that defines the module"
     ))
 }
 
@@ -175,11 +179,14 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
         let (_, rest) = note.split_once("consider giving `")?;
         Some(rest.split_once('`')?.0)
     });
-    let example = diagnostic
-        .message
-        .contains("Option<")
-        .then_some("Option<i32>")
-        .unwrap_or("Vec<f32>");
+    let line = diagnostic.line();
+    let example = if diagnostic.message.contains("Option<") {
+        "Option<f32>"
+    } else if line.contains("parse") && !line.contains("collect") {
+        "f32"
+    } else {
+        "Vec<f32>"
+    };
     Some(Explanation::hint(match variable {
         Some(variable) => format!(
             "a variable that lives on needs a type that its own cell tells, later cells don't \
@@ -192,9 +199,10 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
 fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
     let message = diagnostic.message.as_str();
     if message.contains("`?` operator can only be used on `Result`s") {
-        return Some(Explanation::hint(
-            "`?` in a cell takes a `Result`: write `.ok_or(\"why it is missing\")?`, or `.unwrap()`",
-        ));
+        return Some(
+            Explanation::sentence("`?` in a cell takes a `Result`, and this is an `Option`")
+                .and_hint("write `.ok_or(\"why it is missing\")?`, or `.unwrap()`"),
+        );
     }
     if message.starts_with("the `?` operator can only be used in a function") {
         return Some(Explanation::hint(
@@ -251,29 +259,24 @@ fn method(diagnostic: &Diagnostic) -> Option<Explanation> {
 
 fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
     let label = diagnostic.primary()?.label.as_str();
-    let found = label.split_once("found `")?.1;
-    if found.starts_with("Option<") {
-        return Some(Explanation::hint(
-            "the value may be missing: `.unwrap()` takes it out, `.unwrap_or(…)` gives another",
-        ));
+    let (wanted, found) = label.strip_prefix("expected `")?.split_once("`, found ")?;
+    if wanted.contains("...") || found.contains("...") {
+        return None;
     }
-    if found.starts_with("Result<") {
-        return Some(Explanation::hint(
-            "the call may fail: `?` takes the value out and ends the cell on an error",
-        ));
-    }
+    let said = Explanation::sentence(format!("`{wanted}` is wanted here, and this is {found}"));
     let number = [
         "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64",
     ];
-    let sides: Vec<_> = types::quoted(label)
-        .filter(|of| number.contains(of))
-        .collect();
-    match sides.as_slice() {
-        [wanted, _] => Some(Explanation::hint(format!(
-            "`as {wanted}` converts a number"
-        ))),
-        _ => None,
-    }
+    let found = found.trim_matches('`');
+    Some(if found.starts_with("Option<") {
+        said.and_hint("it may be missing: `.unwrap()` takes it out, `.unwrap_or(…)` gives another")
+    } else if found.starts_with("Result<") {
+        said.and_hint("it may have failed: `?` takes it out, and ends the cell on an error")
+    } else if number.contains(&wanted) && number.contains(&found) {
+        said.and_hint(format!("`as {wanted}` converts a number"))
+    } else {
+        said
+    })
 }
 
 fn words(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
@@ -288,25 +291,24 @@ fn words(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
     }
     if message.contains("unclosed delimiter") || message.contains("closing delimiter") {
         return Some(Explanation::sentence(
-            "a bracket is not closed, or closed by another kind: the mark shows the one",
+            "a bracket is opened and not closed, or closed by one of another kind",
+        ));
+    }
+    if diagnostic.line().trim_start().starts_with("def ") {
+        return Some(Explanation::sentence(
+            "a function is `fn f(x: f32) -> f32 { … }` in Rust, not `def`",
+        ));
+    }
+    if message.starts_with("expected `{`, found `:`") {
+        return Some(Explanation::sentence(
+            "a block stands between `{` and `}` in Rust, not after a `:`",
         ));
     }
     if message.starts_with("expected `;`") {
-        let line = diagnostic
-            .primary()
-            .map(|mark| format!(" of line {}", mark.line));
-        let python = diagnostic
-            .marks
-            .iter()
-            .any(|mark| mark.text.starts_with("def"));
-        return Some(if python {
-            Explanation::hint("a function is `fn f(x: f32) -> f32 { … }` in Rust")
-        } else {
-            Explanation::sentence(format!(
-                "a `;` is missing at the end{}",
-                line.unwrap_or_default()
-            ))
-        });
+        let line = diagnostic.primary()?.line;
+        return Some(Explanation::sentence(format!(
+            "a `;` is missing at the end of line {line}"
+        )));
     }
     if message.starts_with("cannot find macro") {
         return Some(Explanation::hint(

@@ -24,6 +24,21 @@ fn operation(file: &str) -> Option<&str> {
     }
 }
 
+/// How a cell calls what panicked in that file; empty where it may be anything.
+pub fn callers(file: &str) -> &'static [&'static str] {
+    match operation(file) {
+        Some("reshape_to") => &[".reshape"],
+        Some("matmul") => &[".matmul(", ".forward"],
+        Some("concat_along" | "concat") => &[".concat"],
+        Some("stack") => &[".stack("],
+        Some("realize_to") => &[".realize"],
+        Some("utilities") => &[" + ", " - ", " * ", " / "],
+        Some("tensor") if file.ends_with("index.rs") => &[".select(", ".gather(", "[["],
+        Some("tensor") if file.ends_with("storage_traits.rs") => &[".tensor"],
+        _ => &[],
+    }
+}
+
 fn dfdx(message: &str, file: &str) -> Option<Explanation> {
     let operation = operation(file)?;
     let sides = sides(message);

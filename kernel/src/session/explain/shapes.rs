@@ -290,7 +290,8 @@ fn run_time(operation: &str) -> Explanation {
 }
 
 fn reshape(diagnostic: &Diagnostic) -> Option<Explanation> {
-    let (_, of) = diagnostic.message.split_once("instantiating `fn <")?;
+    let (_, of) = diagnostic.message.split_once("instantiating `")?;
+    let of = of.trim_start_matches("fn ").strip_prefix('<')?;
     let (from, to) = of.split_once(" as ReshapeTo>::reshape::<")?;
     let from = types::tensor(from)?.shape?;
     let numbers = from.numbers()?;
@@ -311,19 +312,15 @@ fn reshape(diagnostic: &Diagnostic) -> Option<Explanation> {
     )))
 }
 
-/// The shape asked for, with its last size corrected where that is possible.
+/// The shape asked for with one size corrected, the last one that can be.
 fn suggestion(to: &Shape, numbers: usize) -> String {
-    let Some(kept) = to.0.split_last().map(|(_, kept)| Shape(kept.to_vec())) else {
-        return String::new();
-    };
-    match kept.numbers() {
-        Some(before) if before > 0 && numbers % before == 0 => {
-            let mut sizes = kept.0;
-            sizes.push(Dim::Known(numbers / before));
-            format!("; {} would fit", Shape(sizes))
-        }
-        _ => String::new(),
-    }
+    let corrected = (0..to.rank()).rev().find_map(|axis| {
+        let others = to.without(axis).numbers().filter(|others| *others > 0)?;
+        let mut sizes = to.0.clone();
+        *sizes.get_mut(axis)? = Dim::Known(numbers.checked_div(others)?);
+        numbers.is_multiple_of(others).then_some(Shape(sizes))
+    });
+    corrected.map_or(String::new(), |shape| format!("; {shape} would fit"))
 }
 
 #[cfg(test)]
@@ -466,6 +463,7 @@ mod tests {
             "{got}"
         );
         assert!(reshape("...").ends_with("another count"));
-        assert!(reshape("(Const<4>, Const<2>)").ends_with("multiply to 6"));
+        assert!(reshape("(Const<4>, Const<2>)").ends_with("; 3×2 would fit"));
+        assert!(reshape("(Const<4>, Const<4>)").ends_with("multiply to 6"));
     }
 }

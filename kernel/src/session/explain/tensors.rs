@@ -40,7 +40,7 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
             .to_owned()
         });
     let dtypes = [wanted.dtype, found.dtype];
-    if !dtypes.contains(&"_") && dtypes[0] != dtypes[1] {
+    if !fits(dtypes[0], dtypes[1]) {
         return Some(Explanation::sentence(dtype(&place, dtypes[0], dtypes[1])));
     }
     if wanted.taped != found.taped {
@@ -55,6 +55,16 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
         )));
     }
     sizes(diagnostic, &place, &wanted, &found).map(Explanation::sentence)
+}
+
+/// Whether a tensor of `found` may stand for one of `wanted`; a literal takes any like type.
+fn fits(wanted: &str, found: &str) -> bool {
+    match found {
+        _ if wanted == found || wanted == "_" || found == "_" => true,
+        "{float}" => wanted.starts_with('f'),
+        "{integer}" => wanted.starts_with(['i', 'u']),
+        _ => false,
+    }
 }
 
 fn dtype(place: &str, wanted: &str, found: &str) -> String {
@@ -229,8 +239,15 @@ fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
         .collect();
     let first = tensors.first()?;
     if tensors.iter().any(|side| side.borrowed) && ["+", "-", "*", "/"].contains(&written) {
+        let sides = diagnostic.marks.iter().filter(|mark| !mark.primary);
+        let sides = sides.map(|mark| mark.text.trim_start_matches('&').trim());
+        let sides: Vec<_> = sides.filter(|text| !text.is_empty()).collect();
+        let (a, b) = match sides.as_slice() {
+            [a, b] => (*a, *b),
+            _ => ("a", "b"),
+        };
         return Some(Explanation::sentence(format!(
-            "{written}: dfdx takes tensors by value: write `a.clone() {written} b.clone()`"
+            "{written}: dfdx takes tensors by value: write `{a}.clone() {written} {b}.clone()`"
         )));
     }
     let numbers = ["{float}", "{integer}", "f32", "f64", "usize"];

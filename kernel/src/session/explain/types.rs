@@ -250,7 +250,8 @@ pub fn short(text: &str) -> String {
         out.extend(characters.next());
         rest = characters.as_str();
     }
-    out
+    // What evcxr makes of a `?` in a cell.
+    out.replace("Result<(), EvcxrUserCodeError>", "Result<_, _>")
 }
 
 #[cfg(test)]
