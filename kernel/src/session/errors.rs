@@ -118,11 +118,10 @@ fn words(who: &str, text: &str) -> String {
 /// of earlier cells stands first.
 fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
     let at = |line: usize| source.lines().nth(line.checked_sub(1)?).map(str::trim);
-    let mut wanted = at(line)?;
-    if wanted.starts_with("evcxr_") && wanted.ends_with('(') {
-        // The cell's last expression stands below the call that shows it.
-        wanted = at(line + 1)?;
-    }
+    // The cell's last expression stands below the call that shows it.
+    let shows = |text: &str| text.starts_with("evcxr_") && text.ends_with('(');
+    let line = if shows(at(line)?) { line + 1 } else { line };
+    let wanted = at(line)?;
     let same = |text: &&str| !text.trim().is_empty() && wanted.ends_with(text.trim());
     let later = source
         .lines()
@@ -348,6 +347,8 @@ fn helps(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
             (None, Some(new)) if new.starts_with("use ") => {
                 out.push(words("help", &format!("{message}: `{}`", new.trim())));
             }
+            // A change of a line that the cell has not.
+            (None, Some(_)) if single => {}
             (None, _) => out.push(words("help", &message)),
         }
     }

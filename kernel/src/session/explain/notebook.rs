@@ -118,6 +118,9 @@ fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
                 .and_hint(format!("a new variable begins with `let`: `let {name} = …;`")),
         ),
         "value" if diagnostic.line().contains("fn ") => Some(captured(name)),
+        "value" if told("local variable with a similar name") => Some(Explanation::sentence(
+            format!("there is no variable `{name}`, but one with a similar name"),
+        )),
         "value" => Some(
             Explanation::sentence(format!("there is no variable `{name}` now")).and_hint(format!(
                 "its cell has not run in this session, or an earlier cell moved the value away: run \
@@ -187,13 +190,17 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
     } else {
         "Vec<f32>"
     };
-    Some(Explanation::hint(match variable {
-        Some(variable) => format!(
-            "a variable that lives on needs a type that its own cell tells, later cells don't \
-             count: `let {variable}: {example} = …;`"
-        ),
-        None => "name the type: `let x: Vec<f32> = …;`, or `::<…>` after the method".to_owned(),
-    }))
+    Some(match variable {
+        Some(variable) => Explanation::sentence(format!(
+            "the type of `{variable}` cannot be told from this cell"
+        ))
+        .and_hint(format!(
+            "what later cells do with it does not count: `let {variable}: {example} = …;`"
+        )),
+        None => {
+            Explanation::hint("name the type: `let x: Vec<f32> = …;`, or `::<…>` after the method")
+        }
+    })
 }
 
 fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
@@ -295,12 +302,12 @@ fn words(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
         ));
     }
     if diagnostic.line().trim_start().starts_with("def ") {
-        return Some(Explanation::sentence(
+        return Some(python(
             "a function is `fn f(x: f32) -> f32 { … }` in Rust, not `def`",
         ));
     }
     if message.starts_with("expected `{`, found `:`") {
-        return Some(Explanation::sentence(
+        return Some(python(
             "a block stands between `{` and `}` in Rust, not after a `:`",
         ));
     }
@@ -316,6 +323,14 @@ fn words(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
         ));
     }
     None
+}
+
+/// Another language's form, which the compiler's advice would mend in the wrong place.
+fn python(sentence: &str) -> Explanation {
+    Explanation {
+        complete: true,
+        ..Explanation::sentence(sentence)
+    }
 }
 
 fn lent() -> String {
