@@ -47,7 +47,7 @@ pub fn panic(panic: Option<Panic>, cell: &str, source: &str) -> CellError {
     let Some(panic) = panic else {
         return plain("panic", "the cell panicked");
     };
-    let said = explain::panic(&panic.message, &panic.file);
+    let said = explain::panic(&panic);
     let mut error = explained("panic", &panic.message, &said);
     let in_cell = panic
         .file
@@ -443,6 +443,29 @@ mod tests {
                 .join("\n")
                 .contains("/x/dfdx/src/shapes.rs:7")
         );
+    }
+
+    #[test]
+    fn a_panic_in_the_last_expression_is_placed() {
+        let cell = "let zero = 0;\n10 / zero";
+        let source = "let zero = 0;\nevcxr_send_text_plain(&format!(\"{:?}\",&(\n10 / zero\n)));";
+        assert_eq!(cell_line(2, cell, source), Some(2));
+    }
+
+    #[test]
+    fn a_panic_in_dfdx_is_placed_where_one_line_can_have_called_it() {
+        let file = "/r/registry/src/index/dfdx-0.13.0/src/tensor_ops/reshape_to/mod.rs";
+        let one = without_colours(&elsewhere(file, 88, "let n = 4;\nx.reshape_like(&(n,));"));
+        assert!(
+            one.contains("this cell, line 2, most likely, in dfdx-0.13.0/src"),
+            "{one}"
+        );
+        let two = without_colours(&elsewhere(
+            file,
+            88,
+            "x.reshape_like(&n);\ny.reshape_like(&n);",
+        ));
+        assert_eq!(two, "  --> dfdx-0.13.0/src/tensor_ops/reshape_to/mod.rs:88");
     }
 
     #[test]

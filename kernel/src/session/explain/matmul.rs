@@ -42,7 +42,7 @@ fn layer(diagnostic: &Diagnostic, operation: &str, given: &Tensor) -> Option<Str
     };
     let shape = given.shape.as_ref()?;
     let last = shape.0.last()?;
-    let first = users.last().map(|(_, first)| first);
+    let first = users.next_back().map(|(_, first)| first);
     let source = match &first {
         Some(first) if first != shape => "the layer before it gives",
         _ => "it is given",
@@ -96,13 +96,16 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
         });
     }
     let (m, n) = (a.rank(), b.rank());
-    let batch = a.0.iter().zip(&b.0).take(m.saturating_sub(2));
-    let differing = batch.filter(|(x, y)| x.clashes(**y)).next();
-    match differing {
+    let mut batch = a.0.iter().zip(&b.0).take(m.saturating_sub(2));
+    match batch.find(|(x, y)| x.clashes(**y)) {
         Some((x, y)) if m == n && m > 2 => Some(match (x, y) {
             (Dim::Known(_), Dim::Known(_)) => format!(
-                "{both}: the batch sizes {x} and {y} differ; they must be equal, or the right a \
-                 single matrix"
+                "{both}: the batch sizes {x} and {y} differ{}",
+                if m == 3 {
+                    "; equal ones, or a single matrix on the right, would fit"
+                } else {
+                    ""
+                }
             ),
             _ => format!(
                 "{both}: the batch size is known to the compiler on one side only; \
@@ -120,24 +123,25 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
 fn fitting(a: &Shape, b: &Shape) -> String {
     // The caller has seen that `a` has sizes.
     let k = a.0.last().copied().unwrap_or(Dim::Hidden);
-    if b.rank() >= 2 && b.0.last() == Some(&k) {
-        let mut turned = b.0.clone();
-        let rank = turned.len();
-        turned.swap(rank - 2, rank - 1);
-        let turned = Shape(turned);
+    let (m, n) = (a.rank(), b.rank());
+    let batch: Vec<Dim> = a.0.iter().take(m.saturating_sub(2)).copied().collect();
+    let batched = m == n && m > 2;
+    let turnable = (n == 2 && m <= 3) || (batched && b.0.starts_with(&batch));
+    if turnable && b.0.last() == Some(&k) {
+        let mut turned = b.clone();
+        turned.0.swap(n - 2, n - 1);
         let call = turned.code().map_or(String::new(), |code| {
             format!(", `.permute::<{code}, _>()`,")
         });
         return format!("the right turned to {turned}{call} would fit");
     }
-    match b.rank() {
-        0 | 1 => format!("a vector of {k} on the right would fit"),
-        rank => {
-            let mut sizes: Vec<String> = a.0.iter().take(rank - 2).map(Dim::to_string).collect();
-            sizes.extend([k.to_string(), "N".to_owned()]);
-            format!("a right side of {} would fit", sizes.join("×"))
-        }
+    if (m, n) == (2, 1) {
+        return format!("a vector of {k} on the right would fit");
     }
+    let batch = if batched || m > 3 { batch } else { Vec::new() };
+    let mut sizes: Vec<String> = batch.iter().map(Dim::to_string).collect();
+    sizes.extend([k.to_string(), "N".to_owned()]);
+    format!("a right side of {} would fit", sizes.join("×"))
 }
 
 #[cfg(test)]

@@ -148,7 +148,10 @@ impl Diagnostic {
         let text = called.map_or("", |mark| mark.text.as_str());
         let text = text.split(['(', '<']).next().unwrap_or(text);
         let text = text.trim_end_matches("::");
-        text.rsplit(['.', ':']).next().unwrap_or(text).trim()
+        match text.rsplit(['.', ':']).next().unwrap_or(text).trim() {
+            "" => "here",
+            operation => operation,
+        }
     }
 
     /// The type and the trait that it lacks.
@@ -230,7 +233,7 @@ mod tests {
             ("+", "+"),
             ("v.clone().broadcast::<Rank2<5, 3>, _>()", "v"),
             ("a.clone()", "clone"),
-            ("", ""),
+            ("", "here"),
             ("日本", "日本"),
         ] {
             let of = diagnostic("E0277", "", written, &[]);

@@ -11,7 +11,7 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     match diagnostic.code.as_str() {
         "E0382" => moved(diagnostic, name),
         "E0425" => missing_value(diagnostic, name),
-        "E0384" | "E0596" if name.chars().all(|c| c.is_alphanumeric() || c == '_') => Some(
+        "E0384" | "E0596" if unchangeable(&diagnostic.message) => Some(
             Explanation::sentence(format!(
                 "`{name}` cannot be changed: it was defined without `mut`"
             ))
@@ -37,7 +37,7 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
         ))),
         "E0282" | "E0283" | "E0284" => untold(diagnostic),
         "E0432" | "E0433" => Some(unresolved(diagnostic, name)),
-        "E0405" | "E0412" | "E0423" | "E0531" => Some(prelude(name)),
+        "E0405" | "E0412" => Some(prelude(name)),
         "E0277" => bounds(diagnostic),
         "E0599" if diagnostic.message.starts_with("no method named `clone`") => Some(
             Explanation::hint("write `#[derive(Clone)]` above the type and run its cell again"),
@@ -65,6 +65,12 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
         "" => words(diagnostic, name),
         _ => None,
     }
+}
+
+/// Whether a variable, and not what it borrows, lacks `mut`.
+fn unchangeable(message: &str) -> bool {
+    message.starts_with("cannot assign twice to immutable variable")
+        || message.ends_with("it is not declared as mutable")
 }
 
 fn moved(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
@@ -160,7 +166,12 @@ fn unresolved(diagnostic: &Diagnostic, path: &str) -> Explanation {
     if known {
         return Explanation::hint("add the `use` line to the cell; it holds for later cells too");
     }
-    if matches!(first, "cloze" | "dfdx" | "std") || first != path {
+    if path == "dfdx" {
+        return Explanation::hint(
+            "`dfdx` comes with `use cloze::prelude::*;`: run that cell first, and then `dfdx::…`",
+        );
+    }
+    if matches!(first, "cloze" | "std") || first != path {
         return Explanation::hint(format!(
             "`{first}` has nothing of this name here; Tab after `{first}::` lists what there is"
         ));
@@ -270,16 +281,27 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
     if wanted.contains("...") || found.contains("...") {
         return None;
     }
-    let said = Explanation::sentence(format!("`{wanted}` is wanted here, and this is {found}"));
+    // rustc names some types in words: integer, reference, fn item.
+    let article = match found.chars().next() {
+        Some('`') | None => "",
+        Some('a' | 'e' | 'i' | 'o' | 'u') => "an ",
+        Some(_) => "a ",
+    };
+    let said = Explanation::sentence(format!(
+        "`{wanted}` is wanted here, and this is {article}{found}"
+    ));
     let number = [
         "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64",
     ];
     let found = found.trim_matches('`');
+    let wants_number = number.contains(&wanted);
     Some(if found.starts_with("Option<") {
         said.and_hint("it may be missing: `.unwrap()` takes it out, `.unwrap_or(…)` gives another")
     } else if found.starts_with("Result<") {
         said.and_hint("it may have failed: `?` takes it out, and ends the cell on an error")
-    } else if number.contains(&wanted) && number.contains(&found) {
+    } else if wants_number && found.starts_with("Tensor<") {
+        said.and_hint("`.array()` of a tensor with one number (`Rank0`) is that number")
+    } else if wants_number && number.contains(&found) {
         said.and_hint(format!("`as {wanted}` converts a number"))
     } else {
         said
@@ -404,4 +426,77 @@ pub fn message(text: &str) -> Option<Explanation> {
         );
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::diagnostic;
+    use super::*;
+
+    fn said(code: &str, text: &str, notes: &[&str]) -> String {
+        let said = explain(&diagnostic(code, text, "x", notes)).unwrap_or_default();
+        let parts = [said.sentence, said.hint].into_iter().flatten();
+        parts.collect::<Vec<_>>().join(" / ")
+    }
+
+    #[test]
+    fn a_moved_value_is_told_with_the_line_that_took_it() {
+        let mut of = diagnostic("E0382", "borrow of moved value: `x`", "x", &[]);
+        assert_eq!(explain(&of), None);
+        of.marks[0].label = "value moved here, in previous iteration of loop".to_owned();
+        let told = explain(&of)
+            .and_then(|said| said.sentence)
+            .unwrap_or_default();
+        assert!(told.starts_with("`x` was moved away in line 1") && told.contains("every time"));
+    }
+
+    #[test]
+    fn a_missing_name_is_told_apart_by_what_it_may_be() {
+        let value = "cannot find value `x` in this scope";
+        assert!(said("E0425", value, &[]).contains("an earlier cell moved the value away"));
+        let new = "you might have meant to introduce a new binding";
+        assert!(said("E0425", value, &[new]).contains("`let x = …;`"));
+        let cuda = said("E0425", "cannot find type `Cuda` in this scope", &[]);
+        assert!(cuda.contains("live on `Cpu`"), "{cuda}");
+        let tensor = said("E0412", "cannot find type `Tensor` in this scope", &[]);
+        assert!(tensor.contains("use cloze::prelude::*;"), "{tensor}");
+        assert!(said("E0432", "unresolved import `rand`", &[]).contains(":dep rand"));
+        assert!(said("E0432", "unresolved import `cloze::x`", &[]).contains("Tab"));
+    }
+
+    #[test]
+    fn only_a_variable_without_mut_is_told_so() {
+        let own = "cannot borrow `x` as mutable, as it is not declared as mutable";
+        assert!(said("E0596", own, &[]).contains("`let mut x = x;`"));
+        let lent = "cannot borrow `*x` as mutable, as it is behind a `&` reference";
+        assert_eq!(said("E0596", lent, &[]), "");
+    }
+
+    #[test]
+    fn evcxr_s_own_words_are_replaced_and_others_kept() {
+        for (text, part) in [
+            (
+                "The variable `f` is a closure, which cannot be persisted.",
+                "`fn f(…) { … }`",
+            ),
+            (
+                "The variable `x` has type `impl Future<Output = i32>` which cannot be persisted.",
+                "`.await`",
+            ),
+            (
+                "Couldn't automatically determine type of variable `v`.",
+                "`let v: Vec<f32> = …;`",
+            ),
+            (
+                "error: no matching package named `nothere` found",
+                ":offline 0",
+            ),
+        ] {
+            let hint = message(text).and_then(|said| said.hint).unwrap_or_default();
+            assert!(hint.contains(part), "{hint}");
+        }
+        for text in ["", "`", "no matching package named `", "Something else"] {
+            assert_eq!(message(text), None, "{text}");
+        }
+    }
 }

@@ -3,12 +3,14 @@
 
 use std::path::Path;
 
+use crate::session::channel::Panic;
+
 use super::Explanation;
 
-/// Explains a panic by its message and the file that it happened in.
-pub fn panic(message: &str, file: &str) -> Explanation {
-    dfdx(message, file)
-        .or_else(|| common(message))
+/// Explains a panic by its message and the place that it happened at.
+pub fn panic(panic: &Panic) -> Explanation {
+    dfdx(panic)
+        .or_else(|| common(&panic.message))
         .unwrap_or_default()
 }
 
@@ -39,25 +41,35 @@ pub fn callers(file: &str) -> &'static [&'static str] {
     }
 }
 
-fn dfdx(message: &str, file: &str) -> Option<Explanation> {
-    let operation = operation(file)?;
+/// Whether an assertion of dfdx's compares one axis of both tensors, as in
+/// `assert_eq!(self.shape.0, rhs.shape.0)`, and so the sizes of batches. Where the source cannot be
+/// read it is taken for the inner sizes, which is the more common mistake.
+fn compares_batches(panic: &Panic) -> bool {
+    let source = std::fs::read_to_string(&panic.file).unwrap_or_default();
+    let line = (panic.line as usize).checked_sub(1);
+    let line = line.and_then(|line| source.lines().nth(line));
+    line.is_some_and(|text| {
+        let mut axes = text.split("shape.").skip(1).map(|rest| rest.chars().next());
+        axes.next().is_some_and(|left| axes.next() == Some(left))
+    })
+}
+
+fn dfdx(panic: &Panic) -> Option<Explanation> {
+    let message = panic.message.as_str();
+    let operation = operation(&panic.file)?;
     let sides = sides(message);
     let sentence = match (operation, sides) {
         ("reshape_to", Some((left, right))) => format!(
             "reshape: the tensor holds {left} numbers and the new shape {right}: the sizes must \
              multiply to {left}"
         ),
-        ("matmul", Some((left, right))) => match (left.parse::<usize>(), right.parse::<usize>()) {
-            (Ok(left), Ok(right)) => format!(
-                "matmul: the inner sizes {left} and {right} differ: a right side with {left} rows \
-                 would fit"
-            ),
-            _ => format!(
-                "matmul: the batch sizes {} and {} differ",
-                shape(left),
-                shape(right)
-            ),
-        },
+        ("matmul", Some((left, right))) if compares_batches(panic) => {
+            format!("matmul: the batch sizes {left} and {right} differ")
+        }
+        ("matmul", Some((left, right))) => format!(
+            "matmul: the inner sizes {left} and {right} differ: a right side with {left} rows would \
+             fit"
+        ),
         ("utilities" | "cmp" | "boolean" | "choose", Some((left, right))) => format!(
             "the two tensors of an operation by elements (`+`, `*`, …) differ in shape: the left \
              is {} and the right is {}{}",
@@ -183,6 +195,14 @@ fn common(message: &str) -> Option<Explanation> {
 mod tests {
     use super::*;
 
+    fn at(message: &str, file: &str) -> Explanation {
+        panic(&Panic {
+            message: message.to_owned(),
+            file: file.to_owned(),
+            line: 1,
+        })
+    }
+
     const OPS: &str = "/root/.cargo/registry/src/index/dfdx-0.13.0/src/tensor_ops";
 
     #[test]
@@ -217,7 +237,7 @@ mod tests {
                 "index [7, 0] is outside",
             ),
         ] {
-            let said = panic(&message, &format!("{OPS}/{file}"))
+            let said = at(&message, &format!("{OPS}/{file}"))
                 .sentence
                 .unwrap_or_default();
             assert!(said.contains(part), "{said}");
@@ -225,10 +245,35 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_told_from_an_inner_size_by_dfdx_s_own_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder
+            .path()
+            .join("dfdx-0.13.0/src/tensor_ops/matmul/mod.rs");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let message = "assertion `left == right` failed\n  left: 2\n right: 5";
+        for (line, part) in [
+            (
+                "assert_eq!(self.shape.0, rhs.shape.0);",
+                "batch sizes 2 and 5",
+            ),
+            (
+                "assert_eq!(self.shape.2, rhs.shape.1);",
+                "inner sizes 2 and 5",
+            ),
+            ("assert_eq!(k1, k2);", "inner sizes 2 and 5"),
+        ] {
+            std::fs::write(&file, line).unwrap();
+            let said = at(message, file.to_str().unwrap()).sentence.unwrap();
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[test]
     fn a_learner_s_own_assertion_is_left_as_it_is() {
         let message = "assertion `left == right` failed\n  left: 2\n right: 3";
-        assert_eq!(panic(message, "src/lib.rs"), Explanation::default());
-        assert_eq!(panic("need more numbers", ""), Explanation::default());
+        assert_eq!(at(message, "src/lib.rs"), Explanation::default());
+        assert_eq!(at("need more numbers", ""), Explanation::default());
     }
 
     #[test]
@@ -249,7 +294,7 @@ mod tests {
                 &format!("{OPS}/matmul/mod.rs"),
                 &format!("{OPS}/utilities/日"),
             ] {
-                let _ = panic(message, file);
+                let _ = (at(message, file), callers(file));
             }
         }
         assert_eq!(

@@ -19,7 +19,7 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
             "{operation}: the right side carries the gradient tape and the left does not: put the \
              traced tensor on the left"
         ))),
-        "ReduceShapeTo" | "ReduceShape" | "HasAxes" | "BroadcastShapeTo" => {
+        "ReduceShapeTo" | "ReduceShape" | "HasAxes" => {
             let of = types::shape(of)?;
             let axes = types::axes(arguments.last()?);
             let to = arguments.first().and_then(|to| types::shape(to));
@@ -46,7 +46,7 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
     let Some(right) = types::tensor(right) else {
         let dtype = left.dtype;
         return Some(match right {
-            "{integer}" => format!(
+            "{integer}" if dtype.starts_with('f') => format!(
                 "{operation}: the tensor holds {dtype} and the number is a whole one: write it \
                  with a point, `1.0`"
             ),
@@ -74,7 +74,7 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
         let spread = |small: &Shape, large: &Shape, side: &str| {
             let to = large.code()?;
             let call = if large.has_runtime() {
-                "broadcast_like(&shape)".to_owned()
+                format!("broadcast_like::<{to}, _>(&shape)")
             } else {
                 format!("broadcast::<{to}, _>()")
             };
