@@ -6,7 +6,7 @@ use super::{Diagnostic, Explanation};
 
 pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     if diagnostic.is_instantiation() {
-        return reshape(diagnostic);
+        return reshape(diagnostic).or_else(|| constant(diagnostic));
     }
     let (of, wanted) = diagnostic.missing()?;
     let (name, arguments) = types::generic(wanted).unwrap_or((wanted, Vec::new()));
@@ -312,6 +312,15 @@ fn reshape(diagnostic: &Diagnostic) -> Option<Explanation> {
     )))
 }
 
+/// Another check of a constant, of which evcxr passes only the name of its function on.
+fn constant(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let function = types::quoted(&diagnostic.message).next()?;
+    Some(Explanation::sentence(format!(
+        "a check that `{}` makes while the cell is compiled does not hold",
+        function.trim_start_matches("fn ")
+    )))
+}
+
 /// The shape asked for with one size corrected, the last one that can be.
 fn suggestion(to: &Shape, numbers: usize) -> String {
     let corrected = (0..to.rank()).rev().find_map(|axis| {
@@ -463,6 +472,9 @@ mod tests {
             "{got}"
         );
         assert!(reshape("...").ends_with("another count"));
+        let other = "the above error was encountered while instantiating `fn heads::<3>`";
+        let said = explain(&diagnostic("", other, "a", &[])).and_then(|said| said.sentence);
+        assert!(said.is_some_and(|said| said.contains("`heads::<3>`")));
         assert!(reshape("(Const<4>, Const<2>)").ends_with("; 3×2 would fit"));
         assert!(reshape("(Const<4>, Const<4>)").ends_with("multiply to 6"));
     }
