@@ -329,6 +329,12 @@ fn helps(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
             continue;
         }
         let new = child["spans"][0]["suggested_replacement"].as_str();
+        // An import must keep its path.
+        let new = new.map(|new| match new.trim_start().starts_with("use ") {
+            true => new.replace("cloze_session", "cloze"),
+            false => explain::short(new),
+        });
+        let new = new.as_deref();
         let fixed = span.zip(new).and_then(|(span, new)| {
             let text = cell.lines().nth(span.start_line.checked_sub(1)?)?;
             let (from, to) = (

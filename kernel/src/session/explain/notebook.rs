@@ -194,7 +194,12 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
         Some(rest.split_once('`')?.0)
     });
     let line = diagnostic.line();
-    let example = if diagnostic.message.contains("Option<") {
+    let tensor = types::quoted(&diagnostic.message)
+        .find(|of| types::tensor(of).is_some_and(|of| of.dtype == "_" && of.shape.is_some()))
+        .map(|of| of.replacen("_", "f32", 1));
+    let example = if let Some(tensor) = &tensor {
+        tensor
+    } else if diagnostic.message.contains("Option<") {
         "Option<f32>"
     } else if line.contains("parse") && !line.contains("collect") {
         "f32"
