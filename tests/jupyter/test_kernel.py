@@ -179,7 +179,7 @@ class KernelTest(unittest.TestCase):
         cell = self.run_cell("// größe\nlet wrong: i32 = \"no\";", "error")
         (error,) = cell.of("error")
         self.assertEqual(error["ename"], "error[E0308]")
-        self.assertEqual(error["evalue"], "mismatched types")
+        self.assertEqual(error["evalue"], "`i32` is wanted here, and this is `&str`")
         text = "\n".join(error["traceback"])
         self.assertIn("this cell, line 2", text)
         self.assertIn("let wrong: i32 = \"no\";", text)

@@ -1,17 +1,19 @@
 //! Errors of a cell in the cell's own lines, with ANSI colours.
 //!
 //! rustc's messages are rendered here and not by rustc, whose lines are those of the generated
-//! crate; columns are counted in characters, so that non-ASCII cells are right.
+//! crate; columns are counted in characters, so that non-ASCII cells are right. `explain` says in
+//! a plain sentence what they mean; that sentence stands first.
 
 use evcxr::CompilationError;
+use serde_json::Value;
 
 use super::CellError;
 use super::channel::Panic;
+use super::excerpt::{BLUE, BOLD, OFF, RED, changed, marks, numbered, place};
+use super::explain::{self, Diagnostic, Explanation};
 
-const RED: &str = "\x1b[1;31m";
-const BLUE: &str = "\x1b[1;34m";
-const BOLD: &str = "\x1b[1m";
-const OFF: &str = "\x1b[0m";
+/// More errors than this mostly follow from the first ones.
+const SHOWN: usize = 5;
 
 /// An error that is one sentence.
 pub fn plain(name: &str, value: &str) -> CellError {
@@ -45,7 +47,8 @@ pub fn panic(panic: Option<Panic>, cell: &str, source: &str) -> CellError {
     let Some(panic) = panic else {
         return plain("panic", "the cell panicked");
     };
-    let mut error = plain("panic", &panic.message);
+    let said = explain::panic(&panic);
+    let mut error = explained("panic", &panic.message, &said);
     let in_cell = panic
         .file
         .ends_with("src/lib.rs")
@@ -59,9 +62,53 @@ pub fn panic(panic: Option<Panic>, cell: &str, source: &str) -> CellError {
     } else if !panic.file.ends_with("src/lib.rs") && !panic.file.is_empty() {
         error
             .traceback
-            .push(format!("{BLUE}  -->{OFF} {}:{}", panic.file, panic.line));
+            .push(elsewhere(&panic.file, panic.line, cell));
     }
+    if said.sentence.is_some() {
+        // Only dfdx's panics need a sentence.
+        error.traceback.push(words("dfdx", &panic.message));
+    }
+    error.traceback.extend(hint(&said));
     error
+}
+
+/// A place in a library, and the cell's line that called it where only one can have.
+fn elsewhere(file: &str, line: u32, cell: &str) -> String {
+    // Below the registry's folder the crate's own name comes first.
+    let short = file
+        .split_once("/registry/src/")
+        .and_then(|(_, path)| Some(path.split_once('/')?.1))
+        .unwrap_or(file);
+    let calls = explain::callers(file);
+    let mut lines = cell
+        .lines()
+        .enumerate()
+        .filter(|(_, text)| calls.iter().any(|call| text.contains(call)));
+    let at = format!("{short}:{line}");
+    match (lines.next(), lines.next()) {
+        (Some((index, text)), None) => format!(
+            "{}, most likely, in {at}\n{}",
+            place(index + 1),
+            numbered(index + 1, text)
+        ),
+        _ => format!("{BLUE}  -->{OFF} {at}"),
+    }
+}
+
+/// An error whose first line is the explanation's sentence, or the message where there is none.
+fn explained(name: &str, message: &str, said: &Explanation) -> CellError {
+    plain(name, said.sentence.as_deref().unwrap_or(message))
+}
+
+fn hint(said: &Explanation) -> Option<String> {
+    said.hint.as_deref().map(|text| words("hint", text))
+}
+
+/// A text after the word that says whose it is.
+fn words(who: &str, text: &str) -> String {
+    let indent = " ".repeat(who.len() + 2);
+    let text = text.trim_end().replace('\n', &format!("\n{indent}"));
+    format!("{BLUE}{who}:{OFF} {text}")
 }
 
 /// The line of `cell` that stands in line `line` of the generated `source`, both from 1.
@@ -70,7 +117,11 @@ pub fn panic(panic: Option<Panic>, cell: &str, source: &str) -> CellError {
 /// text that the cell has twice is told apart by counting, from the last line on, because the code
 /// of earlier cells stands first.
 fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
-    let wanted = source.lines().nth(line.checked_sub(1)?)?.trim();
+    let at = |line: usize| source.lines().nth(line.checked_sub(1)?).map(str::trim);
+    // The cell's last expression stands below the call that shows it.
+    let shows = |text: &str| text.starts_with("evcxr_") && text.ends_with('(');
+    let line = if shows(at(line)?) { line + 1 } else { line };
+    let wanted = at(line)?;
     let same = |text: &&str| !text.trim().is_empty() && wanted.ends_with(text.trim());
     let later = source
         .lines()
@@ -103,7 +154,12 @@ pub fn from_evcxr(error: evcxr::Error, cell: &str, interrupted: bool) -> CellErr
                 names.join(", ")
             ),
         ),
-        evcxr::Error::Message(message) => plain("error", &message),
+        evcxr::Error::Message(message) => {
+            let said = explain::message(&message).unwrap_or_default();
+            let mut error = explained("error", &message, &said);
+            error.traceback.extend(hint(&said));
+            error
+        }
     }
 }
 
@@ -118,50 +174,88 @@ fn crash(message: &str) -> String {
 }
 
 fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
-    let (mut name, mut value) = ("error".to_owned(), String::new());
-    let mut traceback = Vec::new();
+    let mut all: Option<CellError> = None;
     // rustc warns of what follows from the error, unreachable code for one.
     let worst = errors.iter().any(|error| error.level() == "error");
-    let told = errors
-        .iter()
-        .filter(|error| !worst || error.level() == "error");
-    for (index, error) in told.enumerate() {
-        let title = match error.code() {
-            Some(code) => format!("{}[{code}]", error.level()),
-            None => error.level().to_owned(),
-        };
-        if index == 0 {
-            name.clone_from(&title);
-            value = error.message();
-        } else {
-            traceback.push(String::new());
+    let mut seen = Vec::new();
+    let mut left = 0;
+    for error in errors {
+        let diagnostic = Diagnostic::new(error, cell);
+        let same = (diagnostic.message.clone(), diagnostic.marks.clone());
+        if (worst && error.level() != "error") || seen.contains(&same) {
+            continue;
         }
-        traceback.push(format!("{RED}{title}{OFF}{BOLD}: {}{OFF}", error.message()));
-        render_spans(error, cell, &mut traceback);
+        if seen.len() == SHOWN {
+            left += 1;
+            continue;
+        }
+        seen.push(same);
+        let next = one(error, &diagnostic, cell);
+        match &mut all {
+            None => all = Some(next),
+            Some(all) => {
+                all.traceback.push(String::new());
+                all.traceback.extend(next.traceback);
+            }
+        }
     }
-    if traceback.is_empty() {
+    let Some(mut all) = all else {
         return plain("error", "the cell does not compile");
+    };
+    if left > 0 {
+        all.traceback.push(String::new());
+        all.traceback
+            .push(format!("and {left} more: the first is the one to look at"));
     }
-    CellError {
-        name,
-        value,
-        traceback,
+    all
+}
+
+/// The explanation first, then the cell's lines, then what the compiler says.
+fn one(error: &CompilationError, diagnostic: &Diagnostic, cell: &str) -> CellError {
+    let said = explain::compilation(diagnostic);
+    let mut whole = explained(&title(error, diagnostic), &diagnostic.message, &said);
+    let out = &mut whole.traceback;
+    excerpt(error, said.complete, cell, out);
+    // What evcxr found has no JSON, and its words are those of the sentence.
+    if said.sentence.is_some() && !error.json.is_null() && !diagnostic.is_instantiation() {
+        out.push(words("rustc", &diagnostic.message));
+    }
+    if !said.complete {
+        helps(error, cell, out);
+    }
+    out.extend(hint(&said));
+    whole
+}
+
+fn title(error: &CompilationError, diagnostic: &Diagnostic) -> String {
+    match error.code() {
+        Some(code) => format!("{}[{code}]", error.level()),
+        // A constant that fails after type checking: evcxr passes the last note of E0080 on.
+        None if diagnostic.is_instantiation() => "error[E0080]".to_owned(),
+        None => error.level().to_owned(),
     }
 }
 
-fn render_spans(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
+fn excerpt(error: &CompilationError, complete: bool, cell: &str, out: &mut Vec<String>) {
     let mut spans: Vec<_> = error
         .spanned_messages()
         .iter()
-        .filter_map(|message| Some((message.span?, label(&message.label), message.is_primary)))
+        .filter_map(|message| {
+            Some((
+                message.span?,
+                label(&message.label, complete),
+                message.is_primary,
+            ))
+        })
         .collect();
     spans.sort_by_key(|(span, ..)| (span.start_line, span.start_column));
     let first = spans
         .iter()
         .find(|(.., primary)| *primary)
         .or(spans.first());
-    if let Some((span, ..)) = first {
-        out.push(place(span.start_line));
+    match first {
+        Some((span, ..)) => out.push(place(span.start_line)),
+        None => out.extend(by_text(error, cell)),
     }
     let mut shown = 0;
     for (span, label, primary) in &spans {
@@ -172,44 +266,131 @@ fn render_spans(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
             out.push(numbered(span.start_line, text));
             shown = span.start_line;
         }
-        let length = if span.end_line == span.start_line {
-            span.end_column.saturating_sub(span.start_column)
+        let from = span.start_column.saturating_sub(1);
+        let to = if span.end_line == span.start_line {
+            span.end_column.saturating_sub(1)
         } else {
-            text.chars().count().saturating_sub(span.start_column - 1)
+            text.chars().count()
         };
         let (mark, colour) = if *primary { ("^", RED) } else { ("-", BLUE) };
-        out.push(format!(
-            "     {BLUE}|{OFF} {}{colour}{} {label}{OFF}",
-            " ".repeat(span.start_column.saturating_sub(1)),
-            mark.repeat(length.max(1)),
-        ));
-    }
-    for help in error.help() {
-        for (index, line) in help.trim_end().lines().enumerate() {
-            let lead = if index == 0 { "help:" } else { "     " };
-            out.push(format!("{BLUE}{lead}{OFF} {line}"));
-        }
-    }
-    if let Some(hint) = error.evcxr_extra_hint() {
-        out.push(format!("{BLUE}note:{OFF} {hint}"));
+        out.push(marks(text, from, to, mark, colour, &explain::short(label)));
     }
 }
 
+/// The line of an error that evcxr could not place, as it moves `use` lines and last expressions:
+/// the cell's line that is part of the generated one, where there is only one such.
+fn by_text(error: &CompilationError, cell: &str) -> Vec<String> {
+    let spans = error.json["spans"].as_array().map(Vec::as_slice);
+    let mut primary = spans
+        .unwrap_or_default()
+        .iter()
+        .filter(|span| span["is_primary"] == Value::Bool(true));
+    let Some(span) = primary.next() else {
+        return Vec::new();
+    };
+    let generated = span["text"].as_array().map(Vec::as_slice);
+    let generated: Vec<&str> = generated
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|line| line["text"].as_str())
+        .collect();
+    let mut lines = cell.lines().enumerate().filter(|(_, line)| {
+        // Short lines (`}`) are part of too many.
+        let line = line.trim();
+        line.len() > 3 && generated.iter().any(|text| text.contains(line))
+    });
+    let mut out = Vec::new();
+    if let (Some((index, text)), None) = (lines.next(), lines.next()) {
+        out.extend([place(index + 1), numbered(index + 1, text)]);
+    }
+    if let Some(label) = span["label"].as_str() {
+        out.push(words("rustc", &explain::short(label)));
+    }
+    out
+}
+
+/// What the compiler advises: a changed line of the cell where it knows one.
+fn helps(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
+    let children = error.json["children"].as_array().map(Vec::as_slice);
+    // evcxr gives one place for each child with one span, in order.
+    let mut places = error.help_spanned().iter();
+    for child in children.unwrap_or_default() {
+        let single = child["spans"]
+            .as_array()
+            .is_some_and(|spans| spans.len() == 1);
+        let span = single
+            .then(|| places.next())
+            .flatten()
+            .and_then(|place| place.span);
+        let Some(message) = child["message"].as_str() else {
+            continue;
+        };
+        if child["level"] != "help" || is_noise(message) {
+            continue;
+        }
+        let new = child["spans"][0]["suggested_replacement"].as_str();
+        // An import must keep its path.
+        let new = new.map(|new| match new.trim_start().starts_with("use ") {
+            true => new.replace("cloze_session", "cloze"),
+            false => explain::short(new),
+        });
+        let new = new.as_deref();
+        let fixed = span.zip(new).and_then(|(span, new)| {
+            let text = cell.lines().nth(span.start_line.checked_sub(1)?)?;
+            let (from, to) = (
+                span.start_column.checked_sub(1)?,
+                span.end_column.checked_sub(1)?,
+            );
+            (span.start_line == span.end_line)
+                .then(|| changed(span.start_line, text, from, to, new))?
+        });
+        let message = explain::short(message);
+        match (fixed, new) {
+            (Some(lines), _) => {
+                out.push(words("help", &message));
+                out.extend(lines);
+            }
+            (None, Some(new)) if new.starts_with("use ") => {
+                out.push(words("help", &format!("{message}: `{}`", new.trim())));
+            }
+            // A change of a line that the cell has not.
+            (None, Some(_)) if single => {}
+            (None, _) => out.push(words("help", &message)),
+        }
+    }
+}
+
+/// Advice that is pages long or of no use in a notebook.
+fn is_noise(help: &str) -> bool {
+    const NOISE: [&str; 7] = [
+        // `None`, for any name unknown.
+        "a unit variant with a similar name exists",
+        "the following other types implement trait",
+        "the following types implement trait",
+        "items from traits can only be used",
+        "use the fully qualified path",
+        "you might be missing a type parameter",
+        // A notebook has no `Cargo.toml`; the hint tells of `:dep`.
+        "if you wanted to use a crate named",
+    ];
+    let repeats = help.starts_with("the trait `") && help.contains("is not implemented for");
+    repeats || NOISE.iter().any(|noise| help.starts_with(noise))
+}
+
 /// A span's label; where rustc gives none evcxr repeats the title, which stands above already.
-fn label(label: &str) -> &str {
-    if label.starts_with("error: ") {
+fn label(label: &str, complete: bool) -> &str {
+    const TRAITS: [&str; 4] = [
+        "unsatisfied trait bound",
+        "required by a bound introduced by this call",
+        "the trait `",
+        "method cannot be called",
+    ];
+    let repeats = label.starts_with("error: ") || label.starts_with("note: ");
+    if repeats || (complete && TRAITS.iter().any(|of| label.starts_with(of))) {
         ""
     } else {
         label
     }
-}
-
-fn place(line: usize) -> String {
-    format!("{BLUE}  -->{OFF} this cell, line {line}")
-}
-
-fn numbered(line: usize, text: &str) -> String {
-    format!("{BLUE}{line:>4} |{OFF} {text}")
 }
 
 /// A text without ANSI colours, for places that show none.
@@ -268,6 +449,29 @@ mod tests {
                 .join("\n")
                 .contains("/x/dfdx/src/shapes.rs:7")
         );
+    }
+
+    #[test]
+    fn a_panic_in_the_last_expression_is_placed() {
+        let cell = "let zero = 0;\n10 / zero";
+        let source = "let zero = 0;\nevcxr_send_text_plain(&format!(\"{:?}\",&(\n10 / zero\n)));";
+        assert_eq!(cell_line(2, cell, source), Some(2));
+    }
+
+    #[test]
+    fn a_panic_in_dfdx_is_placed_where_one_line_can_have_called_it() {
+        let file = "/r/registry/src/index/dfdx-0.13.0/src/tensor_ops/reshape_to/mod.rs";
+        let one = without_colours(&elsewhere(file, 88, "let n = 4;\nx.reshape_like(&(n,));"));
+        assert!(
+            one.contains("this cell, line 2, most likely, in dfdx-0.13.0/src"),
+            "{one}"
+        );
+        let two = without_colours(&elsewhere(
+            file,
+            88,
+            "x.reshape_like(&n);\ny.reshape_like(&n);",
+        ));
+        assert_eq!(two, "  --> dfdx-0.13.0/src/tensor_ops/reshape_to/mod.rs:88");
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod completion;
 mod crash;
 mod errors;
 mod evaluator;
+mod excerpt;
+mod explain;
 mod folder;
 mod input;
 mod loops;

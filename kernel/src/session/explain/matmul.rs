@@ -1,0 +1,237 @@
+//! Matrix products that do not fit, written out or inside a `Linear` layer.
+
+use super::types::{self, Dim, Shape, Tensor};
+use super::{Diagnostic, Explanation};
+
+pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let (left, wanted) = diagnostic.missing()?;
+    let (name, right) = types::generic(wanted)?;
+    if name != "TryMatMul" {
+        return None;
+    }
+    let left = types::tensor(left)?;
+    let [right] = right.as_slice() else {
+        return None;
+    };
+    let operation = diagnostic.operation();
+    if let Some(sentence) = layer(diagnostic, operation, &left) {
+        return Some(Explanation::sentence(sentence));
+    }
+    let Some(right) = types::tensor(right) else {
+        return Some(Explanation::sentence(format!(
+            "{operation}: the right side must be a tensor and is `{right}`; `x * 2.0` scales a tensor"
+        )));
+    };
+    sentence(operation, &left, &right).map(Explanation::sentence)
+}
+
+/// A `Linear` whose weight does not fit; the notes name it.
+fn layer(diagnostic: &Diagnostic, operation: &str, given: &Tensor) -> Option<String> {
+    let mut users = diagnostic.notes.iter().filter_map(|note| {
+        let (_, rest) = note.split_once("required for `")?;
+        let (module, rest) = rest.split_once("` to implement `")?;
+        let (_, input) = types::generic(rest.split_once('`')?.0)?;
+        Some((module, types::tensor(input.first()?)?.shape?))
+    });
+    let (module, _) = users.next()?;
+    let ("Linear", sizes) = types::generic(module)? else {
+        return None;
+    };
+    let [input, output, ..] = sizes.as_slice() else {
+        return None;
+    };
+    let shape = given.shape.as_ref()?;
+    let last = shape.0.last()?;
+    let first = users.next_back().map(|(_, first)| first);
+    let source = match &first {
+        Some(first) if first != shape => "the layer before it gives",
+        _ => "it is given",
+    };
+    Some(format!(
+        "{operation}: `Linear<{input}, {output}>` wants {input} as the last size and {source} {shape}: \
+         the sizes {input} and {last} differ; a `Linear<{last}, {output}>` would fit"
+    ))
+}
+
+fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
+    if right.borrowed {
+        return Some(format!(
+            "{operation}: the right side is borrowed, and dfdx takes tensors by value: leave `&` \
+             away, and write `.clone()` to keep the tensor"
+        ));
+    }
+    let (a, b) = (left.shape.as_ref()?, right.shape.as_ref()?);
+    let both = format!("{operation}: the left is {a} and the right is {b}");
+    if left.dtype != right.dtype {
+        return Some(format!(
+            "{operation}: the left holds {} and the right {}; `.to_dtype::<{}>()` converts",
+            left.dtype, right.dtype, left.dtype
+        ));
+    }
+    let inner = |shape: &Shape| match shape.rank() {
+        0 => None,
+        1 => shape.0.first().copied(),
+        rank => shape.0.get(rank - 2).copied(),
+    };
+    let (Some(k), Some(l)) = (a.0.last().copied(), inner(b)) else {
+        return Some(format!(
+            "{both}: a scalar has no sizes to multiply; `*` scales"
+        ));
+    };
+    if k.clashes(l) {
+        return Some(match (k, l) {
+            (Dim::Known(_), Dim::Known(_)) => {
+                format!(
+                    "{both}: the inner sizes {k} and {l} differ; {}",
+                    fitting(a, b)
+                )
+            }
+            _ => {
+                let known = if k == Dim::Runtime { l } else { k };
+                format!(
+                    "{both}: one inner size is {known} and the other is known only at run time; \
+                     `.realize::<…>()` gives a tensor the other kind of shape"
+                )
+            }
+        });
+    }
+    let (m, n) = (a.rank(), b.rank());
+    let mut batch = a.0.iter().zip(&b.0).take(m.saturating_sub(2));
+    match batch.find(|(x, y)| x.clashes(**y)) {
+        Some((x, y)) if m == n && m > 2 => Some(match (x, y) {
+            (Dim::Known(_), Dim::Known(_)) => format!(
+                "{both}: the batch sizes {x} and {y} differ{}",
+                if m == 3 {
+                    "; equal ones, or a single matrix on the right, would fit"
+                } else {
+                    ""
+                }
+            ),
+            _ => format!(
+                "{both}: the batch size is known to the compiler on one side only; \
+                 `.realize::<…>()` gives a tensor the other kind of shape"
+            ),
+        }),
+        _ => Some(format!(
+            "{both}: a product takes two matrices, a batch and a matrix, or two batches of equal \
+             rank"
+        )),
+    }
+}
+
+/// What right side would fit `a`; a transposed `b` where that does.
+fn fitting(a: &Shape, b: &Shape) -> String {
+    // The caller has seen that `a` has sizes.
+    let k = a.0.last().copied().unwrap_or(Dim::Hidden);
+    let (m, n) = (a.rank(), b.rank());
+    let batch: Vec<Dim> = a.0.iter().take(m.saturating_sub(2)).copied().collect();
+    let batched = m == n && m > 2;
+    let turnable = (n == 2 && m <= 3) || (batched && b.0.starts_with(&batch));
+    if turnable && b.0.last() == Some(&k) {
+        let mut turned = b.clone();
+        turned.0.swap(n - 2, n - 1);
+        let call = turned.code().map_or(String::new(), |code| {
+            format!(", `.permute::<{code}, _>()`,")
+        });
+        return format!("the right turned to {turned}{call} would fit");
+    }
+    if (m, n) == (2, 1) {
+        return format!("a vector of {k} on the right would fit");
+    }
+    let batch = if batched || m > 3 { batch } else { Vec::new() };
+    let mut sizes: Vec<String> = batch.iter().map(Dim::to_string).collect();
+    sizes.extend([k.to_string(), "N".to_owned()]);
+    format!("a right side of {} would fit", sizes.join("×"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::diagnostic;
+    use super::*;
+
+    fn said(left: &str, right: &str) -> String {
+        let note = format!("the trait `TryMatMul<{right}>` is not implemented for `{left}`");
+        let of = diagnostic("E0277", "", "matmul", &[&note]);
+        explain(&of)
+            .and_then(|said| said.sentence)
+            .unwrap_or_default()
+    }
+
+    fn tensor(shape: &str) -> String {
+        format!("Tensor<{shape}, f32, Cpu>")
+    }
+
+    #[test]
+    fn the_sizes_that_differ_and_what_would_fit_are_named() {
+        for (left, right, part) in [
+            (
+                "(Const<2>, Const<3>)",
+                "(Const<4>, Const<5>)",
+                "inner sizes 3 and 4 differ; a right side of 3×N would fit",
+            ),
+            (
+                "(Const<2>, Const<3>)",
+                "(Const<2>, Const<3>)",
+                "the right turned to 3×2, `.permute::<Rank2<3, 2>, _>()`, would fit",
+            ),
+            (
+                "(Const<3>,)",
+                "(Const<4>, Const<5>)",
+                "the left is a vector of 3 and the right is 4×5",
+            ),
+            (
+                "(usize, usize, Const<384>)",
+                "(Const<768>, Const<10>)",
+                "the left is ?×?×384 and the right is 768×10: the inner sizes 384 and 768",
+            ),
+            (
+                "(usize, usize)",
+                "(Const<768>, Const<10>)",
+                "known only at run time",
+            ),
+            (
+                "(Const<2>, Const<3>, Const<4>)",
+                "(Const<5>, Const<4>, Const<2>)",
+                "batch sizes 2 and 5 differ",
+            ),
+            (
+                "(Const<2>, Const<3>)",
+                "(Const<5>, Const<3>, Const<2>)",
+                "a product takes",
+            ),
+            ("()", "(Const<5>,)", "a scalar has no sizes"),
+        ] {
+            let got = said(&tensor(left), &tensor(right));
+            assert!(got.contains(part), "{got}");
+        }
+        assert!(said(&tensor("()"), "{float}").contains("must be a tensor"));
+        assert!(
+            said(&tensor("(Const<2>,)"), "&Tensor<(Const<2>,), f32, Cpu>").contains("borrowed")
+        );
+        assert!(
+            said(&tensor("(Const<2>,)"), "Tensor<(Const<2>,), f64, Cpu>")
+                .contains("to_dtype::<f32>")
+        );
+    }
+
+    #[test]
+    fn a_layer_names_itself() {
+        let of = diagnostic(
+            "E0277",
+            "",
+            "forward",
+            &[
+                "the trait `TryMatMul<Tensor<(Const<7>, Const<2>), f32, Cpu>>` is not implemented for `Tensor<(Const<2>, Const<8>), f32, Cpu>`",
+                "required for `Linear<7, 2, f32, Cpu>` to implement `Module<Tensor<(Const<2>, Const<8>), f32, Cpu>>`",
+                "required for `(Linear<3, 8, f32, Cpu>, ReLU, Linear<7, 2, f32, Cpu>)` to implement `Module<Tensor<(Const<2>, Const<3>), f32, Cpu>>`",
+            ],
+        );
+        let said = explain(&of).and_then(|said| said.sentence).unwrap();
+        assert!(
+            said.contains(
+                "`Linear<7, 2>` wants 7 as the last size and the layer before it gives 2×8"
+            ),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,507 @@
+//! What to do in a notebook, where variables live on from cell to cell: values that moved, borrows,
+//! types that nothing tells, names that are not there.
+
+use super::types;
+use super::{Diagnostic, Explanation};
+
+/// Explains an error of the compiler by its code, or by its words where it has none.
+pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let names: Vec<&str> = types::quoted(&diagnostic.message).collect();
+    let name = names.first().copied().unwrap_or_default();
+    match diagnostic.code.as_str() {
+        "E0382" => moved(diagnostic, name),
+        "E0425" => missing_value(diagnostic, name),
+        "E0384" | "E0596" if unchangeable(&diagnostic.message) => Some(
+            Explanation::sentence(format!(
+                "`{name}` cannot be changed: it was defined without `mut`"
+            ))
+            .and_hint(format!(
+                "write `let mut {name} = …` where it is defined; if an earlier cell did that, \
+                 `let mut {name} = {name};` once is enough"
+            )),
+        ),
+        "E0597" if diagnostic.labelled("borrowed for `'static`").is_some() => {
+            Some(Explanation::hint(format!(
+                "a thread may live longer than `{name}`: give it its own, with `move` before the \
+                 bars and a `.clone()` made before"
+            )))
+        }
+        "E0597" | "E0716" | "E0521" => Some(Explanation::hint(lent())),
+        "E0373" => Some(Explanation::hint(
+            "write `move` before the bars of the closure, and give it a `.clone()` of what later \
+             cells need",
+        )),
+        "E0502" | "E0499" | "E0505" => Some(Explanation::hint(format!(
+            "`{name}` is lent out while it is changed or moved: end the first use before, or work \
+             on a `.clone()`"
+        ))),
+        "E0282" | "E0283" | "E0284" => untold(diagnostic),
+        "E0432" | "E0433" => Some(unresolved(diagnostic, name)),
+        "E0405" | "E0412" => Some(prelude(name)),
+        "E0277" => bounds(diagnostic),
+        "E0599" if diagnostic.message.starts_with("no method named `clone`") => Some(
+            Explanation::hint("write `#[derive(Clone)]` above the type and run its cell again"),
+        ),
+        "E0599" => method(diagnostic),
+        "E0308" => mismatch(diagnostic),
+        "E0603" | "E0616" | "E0624" => Some(Explanation::hint(format!(
+            "`{name}` is for its own module only: use one of its `pub` functions, or write `pub` \
+             before `{name}` where the type is yours, and run that cell again"
+        ))),
+        "E0728" => Some(Explanation::hint(
+            "a cell itself may `.await`; a function must be `async fn`",
+        )),
+        "E0106" => Some(Explanation::hint(
+            "the simplest way out in a notebook is an owned result: `String` for `&str`, `Vec<T>` \
+             for `&[T]`",
+        )),
+        "E0133" => Some(Explanation::hint(
+            "a variable lives on by itself: `let mut x = 0;` in one cell can be changed in the next",
+        )),
+        "E0434" => Some(captured(name)),
+        "E0765" => Some(Explanation::sentence(
+            "a text is not closed: a `\"` is missing",
+        )),
+        "" => words(diagnostic, name),
+        _ => None,
+    }
+}
+
+/// Whether a variable, and not what it borrows, lacks `mut`.
+fn unchangeable(message: &str) -> bool {
+    message.starts_with("cannot assign twice to immutable variable")
+        || message.ends_with("it is not declared as mutable")
+}
+
+fn moved(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
+    let taken = diagnostic
+        .labelled("value moved here")
+        .or_else(|| diagnostic.labelled("` moved due to"))
+        .or_else(|| diagnostic.labelled("value moved into closure here"))?;
+    let tensor = diagnostic.labelled("has type `Tensor<").is_some();
+    let how = if taken.label.contains("implicit call to `.into_iter()`") {
+        format!("loop over `&{name}` to keep it")
+    } else if taken.label.contains("in previous iteration") {
+        format!("the loop wants it every time round: write `{name}.clone()`")
+    } else if tensor {
+        format!(
+            "dfdx takes tensors by value; write `{name}.clone()` there, which copies no numbers"
+        )
+    } else {
+        format!("write `{name}.clone()` there to keep it, or lend it as `&{name}`")
+    };
+    Some(
+        Explanation::sentence(format!(
+            "`{name}` was moved away in line {}: {how}",
+            taken.line
+        ))
+        .and_hint("the cell did not run, so the variables of earlier cells are as they were"),
+    )
+}
+
+fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
+    let told = |words: &str| diagnostic.notes.iter().any(|note| note.contains(words));
+    let what = diagnostic
+        .message
+        .split_once("cannot find ")?
+        .1
+        .split(' ')
+        .next()?;
+    match what {
+        "function" if name == "range" => Some(Explanation::hint(
+            "Rust counts with `for i in 0..10 { … }`",
+        )),
+        "function" if name == "print" => Some(Explanation::hint(
+            "Rust prints with `println!(\"{}\", x)`",
+        )),
+        "function" if !told("similar name exists") => Some(Explanation::hint(format!(
+            "run the cell that defines `{name}`, or write `use` for it; a new session starts with \
+             `use cloze::prelude::*;`"
+        ))),
+        "type" => Some(prelude(name)),
+        "value" if told("new binding") => Some(
+            Explanation::sentence(format!("there is no variable `{name}` yet"))
+                .and_hint(format!("a new variable begins with `let`: `let {name} = …;`")),
+        ),
+        "value" if diagnostic.line().contains("fn ") => Some(captured(name)),
+        "value" if told("local variable with a similar name") => Some(Explanation::sentence(
+            format!("there is no variable `{name}`, but one with a similar name"),
+        )),
+        "value" => Some(
+            Explanation::sentence(format!("there is no variable `{name}` now")).and_hint(format!(
+                "its cell has not run in this session, or an earlier cell moved the value away: run \
+                 the cell that defines `{name}` again, and give `{name}.clone()` or `&{name}` to \
+                 what takes it"
+            )),
+        ),
+        _ => None,
+    }
+}
+
+fn captured(name: &str) -> Explanation {
+    Explanation::sentence(format!("a `fn` sees no variables of cells, so no `{name}`"))
+        .and_hint(format!("pass `{name}` to it as an argument"))
+}
+
+fn prelude(name: &str) -> Explanation {
+    Explanation::hint(match name {
+        "Cuda" => "a notebook's tensors live on `Cpu`".to_owned(),
+        "Tensor" | "Cpu" | "Rank0" | "Rank1" | "Rank2" | "Rank3" | "Rank4" | "Const" | "Axis"
+        | "Bert" | "WordPiece" | "Pretrainer" => {
+            format!("`{name}` comes with `use cloze::prelude::*;`: run that cell first")
+        }
+        _ => format!(
+            "run the cell that defines `{name}`, or bring it in with `use` (`use cloze::prelude::*;` \
+             has tensors and models)"
+        ),
+    })
+}
+
+fn unresolved(diagnostic: &Diagnostic, path: &str) -> Explanation {
+    let first = path.split("::").next().unwrap_or(path);
+    let known = diagnostic
+        .notes
+        .iter()
+        .any(|note| note.contains("consider importing"));
+    if known {
+        return Explanation::hint("add the `use` line to the cell; it holds for later cells too");
+    }
+    if path == "dfdx" {
+        return Explanation::hint(
+            "`dfdx` comes with `use cloze::prelude::*;`: run that cell first, and then `dfdx::…`",
+        );
+    }
+    if matches!(first, "cloze" | "std") || first != path {
+        return Explanation::hint(format!(
+            "`{first}` has nothing of this name here; Tab after `{first}::` lists what there is"
+        ));
+    }
+    if first.starts_with(char::is_uppercase) {
+        return prelude(first);
+    }
+    Explanation::sentence(format!(
+        "no crate or module `{first}` is known to this session"
+    ))
+    .and_hint(format!(
+        "add the crate before the `use`, with the lines `:offline 0` and `:dep {first} = \"*\"`; \
+             or run the cell that defines the module"
+    ))
+}
+
+fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let variable = diagnostic.notes.iter().find_map(|note| {
+        let (_, rest) = note.split_once("consider giving `")?;
+        Some(rest.split_once('`')?.0)
+    });
+    let line = diagnostic.line();
+    let tensor = types::quoted(&diagnostic.message)
+        .find(|of| types::tensor(of).is_some_and(|of| of.dtype == "_" && of.shape.is_some()))
+        .map(|of| of.replacen("_", "f32", 1));
+    let example = if let Some(tensor) = &tensor {
+        tensor
+    } else if diagnostic.message.contains("Option<") {
+        "Option<f32>"
+    } else if line.contains("parse") && !line.contains("collect") {
+        "f32"
+    } else {
+        "Vec<f32>"
+    };
+    Some(match variable {
+        Some(variable) => Explanation::sentence(format!(
+            "the type of `{variable}` cannot be told from this cell"
+        ))
+        .and_hint(format!(
+            "what later cells do with it does not count: `let {variable}: {example} = …;`"
+        )),
+        None => {
+            Explanation::hint("name the type: `let x: Vec<f32> = …;`, or `::<…>` after the method")
+        }
+    })
+}
+
+fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let message = diagnostic.message.as_str();
+    if message.contains("`?` operator can only be used on `Result`s") {
+        return Some(
+            Explanation::sentence("`?` in a cell takes a `Result`, and this is an `Option`")
+                .and_hint("write `.ok_or(\"why it is missing\")?`, or `.unwrap()`"),
+        );
+    }
+    if message.starts_with("the `?` operator can only be used in a function") {
+        return Some(Explanation::hint(
+            "a cell may use `?` by itself; a function must return a `Result` for it",
+        ));
+    }
+    if message.starts_with("`?` couldn't convert the error") {
+        return Some(Explanation::hint(
+            "`?` prints the error, so its type needs `Display` and `Debug`; `.unwrap()` needs \
+             `#[derive(Debug)]` only",
+        ));
+    }
+    if message.contains("doesn't implement `std::fmt::Display`") {
+        return Some(Explanation::hint(
+            "print it with `{:?}`, or end the cell with its name",
+        ));
+    }
+    if message.contains("doesn't implement `Debug`") {
+        return Some(Explanation::hint(
+            "write `#[derive(Debug)]` above the type and run its cell again",
+        ));
+    }
+    if message.contains("cannot be indexed by") {
+        return Some(Explanation::hint(
+            "positions are `usize`: write `[i as usize]`",
+        ));
+    }
+    let (verb, _) = message.split_once(" `")?;
+    let number = [
+        "integer", "float", "i32", "i64", "u32", "u8", "usize", "f32", "f64",
+    ];
+    let numbers = types::quoted(message).filter(|of| number.contains(&of.trim_matches(['{', '}'])));
+    let arithmetic = [
+        "cannot add",
+        "cannot subtract",
+        "cannot multiply",
+        "cannot divide",
+    ];
+    (arithmetic.contains(&verb) && numbers.count() == 2).then(|| {
+        Explanation::hint(
+            "both numbers must have one type: `n as f32` converts, and `3.0` is a number with a point",
+        )
+    })
+}
+
+fn method(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let import = diagnostic
+        .notes
+        .iter()
+        .any(|note| note.contains("perhaps you want to import it"));
+    import
+        .then(|| Explanation::hint("add that `use` line to the cell; it holds for later cells too"))
+}
+
+fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let label = diagnostic.primary()?.label.as_str();
+    let (wanted, found) = label.strip_prefix("expected `")?.split_once("`, found ")?;
+    if wanted.contains("...") || found.contains("...") {
+        return None;
+    }
+    // rustc names some types in words: integer, reference, fn item.
+    let article = match found.chars().next() {
+        Some('`') | None => "",
+        Some('a' | 'e' | 'i' | 'o' | 'u') => "an ",
+        Some(_) => "a ",
+    };
+    let said = Explanation::sentence(format!(
+        "`{wanted}` is wanted here, and this is {article}{found}"
+    ));
+    let number = [
+        "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64",
+    ];
+    let found = found.trim_matches('`');
+    let wants_number = number.contains(&wanted);
+    Some(if found.starts_with("Option<") {
+        said.and_hint("it may be missing: `.unwrap()` takes it out, `.unwrap_or(…)` gives another")
+    } else if found.starts_with("Result<") {
+        said.and_hint("it may have failed: `?` takes it out, and ends the cell on an error")
+    } else if wants_number && found.starts_with("Tensor<") {
+        said.and_hint("`.array()` of a tensor with one number (`Rank0`) is that number")
+    } else if wants_number && number.contains(&found) {
+        said.and_hint(format!("`as {wanted}` converts a number"))
+    } else {
+        said
+    })
+}
+
+fn words(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
+    let message = diagnostic.message.as_str();
+    if message.contains("contains a reference with a non-static lifetime") {
+        return Some(
+            Explanation::sentence(format!(
+                "`{name}` borrows from another variable, and a variable that lives on cannot"
+            ))
+            .and_hint(lent()),
+        );
+    }
+    if message.contains("unclosed delimiter") || message.contains("closing delimiter") {
+        return Some(Explanation::sentence(
+            "a bracket is opened and not closed, or closed by one of another kind",
+        ));
+    }
+    if diagnostic.line().trim_start().starts_with("def ") {
+        return Some(python(
+            "a function is `fn f(x: f32) -> f32 { … }` in Rust, not `def`",
+        ));
+    }
+    if message.starts_with("expected `{`, found `:`") {
+        return Some(python(
+            "a block stands between `{` and `}` in Rust, not after a `:`",
+        ));
+    }
+    if message.starts_with("expected `;`") {
+        let line = diagnostic.primary()?.line;
+        return Some(Explanation::sentence(format!(
+            "a `;` is missing at the end of line {line}"
+        )));
+    }
+    if message.starts_with("cannot find macro") {
+        return Some(Explanation::hint(
+            "macros of Cloze (`show!`, `check!`, `hint!`) come with `use cloze::prelude::*;`",
+        ));
+    }
+    None
+}
+
+/// Another language's form, which the compiler's advice would mend in the wrong place.
+fn python(sentence: &str) -> Explanation {
+    Explanation {
+        complete: true,
+        ..Explanation::sentence(sentence)
+    }
+}
+
+fn lent() -> String {
+    "variables live on after the cell, and one cannot borrow from another: keep an owned value \
+     (`.clone()`, `.to_owned()`, `.collect::<Vec<_>>()`), or do it all in one cell between `{` and `}`"
+        .to_owned()
+}
+
+/// Explains what evcxr says in its own words.
+pub fn message(text: &str) -> Option<Explanation> {
+    let name = types::quoted(text).next().unwrap_or_default();
+    if text.contains("is a closure, which cannot be persisted") {
+        return Some(
+            Explanation::sentence(format!(
+                "`{name}` is a closure, whose type has no name, so it cannot live on after the cell"
+            ))
+            .and_hint(format!(
+                "write it as a `fn {name}(…) {{ … }}`, or box it: \
+                 `let {name}: Box<dyn Fn(i32) -> i32> = Box::new(…);`",
+            )),
+        );
+    }
+    if text.contains("which cannot be persisted") {
+        let of = types::quoted(text).nth(1).unwrap_or("impl …");
+        let how = if of.contains("Future<") {
+            "write `.await` to get its value".to_owned()
+        } else if of.contains("Iterator<") {
+            "collect it: `.collect::<Vec<_>>()`".to_owned()
+        } else {
+            format!(
+                "box it: `let {name}: Box<{}> = Box::new(…);`",
+                of.replace("impl ", "dyn ")
+            )
+        };
+        return Some(
+            Explanation::sentence(format!(
+                "`{name}` is an `{of}`, a type without a name, so it cannot live on after the cell"
+            ))
+            .and_hint(format!(
+                "{how}; or use it within the cell, between `{{` and `}}`"
+            )),
+        );
+    }
+    if text.contains("Couldn't automatically determine type") {
+        return Some(
+            Explanation::sentence(format!(
+                "the type of `{name}` could not be told from its cell"
+            ))
+            .and_hint(format!("name it: `let {name}: Vec<f32> = …;`")),
+        );
+    }
+    if text.contains("Failed to determine type of variable") {
+        return Some(
+            Explanation::sentence(format!("the type of `{name}` is private to its crate"))
+                .and_hint(
+                    "name a public type for it, or use it within the cell, between `{` and `}`",
+                ),
+        );
+    }
+    if text.contains("missing a semicolon") {
+        return Some(Explanation::sentence(
+            "a `;` is missing, most likely before a `let`",
+        ));
+    }
+    if let Some((_, rest)) = text.split_once("no matching package named `") {
+        let name = rest.split_once('`')?.0;
+        return Some(
+            Explanation::sentence(format!("no crate `{name}` can be had here")).and_hint(
+                "check the spelling; a crate that was never downloaded needs `:offline 0` first",
+            ),
+        );
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::diagnostic;
+    use super::*;
+
+    fn said(code: &str, text: &str, notes: &[&str]) -> String {
+        let said = explain(&diagnostic(code, text, "x", notes)).unwrap_or_default();
+        let parts = [said.sentence, said.hint].into_iter().flatten();
+        parts.collect::<Vec<_>>().join(" / ")
+    }
+
+    #[test]
+    fn a_moved_value_is_told_with_the_line_that_took_it() {
+        let mut of = diagnostic("E0382", "borrow of moved value: `x`", "x", &[]);
+        assert_eq!(explain(&of), None);
+        of.marks[0].label = "value moved here, in previous iteration of loop".to_owned();
+        let told = explain(&of)
+            .and_then(|said| said.sentence)
+            .unwrap_or_default();
+        assert!(told.starts_with("`x` was moved away in line 1") && told.contains("every time"));
+    }
+
+    #[test]
+    fn a_missing_name_is_told_apart_by_what_it_may_be() {
+        let value = "cannot find value `x` in this scope";
+        assert!(said("E0425", value, &[]).contains("an earlier cell moved the value away"));
+        let new = "you might have meant to introduce a new binding";
+        assert!(said("E0425", value, &[new]).contains("`let x = …;`"));
+        let cuda = said("E0425", "cannot find type `Cuda` in this scope", &[]);
+        assert!(cuda.contains("live on `Cpu`"), "{cuda}");
+        let tensor = said("E0412", "cannot find type `Tensor` in this scope", &[]);
+        assert!(tensor.contains("use cloze::prelude::*;"), "{tensor}");
+        assert!(said("E0432", "unresolved import `rand`", &[]).contains(":dep rand"));
+        assert!(said("E0432", "unresolved import `cloze::x`", &[]).contains("Tab"));
+    }
+
+    #[test]
+    fn only_a_variable_without_mut_is_told_so() {
+        let own = "cannot borrow `x` as mutable, as it is not declared as mutable";
+        assert!(said("E0596", own, &[]).contains("`let mut x = x;`"));
+        let lent = "cannot borrow `*x` as mutable, as it is behind a `&` reference";
+        assert_eq!(said("E0596", lent, &[]), "");
+    }
+
+    #[test]
+    fn evcxr_s_own_words_are_replaced_and_others_kept() {
+        for (text, part) in [
+            (
+                "The variable `f` is a closure, which cannot be persisted.",
+                "`fn f(…) { … }`",
+            ),
+            (
+                "The variable `x` has type `impl Future<Output = i32>` which cannot be persisted.",
+                "`.await`",
+            ),
+            (
+                "Couldn't automatically determine type of variable `v`.",
+                "`let v: Vec<f32> = …;`",
+            ),
+            (
+                "error: no matching package named `nothere` found",
+                ":offline 0",
+            ),
+        ] {
+            let hint = message(text).and_then(|said| said.hint).unwrap_or_default();
+            assert!(hint.contains(part), "{hint}");
+        }
+        for text in ["", "`", "no matching package named `", "Something else"] {
+            assert_eq!(message(text), None, "{text}");
+        }
+    }
+}

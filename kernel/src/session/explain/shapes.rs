@@ -1,0 +1,481 @@
+//! Operations whose shapes do not fit, told from the trait that rustc misses (E0277), and the
+//! constant reshape that fails after type checking (E0080).
+
+use super::types::{self, Dim, Shape};
+use super::{Diagnostic, Explanation};
+
+pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
+    if diagnostic.is_instantiation() {
+        return reshape(diagnostic).or_else(|| constant(diagnostic));
+    }
+    let (of, wanted) = diagnostic.missing()?;
+    let (name, arguments) = types::generic(wanted).unwrap_or((wanted, Vec::new()));
+    let operation = diagnostic.operation();
+    match name {
+        "TryAdd" | "TrySub" | "TryMul" | "TryDiv" => {
+            element_wise(operation, of, arguments.first()?).map(Explanation::sentence)
+        }
+        "Merge" => Some(Explanation::sentence(format!(
+            "{operation}: the right side carries the gradient tape and the left does not: put the \
+             traced tensor on the left"
+        ))),
+        "ReduceShapeTo" | "ReduceShape" | "HasAxes" => {
+            let of = types::shape(of)?;
+            let axes = types::axes(arguments.last()?);
+            let to = arguments.first().and_then(|to| types::shape(to));
+            reduced(operation, &of, to.as_ref(), axes.as_deref()).map(Explanation::sentence)
+        }
+        "PermuteShapeTo" => {
+            let of = types::shape(of)?;
+            let axes = types::axes(arguments.last()?);
+            let to = arguments.first().and_then(|to| types::shape(to));
+            permuted(operation, &of, to.as_ref(), axes.as_deref()).map(Explanation::sentence)
+        }
+        "RemoveDimTo" | "ReplaceDimTo" => {
+            let of = types::shape(of)?;
+            indexed(operation, &of, &types::shape(arguments.last()?)?).map(Explanation::sentence)
+        }
+        "Module" | "ModuleMut" => module(operation, of, arguments.first()?),
+        "ConstDim" | "ConstShape" => Some(run_time(operation)),
+        _ => None,
+    }
+}
+
+fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
+    let left = types::tensor(left)?;
+    let Some(right) = types::tensor(right) else {
+        let dtype = left.dtype;
+        return Some(match right {
+            "{integer}" if dtype.starts_with('f') => format!(
+                "{operation}: the tensor holds {dtype} and the number is a whole one: write it \
+                 with a point, `1.0`"
+            ),
+            _ => format!(
+                "{operation}: the tensor holds {dtype} and the right side is `{right}`; a tensor \
+                 of the same shape or one {dtype} would fit"
+            ),
+        });
+    };
+    if right.borrowed {
+        return Some(format!(
+            "{operation}: the right side is borrowed, and dfdx takes tensors by value: leave `&` \
+             away, and write `.clone()` to keep the tensor"
+        ));
+    }
+    if left.dtype != right.dtype {
+        return Some(format!(
+            "{operation}: the left holds {} and the right {}; `.to_dtype::<{}>()` converts",
+            left.dtype, right.dtype, left.dtype
+        ));
+    }
+    let (a, b) = (left.shape?, right.shape?);
+    let both = format!("{operation}: the left is {a} and the right is {b}");
+    if a.rank() != b.rank() {
+        let spread = |small: &Shape, large: &Shape, side: &str| {
+            let to = large.code()?;
+            let call = if large.has_runtime() {
+                format!("broadcast_like::<{to}, _>(&shape)")
+            } else {
+                format!("broadcast::<{to}, _>()")
+            };
+            within(small, large)
+                .then(|| format!("{both}: make the {side} {large} first, with `.{call}`"))
+        };
+        return spread(&b, &a, "right")
+            .or_else(|| spread(&a, &b, "left"))
+            .or_else(|| Some(format!("{both}: both sides must have one shape")));
+    }
+    let clashes: Vec<_> =
+        a.0.iter()
+            .zip(&b.0)
+            .filter(|(x, y)| x.clashes(**y))
+            .collect();
+    let known = |pair: &&(&Dim, &Dim)| matches!(pair, (Dim::Known(_), Dim::Known(_)));
+    let differing: Vec<_> = clashes
+        .iter()
+        .filter(known)
+        .map(|(x, y)| format!("{x} and {y}"))
+        .collect();
+    if differing.is_empty() {
+        return Some(format!(
+            "{both}: a size that only one side's type knows cannot be compared; {}",
+            realize(&a, &b)
+        ));
+    }
+    Some(format!(
+        "{both}: the sizes {} differ; a right side of {a} would fit",
+        differing.join(", and ")
+    ))
+}
+
+/// How to give one of two tensors the other's kind of shape.
+fn realize(a: &Shape, b: &Shape) -> String {
+    let (side, to) = if b.has_runtime() && !a.has_runtime() {
+        ("right", a)
+    } else if a.has_runtime() && !b.has_runtime() {
+        ("left", b)
+    } else {
+        ("right", a)
+    };
+    let to = to.code().unwrap_or_else(|| "…".to_owned());
+    format!("`.realize::<{to}>()` on the {side} makes them alike")
+}
+
+/// Whether the sizes of `small` stand, in order, among those of `large`.
+fn within(small: &Shape, large: &Shape) -> bool {
+    let mut rest = large.0.iter();
+    small
+        .0
+        .iter()
+        .all(|size| rest.any(|other| !size.clashes(*other)))
+}
+
+/// Reductions, and broadcasts, which dfdx declares as reductions the other way round.
+fn reduced(
+    operation: &str,
+    of: &Shape,
+    to: Option<&Shape>,
+    axes: Option<&[isize]>,
+) -> Option<String> {
+    if operation.starts_with("broadcast") {
+        let (from, to) = (to?, of);
+        let fits = if from.rank() == 1 && to.rank() == 2 {
+            let sizes: Vec<_> =
+                to.0.iter()
+                    .map(|size| format!("{size}×{}", from.0[0]))
+                    .collect();
+            format!("; {} would fit", sizes[0])
+        } else {
+            String::new()
+        };
+        let why = if within(from, to) {
+            "the axes named are not the new ones"
+        } else {
+            "the old sizes must stand, in order, among the new ones"
+        };
+        return Some(format!(
+            "{operation}: {from} cannot become {to}: {why}{fits}"
+        ));
+    }
+    if let Some(axes) = axes {
+        let rank = of.rank() as isize;
+        if let Some(axis) = axes.iter().find(|axis| **axis >= rank || **axis < 0) {
+            return Some(format!(
+                "{operation}: the tensor is {of}, whose {}; there is no axis {axis}",
+                axes_of(of)
+            ));
+        }
+    }
+    let to = to?;
+    let candidates: Vec<_> = (0..of.rank())
+        .map(|axis| format!("without axis {axis} it is {}", of.without(axis)))
+        .collect();
+    Some(format!(
+        "{operation}: {of} cannot be reduced to {to}: {}",
+        candidates.join(", ")
+    ))
+}
+
+fn axes_of(shape: &Shape) -> String {
+    match shape.rank() {
+        0 => "shape has no axes".to_owned(),
+        1 => "one axis is 0".to_owned(),
+        2 => "axes are 0 and 1".to_owned(),
+        rank => format!("axes are 0 to {}", rank - 1),
+    }
+}
+
+fn permuted(
+    operation: &str,
+    of: &Shape,
+    to: Option<&Shape>,
+    axes: Option<&[isize]>,
+) -> Option<String> {
+    if let Some(axes) = axes
+        && axes.len() != of.rank()
+    {
+        return Some(format!(
+            "{operation}: the tensor is {of}, which has {} axes, and {} are named",
+            of.rank(),
+            axes.len()
+        ));
+    }
+    let to = to?;
+    let mut strange: Vec<Dim> = to.0.clone();
+    for size in &of.0 {
+        if let Some(at) = strange.iter().position(|other| other == size) {
+            strange.remove(at);
+        }
+    }
+    let strange: Vec<_> = strange.iter().map(Dim::to_string).collect();
+    let why = match strange.as_slice() {
+        [] if to.rank() == of.rank() => "the axes named give another order".to_owned(),
+        [] => "no size may be left out".to_owned(),
+        [one] => format!("it has no size {one}"),
+        more => format!("it has no sizes {}", more.join(" and ")),
+    };
+    let turned = (of.rank() == 2).then(|| Shape(of.0.iter().rev().copied().collect()));
+    let fits = turned.map_or(String::new(), |turned| format!("; {turned} would fit"));
+    Some(format!(
+        "{operation}: only the order of the sizes can change, so {of} cannot become {to}: {why}{fits}"
+    ))
+}
+
+fn indexed(operation: &str, of: &Shape, index: &Shape) -> Option<String> {
+    let first = of.0.first()?;
+    let wants = match operation {
+        "select" if of.rank() > 1 => {
+            format!("one index (a scalar), or one for each row (a vector of {first})")
+        }
+        "select" => "one index (a scalar)".to_owned(),
+        _ => "a vector of indices".to_owned(),
+    };
+    let other = if operation == "select" {
+        "; `gather` takes any number of rows"
+    } else {
+        ""
+    };
+    Some(format!(
+        "{operation}: the tensor is {of} and the index is {index}; it wants {wants}{other}"
+    ))
+}
+
+fn module(operation: &str, of: &str, input: &str) -> Option<Explanation> {
+    let input = types::tensor(input)?;
+    let shape = input.shape?;
+    let (name, sizes) = types::generic(of)?;
+    let sizes: Vec<_> = sizes
+        .iter()
+        .take_while(|size| size.starts_with(|c: char| c.is_ascii_digit()))
+        .copied()
+        .collect();
+    let layer = format!("{name}<{}>", sizes.join(", "));
+    let last = shape.0.last();
+    Some(Explanation::sentence(match (name, sizes.as_slice()) {
+        ("LayerNorm1D", [size]) => format!(
+            "{operation}: `{layer}` wants {size} as the last size and it is given {shape}: the \
+             sizes {size} and {} differ",
+            last?
+        ),
+        ("Embedding", [words, _]) if input.dtype != "usize" => format!(
+            "{operation}: `{layer}` wants token ids, a tensor of usize below {words}, and it is \
+             given {shape} of {}",
+            input.dtype
+        ),
+        ("Tensor", _) => return None,
+        _ if sizes.is_empty() => format!(
+            "{operation}: `{name}` does not take {shape} of {}",
+            input.dtype
+        ),
+        _ => format!(
+            "{operation}: `{layer}` does not take {shape} of {}",
+            input.dtype
+        ),
+    }))
+}
+
+/// A shape with sizes of the run, where the type must tell all of them.
+fn run_time(operation: &str) -> Explanation {
+    let instead = match operation {
+        "reshape" => "`reshape_like(&(n, Const::<3>))`",
+        "zeros" => "`zeros_like(&(n, Const::<3>))`",
+        "ones" => "`ones_like(&(n, Const::<3>))`",
+        "sample_normal" | "sample_uniform" | "sample" => "`sample_like(&(n, Const::<3>), …)`",
+        _ => "the method's `…_like(&shape)` form",
+    };
+    Explanation::sentence(format!(
+        "{operation}: a size is known only at run time (`usize`), so the shape must be given as a \
+         value: {instead}"
+    ))
+}
+
+fn reshape(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let (_, of) = diagnostic.message.split_once("instantiating `")?;
+    let of = of.trim_start_matches("fn ").strip_prefix('<')?;
+    let (from, to) = of.split_once(" as ReshapeTo>::reshape::<")?;
+    let from = types::tensor(from)?.shape?;
+    let numbers = from.numbers()?;
+    let to = to.trim_end_matches(['`', '.']);
+    let to = to.strip_suffix('>').and_then(types::shape);
+    let Some((to, other)) = to
+        .and_then(|to| Some((to.numbers()?, to)))
+        .map(|(numbers, to)| (to, numbers))
+    else {
+        return Some(Explanation::sentence(format!(
+            "reshape: {from} holds {numbers} numbers, and the new shape holds another count"
+        )));
+    };
+    Some(Explanation::sentence(format!(
+        "reshape: {from} holds {numbers} numbers and {to} holds {other}: the sizes must multiply \
+         to {numbers}{}",
+        suggestion(&to, numbers)
+    )))
+}
+
+/// Another check of a constant, of which evcxr passes only the name of its function on.
+fn constant(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let function = types::quoted(&diagnostic.message).next()?;
+    Some(Explanation::sentence(format!(
+        "a check that `{}` makes while the cell is compiled does not hold",
+        function.trim_start_matches("fn ")
+    )))
+}
+
+/// The shape asked for with one size corrected, the last one that can be.
+fn suggestion(to: &Shape, numbers: usize) -> String {
+    let corrected = (0..to.rank()).rev().find_map(|axis| {
+        let others = to.without(axis).numbers().filter(|others| *others > 0)?;
+        let mut sizes = to.0.clone();
+        *sizes.get_mut(axis)? = Dim::Known(numbers.checked_div(others)?);
+        numbers.is_multiple_of(others).then_some(Shape(sizes))
+    });
+    corrected.map_or(String::new(), |shape| format!("; {shape} would fit"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::diagnostic;
+    use super::*;
+
+    fn said(written: &str, of: &str, wanted: &str) -> String {
+        let message = format!("the trait bound `{of}: {wanted}` is not satisfied");
+        let of = diagnostic("E0277", &message, written, &[]);
+        explain(&of)
+            .and_then(|said| said.sentence)
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn each_operation_names_its_shapes_and_sizes() {
+        let a = "Tensor<(Const<2>, Const<3>), f32, Cpu>";
+        let shape = "(Const<2>, Const<3>)";
+        for (written, of, wanted, part) in [
+            (
+                "+",
+                a,
+                "TryAdd<Tensor<(Const<4>, Const<5>), f32, Cpu>>",
+                "sizes 2 and 4, and 3 and 5 differ; a right side of 2×3",
+            ),
+            (
+                "-",
+                a,
+                "TrySub<Tensor<(Const<3>,), f32, Cpu>>",
+                "make the right 2×3 first, with `.broadcast::<Rank2<2, 3>, _>()`",
+            ),
+            (
+                "*",
+                a,
+                "TryMul<Tensor<(Const<9>,), f32, Cpu>>",
+                "both sides must have one shape",
+            ),
+            (
+                "+",
+                a,
+                "TryAdd<Tensor<(usize, Const<3>), f32, Cpu>>",
+                "`.realize::<Rank2<2, 3>>()` on the right",
+            ),
+            ("+", a, "TryAdd<{integer}>", "with a point"),
+            ("+", a, "TryAdd<f64>", "one f32 would fit"),
+            (
+                "/",
+                a,
+                "TryDiv<Tensor<(Const<2>, Const<3>), f64, Cpu>>",
+                "the left holds f32 and the right f64",
+            ),
+            (
+                "sum",
+                shape,
+                "ReduceShapeTo<_, Axis<2>>",
+                "whose axes are 0 and 1; there is no axis 2",
+            ),
+            (
+                "sum",
+                shape,
+                "ReduceShapeTo<(Const<4>,), _>",
+                "without axis 0 it is a vector of 3, without axis 1 it is a vector of 2",
+            ),
+            (
+                "softmax",
+                shape,
+                "ReduceShape<Axis<2>>",
+                "there is no axis 2",
+            ),
+            (
+                "broadcast",
+                "(Const<5>, Const<4>)",
+                "ReduceShapeTo<(Const<3>,), _>",
+                "a vector of 3 cannot become 5×4: the old sizes must stand, in order, among the new ones; 5×3 would fit",
+            ),
+            (
+                "permute",
+                shape,
+                "PermuteShapeTo<(Const<4>, Const<2>), _>",
+                "2×3 cannot become 4×2: it has no size 4; 3×2 would fit",
+            ),
+            (
+                "permute",
+                shape,
+                "PermuteShapeTo<_, Axes3<0, 2, 1>>",
+                "has 2 axes, and 3 are named",
+            ),
+            (
+                "select",
+                shape,
+                "RemoveDimTo<_, (Const<3>,)>",
+                "one for each row (a vector of 2)",
+            ),
+            (
+                "forward",
+                "LayerNorm1D<4, f32, Cpu>",
+                "Module<Tensor<(Const<2>, Const<3>), f32, Cpu>>",
+                "the sizes 4 and 3 differ",
+            ),
+            (
+                "forward",
+                "Embedding<10, 4, f32, Cpu>",
+                "Module<Tensor<(Const<2>,), f32, Cpu>>",
+                "token ids, a tensor of usize below 10",
+            ),
+            (
+                "zeros",
+                "usize",
+                "ConstDim",
+                "`zeros_like(&(n, Const::<3>))`",
+            ),
+            (
+                "+",
+                "NoneTape",
+                "Merge<OwnedTape<f32, Cpu>>",
+                "put the traced tensor on the left",
+            ),
+        ] {
+            let got = said(written, of, wanted);
+            assert!(
+                got.starts_with(&format!("{written}: ")) && got.contains(part),
+                "{got}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_reshape_counts_the_numbers() {
+        let reshape = |to: &str| {
+            let message = format!(
+                "the above error was encountered while instantiating `fn <Tensor<(Const<2>, Const<3>), f32, Cpu> as ReshapeTo>::reshape::<{to}>`"
+            );
+            let said = explain(&diagnostic("", &message, "a", &[]));
+            said.and_then(|said| said.sentence).unwrap_or_default()
+        };
+        let got = reshape("(Const<3>, Const<4>)");
+        assert!(
+            got.contains("2×3 holds 6 numbers and 3×4 holds 12") && got.ends_with("3×2 would fit"),
+            "{got}"
+        );
+        assert!(reshape("...").ends_with("another count"));
+        let other = "the above error was encountered while instantiating `fn heads::<3>`";
+        let said = explain(&diagnostic("", other, "a", &[])).and_then(|said| said.sentence);
+        assert!(said.is_some_and(|said| said.contains("`heads::<3>`")));
+        assert!(reshape("(Const<4>, Const<2>)").ends_with("; 3×2 would fit"));
+        assert!(reshape("(Const<4>, Const<4>)").ends_with("multiply to 6"));
+    }
+}

@@ -1,0 +1,421 @@
+//! Other mistakes with tensors: a wrong type (E0308), a method that is not there for this tensor
+//! (E0599), operators, and types that nothing tells.
+
+use super::types::{self, Dim, Shape, Tensor};
+use super::{Diagnostic, Explanation};
+
+pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
+    match diagnostic.code.as_str() {
+        "E0308" => mismatch(diagnostic).or_else(|| index(diagnostic)),
+        "E0599" => method(diagnostic),
+        "E0369" | "E0277" => operator(diagnostic).or_else(|| shown(diagnostic)),
+        "E0282" | "E0283" => untold(diagnostic),
+        "E0107" => axes_left_out(diagnostic),
+        "E0061" if diagnostic.message.starts_with("this method") => trace(diagnostic),
+        _ => None,
+    }
+}
+
+/// `expected struct `Tensor<…>`, found struct `Tensor<…>``.
+fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let pair = diagnostic.notes.iter().find_map(|note| {
+        let mut types = types::quoted(note.strip_prefix("expected ")?);
+        Some((types::tensor(types.next()?)?, types::tensor(types.next()?)?))
+    });
+    let (wanted, found) = pair.or_else(|| {
+        let label = diagnostic.primary()?.label.as_str();
+        let mut types = types::quoted(label);
+        Some((types::tensor(types.next()?)?, types::tensor(types.next()?)?))
+    })?;
+    let annotated = diagnostic.labelled("expected due to this");
+    let place = diagnostic
+        .labelled("are incorrect")
+        .map(|mark| format!("`{}`", mark.text))
+        .unwrap_or_else(|| {
+            if annotated.is_some() {
+                "the annotation"
+            } else {
+                "this place"
+            }
+            .to_owned()
+        });
+    let dtypes = [wanted.dtype, found.dtype];
+    if !fits(dtypes[0], dtypes[1]) {
+        return Some(Explanation::sentence(dtype(&place, dtypes[0], dtypes[1])));
+    }
+    if wanted.taped != found.taped {
+        let (with, without) = if wanted.taped {
+            ("", "out")
+        } else {
+            ("out", "")
+        };
+        return Some(Explanation::sentence(format!(
+            "{place} wants a tensor with{with} a gradient tape and gets one with{without}: \
+             `.leaky_trace()` begins a tape, `.split_tape()` takes it off"
+        )));
+    }
+    sizes(diagnostic, &place, &wanted, &found).map(Explanation::sentence)
+}
+
+/// Whether a tensor of `found` may stand for one of `wanted`; a literal takes any like type.
+fn fits(wanted: &str, found: &str) -> bool {
+    match found {
+        _ if wanted == found || wanted == "_" || found == "_" => true,
+        "{float}" => wanted.starts_with('f'),
+        "{integer}" => wanted.starts_with(['i', 'u']),
+        _ => false,
+    }
+}
+
+fn dtype(place: &str, wanted: &str, found: &str) -> String {
+    match (wanted, found) {
+        (_, "{integer}") if wanted.starts_with('f') => format!(
+            "{place} wants a tensor of {wanted} and gets whole numbers: write them with a point, \
+             `1.0`"
+        ),
+        ("usize", _) => format!(
+            "{place} wants indices, a tensor of usize, and gets one of {found}: write \
+             `dev.tensor([0usize, 1])`"
+        ),
+        _ => format!(
+            "{place} wants a tensor of {wanted} and gets one of {found}; `.to_dtype::<{wanted}>()` \
+             converts"
+        ),
+    }
+}
+
+fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) -> Option<String> {
+    let mut wanted = wanted.shape.clone()?;
+    let mut found = found.shape.clone()?;
+    if wanted.rank() == found.rank() {
+        // rustc leaves out what both sides have in common; the annotation in the cell may tell.
+        let annotated = diagnostic
+            .labelled("expected due to this")
+            .and_then(|mark| types::tensor(&mark.text)?.shape);
+        if let Some(Shape(told)) = annotated.filter(|told| told.rank() == wanted.rank()) {
+            for (at, size) in told.into_iter().enumerate() {
+                if wanted.0[at] == Dim::Hidden {
+                    wanted.0[at] = size;
+                }
+                if found.0[at] == Dim::Hidden {
+                    found.0[at] = size;
+                }
+            }
+        }
+    }
+    let both = format!("{place} wants {wanted} and gets {found}");
+    if wanted.rank() != found.rank() {
+        return Some(format!(
+            "{both}: the tensors have {} and {} axes",
+            wanted.rank(),
+            found.rank()
+        ));
+    }
+    let clashes = wanted
+        .0
+        .iter()
+        .zip(&found.0)
+        .filter(|(a, b)| a.clashes(**b));
+    let clashes: Vec<_> = clashes.collect();
+    let differing: Vec<_> = clashes
+        .iter()
+        .filter(|(a, b)| matches!((a, b), (Dim::Known(_), Dim::Known(_))))
+        .map(|(a, b)| format!("{a} and {b}"))
+        .collect();
+    if clashes.is_empty() {
+        return None;
+    }
+    if differing.is_empty() {
+        let call = wanted.code().map_or("realize::<…>()".to_owned(), |code| {
+            format!("realize::<{code}>()")
+        });
+        return Some(format!(
+            "{both}: a size known only at run time and one known to the compiler are different \
+             types; `.{call}` converts"
+        ));
+    }
+    Some(format!(
+        "{both}: the sizes {} differ",
+        differing.join(", and ")
+    ))
+}
+
+/// `a[0]` where a tensor wants an index for each axis.
+fn index(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let label = &diagnostic.primary()?.label;
+    let rank = label
+        .strip_prefix("expected `[usize; ")?
+        .split_once("]`")?
+        .0;
+    let rank: usize = rank.parse().ok()?;
+    label.ends_with("found integer").then(|| {
+        let names = ["i", "j", "k", "l", "m", "n"];
+        let names = names
+            .get(..rank)
+            .map_or("…".to_owned(), |names| names.join(", "));
+        Explanation::sentence(format!(
+            "index: a tensor with {rank} axes wants {rank} indices in an array: `x[[{names}]]`"
+        ))
+    })
+}
+
+fn method(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let called = diagnostic.primary()?.text.as_str();
+    let on = diagnostic.texts().flat_map(types::quoted);
+    let on: Option<Tensor> = on
+        .filter_map(types::tensor)
+        .max_by_key(|found| found.shape.is_some());
+    let sentence = match called {
+        "backward" => backward(&on?)?,
+        "array" => {
+            let shape = on?.shape?;
+            format!(
+                "array: {shape} has a size known only at run time, and arrays have none: `.as_vec()` gives the numbers"
+            )
+        }
+        "concat_along" => concat(diagnostic)?,
+        "forward" | "forward_mut" => {
+            let (_, found) = diagnostic.primary()?.label.split_once("not found in `")?;
+            let layer = found.split_once('`')?.0;
+            types::generic(layer)?;
+            format!(
+                "{called}: `{layer}` only describes a layer; `dev.build_module::<{layer}, f32>()` \
+                 makes one with weights"
+            )
+        }
+        "add" | "sub" | "mul" | "div" if on.is_some() => {
+            let operator = match called {
+                "add" => "+",
+                "sub" => "-",
+                "mul" => "*",
+                _ => "/",
+            };
+            format!("{called}: tensors are combined by the operator, `a {operator} b`")
+        }
+        _ => return None,
+    };
+    Some(Explanation::sentence(sentence))
+}
+
+fn backward(of: &Tensor) -> Option<String> {
+    let shape = of.shape.as_ref()?;
+    let untaped = "no tape came with it: begin with `x.leaky_trace()` (or `x.trace(gradients)`) \
+                   and use that instead of `x`";
+    Some(match (shape.rank(), of.taped) {
+        (0, _) => format!("backward: {untaped}"),
+        (_, true) => format!(
+            "backward: it starts from a scalar and this is {shape}: reduce it first, `.mean::<Rank0, _>()`"
+        ),
+        (_, false) => {
+            format!("backward: it starts from a scalar and this is {shape}, and {untaped}")
+        }
+    })
+}
+
+fn concat(diagnostic: &Diagnostic) -> Option<String> {
+    let pair = diagnostic.notes.iter().find_map(|note| {
+        let (_, rest) = note.split_once("`((")?;
+        let (pair, _) = rest.split_once("): TryConcatAlong")?;
+        let pair = format!("({pair}");
+        let shapes: Option<Vec<_>> = types::split(&pair).into_iter().map(types::shape).collect();
+        shapes
+    })?;
+    let [a, b] = pair.as_slice() else {
+        return None;
+    };
+    Some(format!(
+        "concat_along: {a} and {b} cannot be joined: the joined axis must be a run-time size, as in \
+         `(usize, Const<3>)` (`.realize()` gives that), and all other sizes must be equal"
+    ))
+}
+
+/// `1.0 + x`, `&a + &b`, `a > b`.
+fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let written = diagnostic.primary()?.text.as_str();
+    let sides: Vec<_> = types::quoted(&diagnostic.message).collect();
+    let tensors: Vec<_> = sides
+        .iter()
+        .filter_map(|side| types::tensor(side))
+        .collect();
+    let first = tensors.first()?;
+    if tensors.iter().any(|side| side.borrowed) && ["+", "-", "*", "/"].contains(&written) {
+        let sides = diagnostic.marks.iter().filter(|mark| !mark.primary);
+        let sides = sides.map(|mark| mark.text.trim_start_matches('&').trim());
+        let sides: Vec<_> = sides.filter(|text| !text.is_empty()).collect();
+        let (a, b) = match sides.as_slice() {
+            [a, b] => (*a, *b),
+            _ => ("a", "b"),
+        };
+        return Some(Explanation::sentence(format!(
+            "{written}: dfdx takes tensors by value: write `{a}.clone() {written} {b}.clone()`"
+        )));
+    }
+    let numbers = ["{float}", "{integer}", "f32", "f64", "usize"];
+    if sides.iter().any(|side| numbers.contains(side)) {
+        return Some(Explanation::sentence(format!(
+            "{written}: the tensor must stand on the left of a number: `x {written} 1.0`"
+        )));
+    }
+    if ["==", "!=", "<", ">", "<=", ">="].contains(&written) {
+        let shape = first.shape.as_ref()?;
+        return Some(Explanation::sentence(format!(
+            "{written}: tensors ({shape} here) are compared by their numbers: \
+             `a.as_vec() {written} b.as_vec()`"
+        )));
+    }
+    None
+}
+
+/// `println!("{}", tensor)`.
+fn shown(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let (of, rest) = diagnostic.message.split_once("` doesn't implement `")?;
+    types::tensor(of.strip_prefix('`')?)?;
+    rest.contains("Display").then(|| {
+        Explanation::sentence(
+            "println: a tensor has no `{}` form: end the cell with the tensor's name, or print \
+             `x.array()` or `x.as_vec()` with `{:?}`",
+        )
+    })
+}
+
+fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let mark = diagnostic.labelled("type parameter `")?;
+    let operation = diagnostic.operation();
+    if mark.label.contains("`Dst`") {
+        return Some(Explanation::sentence(format!(
+            "{operation}: say what shape is to be left: `.{operation}::<Rank0, _>()` for one number, \
+             or `.{operation}::<_, Axis<1>>()` for one axis"
+        )));
+    }
+    let makes = [
+        "zeros",
+        "ones",
+        "sample_normal",
+        "sample_uniform",
+        "build_module",
+    ];
+    (mark.label.contains("`S`") && makes.contains(&operation)).then(|| {
+        Explanation::sentence(format!(
+            "{operation}: nothing tells the shape: write \
+             `let x: Tensor<Rank2<2, 3>, f32, _> = dev.{operation}();`"
+        ))
+    })
+}
+
+fn axes_left_out(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let operation = diagnostic.operation();
+    let takes = [
+        "broadcast",
+        "broadcast_like",
+        "permute",
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "var",
+        "stddev",
+        "logsumexp",
+    ];
+    (diagnostic.message.contains("2 generic arguments") && takes.contains(&operation)).then(|| {
+        Explanation::sentence(format!(
+            "{operation}: it takes a shape and the axes, and `_` lets the compiler find the axes: \
+             `.{operation}::<Rank2<2, 3>, _>()`"
+        ))
+    })
+}
+
+fn trace(diagnostic: &Diagnostic) -> Option<Explanation> {
+    (diagnostic.operation() == "trace").then(|| {
+        Explanation::sentence(
+            "trace: it takes the gradients to fill, `x.trace(model.alloc_grads())`; \
+             `x.leaky_trace()` needs none",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::diagnostic;
+    use super::super::{Diagnostic, Mark};
+    use super::*;
+
+    fn said(of: &Diagnostic) -> String {
+        explain(of)
+            .and_then(|said| said.sentence)
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn a_mismatch_is_completed_from_the_annotation() {
+        let note = "expected struct `Tensor<(Const<_>, Const<10>), _, _>`\n   found struct `Tensor<(Const<_>, Const<3>), _, _>`";
+        let mut of = diagnostic("E0308", "mismatched types", "a.clone()", &[note]);
+        assert!(said(&of).contains("wants ?×10 and gets ?×3: the sizes 10 and 3 differ"));
+        of.marks.push(Mark {
+            line: 1,
+            text: "Tensor<Rank2<2, 10>, f32, Cpu>".to_owned(),
+            label: "expected due to this".to_owned(),
+            primary: false,
+        });
+        assert!(
+            said(&of).contains("wants 2×10 and gets 2×3"),
+            "{}",
+            said(&of)
+        );
+    }
+
+    #[test]
+    fn kinds_of_numbers_and_of_shapes_are_told_apart() {
+        for (wanted, found, part) in [
+            (
+                "Tensor<_, f32, _>",
+                "Tensor<_, {integer}, _>",
+                "with a point",
+            ),
+            (
+                "Tensor<_, usize, _>",
+                "Tensor<(Const<2>,), i32, _>",
+                "[0usize, 1]",
+            ),
+            ("Tensor<_, f64, _>", "Tensor<_, f32, _>", "to_dtype::<f64>"),
+            (
+                "Tensor<(usize, Const<3>), _, _>",
+                "Tensor<(Const<2>, Const<3>), _, _>",
+                "`.realize::<(usize, Const<3>)>()` converts",
+            ),
+            (
+                "Tensor<(Const<2>,), _, _>",
+                "Tensor<(Const<2>, Const<3>), _, _>",
+                "have 1 and 2 axes",
+            ),
+            (
+                "Tensor<_, _, _, NoneTape>",
+                "Tensor<_, _, _, OwnedTape<f32, Cpu>>",
+                "without a gradient tape and gets one with:",
+            ),
+        ] {
+            let note = format!("expected struct `{wanted}`\n   found struct `{found}`");
+            let got = said(&diagnostic("E0308", "mismatched types", "x", &[&note]));
+            assert!(got.contains(part), "{got}");
+        }
+    }
+
+    #[test]
+    fn backward_tells_what_is_missing() {
+        for (of, part) in [
+            ("Tensor<(), f32, Cpu>", "no tape came with it"),
+            (
+                "Tensor<(Const<2>, Const<3>), f32, Cpu, OwnedTape<f32, Cpu>>",
+                "from a scalar and this is 2×3: reduce",
+            ),
+            (
+                "Tensor<(Const<2>, Const<3>), f32, Cpu>",
+                "this is 2×3, and no tape",
+            ),
+        ] {
+            let mut error =
+                diagnostic("E0599", "no method named `backward` found", "backward", &[]);
+            error.marks[0].label = format!("method not found in `{of}`");
+            assert!(said(&error).contains(part), "{}", said(&error));
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Reads tensors and shapes out of the types that rustc prints.
+//!
+//! rustc may print anything here: what is not understood is `None`, never a panic.
+
+use std::fmt;
+
+/// One size of a shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dim {
+    /// `Const<3>`.
+    Known(usize),
+    /// `usize`: known only when the cell runs.
+    Runtime,
+    /// `_`: rustc does not tell, mostly because both sides agree.
+    Hidden,
+}
+
+impl Dim {
+    /// Whether two sizes cannot be the same type.
+    pub fn clashes(self, other: Self) -> bool {
+        self != other && self != Self::Hidden && other != Self::Hidden
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(size) => write!(f, "{size}"),
+            Self::Runtime | Self::Hidden => f.write_str("?"),
+        }
+    }
+}
+
+/// The sizes of a tensor, `2×3` in sentences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape(pub Vec<Dim>);
+
+impl Shape {
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How many numbers it holds, where that is known.
+    pub fn numbers(&self) -> Option<usize> {
+        self.0.iter().try_fold(1usize, |all, dim| match dim {
+            Dim::Known(size) => all.checked_mul(*size),
+            _ => None,
+        })
+    }
+
+    pub fn has_runtime(&self) -> bool {
+        self.0.contains(&Dim::Runtime)
+    }
+
+    /// The shape with one axis taken away.
+    pub fn without(&self, axis: usize) -> Self {
+        let kept = self.0.iter().enumerate().filter(|(at, _)| *at != axis);
+        Self(kept.map(|(_, dim)| *dim).collect())
+    }
+
+    /// The type as a learner writes it: `Rank2<2, 3>` or `(usize, Const<3>)`.
+    pub fn code(&self) -> Option<String> {
+        let sizes: Option<Vec<String>> = self
+            .0
+            .iter()
+            .map(|dim| matches!(dim, Dim::Known(_)).then(|| dim.to_string()))
+            .collect();
+        match sizes {
+            Some(sizes) if sizes.is_empty() => Some("Rank0".to_owned()),
+            Some(sizes) => Some(format!("Rank{}<{}>", sizes.len(), sizes.join(", "))),
+            None if self.0.contains(&Dim::Hidden) => None,
+            None => {
+                let sizes = self.0.iter().map(|dim| match dim {
+                    Dim::Known(size) => format!("Const<{size}>"),
+                    _ => "usize".to_owned(),
+                });
+                let sizes: Vec<_> = sizes.collect();
+                let end = if sizes.len() == 1 { "," } else { "" };
+                Some(format!("({}{end})", sizes.join(", ")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [] => f.write_str("a scalar"),
+            [one] => write!(f, "a vector of {one}"),
+            sizes => {
+                let sizes: Vec<_> = sizes.iter().map(Dim::to_string).collect();
+                f.write_str(&sizes.join("×"))
+            }
+        }
+    }
+}
+
+/// What a type says of a tensor; texts are as rustc prints them, `_` where it does not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor<'a> {
+    pub shape: Option<Shape>,
+    pub dtype: &'a str,
+    pub taped: bool,
+    pub borrowed: bool,
+}
+
+pub fn tensor(text: &str) -> Option<Tensor<'_>> {
+    let text = text.trim();
+    let owned = text.trim_start_matches('&').trim_start_matches("mut ");
+    let (name, arguments) = generic(owned)?;
+    let [shape_text, dtype, rest @ ..] = arguments.as_slice() else {
+        return None;
+    };
+    (name == "Tensor").then(|| Tensor {
+        shape: shape(shape_text),
+        dtype,
+        taped: rest
+            .get(1)
+            .is_some_and(|tape| tape.starts_with("OwnedTape")),
+        borrowed: owned.len() < text.len(),
+    })
+}
+
+/// A shape as a tuple of sizes or as `Rank2<2, 3>`.
+pub fn shape(text: &str) -> Option<Shape> {
+    let text = text.trim();
+    if let Some(inside) = text
+        .strip_prefix('(')
+        .and_then(|text| text.strip_suffix(')'))
+    {
+        return split(inside)
+            .into_iter()
+            .map(dim)
+            .collect::<Option<_>>()
+            .map(Shape);
+    }
+    if text == "Rank0" {
+        return Some(Shape(Vec::new()));
+    }
+    let (name, sizes) = generic(text)?;
+    let rank: usize = name.strip_prefix("Rank")?.parse().ok()?;
+    let sizes = sizes
+        .iter()
+        .map(|size| size.parse().map_or(Dim::Hidden, Dim::Known));
+    let sizes: Vec<_> = sizes.collect();
+    (sizes.len() == rank).then_some(Shape(sizes))
+}
+
+fn dim(text: &str) -> Option<Dim> {
+    match text {
+        "usize" => Some(Dim::Runtime),
+        "_" => Some(Dim::Hidden),
+        _ => match generic(text)? {
+            ("Const", size) => match size.as_slice() {
+                [size] => Some(size.parse().map_or(Dim::Hidden, Dim::Known)),
+                _ => None,
+            },
+            _ => None,
+        },
+    }
+}
+
+/// The axes that `Axis<1>` or `Axes2<0, 1>` names.
+pub fn axes(text: &str) -> Option<Vec<isize>> {
+    let (name, axes) = generic(text)?;
+    if !name.starts_with("Axis") && !name.starts_with("Axes") {
+        return None;
+    }
+    axes.iter().map(|axis| axis.parse().ok()).collect()
+}
+
+/// The name and the arguments of `path::Name<A, B>`.
+pub fn generic(text: &str) -> Option<(&str, Vec<&str>)> {
+    let (path, arguments) = text.trim().strip_suffix('>')?.split_once('<')?;
+    let path = path.trim_end_matches("::");
+    let name = path.rsplit("::").next()?.trim();
+    Some((name, split(arguments)))
+}
+
+/// The parts between the commas that stand in no bracket.
+pub fn split(text: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut before) = (0i32, 0, ' ');
+    let mut parts = Vec::new();
+    for (at, c) in text.char_indices() {
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' if before == '-' => {}
+            '>' | ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    parts.push(text[start..].trim());
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// The texts between backticks.
+pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// `Left: Right`, at the colon that stands in no path.
+pub fn bound(text: &str) -> Option<(&str, &str)> {
+    text.split_once(": ")
+        .map(|(left, right)| (left.trim(), right.trim()))
+}
+
+/// A text with the paths of the session's own crates taken off its types: the learner knows them
+/// by `use cloze::prelude::*`.
+pub fn short(text: &str) -> String {
+    const OURS: [&str; 5] = [
+        "cloze_session",
+        "cloze_impl",
+        "dfdx",
+        "modules",
+        "tensor_ops",
+    ];
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest
+            .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
+            .unwrap_or(rest.len());
+        let (path, after) = rest.split_at(end);
+        // A colon at the end belongs to the sentence.
+        let trimmed = path.trim_end_matches(':');
+        let mut parts = trimmed.split("::");
+        let (first, last) = (parts.next().unwrap_or(""), parts.last());
+        match last {
+            Some(last) if OURS.contains(&first) => {
+                if last.starts_with(char::is_uppercase) {
+                    out.push_str(last);
+                } else {
+                    out.push_str(
+                        &trimmed
+                            .replace("cloze_session", "cloze")
+                            .replace("cloze_impl", "cloze"),
+                    );
+                }
+            }
+            _ => out.push_str(trimmed),
+        }
+        out.push_str(&path[trimmed.len()..]);
+        let mut characters = after.chars();
+        out.extend(characters.next());
+        rest = characters.as_str();
+    }
+    // What evcxr makes of a `?` in a cell.
+    out.replace("Result<(), EvcxrUserCodeError>", "Result<_, _>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_read_and_written_as_people_say_them() {
+        for (text, said) in [
+            ("(Const<2>, Const<3>)", "2×3"),
+            ("(Const<3>,)", "a vector of 3"),
+            ("()", "a scalar"),
+            ("(usize, dfdx::shapes::Const<3>)", "?×3"),
+            ("(Const<_>, Const<10>)", "?×10"),
+            ("Rank3<1, 2, 4>", "1×2×4"),
+        ] {
+            assert_eq!(shape(text).unwrap().to_string(), said, "{text}");
+        }
+        for text in [
+            "",
+            "(",
+            "(...)",
+            "(..., ...)",
+            "Rank2<1>",
+            "[usize; 2]",
+            "_",
+            "Rank9",
+            "×",
+        ] {
+            assert_eq!(shape(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_shape_is_written_as_code_where_all_of_it_is_known() {
+        let code = |text| shape(text).unwrap().code();
+        assert_eq!(code("(Const<2>, Const<3>)").unwrap(), "Rank2<2, 3>");
+        assert_eq!(code("(usize, Const<3>)").unwrap(), "(usize, Const<3>)");
+        assert_eq!(code("(usize,)").unwrap(), "(usize,)");
+        assert_eq!(code("(Const<_>, Const<3>)"), None);
+    }
+
+    #[test]
+    fn tensors_are_read_with_tape_and_reference() {
+        let text = "&cloze::prelude::Tensor<(Const<2>,), f32, Cpu, OwnedTape<f32, Cpu>>";
+        let read = tensor(text).unwrap();
+        assert_eq!((read.dtype, read.taped, read.borrowed), ("f32", true, true));
+        assert_eq!(tensor("Vec<Tensor<(), f32, Cpu>>"), None);
+        assert_eq!(tensor("Tensor<...>"), None);
+        assert_eq!(tensor("Tensor<(..., ...), f32, ...>").unwrap().shape, None);
+    }
+
+    #[test]
+    fn odd_texts_are_no_types() {
+        for text in [
+            "",
+            "<",
+            ">",
+            "<>",
+            "a<>>",
+            "`",
+            "fn(A) -> B<C, D>",
+            "日本<語>",
+            "((((",
+            "&&&",
+        ] {
+            let _ = (
+                tensor(text),
+                shape(text),
+                axes(text),
+                generic(text),
+                split(text),
+                short(text),
+            );
+            let _ = (bound(text), quoted(text).count());
+        }
+        assert_eq!(
+            split("A, fn(B) -> C, (D, E)"),
+            ["A", "fn(B) -> C", "(D, E)"]
+        );
+    }
+
+    #[test]
+    fn paths_of_the_session_are_taken_off_types_only() {
+        let text = "the trait `cloze_session::prelude::TryMatMul<dfdx::shapes::Const<4>>` is not: std::fmt::Display";
+        assert_eq!(
+            short(text),
+            "the trait `TryMatMul<Const<4>>` is not: std::fmt::Display"
+        );
+        assert_eq!(short("`cloze_session::prelude`"), "`cloze::prelude`");
+    }
+
+    #[test]
+    fn a_huge_shape_does_not_overflow() {
+        let most = usize::MAX;
+        assert_eq!(shape(&format!("Rank2<{most}, 2>")).unwrap().numbers(), None);
+    }
+}
