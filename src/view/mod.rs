@@ -9,6 +9,7 @@ pub mod pretraining;
 pub mod show;
 pub mod style;
 pub mod tensor;
+mod text_plot;
 pub mod tokens;
 
 pub use bars::BarChart;
