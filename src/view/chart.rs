@@ -359,17 +359,7 @@ fn smooth(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 impl LineChart {
     /// What a terminal shows in place of the picture.
     pub fn text(&self) -> String {
-        let curve = |series: &Series| {
-            let points = self.drawn(series);
-            Curve {
-                name: &series.name,
-                points: match series.stroke {
-                    Stroke::Smoothed => smooth(&points),
-                    Stroke::Line | Stroke::Points => points,
-                },
-                connected: series.stroke != Stroke::Points,
-            }
-        };
+        let curves = self.series.iter().map(|series| self.curve(series));
         let level = |reference: &(String, f64)| {
             let label = self.reference_label(reference);
             (label, self.scaled(reference.1))
@@ -377,7 +367,7 @@ impl LineChart {
         TextPlot {
             title: &self.title,
             axes: (&self.x, &self.y),
-            curves: self.series.iter().map(curve).collect(),
+            curves: curves.collect(),
             levels: self.references.iter().map(level).collect(),
             unscaled: match self.logarithmic {
                 true => |value| 10f64.powf(value),
@@ -385,6 +375,18 @@ impl LineChart {
             },
         }
         .text()
+    }
+
+    fn curve<'a>(&self, series: &'a Series) -> Curve<'a> {
+        let points = self.drawn(series);
+        Curve {
+            name: &series.name,
+            points: match series.stroke {
+                Stroke::Smoothed => smooth(&points),
+                Stroke::Line | Stroke::Points => points,
+            },
+            connected: series.stroke != Stroke::Points,
+        }
     }
 }
 

@@ -9,13 +9,14 @@ pub mod cargo;
 pub mod channel;
 pub mod child;
 pub mod completeness;
-mod completion;
+pub mod completion;
 mod errors;
 mod evaluator;
 mod folder;
 mod loops;
 mod stream;
 pub mod template;
+mod types;
 
 use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
