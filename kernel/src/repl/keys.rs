@@ -90,13 +90,11 @@ impl ConditionalEventHandler for Key {
                 Some(Cmd::Insert(1, INDENT.to_owned()))
             }
             Self::Tab => None,
-            Self::Close(bracket) => match dedent(before) {
-                0 => None,
-                count => Some(Cmd::Replace(
-                    Movement::BackwardChar(count),
-                    Some(bracket.to_string()),
-                )),
-            },
+            Self::Close(bracket) => {
+                let kept = dedented(before)?;
+                let line = format!("{kept}{bracket}");
+                Some(Cmd::Replace(Movement::BeginningOfLine, Some(line)))
+            }
             Self::Interrupt(leaving) => {
                 leaving.set(match code {
                     "" => Left::Nothing,
@@ -132,13 +130,11 @@ fn last_line(text: &str) -> &str {
     text.rsplit('\n').next().unwrap_or(text)
 }
 
-/// How many blanks a closing bracket takes back where it begins its line.
-fn dedent(before: &str) -> RepeatCount {
+/// What stays of a line's indentation where a closing bracket begins the line.
+fn dedented(before: &str) -> Option<&str> {
     let line = last_line(before);
-    match line.chars().all(|character| character == ' ') {
-        true => line.chars().zip(INDENT.chars()).map(|_| 1).sum(),
-        false => 0,
-    }
+    let blank = !line.is_empty() && line.chars().all(|character| character == ' ');
+    blank.then(|| line.strip_prefix(INDENT).unwrap_or(""))
 }
 
 #[cfg(test)]
@@ -159,10 +155,11 @@ mod tests {
     fn a_new_line_is_indented_and_a_closing_bracket_goes_back() {
         assert_eq!(indent_after("fn f() { if a {"), "        ");
         assert_eq!(indent_after("a"), "");
-        assert_eq!(dedent("fn f() {\n    "), 4);
-        assert_eq!(dedent("fn f() {\n  "), 2);
-        assert_eq!(dedent("fn f() {\n"), 0);
-        assert_eq!(dedent("f("), 0);
+        assert_eq!(dedented("fn f() {\n    "), Some(""));
+        assert_eq!(dedented("{\n{\n        "), Some("    "));
+        assert_eq!(dedented("fn f() {\n  "), Some(""));
+        assert_eq!(dedented("fn f() {\n"), None);
+        assert_eq!(dedented("f("), None);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Completion and documentation by evcxr's rust-analyzer, with positions in bytes.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
 
 use cloze::display::Content;
 use evcxr::CommandContext;
 
+use super::completeness::{self, Completeness};
 use super::types;
 
 /// What may stand in place of the bytes `start..end`.
@@ -39,14 +39,15 @@ impl Completions {
     }
 }
 
-/// How long types may be asked for: a completion is waited for.
-const BUDGET: Duration = Duration::from_millis(150);
+/// Of more matches the types are not asked for: who reads so long a list has not begun to write.
+const TYPED: usize = 250;
 
 pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Completions {
     // rust-analyzer has no answer in half-written code now and then: then there is nothing to offer.
     let Ok(found) = context.completions(code, position) else {
         return Completions::none(position);
     };
+    let typed = code.get(found.start_offset..position).unwrap_or_default();
     let mut named: Vec<(String, Detail)> = found
         .completions
         .iter()
@@ -58,9 +59,12 @@ pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Co
             };
             (name.to_owned(), detail)
         })
-        .filter(|(name, _)| !name.is_empty())
+        // `iter().len` is no completion of `le` once it is a bare name.
+        .filter(|(name, _)| !name.is_empty() && name.starts_with(typed))
         .collect();
-    named.sort_by(|one, other| one.0.cmp(&other.0));
+    // Of a field and a method of one name the field is the private one.
+    let order = |(name, detail): &(String, Detail)| (name.clone(), detail.kind != "function");
+    named.sort_by_key(order);
     named.dedup_by(|one, other| one.0 == other.0);
     let (matches, mut details): (Vec<String>, Vec<Detail>) = named.into_iter().unzip();
     let (start, end) = (found.start_offset, found.end_offset);
@@ -94,35 +98,112 @@ fn arguments(code: &str, name: &str) -> String {
     }
 }
 
-/// Puts types where they are known or quickly found: those of the session's variables, and those
-/// that rust-analyzer tells of what can be hovered over.
+/// Puts the types that rust-analyzer infers: of variables and fields, and of what calls give back.
 fn add_types(
     context: &mut CommandContext,
     before: &str,
     matches: &[String],
     details: &mut [Detail],
 ) {
-    let variables: HashMap<String, String> = context
-        .variables_and_types()
-        .map(|(name, ty)| (name.to_owned(), types::short(ty)))
-        .collect();
-    let member = before.trim_end().ends_with('.') || before.ends_with("::");
-    let asked = Instant::now();
-    for (name, detail) in matches.iter().zip(details) {
-        match variables.get(name) {
-            Some(ty) if !member && detail.kind == "instance" => detail.text.clone_from(ty),
-            _ => {
-                let typed = ["function", "instance"].contains(&detail.kind.as_str());
-                if typed && asked.elapsed() < BUDGET {
-                    let call = if detail.kind == "function" { "(" } else { "" };
-                    let code = format!("{before}{name}{call}");
-                    if let Some(ty) = hover(context, &code).and_then(|(text, _)| signature(&text)) {
-                        detail.text = ty;
-                    }
-                }
+    let place = Place::before(before);
+    let inferred = match matches.len() <= TYPED {
+        true => inferred(context, &place, matches, details).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    for (detail, ty) in details.iter_mut().zip(inferred) {
+        match detail.kind.as_str() {
+            _ if ty == types::UNKNOWN => {}
+            "function" if ty != "()" => detail.text = format!("{} -> {ty}", detail.text),
+            "instance" => detail.text = ty,
+            _ => {}
+        }
+    }
+    if place.receiver.is_empty() {
+        let variables: HashMap<&str, &str> = context.variables_and_types().collect();
+        for (name, detail) in matches.iter().zip(details) {
+            if let Some(ty) = variables.get(name.as_str())
+                && detail.text.is_empty()
+            {
+                detail.text = types::short(ty);
             }
         }
     }
+}
+
+/// The types of all matches by one question, for the type of a tuple of them: each question means a
+/// new analysis. Calls miss their arguments, which their results seldom depend on.
+fn inferred(
+    context: &mut CommandContext,
+    place: &Place,
+    matches: &[String],
+    details: &[Detail],
+) -> Option<Vec<String>> {
+    let receiver = place.receiver;
+    let value = |(name, detail): (&String, &Detail)| match detail.kind.as_str() {
+        "function" => format!("{receiver}{name}()"),
+        "instance" => format!("{receiver}{name}"),
+        _ => "()".to_owned(),
+    };
+    let values: Vec<String> = matches.iter().zip(details).map(value).collect();
+    let code = format!(
+        "{}\nlet cloze_types = ({},);\ncloze_types",
+        place.statements,
+        values.join(", ")
+    );
+    let (text, _) = hover(context, &code)?;
+    let tuple = text.strip_prefix("let cloze_types: ")?;
+    types::parts(tuple).filter(|types| types.len() == matches.len())
+}
+
+/// What stands before a word: whole statements, and what the word is a member of.
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    statements: &'a str,
+    receiver: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn before(code: &'a str) -> Self {
+        let (rest, receiver) = code.split_at(receiver_start(code));
+        let end = rest.rfind([';', '}']).map_or(0, |index| index + 1);
+        let statements = &rest[..end];
+        // In the middle of a block the statements before are no whole code.
+        let whole = completeness::judge(statements) == Completeness::Complete;
+        Self {
+            statements: if whole { statements } else { "" },
+            receiver,
+        }
+    }
+}
+
+/// Where the expression begins whose member is asked for at the end of `code`.
+fn receiver_start(code: &str) -> usize {
+    if !code.ends_with('.') && !code.ends_with("::") {
+        return code.len();
+    }
+    let mut open = 0;
+    let mut start = code.len();
+    for (index, character) in code.char_indices().rev() {
+        let belongs = match character {
+            ')' | ']' => {
+                open += 1;
+                true
+            }
+            '(' | '[' if open > 0 => {
+                open -= 1;
+                true
+            }
+            _ if open > 0 => true,
+            // A chain over lines.
+            ' ' | '\n' => code[start..].starts_with('.'),
+            _ => character.is_alphanumeric() || "_.:?".contains(character),
+        };
+        if !belongs {
+            break;
+        }
+        start = index;
+    }
+    start
 }
 
 fn hover(context: &mut CommandContext, code: &str) -> Option<(String, String)> {
@@ -130,16 +211,25 @@ fn hover(context: &mut CommandContext, code: &str) -> Option<(String, String)> {
     (text != "No documentation found").then_some((text, html))
 }
 
-/// The type in what rust-analyzer says of a name: after its colon, or of a function from `fn` on.
-fn signature(text: &str) -> Option<String> {
-    let _ = text;
-    None
-}
-
 pub fn inspect(context: &mut CommandContext, code: &str, position: usize) -> Option<Content> {
     let end = end_of_word(code, position);
     let (text, html) = hover(context, &code[..end])?;
-    Some(Content::html(html).with_text(text))
+    Some(match headline(&text) {
+        Some(short) => {
+            let marked = cloze::view::style::escape(&short);
+            Content::html(format!("<p><b><code>{marked}</code></b></p>\n{html}"))
+                .with_text(format!("{short}\n\n{text}"))
+        }
+        None => Content::html(html).with_text(text),
+    })
+}
+
+/// The first line about a tensor, its type as one reads it.
+fn headline(text: &str) -> Option<String> {
+    text.lines()
+        .map(|line| (line, types::short_tensors(line)))
+        .find(|(line, short)| line != short)
+        .map(|(_, short)| short)
 }
 
 /// The end of the identifier at or before `position`.
@@ -165,6 +255,47 @@ mod tests {
         assert_eq!(bare_name("collections::"), "collections");
         assert_eq!(bare_name("Vec"), "Vec");
         assert_eq!(bare_name(":vars"), ":vars");
+    }
+
+    #[test]
+    fn the_arguments_of_a_call_are_kept_apart() {
+        let arguments = |code| arguments(code, bare_name(code));
+        assert_eq!(arguments("push(value)"), "(value)");
+        assert_eq!(arguments("clear();"), "()");
+        assert_eq!(arguments("println!(\"$1\")"), "(\"$1\")");
+        assert_eq!(arguments("Vec"), "");
+    }
+
+    #[test]
+    fn a_member_is_asked_of_the_whole_expression_before_it() {
+        for (code, statements, receiver) in [
+            ("names.", "", "names."),
+            ("let n = names.iter().", "", "names.iter()."),
+            ("f(a[0].", "", "a[0]."),
+            ("let v = vec![1]; v.", "let v = vec![1];", "v."),
+            ("fn f() { let v = 1; v.", "", "v."),
+            ("let x = a\n    .b()\n    .", "", "a\n    .b()\n    ."),
+            ("std::fs::", "", "std::fs::"),
+            ("1 + ", "", ""),
+            ("größe.", "", "größe."),
+            (")))).", "", "))))."),
+            ("", "", ""),
+        ] {
+            let place = Place {
+                statements,
+                receiver,
+            };
+            assert_eq!(Place::before(code), place, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_tensor_has_a_short_headline() {
+        assert_eq!(
+            headline("dfdx\n\na: Tensor<(Const<2>, Const<3>), f32, Cpu>").as_deref(),
+            Some("a: (2, 3) f32 cpu")
+        );
+        assert_eq!(headline("names: Vec<String>"), None);
     }
 
     #[test]

@@ -13,6 +13,12 @@ pub fn short(text: &str) -> String {
     }
 }
 
+/// The parts of a tuple type, each shortened.
+pub fn parts(tuple: &str) -> Option<Vec<String>> {
+    let argument = Reader::new(tuple.trim()).argument()?;
+    Some(argument.parts?.iter().map(shown).collect())
+}
+
 /// Shortens every tensor type that stands somewhere in `text`, and leaves the rest alone.
 pub fn short_tensors(text: &str) -> String {
     let mut out = String::new();
@@ -44,6 +50,8 @@ pub fn short_tensors(text: &str) -> String {
     out + rest
 }
 
+/// A type that is not known.
+pub const UNKNOWN: &str = "_";
 const TENSOR: &str = "Tensor<";
 /// Nested deeper than this is no type that anybody reads, and must not overflow the stack.
 const DEEPEST: usize = 40;
@@ -194,7 +202,11 @@ impl<'a> Reader<'a> {
             return self.takes("]").then(|| text(format!("[{inner}]")));
         }
         if self.takes("{") {
-            return Some(text(self.until_bracket('}')?));
+            // rust-analyzer's word for what it has not inferred is shorter in Rust's own.
+            return Some(text(match self.until_bracket('}')?.as_str() {
+                "unknown" => UNKNOWN.to_owned(),
+                value => value.to_owned(),
+            }));
         }
         for word in ["impl", "dyn"] {
             if self.takes_word(word) {
@@ -537,6 +549,18 @@ mod tests {
         assert_eq!(short(&deep), deep);
         let deep = format!("{}u8{}", "(".repeat(5000), ")".repeat(5000));
         assert_eq!(short(&deep), deep);
+    }
+
+    #[test]
+    fn a_tuple_is_taken_apart() {
+        assert_eq!(
+            parts("(usize, Option<&{unknown}>, {unknown}, Tensor<Rank1<3>, f32, Cpu>, ())")
+                .unwrap(),
+            ["usize", "Option<&_>", UNKNOWN, "(3) f32 cpu", "()"]
+        );
+        assert_eq!(parts("(u8,)").unwrap(), ["u8"]);
+        assert_eq!(parts("u8"), None);
+        assert_eq!(parts(""), None);
     }
 
     #[test]
