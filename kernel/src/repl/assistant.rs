@@ -13,7 +13,8 @@ use rustyline::history::SearchDirection;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Context, Helper};
 
-use super::{highlight, keys};
+use super::highlight;
+use super::keys::{self, Rewriting};
 use crate::session::{Completions, Session};
 
 /// How long Tab waits for a session that warms up.
@@ -26,15 +27,17 @@ const GAP: &str = "  ";
 #[derive(Helper)]
 pub struct Assistant {
     session: Arc<Session>,
+    rewriting: Rewriting,
     colours: bool,
     /// No brackets stand out in a line that has been entered.
     entered: Cell<bool>,
 }
 
 impl Assistant {
-    pub fn new(session: Arc<Session>, colours: bool) -> Self {
+    pub fn new(session: Arc<Session>, rewriting: Rewriting, colours: bool) -> Self {
         Self {
             session,
+            rewriting,
             colours,
             entered: Cell::new(false),
         }
@@ -75,6 +78,13 @@ impl Completer for Assistant {
         position: usize,
         _context: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        if let Some((start, line)) = self.rewriting.take(&line[..position]) {
+            let rewritten = Pair {
+                display: line.clone(),
+                replacement: line,
+            };
+            return Ok((start, vec![rewritten]));
+        }
         let found = self.completions(line, position);
         let width = found.matches.iter().map(|name| name.chars().count()).max();
         let candidates = found.matches.iter().zip(&found.details);

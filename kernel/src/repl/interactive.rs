@@ -10,7 +10,7 @@ use rustyline::{CompletionType, Config, Editor, ExternalPrinter};
 
 use super::assistant::Assistant;
 use super::interrupts::Interrupts;
-use super::keys::{self, Leaving, Left};
+use super::keys::{self, Leaving, Left, Rewriting};
 use super::screen::{self, Screen};
 use super::{editor, wait};
 use crate::paths;
@@ -33,18 +33,18 @@ pub fn run(folder: SessionFolder) -> Result<()> {
         .build();
     let mut editor: LineEditor = Editor::with_config(config).map_err(failed)?;
     println!(
-        "Cloze {}: Rust cells with BERT's tensors. `use cloze::prelude::*;` to begin, `:help` for \
-         commands, Ctrl-D to leave.",
+        "Cloze {}. Begin with `use cloze::prelude::*;` · `:help` helps, Ctrl-D leaves.",
         env!("CARGO_PKG_VERSION")
     );
     let above = editor.create_external_printer().map_err(failed)?;
     let session = super::start(folder, above_the_prompt(above))?;
+    let (leaving, rewriting) = (Leaving::default(), Rewriting::default());
+    keys::bind(&mut editor, &leaving, &rewriting);
     editor.set_helper(Some(Assistant::new(
         Arc::clone(&session),
+        rewriting,
         !screen::no_colour(),
     )));
-    let leaving = Leaving::default();
-    keys::bind(&mut editor, &leaving);
     let screen = Screen::standard();
     let interrupts = Interrupts::pass_on(&session, &screen, false)?;
     let mut prompt = Prompt {

@@ -38,7 +38,8 @@ impl Interrupts {
                 };
                 while signals.recv().await.is_some() {
                     screen.echoed();
-                    if script && count.again() {
+                    let too_many = count.again();
+                    if script && too_many {
                         std::process::exit(ENDED);
                     }
                     let Some(session) = session.upgrade() else {
@@ -63,8 +64,9 @@ impl Interrupts {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    pub fn cell_ends(&self) {
-        self.0.store(IDLE, Ordering::Relaxed);
+    /// Whether the cell that has ended was interrupted.
+    pub fn cell_ends(&self) -> bool {
+        self.0.swap(IDLE, Ordering::Relaxed) > 0
     }
 }
 
@@ -79,7 +81,9 @@ mod tests {
         interrupts.cell_begins();
         assert!(!interrupts.again());
         assert!(interrupts.again());
-        interrupts.cell_ends();
+        assert!(interrupts.cell_ends());
         assert!(interrupts.again());
+        interrupts.cell_begins();
+        assert!(!interrupts.cell_ends());
     }
 }

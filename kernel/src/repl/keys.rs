@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustyline::{
     Cmd, ConditionalEventHandler, Editor, Event, EventContext, EventHandler, Helper, KeyCode,
-    KeyEvent, Modifiers, Movement, RepeatCount,
+    KeyEvent, Modifiers, RepeatCount,
 };
 
 use crate::session::completeness::{self, Completeness, INDENT};
@@ -36,10 +36,32 @@ impl Leaving {
     }
 }
 
+/// What the line up to the cursor is to be instead. rustyline changes a line so for a completion
+/// alone: the key asks for one, and the helper gives this.
+#[derive(Debug, Clone, Default)]
+pub struct Rewriting(Arc<Mutex<Option<String>>>);
+
+impl Rewriting {
+    fn set(&self, line: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+    }
+
+    /// The new line and where the old one begins.
+    pub fn take(&self, before: &str) -> Option<(usize, String)> {
+        let line = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        Some((before.len() - last_line(before).len(), line))
+    }
+}
+
 /// Gives the editor its keys.
 pub fn bind<H: Helper, I: rustyline::history::History>(
     editor: &mut Editor<H, I>,
     leaving: &Leaving,
+    rewriting: &Rewriting,
 ) {
     let mut bind = |event: Event, key: Key| {
         editor.bind_sequence(event, EventHandler::Conditional(Box::new(key)));
@@ -51,7 +73,8 @@ pub fn bind<H: Helper, I: rustyline::history::History>(
     );
     bind(KeyEvent::from('\t').into(), Key::Tab);
     for bracket in ['}', ')', ']'] {
-        bind(KeyEvent::from(bracket).into(), Key::Close(bracket));
+        let key = Key::Close(bracket, rewriting.clone());
+        bind(KeyEvent::from(bracket).into(), key);
     }
     bind(KeyEvent::ctrl('C').into(), Key::Interrupt(leaving.clone()));
     bind(
@@ -64,7 +87,7 @@ enum Key {
     Enter,
     NewLine,
     Tab,
-    Close(char),
+    Close(char, Rewriting),
     Interrupt(Leaving),
     Edit(Leaving),
 }
@@ -90,10 +113,10 @@ impl ConditionalEventHandler for Key {
                 Some(Cmd::Insert(1, INDENT.to_owned()))
             }
             Self::Tab => None,
-            Self::Close(bracket) => {
+            Self::Close(bracket, rewriting) => {
                 let kept = dedented(before)?;
-                let line = format!("{kept}{bracket}");
-                Some(Cmd::Replace(Movement::BeginningOfLine, Some(line)))
+                rewriting.set(format!("{kept}{bracket}"));
+                Some(Cmd::Complete)
             }
             Self::Interrupt(leaving) => {
                 leaving.set(match code {
@@ -168,5 +191,14 @@ mod tests {
         leaving.set(Left::ForEditor("1".to_owned()));
         assert_eq!(leaving.take(), Left::ForEditor("1".to_owned()));
         assert_eq!(leaving.take(), Left::Text);
+    }
+
+    #[test]
+    fn a_line_is_rewritten_from_its_beginning_and_once() {
+        let rewriting = Rewriting::default();
+        rewriting.set("}".to_owned());
+        let code = "é {\n    ";
+        assert_eq!(rewriting.take(code), Some((5, "}".to_owned())));
+        assert_eq!(rewriting.take(code), None);
     }
 }

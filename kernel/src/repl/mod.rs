@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use cloze::{Error, Result};
 
-use crate::session::{Outcome, Session, SessionFolder, Sink, lost};
+use crate::session::{Outcome, Session, SessionFolder, Sink, interrupted, lost};
 use interrupts::Interrupts;
 use screen::Screen;
 use script::Script;
@@ -96,11 +96,14 @@ fn end(session: Arc<Session>) {
 fn wait(session: &Session, screen: &Screen, interrupts: &Interrupts, code: &str) -> Outcome {
     interrupts.cell_begins();
     let outcome = session.execute(code.to_owned(), screen.sink());
-    let outcome = outcome.blocking_recv().unwrap_or_else(|_| Outcome {
+    let mut outcome = outcome.blocking_recv().unwrap_or_else(|_| Outcome {
         error: Some(lost()),
         pages: Vec::new(),
     });
-    interrupts.cell_ends();
+    // The key reaches the compiler too, and what is left of its output is no error of the cell's.
+    if interrupts.cell_ends() && outcome.error.as_ref().is_some_and(|it| it.name == "error") {
+        outcome.error = Some(interrupted());
+    }
     screen.end(&outcome);
     outcome
 }
