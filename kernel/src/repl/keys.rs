@@ -67,6 +67,8 @@ pub fn bind<H: Helper, I: rustyline::history::History>(
         editor.bind_sequence(event, EventHandler::Conditional(Box::new(key)));
     };
     bind(KeyEvent(KeyCode::Enter, Modifiers::NONE).into(), Key::Enter);
+    // What Enter becomes where it was pressed before the prompt was there.
+    bind(KeyEvent::ctrl('J').into(), Key::Enter);
     bind(
         KeyEvent(KeyCode::Enter, Modifiers::ALT).into(),
         Key::NewLine,

@@ -195,7 +195,7 @@ fn receiver_start(code: &str) -> usize {
             }
             _ if open > 0 => true,
             // A chain over lines.
-            ' ' | '\n' => code[start..].starts_with('.'),
+            ' ' | '\n' => code[start..].trim_start().starts_with('.'),
             _ => character.is_alphanumeric() || "_.:?".contains(character),
         };
         if !belongs {
