@@ -16,7 +16,7 @@ import pyte
 from jupyter_client.kernelspec import KernelSpecManager
 
 COLUMNS, ROWS = 100, 50
-PATIENCE = 60
+PATIENCE = 120
 # The line editor asks for marked pastes whenever it begins to read a line.
 READING = b"\x1b[?2004h"
 

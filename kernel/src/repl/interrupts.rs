@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cloze::{Error, Result};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::screen::Screen;
 use crate::session::Session;
@@ -26,16 +27,19 @@ impl Interrupts {
         let count = interrupts.clone();
         let session = Arc::downgrade(session);
         let screen = screen.clone();
+        let failed =
+            |error: std::io::Error| Error::Failed(format!("cannot wait for signals: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Error::Failed(format!("cannot wait for signals: {error}")))?;
+            .map_err(failed)?;
+        // Before this returns: the line editor puts back, after each line, the handler that it found,
+        // and where that is none the signal ends the process.
+        let mut signals = runtime
+            .block_on(async { signal(SignalKind::interrupt()) })
+            .map_err(failed)?;
         std::thread::spawn(move || {
             runtime.block_on(async {
-                let kind = tokio::signal::unix::SignalKind::interrupt();
-                let Ok(mut signals) = tokio::signal::unix::signal(kind) else {
-                    return;
-                };
                 while signals.recv().await.is_some() {
                     screen.echoed();
                     let too_many = count.again();
