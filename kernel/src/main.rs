@@ -33,8 +33,8 @@ enum Command {
     },
     /// Build the lessons and open them in JupyterLab; gets what is missing.
     Lab(lab::Options),
-    /// Rust cells in the terminal, or from a script on standard input.
-    Repl,
+    /// Rust cells in the terminal, or from a script: a file, standard input, `-e CODE`.
+    Repl(repl::Options),
     /// Make the kernel known to Jupyter, with all that its sessions need.
     Install {
         /// Install below this folder instead of in your home folder.
@@ -84,10 +84,10 @@ fn run(command: Command) -> Result<()> {
             jupyter::run(&connection_file, folder, keeper)
         }
         Command::Lab(options) => lab::run(options),
-        Command::Repl => {
+        Command::Repl(options) => {
             // SAFETY: `main` has started no thread.
             let folder = unsafe { SessionFolder::reserve() }?;
-            repl::run(folder)
+            repl::run(&options, folder)
         }
         Command::Install { prefix } => install::install(prefix.as_deref()),
         Command::Uninstall { prefix } => install::uninstall(prefix.as_deref()),

@@ -7,6 +7,8 @@ use cloze::{Error, Result};
 
 /// Overrides the folder of [`data`].
 pub const DATA_VARIABLE: &str = "CLOZE_DATA";
+/// Overrides the file of [`history`].
+pub const HISTORY_VARIABLE: &str = "CLOZE_HISTORY";
 /// Overrides the folder of [`repository`].
 pub const SOURCE_VARIABLE: &str = "CLOZE_SOURCE";
 
@@ -71,8 +73,11 @@ pub fn installed_binary() -> Result<PathBuf> {
     Ok(data()?.join("bin").join("cloze-kernel"))
 }
 
-/// The lines typed in the REPL.
+/// The cells typed in the REPL.
 pub fn history() -> Result<PathBuf> {
+    if let Some(file) = std::env::var_os(HISTORY_VARIABLE).filter(|value| !value.is_empty()) {
+        return Ok(PathBuf::from(file));
+    }
     Ok(data()?.join("history.txt"))
 }
 

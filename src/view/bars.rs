@@ -134,6 +134,9 @@ fn length(value: f64) -> f64 {
     }
 }
 
+/// Bars end in eighths of a character.
+const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+
 impl BarChart {
     /// What a terminal shows in place of the picture.
     pub fn text(&self) -> String {
@@ -146,12 +149,12 @@ impl BarChart {
         let longest = self.longest();
         let mut out = self.title.clone();
         for (name, value) in &self.bars {
-            let blocks = match longest {
+            let eighths = match longest {
                 0.0 => 0,
-                longest => (40.0 * length(*value) / longest).round() as usize,
+                longest => (8.0 * 40.0 * length(*value) / longest).round() as usize,
             };
-            let label = self.value_label(*value);
-            out += &format!("\n  {name:>names$} {} {label}", "█".repeat(blocks));
+            let bar = "█".repeat(eighths / 8) + PARTS[eighths % 8];
+            out += &format!("\n  {name:>names$} {bar} {}", self.value_label(*value));
         }
         out
     }
@@ -171,7 +174,7 @@ mod tests {
     fn bars_are_as_long_as_their_values() {
         let text = BarChart::new("Pieces")
             .bar("the", 40.0)
-            .bar("##s", 10.0)
+            .bar("##s", 10.5)
             .text();
         let lengths: Vec<usize> = text
             .lines()
@@ -179,6 +182,7 @@ mod tests {
             .map(|l| l.matches('█').count())
             .collect();
         assert_eq!(lengths, [40, 10]);
+        assert!(text.ends_with("▌ 10.5"), "{text}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::display::{Content, Show};
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
+use super::text_plot::{Curve, TextPlot};
 use crate::error::{Error, Result};
 
 const HEIGHT: u32 = 360;
@@ -355,46 +356,37 @@ fn smooth(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A series as a line of blocks, for terminals.
-fn sparkline(values: &[f64], columns: usize) -> String {
-    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let columns = columns.min(values.len());
-    let means: Vec<f64> = (0..columns)
-        .map(|c| &values[c * values.len() / columns..(c + 1) * values.len() / columns])
-        .map(|part| part.iter().sum::<f64>() / part.len() as f64)
-        .collect();
-    let low = means.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let block = |v: &f64| match (v - low) / (high - low) {
-        share if share.is_finite() => BLOCKS[(share * 7.0).round() as usize],
-        _ => BLOCKS[3],
-    };
-    means.iter().map(block).collect()
-}
-
 impl LineChart {
     /// What a terminal shows in place of the picture.
     pub fn text(&self) -> String {
-        let mut out = format!("{} ({} over {})", self.title, self.y, self.x);
-        for series in &self.series {
-            let points = self.drawn(series);
-            let (Some(first), Some(last)) = (series.points.first(), series.points.last()) else {
-                continue;
-            };
-            let values: Vec<f64> = points.iter().map(|p| p.1).collect();
-            out += &format!(
-                "\n  {}: {}  {} to {} ({} points)",
-                series.name,
-                sparkline(&values, 48),
-                style::number(first.1),
-                style::number(last.1),
-                series.points.len(),
-            );
+        let curves = self.series.iter().map(|series| self.curve(series));
+        let level = |reference: &(String, f64)| {
+            let label = self.reference_label(reference);
+            (label, self.scaled(reference.1))
+        };
+        TextPlot {
+            title: &self.title,
+            axes: (&self.x, &self.y),
+            curves: curves.collect(),
+            levels: self.references.iter().map(level).collect(),
+            unscaled: match self.logarithmic {
+                true => |value| 10f64.powf(value),
+                false => |value| value,
+            },
         }
-        for reference in &self.references {
-            out += &format!("\n  - - {}", self.reference_label(reference));
+        .text()
+    }
+
+    fn curve<'a>(&self, series: &'a Series) -> Curve<'a> {
+        let points = self.drawn(series);
+        Curve {
+            name: &series.name,
+            points: match series.stroke {
+                Stroke::Smoothed => smooth(&points),
+                Stroke::Line | Stroke::Points => points,
+            },
+            connected: series.stroke != Stroke::Points,
         }
-        out
     }
 }
 
@@ -489,8 +481,25 @@ mod tests {
     }
 
     #[test]
-    fn a_sparkline_follows_the_values() {
-        assert_eq!(sparkline(&[0.0, 1.0, 2.0, 7.0], 4), "▁▂▃█");
-        assert_eq!(sparkline(&[1.0; 3], 3), "▄▄▄");
+    fn a_terminal_gets_the_curve_its_level_and_its_axes() {
+        let text = loss().text();
+        for part in [
+            "Loss · loss",
+            "⠒ training",
+            "ln V 9",
+            "unigram entropy 8.95",
+            "step",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let logarithmic = LineChart::new("Zipf")
+            .logarithmic()
+            .points("words", &[(1.0, 1000.0), (10.0, 10.0)]);
+        assert!(
+            logarithmic.text().contains("1,000 ┤"),
+            "{}",
+            logarithmic.text()
+        );
+        assert!(LineChart::new("empty").text().starts_with("empty\n"));
     }
 }

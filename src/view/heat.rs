@@ -143,31 +143,87 @@ impl HeatMap {
     }
 }
 
+/// Up to this many rows and columns a terminal shows one by one; of more, neighbours share a cell.
+const CELLS: usize = 32;
+/// Shades of what is above zero and of what is below it, from weak to strong.
+const ABOVE: [char; 5] = [' ', '░', '▒', '▓', '█'];
+const BELOW: [char; 5] = [' ', '·', '-', '=', '≡'];
+
 impl HeatMap {
     /// What a terminal shows in place of the picture.
     pub fn text(&self) -> String {
-        const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
         let strongest = self.strongest();
-        let names = self
-            .rows
-            .iter()
-            .map(|n| n.chars().count())
-            .max()
-            .unwrap_or(0);
+        let tall = self.height().div_ceil(CELLS).max(1);
+        let wide = self.width.div_ceil(CELLS);
+        let rows = if tall == 1 { &self.rows[..] } else { &[] };
+        let names = rows.iter().map(|n| n.chars().count()).max().unwrap_or(0);
         let mut out = self.title.clone();
-        for (index, row) in self.values.chunks(self.width).enumerate() {
-            let name = self.rows.get(index).map_or("", String::as_str);
-            let cells: String = row
-                .iter()
-                .map(|v| match (v / strongest).abs() {
-                    share if share.is_finite() => SHADES[(share * 4.0).round() as usize],
-                    _ => SHADES[0],
-                })
-                .flat_map(|shade| [shade, shade])
-                .collect();
+        if wide == 1 {
+            out += &self.column_names(names);
+        }
+        let mut negative = false;
+        for (index, band) in self.values.chunks(self.width * tall).enumerate() {
+            let name = rows.get(index).map_or("", String::as_str);
+            let mut cells = String::new();
+            for column in (0..self.width).step_by(wide) {
+                // Of the values that share a cell the strongest is what one would look for.
+                let value = band
+                    .chunks(self.width)
+                    .flat_map(|row| &row[column..self.width.min(column + wide)])
+                    .copied()
+                    .filter(|value| value.is_finite())
+                    .fold(0.0, |a: f64, b| if b.abs() > a.abs() { b } else { a });
+                let shade = match (value / strongest).abs() {
+                    share if share.is_finite() => (share * 4.0).round() as usize,
+                    _ => 0,
+                };
+                negative |= value < 0.0;
+                let shade = if value < 0.0 { BELOW } else { ABOVE }[shade];
+                cells.extend([shade, shade]);
+            }
             out += &format!("\n  {name:>names$} |{cells}|");
         }
+        out += &format!("\n  {:names$}  {}", "", scale(strongest, negative));
+        if tall > 1 || wide > 1 {
+            out += &format!(" · each cell the strongest of {tall}×{wide}");
+        }
         out
+    }
+
+    /// The names of the columns, read downwards.
+    fn column_names(&self, left: usize) -> String {
+        let names: Vec<Vec<char>> = self
+            .columns
+            .iter()
+            .take(self.width)
+            .map(|name| name.chars().collect())
+            .collect();
+        let longest = names.iter().map(Vec::len).max().unwrap_or(0);
+        let mut out = String::new();
+        for line in 0..longest {
+            // They end above their column.
+            let letter = |name: &Vec<char>| match (line + name.len()).checked_sub(longest) {
+                Some(at) => name[at],
+                None => ' ',
+            };
+            let letters: String = names.iter().flat_map(|name| [letter(name), ' ']).collect();
+            out += format!("\n  {:left$}  {letters}", "").trim_end();
+        }
+        out
+    }
+}
+
+/// What the shades mean.
+fn scale(strongest: f64, negative: bool) -> String {
+    let shades = |shades: [char; 5]| shades.iter().skip(1).collect::<String>();
+    let most = style::number(strongest);
+    let above = format!("0 {} {most}", shades(ABOVE));
+    match negative {
+        false => above,
+        true => {
+            let below: String = shades(BELOW).chars().rev().collect();
+            format!("-{most} {below} {above}")
+        }
     }
 }
 
@@ -184,16 +240,41 @@ mod tests {
     #[test]
     fn strong_cells_are_dark_and_negative_ones_have_their_own_colour() {
         let map = HeatMap::new("map", &[1.0, 0.0, -1.0, 0.5], 2).labels(&["a", "b"], &["x", "y"]);
-        assert_eq!(map.text(), "map\n  a |██  |\n  b |██▒▒|");
+        assert_eq!(
+            map.text(),
+            "map\n     x y\n  a |██  |\n  b |≡≡▒▒|\n     -1 ≡=-· 0 ░▒▓█ 1"
+        );
         let svg = map.svg();
         assert!(svg.contains("#2F86D1") && svg.contains("#E07B1F"));
         assert!(svg.contains("rotate(270") && svg.contains(".50"));
     }
 
     #[test]
+    fn a_large_map_fits_a_terminal_and_keeps_its_strongest_cells() {
+        let mut values = vec![0.0; 100 * 300];
+        values[50 * 300 + 299] = -2.0;
+        let text = HeatMap::new("large", &values, 300)
+            .labels(&["a"; 100], &["b"; 300])
+            .text();
+        assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
+        assert!(text.lines().count() < 40, "{text}");
+        assert!(text.contains("≡≡|") && text.contains("4×10"), "{text}");
+    }
+
+    #[test]
     fn a_map_of_zeros_or_of_nothing_draws() {
         assert!(HeatMap::new("zeros", &[0.0; 4], 2).svg().contains("</svg>"));
         assert!(HeatMap::new("none", &[], 2).svg().contains("</svg>"));
+        assert!(
+            HeatMap::new("zeros", &[0.0; 4], 2)
+                .text()
+                .contains("|    |")
+        );
+        assert!(
+            HeatMap::new("none", &[f32::NAN; 2], 2)
+                .text()
+                .contains("|    |")
+        );
     }
 
     #[test]

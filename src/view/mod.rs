@@ -11,6 +11,7 @@ pub mod progress;
 pub mod show;
 pub mod style;
 pub mod tensor;
+mod text_plot;
 pub mod tokens;
 
 pub use bars::BarChart;

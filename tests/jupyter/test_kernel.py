@@ -349,7 +349,7 @@ SUM"""
             "println!(\"go\"); std::thread::sleep(std::time::Duration::from_secs(600));"
         )
         self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"))
-        self.assertIn("all variables are lost", reply["evalue"])
+        self.assertIn("All variables are lost", reply["evalue"])
         self.assertLess(seconds, 6)
         cell = Cell(self.client, "40 + 2")
         self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], "42")

@@ -2,13 +2,13 @@
 
 use cloze::display::Content;
 use jupyter_protocol::{
-    ClearOutput, CodeMirrorMode, DisplayData, ExecuteResult, ExecutionCount, HelpLink,
-    InputRequest, JupyterMessageContent, KernelInfoReply, LanguageInfo, Media, ReplyStatus, Stdio,
-    Transient, UpdateDisplayData,
+    ClearOutput, CodeMirrorMode, CompleteReply, DisplayData, ExecuteResult, ExecutionCount,
+    HelpLink, InputRequest, JupyterMessageContent, KernelInfoReply, LanguageInfo, Media,
+    ReplyStatus, Stdio, Transient, UpdateDisplayData,
 };
 
 use super::iopub;
-use crate::session::{Event, Stream};
+use crate::session::{Completions, Event, Stream};
 
 /// What the kernel is, and which protocol's messages it speaks.
 pub fn kernel_info() -> KernelInfoReply {
@@ -83,6 +83,36 @@ pub fn message(event: Event, count: usize) -> JupyterMessageContent {
     }
 }
 
+/// What may be completed in `code`. The kinds and types are JupyterLab's extension of the protocol,
+/// which other front ends pass over.
+pub fn completions(code: &str, found: Completions) -> CompleteReply {
+    let (start, end) = (
+        to_characters(code, found.start),
+        to_characters(code, found.end),
+    );
+    let described = found.matches.iter().zip(&found.details);
+    let described: serde_json::Value = described
+        .map(|(name, detail)| {
+            serde_json::json!({
+                "text": name,
+                "type": detail.kind,
+                "signature": detail.text,
+                "start": start,
+                "end": end,
+            })
+        })
+        .collect();
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("_jupyter_types_experimental".to_owned(), described);
+    CompleteReply {
+        matches: found.matches,
+        cursor_start: start,
+        cursor_end: end,
+        metadata,
+        ..Default::default()
+    }
+}
+
 /// The byte at which the `characters`-th character of `text` begins.
 pub fn to_bytes(text: &str, characters: usize) -> usize {
     text.char_indices()
@@ -109,6 +139,28 @@ mod tests {
             assert_eq!(to_characters(text, byte), characters);
         }
         assert_eq!(to_bytes(text, 99), text.len());
+    }
+
+    #[test]
+    fn completions_carry_their_kinds_and_types() {
+        let found = Completions {
+            matches: vec!["len".to_owned()],
+            details: vec![crate::session::completion::Detail {
+                kind: "function".to_owned(),
+                text: "fn(&self) -> usize".to_owned(),
+            }],
+            start: 3,
+            end: 5,
+        };
+        let value = serde_json::to_value(completions("é.le", found)).unwrap();
+        assert_eq!(value["matches"], serde_json::json!(["len"]));
+        assert_eq!(
+            value["metadata"]["_jupyter_types_experimental"],
+            serde_json::json!([{
+                "text": "len", "type": "function", "signature": "fn(&self) -> usize",
+                "start": 2, "end": 4,
+            }])
+        );
     }
 
     #[test]

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use jupyter_protocol::{
-    CompleteReply, ErrorOutput, ExecuteInput, ExecuteReply, ExecuteRequest, ExecutionCount,
-    InspectReply, JupyterMessage, JupyterMessageContent, MediaType, Payload, ReplyError,
-    ReplyStatus, Status,
+    ErrorOutput, ExecuteInput, ExecuteReply, ExecuteRequest, ExecutionCount, InspectReply,
+    JupyterMessage, JupyterMessageContent, MediaType, Payload, ReplyError, ReplyStatus, Status,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -86,13 +85,7 @@ pub async fn work(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, notice
                 let found = kernel.session.complete(asked.code.clone(), position);
                 // A session that could not start has nothing to offer.
                 let found = found.await.unwrap_or_default();
-                CompleteReply {
-                    matches: found.matches,
-                    cursor_start: content::to_characters(&asked.code, found.start),
-                    cursor_end: content::to_characters(&asked.code, found.end),
-                    ..Default::default()
-                }
-                .into()
+                content::completions(&asked.code, found).into()
             }
             JupyterMessageContent::InspectRequest(asked) => {
                 let position = content::to_bytes(&asked.code, asked.cursor_pos);

@@ -57,8 +57,8 @@ pub struct Collected {
     pub unwound: bool,
     /// Whether `?` ended the cell.
     pub user_error: bool,
-    /// The last line on standard error: what `?` printed.
-    pub last_error_line: String,
+    /// The end of what came on standard error.
+    pub error_tail: String,
     /// The value of the last expression.
     pub value: Option<Content>,
     /// Texts for the pager.
@@ -67,6 +67,28 @@ pub struct Collected {
     pub checked: Vec<(String, bool)>,
     /// For how long the cell's code ran, where it came to its end.
     pub ran: Option<Duration>,
+}
+
+/// So much of standard error is looked at when a cell has ended, in bytes.
+const TAIL: usize = 16 << 10;
+
+impl Collected {
+    fn keep_error(&mut self, text: &str) {
+        self.error_tail.push_str(text);
+        let surplus = self.error_tail.len().saturating_sub(TAIL);
+        let cut = (surplus..=self.error_tail.len())
+            .find(|&place| self.error_tail.is_char_boundary(place));
+        self.error_tail.drain(..cut.unwrap_or(0));
+    }
+
+    /// The last line on standard error: what `?` printed.
+    pub fn last_error_line(&self) -> String {
+        let line = self
+            .error_tail
+            .lines()
+            .rfind(|line| !line.trim().is_empty());
+        line.unwrap_or_default().to_owned()
+    }
 }
 
 #[derive(Default)]
@@ -307,10 +329,8 @@ impl Shared {
         let mut state = self.lock();
         match piece {
             Piece::Text(text) => {
-                if stream == Stream::Stderr
-                    && let Some(line) = text.lines().rfind(|line| !line.trim().is_empty())
-                {
-                    state.collected.last_error_line = line.to_owned();
+                if stream == Stream::Stderr {
+                    state.collected.keep_error(&text);
                 }
                 state.release_value();
                 state.send(Event::Stream { stream, text });
@@ -466,7 +486,18 @@ mod tests {
             .collect();
         seen.sort();
         assert_eq!(seen, ["last words\n", "no line end"]);
-        assert_eq!(channel.finish().last_error_line, "last words");
+        assert_eq!(channel.finish().last_error_line(), "last words");
+    }
+
+    #[test]
+    fn only_the_end_of_a_long_standard_error_is_kept() {
+        let mut collected = Collected::default();
+        for _ in 0..2 * TAIL / 3 {
+            collected.keep_error("größe");
+        }
+        collected.keep_error("\nlast\n\n");
+        assert!((TAIL - 4..=TAIL).contains(&collected.error_tail.len()));
+        assert_eq!(collected.last_error_line(), "last");
     }
 
     #[test]

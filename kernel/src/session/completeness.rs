@@ -14,7 +14,8 @@ pub enum Completeness {
     Invalid,
 }
 
-const INDENT: &str = "    ";
+/// One step of indentation.
+pub const INDENT: &str = "    ";
 
 /// Judges `code`.
 pub fn judge(code: &str) -> Completeness {

@@ -1,38 +1,102 @@
 //! Completion and documentation by evcxr's rust-analyzer, with positions in bytes.
 
+use std::collections::HashMap;
+
 use cloze::display::Content;
 use evcxr::CommandContext;
+
+use super::completeness::{self, Completeness};
+use super::{commands, types};
 
 /// What may stand in place of the bytes `start..end`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Completions {
     /// Bare names: no arguments, no snippets.
     pub matches: Vec<String>,
+    /// What is known of each match.
+    pub details: Vec<Detail>,
     pub start: usize,
     pub end: usize,
 }
 
-pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Completions {
-    // rust-analyzer has no answer in half-written code now and then: then there is nothing to offer.
-    let Ok(found) = context.completions(code, position) else {
-        return Completions {
-            matches: Vec::new(),
+/// What a completion is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// In the words of JupyterLab: `function`, `class`, `instance`, `module`, `keyword`, `magic`, …
+    pub kind: String,
+    /// Its type or its arguments, where they are known.
+    pub text: String,
+}
+
+impl Completions {
+    /// Nothing to offer.
+    pub fn none(position: usize) -> Self {
+        Self {
             start: position,
             end: position,
+            ..Self::default()
+        }
+    }
+}
+
+/// Of more matches the types are not asked for: who reads so long a list has not begun to write.
+const TYPED: usize = 250;
+
+pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Completions {
+    if let Some((start, matches)) = code.get(..position).and_then(commands::completions) {
+        let detail = Detail {
+            kind: "magic".to_owned(),
+            text: String::new(),
         };
+        let others = context.completions(code, position).ok();
+        let others = others.into_iter().flat_map(|found| found.completions);
+        let mut matches = matches;
+        // evcxr's own commands stand behind Cloze's.
+        for other in others.filter(|other| other.kind == "magic") {
+            if !matches.contains(&other.code) {
+                matches.push(other.code);
+            }
+        }
+        return Completions {
+            details: vec![detail; matches.len()],
+            matches,
+            start,
+            end: position,
+        };
+    }
+    // rust-analyzer has no answer in half-written code now and then: then there is nothing to offer.
+    let Ok(found) = context.completions(code, position) else {
+        return Completions::none(position);
     };
-    let mut matches: Vec<String> = found
+    let typed = code.get(found.start_offset..position).unwrap_or_default();
+    let mut named: Vec<(String, Detail)> = found
         .completions
         .iter()
-        .map(|completion| bare_name(&completion.code).to_owned())
-        .filter(|name| !name.is_empty())
+        .map(|completion| {
+            let name = bare_name(&completion.code);
+            let detail = Detail {
+                kind: completion.kind.to_owned(),
+                text: arguments(&completion.code, name),
+            };
+            (name.to_owned(), detail)
+        })
+        // `iter().len` is no completion of `le` once it is a bare name.
+        .filter(|(name, _)| !name.is_empty() && name.starts_with(typed))
         .collect();
-    matches.sort();
-    matches.dedup();
+    // Of a field and a method of one name the field is the private one.
+    let order = |(name, detail): &(String, Detail)| (name.clone(), detail.kind != "function");
+    named.sort_by_key(order);
+    named.dedup_by(|one, other| one.0 == other.0);
+    let (matches, mut details): (Vec<String>, Vec<Detail>) = named.into_iter().unzip();
+    let (start, end) = (found.start_offset, found.end_offset);
+    if let Some(before) = code.get(..start) {
+        add_types(context, before, &matches, &mut details);
+    }
     Completions {
         matches,
-        start: found.start_offset,
-        end: found.end_offset,
+        details,
+        start,
+        end,
     }
 }
 
@@ -45,10 +109,148 @@ fn bare_name(code: &str) -> &str {
     if name.is_empty() { code } else { name }
 }
 
+/// The names of a call's arguments, as rust-analyzer would fill them in.
+fn arguments(code: &str, name: &str) -> String {
+    let rest = &code[name.len()..];
+    let rest = rest.trim_end_matches(';');
+    match rest.starts_with('(') {
+        true => rest.to_owned(),
+        false => String::new(),
+    }
+}
+
+/// Puts the types that rust-analyzer infers: of variables and fields, and of what calls give back.
+fn add_types(
+    context: &mut CommandContext,
+    before: &str,
+    matches: &[String],
+    details: &mut [Detail],
+) {
+    let place = Place::before(before);
+    let inferred = match matches.len() <= TYPED {
+        true => inferred(context, &place, matches, details).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    for (detail, ty) in details.iter_mut().zip(inferred) {
+        match detail.kind.as_str() {
+            _ if ty == types::UNKNOWN => {}
+            "function" if ty != "()" => detail.text = format!("{} -> {ty}", detail.text),
+            "instance" => detail.text = ty,
+            _ => {}
+        }
+    }
+    if place.receiver.is_empty() {
+        let variables: HashMap<&str, &str> = context.variables_and_types().collect();
+        for (name, detail) in matches.iter().zip(details) {
+            if let Some(ty) = variables.get(name.as_str())
+                && detail.text.is_empty()
+            {
+                detail.text = types::short(ty);
+            }
+        }
+    }
+}
+
+/// The types of all matches by one question, for the type of a tuple of them: each question means a
+/// new analysis. Calls miss their arguments, which their results seldom depend on.
+fn inferred(
+    context: &mut CommandContext,
+    place: &Place,
+    matches: &[String],
+    details: &[Detail],
+) -> Option<Vec<String>> {
+    let receiver = place.receiver;
+    let value = |(name, detail): (&String, &Detail)| match detail.kind.as_str() {
+        "function" => format!("{receiver}{name}()"),
+        "instance" => format!("{receiver}{name}"),
+        _ => "()".to_owned(),
+    };
+    let values: Vec<String> = matches.iter().zip(details).map(value).collect();
+    let code = format!(
+        "{}\nlet cloze_types = ({},);\ncloze_types",
+        place.statements,
+        values.join(", ")
+    );
+    let (text, _) = hover(context, &code)?;
+    let tuple = text.strip_prefix("let cloze_types: ")?;
+    types::parts(tuple).filter(|types| types.len() == matches.len())
+}
+
+/// What stands before a word: whole statements, and what the word is a member of.
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    statements: &'a str,
+    receiver: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn before(code: &'a str) -> Self {
+        let (rest, receiver) = code.split_at(receiver_start(code));
+        let end = rest.rfind([';', '}']).map_or(0, |index| index + 1);
+        let statements = &rest[..end];
+        // In the middle of a block the statements before are no whole code.
+        let whole = completeness::judge(statements) == Completeness::Complete;
+        Self {
+            statements: if whole { statements } else { "" },
+            receiver,
+        }
+    }
+}
+
+/// Where the expression begins whose member is asked for at the end of `code`.
+fn receiver_start(code: &str) -> usize {
+    if !code.ends_with('.') && !code.ends_with("::") {
+        return code.len();
+    }
+    let mut open = 0;
+    let mut start = code.len();
+    for (index, character) in code.char_indices().rev() {
+        let belongs = match character {
+            ')' | ']' => {
+                open += 1;
+                true
+            }
+            '(' | '[' if open > 0 => {
+                open -= 1;
+                true
+            }
+            _ if open > 0 => true,
+            // A chain over lines.
+            ' ' | '\n' => code[start..].trim_start().starts_with('.'),
+            _ => character.is_alphanumeric() || "_.:?".contains(character),
+        };
+        if !belongs {
+            break;
+        }
+        start = index;
+    }
+    start
+}
+
+fn hover(context: &mut CommandContext, code: &str) -> Option<(String, String)> {
+    let (text, html) = context.hover_at(code, code.len()).ok()?;
+    (text != "No documentation found").then_some((text, html))
+}
+
 pub fn inspect(context: &mut CommandContext, code: &str, position: usize) -> Option<Content> {
     let end = end_of_word(code, position);
-    let (text, html) = context.hover_at(&code[..end], end).ok()?;
-    (text != "No documentation found").then(|| Content::html(html).with_text(text))
+    let (text, html) = hover(context, &code[..end])?;
+    Some(match headline(&text) {
+        Some(short) => {
+            let marked = cloze::view::style::escape(&short);
+            Content::html(format!("<p><b><code>{marked}</code></b></p>\n{html}"))
+                .with_text(format!("{short}\n\n{text}"))
+        }
+        None => Content::html(html).with_text(text),
+    })
+}
+
+/// The first line about a tensor, its type as one reads it.
+fn headline(text: &str) -> Option<String> {
+    text.lines()
+        .map(|line| (line, types::short_tensors(line)))
+        .find(|(line, short)| line != short)
+        .map(|(_, short)| short)
 }
 
 /// The end of the identifier at or before `position`.
@@ -74,6 +276,47 @@ mod tests {
         assert_eq!(bare_name("collections::"), "collections");
         assert_eq!(bare_name("Vec"), "Vec");
         assert_eq!(bare_name(":vars"), ":vars");
+    }
+
+    #[test]
+    fn the_arguments_of_a_call_are_kept_apart() {
+        let arguments = |code| arguments(code, bare_name(code));
+        assert_eq!(arguments("push(value)"), "(value)");
+        assert_eq!(arguments("clear();"), "()");
+        assert_eq!(arguments("println!(\"$1\")"), "(\"$1\")");
+        assert_eq!(arguments("Vec"), "");
+    }
+
+    #[test]
+    fn a_member_is_asked_of_the_whole_expression_before_it() {
+        for (code, statements, receiver) in [
+            ("names.", "", "names."),
+            ("let n = names.iter().", "", "names.iter()."),
+            ("f(a[0].", "", "a[0]."),
+            ("let v = vec![1]; v.", "let v = vec![1];", "v."),
+            ("fn f() { let v = 1; v.", "", "v."),
+            ("let x = a\n    .b()\n    .", "", "a\n    .b()\n    ."),
+            ("std::fs::", "", "std::fs::"),
+            ("1 + ", "", ""),
+            ("größe.", "", "größe."),
+            (")))).", "", "))))."),
+            ("", "", ""),
+        ] {
+            let place = Place {
+                statements,
+                receiver,
+            };
+            assert_eq!(Place::before(code), place, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_tensor_has_a_short_headline() {
+        assert_eq!(
+            headline("dfdx\n\na: Tensor<(Const<2>, Const<3>), f32, Cpu>").as_deref(),
+            Some("a: (2, 3) f32 cpu")
+        );
+        assert_eq!(headline("names: Vec<String>"), None);
     }
 
     #[test]

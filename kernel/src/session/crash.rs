@@ -3,21 +3,22 @@
 use super::CellError;
 use super::errors::plain;
 
-const AFTERWARDS: &str = "All variables are lost; a fresh process is ready, and `:replay` runs the cells again that defined things.";
+/// What a lost process means and what to do.
+pub const AFTERWARDS: &str = "All variables are lost: a fresh process is ready, and `:replay` runs the cells again that defined things.";
 
 /// The error of a cell whose process ended with `status` (evcxr's words), after it had written
-/// `last_line` to standard error.
-pub fn explain(status: &str, last_line: &str) -> CellError {
+/// `said` to standard error at its end.
+pub fn explain(status: &str, said: &str) -> CellError {
     let status = status
         .rsplit_once("status: ")
         .map_or(status, |(_, status)| status);
     plain(
         "crash",
-        &format!("{}. {AFTERWARDS}", reason(status.trim(), last_line)),
+        &format!("{}. {AFTERWARDS}", reason(status.trim(), said)),
     )
 }
 
-fn reason(status: &str, last_line: &str) -> String {
+fn reason(status: &str, said: &str) -> String {
     let signal = status.split_once('(').map(|(_, name)| {
         name.trim_end_matches([')', ' '])
             .split(')')
@@ -25,13 +26,15 @@ fn reason(status: &str, last_line: &str) -> String {
             .unwrap_or(name)
     });
     match signal {
-        Some("SIGABRT") if last_line.contains("stack overflow") => {
+        Some("SIGABRT") if said.contains("stack overflow") => {
             "the cell ended its process by a stack overflow: a function calls itself without end, \
              or a large array lives on the stack (a Vec does not)"
                 .to_owned()
         }
-        Some("SIGABRT") if last_line.contains("memory allocation of") => {
-            let bytes = last_line
+        Some("SIGABRT") if said.contains("memory allocation of") => {
+            let bytes = said
+                .rsplit_once("memory allocation of")
+                .map_or("", |(_, rest)| rest)
                 .split_whitespace()
                 .find_map(|word| word.parse::<u64>().ok())
                 .map_or(String::new(), |bytes| format!(" {bytes} bytes at once"));

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::CellError;
 use super::channel::Panic;
+use super::crash;
 use super::excerpt::{BLUE, BOLD, OFF, RED, changed, marks, numbered, place};
 use super::explain::{self, Diagnostic, Explanation};
 
@@ -138,15 +139,17 @@ fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
 }
 
 /// Whatever evcxr itself reports.
-pub fn from_evcxr(error: evcxr::Error, cell: &str, interrupted: bool) -> CellError {
+pub fn from_evcxr(error: evcxr::Error, cell: &str, interrupted: bool, said: &str) -> CellError {
     match error {
         evcxr::Error::CompilationErrors(errors) => compilation(&errors, cell),
         evcxr::Error::SubprocessTerminated(_) if interrupted => plain(
             "interrupted",
-            "the cell did not stop by itself, so its process was ended: all variables are lost, \
-             a fresh process is ready",
+            &format!(
+                "the cell did not stop by itself, so its process was ended. {}",
+                crash::AFTERWARDS
+            ),
         ),
-        evcxr::Error::SubprocessTerminated(message) => plain("crash", &crash(&message)),
+        evcxr::Error::SubprocessTerminated(status) => crash::explain(&status, said),
         evcxr::Error::TypeRedefinedVariablesLost(names) => plain(
             "redefined",
             &format!(
@@ -161,16 +164,6 @@ pub fn from_evcxr(error: evcxr::Error, cell: &str, interrupted: bool) -> CellErr
             error
         }
     }
-}
-
-fn crash(message: &str) -> String {
-    let status = message
-        .rsplit_once("status: ")
-        .map_or(message, |(_, status)| status)
-        .trim();
-    format!(
-        "the cell ended its process ({status}): all variables are lost, a fresh process is ready"
-    )
 }
 
 fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
@@ -472,19 +465,6 @@ mod tests {
             "x.reshape_like(&n);\ny.reshape_like(&n);",
         ));
         assert_eq!(two, "  --> dfdx-0.13.0/src/tensor_ops/reshape_to/mod.rs:88");
-    }
-
-    #[test]
-    fn a_crash_says_what_is_lost_and_why() {
-        let error = from_evcxr(
-            evcxr::Error::SubprocessTerminated(
-                "Subprocess terminated with status: signal: 11 (SIGSEGV)".into(),
-            ),
-            "",
-            false,
-        );
-        assert_eq!(error.name, "crash");
-        assert!(error.value.contains("SIGSEGV") && error.value.contains("lost"));
     }
 
     #[test]

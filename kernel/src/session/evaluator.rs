@@ -15,7 +15,7 @@ use super::commands::{self, Course, Log};
 use super::template::{Template, Workshop};
 use super::{
     CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, crash,
-    errors, lock, rewrite,
+    errors, lock, rewrite, types,
 };
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
@@ -200,7 +200,9 @@ impl Evaluator {
 
     /// The variables with their types, shortened for people.
     pub(super) fn variables(&self) -> Vec<(String, String)> {
-        self.variables_as_written()
+        let all = self.context.variables_and_types();
+        all.map(|(name, kind)| (name.to_owned(), types::short(kind)))
+            .collect()
     }
 
     /// The variables with their types in full.
@@ -239,10 +241,12 @@ impl Evaluator {
                 }
                 self.run_time_error(code, collected, interrupted)
             }
-            Err(evcxr::Error::SubprocessTerminated(status)) if !interrupted => {
-                Some(crash::explain(&status, &collected.last_error_line))
-            }
-            Err(error) => Some(errors::from_evcxr(error, code, interrupted)),
+            Err(error) => Some(errors::from_evcxr(
+                error,
+                code,
+                interrupted,
+                &collected.error_tail,
+            )),
         };
         if let Some(value) = value {
             sink(if error.is_none() && is_asked_for(code) {
@@ -281,7 +285,7 @@ impl Evaluator {
         }
         collected
             .user_error
-            .then(|| errors::user_error(collected.last_error_line))
+            .then(|| errors::user_error(collected.last_error_line()))
     }
 }
 

@@ -10,7 +10,7 @@ pub mod channel;
 pub mod child;
 mod commands;
 pub mod completeness;
-mod completion;
+pub mod completion;
 mod crash;
 mod errors;
 mod evaluator;
@@ -24,6 +24,7 @@ mod rewrite;
 mod stream;
 mod surroundings;
 pub mod template;
+mod types;
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -34,7 +35,7 @@ use cloze::display::Content;
 use tokio::sync::oneshot;
 
 pub use completion::Completions;
-pub use errors::without_colours;
+pub use errors::{interrupted, without_colours};
 pub use evaluator::fill_template;
 pub use folder::{CHANGED_VARIABLES, SessionFolder, point_evcxr_at};
 pub use template::Template;

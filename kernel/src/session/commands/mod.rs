@@ -7,6 +7,7 @@ mod log;
 use std::time::Instant;
 
 use cloze::display::Content;
+use cloze::lessons;
 use cloze::view::style::escape;
 
 pub use course::Course;
@@ -89,8 +90,36 @@ fn parse(code: &str) -> Option<Call<'_>> {
 }
 
 /// The names of the session's own commands.
-pub fn names() -> impl Iterator<Item = &'static str> {
+fn names() -> impl Iterator<Item = &'static str> {
     CELLS.iter().chain(&LESSONS).map(|entry| entry.0)
+}
+
+/// What a command that ends in `before` may go on with, and where that begins: its name, or the
+/// lesson or exercise that it wants. `None` where it is no command.
+pub fn completions(before: &str) -> Option<(usize, Vec<String>)> {
+    let line = before.rsplit('\n').next()?.trim_start();
+    let start_of = |word: &str| before.len() - word.len();
+    if !line.starts_with(':') || line.starts_with("::") {
+        return None;
+    }
+    let Some((name, word)) = line.split_once(' ') else {
+        let matching = names().filter(|name| name.starts_with(line));
+        return Some((start_of(line), matching.map(str::to_owned).collect()));
+    };
+    let lessons = lessons::all().ok()?;
+    let all: Vec<String> = match name {
+        ":lesson" => lessons
+            .iter()
+            .map(|lesson| lesson.name[..2].to_owned())
+            .collect(),
+        ":check" | ":hint" | ":solution" => {
+            let exercises = lessons.into_iter().flat_map(|lesson| lesson.exercises);
+            exercises.map(|exercise| exercise.id).collect()
+        }
+        _ => return None,
+    };
+    let matching = all.into_iter().filter(|one| one.starts_with(word));
+    Some((start_of(word), matching.collect()))
 }
 
 /// Runs `code` where it is one of the commands above.
@@ -272,6 +301,19 @@ mod tests {
             "::std::f()",
         ] {
             assert!(parse(code).is_none(), "{code}");
+        }
+    }
+
+    #[test]
+    fn commands_and_what_they_want_are_completed() {
+        let found = |before: &str| completions(before).map(|(start, all)| (start, all.join(" ")));
+        assert_eq!(found(":sha"), Some((0, ":shapes".into())));
+        assert_eq!(found("let a = 1;\n  :he"), Some((13, ":help".into())));
+        assert_eq!(found(":hint 01.2"), Some((6, "01.2".into())));
+        assert_eq!(found(":lesson 0").map(|(start, _)| start), Some(8));
+        assert_eq!(found(":opt"), Some((0, String::new())));
+        for before in ["", "a", "::std", ":opt 2", "let a = b"] {
+            assert_eq!(found(before), None, "{before}");
         }
     }
 

@@ -1,0 +1,249 @@
+//! Rust in a terminal's colours, token by token as rustc's lexer sees them.
+//!
+//! Only the sixteen colours are used that every terminal has and that its user has chosen.
+
+use std::ops::Range;
+
+use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
+
+const KEYWORD: &str = "\x1b[35m";
+const TYPE: &str = "\x1b[36m";
+const TEXT: &str = "\x1b[32m";
+const NUMBER: &str = "\x1b[33m";
+const COMMENT: &str = "\x1b[90m";
+const MACRO: &str = "\x1b[34m";
+const COMMAND: &str = "\x1b[1;34m";
+const BRACKET: &str = "\x1b[1;4m";
+const DIM: &str = "\x1b[2m";
+const PROMPT: &str = "\x1b[1;32m";
+const OFF: &str = "\x1b[0m";
+
+const KEYWORDS: [&str; 42] = [
+    "Self", "as", "async", "await", "box", "break", "const", "continue", "crate", "do", "dyn",
+    "else", "enum", "extern", "false", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
+    "macro", "match", "mod", "move", "mut", "pub", "ref", "return", "self", "static", "struct",
+    "super", "trait", "true", "type", "unsafe", "use", "where", "while",
+];
+const PRIMITIVES: [&str; 17] = [
+    "bool", "char", "f32", "f64", "i128", "i16", "i32", "i64", "i8", "isize", "str", "u128", "u16",
+    "u32", "u64", "u8", "usize",
+];
+
+/// A token's place and, where it has one, its colour.
+struct Piece {
+    range: Range<usize>,
+    style: Option<&'static str>,
+    kind: TokenKind,
+}
+
+/// `code` with colours; the brackets that belong together at the byte `cursor` stand out.
+pub fn highlight(code: &str, cursor: Option<usize>) -> String {
+    let pieces = pieces(code);
+    let pair = cursor.and_then(|cursor| matching(&pieces, cursor));
+    let mut out = String::with_capacity(code.len() * 2);
+    for piece in pieces {
+        let text = &code[piece.range.clone()];
+        let bracket = pair.is_some_and(|(one, other)| [one, other].contains(&piece.range.start));
+        match if bracket { Some(BRACKET) } else { piece.style } {
+            Some(style) => {
+                // Each line on its own: a line editor may repaint from the middle.
+                let lines: Vec<String> = text
+                    .split('\n')
+                    .map(|line| format!("{style}{line}{OFF}"))
+                    .collect();
+                out += &lines.join("\n");
+            }
+            None => out += text,
+        }
+    }
+    out
+}
+
+/// What is only proposed.
+pub fn dim(text: &str) -> String {
+    format!("{DIM}{text}{OFF}")
+}
+
+pub fn prompt(text: &str) -> String {
+    format!("{PROMPT}{text}{OFF}")
+}
+
+fn pieces(code: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut position = 0;
+    while position < code.len() {
+        let rest = &code[position..];
+        let line = rest.lines().next().unwrap_or(rest);
+        if is_command(line) {
+            let range = position..position + line.len();
+            position = range.end;
+            pieces.push(Piece {
+                range,
+                style: Some(COMMAND),
+                kind: TokenKind::Unknown,
+            });
+        }
+        position = rust_line(code, position, &mut pieces);
+    }
+    pieces
+}
+
+/// Lines for the session itself (`:vars`, `!ls`) are not Rust.
+fn is_command(line: &str) -> bool {
+    let line = line.trim_start();
+    let shell = line.starts_with('!') && !line.starts_with("!(");
+    let named = line.strip_prefix(':').and_then(|name| name.chars().next());
+    shell || line.trim_end() == ":" || named.is_some_and(char::is_alphabetic)
+}
+
+/// Takes tokens from `position` on until one has ended a line; gives the position after it.
+fn rust_line(code: &str, mut position: usize, pieces: &mut Vec<Piece>) -> usize {
+    for token in tokenize(&code[position..], FrontmatterAllowed::No) {
+        let range = position..position + token.len as usize;
+        position = range.end;
+        let text = &code[range.clone()];
+        let macro_name = token.kind == TokenKind::Ident && is_macro_call(&code[position..]);
+        let style = match token.kind {
+            TokenKind::Ident if macro_name => Some(MACRO),
+            TokenKind::Ident => of_name(text),
+            kind => of_token(kind),
+        };
+        pieces.push(Piece {
+            range,
+            style,
+            kind: token.kind,
+        });
+        if token.kind == TokenKind::Whitespace && text.contains('\n') {
+            break;
+        }
+    }
+    position
+}
+
+/// `name!` and not `name != other`.
+fn is_macro_call(after: &str) -> bool {
+    after.starts_with('!') && !after.starts_with("!=")
+}
+
+fn of_token(kind: TokenKind) -> Option<&'static str> {
+    match kind {
+        TokenKind::LineComment { .. } | TokenKind::BlockComment { .. } => Some(COMMENT),
+        TokenKind::Literal { kind, .. } => Some(match kind {
+            LiteralKind::Int { .. } | LiteralKind::Float { .. } => NUMBER,
+            _ => TEXT,
+        }),
+        TokenKind::Lifetime { .. } | TokenKind::RawLifetime => Some(NUMBER),
+        _ => None,
+    }
+}
+
+fn of_name(name: &str) -> Option<&'static str> {
+    if KEYWORDS.contains(&name) {
+        Some(KEYWORD)
+    } else if PRIMITIVES.contains(&name) || is_type(name) {
+        Some(TYPE)
+    } else {
+        None
+    }
+}
+
+/// `Vec` and `T`, but no `CONSTANT`.
+fn is_type(name: &str) -> bool {
+    name.starts_with(char::is_uppercase)
+        && (name.chars().count() == 1 || name.contains(char::is_lowercase))
+}
+
+/// Where the bracket at or before the cursor and its counterpart begin.
+fn matching(pieces: &[Piece], cursor: usize) -> Option<(usize, usize)> {
+    let touches = |piece: &Piece| piece.range.start == cursor || piece.range.end == cursor;
+    // The one under the cursor first.
+    let here = (0..pieces.len())
+        .rev()
+        .find(|&index| touches(&pieces[index]) && depth(pieces[index].kind) != 0)?;
+    let opens = depth(pieces[here].kind) > 0;
+    let mut open = 0;
+    let mut counterpart = |index: &usize| {
+        open += depth(pieces[*index].kind);
+        open == 0
+    };
+    let other = match opens {
+        true => (here..pieces.len()).find(|index| counterpart(index)),
+        false => (0..=here).rev().find(|index| counterpart(index)),
+    }?;
+    Some((pieces[here].range.start, pieces[other].range.start))
+}
+
+fn depth(kind: TokenKind) -> i32 {
+    match kind {
+        TokenKind::OpenParen | TokenKind::OpenBracket | TokenKind::OpenBrace => 1,
+        TokenKind::CloseParen | TokenKind::CloseBracket | TokenKind::CloseBrace => -1,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn styled(style: &str, text: &str) -> String {
+        format!("{style}{text}{OFF}")
+    }
+
+    #[test]
+    fn every_kind_of_token_has_its_colour() {
+        for (code, style, text) in [
+            ("let x = 1;", KEYWORD, "let"),
+            ("let x = 1.5;", NUMBER, "1.5"),
+            ("f(\"a\")", TEXT, "\"a\""),
+            ("'c'", TEXT, "'c'"),
+            ("x // why", COMMENT, "// why"),
+            ("fn f<'a>() {}", NUMBER, "'a"),
+            ("println!(x)", MACRO, "println"),
+            ("Vec::new()", TYPE, "Vec"),
+            ("x as f32", TYPE, "f32"),
+            (":vars", COMMAND, ":vars"),
+            ("!ls -l", COMMAND, "!ls -l"),
+        ] {
+            let out = highlight(code, None);
+            assert!(out.contains(&styled(style, text)), "{code}: {out:?}");
+        }
+        assert_eq!(highlight("a != MAX", None), "a != MAX");
+    }
+
+    #[test]
+    fn without_its_colours_the_text_is_what_it_was() {
+        for code in [
+            "",
+            "let s = \"one\n:two\n\"; // ü\n:vars\nfn f() {\n    1\n}",
+            "\"open\nstring",
+            "/* open",
+            "\n\n  x\n",
+            "é😀 'b \\ # @",
+            "r#\"raw",
+        ] {
+            for cursor in (0..=code.len()).map(Some).chain([None]) {
+                let out = highlight(code, cursor);
+                let plain = crate::session::without_colours(&out);
+                assert_eq!(plain, code);
+            }
+        }
+    }
+
+    #[test]
+    fn a_string_over_lines_is_no_command_and_keeps_its_colour() {
+        let out = highlight("\"one\n:two\"", None);
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines, [styled(TEXT, "\"one"), styled(TEXT, ":two\"")]);
+    }
+
+    #[test]
+    fn brackets_that_belong_together_stand_out() {
+        let pair = |code, cursor| matching(&pieces(code), cursor);
+        assert_eq!(pair("f(a[0])", 7), Some((6, 1)));
+        assert_eq!(pair("f(a[0])", 1), Some((1, 6)));
+        assert_eq!(pair("f(a[0])", 4), Some((3, 5)));
+        assert_eq!(pair("f(\")\")", 1), Some((1, 5)));
+        assert_eq!(pair("f(", 2), None);
+        assert_eq!(pair("abc", 1), None);
+    }
+}

@@ -1,0 +1,344 @@
+//! What a cell shows, on a terminal or in a file: prints, displays, displays that move in place.
+//!
+//! A terminal forgets nothing that has scrolled, so a display moves there only as long as it is the
+//! last thing that was shown. What changed while it could not move, or where there is no terminal,
+//! is shown once, in its last state, when the cell has ended.
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cloze::display::Content;
+use unicode_width::UnicodeWidthStr;
+
+use super::picture::Protocol;
+use crate::session::{CellError, Event, Outcome, Sink, Stream, without_colours};
+
+const PNG: &str = "image/png";
+
+/// Columns and rows.
+type Size = (usize, usize);
+
+/// A screen that the session's threads share.
+#[derive(Clone)]
+pub struct Screen(Arc<Mutex<State>>);
+
+impl Screen {
+    /// The process's standard output and error.
+    pub fn standard() -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        let variable = |name: &str| std::env::var(name).ok();
+        Self::new(State {
+            out: Box::new(std::io::stdout()),
+            err: Box::new(std::io::stderr()),
+            colours: std::io::stderr().is_terminal() && !no_colour(),
+            size: terminal.then_some(size as fn() -> Size),
+            pictures: terminal.then(|| Protocol::detect(variable)).flatten(),
+            fresh: true,
+            top: None,
+            pending: Vec::new(),
+        })
+    }
+
+    fn new(state: State) -> Self {
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a cell's events.
+    pub fn sink(&self) -> Sink {
+        let screen = self.clone();
+        Arc::new(move |event| screen.state().take(event))
+    }
+
+    /// Shows what the end of a cell brings.
+    pub fn end(&self, outcome: &Outcome) {
+        let mut state = self.state();
+        state.end();
+        for page in &outcome.pages {
+            state.print(&format!("{}\n", page.trim_end_matches('\n')));
+        }
+        if let Some(error) = &outcome.error {
+            state.complain(error);
+        }
+    }
+
+    /// Makes room for a line that somebody types.
+    pub fn begin_line(&self) {
+        let mut state = self.state();
+        if !state.fresh {
+            state.print("\n");
+        }
+        // What is typed stands below it.
+        state.top = None;
+    }
+
+    /// The terminal has written something itself: `^C` where a key was pressed.
+    pub fn echoed(&self) {
+        let mut state = self.state();
+        if state.size.is_some() {
+            state.print("\n");
+        }
+    }
+}
+
+/// Whether the user wants no colours (<https://no-color.org>).
+pub fn no_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+fn size() -> Size {
+    terminal_size::terminal_size().map_or((80, 24), |(width, height)| {
+        (usize::from(width.0), usize::from(height.0))
+    })
+}
+
+/// The display at the screen's end.
+struct Top {
+    id: String,
+    rows: usize,
+}
+
+struct State {
+    out: Box<dyn Write + Send>,
+    err: Box<dyn Write + Send>,
+    colours: bool,
+    /// Asks a terminal for its size; `None` where there is no terminal.
+    size: Option<fn() -> Size>,
+    pictures: Option<Protocol>,
+    /// Whether the next character begins a line.
+    fresh: bool,
+    top: Option<Top>,
+    /// Displays whose last state is not shown yet.
+    pending: Vec<(String, Content)>,
+}
+
+impl State {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Stream { stream, text } => match stream {
+                Stream::Stdout => self.print(&text),
+                Stream::Stderr => self.print_error(&text),
+            },
+            Event::Display { content, id: None } | Event::Result(content) => self.show(&content),
+            Event::Display {
+                content,
+                id: Some(id),
+            } => match self.size {
+                Some(_) => self.show_as(id, &content),
+                None => self.postpone(id, content),
+            },
+            Event::Update { content, id } => match self.top.take_if(|top| top.id == id) {
+                Some(top) => {
+                    self.print(&format!("\x1b[{}A\r\x1b[J", top.rows));
+                    self.fresh = true;
+                    self.show_as(id, &content);
+                }
+                None => self.postpone(id, content),
+            },
+            // A terminal keeps what it has shown; what waits was not shown.
+            Event::Clear { .. } => self.pending.clear(),
+            // Asked by whoever runs the cell.
+            Event::Input { .. } => {}
+        }
+    }
+
+    fn print(&mut self, text: &str) {
+        // A closed terminal is noticed when the next line is read.
+        let _ = self.out.write_all(text.as_bytes());
+        let _ = self.out.flush();
+        self.printed(text);
+    }
+
+    fn print_error(&mut self, text: &str) {
+        let _ = self.err.write_all(text.as_bytes());
+        let _ = self.err.flush();
+        self.printed(text);
+    }
+
+    fn printed(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.fresh = text.ends_with('\n');
+            self.top = None;
+        }
+    }
+
+    fn new_line(&mut self) {
+        if !self.fresh {
+            self.print("\n");
+        }
+    }
+
+    fn show(&mut self, content: &Content) {
+        self.new_line();
+        let picture = self
+            .pictures
+            .and_then(|protocol| protocol.draw(content.get(PNG)?));
+        let text = picture.unwrap_or_else(|| lines(content));
+        self.print(&text);
+    }
+
+    /// Shows what may be replaced, where it can be: not a picture, whose rows only the terminal
+    /// knows, and not what the screen can't hold.
+    fn show_as(&mut self, id: String, content: &Content) {
+        self.show(content);
+        let drawn = self.pictures.is_some() && content.get(PNG).is_some();
+        let Some(size) = self.size.filter(|_| !drawn) else {
+            return;
+        };
+        let (columns, height) = size();
+        let rows = rows(&lines(content), columns);
+        self.top = (rows < height).then_some(Top { id, rows });
+    }
+
+    fn postpone(&mut self, id: String, content: Content) {
+        match self.pending.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, known)) => *known = content,
+            None => self.pending.push((id, content)),
+        }
+    }
+
+    fn end(&mut self) {
+        for (_, content) in std::mem::take(&mut self.pending) {
+            self.show(&content);
+        }
+        self.new_line();
+        self.top = None;
+    }
+
+    fn complain(&mut self, error: &CellError) {
+        let text = error.traceback.join("\n");
+        let text = match self.colours {
+            true => text,
+            false => without_colours(&text),
+        };
+        self.print_error(&format!("{text}\n"));
+    }
+}
+
+/// A content as whole lines.
+fn lines(content: &Content) -> String {
+    format!("{}\n", content.plain().trim_end_matches('\n'))
+}
+
+/// How many rows of a terminal `text`, which ends its last line, takes.
+fn rows(text: &str, columns: usize) -> usize {
+    let text = without_colours(text);
+    let row = |line: &str| line.width().div_ceil(columns.max(1)).max(1);
+    text.lines().map(row).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Collects what is written.
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn screen(terminal: bool) -> (Screen, Paper) {
+        let paper = Paper::default();
+        let screen = Screen::new(State {
+            out: Box::new(paper.clone()),
+            err: Box::new(paper.clone()),
+            colours: false,
+            size: terminal.then_some((|| (10, 5)) as fn() -> Size),
+            pictures: None,
+            fresh: true,
+            top: None,
+            pending: Vec::new(),
+        });
+        (screen, paper)
+    }
+
+    fn text(paper: &Paper) -> String {
+        String::from_utf8(paper.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn print(text: &str) -> Event {
+        Event::Stream {
+            stream: Stream::Stdout,
+            text: text.into(),
+        }
+    }
+
+    fn live(text: &str, first: bool) -> Event {
+        let (content, id) = (Content::text(text), "live".to_owned());
+        match first {
+            true => Event::Display {
+                content,
+                id: Some(id),
+            },
+            false => Event::Update { content, id },
+        }
+    }
+
+    fn shown(terminal: bool, events: &[Event]) -> String {
+        let (screen, paper) = screen(terminal);
+        let sink = screen.sink();
+        for event in events {
+            sink(event.clone());
+        }
+        screen.end(&Outcome::default());
+        text(&paper)
+    }
+
+    #[test]
+    fn a_display_moves_in_place_where_it_is_the_last_thing() {
+        let events = [live("a\nb", true), live("c", false), live("d", false)];
+        assert_eq!(
+            shown(true, &events),
+            "a\nb\n\x1b[2A\r\x1b[Jc\n\x1b[1A\r\x1b[Jd\n"
+        );
+    }
+
+    #[test]
+    fn what_cannot_move_is_shown_in_its_last_state_at_the_end() {
+        let events = [
+            live("a", true),
+            print("x"),
+            live("b", false),
+            live("c", false),
+        ];
+        assert_eq!(shown(true, &events), "a\nx\nc\n");
+        assert_eq!(shown(false, &events), "x\nc\n");
+        let tall = [live("1\n2\n3\n4\n5", true), live("6", false)];
+        assert_eq!(shown(true, &tall), "1\n2\n3\n4\n5\n6\n");
+    }
+
+    #[test]
+    fn a_display_begins_a_line_and_a_cell_ends_one() {
+        let events = [print("x"), Event::Result(Content::text("1"))];
+        assert_eq!(shown(false, &events), "x\n1\n");
+        assert_eq!(shown(false, &[print("x")]), "x\n");
+        assert_eq!(shown(false, &[]), "");
+    }
+
+    #[test]
+    fn a_cleared_display_that_waited_is_not_shown() {
+        let events = [live("a", true), Event::Clear { wait: false }];
+        assert_eq!(shown(false, &events), "");
+    }
+
+    #[test]
+    fn rows_are_counted_as_the_terminal_breaks_lines() {
+        assert_eq!(rows("a\n", 10), 1);
+        assert_eq!(rows("0123456789\n", 10), 1);
+        assert_eq!(rows("0123456789a\n\n", 10), 3);
+        assert_eq!(rows("\x1b[31m0123456789\x1b[0m\n", 10), 1);
+        assert_eq!(rows("漢漢漢漢漢漢\n", 10), 2);
+    }
+}

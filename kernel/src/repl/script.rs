@@ -1,0 +1,185 @@
+//! Cells that nobody types: a file, standard input, the command line's `-e`.
+
+use std::io::BufRead;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use cloze::{Error, Result};
+
+use crate::session::completeness::{self, Completeness};
+
+/// A line that comes later than this does not belong to the cell before it: who feeds a pipe by
+/// hand waits for the answer.
+const LATE: Duration = Duration::from_millis(200);
+
+/// The cells of a script, the first line of each, and where they stand.
+pub struct Script {
+    lines: mpsc::Receiver<std::io::Result<String>>,
+    /// A line that was read to see whether it goes on.
+    ahead: Option<String>,
+    name: String,
+    line: usize,
+}
+
+/// One cell of a script.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub code: String,
+    /// The line where it begins, from 1.
+    pub line: usize,
+}
+
+impl Script {
+    pub fn standard_input() -> Self {
+        Self::read("standard input", std::io::BufReader::new(std::io::stdin()))
+    }
+
+    pub fn file(path: &Path) -> Result<Self> {
+        let file = std::fs::File::open(path).map_err(|source| Error::io(path, source))?;
+        let name = path.display().to_string();
+        Ok(Self::read(&name, std::io::BufReader::new(file)))
+    }
+
+    fn read(name: &str, reader: impl BufRead + Send + 'static) -> Self {
+        let (send, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in reader.lines() {
+                // A script that has ended at an error reads no more.
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            lines,
+            ahead: None,
+            name: name.to_owned(),
+            line: 0,
+        }
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The next cell: as many lines as belong together; `None` at the end.
+    pub fn next(&mut self) -> Result<Option<Piece>> {
+        let mut code = String::new();
+        let mut first = self.line + 1;
+        while let Some(line) = self.take()? {
+            if line.starts_with("#!") && !line.starts_with("#![") && self.line == 1 {
+                // The line by which a shell finds this program.
+                first = self.line + 1;
+                continue;
+            }
+            if code.trim().is_empty() {
+                code.clear();
+                first = self.line;
+            }
+            code.push_str(&line);
+            code.push('\n');
+            let open = matches!(completeness::judge(&code), Completeness::Incomplete { .. });
+            if !open && !code.trim().is_empty() && !self.goes_on()? {
+                return Ok(Some(Piece { code, line: first }));
+            }
+        }
+        // What the end of the input left incomplete is for the compiler to judge.
+        let left = !code.trim().is_empty();
+        Ok(left.then_some(Piece { code, line: first }))
+    }
+
+    fn take(&mut self) -> Result<Option<String>> {
+        let line = match self.ahead.take() {
+            Some(line) => Some(line),
+            None => match self.lines.recv() {
+                Ok(line) => Some(self.good(line)?),
+                Err(_) => None,
+            },
+        };
+        self.line += usize::from(line.is_some());
+        Ok(line)
+    }
+
+    fn good(&self, line: std::io::Result<String>) -> Result<String> {
+        line.map_err(|source| Error::io(&self.name, source))
+    }
+
+    /// Whether the next line belongs to what seems complete: it is indented, or begins with what
+    /// begins no statement.
+    fn goes_on(&mut self) -> Result<bool> {
+        match self.lines.recv_timeout(LATE) {
+            Ok(line) => {
+                let line = self.good(line)?;
+                let goes_on = continues(&line);
+                self.ahead = Some(line);
+                Ok(goes_on)
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(false),
+        }
+    }
+}
+
+fn continues(line: &str) -> bool {
+    let text = line.trim_start();
+    let indented = text.len() < line.len() && !text.is_empty();
+    let else_branch = text
+        .strip_prefix("else")
+        .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
+    let operator = ["&&", "||", "?", "+", "/ ", "=", "as ", "where"]
+        .iter()
+        .any(|begin| text.starts_with(begin));
+    let method = text.starts_with('.') && !text.starts_with("..");
+    // `:vars` and `!ls` are cells of their own.
+    indented && !text.starts_with([':', '!']) || else_branch || operator || method
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(text: &'static str) -> Vec<(usize, String)> {
+        let mut script = Script::read("test", text.as_bytes());
+        let mut pieces = Vec::new();
+        while let Some(piece) = script.next().unwrap() {
+            pieces.push((piece.line, piece.code));
+        }
+        pieces
+    }
+
+    #[test]
+    fn every_complete_piece_is_a_cell_with_its_line() {
+        assert_eq!(
+            pieces("let x = 1;\n\nfn f() {\n    x\n}\n:vars\nlet y =\n"),
+            [
+                (1, "let x = 1;\n".to_owned()),
+                (3, "fn f() {\n    x\n}\n".to_owned()),
+                (6, ":vars\n".to_owned()),
+                (7, "let y =\n".to_owned()),
+            ]
+        );
+        assert_eq!(pieces(""), []);
+        assert_eq!(pieces("\n\n"), []);
+    }
+
+    #[test]
+    fn a_chain_over_lines_is_one_cell() {
+        for text in [
+            "let x = a()\n    .b()\n    .c();\n",
+            "a()\n.b()\n",
+            "if a {\n}\nelse {\n}\n",
+            "let x = a\n    + b;\n",
+        ] {
+            assert_eq!(pieces(text), [(1, text.to_owned())], "{text}");
+        }
+        assert_eq!(pieces("a\nelsewhere\n").len(), 2);
+    }
+
+    #[test]
+    fn the_line_that_names_the_interpreter_is_no_code() {
+        let script = "#!/usr/bin/env -S cloze-kernel repl\n1 + 1\n";
+        assert_eq!(pieces(script), [(2, "1 + 1\n".to_owned())]);
+        assert_eq!(pieces("#![allow(unused)]\n").len(), 1);
+    }
+}

@@ -1,0 +1,354 @@
+//! Charts of characters, for terminals: curves over numbered axes.
+//!
+//! The first line of a plot is drawn in braille, eight dots a character; further series are marks
+//! of their own, so that they are told apart without colours.
+
+use super::style::{number, ticks};
+
+/// Characters of the whole plot from left to right: an 80-column terminal holds it.
+const COLUMNS: usize = 78;
+/// The plot's area: rows, and the fewest columns that long labels leave to it.
+const ROWS: usize = 14;
+const NARROWEST: usize = 24;
+/// Dots in a braille character.
+const DOTS: (usize, usize) = (2, 4);
+/// Marks of the series after the first line.
+const MARKS: [char; 5] = ['o', '+', 'x', '*', '#'];
+const DASH: char = '┄';
+
+/// One series, already scaled as it is to be drawn.
+pub struct Curve<'a> {
+    pub name: &'a str,
+    pub points: Vec<(f64, f64)>,
+    /// Whether a line connects the points.
+    pub connected: bool,
+}
+
+/// A plot that is ready to be written.
+pub struct TextPlot<'a> {
+    pub title: &'a str,
+    /// Titles of the axes.
+    pub axes: (&'a str, &'a str),
+    pub curves: Vec<Curve<'a>>,
+    /// Horizontal lines: their labels and heights.
+    pub levels: Vec<(String, f64)>,
+    /// The number that stands at a coordinate.
+    pub unscaled: fn(f64) -> f64,
+}
+
+/// What stands in a cell of the area: later ones cover earlier ones, dots join dots.
+#[derive(Clone, Copy, PartialEq)]
+enum Cell {
+    Empty,
+    Dash,
+    Dots(u8),
+    Mark(char),
+}
+
+impl Cell {
+    fn character(self) -> char {
+        match self {
+            Self::Empty => ' ',
+            Self::Dash => DASH,
+            // Every byte is a pattern of the braille block.
+            Self::Dots(dots) => char::from_u32(0x2800 + u32::from(dots)).unwrap_or(' '),
+            Self::Mark(mark) => mark,
+        }
+    }
+}
+
+/// A range of numbers laid over `steps` dots.
+#[derive(Clone, Copy)]
+struct Scale {
+    low: f64,
+    high: f64,
+    steps: usize,
+}
+
+impl Scale {
+    fn over(values: impl Iterator<Item = f64>, steps: usize) -> Self {
+        let (low, high) = values
+            .filter(|value| value.is_finite())
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+                (low.min(value), high.max(value))
+            });
+        let (low, high) = match (low, high) {
+            (low, high) if low > high => (0.0, 1.0),
+            // One value: room around it, so that it has a place.
+            (low, high) if low == high => (
+                low - low.abs().max(1.0) / 2.0,
+                high + high.abs().max(1.0) / 2.0,
+            ),
+            range => range,
+        };
+        Self { low, high, steps }
+    }
+
+    /// The dot at which `value` stands, counted from `low`.
+    fn place(&self, value: f64) -> Option<usize> {
+        let share = (value - self.low) / (self.high - self.low);
+        // A little outside is rounding of the ends.
+        ((-1e-9..=1.0 + 1e-9).contains(&share))
+            .then(|| (share.clamp(0.0, 1.0) * (self.steps - 1) as f64).round() as usize)
+    }
+}
+
+struct Area {
+    cells: Vec<Cell>,
+    columns: usize,
+    x: Scale,
+    y: Scale,
+}
+
+impl Area {
+    fn new(plot: &TextPlot, columns: usize) -> Self {
+        let points = || plot.curves.iter().flat_map(|curve| &curve.points);
+        let levels = plot.levels.iter().map(|level| level.1);
+        Self {
+            cells: vec![Cell::Empty; columns * ROWS],
+            columns,
+            x: Scale::over(points().map(|point| point.0), columns * DOTS.0),
+            y: Scale::over(points().map(|point| point.1).chain(levels), ROWS * DOTS.1),
+        }
+    }
+
+    /// The dot of a point, from the upper left corner.
+    fn dot(&self, (x, y): (f64, f64)) -> Option<(usize, usize)> {
+        Some((self.x.place(x)?, self.y.steps - 1 - self.y.place(y)?))
+    }
+
+    fn row(&self, y: f64) -> Option<usize> {
+        Some((self.y.steps - 1 - self.y.place(y)?) / DOTS.1)
+    }
+
+    fn set(&mut self, (x, y): (usize, usize), mark: Option<char>) {
+        /// The bits of a braille pattern by row and column.
+        const BITS: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
+        let cell = &mut self.cells[y / DOTS.1 * self.columns + x / DOTS.0];
+        let bit = BITS[y % DOTS.1][x % DOTS.0];
+        *cell = match (mark, *cell) {
+            (Some(mark), _) => Cell::Mark(mark),
+            (None, Cell::Dots(dots)) => Cell::Dots(dots | bit),
+            (None, _) => Cell::Dots(bit),
+        };
+    }
+
+    fn draw(&mut self, curve: &Curve, mark: Option<char>) {
+        let mut before = None;
+        for point in &curve.points {
+            let dot = self.dot(*point);
+            if let Some(dot) = dot {
+                match before {
+                    // Marks on a line would run together: they stand at its points alone.
+                    Some(before) if curve.connected && mark.is_none() => self.line(before, dot),
+                    _ => self.set(dot, mark),
+                }
+            }
+            before = dot;
+        }
+    }
+
+    /// A straight line of dots.
+    fn line(&mut self, from: (usize, usize), to: (usize, usize)) {
+        let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
+        let between = |from: usize, to: usize, step: usize| {
+            let share = step as f64 / steps as f64;
+            (from as f64 + (to as f64 - from as f64) * share).round() as usize
+        };
+        for step in 0..=steps {
+            let dot = (between(from.0, to.0, step), between(from.1, to.1, step));
+            self.set(dot, None);
+        }
+    }
+}
+
+impl TextPlot<'_> {
+    /// The plot in lines of at most 78 columns, where its names are not longer than that.
+    pub fn text(&self) -> String {
+        let label = |value: f64| number((self.unscaled)(value));
+        let heights = Area::new(self, NARROWEST).y;
+        let marks: Vec<(f64, String)> = ticks(heights.low, heights.high, 5)
+            .into_iter()
+            .map(|value| (value, label(value)))
+            .collect();
+        let left = width(marks.iter().map(|mark| mark.1.as_str()));
+        let right = width(self.levels.iter().map(|level| level.0.as_str()));
+        let columns = COLUMNS.saturating_sub(left + right + 4).max(NARROWEST);
+
+        let mut area = Area::new(self, columns);
+        let mut names = vec![String::new(); ROWS];
+        for (name, y) in &self.levels {
+            let Some(row) = area.row(*y) else { continue };
+            area.cells[row * columns..(row + 1) * columns].fill(Cell::Dash);
+            // Two labels of one row: the later one stands in the next row that is free.
+            let free = (row..ROWS)
+                .chain((0..row).rev())
+                .find(|&row| names[row].is_empty());
+            if let Some(free) = free {
+                names[free].clone_from(name);
+            }
+        }
+        for (curve, mark) in self.curves.iter().zip(self.marks()) {
+            area.draw(curve, mark);
+        }
+
+        let mut out = self.head();
+        for (row, (cells, name)) in area.cells.chunks(columns).zip(&names).enumerate() {
+            let tick = marks
+                .iter()
+                .find(|(value, _)| area.row(*value) == Some(row));
+            let (number, edge) = tick.map_or(("", '│'), |(_, number)| (number, '┤'));
+            let line: String = cells.iter().map(|cell| cell.character()).collect();
+            out += format!("\n{number:>left$} {edge}{line} {name}").trim_end();
+        }
+        out += &format!("\n{:left$} └{}", "", "─".repeat(columns));
+        out + "\n" + &bottom(&area.x, left + 2, columns, &label, self.axes.0)
+    }
+
+    /// The mark of each series; the first line has none, because it is made of dots.
+    fn marks(&self) -> Vec<Option<char>> {
+        let first = self.curves.iter().position(|curve| curve.connected);
+        let mut marks = MARKS.iter().cycle();
+        let mark = |index| match Some(index) == first {
+            true => None,
+            false => marks.next().copied(),
+        };
+        (0..self.curves.len()).map(mark).collect()
+    }
+
+    /// Title, vertical axis and, of more than one series, which is which.
+    fn head(&self) -> String {
+        let mut out = match self.axes.1 {
+            "" => self.title.to_owned(),
+            y => format!("{} · {y}", self.title),
+        };
+        let named = self.curves.iter().zip(self.marks());
+        let named: Vec<String> = named
+            .map(|(curve, mark)| format!("{} {}", mark.unwrap_or('⠒'), curve.name))
+            .collect();
+        if !named.is_empty() {
+            out += &format!("\n{}", named.join("   "));
+        }
+        out
+    }
+}
+
+/// The numbers below the horizontal axis, and its title at the right.
+fn bottom(
+    x: &Scale,
+    left: usize,
+    columns: usize,
+    label: &dyn Fn(f64) -> String,
+    title: &str,
+) -> String {
+    let mut line = " ".repeat(left);
+    for value in ticks(x.low, x.high, 5) {
+        let Some(dot) = x.place(value) else { continue };
+        let text = label(value);
+        let length = text.chars().count();
+        let from = (left + dot / DOTS.0).saturating_sub(length / 2);
+        let filled = line.chars().count();
+        // Numbers never touch; the last ones stay inside.
+        if (from > filled || filled <= left) && from + length <= left + columns {
+            line += &" ".repeat(from.saturating_sub(filled));
+            line += &text;
+        }
+    }
+    if !title.is_empty() {
+        let room = (left + columns).saturating_sub(line.chars().count() + title.chars().count());
+        line += &" ".repeat(room.max(2));
+        line += title;
+    }
+    line
+}
+
+fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(|text| text.chars().count()).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot(points: Vec<(f64, f64)>) -> TextPlot<'static> {
+        TextPlot {
+            title: "Loss",
+            axes: ("step", "nats"),
+            curves: vec![Curve {
+                name: "training",
+                points,
+                connected: true,
+            }],
+            levels: vec![("guess 9".to_owned(), 9.0)],
+            unscaled: |value| value,
+        }
+    }
+
+    fn falling() -> Vec<(f64, f64)> {
+        (0..=100)
+            .map(|i| (f64::from(i), 8.0 - f64::from(i) / 20.0))
+            .collect()
+    }
+
+    #[test]
+    fn a_falling_line_falls_between_numbered_axes() {
+        let text = plot(falling()).text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "Loss · nats");
+        assert_eq!(lines.len(), 2 + ROWS + 2, "{text}");
+        assert!(
+            lines[2].contains(DASH) && lines[2].ends_with("guess 9"),
+            "{text}"
+        );
+        assert!(text.contains("8 ┤") && text.contains("4 ┤"), "{text}");
+        assert!(text.lines().last().unwrap().ends_with("step"), "{text}");
+        let braille = |c: char| ('\u{2801}'..='\u{28ff}').contains(&c);
+        let starts: Vec<usize> = lines[2..2 + ROWS]
+            .iter()
+            .filter_map(|line| line.chars().position(braille))
+            .collect();
+        assert!(starts.len() > 8 && starts.is_sorted(), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= COLUMNS),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn further_series_have_marks_and_are_named() {
+        let mut plot = plot(falling());
+        plot.curves.push(Curve {
+            name: "held out",
+            points: vec![(50.0, 6.0), (100.0, 4.0)],
+            connected: true,
+        });
+        let text = plot.text();
+        assert!(text.contains("⠒ training   o held out"), "{text}");
+        let marks = text.lines().skip(2).flat_map(|line| line.matches('o'));
+        assert_eq!(marks.count(), 2, "{text}");
+    }
+
+    #[test]
+    fn nothing_or_one_point_or_odd_numbers_are_drawn_without_a_panic() {
+        for points in [
+            vec![],
+            vec![(1.0, 1.0)],
+            vec![(0.0, f64::NAN), (f64::INFINITY, 1.0)],
+            vec![(1e300, -1e300), (-1e300, 1e300)],
+        ] {
+            let text = plot(points).text();
+            assert!(text.lines().count() >= ROWS, "{text}");
+        }
+    }
+
+    #[test]
+    fn labels_of_close_levels_stand_in_rows_of_their_own() {
+        let mut plot = plot(falling());
+        plot.levels.push(("entropy 8.99".to_owned(), 8.99));
+        let text = plot.text();
+        assert!(
+            text.contains("guess 9\n") && text.contains("entropy 8.99\n"),
+            "{text}"
+        );
+    }
+}
