@@ -1,5 +1,6 @@
 //! `cloze-kernel`: Cloze's notebook kernel, its REPL, and the way to both.
 
+mod bench;
 mod install;
 mod jupyter;
 mod lab;
@@ -46,6 +47,9 @@ enum Command {
         #[arg(long, value_name = "P")]
         prefix: Option<PathBuf>,
     },
+    /// Time the cells of installed kernels (`cloze bench cells` runs this).
+    #[command(hide = true)]
+    BenchCells(bench::Options),
     /// Build what every session shares (`install` and `lab` do this).
     #[command(hide = true)]
     BuildTemplate,
@@ -81,6 +85,7 @@ fn run(command: Command) -> Result<()> {
             let folder = unsafe { SessionFolder::reserve() }?;
             repl::run(folder)
         }
+        Command::BenchCells(options) => bench::run(&options),
         Command::Install { prefix } => install::install(prefix.as_deref()),
         Command::Uninstall { prefix } => install::uninstall(prefix.as_deref()),
         Command::BuildTemplate => Template::build(|workshop| {

@@ -11,6 +11,7 @@ use jupyter_protocol::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::iopub::IoPub;
+use super::limit::Limit;
 use super::{Kernel, Replies, content, expressions, lock};
 use crate::session::{Event, Outcome, Sink};
 
@@ -142,13 +143,17 @@ async fn execute(
         );
     }
     let (iopub, parent, silent) = (kernel.iopub.clone(), Arc::clone(request), asked.silent);
+    let limit = Arc::new(Limit::of_a_cell());
+    let limited = Arc::clone(&limit);
     let remember = (asked.store_history && !silent).then(|| Arc::clone(&kernel.history));
     let sink: Sink = Arc::new(move |event| {
         if let (Event::Result(value), Some(history)) = (&event, &remember) {
             lock(history).set_value(number, &value.plain());
         }
         if !silent {
-            iopub.publish(&parent, content::message(event, number));
+            limited.pass(event, |event| {
+                iopub.publish(&parent, content::message(event, number));
+            });
         }
     });
     let outcome = kernel.session.execute(asked.code.clone(), sink).await;
@@ -157,6 +162,11 @@ async fn execute(
         error: Some(crate::session::lost()),
         pages: Vec::new(),
     });
+    if let Some(note) = limit.note() {
+        kernel
+            .iopub
+            .publish(request, content::message(note, number));
+    }
     let mut reply = ExecuteReply {
         status: ReplyStatus::Ok,
         execution_count: ExecutionCount::new(number),

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 pub use completion::Completions;
 pub use errors::without_colours;
-pub use evaluator::fill_template;
+pub use evaluator::{fill_template, secret};
 pub use folder::{SessionFolder, point_evcxr_at};
 pub use template::Template;
 
