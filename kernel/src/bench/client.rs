@@ -54,7 +54,7 @@ impl Client {
         let address = (info.ip.clone(), info.shell_port);
         while tokio::net::TcpStream::connect(&address).await.is_err() {
             tokio::select! {
-                ended = process.ended() => return Err(ended),
+                ended = process.ended() => return Err(process.epitaph(ended).await),
                 () = tokio::time::sleep(RETRY) => {}
             }
         }
@@ -146,7 +146,7 @@ impl Client {
             let message = tokio::select! {
                 message = self.shell.socket.recv() => parse(&self.shell, message)?,
                 message = self.iopub.socket.recv() => parse(&self.iopub, message)?,
-                ended = self.process.ended() => return Err(ended),
+                ended = self.process.ended() => return Err(self.process.epitaph(ended).await),
             };
             if message.parent != cell {
                 continue;
@@ -224,7 +224,7 @@ async fn receive<S: SocketRecv>(
 ) -> Result<Message> {
     tokio::select! {
         message = connection.socket.recv() => parse(connection, message),
-        ended = process.ended() => Err(ended),
+        ended = process.ended() => Err(process.epitaph(ended).await),
     }
 }
 

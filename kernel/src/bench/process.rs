@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cloze::{Error, Result};
@@ -79,9 +79,13 @@ impl Process {
         })
     }
 
-    /// Waits for the process to end by itself, and says so with its last line on standard error.
-    pub async fn ended(&mut self) -> Error {
-        let status = self.child.wait().await;
+    /// Waits for the process to end by itself; may be dropped and called again.
+    pub async fn ended(&mut self) -> std::io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// The error that it ended, with its last line on standard error.
+    pub async fn epitaph(&self, status: std::io::Result<ExitStatus>) -> Error {
         // Its last line may still be on the way.
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());

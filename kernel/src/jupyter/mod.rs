@@ -229,6 +229,13 @@ impl Kernel {
                 }
                 .into(),
             ),
+            Content::UnknownMessage(unknown) => {
+                eprintln!(
+                    "cloze-kernel: a {} is left without an answer: it is not known here",
+                    unknown.msg_type
+                );
+                None
+            }
             _ => None,
         };
         let ends = matches!(request.content, Content::ShutdownRequest(_));
