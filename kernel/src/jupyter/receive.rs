@@ -145,8 +145,11 @@ mod tests {
     }
 
     fn frames(parts: &[Vec<u8>]) -> ZmqMessage {
-        let parts: Vec<_> = parts.iter().map(|part| part.clone().into()).collect();
-        ZmqMessage::try_from(parts).unwrap()
+        let mut message = ZmqMessage::from(parts[0].clone());
+        for part in &parts[1..] {
+            message.push_back(part.clone().into());
+        }
+        message
     }
 
     /// Bytes of which a good part is what a message consists of.
