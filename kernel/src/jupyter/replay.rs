@@ -8,7 +8,14 @@ const REMEMBERED: usize = 1 << 16;
 
 /// The signatures of the last messages, on all sockets.
 #[derive(Default)]
-pub struct Signatures(Mutex<(HashSet<Box<[u8]>>, VecDeque<Box<[u8]>>)>);
+pub struct Signatures(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    set: HashSet<Box<[u8]>>,
+    /// The oldest comes first.
+    order: VecDeque<Box<[u8]>>,
+}
 
 impl Signatures {
     /// Whether this signature comes for the first time. An empty one belongs to a connection
@@ -18,7 +25,7 @@ impl Signatures {
             return true;
         }
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (set, order) = &mut *seen;
+        let Seen { set, order } = &mut *seen;
         if !set.insert(signature.into()) {
             return false;
         }
@@ -46,7 +53,7 @@ mod tests {
         }
         assert!(seen.is_new(b"a"));
         let lock = seen.0.lock().unwrap();
-        assert_eq!((lock.0.len(), lock.1.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!((lock.set.len(), lock.order.len()), (REMEMBERED, REMEMBERED));
     }
 
     #[test]
