@@ -41,9 +41,12 @@ def evcxr_display(mime, data):
 
 
 class PeerProtocol(ClozeProtocol):
-    """The same samples; only displays are made otherwise. It has no call for pager and clearing."""
+    """The same questions in its own words. It has no call for the pager and for clearing, and names
+    functions with their parameters in completions, which is its good right."""
 
     kernel_name = PEER
+    language_name = "Rust"
+    completion_samples = [{"text": "std::process::ex"}]
     code_display_data = [
         {"code": evcxr_display("image/svg+xml", "<svg/>"), "mime": "image/svg+xml"},
         {"code": evcxr_display("text/html", "<b>1</b>"), "mime": "text/html"},
@@ -233,8 +236,8 @@ def table(found):
         return {0: "fails", times: "passes"}.get(passed, f"passes {passed} of {times}")
 
     lines = [
-        f"{found['date']}, {found['machine']}; medians of {cloze['latency']['runs']} kernels "
-        f"started in turns, the suite run {times} times.",
+        f"{found['date']}, {found['machine']}; figures of {cloze['latency']['runs']} kernels each, "
+        f"their cells in turns (medians); the suite run {times} times.",
         "",
         f"| | {cloze['latency']['implementation']} | {peer['latency']['implementation']} |",
         "|---|---|---|",
@@ -259,8 +262,8 @@ def table(found):
         lines.append(row(f"`jupyter_kernel_test`: {name}", cells))
     lines += [
         "",
-        f"The first tensor cell of {peer['latency']['implementation']}, which fetches nothing that "
-        "cargo has fetched before but compiles dfdx anew in each session:",
+        f"The first tensor cell of {peer['latency']['implementation']}, which compiles dfdx in each "
+        "session:",
         "",
         "```",
         peer["latency"]["setup"],

@@ -18,17 +18,24 @@ const DFDX: &str = "\
 use dfdx::prelude::*;";
 const PRELUDE: &str = "use cloze::prelude::*;";
 
+/// The cells of a session that is warm.
+const CELLS: [(&str, &str); 3] = [
+    ("let", "let a = 1;"),
+    ("tensor", "let y = (x.clone() + 1.0).sum::<Rank0, _>();"),
+    ("expression", "1 + 1"),
+];
+const WRONG_CELL: &str = "let a: i32 = \"no\";";
 /// How often a warm cell is run for its median.
-const WARM: usize = 7;
-/// How often a wrong cell is run after the first.
-const WRONG: usize = 3;
+pub const WARM: usize = 7;
+/// How often a wrong cell is run: once for the first, then for a median.
+pub const WRONG: usize = 4;
 /// How long a loop may go on after the interrupt.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The figures of one run.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// In the order in which they were taken; see [`super::report::ROWS`].
+    /// By the names in [`super::report::ROWS`].
     pub figures: Vec<(&'static str, f64)>,
     /// Whether a variable outlived the interrupt; `None` where the loop could not be stopped.
     pub variables_kept: Option<bool>,
@@ -38,58 +45,83 @@ pub struct Run {
     pub implementation: String,
 }
 
-/// Starts a kernel and times its cells.
-pub async fn run(spec: &KernelspecDir, setup: Option<&str>) -> Result<Run> {
-    let started = Instant::now();
-    let process = Process::start(spec).await?;
-    let (mut client, ready) = Client::connect(process, started).await?;
-    let told = |key: &str| client.info[key].as_str().unwrap_or("?").to_owned();
-    let implementation = told("implementation");
-    let setup = match setup {
-        _ if implementation == "cloze" => format!("{PRELUDE}\n{TENSOR}"),
-        Some(setup) => setup.trim_end().to_owned(),
-        None => format!("{DFDX}\n{TENSOR}"),
-    };
-    let mut run = Run {
-        implementation: format!("{implementation} {}", told("implementation_version")),
-        ..Run::default()
-    };
-    run.take("ready", ready);
-    let first = good(&setup, client.run(&setup).await?)?;
-    run.take("first_tensor", first.seconds);
-    run.take("start_to_first_tensor", started.elapsed().as_secs_f64());
-    run.setup = setup;
+/// A running kernel whose cells are timed. Several are open at once and take turns, so that what
+/// else the machine does meets all of them.
+pub struct Session<'a> {
+    spec: &'a KernelspecDir,
+    client: Client,
+    run: Run,
+    warm: [Vec<f64>; CELLS.len()],
+    wrong: Vec<f64>,
+}
 
-    for (name, code) in [
-        ("let", "let a = 1;"),
-        ("tensor", "let y = (x.clone() + 1.0).sum::<Rank0, _>();"),
-        ("expression", "1 + 1"),
-    ] {
-        let mut seconds = Vec::new();
-        for _ in 0..WARM {
-            seconds.push(good(code, client.run(code).await?)?.seconds);
-        }
-        run.take(name, median(&mut seconds));
+impl<'a> Session<'a> {
+    /// Starts a kernel and brings it to its first tensor.
+    pub async fn open(spec: &'a KernelspecDir, setup: Option<&str>) -> Result<Self> {
+        let started = Instant::now();
+        let process = Process::start(spec).await?;
+        let (mut client, ready) = Client::connect(process, started).await?;
+        let told = |key: &str| client.info[key].as_str().unwrap_or("?").to_owned();
+        let implementation = told("implementation");
+        let setup = match setup {
+            _ if implementation == "cloze" => format!("{PRELUDE}\n{TENSOR}"),
+            Some(setup) => setup.trim_end().to_owned(),
+            None => format!("{DFDX}\n{TENSOR}"),
+        };
+        let mut run = Run {
+            implementation: format!("{implementation} {}", told("implementation_version")),
+            ..Run::default()
+        };
+        run.take("ready", ready);
+        let first = good(&setup, client.run(&setup).await?)?;
+        run.take("first_tensor", first.seconds);
+        run.take("start_to_first_tensor", started.elapsed().as_secs_f64());
+        run.setup = setup;
+        Ok(Self {
+            spec,
+            client,
+            run,
+            warm: Default::default(),
+            wrong: Vec::new(),
+        })
     }
-    let wrong = "let a: i32 = \"no\";";
-    let mut seconds = Vec::new();
-    for _ in 0..=WRONG {
-        let cell = client.run(wrong).await?;
+
+    /// Runs each of the warm cells once.
+    pub async fn warm(&mut self) -> Result<()> {
+        for ((_, code), seconds) in CELLS.iter().zip(&mut self.warm) {
+            seconds.push(good(code, self.client.run(code).await?)?.seconds);
+        }
+        Ok(())
+    }
+
+    /// Runs a cell that does not compile.
+    pub async fn wrong(&mut self) -> Result<()> {
+        let cell = self.client.run(WRONG_CELL).await?;
         if cell.error.is_none() {
-            return Err(Error::Failed(format!("it took `{wrong}` for right")));
+            return Err(Error::Failed(format!("it took `{WRONG_CELL}` for right")));
         }
-        seconds.push(cell.seconds);
+        self.wrong.push(cell.seconds);
+        Ok(())
     }
-    run.take("first_error", seconds.remove(0));
-    run.take("error", median(&mut seconds));
-    if let Some((kernel, all)) = client.process.memory() {
-        run.take("memory_kernel_mib", kernel);
-        run.take("memory_mib", all);
+
+    /// Measures what comes last and ends the kernel.
+    pub async fn close(mut self) -> Result<Run> {
+        for ((name, _), seconds) in CELLS.iter().zip(&mut self.warm) {
+            self.run.take(name, median(seconds));
+        }
+        if let [first, again @ ..] = &mut self.wrong[..] {
+            self.run.take("first_error", *first);
+            self.run.take("error", median(again));
+        }
+        if let Some((kernel, all)) = self.client.process.memory() {
+            self.run.take("memory_kernel_mib", kernel);
+            self.run.take("memory_mib", all);
+        }
+        if interrupt(self.spec, &mut self.client, &mut self.run).await? {
+            self.client.shut_down().await?;
+        }
+        Ok(self.run)
     }
-    if interrupt(spec, &mut client, &mut run).await? {
-        client.shut_down().await?;
-    }
-    Ok(run)
 }
 
 /// Stops a loop that calls nothing; whether it could be stopped.

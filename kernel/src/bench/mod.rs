@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cloze::{Error, Result};
+use jupyter_zmq_client::KernelspecDir;
 
 /// Times a notebook kernel's cells, or those of several kernels beside each other.
 #[derive(Debug, clap::Args)]
@@ -48,14 +49,14 @@ pub fn run(options: &Options) -> Result<()> {
     let limit = Duration::from_secs(options.timeout);
     // A measurement that is dropped ends its kernel.
     let kernels = runtime.block_on(async {
-        tokio::time::timeout(limit, measure(options, setup.as_deref()))
-            .await
-            .unwrap_or_else(|_| {
-                Err(Error::Failed(format!(
-                    "not done within {} s: see --timeout",
-                    options.timeout
-                )))
-            })
+        tokio::select! {
+            measured = measure(options, setup.as_deref()) => measured,
+            () = tokio::time::sleep(limit) => Err(Error::Failed(format!(
+                "not done within {} s: see --timeout",
+                options.timeout
+            ))),
+            _ = tokio::signal::ctrl_c() => Err(Error::Failed("stopped".to_owned())),
+        }
     })?;
     if options.json {
         for kernel in &kernels {
@@ -71,12 +72,23 @@ async fn measure(options: &Options, setup: Option<&str>) -> Result<Vec<report::M
     let specs = kernelspecs::find(&options.kernels).await?;
     let mut runs: Vec<Vec<cells::Run>> = specs.iter().map(|_| Vec::new()).collect();
     for turn in 1..=options.repeat {
-        for (spec, runs) in specs.iter().zip(&mut runs) {
+        let mut sessions = Vec::new();
+        for spec in &specs {
             eprintln!("{}: {turn} of {}", spec.kernel_name, options.repeat);
-            let run = cells::run(spec, setup).await.map_err(|error| {
-                Error::Failed(format!("kernel `{}`: {error}", spec.kernel_name))
-            })?;
-            runs.push(run);
+            sessions.push(of(spec, cells::Session::open(spec, setup).await)?);
+        }
+        for _ in 0..cells::WARM {
+            for (spec, session) in specs.iter().zip(&mut sessions) {
+                of(spec, session.warm().await)?;
+            }
+        }
+        for _ in 0..cells::WRONG {
+            for (spec, session) in specs.iter().zip(&mut sessions) {
+                of(spec, session.wrong().await)?;
+            }
+        }
+        for ((spec, session), runs) in specs.iter().zip(sessions).zip(&mut runs) {
+            runs.push(of(spec, session.close().await)?);
         }
     }
     let names = specs.into_iter().map(|spec| spec.kernel_name);
@@ -84,4 +96,9 @@ async fn measure(options: &Options, setup: Option<&str>) -> Result<Vec<report::M
         .zip(runs)
         .map(|(name, runs)| report::Measured { name, runs })
         .collect())
+}
+
+/// Says whose error it is.
+fn of<T>(spec: &KernelspecDir, result: Result<T>) -> Result<T> {
+    result.map_err(|error| Error::Failed(format!("kernel `{}`: {error}", spec.kernel_name)))
 }

@@ -193,6 +193,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
         #[test]
         fn no_frames_bring_the_decoder_down(
             parts in proptest::collection::vec(frame(), 1..10),
