@@ -236,8 +236,9 @@ def table(found):
         return {0: "fails", times: "passes"}.get(passed, f"passes {passed} of {times}")
 
     lines = [
-        f"{found['date']}, {found['machine']}; figures of {cloze['latency']['runs']} kernels each, "
-        f"their cells in turns (medians); the suite run {times} times.",
+        f"{found['date']}, {found['machine']}, load average {found['load']} before the start; each "
+        f"kernel started {cloze['latency']['runs']}x, their cells in turns (medians); the suite run "
+        f"{times}x.",
         "",
         f"| | {cloze['latency']['implementation']} | {peer['latency']['implementation']} |",
         "|---|---|---|",
@@ -284,6 +285,7 @@ def main():
     parser.add_argument("--suites", type=int, default=3, help="runs of Jupyter's own suite")
     parser.add_argument("--cloze", default=str(ROOT / "target" / "debug" / "cloze"))
     options = parser.parse_args()
+    load = round(os.getloadavg()[0], 1)
     kernels = {name: {} for name in KERNELS}
     for name, kernel in kernels.items():
         print(f"{name}: behaviour", file=sys.stderr)
@@ -295,6 +297,7 @@ def main():
     found = {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
+        "load": load,
         "suites": options.suites,
         "kernels": kernels,
     }
