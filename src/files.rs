@@ -1,10 +1,23 @@
-//! Writing files so that an interruption at any moment leaves either the old file or the new one.
+//! Writing files so that an interruption at any moment leaves either the old file or the new one,
+//! and the folder in which Cloze keeps what it makes for the user.
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+
+/// Overrides the folder of [`data_folder`].
+pub const DATA_VARIABLE: &str = "CLOZE_DATA";
+
+/// `$CLOZE_DATA`, or `cloze` in the user's data folder (usually `~/.local/share`), whether or not it
+/// is there yet; `None` where the user has no such folder.
+pub fn data_folder() -> Option<PathBuf> {
+    match std::env::var_os(DATA_VARIABLE).filter(|value| !value.is_empty()) {
+        Some(folder) => Some(folder.into()),
+        None => dirs::data_dir().map(|folder| folder.join("cloze")),
+    }
+}
 
 /// Writes `bytes` beside `path`, forces them to the disk and renames them into place.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -56,14 +56,7 @@ pub fn kernelspec_folder(prefix: Option<&Path>) -> Result<PathBuf> {
             .map_err(|source| Error::io(prefix, source))?
             .join("share")
             .join("jupyter"),
-        None => match std::env::var_os("JUPYTER_DATA_DIR") {
-            Some(folder) => PathBuf::from(folder),
-            None => jupyter_zmq_client::user_data_dir().map_err(|error| {
-                Error::Failed(format!(
-                    "Jupyter's data folder is not known ({error}): give one with --prefix"
-                ))
-            })?,
-        },
+        None => paths::jupyter()?,
     };
     Ok(jupyter.join("kernels").join(NAME))
 }

@@ -1,5 +1,6 @@
 //! `cloze-kernel`: Cloze's notebook kernel, its REPL, and the way to both.
 
+mod bench;
 mod install;
 mod jupyter;
 mod lab;
@@ -50,6 +51,9 @@ enum Command {
     /// Warm a session up and wait for the next kernel (kernels and `lab` do this).
     #[command(hide = true)]
     Spare,
+    /// Time the cells of installed kernels (`cloze bench cells` runs this).
+    #[command(hide = true)]
+    BenchCells(bench::Options),
     /// Build what every session shares (`install` and `lab` do this).
     #[command(hide = true)]
     BuildTemplate,
@@ -89,6 +93,7 @@ fn run(command: Command) -> Result<()> {
             let folder = unsafe { SessionFolder::reserve() }?;
             repl::run(&options, folder)
         }
+        Command::BenchCells(options) => bench::run(&options),
         Command::Install { prefix } => install::install(prefix.as_deref()),
         Command::Uninstall { prefix } => install::uninstall(prefix.as_deref()),
         Command::Spare => {

@@ -3,10 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+pub use cloze::files::DATA_VARIABLE;
 use cloze::{Error, Result};
 
-/// Overrides the folder of [`data`].
-pub const DATA_VARIABLE: &str = "CLOZE_DATA";
 /// Overrides the file of [`history`].
 pub const HISTORY_VARIABLE: &str = "CLOZE_HISTORY";
 /// Overrides the folder of [`repository`].
@@ -20,16 +19,12 @@ pub fn data() -> Result<PathBuf> {
 }
 
 fn data_folder() -> Result<PathBuf> {
-    if let Some(folder) = std::env::var_os(DATA_VARIABLE).filter(|value| !value.is_empty()) {
-        return std::path::absolute(&folder).map_err(|source| Error::io(folder, source));
-    }
-    dirs::data_dir()
-        .map(|folder| folder.join("cloze"))
-        .ok_or_else(|| {
-            Error::Failed(
-                "there is no user data folder: set CLOZE_DATA to a folder of your own".to_owned(),
-            )
-        })
+    let folder = cloze::files::data_folder().ok_or_else(|| {
+        Error::Failed(format!(
+            "there is no user data folder: set {DATA_VARIABLE} to a folder of your own"
+        ))
+    })?;
+    std::path::absolute(&folder).map_err(|source| Error::io(folder, source))
 }
 
 /// Refuses a folder below a `Cargo.toml`: cargo would take the sessions' crates for members of that
@@ -44,6 +39,18 @@ fn outside_any_crate(folder: &Path) -> Result<()> {
             folder.display(),
             manifest.display()
         ))),
+    }
+}
+
+/// Where Jupyter keeps what is the user's: `$JUPYTER_DATA_DIR`, or its usual place.
+pub fn jupyter() -> Result<PathBuf> {
+    match std::env::var_os("JUPYTER_DATA_DIR").filter(|value| !value.is_empty()) {
+        Some(folder) => Ok(folder.into()),
+        None => jupyter_zmq_client::user_data_dir().map_err(|error| {
+            Error::Failed(format!(
+                "Jupyter's data folder is not known ({error}): give one with --prefix"
+            ))
+        }),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The subcommands of `cloze`, one file each.
 
+pub mod bench;
 pub mod convert;
 pub mod fill_mask;
 pub mod lessons;
@@ -34,6 +35,8 @@ pub enum Command {
     FillMask(fill_mask::Args),
     /// Tell whether one text follows another
     Nsp(nsp::Args),
+    /// Measure on this machine
+    Bench(bench::Args),
     /// Read a model folder and write it in today's Hugging Face layout
     Convert(convert::Args),
 }
@@ -48,6 +51,7 @@ impl Command {
             Self::Pretrain(args) => pretrain::run(args),
             Self::FillMask(args) => fill_mask::run(args),
             Self::Nsp(args) => nsp::run(args),
+            Self::Bench(args) => bench::run(args),
             Self::Convert(args) => convert::run(args),
         }
     }

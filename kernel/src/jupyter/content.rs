@@ -4,17 +4,35 @@ use cloze::display::Content;
 use jupyter_protocol::{
     ClearOutput, CodeMirrorMode, CompleteReply, DisplayData, ExecuteResult, ExecutionCount,
     HelpLink, InputRequest, JupyterMessageContent, KernelInfoReply, LanguageInfo, Media,
-    ReplyStatus, Stdio, Transient, UpdateDisplayData,
+    ReplyStatus, Stdio, Transient, UnknownMessage, UpdateDisplayData,
 };
 
 use super::iopub;
 use crate::session::{Completions, Event, Stream};
 
+/// The version of the messaging protocol that every message declares.
+///
+/// 5.4 wants a shutdown request taken on the control socket; 5.5 an XPUB socket with its
+/// `iopub_welcome`, `kernel_info_request` on the control socket and `supported_features`. Its other
+/// additions, the debugger and subshells, are optional and declared in that list.
+pub const PROTOCOL: &str = "5.5";
+
 /// What the kernel is, and which protocol's messages it speaks.
-pub fn kernel_info() -> KernelInfoReply {
+pub fn kernel_info() -> JupyterMessageContent {
+    let mut info = serde_json::json!(about());
+    // Neither `debugger` nor `kernel subshells`. The protocol crate has no such field yet.
+    info["supported_features"] = serde_json::json!([]);
+    UnknownMessage {
+        msg_type: "kernel_info_reply".to_owned(),
+        content: info,
+    }
+    .into()
+}
+
+fn about() -> KernelInfoReply {
     KernelInfoReply {
         status: ReplyStatus::Ok,
-        protocol_version: "5.3".to_owned(),
+        protocol_version: PROTOCOL.to_owned(),
         implementation: "cloze".to_owned(),
         implementation_version: env!("CARGO_PKG_VERSION").to_owned(),
         language_info: LanguageInfo {
@@ -130,6 +148,16 @@ pub fn to_characters(text: &str, byte: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_says_that_it_has_no_optional_features() {
+        let reply = kernel_info();
+        assert_eq!(reply.message_type(), "kernel_info_reply");
+        let content = serde_json::to_value(reply).unwrap();
+        assert_eq!(content["protocol_version"], PROTOCOL);
+        assert_eq!(content["supported_features"], serde_json::json!([]));
+        assert_eq!(content["language_info"]["name"], "rust");
+    }
 
     #[test]
     fn positions_are_characters_on_the_wire() {

@@ -1,24 +1,41 @@
 //! The socket on which everything is published, owned by one task: the order in which messages are
 //! put into its queue is the order in which front ends see them.
+//!
+//! A cell that shows more than front ends take does not fill the memory: its prints are joined and
+//! limited ([`super::limit`]), and of a display's waiting updates only the newest is kept.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jupyter_protocol::{
     IoPubWelcome, JupyterMessage, JupyterMessageContent, Status, Stdio, StreamContent,
 };
 use jupyter_zmq_client::{KernelIoPubXPubConnection, SubscriptionEvent};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::Notify;
+
+use super::content::PROTOCOL;
 
 /// The queue's entrance.
 #[derive(Clone)]
-pub struct IoPub(UnboundedSender<JupyterMessage>);
+pub struct IoPub(Arc<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<VecDeque<JupyterMessage>>,
+    arrived: Notify,
+}
 
 /// A stream message grows to about this size when output comes faster than it is sent.
 const JOINED: usize = 1 << 16;
+/// How far back an update looks for an older one to replace.
+const LOOK_BACK: usize = 64;
+/// Where so many messages wait, an update that replaces none of the last is left out.
+const CROWDED: usize = 1 << 12;
 
 impl IoPub {
     /// Publishes a message as it is.
     pub fn send(&self, message: JupyterMessage) {
-        // The queue ends only with the kernel.
-        let _ = self.0.send(message);
+        self.0.push(message);
     }
 
     /// Publishes what a request led to.
@@ -37,15 +54,51 @@ impl IoPub {
 
 /// Starts the task that owns the socket.
 pub fn start(socket: KernelIoPubXPubConnection) -> IoPub {
-    let (send, queue) = unbounded_channel();
-    tokio::spawn(publish(socket, queue));
-    IoPub(send)
+    let queue = Arc::new(Queue::default());
+    tokio::spawn(publish(socket, Arc::clone(&queue)));
+    IoPub(queue)
 }
 
-async fn publish(
-    mut socket: KernelIoPubXPubConnection,
-    mut queue: UnboundedReceiver<JupyterMessage>,
-) {
+impl Queue {
+    fn push(&self, message: JupyterMessage) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = updated(&message) {
+            // What clears or shows something is not overtaken.
+            let same = waiting
+                .iter_mut()
+                .rev()
+                .take(LOOK_BACK)
+                .take_while(|older| updated(older).is_some() || is_stream(older))
+                .find(|older| updated(older) == Some(id) && parent(older) == parent(&message));
+            if let Some(older) = same {
+                older.content = message.content;
+                return;
+            }
+            if waiting.len() >= CROWDED {
+                return;
+            }
+        }
+        waiting.push_back(message);
+        self.arrived.notify_one();
+    }
+
+    fn pop(&self) -> Option<JupyterMessage> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.pop_front()
+    }
+
+    async fn next(&self) -> JupyterMessage {
+        loop {
+            if let Some(message) = self.pop() {
+                return message;
+            }
+            // A notification that came since `pop` is kept for this wait.
+            self.arrived.notified().await;
+        }
+    }
+}
+
+async fn publish(mut socket: KernelIoPubXPubConnection, queue: Arc<Queue>) {
     let mut held = None;
     loop {
         let message = if let Some(held) = held.take() {
@@ -59,13 +112,11 @@ async fn publish(
                     }
                     Ok(SubscriptionEvent::Unsubscribe(_)) | Err(_) => continue,
                 },
-                message = queue.recv() => match message {
-                    Some(message) => message,
-                    None => return,
-                },
+                message = queue.next() => message,
             }
         };
-        let message = join(message, &mut queue, &mut held);
+        let mut message = join(message, &queue, &mut held);
+        PROTOCOL.clone_into(&mut message.header.version);
         if let Err(error) = socket.send(message).await {
             eprintln!("cloze-kernel: an output could not be published: {error}");
         }
@@ -75,25 +126,18 @@ async fn publish(
 /// Joins waiting stream messages of the same cell, so that a flood of prints is few messages.
 fn join(
     mut message: JupyterMessage,
-    queue: &mut UnboundedReceiver<JupyterMessage>,
+    queue: &Queue,
     held: &mut Option<JupyterMessage>,
 ) -> JupyterMessage {
     while let JupyterMessageContent::StreamContent(stream) = &mut message.content
         && stream.text.len() < JOINED
-        && let Ok(next) = queue.try_recv()
+        && let Some(next) = queue.pop()
     {
-        let parent = |message: &JupyterMessage| {
-            message
-                .parent_header
-                .as_ref()
-                .map(|header| header.msg_id.clone())
-        };
+        let cell = message.parent_header.as_ref();
         match &next.content {
             JupyterMessageContent::StreamContent(more)
-                if same(&stream.name, &more.name) && {
-                    let ids = (parent(&next), message.parent_header.as_ref());
-                    ids.0.as_deref() == ids.1.map(|header| header.msg_id.as_str())
-                } =>
+                if same(&stream.name, &more.name)
+                    && parent(&next) == cell.map(|header| header.msg_id.as_str()) =>
             {
                 stream.text.push_str(&more.text);
             }
@@ -104,6 +148,24 @@ fn join(
         }
     }
     message
+}
+
+/// The number of the request that a message belongs to.
+fn parent(message: &JupyterMessage) -> Option<&str> {
+    let header = message.parent_header.as_ref();
+    header.map(|header| header.msg_id.as_str())
+}
+
+/// The display that a message updates.
+fn updated(message: &JupyterMessage) -> Option<&str> {
+    match &message.content {
+        JupyterMessageContent::UpdateDisplayData(update) => update.transient.display_id.as_deref(),
+        _ => None,
+    }
+}
+
+fn is_stream(message: &JupyterMessage) -> bool {
+    matches!(message.content, JupyterMessageContent::StreamContent(_))
 }
 
 fn same(one: &Stdio, other: &Stdio) -> bool {
@@ -121,27 +183,55 @@ pub fn stream(name: Stdio, text: String) -> StreamContent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jupyter_protocol::ExecuteRequest;
+    use jupyter_protocol::{ClearOutput, ExecuteRequest, Media, MediaType, UpdateDisplayData};
 
     #[test]
     fn waiting_prints_of_a_cell_are_joined_and_nothing_else_is() {
-        let (send, mut queue) = unbounded_channel();
+        let queue = Queue::default();
         let cells = [(); 2].map(|()| JupyterMessage::new(ExecuteRequest::default(), None));
         let print = |cell: &JupyterMessage, name, text: &str| {
             JupyterMessage::new(stream(name, text.to_owned()), Some(cell))
         };
-        send.send(print(&cells[0], Stdio::Stdout, "b")).unwrap();
-        send.send(print(&cells[0], Stdio::Stderr, "c")).unwrap();
-        send.send(print(&cells[1], Stdio::Stderr, "d")).unwrap();
+        queue.push(print(&cells[0], Stdio::Stdout, "b"));
+        queue.push(print(&cells[0], Stdio::Stderr, "c"));
+        queue.push(print(&cells[1], Stdio::Stderr, "d"));
         let mut held = Some(print(&cells[0], Stdio::Stdout, "a"));
         let mut texts = Vec::new();
         while let Some(message) = held.take() {
-            let joined = join(message, &mut queue, &mut held);
+            let joined = join(message, &queue, &mut held);
             let JupyterMessageContent::StreamContent(stream) = joined.content else {
                 panic!();
             };
             texts.push(stream.text);
         }
         assert_eq!(texts, ["ab", "c", "d"]);
+    }
+
+    #[test]
+    fn of_waiting_updates_the_newest_is_kept_and_nothing_else_is_overtaken() {
+        let queue = Queue::default();
+        let cell = JupyterMessage::new(ExecuteRequest::default(), None);
+        let update = |id: &str, text: &str| {
+            let data = Media::from(MediaType::Plain(text.to_owned()));
+            JupyterMessage::new(UpdateDisplayData::new(data, id), Some(&cell))
+        };
+        queue.push(update("a", "1"));
+        queue.push(update("b", "2"));
+        queue.push(update("a", "3"));
+        queue.push(JupyterMessage::new(ClearOutput { wait: true }, Some(&cell)));
+        queue.push(update("a", "4"));
+        let shown: Vec<String> = std::iter::from_fn(|| queue.pop())
+            .map(|message| match message.content {
+                JupyterMessageContent::UpdateDisplayData(update) => {
+                    serde_json::to_value(update.data).unwrap()["text/plain"].to_string()
+                }
+                _ => "clear".to_owned(),
+            })
+            .collect();
+        assert_eq!(shown, ["\"3\"", "\"2\"", "clear", "\"4\""]);
+        for number in 0..2 * CROWDED {
+            queue.push(update(&number.to_string(), "x"));
+        }
+        assert_eq!(queue.waiting.lock().unwrap().len(), CROWDED);
     }
 }

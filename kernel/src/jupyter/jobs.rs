@@ -10,6 +10,7 @@ use jupyter_protocol::{
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::iopub::IoPub;
+use super::limit::Limit;
 use super::{Kernel, Replies, content, expressions, lock};
 use crate::session::{Event, Outcome, Sink};
 
@@ -135,6 +136,8 @@ async fn execute(
         );
     }
     let (iopub, parent, silent) = (kernel.iopub.clone(), Arc::clone(request), asked.silent);
+    let limit = Arc::new(Limit::of_a_cell());
+    let limited = Arc::clone(&limit);
     let remember = (asked.store_history && !silent).then(|| Arc::clone(&kernel.history));
     let (questions, may_ask) = (kernel.questions.clone(), asked.allow_stdin);
     let sink: Sink = Arc::new(move |event| {
@@ -148,7 +151,9 @@ async fn execute(
                 JupyterMessage::new(question, Some(&parent))
             }));
         } else if !silent {
-            iopub.publish(&parent, content::message(event, number));
+            limited.pass(event, |event| {
+                iopub.publish(&parent, content::message(event, number));
+            });
         }
     });
     lock(&kernel.keeper).used(true);
@@ -159,6 +164,11 @@ async fn execute(
         error: Some(crate::session::lost()),
         pages: Vec::new(),
     });
+    if let Some(note) = limit.note() {
+        kernel
+            .iopub
+            .publish(request, content::message(note, number));
+    }
     let mut reply = ExecuteReply {
         status: ReplyStatus::Ok,
         execution_count: ExecutionCount::new(number),

@@ -4,12 +4,15 @@
 //! queued and answered in order by one task; everything else is answered at once, so that a kernel
 //! is known to be alive, interruptible and restartable while a cell runs or the session warms up.
 
+mod connection;
 mod content;
 mod expressions;
 mod history;
 mod iopub;
 mod jobs;
+mod limit;
 mod receive;
+mod replay;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +21,12 @@ use std::time::Duration;
 use cloze::{Error, Result};
 use jupyter_protocol::{
     CommClose, CommInfoReply, ConnectionInfo, InterruptReply, IsCompleteReply, JupyterMessage,
-    JupyterMessageContent, KernelInfoReply, ReplyStatus, ShutdownReply, Status,
+    JupyterMessageContent, ReplyStatus, ShutdownReply, Status,
 };
 use jupyter_zmq_client::{
-    KernelShellConnection, RawMessage, RouterRecvConnection, RuntimeError,
-    create_kernel_control_connection, create_kernel_heartbeat_connection,
-    create_kernel_iopub_xpub_connection, create_kernel_shell_connection,
-    create_kernel_stdin_connection,
+    KernelShellConnection, RouterRecvConnection, RuntimeError, create_kernel_control_connection,
+    create_kernel_heartbeat_connection, create_kernel_iopub_xpub_connection,
+    create_kernel_shell_connection, create_kernel_stdin_connection,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -34,6 +36,7 @@ use zeromq::{SocketRecv, SocketSend};
 use self::history::History;
 use self::iopub::IoPub;
 use self::jobs::{Job, Notice};
+use self::replay::Signatures;
 use crate::paths;
 use crate::session::completeness::{self, Completeness};
 use crate::session::{Session, SessionFolder};
@@ -61,23 +64,7 @@ enum Source {
 }
 
 fn serve_file(connection_file: &Path, source: Source, keeper: Keeper) -> Result<()> {
-    let text = std::fs::read_to_string(connection_file)
-        .map_err(|source| Error::io(connection_file, source))?;
-    let info: ConnectionInfo = serde_json::from_str(&text).map_err(|error| {
-        Error::file(
-            connection_file,
-            format!("expected a Jupyter connection file: {error}"),
-        )
-    })?;
-    if info.signature_scheme != "hmac-sha256" {
-        return Err(Error::file(
-            connection_file,
-            format!(
-                "expected the signature scheme hmac-sha256, found {}",
-                info.signature_scheme
-            ),
-        ));
-    }
+    let info = connection::read(connection_file)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -98,6 +85,7 @@ struct Kernel {
     /// Takes what a cell asks its front end for; `None` where that front end can't be asked.
     questions: UnboundedSender<Option<JupyterMessage>>,
     keeper: Mutex<Keeper>,
+    signatures: Signatures,
     /// Set when the front end, a signal or the loss of the parent asks for the end.
     end: watch::Sender<bool>,
 }
@@ -159,6 +147,7 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
         jobs,
         questions,
         keeper: Mutex::new(keeper),
+        signatures: Signatures::default(),
         end,
     });
     let (shell_replies, shell_requests) = split(shell);
@@ -203,7 +192,8 @@ fn split(connection: KernelShellConnection) -> (Replies, RouterRecvConnection) {
     let (mut send, receive) = connection.split();
     let (replies, mut queue): (_, UnboundedReceiver<JupyterMessage>) = unbounded_channel();
     tokio::spawn(async move {
-        while let Some(reply) = queue.recv().await {
+        while let Some(mut reply) = queue.recv().await {
+            content::PROTOCOL.clone_into(&mut reply.header.version);
             if let Err(error) = send.send(reply).await {
                 eprintln!("cloze-kernel: a reply could not be sent: {error}");
             }
@@ -222,12 +212,8 @@ async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies
                 continue;
             }
         };
-        let request = RawMessage::from_multipart(message, &requests.mac)
-            .map_err(|error| match error {
-                RuntimeError::VerifyError(_) => "its signature is wrong".to_owned(),
-                other => other.to_string(),
-            })
-            .and_then(receive::decode);
+        let request =
+            receive::verify(message, &requests, &kernel.signatures).and_then(receive::decode);
         match request {
             Ok(request) => kernel.take(request, &replies),
             Err(reason) => eprintln!("cloze-kernel: a message was dropped: {reason}"),
@@ -271,10 +257,7 @@ impl Kernel {
         }
         self.iopub.status(&request, Status::busy());
         let reply: Option<JupyterMessageContent> = match &request.content {
-            Content::KernelInfoRequest(_) => {
-                let info: KernelInfoReply = content::kernel_info();
-                Some(info.into())
-            }
+            Content::KernelInfoRequest(_) => Some(content::kernel_info()),
             Content::IsCompleteRequest(asked) => Some(
                 match completeness::judge(&asked.code) {
                     Completeness::Complete => IsCompleteReply::complete(),
@@ -308,6 +291,13 @@ impl Kernel {
                 }
                 .into(),
             ),
+            Content::UnknownMessage(unknown) => {
+                eprintln!(
+                    "cloze-kernel: a {} is left without an answer: it is not known here",
+                    unknown.msg_type
+                );
+                None
+            }
             _ => None,
         };
         let ends = matches!(request.content, Content::ShutdownRequest(_));

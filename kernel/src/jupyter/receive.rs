@@ -4,8 +4,37 @@
 //! filled in here before the message is typed.
 
 use jupyter_protocol::{Header, JupyterMessage, JupyterMessageContent};
-use jupyter_zmq_client::RawMessage;
+use jupyter_zmq_client::{Connection, RawMessage, RuntimeError};
 use serde_json::{Map, Value, json};
+use zeromq::ZmqMessage;
+
+use super::replay::Signatures;
+
+/// What stands before the signature.
+const DELIMITER: &[u8] = b"<IDS|MSG>";
+
+/// Takes a message apart whose signature is right and new; `Err` says what is wrong with it.
+pub fn verify<S>(
+    message: ZmqMessage,
+    connection: &Connection<S>,
+    seen: &Signatures,
+) -> Result<RawMessage, String> {
+    let mut frames = message.iter().skip_while(|frame| **frame != DELIMITER);
+    let signature = frames.nth(1).map(|frame| frame.to_vec());
+    let raw =
+        RawMessage::from_multipart(message, &connection.mac).map_err(|error| match error {
+            RuntimeError::VerifyError(_) | RuntimeError::DecodeError(_) => {
+                "its signature is wrong".to_owned()
+            }
+            other => other.to_string(),
+        })?;
+    // Only now: a forged message must not make the real one look like a copy.
+    if seen.is_new(&signature.unwrap_or_default()) {
+        Ok(raw)
+    } else {
+        Err("it came before: a copy is not carried out".to_owned())
+    }
+}
 
 /// Types a message whose signature has been checked; `Err` says what is wrong with it.
 pub fn decode(raw: RawMessage) -> Result<JupyterMessage, String> {
@@ -62,10 +91,12 @@ fn defaults(message: &str) -> Map<String, Value> {
 mod tests {
     use super::*;
     use jupyter_protocol::HistoryRequest;
+    use proptest::prelude::*;
+    use zeromq::Socket;
 
     fn message(kind: &str, content: Value) -> RawMessage {
         let header = json!({
-            "msg_id": "1", "username": "", "session": "s", "msg_type": kind, "version": "5.3",
+            "msg_id": "1", "username": "", "session": "s", "msg_type": kind, "version": "5.5",
             "date": "2026-01-01T00:00:00Z",
         });
         RawMessage {
@@ -106,5 +137,110 @@ mod tests {
         let mut short = message("execute_request", json!({}));
         short.jparts.pop();
         assert!(decode(short).is_err());
+    }
+
+    /// The receiving end of a socket whose key is `key`.
+    fn socket(key: &str) -> Connection<zeromq::RouterSocket> {
+        Connection::new(zeromq::RouterSocket::new(), key, "s")
+    }
+
+    fn frames(parts: &[Vec<u8>]) -> ZmqMessage {
+        let mut message = ZmqMessage::from(parts[0].clone());
+        for part in &parts[1..] {
+            message.push_back(part.clone().into());
+        }
+        message
+    }
+
+    /// Bytes of which a good part is what a message consists of.
+    fn frame() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            3 => proptest::collection::vec(any::<u8>(), 0..200),
+            2 => Just(DELIMITER.to_vec()),
+            3 => text(),
+            1 => "[0-9a-f]{64}".prop_map(String::into_bytes),
+        ]
+    }
+
+    /// JSON and what is nearly JSON.
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        let kinds = "(execute|inspect|complete|history|comm_info|kernel_info|shutdown|x)_request";
+        let header = (kinds, any::<i64>()).prop_map(|(kind, number)| {
+            json!({
+                "msg_id": number.to_string(), "username": "", "session": "s", "msg_type": kind,
+                "version": "5.5", "date": "2026-01-01T00:00:00Z",
+            })
+            .to_string()
+        });
+        let fields = "(code|cursor_pos|detail_level|hist_access_type|n|silent|user_expressions)";
+        let value = prop_oneof![
+            any::<i64>().prop_map(|number| json!(number)),
+            any::<bool>().prop_map(|truth| json!(truth)),
+            any::<String>().prop_map(|text| json!(text)),
+            Just(Value::Null),
+            Just(json!({"a": []})),
+        ];
+        let content = proptest::collection::hash_map(fields, value, 0..4)
+            .prop_map(|fields| json!(fields).to_string());
+        prop_oneof![
+            header,
+            content,
+            Just("{}".to_owned()),
+            (0..100_000_usize).prop_map(|depth| "[".repeat(depth)),
+            any::<String>(),
+        ]
+        .prop_map(String::into_bytes)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn no_frames_bring_the_decoder_down(
+            parts in proptest::collection::vec(frame(), 1..10),
+            key in prop_oneof![Just(""), Just("key")],
+        ) {
+            // What is refused has a reason; what is taken goes through the decoder.
+            let taken = verify(frames(&parts), &socket(key), &Signatures::default());
+            if let Err(reason) = taken.and_then(decode) {
+                prop_assert!(!reason.is_empty());
+            }
+        }
+
+        #[test]
+        fn nothing_unsigned_passes(parts in proptest::collection::vec(text(), 4..8)) {
+            let unsigned = [vec![DELIMITER.to_vec(), vec![]], parts].concat();
+            prop_assert!(verify(frames(&unsigned), &socket("key"), &Signatures::default()).is_err());
+        }
+
+        #[test]
+        fn whatever_a_message_says_it_is_decoded_or_refused(
+            parts in proptest::array::uniform4(text()),
+        ) {
+            let raw = RawMessage {
+                zmq_identities: vec![],
+                jparts: parts.map(Into::into).to_vec(),
+            };
+            if let Err(reason) = decode(raw) {
+                prop_assert!(!reason.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_of_a_message_is_refused_on_whatever_socket_it_comes() {
+        let connection = socket("key");
+        // HMAC-SHA256 of the four parts `{}` with the key `key`.
+        let signature = "ca767b02c5bc061ed184a9a029e7f93a7f2f7ed4e8fe74120fc1212f0b008fa3";
+        let signature = signature.as_bytes().to_vec();
+        let mut parts = vec![b"peer".to_vec(), DELIMITER.to_vec(), signature];
+        parts.extend([(); 4].map(|()| b"{}".to_vec()));
+        let seen = Signatures::default();
+        assert!(verify(frames(&parts), &connection, &seen).is_ok());
+        let copied = verify(frames(&parts), &socket("key"), &seen);
+        assert!(copied.unwrap_err().contains("copy"));
+        parts[6] = b"{ }".to_vec();
+        let forged = verify(frames(&parts), &connection, &Signatures::default());
+        assert!(forged.unwrap_err().contains("signature"));
     }
 }

@@ -323,8 +323,8 @@ fn refuse(request: Request, message: &str) {
     }
 }
 
-/// A word that a cell's prints do not hold by chance.
-fn secret() -> std::io::Result<String> {
+/// A word that a cell's prints do not hold by chance, nor anybody guesses.
+pub fn secret() -> std::io::Result<String> {
     use std::io::Read;
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -36,7 +36,7 @@ use tokio::sync::oneshot;
 
 pub use completion::Completions;
 pub use errors::{interrupted, without_colours};
-pub use evaluator::fill_template;
+pub use evaluator::{fill_template, secret};
 pub use folder::{CHANGED_VARIABLES, SessionFolder, point_evcxr_at};
 pub use template::Template;
 

@@ -5,6 +5,7 @@
 //! end is seen while it grows.
 
 use cloze::display::wire::{OPENING, Record};
+use memchr::memmem;
 
 /// evcxr's generated code marks its lines with this.
 const EVCXR: &str = "EVCXR_";
@@ -35,6 +36,9 @@ pub enum Piece {
 pub struct Splitter {
     opening: String,
     pending: Vec<u8>,
+    /// How many bytes of `pending` are known not to end the record or value that it begins with: a
+    /// large one comes in many reads and is looked through once.
+    searched: usize,
 }
 
 impl Splitter {
@@ -43,43 +47,45 @@ impl Splitter {
         Self {
             opening: format!("{OPENING}{token} "),
             pending: Vec::new(),
+            searched: 0,
         }
     }
 
     /// Takes the next bytes and gives every piece that is complete.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
         self.pending.extend_from_slice(bytes);
+        let pending = std::mem::take(&mut self.pending);
         let mut pieces = Vec::new();
-        while let Some(used) = self.step(&mut pieces) {
-            self.pending.drain(..used);
+        let mut done = 0;
+        while let Some(used) = self.step(&pending[done..], &mut pieces) {
+            done += used;
+            self.searched = 0;
         }
+        self.pending = pending;
+        self.pending.drain(..done);
         pieces
     }
 
-    /// Reads one piece off the front of `pending`; `None` asks for more bytes.
-    fn step(&self, pieces: &mut Vec<Piece>) -> Option<usize> {
-        if self.pending.is_empty() {
+    /// Reads one piece off the front of `rest`; `None` asks for more bytes.
+    fn step(&mut self, rest: &[u8], pieces: &mut Vec<Piece>) -> Option<usize> {
+        if rest.is_empty() {
             return None;
         }
-        let openings = [self.opening.as_bytes(), EVCXR.as_bytes()];
-        let start = openings
+        let marked = [self.opening.as_bytes(), EVCXR.as_bytes()]
             .iter()
-            .map(|opening| find_or_begin(&self.pending, opening))
-            .min()
-            // `openings` has two elements.
-            .unwrap_or(self.pending.len());
+            .any(|mark| rest.starts_with(mark));
+        let start = if marked { 0 } else { self.text(rest) };
         if start > 0 {
-            let used = whole_characters(&self.pending[..start], start < self.pending.len());
+            let used = whole_characters(&rest[..start], start < rest.len());
             if used == 0 {
                 return None;
             }
-            let text = String::from_utf8_lossy(&self.pending[..used]).into_owned();
+            let text = String::from_utf8_lossy(&rest[..used]).into_owned();
             pieces.push(Piece::Text(text));
             return Some(used);
         }
-        let rest = &self.pending;
         if let Some(after) = rest.strip_prefix(self.opening.as_bytes()) {
-            let end = after.iter().position(|&byte| byte == b'\n')?;
+            let end = self.find(after, b"\n")?;
             // A record that does not parse was not written by us: it is shown as it came.
             pieces.push(match serde_json::from_slice(&after[..end]) {
                 Ok(record) => Piece::Record(record),
@@ -94,14 +100,18 @@ impl Splitter {
         let line = String::from_utf8_lossy(&rest[..end]).into_owned();
         if let Some(mime) = line.strip_prefix(CONTENT_BEGIN) {
             let body = &rest[end + 1..];
-            let mut stop = find(body, CONTENT_END.as_bytes()).map(|at| (at, CONTENT_END.len()));
-            if let Some(at) = find(body, PANIC.as_bytes())
-                && stop.is_none_or(|(end, _)| at < end)
-            {
-                // The value's own formatting panicked: the notification is left for the next step.
-                stop = Some((at, 0));
-            }
-            let (at, length) = stop?;
+            let searched = self.searched;
+            let found = self.find(body, CONTENT_END.as_bytes());
+            let unsearched = &body[searched.saturating_sub(PANIC.len()).min(body.len())..];
+            let panicked = memmem::find(unsearched, PANIC.as_bytes());
+            let panicked = panicked.map(|at| body.len() - unsearched.len() + at);
+            // Where the value's own formatting panicked, the notification is left for the next step.
+            let (at, length) = match (found, panicked) {
+                (Some(end), Some(at)) if at < end => (at, 0),
+                (Some(end), _) => (end, CONTENT_END.len()),
+                (None, Some(at)) => (at, 0),
+                (None, None) => return None,
+            };
             let data = String::from_utf8_lossy(&body[..at]);
             pieces.push(Piece::Content {
                 mime: mime.to_owned(),
@@ -117,22 +127,37 @@ impl Splitter {
         });
         Some(end + 1)
     }
+
+    /// How far the text at the front of `rest` reaches.
+    fn text(&self, rest: &[u8]) -> usize {
+        let record = find_or_begin(rest, self.opening.as_bytes());
+        // Only what begins before that is of interest; its marker may reach beyond.
+        let before = &rest[..rest.len().min(record + EVCXR.len())];
+        record.min(find_or_begin(before, EVCXR.as_bytes()))
+    }
+
+    /// Where `mark` is in `body`, of which the first `searched` bytes have been looked through; what
+    /// is looked through in vain is remembered.
+    fn find(&mut self, body: &[u8], mark: &[u8]) -> Option<usize> {
+        // The mark's first bytes may have been there already.
+        let from = self.searched.saturating_sub(mark.len()).min(body.len());
+        let found = memmem::find(&body[from..], mark).map(|at| from + at);
+        if found.is_none() {
+            self.searched = body.len();
+        }
+        found
+    }
 }
 
 /// Where `needle` is in `hay`, or where the end of `hay` may be its beginning, or the end.
 fn find_or_begin(hay: &[u8], needle: &[u8]) -> usize {
-    find(hay, needle).unwrap_or_else(|| {
+    memmem::find(hay, needle).unwrap_or_else(|| {
         let longest = needle.len().min(hay.len() + 1) - 1;
         (1..=longest)
             .rev()
             .find(|&length| hay.ends_with(&needle[..length]))
             .map_or(hay.len(), |length| hay.len() - length)
     })
-}
-
-fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
-    hay.windows(needle.len())
-        .position(|window| window == needle)
 }
 
 /// How much of `bytes` ends at a character's end; where nothing more can follow, all of it.
@@ -257,5 +282,35 @@ mod tests {
             splitter.push(b"EVCXR_SOMETHING\n"),
             [text("EVCXR_SOMETHING\n")]
         );
+    }
+
+    #[test]
+    fn a_large_value_and_many_small_displays_take_time_in_proportion() {
+        let started = std::time::Instant::now();
+        let mut splitter = Splitter::new("t");
+        let mut pieces = splitter.push(b"EVCXR_BEGIN_CONTENT text/plain\n");
+        let block = [b'x'; 1 << 14];
+        for _ in 0..4000 {
+            pieces.extend(splitter.push(&block));
+        }
+        pieces.extend(splitter.push(b"\nEVCXR_END_CON"));
+        pieces.extend(splitter.push(b"TENT\n"));
+        let [Piece::Content { data, .. }] = &pieces[..] else {
+            panic!("{} pieces", pieces.len());
+        };
+        assert_eq!(data.len(), 4000 << 14);
+        let record = Record::Display {
+            mode: Mode::New { id: None },
+            content: Content::text("x"),
+        };
+        let many = record.line("t").repeat(100_000);
+        let shown: usize = many
+            .as_bytes()
+            .chunks(1 << 16)
+            .map(|chunk| splitter.push(chunk).len())
+            .sum();
+        assert_eq!(shown, 100_000);
+        // It takes a second; looking through everything again at each read takes minutes.
+        assert!(started.elapsed() < std::time::Duration::from_secs(30));
     }
 }

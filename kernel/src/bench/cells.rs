@@ -1,0 +1,182 @@
+//! What is measured in one run of a kernel, from its start to its end.
+
+use std::time::{Duration, Instant};
+
+use cloze::{Error, Result};
+use jupyter_zmq_client::KernelspecDir;
+
+use super::client::{Cell, Client};
+use super::process::Process;
+
+/// The tensor that the cells after the first work on.
+const TENSOR: &str = "\
+let device = Cpu::default();
+let x: Tensor<Rank2<2, 3>, f32, Cpu> = device.zeros();";
+/// What a kernel without Cloze's prelude needs before it.
+const DFDX: &str = "\
+:dep dfdx = { version = \"=0.13.0\", default-features = false, features = [\"std\", \"fast-alloc\", \"cpu\"] }
+use dfdx::prelude::*;";
+const PRELUDE: &str = "use cloze::prelude::*;";
+
+/// The cells of a session that is warm.
+const CELLS: [(&str, &str); 3] = [
+    ("let", "let a = 1;"),
+    ("tensor", "let y = (x.clone() + 1.0).sum::<Rank0, _>();"),
+    ("expression", "1 + 1"),
+];
+const WRONG_CELL: &str = "let a: i32 = \"no\";";
+/// How often a warm cell is run for its median.
+pub const WARM: usize = 7;
+/// How often a wrong cell is run: once for the first, then for a median.
+pub const WRONG: usize = 4;
+/// How long a loop may go on after the interrupt.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The figures of one run.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// By the names in [`super::report::ROWS`].
+    pub figures: Vec<(&'static str, f64)>,
+    /// Whether a variable outlived the interrupt; `None` where the loop could not be stopped.
+    pub variables_kept: Option<bool>,
+    /// The first tensor cell.
+    pub setup: String,
+    /// The kernel's own name and version.
+    pub implementation: String,
+}
+
+/// A running kernel whose cells are timed. Several are open at once and take turns, so that what
+/// else the machine does meets all of them.
+pub struct Session<'a> {
+    spec: &'a KernelspecDir,
+    client: Client,
+    run: Run,
+    warm: [Vec<f64>; CELLS.len()],
+    wrong: Vec<f64>,
+}
+
+impl<'a> Session<'a> {
+    /// Starts a kernel and brings it to its first tensor.
+    pub async fn open(spec: &'a KernelspecDir, setup: Option<&str>) -> Result<Self> {
+        let started = Instant::now();
+        let process = Process::start(spec).await?;
+        let (mut client, ready) = Client::connect(process, started).await?;
+        let told = |key: &str| client.info[key].as_str().unwrap_or("?").to_owned();
+        let implementation = told("implementation");
+        let setup = match setup {
+            _ if implementation == "cloze" => format!("{PRELUDE}\n{TENSOR}"),
+            Some(setup) => setup.trim_end().to_owned(),
+            None => format!("{DFDX}\n{TENSOR}"),
+        };
+        let mut run = Run {
+            implementation: format!("{implementation} {}", told("implementation_version")),
+            ..Run::default()
+        };
+        run.take("ready", ready);
+        let first = good(&setup, client.run(&setup).await?)?;
+        run.take("first_tensor", first.seconds);
+        run.take("start_to_first_tensor", started.elapsed().as_secs_f64());
+        run.setup = setup;
+        Ok(Self {
+            spec,
+            client,
+            run,
+            warm: Default::default(),
+            wrong: Vec::new(),
+        })
+    }
+
+    /// Runs each of the warm cells once.
+    pub async fn warm(&mut self) -> Result<()> {
+        for ((_, code), seconds) in CELLS.iter().zip(&mut self.warm) {
+            seconds.push(good(code, self.client.run(code).await?)?.seconds);
+        }
+        Ok(())
+    }
+
+    /// Runs a cell that does not compile.
+    pub async fn wrong(&mut self) -> Result<()> {
+        let cell = self.client.run(WRONG_CELL).await?;
+        if cell.error.is_none() {
+            return Err(Error::Failed(format!("it took `{WRONG_CELL}` for right")));
+        }
+        self.wrong.push(cell.seconds);
+        Ok(())
+    }
+
+    /// Measures what comes last and ends the kernel.
+    pub async fn close(mut self) -> Result<Run> {
+        for ((name, _), seconds) in CELLS.iter().zip(&mut self.warm) {
+            self.run.take(name, median(seconds));
+        }
+        if let [first, again @ ..] = &mut self.wrong[..] {
+            self.run.take("first_error", *first);
+            self.run.take("error", median(again));
+        }
+        if let Some((kernel, all)) = self.client.process.memory() {
+            self.run.take("memory_kernel_mib", kernel);
+            self.run.take("memory_mib", all);
+        }
+        if interrupt(self.spec, &mut self.client, &mut self.run).await? {
+            self.client.shut_down().await?;
+        }
+        Ok(self.run)
+    }
+}
+
+/// Stops a loop that calls nothing; whether it could be stopped.
+async fn interrupt(spec: &KernelspecDir, client: &mut Client, run: &mut Run) -> Result<bool> {
+    let variable = "let mut n: u64 = 7;";
+    good(variable, client.run(variable).await?)?;
+    let cell = client.start("println!(\"go\");\nloop { n += 1; }").await?;
+    client.printed(&cell).await?;
+    let by_message = spec.kernelspec.interrupt_mode.as_deref() == Some("message");
+    let asked = Instant::now();
+    client.interrupt(by_message).await?;
+    let Ok(stopped) = tokio::time::timeout(PATIENCE, client.finish(&cell, asked)).await else {
+        return Ok(false);
+    };
+    run.take("interrupt", stopped?.seconds);
+    let value = client.run("n").await?.value;
+    run.variables_kept = Some(value.is_some_and(|n| n.parse().is_ok_and(|n: u64| n >= 7)));
+    Ok(true)
+}
+
+impl Run {
+    fn take(&mut self, name: &'static str, value: f64) {
+        self.figures.push((name, value));
+    }
+}
+
+fn good(code: &str, cell: Cell) -> Result<Cell> {
+    match &cell.error {
+        None => Ok(cell),
+        Some(error) => Err(Error::Failed(format!(
+            "the cell `{}` failed: {error}",
+            code.replace('\n', " ")
+        ))),
+    }
+}
+
+/// The middle value; of an even number the mean of the two in the middle.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        length if length % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&mut [5.0]), 5.0);
+    }
+}

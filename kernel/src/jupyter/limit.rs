@@ -1,0 +1,219 @@
+//! How much a cell may show: a front end keeps all of it in the notebook and in the page, and stalls
+//! on what a runaway loop prints within a second. What goes beyond is counted and told of.
+//!
+//! Updates of a display replace what is shown and count for nothing; [`super::iopub`] sees to it
+//! that they don't pile up.
+
+use std::sync::{Mutex, PoisonError};
+
+use cloze::display::Content;
+
+use crate::session::{Event, Stream};
+
+/// Overrides [`TEXT`]: megabytes that a cell may print.
+const VARIABLE: &str = "CLOZE_OUTPUT_LIMIT";
+/// Bytes of text that a cell may print.
+const TEXT: usize = 10_000_000;
+/// Bytes of displays that a cell may make, as a multiple of the text: pictures are large.
+const DISPLAYS: usize = 8;
+
+/// What one cell has left to show.
+pub struct Limit {
+    text: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    text_used: usize,
+    text_hidden: usize,
+    displays_used: usize,
+    displays_hidden: usize,
+}
+
+impl Limit {
+    /// The user's limit, or the usual one.
+    pub fn of_a_cell() -> Self {
+        let set = std::env::var(VARIABLE).ok();
+        let set = set.and_then(|megabytes| megabytes.parse::<usize>().ok());
+        Self::new(set.map_or(TEXT, |megabytes| megabytes.saturating_mul(1_000_000)))
+    }
+
+    fn new(text: usize) -> Self {
+        Self {
+            text,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Passes on what may be shown of an event.
+    pub fn pass(&self, event: Event, show: impl Fn(Event)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Stream { stream, mut text } => {
+                let room = self.text - state.text_used;
+                let shown = text.floor_char_boundary(room);
+                let first_hidden = state.text_hidden == 0 && shown < text.len();
+                state.text_hidden += text.len() - shown;
+                state.text_used += shown;
+                if first_hidden {
+                    // The rest of the room would be too small for the next character.
+                    state.text_used = self.text;
+                }
+                text.truncate(shown);
+                drop(state);
+                if !text.is_empty() {
+                    show(Event::Stream { stream, text });
+                }
+                if first_hidden {
+                    show(note(format!(
+                        "\n[{} MB shown: what this cell prints from here on is only counted]\n",
+                        megabytes(self.text)
+                    )));
+                }
+            }
+            Event::Display { content, id } => {
+                if state.admits(&content, self.text) {
+                    drop(state);
+                    show(Event::Display { content, id });
+                }
+            }
+            Event::Result(content) => {
+                if state.admits(&content, self.text) {
+                    drop(state);
+                    show(Event::Result(content));
+                }
+            }
+            shown @ (Event::Update { .. } | Event::Clear { .. }) => {
+                drop(state);
+                show(shown);
+            }
+        }
+    }
+
+    /// What was left out, once the cell has ended.
+    pub fn note(&self) -> Option<Event> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left_out = Vec::new();
+        if state.text_hidden > 0 {
+            left_out.push(format!("{} MB of text", megabytes(state.text_hidden)));
+        }
+        if state.displays_hidden > 0 {
+            let plural = if state.displays_hidden == 1 { "" } else { "s" };
+            left_out.push(format!("{} display{plural}", state.displays_hidden));
+        }
+        (!left_out.is_empty()).then(|| {
+            note(format!(
+                "[not shown: {}. A cell shows {} MB of text and {} MB of displays; to see more \
+                 start Jupyter with {VARIABLE}=100 (megabytes of text) in its environment]\n",
+                left_out.join(" and "),
+                megabytes(self.text),
+                megabytes(self.text.saturating_mul(DISPLAYS)),
+            ))
+        })
+    }
+}
+
+impl State {
+    /// Takes a display into account; whether it may be shown.
+    fn admits(&mut self, content: &Content, text: usize) -> bool {
+        let size: usize = content.formats().map(|(_, data)| data.len()).sum();
+        let used = self.displays_used.saturating_add(size);
+        if used > text.saturating_mul(DISPLAYS) {
+            self.displays_hidden += 1;
+            return false;
+        }
+        self.displays_used = used;
+        true
+    }
+}
+
+fn note(text: String) -> Event {
+    Event::Stream {
+        stream: Stream::Stderr,
+        text,
+    }
+}
+
+/// Bytes in megabytes, with a digit behind the point where it says something.
+fn megabytes(bytes: usize) -> String {
+    let megabytes = bytes as f64 / 1e6;
+    if bytes.is_multiple_of(1_000_000) {
+        format!("{megabytes:.0}")
+    } else if megabytes >= 0.1 {
+        format!("{megabytes:.1}")
+    } else {
+        "under 0.1".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn shown(limit: &Limit, events: impl IntoIterator<Item = Event>) -> Vec<Event> {
+        let all = RefCell::new(Vec::new());
+        for event in events {
+            limit.pass(event, |event| all.borrow_mut().push(event));
+        }
+        all.into_inner()
+    }
+
+    fn print(text: &str) -> Event {
+        Event::Stream {
+            stream: Stream::Stdout,
+            text: text.to_owned(),
+        }
+    }
+
+    fn display(size: usize) -> Event {
+        Event::Display {
+            content: Content::text("x".repeat(size)),
+            id: None,
+        }
+    }
+
+    #[test]
+    fn text_is_cut_once_between_characters_and_the_rest_is_counted() {
+        let limit = Limit::new(10);
+        let seen = shown(&limit, ["12345678", "9€", "more", "and more"].map(print));
+        assert_eq!(seen[..2], [print("12345678"), print("9")]);
+        assert_eq!(seen.len(), 3, "{seen:?}");
+        let limit = Limit::new(1_000_000);
+        shown(&limit, [print(&"x".repeat(3_500_000))]);
+        let Some(Event::Stream { text, .. }) = limit.note() else {
+            panic!();
+        };
+        assert!(
+            text.contains("2.5 MB of text") && text.contains(VARIABLE),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_fits_is_shown_without_a_word() {
+        let limit = Limit::new(10);
+        let events = [print("1234567890"), display(80)];
+        assert_eq!(shown(&limit, events.clone()), events);
+        assert_eq!(limit.note(), None);
+    }
+
+    #[test]
+    fn displays_have_a_limit_of_their_own_and_updates_have_none() {
+        let limit = Limit::new(10);
+        let update = Event::Update {
+            content: Content::text("x".repeat(1000)),
+            id: "a".to_owned(),
+        };
+        let seen = shown(
+            &limit,
+            [display(50), display(50), update.clone(), display(20)],
+        );
+        assert_eq!(seen, [display(50), update, display(20)]);
+        let Some(Event::Stream { text, .. }) = limit.note() else {
+            panic!();
+        };
+        assert!(text.contains("not shown: 1 display."), "{text}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Signatures that were seen: a signed message that comes twice is a copy that somebody else sends.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+/// How many signatures are remembered, as in Jupyter's own `Session`: some 10 MB at most.
+const REMEMBERED: usize = 1 << 16;
+
+/// The signatures of the last messages, on all sockets.
+#[derive(Default)]
+pub struct Signatures(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    set: HashSet<Box<[u8]>>,
+    /// The oldest comes first.
+    order: VecDeque<Box<[u8]>>,
+}
+
+impl Signatures {
+    /// Whether this signature comes for the first time. An empty one belongs to a connection
+    /// without a key, on which nothing is proved and nothing is refused.
+    pub fn is_new(&self, signature: &[u8]) -> bool {
+        if signature.is_empty() {
+            return true;
+        }
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Seen { set, order } = &mut *seen;
+        if !set.insert(signature.into()) {
+            return false;
+        }
+        order.push_back(signature.into());
+        if order.len() > REMEMBERED
+            && let Some(oldest) = order.pop_front()
+        {
+            set.remove(&oldest);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_new_once_and_the_oldest_are_forgotten() {
+        let seen = Signatures::default();
+        assert!(seen.is_new(b"a"));
+        assert!(!seen.is_new(b"a"));
+        for number in 0..REMEMBERED {
+            assert!(seen.is_new(&number.to_le_bytes()));
+        }
+        assert!(seen.is_new(b"a"));
+        let lock = seen.0.lock().unwrap();
+        assert_eq!((lock.set.len(), lock.order.len()), (REMEMBERED, REMEMBERED));
+    }
+
+    #[test]
+    fn without_a_key_nothing_is_a_repetition() {
+        let seen = Signatures::default();
+        assert!(seen.is_new(b"") && seen.is_new(b""));
+    }
+}
