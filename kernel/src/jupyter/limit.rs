@@ -84,7 +84,7 @@ impl Limit {
                     show(Event::Result(content));
                 }
             }
-            shown @ (Event::Update { .. } | Event::Clear { .. }) => {
+            shown @ (Event::Update { .. } | Event::Clear { .. } | Event::Input { .. }) => {
                 drop(state);
                 show(shown);
             }

@@ -14,8 +14,8 @@ use super::channel::{Channel, Collected};
 use super::commands::{self, Course, Log};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, crash,
-    errors, lock, rewrite, types,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
+    lock, rewrite, types,
 };
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
