@@ -5,7 +5,7 @@ import unittest
 
 from jupyter_client.manager import start_new_kernel
 
-from test_kernel import Cell
+from driver import Cell
 
 
 class SessionTest(unittest.TestCase):

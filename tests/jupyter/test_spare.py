@@ -10,7 +10,7 @@ import unittest
 
 from jupyter_client.manager import start_new_kernel
 
-from test_kernel import FIRST_CELL, Cell, children, gone
+from driver import FIRST_CELL, Cell, children, gone
 
 
 def spares():

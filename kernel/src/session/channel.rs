@@ -102,6 +102,8 @@ struct State {
     interrupted: bool,
     /// Whether the cell was said to wait for input and has not got it yet.
     asking: bool,
+    /// How often it was.
+    questions: u64,
 }
 
 struct Shared {
@@ -242,6 +244,7 @@ impl Monitor {
         }
         let running = state.running;
         drop(state);
+        self.0.changed.notify_all();
         let mut input = self.0.input();
         match line {
             // The pipe has a reader (this process), so a failure means that the session ends.
@@ -284,25 +287,24 @@ impl Shared {
 
     /// Notices a running cell that waits for input without having said so.
     fn watch_input(&self) {
-        let mut seen = false;
+        let mut seen = None;
         loop {
-            let state = self.lock();
             let idle = |state: &mut State| state.running.is_none() || state.asking;
             let state = self
                 .changed
-                .wait_while(state, idle)
+                .wait_while(self.lock(), idle)
                 .unwrap_or_else(PoisonError::into_inner);
-            let running = state.running;
+            let now = (state.running, state.questions);
             drop(state);
-            let waits = running.is_some_and(|(child, _)| input::waits(child));
+            let waits = now.0.is_some_and(|(child, _)| input::waits(child));
             // Twice, because a reader that has just got its line may not have run yet.
-            if waits && seen {
+            if waits && seen == Some(now) {
                 let mut state = self.lock();
-                if state.running == running && !state.asking {
+                if (state.running, state.questions) == now && !state.asking {
                     state.ask(String::new());
                 }
             }
-            seen = waits;
+            seen = waits.then_some(now);
             std::thread::sleep(WATCH_EVERY);
         }
     }
@@ -385,6 +387,7 @@ impl State {
 
     fn ask(&mut self, prompt: String) {
         self.asking = true;
+        self.questions += 1;
         self.send(Event::Input { prompt });
     }
 

@@ -43,8 +43,9 @@ pub fn user_error(printed: String) -> CellError {
     plain("error", &value)
 }
 
-/// A panic, with the cell's line where it happened in the cell; `source` is the generated crate.
-pub fn panic(panic: Option<Panic>, cell: &str, source: &str) -> CellError {
+/// A panic, with the cell's line where it happened in the cell; `compiled` is the cell with what
+/// the session put into its lines, `source` the generated crate.
+pub fn panic(panic: Option<Panic>, cell: &str, compiled: &str, source: &str) -> CellError {
     let Some(panic) = panic else {
         return plain("panic", "the cell panicked");
     };
@@ -53,11 +54,11 @@ pub fn panic(panic: Option<Panic>, cell: &str, source: &str) -> CellError {
     let in_cell = panic
         .file
         .ends_with("src/lib.rs")
-        .then(|| cell_line(panic.line as usize, cell, source))
+        .then(|| cell_line(panic.line as usize, compiled, source))
         .flatten();
     if let Some(line) = in_cell {
         error.traceback.push(place(line));
-        // `cell_line` only gives lines that the cell has.
+        // `cell_line` only gives lines that the cell has; nothing put in has a line end.
         let text = cell.lines().nth(line - 1).unwrap_or_default();
         error.traceback.push(numbered(line, text));
     } else if !panic.file.ends_with("src/lib.rs") && !panic.file.is_empty() {
@@ -414,6 +415,7 @@ mod tests {
                     line,
                 }),
                 CELL,
+                CELL,
                 &source,
             );
             assert_eq!((error.name.as_str(), error.value.as_str()), ("panic", "no"));
@@ -433,6 +435,7 @@ mod tests {
                 file: "/x/dfdx/src/shapes.rs".into(),
                 line: 7,
             }),
+            CELL,
             CELL,
             "",
         );

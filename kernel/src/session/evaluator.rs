@@ -217,11 +217,20 @@ impl Evaluator {
         self.channel.begin(Arc::clone(sink));
         self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
         let rewritten = rewrite::rewrite(code, !self.own_displays);
-        let mut result = self.evaluate(rewritten.as_deref().unwrap_or(code));
-        // Errors are told of the cell as it was written; and what can't be compiled with a poll or
-        // has a value of its own kind may compile without.
+        let mut compiled = rewritten.as_deref().unwrap_or(code);
+        let mut result = self.evaluate(compiled);
         if rewritten.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
-            result = self.evaluate(code);
+            // Errors are told of the cell as it was written. What is right as it was written can't
+            // be compiled with a poll, or has a value of its own kind.
+            result = match self.context.check(code) {
+                Ok(errors) if errors.iter().any(|error| error.level() == "error") => {
+                    Err(evcxr::Error::CompilationErrors(errors))
+                }
+                _ => {
+                    compiled = code;
+                    self.evaluate(code)
+                }
+            };
         }
         if matches!(result, Err(evcxr::Error::SubprocessTerminated(_))) {
             self.channel.drain();
@@ -239,7 +248,7 @@ impl Evaluator {
                 if let Some(content) = content_of(outputs.content_by_mime_type) {
                     sink(Event::Result(content));
                 }
-                self.run_time_error(code, collected, interrupted)
+                self.run_time_error(code, compiled, collected, interrupted)
             }
             Err(error) => Some(errors::from_evcxr(
                 error,
@@ -273,6 +282,7 @@ impl Evaluator {
     fn run_time_error(
         &self,
         code: &str,
+        compiled: &str,
         collected: Collected,
         interrupted: bool,
     ) -> Option<CellError> {
@@ -281,7 +291,7 @@ impl Evaluator {
         }
         if collected.unwound {
             let source = self.context.last_source().unwrap_or_default();
-            return Some(errors::panic(collected.panic, code, &source));
+            return Some(errors::panic(collected.panic, code, compiled, &source));
         }
         collected
             .user_error

@@ -23,6 +23,10 @@ const LIBRARY_VARIABLE: &str = "EVCXR_EXECUTION_SO_PATH";
 /// evcxr's crate.
 const CRATE: &str = "ctx";
 
+/// rustc would optimise a cell's parts a second time, across their borders. Measured on tensor
+/// cells and loops of one's own that makes no code faster and every cell slower.
+const WITHOUT_LTO: &str = "-Clto=off";
+
 /// One call of rustc, and the state of affairs in which it is right.
 #[derive(Serialize, Deserialize)]
 struct Recipe {
@@ -122,6 +126,7 @@ impl Replay {
         // Where this fails, cargo is still there.
         let _ = Command::new(&recipe.program)
             .args(&recipe.arguments)
+            .arg(WITHOUT_LTO)
             .env_clear()
             .envs(recipe.environment)
             .exec();

@@ -1,0 +1,293 @@
+"""A notebook in JupyterLab, in a real browser: what its reader sees and clicks.
+
+Needs Chromium on the PATH beside the packages of requirements.txt, and the kernelspec `cloze`; see
+test_kernel.py for the way to run these. Without Playwright they are skipped, except where
+CI_BROWSER=1 says that they have to run.
+"""
+
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import nbformat
+
+try:
+    from playwright.sync_api import expect, sync_playwright
+except ImportError as error:
+    if os.environ.get("CI_BROWSER") == "1":
+        raise
+    raise unittest.SkipTest(f"no browser to drive: {error}") from error
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# How long the page may take for anything: a busy machine gets its time.
+PATIENCE = 120
+DONE = re.compile(r"\[\d+\]:")
+RUNNING = "[*]:"
+
+
+def browser_program():
+    for name in BROWSERS:
+        path = shutil.which(name)
+        if path:
+            return path
+    raise AssertionError(f"no Chromium on the PATH; looked for {', '.join(BROWSERS)}")
+
+
+class Lab:
+    """A JupyterLab of its own: its folder, its settings, its port."""
+
+    def __init__(self, folder):
+        self.files = folder / "files"
+        self.files.mkdir()
+        config = folder / "config"
+        (config / "labconfig").mkdir(parents=True)
+        # The question whether one wants news would lie over the notebook.
+        disabled = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+        (config / "labconfig" / "page_config.json").write_text(json.dumps(disabled))
+        self.token = secrets.token_hex(16)
+        self.log = folder / "log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+                    f"--IdentityProvider.token={self.token}",
+                    f"--ServerApp.root_dir={self.files}",
+                ],
+                env={
+                    **os.environ,
+                    "JUPYTER_CONFIG_DIR": str(config),
+                    "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+                },
+                stdout=log,
+                stderr=log,
+            )
+        self.port = self.served(folder / "runtime" / f"jpserver-{self.process.pid}.json")
+
+    def served(self, file):
+        """The port that the server has found free, which it writes down when it listens."""
+        deadline = time.time() + PATIENCE
+        while time.time() < deadline and self.process.poll() is None:
+            try:
+                return json.loads(file.read_text())["port"]
+            except (OSError, ValueError):
+                time.sleep(0.1)
+        self.stop()
+        raise AssertionError("JupyterLab did not start:\n" + self.log.read_text())
+
+    def notebook(self, name):
+        """Writes an empty notebook of the kernel `cloze` and gives its address."""
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell()])
+        notebook.metadata["kernelspec"] = {
+            "name": "cloze", "display_name": "Rust (Cloze)", "language": "rust",
+        }
+        nbformat.write(notebook, self.files / name)
+        return f"http://127.0.0.1:{self.port}/doc/tree/{name}?token={self.token}"
+
+    def stop(self):
+        """Ends the server and with it its kernels."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class BrowserTest(unittest.TestCase):
+    """One notebook and one kernel; each test begins with a notebook of one empty cell."""
+
+    @classmethod
+    def setUpClass(cls):
+        program = browser_program()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        lab = Lab(pathlib.Path(folder.name))
+        cls.addClassCleanup(lab.stop)
+        playwright = sync_playwright().start()
+        cls.addClassCleanup(playwright.stop)
+        # Chromium's sandbox does not start in containers nor for root.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        cls.addClassCleanup(browser.close)
+        expect.set_options(timeout=PATIENCE * 1000)
+        cls.page = browser.new_page(viewport={"width": 1100, "height": 900})
+        cls.page.set_default_timeout(PATIENCE * 1000)
+        cls.page.goto(lab.notebook("seen.ipynb"))
+        cls.cells = cls.page.locator(".jp-Notebook .jp-CodeCell")
+        expect(cls.cells).to_have_count(1)
+        cls.keys = cls.page.keyboard
+        cls.done(cls.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))
+
+    def setUp(self):
+        self.cells.last.locator(".cm-content").click()
+        for key in ("Escape", "Control+a", "d", "d"):
+            self.keys.press(key)
+        expect(self.cells).to_have_count(1)
+        expect(self.cells.first.locator(".jp-OutputArea-output")).to_have_count(0)
+
+    @classmethod
+    def write(cls, code):
+        """Types `code` into the last cell, which is empty, and gives the cell."""
+        cell = cls.cells.nth(cls.cells.count() - 1)
+        cell.locator(".cm-content").click()
+        # As pasted: typed letter by letter the editor would close brackets of its own.
+        cls.keys.insert_text(code)
+        return cell
+
+    @classmethod
+    def run_cell(cls, code):
+        """Runs `code` in the last cell as Shift+Enter does, which puts an empty one below."""
+        count = cls.cells.count()
+        cell = cls.write(code)
+        cls.keys.press("Shift+Enter")
+        expect(cls.cells).to_have_count(count + 1)
+        return cell
+
+    @classmethod
+    def done(cls, cell):
+        expect(cell.locator(".jp-InputPrompt")).to_have_text(DONE)
+        return cell
+
+    def result(self, code):
+        return self.done(self.run_cell(code)).locator(".jp-OutputArea-output").last
+
+    def button(self, command):
+        self.page.locator(f'.jp-NotebookPanel-toolbar [data-command="{command}"]').click()
+
+    def different(self, seen, count=3):
+        """Waits until `seen` has given `count` different answers."""
+        found = []
+        deadline = time.time() + PATIENCE
+        while len(found) < count:
+            self.assertLess(time.time(), deadline, f"only {len(found)} states were seen")
+            state = seen()
+            if state not in found:
+                found.append(state)
+            self.page.wait_for_timeout(50)
+        return found
+
+    def test_a_result_a_tensor_and_a_chart_are_seen(self):
+        expect(self.result("6 * 7")).to_have_text("42")
+        tensor = self.result("device.tensor([[1.5f32, 2.0], [3.0, 4.0]])")
+        expect(tensor.get_by_text("2×2 f32 cpu")).to_be_visible()
+        expect(tensor.locator("table td").first).to_have_text("1.5")
+        chart = self.result('LineChart::new("Loss").line("run", &[(0.0, 2.0), (1.0, 1.0)])')
+        svg = chart.locator("svg")
+        expect(svg).to_be_visible()
+        box = svg.bounding_box()
+        self.assertGreater(box["width"], 300)
+        self.assertGreater(box["height"], 200)
+        expect(svg.get_by_text("Loss")).to_be_visible()
+
+    def test_a_chart_and_a_bar_move_while_the_loop_runs(self):
+        # Nothing is waited for by the clock: the loop runs until it is stopped.
+        cell = self.run_cell(
+            'let bar = progress::bar(100_000, "steps");\n'
+            'let mut chart = LiveChart::new(LineChart::new("Live"));\n'
+            "for step in 1.. {\n"
+            "    std::thread::sleep(std::time::Duration::from_millis(20));\n"
+            "    bar.inc(1);\n"
+            '    chart.push("loss", step as f64, 1.0 / step as f64);\n'
+            "}"
+        )
+        svg = cell.locator("svg")
+        expect(svg).to_be_visible()
+        bar = cell.locator(".jp-OutputArea-output pre", has_text="of 100,000")
+        expect(bar).to_be_visible()
+        charts = self.different(svg.screenshot)
+        bars = self.different(bar.inner_text)
+        expect(cell.locator(".jp-InputPrompt")).to_have_text(RUNNING)
+        self.assertEqual(len(set(charts)), 3)
+        counts = [int(re.search(r"([\d,]+) of", text)[1].replace(",", "")) for text in bars]
+        self.assertEqual(counts, sorted(counts))
+        # Both moved where they stand: there is one of each.
+        expect(svg).to_have_count(1)
+        expect(bar).to_have_count(1)
+        self.button("notebook:interrupt-kernel")
+        self.done(cell)
+
+    def test_the_stop_button_and_its_keys_end_a_loop_and_keep_variables(self):
+        self.done(self.run_cell("let kept = 7;"))
+        for turn, stop in enumerate(("button", "keys")):
+            cell = self.run_cell(f'println!("turn {turn}");\nloop {{}}')
+            expect(cell.locator(".jp-OutputArea-output").first).to_have_text(f"turn {turn}")
+            expect(cell.locator(".jp-InputPrompt")).to_have_text(RUNNING)
+            if stop == "button":
+                self.button("notebook:interrupt-kernel")
+            else:
+                for key in ("Escape", "i", "i"):
+                    self.keys.press(key)
+            self.done(cell)
+            expect(cell.locator(".jp-OutputArea-output").last).to_contain_text("interrupted")
+        expect(self.result("kept")).to_have_text("7")
+
+    def test_tab_lists_completions_and_enter_takes_one(self):
+        self.done(self.run_cell("let letters = vec!['a'];"))
+        cell = self.write("letters.is_")
+        self.keys.press("Tab")
+        listed = self.page.locator(".jp-Completer")
+        expect(listed.get_by_text("is_empty", exact=True)).to_be_visible()
+        expect(listed.get_by_text("is_sorted", exact=True)).to_be_visible()
+        self.keys.type("em")
+        expect(listed.get_by_text("is_sorted", exact=True)).to_have_count(0)
+        self.keys.press("Enter")
+        expect(cell.locator(".cm-content")).to_contain_text("letters.is_empty")
+
+    def test_an_error_shows_its_sentence_and_is_red(self):
+        cell = self.done(self.run_cell('let wrong: i32 = "no";'))
+        shown = cell.locator(".jp-OutputArea-output").last
+        expect(shown).to_contain_text("`i32` is wanted here, and this is `&str`")
+        expect(shown).to_contain_text("this cell, line 1")
+        colour = "e => getComputedStyle(e).color.match(/\\d+/g).map(Number)"
+        red, green, blue = shown.locator(".ansi-red-fg").first.evaluate(colour)[:3]
+        self.assertGreater(red, 150)
+        self.assertLess(max(green, blue), 100)
+
+    def test_a_question_has_a_field_for_its_answer(self):
+        cell = self.run_cell('let name = input::ask("Name? ")?;\nname.to_uppercase()')
+        expect(cell.locator(".jp-Stdin-prompt")).to_have_text(re.compile(r"Name\?"))
+        field = cell.locator("input.jp-Stdin-input")
+        expect(field).to_be_focused()
+        self.keys.type("Größe")
+        self.keys.press("Enter")
+        self.done(cell)
+        expect(field).to_have_count(0)
+        expect(cell.locator(".jp-OutputArea-output").last).to_have_text('"GRÖSSE"')
+
+    def test_run_all_stops_at_a_panic(self):
+        self.write("let first = 1;\nfirst")
+        for code in ('panic!("stop here")', "2"):
+            for key in ("Escape", "b", "Enter"):
+                self.keys.press(key)
+            self.write(code)
+        self.page.locator(".lm-MenuBar-item", has_text=re.compile(r"^Run$")).click()
+        self.page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
+        first, wrong, after = (self.cells.nth(n) for n in range(3))
+        self.done(wrong)
+        expect(first.locator(".jp-OutputArea-output")).to_have_text("1")
+        expect(wrong.locator(".jp-OutputArea-output")).to_contain_text("stop here")
+        # The cell below was asked for and given up: its prompt is empty again.
+        expect(after.locator(".jp-InputPrompt")).to_have_text(re.compile(r"^\[ \]:$"))
+        expect(after.locator(".jp-OutputArea-output")).to_have_count(0)
+
+    def test_after_a_restart_the_variables_are_gone(self):
+        self.done(self.run_cell("let gone = 7;"))
+        self.button("notebook:restart-kernel")
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        expect(self.page.locator(".jp-Dialog")).to_have_count(0)
+        cell = self.done(self.run_cell("gone"))
+        shown = cell.locator(".jp-OutputArea-output").last
+        expect(shown).to_contain_text("gone")
+        expect(shown).to_contain_text("E0425")
+        # The count of cells begins anew too.
+        expect(cell.locator(".jp-InputPrompt")).to_have_text("[1]:")
+        self.done(self.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))

@@ -1,0 +1,122 @@
+"""The kernel under clients that have no page: nbconvert, papermill and the console.
+
+Needs the packages of requirements.txt and the kernelspec `cloze`; see test_kernel.py for the way
+to run these. nbclient executes the lessons, see run_notebooks.py. papermill runs a notebook too,
+but cannot hand parameters to one in Rust: it writes them as code and knows no such language.
+"""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import nbformat
+import pexpect
+import pyte
+
+COLUMNS, ROWS = 100, 40
+PATIENCE = 120
+
+
+def needs(package):
+    """Leaves a test out where its client is not installed, unless the checks demand it."""
+    missing = importlib.util.find_spec(package) is None and os.environ.get("CI_BROWSER") != "1"
+    return unittest.skipIf(missing, f"{package} is not installed")
+
+
+class ProgramTest(unittest.TestCase):
+    """Notebooks executed by commands."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, *cells):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+        notebook.metadata["kernelspec"] = {
+            "name": "cloze", "display_name": "Rust (Cloze)", "language": "rust",
+        }
+        nbformat.write(notebook, self.folder / "in.ipynb")
+
+    def call(self, *arguments):
+        return subprocess.run(
+            [sys.executable, "-m", *arguments],
+            cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE,
+        )
+
+    @needs("nbconvert")
+    def test_nbconvert_writes_a_page_with_the_outputs(self):
+        self.write(
+            "use cloze::prelude::*;\nprintln!(\"printed {}\", 6 * 7);",
+            "LineChart::new(\"Loss\").line(\"run\", &[(0.0, 2.0), (1.0, 1.0)])",
+        )
+        done = self.call("nbconvert", "--to", "html", "--execute", "in.ipynb")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = (self.folder / "in.html").read_text(encoding="utf-8")
+        self.assertIn("printed 42", page)
+        self.assertRegex(page, r"(?s)<svg.*Loss.*</svg>")
+
+    @needs("papermill")
+    def test_papermill_ends_at_a_cell_that_fails_and_says_why(self):
+        self.write("let kept = 6;", "kept * 7", "let wrong: i32 = \"no\";", "println!(\"after\");")
+        done = self.call("papermill", "--no-progress-bar", "in.ipynb", "out.ipynb")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("`i32` is wanted here, and this is `&str`", done.stderr)
+        notebook = nbformat.read(self.folder / "out.ipynb", as_version=4)
+        cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        self.assertEqual(cells[1].outputs[0]["data"]["text/plain"], "42")
+        self.assertEqual(cells[2].outputs[0]["ename"], "error[E0308]")
+        self.assertEqual(cells[3].outputs, [])
+
+
+class ConsoleTest(unittest.TestCase):
+    """`jupyter console` at a terminal."""
+
+    @needs("jupyter_console")
+    def test_cells_of_one_and_more_lines_run_in_the_console(self):
+        screen = pyte.Screen(COLUMNS, ROWS)
+        stream = pyte.ByteStream(screen)
+        console = pexpect.spawn(
+            sys.executable,
+            ["-m", "jupyter_console", "--kernel", "cloze"],
+            dimensions=(ROWS, COLUMNS),
+            # There is nobody to answer where the cursor stands.
+            env={**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},
+        )
+        self.addCleanup(console.close, force=True)
+
+        def shows(pattern):
+            deadline = time.time() + PATIENCE
+            while True:
+                text = "\n".join(line.rstrip() for line in screen.display)
+                if re.search(pattern, text, re.MULTILINE):
+                    return
+                self.assertLess(time.time(), deadline, f"{pattern} is not on the screen:\n{text}")
+                try:
+                    stream.feed(console.read_nonblocking(65536, timeout=0.1))
+                except pexpect.TIMEOUT:
+                    pass
+
+        shows(r"^In \[1\]:")
+        console.send("6 * 7\r")
+        shows(r"^Out\[1\]: 42$")
+        shows(r"^In \[2\]:")
+        # The line ends within a brace: the kernel says so, and the console asks for more.
+        console.send("for n in 0..2 {\r")
+        shows(r"^ +\.\.\.:")
+        console.send("println!(\"line {n}\");\r")
+        console.send("}\r")
+        shows(r"^line 0\nline 1$")
+        shows(r"^In \[3\]:")
+        console.send("\x04")
+        shows(r"Do you really want to exit")
+        console.send("y\r")
+        console.expect(pexpect.EOF, timeout=PATIENCE)
+        console.wait()
+        self.assertEqual(console.exitstatus, 0)
