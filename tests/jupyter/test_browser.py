@@ -125,6 +125,8 @@ class BrowserTest(unittest.TestCase):
         cls.cells = cls.page.locator(".jp-Notebook .jp-CodeCell")
         expect(cls.cells).to_have_count(1)
         cls.keys = cls.page.keyboard
+        # The page runs no cell before the kernel answers: it leaves the prompt empty.
+        expect(cls.page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')).to_be_visible()
         cls.done(cls.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))
 
     def setUp(self):

@@ -253,9 +253,9 @@ mod tests {
             output: false,
             raw: true,
         };
-        assert_eq!(found(range(0)), [new.clone()]);
-        assert_eq!(found(range(-1)), [old.clone()]);
-        assert_eq!(found(range(1)), [old.clone()]);
+        assert_eq!(found(range(0)), std::slice::from_ref(&new));
+        assert_eq!(found(range(-1)), std::slice::from_ref(&old));
+        assert_eq!(found(range(1)), std::slice::from_ref(&old));
         let tail = HistoryRequest::Tail {
             n: 9,
             output: false,
