@@ -12,7 +12,7 @@ mod iopub;
 mod jobs;
 mod limit;
 mod receive;
-mod replay;
+mod signatures;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ use zeromq::{SocketRecv, SocketSend};
 use self::history::History;
 use self::iopub::IoPub;
 use self::jobs::{Job, Notice};
-use self::replay::Signatures;
+use self::signatures::Signatures;
 use crate::paths;
 use crate::session::completeness::{self, Completeness};
 use crate::session::{Session, SessionFolder};

@@ -8,7 +8,7 @@ use jupyter_zmq_client::{Connection, RawMessage, RuntimeError};
 use serde_json::{Map, Value, json};
 use zeromq::ZmqMessage;
 
-use super::replay::Signatures;
+use super::signatures::Signatures;
 
 /// What stands before the signature.
 const DELIMITER: &[u8] = b"<IDS|MSG>";

@@ -6,7 +6,7 @@
 //! memory. So a session runs with a toolchain folder of its own, which is the user's toolchain by
 //! links, except that its `cargo` is this binary: it passes everything on to the real cargo, and
 //! from the answer of `metadata` it leaves out what cells cannot see. Builds of cells that need no
-//! cargo at all it runs itself, see [`super::replay`].
+//! cargo at all it runs itself, see [`super::rustc`].
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -18,12 +18,15 @@ use std::process::{Command, ExitCode};
 use cloze::{Error, Result};
 use serde_json::Value;
 
-use super::replay::{self, Replay};
+use super::rustc::{self, Replay};
 
 /// Names a toolchain to rustup's proxies, and to evcxr, which asks rustup.
 pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
 /// Where rust-analyzer looks for cargo when there is no rustup.
 pub const CARGO_VARIABLE: &str = "CARGO";
+
+const TOOLCHAIN: &str = "toolchain";
+const LOCK: &str = "Cargo.lock";
 
 /// The real cargo, beside the link that stands in for it.
 const REAL: &str = "cargo-real";
@@ -37,13 +40,16 @@ pub fn run_if_cargo() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = PathBuf::from(arguments.next()?);
     if program.file_name() != Some(OsStr::new("cargo")) {
-        return replay::run_if_recorder();
+        return rustc::run_if_recorder();
     }
     let real = program.with_file_name(REAL);
     let arguments: Vec<OsString> = arguments.collect();
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let mut command = Command::new(&real);
     command.args(&arguments);
+    if has("build") && rustc::is_unread(&program) {
+        return Some(ExitCode::FAILURE);
+    }
     if let Some(replay) = Replay::of(&program, &arguments) {
         replay.run();
         replay.record(&mut command);
@@ -65,7 +71,13 @@ pub fn run_if_cargo() -> Option<ExitCode> {
         eprintln!("cannot run {}: {error}", real.display());
         return Some(ExitCode::FAILURE);
     }
-    let output = match command.stderr(std::process::Stdio::inherit()).output() {
+    let lock = lock_to_keep();
+    let output = command.stderr(std::process::Stdio::inherit()).output();
+    if let Some(lock) = lock {
+        // Without it the next build takes other versions than the template's and compiles them.
+        let _ = std::fs::write(LOCK, lock);
+    }
+    let output = match output {
         Ok(output) => output,
         Err(error) => {
             eprintln!("cannot run {}: {error}", real.display());
@@ -86,6 +98,14 @@ pub fn run_if_cargo() -> Option<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The lock file, where cargo is asked about a crate to add: evcxr does that by a manifest that has
+/// nothing but this crate, and cargo then forgets the versions of all others.
+fn lock_to_keep() -> Option<Vec<u8>> {
+    let manifest = std::fs::read_to_string("Cargo.toml").ok()?;
+    let asked = manifest.contains("evcxr_dummy_validate_dep");
+    asked.then(|| std::fs::read(LOCK).ok()).flatten()
 }
 
 /// Leaves out of cargo's answer what only Cloze's own insides depend on. What the user has asked
@@ -139,19 +159,24 @@ fn prune(metadata: &mut Value) {
     }
 }
 
+/// The folder with the stand-in, in a session's folder.
+pub fn bin(session: &Path) -> PathBuf {
+    session.join(TOOLCHAIN).join("bin")
+}
+
 /// Makes the toolchain folder in `session` and gives the variables that point to it.
 pub fn stand_in(session: &Path) -> Result<[(&'static str, PathBuf); 2]> {
     let sysroot = super::template::sysroot()?;
-    let folder = session.join("toolchain");
+    let folder = session.join(TOOLCHAIN);
     let io = |source| Error::io(&folder, source);
-    let bin = folder.join("bin");
+    let bin = bin(session);
     std::fs::create_dir_all(&bin).map_err(io)?;
     link_all(&sysroot, &folder, "bin").map_err(io)?;
     link_all(&sysroot.join("bin"), &bin, "cargo").map_err(io)?;
     let cargo = bin.join("cargo");
     symlink(sysroot.join("bin").join("cargo"), bin.join(REAL)).map_err(io)?;
     symlink(std::env::current_exe().map_err(io)?, &cargo).map_err(io)?;
-    replay::link(&bin).map_err(io)?;
+    rustc::link(&bin).map_err(io)?;
     Ok([
         (TOOLCHAIN_VARIABLE, folder.clone()),
         (CARGO_VARIABLE, cargo),

@@ -1,6 +1,6 @@
 //! The thread that owns evcxr: warms a session up and answers its requests one after another.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::commands::{self, Course, Log};
 use super::template::{Template, Workshop};
 use super::{
     CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
-    lock, rewrite, types,
+    lock, rewrite, rustc, types,
 };
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
@@ -86,6 +86,8 @@ const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", "evcxr_display"];
 pub struct Evaluator {
     pub(super) context: CommandContext,
     channel: Channel,
+    /// The session's folder.
+    folder: PathBuf,
     /// Whether a value may have a display that only evcxr finds.
     own_displays: bool,
     /// For how long the last cell's code ran.
@@ -120,6 +122,7 @@ impl Evaluator {
         let mut evaluator = Self {
             context: CommandContext::with_eval_context(eval),
             channel,
+            folder: folder.clone(),
             own_displays: false,
             last_run: None,
             log: Log::default(),
@@ -218,7 +221,16 @@ impl Evaluator {
         self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
         let rewritten = rewrite::rewrite(code, !self.own_displays);
         let mut compiled = rewritten.as_deref().unwrap_or(code);
+        rustc::read_errors(&self.folder, rewritten.is_none());
         let mut result = self.evaluate(compiled);
+        rustc::read_errors(&self.folder, true);
+        if is_for_want_of_a_crate(&result) {
+            // Sessions stay offline because that makes every call of cargo faster.
+            // The setting is written where a cell is compiled.
+            let _ = self.evaluate(":offline 0\n();");
+            result = self.evaluate(compiled);
+            let _ = self.evaluate(":offline 1");
+        }
         if rewritten.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
             // Errors are told of the cell as it was written. What is right as it was written can't
             // be compiled with a poll, or has a value of its own kind.
@@ -296,6 +308,16 @@ impl Evaluator {
         collected
             .user_error
             .then(|| errors::user_error(collected.last_error_line()))
+    }
+}
+
+/// Whether a `:dep` failed because cargo may not ask its registry.
+fn is_for_want_of_a_crate(result: &std::result::Result<evcxr::EvalOutputs, evcxr::Error>) -> bool {
+    match result {
+        Err(evcxr::Error::CompilationErrors(errors)) => errors
+            .iter()
+            .any(|error| error.code().is_none() && error.message().contains("offline mode")),
+        _ => false,
     }
 }
 

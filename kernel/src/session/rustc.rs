@@ -180,6 +180,36 @@ fn state(arguments: &[OsString]) -> Option<u64> {
     Some(hasher.finish())
 }
 
+/// While this file stands beside the stand-in for cargo, a cell is compiled whose errors nobody
+/// reads: those of the cell as it was written are asked for afterwards.
+const UNREAD: &str = "errors-unread";
+/// evcxr's code around a cell that is to run has this; around one that is compiled once more, for
+/// better words in its errors, it has not.
+const RUNS: &str = "std::panic::catch_unwind(";
+/// What evcxr takes for an error of rustc.
+const SOME_ERROR: &str =
+    r#"{"message":"not compiled again","code":null,"level":"error","spans":[],"children":[]}"#;
+
+/// Whether this compilation is for words that nobody reads; then it has failed already.
+pub fn is_unread(program: &Path) -> bool {
+    let unread = program.with_file_name(UNREAD).exists()
+        && std::fs::read_to_string("src/lib.rs").is_ok_and(|code| !code.contains(RUNS));
+    if unread {
+        eprintln!("{SOME_ERROR}");
+    }
+    unread
+}
+
+/// Says whether anybody reads the errors of what a session compiles next; `session` is its folder.
+pub fn read_errors(session: &Path, read: bool) {
+    let mark = super::cargo::bin(session).join(UNREAD);
+    // Without the mark a wrong cell takes a little longer; one that stays is taken off by the next.
+    let _ = match read {
+        true => std::fs::remove_file(mark),
+        false => std::fs::write(mark, ""),
+    };
+}
+
 /// Makes the recorder's link beside the stand-in for cargo in `bin`.
 pub fn link(bin: &Path) -> std::io::Result<()> {
     std::os::unix::fs::symlink(std::env::current_exe()?, bin.join(RECORDER))
