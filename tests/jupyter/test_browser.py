@@ -22,10 +22,10 @@ import nbformat
 
 try:
     from playwright.sync_api import expect, sync_playwright
-except ImportError as error:
+except ImportError:
     if os.environ.get("CI_BROWSER") == "1":
         raise
-    raise unittest.SkipTest(f"no browser to drive: {error}") from error
+    sync_playwright = None
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # How long the page may take for anything: a busy machine gets its time.
@@ -103,6 +103,7 @@ class Lab:
             self.process.wait()
 
 
+@unittest.skipIf(sync_playwright is None, "playwright is not installed")
 class BrowserTest(unittest.TestCase):
     """One notebook and one kernel; each test begins with a notebook of one empty cell."""
 
@@ -126,7 +127,8 @@ class BrowserTest(unittest.TestCase):
         expect(cls.cells).to_have_count(1)
         cls.keys = cls.page.keyboard
         # The page runs no cell before the kernel answers: it leaves the prompt empty.
-        expect(cls.page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')).to_be_visible()
+        cls.idle = cls.page.get_by_text("Rust (Cloze) | Idle")
+        expect(cls.idle).to_be_visible()
         cls.done(cls.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))
 
     def setUp(self):
@@ -135,6 +137,11 @@ class BrowserTest(unittest.TestCase):
             self.keys.press(key)
         expect(self.cells).to_have_count(1)
         expect(self.cells.first.locator(".jp-OutputArea-output")).to_have_count(0)
+
+    def tearDown(self):
+        # What a failed test has left running would hold up the next ones.
+        if self.cells.locator(".jp-InputPrompt", has_text=RUNNING).count():
+            self.button("notebook:interrupt-kernel")
 
     @classmethod
     def write(cls, code):
@@ -201,11 +208,11 @@ class BrowserTest(unittest.TestCase):
             '    chart.push("loss", step as f64, 1.0 / step as f64);\n'
             "}"
         )
-        svg = cell.locator("svg")
+        svg = cell.locator(".jp-OutputArea-output svg")
         expect(svg).to_be_visible()
         bar = cell.locator(".jp-OutputArea-output pre", has_text="of 100,000")
         expect(bar).to_be_visible()
-        charts = self.different(svg.screenshot)
+        charts = self.different(svg.inner_html)
         bars = self.different(bar.inner_text)
         expect(cell.locator(".jp-InputPrompt")).to_have_text(RUNNING)
         self.assertEqual(len(set(charts)), 3)
@@ -250,7 +257,7 @@ class BrowserTest(unittest.TestCase):
         expect(shown).to_contain_text("`i32` is wanted here, and this is `&str`")
         expect(shown).to_contain_text("this cell, line 1")
         colour = "e => getComputedStyle(e).color.match(/\\d+/g).map(Number)"
-        red, green, blue = shown.locator(".ansi-red-fg").first.evaluate(colour)[:3]
+        red, green, blue = shown.locator(".ansi-red-intense-fg").first.evaluate(colour)[:3]
         self.assertGreater(red, 150)
         self.assertLess(max(green, blue), 100)
 
@@ -267,9 +274,10 @@ class BrowserTest(unittest.TestCase):
 
     def test_run_all_stops_at_a_panic(self):
         self.write("let first = 1;\nfirst")
-        for code in ('panic!("stop here")', "2"):
-            for key in ("Escape", "b", "Enter"):
+        for count, code in ((2, 'panic!("stop here")'), (3, "2")):
+            for key in ("Escape", "b"):
                 self.keys.press(key)
+            expect(self.cells).to_have_count(count)
             self.write(code)
         self.page.locator(".lm-MenuBar-item", has_text=re.compile(r"^Run$")).click()
         self.page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
@@ -277,8 +285,8 @@ class BrowserTest(unittest.TestCase):
         self.done(wrong)
         expect(first.locator(".jp-OutputArea-output")).to_have_text("1")
         expect(wrong.locator(".jp-OutputArea-output")).to_contain_text("stop here")
-        # The cell below was asked for and given up: its prompt is empty again.
-        expect(after.locator(".jp-InputPrompt")).to_have_text(re.compile(r"^\[ \]:$"))
+        # The cell below was asked for and given up.
+        expect(after.locator(".jp-InputPrompt")).not_to_have_text(RUNNING)
         expect(after.locator(".jp-OutputArea-output")).to_have_count(0)
 
     def test_after_a_restart_the_variables_are_gone(self):
@@ -286,6 +294,7 @@ class BrowserTest(unittest.TestCase):
         self.button("notebook:restart-kernel")
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
         expect(self.page.locator(".jp-Dialog")).to_have_count(0)
+        expect(self.idle).to_be_visible()
         cell = self.done(self.run_cell("gone"))
         shown = cell.locator(".jp-OutputArea-output").last
         expect(shown).to_contain_text("gone")

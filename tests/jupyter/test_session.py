@@ -125,6 +125,16 @@ sum"""
         wrong = self.run_cell(":hint 01.77", "error")
         self.assertIn("01.1, 01.2", wrong.of("error")[0]["evalue"])
 
+    def test_another_crate_leaves_the_versions_of_all_others(self):
+        # One that is at hand without the network: Cloze depends on it.
+        cell = self.run_cell(':dep itoa = "1"\nitoa::Buffer::new().format(42u32).to_owned()')
+        self.assertEqual(self.value(cell), '"42"')
+        # The lock file that the session compiles with still has what it began with.
+        lock = "std::fs::read_to_string(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/Cargo.lock\"))?"
+        for name in ("dfdx", "tokenizers", "itoa"):
+            cell = self.run_cell(f"{lock}.contains(\"name = \\\"{name}\\\"\")")
+            self.assertEqual(self.value(cell), "true", name)
+
     def test_a_progress_bar_moves_in_place(self):
         code = """let bar = progress::bar(20, "steps");
 for _ in 0..20 { std::thread::sleep(std::time::Duration::from_millis(20)); bar.inc(1); }

@@ -173,6 +173,8 @@ impl Channel {
 
     /// From here on output belongs to a new cell.
     pub fn begin(&self, sink: Sink) {
+        // Without it a read finds the end, as it may.
+        let _ = self.shared.input().begin();
         let mut state = self.shared.lock();
         *state = State {
             sink: Some(sink),
@@ -242,26 +244,15 @@ impl Monitor {
         if !std::mem::take(&mut state.asking) {
             return;
         }
-        let running = state.running;
         drop(state);
         self.0.changed.notify_all();
         let mut input = self.0.input();
         match line {
             // The pipe has a reader (this process), so a failure means that the session ends.
             Some(line) => drop(input.give(line)),
-            None => {
-                input.detach();
-                // The end is for this one read: the next one asks again.
-                let deadline = Instant::now() + WATCH_EVERY;
-                while running.is_some_and(|(child, _)| input::waits(child))
-                    && Instant::now() < deadline
-                {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                if running.is_some_and(|(child, _)| input::can_watch(child)) {
-                    let _ = input.attach();
-                }
-            }
+            // For the rest of the cell: a pipe that is opened again before the reader has looked
+            // would make it wait on.
+            None => input.detach(),
         }
     }
 

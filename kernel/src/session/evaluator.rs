@@ -234,14 +234,12 @@ impl Evaluator {
         if rewritten.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
             // Errors are told of the cell as it was written. What is right as it was written can't
             // be compiled with a poll, or has a value of its own kind.
-            result = match self.context.check(code) {
-                Ok(errors) if errors.iter().any(|error| error.level() == "error") => {
-                    Err(evcxr::Error::CompilationErrors(errors))
-                }
-                _ => {
-                    compiled = code;
-                    self.evaluate(code)
-                }
+            let errors = self.errors_of(code);
+            result = if errors.is_empty() {
+                compiled = code;
+                self.evaluate(code)
+            } else {
+                Err(evcxr::Error::CompilationErrors(errors))
             };
         }
         if matches!(result, Err(evcxr::Error::SubprocessTerminated(_))) {
@@ -283,6 +281,16 @@ impl Evaluator {
             self.log.keep(code);
         }
         Outcome { error, pages }
+    }
+
+    /// What the compiler finds wrong in a cell, without compiling it to the end.
+    fn errors_of(&mut self, code: &str) -> Vec<evcxr::CompilationError> {
+        // For a check evcxr makes earlier variables the arguments of a function, which those that
+        // are references must not leave: that is no error of the cell's.
+        const ESCAPES: Option<&str> = Some("E0521");
+        let mut errors = self.context.check(code).unwrap_or_default();
+        errors.retain(|error| error.level() == "error" && error.code() != ESCAPES);
+        errors
     }
 
     fn evaluate(&mut self, code: &str) -> std::result::Result<evcxr::EvalOutputs, evcxr::Error> {

@@ -37,11 +37,15 @@ impl Input {
     pub fn open(folder: &Path) -> std::io::Result<Self> {
         let path = folder.join(STDIN);
         nix::unistd::mkfifo(&path, Permissions::S_IRUSR | Permissions::S_IWUSR)?;
-        let mut input = Self { path, writer: None };
+        Ok(Self { path, writer: None })
+    }
+
+    /// Readers of a new cell wait, where it can be noticed that they do.
+    pub fn begin(&mut self) -> std::io::Result<()> {
         if can_watch(std::process::id()) {
-            input.attach()?;
+            self.attach()?;
         }
-        Ok(input)
+        Ok(())
     }
 
     /// Lets readers wait for input.
@@ -54,7 +58,7 @@ impl Input {
         Ok(())
     }
 
-    /// Gives readers the input's end.
+    /// Gives readers the input's end, until somebody attaches it again.
     pub fn detach(&mut self) {
         self.writer = None;
     }

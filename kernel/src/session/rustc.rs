@@ -186,6 +186,8 @@ const UNREAD: &str = "errors-unread";
 /// evcxr's code around a cell that is to run has this; around one that is compiled once more, for
 /// better words in its errors, it has not.
 const RUNS: &str = "std::panic::catch_unwind(";
+/// A cell of items only has this instead.
+const RUNS_NOTHING: &str = "mut x: *mut std::os::raw::c_void";
 /// What evcxr takes for an error of rustc.
 const SOME_ERROR: &str =
     r#"{"message":"not compiled again","code":null,"level":"error","spans":[],"children":[]}"#;
@@ -193,7 +195,8 @@ const SOME_ERROR: &str =
 /// Whether this compilation is for words that nobody reads; then it has failed already.
 pub fn is_unread(program: &Path) -> bool {
     let unread = program.with_file_name(UNREAD).exists()
-        && std::fs::read_to_string("src/lib.rs").is_ok_and(|code| !code.contains(RUNS));
+        && std::fs::read_to_string("src/lib.rs")
+            .is_ok_and(|code| ![RUNS, RUNS_NOTHING].iter().any(|mark| code.contains(mark)));
     if unread {
         eprintln!("{SOME_ERROR}");
     }
