@@ -14,11 +14,16 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use base64::Engine;
 use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
 
 const HTML: &str = "text/html";
 const SVG: &str = "image/svg+xml";
+const PNG: &str = "image/png";
 const TEXT: &str = "text/plain";
 
 /// One thing to show, in as many formats as it has: the front end takes the richest that it knows.
@@ -35,6 +40,11 @@ impl Content {
     /// An SVG picture.
     pub fn svg(svg: impl Into<String>) -> Self {
         Self::default().with(SVG, svg)
+    }
+
+    /// A PNG picture, as the bytes of its file.
+    pub fn png(bytes: &[u8]) -> Self {
+        Self::default().with(PNG, base64::prelude::BASE64_STANDARD.encode(bytes))
     }
 
     /// Plain text.
@@ -69,7 +79,7 @@ impl Content {
     pub fn plain(&self) -> String {
         if let Some(text) = self.get(TEXT) {
             text.to_owned()
-        } else if self.get(SVG).is_some() {
+        } else if self.formats().any(|(mime, _)| mime.starts_with("image/")) {
             "[a picture: it is drawn in the notebook]".to_owned()
         } else {
             "[a view: it is drawn in the notebook]".to_owned()
@@ -110,6 +120,38 @@ pub fn html(html: impl Into<String>) {
 /// Shows an SVG picture.
 pub fn svg(svg: impl Into<String>) {
     put(Content::svg(svg));
+}
+
+/// Shows a PNG picture, given as the bytes of its file.
+pub fn png(bytes: &[u8]) {
+    put(Content::png(bytes));
+}
+
+/// Shows a picture file: SVG, PNG, JPEG or GIF, known by its name's ending.
+///
+/// # Errors
+/// Where the file can't be read, or is none of these.
+pub fn image(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    let mime = match ending.to_ascii_lowercase().as_str() {
+        "png" => PNG,
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "svg" => {
+            put(Content::svg(String::from_utf8_lossy(&bytes)));
+            return Ok(());
+        }
+        _ => {
+            return Err(Error::file(
+                path,
+                "expected a picture: .svg, .png, .jpg or .gif",
+            ));
+        }
+    };
+    put(Content::default().with(mime, base64::prelude::BASE64_STANDARD.encode(bytes)));
+    Ok(())
 }
 
 /// Shows plain text as a display of its own, apart from what is printed.
@@ -284,6 +326,24 @@ mod tests {
             .unwrap();
         assert!(!json.contains(['\n', '\u{1e}']));
         assert_eq!(serde_json::from_str::<Record>(json).unwrap(), record);
+    }
+
+    #[test]
+    fn a_picture_travels_as_text_and_its_kind_is_told_by_its_ending() {
+        assert_eq!(Content::png(b"\x89PNG").get("image/png"), Some("iVBORw=="));
+        assert!(Content::png(b"").plain().contains("picture"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "x").unwrap();
+            path
+        };
+        for name in ["a.PNG", "a.jpeg", "a.gif", "a.svg"] {
+            assert!(image(file(name)).is_ok(), "{name}");
+        }
+        let told = image(file("a.txt")).unwrap_err().to_string();
+        assert!(told.contains("a.txt") && told.contains(".png"), "{told}");
+        assert!(image(folder.path().join("none.png")).is_err());
     }
 
     #[test]
