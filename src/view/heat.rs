@@ -71,13 +71,15 @@ impl HeatMap {
         let (left, above) = (14 + longest(&self.rows), longest(&self.columns));
         // Cells shrink until the map fits the page; they stay square.
         let cell = ((WIDTH as i32 - left - 14) / self.width as i32).clamp(2, 34);
-        let height = HEAD + above + cell * self.height() as i32 + 12;
+        // Room for a title, where there is one.
+        let head = if self.title.is_empty() { 8 } else { HEAD };
+        let height = head + above + cell * self.height() as i32 + 12;
         let mut svg = String::new();
         {
             let root =
                 SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
             // Drawing into a string can't fail: the backend's errors are those of a file.
-            self.draw(&root, (left, HEAD + above), cell)
+            self.draw(&root, (left, head + above), cell)
                 .expect("an SVG in memory");
             root.present().expect("an SVG in memory");
         }

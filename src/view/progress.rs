@@ -24,7 +24,7 @@ pub fn bar(length: u64, name: &str) -> ProgressBar {
     let template = "{prefix} {bar:40} {human_pos} of {human_len}, {per_sec:1}, {eta} left {msg}";
     // The template is a constant that `indicatif` accepts, see the test; its own is as good.
     let style = ProgressStyle::with_template(template)
-        .map(|style| style.progress_chars("█▉▊▋▌▍▎▏░"))
+        .map(|style| style.progress_chars("█░"))
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style).with_prefix(name.to_owned())
 }

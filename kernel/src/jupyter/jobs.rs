@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use jupyter_protocol::{
     ErrorOutput, ExecuteInput, ExecuteReply, ExecuteRequest, ExecutionCount, InspectReply,
     JupyterMessage, JupyterMessageContent, MediaType, Payload, ReplyError, ReplyStatus, Status,
+    UnknownMessage,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -109,7 +110,7 @@ pub async fn work(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, notice
             while let Ok(job) = queue.try_recv() {
                 waiting.push_back(job);
             }
-            waiting = abort(&kernel, waiting, count);
+            waiting = abort(&kernel, waiting);
         }
     }
 }
@@ -209,7 +210,7 @@ fn page(text: String) -> Payload {
 }
 
 /// Refuses the cells that were sent before the one that failed had ended; the rest stays queued.
-fn abort(kernel: &Kernel, waiting: VecDeque<Job>, count: usize) -> VecDeque<Job> {
+fn abort(kernel: &Kernel, waiting: VecDeque<Job>) -> VecDeque<Job> {
     let (cells, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|job| {
         matches!(
             job.request.content,
@@ -218,10 +219,11 @@ fn abort(kernel: &Kernel, waiting: VecDeque<Job>, count: usize) -> VecDeque<Job>
     });
     for Job { request, replies } in cells {
         kernel.iopub.status(&request, Status::busy());
-        let reply = ExecuteReply {
-            status: ReplyStatus::Aborted,
-            execution_count: ExecutionCount::new(count),
-            ..Default::default()
+        // Without a number, which would stand beside the cell as if it had run. The protocol crate
+        // knows no reply without one.
+        let reply = UnknownMessage {
+            msg_type: "execute_reply".to_owned(),
+            content: serde_json::json!({ "status": "aborted" }),
         };
         // The queue ends only with the kernel.
         let _ = replies.send(JupyterMessage::new(reply, Some(&request)));

@@ -248,6 +248,8 @@ pub fn inspect(context: &mut CommandContext, code: &str, position: usize) -> Opt
 /// The first line about a tensor, its type as one reads it.
 fn headline(text: &str) -> Option<String> {
     text.lines()
+        // What a method belongs to has no sizes, only the names of parameters.
+        .filter(|line| !line.trim_start().starts_with("impl"))
         .map(|line| (line, types::short_tensors(line)))
         .find(|(line, short)| line != short)
         .map(|(_, short)| short)

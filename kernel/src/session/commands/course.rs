@@ -90,21 +90,20 @@ fn lesson(evaluator: &mut Evaluator, name: &str, sink: &Sink) -> Result<Outcome,
         };
         let mut lines: Vec<String> = all.iter().map(line).collect();
         lines.push("Begin one with `:lesson 01`.".to_owned());
-        say_text(sink, &lines.join("\n"));
+        put(sink, paragraphs(&lines));
         return Ok(Outcome::default());
     }
     let lesson = lessons::find(name).map_err(|error| wrong(&error.to_string()))?;
-    say_text(
-        sink,
-        &format!(
-            "Lesson {}: {}\n{}\nAbout {} minutes, {} exercises. `:next` goes on, step by step.",
-            &lesson.name[..2],
-            lesson.title,
-            lesson.summary,
+    let about = [
+        format!("Lesson {}: {}", &lesson.name[..2], lesson.title),
+        lesson.summary.clone(),
+        format!(
+            "About {} minutes, {} exercises. `:next` goes on, step by step.",
             lesson.minutes,
             lesson.exercises.len()
         ),
-    );
+    ];
+    put(sink, paragraphs(&about));
     evaluator.course.at = 0;
     evaluator.course.current = None;
     evaluator.course.lesson = Some(lesson);
@@ -139,13 +138,11 @@ fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
         evaluator.course.at = at + 1;
         evaluator.course.current = Some(id.to_owned());
         put(sink, code(&cell.stub()));
-        say_text(
-            sink,
-            &format!(
-                "Exercise {id}: write this function as a cell of your own, then `:next` checks it. \
-                 `:hint` helps."
-            ),
+        let task = format!(
+            "Exercise {id}: write this function as a cell of your own, then `:next` checks it. \
+             `:hint` helps."
         );
+        put(sink, markdown(&task));
         return Ok(Outcome::default());
     }
     put(sink, code(&cell.solution()));
@@ -205,6 +202,11 @@ fn judged(cell: &Cell, outcome: Outcome) -> Outcome {
         },
         _ => outcome,
     }
+}
+
+/// Lines of text, each a paragraph where markdown is shown.
+fn paragraphs(lines: &[String]) -> Content {
+    Content::text(lines.join("\n")).with("text/markdown", lines.join("\n\n"))
 }
 
 fn markdown(text: &str) -> Content {

@@ -47,7 +47,7 @@ const CELLS: [Entry; 9] = [
     Entry(
         ":help",
         "[all]",
-        "this list; with `all`, the commands of evcxr too",
+        "this list; with the word all, the commands of evcxr too",
     ),
 ];
 
@@ -66,6 +66,12 @@ const LESSONS: [Entry; 5] = [
     Entry(":hint", "[01.2]", "the exercise's next hint"),
     Entry(":solution", "[01.2]", "one way to solve the exercise"),
 ];
+
+const OTHERS: [Entry; 1] = [Entry(
+    "!ls",
+    "",
+    "whatever stands behind the ! is run by the shell",
+)];
 
 /// A command as it was written.
 struct Call<'a> {
@@ -177,7 +183,11 @@ fn wrong(message: &str) -> CellError {
 fn help() -> Content {
     let mut text = String::new();
     let mut html = String::new();
-    let groups = [("Cells", &CELLS[..]), ("Lessons", &LESSONS[..])];
+    let groups = [
+        ("Cells", &CELLS[..]),
+        ("Lessons", &LESSONS[..]),
+        ("The shell", &OTHERS[..]),
+    ];
     for (title, entries) in groups {
         text += &format!("{title}\n");
         html += &format!("<tr><th colspan=\"2\" style=\"text-align:left\">{title}</th></tr>");
@@ -192,10 +202,7 @@ fn help() -> Content {
             );
         }
     }
-    text += "A line that begins with `!` is run by the shell: !ls";
-    html += "<tr><td style=\"text-align:left\"><code>!ls</code></td>\
-             <td style=\"text-align:left\">the shell's command</td></tr>";
-    Content::html(format!("<table>{html}</table>")).with_text(text)
+    Content::html(format!("<table>{html}</table>")).with_text(text.trim_end())
 }
 
 fn variables(evaluator: &Evaluator) -> Content {
