@@ -43,6 +43,23 @@ pub fn user_error(printed: String) -> CellError {
     plain("error", &value)
 }
 
+/// A `return` in line `line` of the cell that leaves nothing.
+pub fn stray_return(cell: &str, line: usize) -> CellError {
+    let mut error = plain(
+        "error[E0572]",
+        "`return` leaves a function, and a cell is none",
+    );
+    error.traceback.push(place(line));
+    let text = cell.lines().nth(line - 1).unwrap_or_default();
+    error.traceback.push(numbered(line, text));
+    error.traceback.push(words(
+        "hint",
+        "the last expression of a cell, without `;`, is its value; a part that may end early can be \
+         a function of its own",
+    ));
+    error
+}
+
 /// A panic, with the cell's line where it happened in the cell; `compiled` is the cell with what
 /// the session put into its lines, `source` the generated crate.
 pub fn panic(panic: Option<Panic>, cell: &str, compiled: &str, source: &str) -> CellError {

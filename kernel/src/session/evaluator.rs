@@ -217,6 +217,12 @@ impl Evaluator {
 
     /// Runs a cell.
     pub(super) fn cell(&mut self, code: &str, sink: &Sink) -> Outcome {
+        if let Some(line) = rewrite::stray_return(code) {
+            return Outcome {
+                error: Some(errors::stray_return(code, line)),
+                pages: Vec::new(),
+            };
+        }
         self.channel.begin(Arc::clone(sink));
         self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
         let rewritten = rewrite::rewrite(code, !self.own_displays);

@@ -70,6 +70,38 @@ pub fn statements(rust: &str) -> Vec<SyntaxNode> {
         .unwrap_or_default()
 }
 
+/// The line, from 1, of a `return` that belongs to no function or closure of the cell. It would
+/// leave evcxr's function around the cell before the variables are stored, and the next cell would
+/// abort because they are missing.
+pub fn stray_return(code: &str) -> Option<usize> {
+    let rust = without_commands(code);
+    let own = |kind| {
+        matches!(
+            kind,
+            SyntaxKind::FN | SyntaxKind::CLOSURE_EXPR | SyntaxKind::MACRO_RULES
+        )
+    };
+    let returns = statements(&rust).into_iter().find_map(|statement| {
+        let mut nodes = statement.descendants();
+        nodes.find(|node| {
+            let mut around = node.ancestors().take_while(|around| *around != statement);
+            // An async block is left by its own `return`.
+            let leaves = |block: &SyntaxNode| {
+                own(block.kind())
+                    || block
+                        .first_token()
+                        .is_some_and(|word| word.text() == "async")
+            };
+            node.kind() == SyntaxKind::RETURN_EXPR
+                && !ast::Item::can_cast(statement.kind())
+                && !own(statement.kind())
+                && !around.any(|around| leaves(&around))
+        })
+    })?;
+    let place = usize::from(returns.text_range().start()) - PRELUDE.len();
+    Some(rust[..place].matches('\n').count() + 1)
+}
+
 /// What goes before and after the cell's last expression, where it ends in one.
 fn around_value(rust: &str) -> Vec<(usize, &'static str)> {
     let last = statements(rust).pop();
@@ -116,6 +148,27 @@ mod tests {
         check(":vars\n«a»", ":vars\na");
         check("«vec![1, 2]»\n", "vec![1, 2]\n");
         check("fn f() {}\n«f()»", "fn f() {}\nf()");
+    }
+
+    #[test]
+    fn a_return_is_stray_where_no_function_is_left() {
+        assert_eq!(stray_return("let a = 1;\nreturn a"), Some(2));
+        assert_eq!(
+            stray_return("for i in 0..3 {\n  if i > 1 { return; }\n}"),
+            Some(2)
+        );
+        for code in [
+            "fn f() -> u8 { return 1; }",
+            "let f = |x: u8| { if x > 1 { return 2; } x };",
+            "(|| { return 1; })()",
+            "impl A { fn f() { return; } }",
+            "let later = async { return 1; };",
+            "\"return\" // return",
+            "a",
+            "return (",
+        ] {
+            assert_eq!(stray_return(code), None, "{code}");
+        }
     }
 
     #[test]

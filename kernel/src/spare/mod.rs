@@ -151,14 +151,26 @@ pub fn start(
     command.spawn().map(Some)
 }
 
-/// How much memory can be had without swapping, in MiB, where the system tells.
+/// How much memory can be had without swapping, in MiB, where the system tells: of the machine, or
+/// of the container's share where that is less.
 fn free_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
-    Some(kilobytes >> 10)
+    let machine = kilobytes >> 10;
+    Some(share(Path::new("/sys/fs/cgroup")).map_or(machine, |share| share.min(machine)))
+}
+
+/// What a control group (version 2) has left, in MiB; `None` where it has no limit.
+fn share(group: &Path) -> Option<u64> {
+    let bytes = |name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(group.join(name)).ok()?;
+        text.trim().parse().ok()
+    };
+    let used = bytes("memory.current")?;
+    Some(bytes("memory.max")?.saturating_sub(used) >> 20)
 }
 
 #[cfg(test)]
@@ -173,6 +185,17 @@ mod tests {
         for name in ["JPY_SESSION_NAME", "PWD", "TERM", "PATHS"] {
             assert!(!decides(OsStr::new(name)), "{name}");
         }
+    }
+
+    #[test]
+    fn a_container_s_share_is_what_it_has_left() {
+        let group = tempfile::tempdir().unwrap();
+        assert_eq!(share(group.path()), None);
+        std::fs::write(group.path().join("memory.current"), "3145728\n").unwrap();
+        std::fs::write(group.path().join("memory.max"), "max\n").unwrap();
+        assert_eq!(share(group.path()), None);
+        std::fs::write(group.path().join("memory.max"), "8388608\n").unwrap();
+        assert_eq!(share(group.path()), Some(5));
     }
 
     #[test]

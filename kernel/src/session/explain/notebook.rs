@@ -286,13 +286,6 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
     if wanted.contains("...") || found.contains("...") {
         return None;
     }
-    // The function around a cell gives back what evcxr keeps the variables in.
-    if wanted.starts_with("*mut ") && diagnostic.cell.contains("return") {
-        return Some(
-            Explanation::sentence("`return` leaves a function, and a cell is none")
-                .and_hint("the last expression of a cell, without `;`, is its value"),
-        );
-    }
     // rustc names some types in words: integer, reference, fn item.
     let article = match found.chars().next() {
         Some('`') | None => "",
