@@ -19,12 +19,10 @@ pub fn explain(status: &str, said: &str) -> CellError {
 }
 
 fn reason(status: &str, said: &str) -> String {
-    let signal = status.split_once('(').map(|(_, name)| {
-        name.trim_end_matches([')', ' '])
-            .split(')')
-            .next()
-            .unwrap_or(name)
-    });
+    // `signal: 11 (SIGSEGV) (core dumped)`
+    let signal = status
+        .split_once('(')
+        .and_then(|(_, rest)| Some(rest.split_once(')')?.0));
     match signal {
         Some("SIGABRT") if said.contains("stack overflow") => {
             "the cell ended its process by a stack overflow: a function calls itself without end, \
@@ -34,12 +32,12 @@ fn reason(status: &str, said: &str) -> String {
         Some("SIGABRT") if said.contains("memory allocation of") => {
             let bytes = said
                 .rsplit_once("memory allocation of")
-                .map_or("", |(_, rest)| rest)
-                .split_whitespace()
-                .find_map(|word| word.parse::<u64>().ok())
-                .map_or(String::new(), |bytes| format!(" {bytes} bytes at once"));
-            format!("the cell ran out of memory: it asked for{bytes} and did not get it")
-                .replace("for and", "for more and")
+                .and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
+            let asked = match bytes {
+                Some(bytes) => format!("{bytes} bytes at once"),
+                None => "more".to_owned(),
+            };
+            format!("the cell ran out of memory: it asked for {asked} and did not get it")
         }
         Some("SIGABRT") => "the cell ended its process by an abort".to_owned(),
         Some(name @ ("SIGSEGV" | "SIGBUS" | "SIGILL" | "SIGFPE" | "SIGTRAP")) => format!(

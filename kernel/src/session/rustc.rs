@@ -1,9 +1,10 @@
 //! Compiling a cell without asking cargo again.
 //!
-//! For every cell evcxr runs `cargo build`, which looks at some two hundred finished crates before
-//! it runs rustc once, with the same arguments as for the cell before. So the session's stand-in
+//! For every cell evcxr runs `cargo build`, which looks at every finished crate before it runs rustc
+//! once, with the same arguments as for the cell before. So the session's stand-in
 //! for cargo (see [`super::cargo`]) keeps that one call of rustc, and as long as nothing that cargo
-//! would look at has changed, it runs rustc directly. That is a third of a warm cell's time.
+//! would look at has changed, it runs rustc directly. Of 0.24 s of CPU for compiling a warm cell
+//! cargo's own share was 0.10.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,17 +15,16 @@ use std::process::{Command, ExitCode};
 
 use serde::{Deserialize, Serialize};
 
+use super::template::CRATE;
+
 /// The name under which this binary stands between cargo and rustc.
 const RECORDER: &str = "record-rustc";
 /// Tells the recorder where to put what it sees.
 const RECORD_VARIABLE: &str = "CLOZE_RECORD_RUSTC";
 /// By it evcxr asks for the path of the library that was built.
 const LIBRARY_VARIABLE: &str = "EVCXR_EXECUTION_SO_PATH";
-/// evcxr's crate.
-const CRATE: &str = "ctx";
-
-/// rustc would optimise a cell's parts a second time, across their borders. Measured on tensor
-/// cells and loops of one's own that makes no code faster and every cell slower.
+/// rustc would optimise a cell's parts a second time, across their borders. Softmax and GELU of
+/// 256×768 and a triple loop ran no faster for it, and a small tensor cell took 0.30 s, not 0.24.
 const WITHOUT_LTO: &str = "-Clto=off";
 
 /// One call of rustc, and the state of affairs in which it is right.

@@ -30,7 +30,7 @@ const FORMAT: u32 = 1;
 /// Written last: a template without it was interrupted while it was made.
 const FINISHED: &str = "finished";
 /// evcxr's crate, in templates and sessions alike.
-const CRATE: &str = "ctx";
+pub const CRATE: &str = "ctx";
 const LOCK: &str = "Cargo.lock";
 /// In a session's folder: the path of its template.
 pub const USES: &str = "template";
