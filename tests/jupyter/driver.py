@@ -2,6 +2,9 @@
 
 import os
 import time
+import unittest
+
+from jupyter_client.manager import start_new_kernel
 
 FIRST_CELL = (
     "use cloze::prelude::*;\n"
@@ -31,6 +34,26 @@ class Cell:
 
     def text(self, stream="stdout"):
         return "".join(c["text"] for c in self.of("stream") if c["name"] == stream)
+
+
+class WithKernel(unittest.TestCase):
+    """Tests that share one kernel and leave it as they found it."""
+
+    @classmethod
+    def setUpClass(cls):
+        started = time.time()
+        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
+        cls.ready = time.time() - started
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.stop_channels()
+        cls.manager.shutdown_kernel(now=True)
+
+    def run_cell(self, code, status="ok", **options):
+        cell = Cell(self.client, code, **options)
+        self.assertEqual(cell.status, status, [m["content"] for m in cell.messages])
+        return cell
 
 
 def children(pid):

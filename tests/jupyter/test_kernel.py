@@ -18,28 +18,16 @@ import unittest
 from jupyter_client.manager import start_new_kernel
 from jupyter_client.session import Session
 
-from driver import FIRST_CELL, Cell, children, gone, memory
+from driver import FIRST_CELL, Cell, WithKernel, children, gone, memory
 
 
-class KernelTest(unittest.TestCase):
+class KernelTest(WithKernel):
     """One kernel for all tests that leave it as they found it."""
 
     @classmethod
     def setUpClass(cls):
-        started = time.time()
-        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
-        cls.ready = time.time() - started
+        super().setUpClass()
         cls.first = Cell(cls.client, FIRST_CELL)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.client.stop_channels()
-        cls.manager.shutdown_kernel(now=True)
-
-    def run_cell(self, code, status="ok", **options):
-        cell = Cell(self.client, code, **options)
-        self.assertEqual(cell.status, status, [m["content"] for m in cell.messages])
-        return cell
 
     def test_the_first_cell_and_warm_cells_are_fast(self):
         self.assertEqual(self.first.status, "ok")
@@ -61,6 +49,17 @@ class KernelTest(unittest.TestCase):
         self.assertLess(figures["first_tensor"], 30)
         self.assertLess(figures["let"], 1.5)
         self.assertLess(figures["tensor"], 1.5)
+
+    def test_a_warm_cell_is_compiled_without_cargo(self):
+        # Whenever cargo is asked it writes down anew how it calls rustc.
+        recipe = (
+            "std::fs::metadata(concat!(env!(\"CARGO_MANIFEST_DIR\"), "
+            "\"/../toolchain/bin/build.json\"))?.modified()?"
+        )
+        times = {
+            self.run_cell(recipe).of("execute_result")[0]["data"]["text/plain"] for _ in range(3)
+        }
+        self.assertEqual(len(times), 1)
 
     def test_prints_stream_while_the_cell_runs_and_come_before_idle(self):
         code = (

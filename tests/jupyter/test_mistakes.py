@@ -9,9 +9,7 @@ import time
 import tomllib
 import unittest
 
-from jupyter_client.manager import start_new_kernel
-
-from test_kernel import Cell
+from driver import Cell, WithKernel
 
 CORPUS = tomllib.loads(
     pathlib.Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8")
@@ -21,21 +19,8 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 GENERATED = ("evcxr", "cloze_session", "the following other types", "src/lib.rs")
 
 
-class MistakesTest(unittest.TestCase):
+class MistakesTest(WithKernel):
     """One kernel for all mistakes: a cell that fails leaves the session as it was."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.client.stop_channels()
-        cls.manager.shutdown_kernel(now=True)
-
-    def run_right(self, code):
-        cell = Cell(self.client, code)
-        self.assertEqual(cell.status, "ok", cell.reply["content"])
 
     def test_every_mistake_is_explained(self):
         mistakes = CORPUS["mistake"]
@@ -43,7 +28,7 @@ class MistakesTest(unittest.TestCase):
         started = time.time()
         for early in (True, False):
             if not early:
-                self.run_right(CORPUS["setup"])
+                self.run_cell(CORPUS["setup"])
             for mistake in mistakes:
                 if mistake.get("early", False) == early:
                     with self.subTest(cell=mistake["cell"]):
@@ -52,7 +37,7 @@ class MistakesTest(unittest.TestCase):
 
     def made(self, mistake):
         for code in mistake.get("before", []):
-            self.run_right(code)
+            self.run_cell(code)
         self.explained(mistake)
 
     def explained(self, mistake):

@@ -5,28 +5,18 @@ import unittest
 
 from jupyter_client.manager import start_new_kernel
 
-from driver import Cell
+from driver import Cell, WithKernel
 
 
-class SessionTest(unittest.TestCase):
+class SessionTest(WithKernel):
     """One kernel for all tests; each leaves it usable."""
 
     @classmethod
     def setUpClass(cls):
-        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
+        super().setUpClass()
         cls.questions = []
         cell = Cell(cls.client, "use cloze::prelude::*;\nlet device = Cpu::default();")
         assert cell.status == "ok", cell.messages
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.client.stop_channels()
-        cls.manager.shutdown_kernel(now=True)
-
-    def run_cell(self, code, status="ok", **options):
-        cell = Cell(self.client, code, **options)
-        self.assertEqual(cell.status, status, [m["content"] for m in cell.messages])
-        return cell
 
     def answering(self, *answers):
         """Answers a cell's questions in order, and keeps the prompts."""
@@ -147,17 +137,8 @@ bar.finish();"""
         self.assertIn("█" * 40, last["text/html"])
 
 
-class FaultTest(unittest.TestCase):
+class FaultTest(WithKernel):
     """Cells that end their process: the session says why, goes on, and can replay."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.manager, cls.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.client.stop_channels()
-        cls.manager.shutdown_kernel(now=True)
 
     def test_every_way_to_lose_a_process_is_told_and_survived(self):
         ways = {
