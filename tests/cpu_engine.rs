@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cloze::data::{Packed, pretraining::PretrainingBatch};
-use cloze::engine::{CpuEngine, Engine, Reference};
-use cloze::model::{Bert, Config, Dropout, Layout, PRETRAINING, Size, cross_entropy, pick};
+use cloze::engine::{CpuEngine, Engine, LossWeights, Reference, objective};
+use cloze::model::{Bert, Config, Dropout, Layout, PRETRAINING, Part, Size, cross_entropy, pick};
 use cloze::random::{Site, Stream};
 use cloze::train::optimizer::{AdamW, Update};
 use dfdx::prelude::*;
@@ -135,8 +135,8 @@ fn what_the_commands_read_is_the_references() {
         assert!(worst < 2e-5, "{worst}");
     };
     let (a, b) = (
-        cpu.hidden_states(&batch).unwrap(),
-        reference.hidden_states(&batch).unwrap(),
+        cpu.hidden_states(&batch, 0..3).unwrap(),
+        reference.hidden_states(&batch, 0..3).unwrap(),
     );
     assert_eq!(a.layers.len(), b.layers.len());
     a.layers
@@ -194,6 +194,95 @@ fn odd_sizes_have_the_gradients_of_the_model_in_f64() {
     compare(&layout, &cpu.gradients().unwrap(), &expected, 1e-4);
 }
 
+/// Every head of a task, with dropout before it where it has some.
+#[test]
+fn tasks_have_the_logits_and_gradients_of_the_reference() {
+    let mut config = Size::Tiny.config(71);
+    config.hidden_dropout_prob = 0.2;
+    let batch = batch(6, &[33, 2, 17, 1, 64], 71).packed;
+    let dropout = Dropout { seed: 3, step: 2 };
+    for part in [
+        Part::SequenceClassifier(3),
+        Part::SequenceClassifier(1),
+        Part::MultipleChoice,
+        Part::TokenClassifier(5),
+        Part::Span,
+    ] {
+        let layout = Layout::new(&config, &part.with_encoder());
+        let values = parameters(&layout);
+        let mut cpu = CpuEngine::new(&config, &layout, values.clone()).unwrap();
+        let mut reference = Reference::new(&config, &layout, values).unwrap();
+        let (got, expected) = (
+            cpu.task_logits(&batch).unwrap(),
+            reference.task_logits(&batch).unwrap(),
+        );
+        let outputs = layout.task_head().unwrap().outputs;
+        assert_eq!(got.len(), expected.len(), "{part:?}");
+        for (got, expected) in got.iter().zip(&expected) {
+            assert!((got - expected).abs() < 2e-5, "{part:?}");
+        }
+        let run = |engine: &mut dyn Engine| {
+            let mut total = 0.0;
+            let mut loss = |logits: &mut [f32]| {
+                let rows = logits.len() / outputs;
+                let weight = 1.0 / rows as f32;
+                total = if outputs == 1 {
+                    let targets: Vec<f32> = (0..rows).map(|r| r as f32 - 1.0).collect();
+                    objective::squared_error(logits, &targets, weight).loss
+                } else {
+                    let labels: Vec<u32> = (0..rows).map(|r| (r % outputs) as u32).collect();
+                    objective::cross_entropy(logits, outputs, &labels, weight).loss
+                };
+            };
+            engine.task_gradients(&batch, dropout, &mut loss).unwrap();
+            (total, engine.gradients().unwrap())
+        };
+        let (got, expected) = (run(&mut cpu), run(&mut reference));
+        assert!((got.0 / expected.0 - 1.0).abs() < 1e-5, "{part:?}");
+        compare(&layout, &got.1, &expected.1, 1e-4);
+    }
+}
+
+#[test]
+fn layers_computed_again_give_the_gradients_of_layers_kept() {
+    let mut config = Size::Tiny.config(50);
+    config.num_hidden_layers = 3;
+    config.hidden_dropout_prob = 0.2;
+    config.attention_probs_dropout_prob = 0.3;
+    let layout = Layout::new(&config, &PRETRAINING);
+    let batch = batch(3, &[33, 5, 64], 50);
+    let dropout = Dropout { seed: 1, step: 1 };
+    let run = |recompute: bool| {
+        let mut engine = CpuEngine::new(&config, &layout, parameters(&layout))
+            .unwrap()
+            .with_recompute(recompute);
+        engine.pretraining_gradients(&batch, dropout).unwrap();
+        engine.gradients().unwrap()
+    };
+    assert!(run(true) == run(false));
+}
+
+#[test]
+fn parts_of_a_batch_add_up_to_the_whole() {
+    let mut config = Size::Tiny.config(50);
+    config.hidden_dropout_prob = 0.2;
+    let layout = Layout::new(&config, &PRETRAINING);
+    let whole = batch(3, &[33, 5, 64, 17], 50);
+    let dropout = Dropout { seed: 1, step: 1 };
+    let run = |parts: &[PretrainingBatch]| {
+        let mut engine = CpuEngine::new(&config, &layout, parameters(&layout)).unwrap();
+        for part in parts {
+            let weights = LossWeights::of(&whole);
+            engine
+                .pretraining_gradients_of_part(part, weights, dropout)
+                .unwrap();
+        }
+        engine.gradients().unwrap()
+    };
+    let parts: Vec<_> = [0..1, 1..3, 3..4].map(|part| whole.slice(part)).into();
+    compare(&layout, &run(&parts), &run(&[whole.clone()]), 1e-5);
+}
+
 #[test]
 fn gradients_of_two_batches_add_up_and_do_not_depend_on_their_order() {
     let config = Size::Tiny.config(50);
@@ -215,16 +304,22 @@ fn gradients_of_two_batches_add_up_and_do_not_depend_on_their_order() {
 #[test]
 fn what_the_model_cannot_take_is_refused() {
     let config = Size::Tiny.config(10);
-    let layout = Layout::new(&config, &[cloze::model::Part::Encoder]);
+    let layout = Layout::new(&config, &[Part::Encoder]);
     assert!(CpuEngine::new(&config, &layout, vec![0.0; 3]).is_err());
     let mut engine = CpuEngine::new(&config, &layout, layout.initialise(0)).unwrap();
     let mut packed = Packed::default();
     packed.push(0, &[11], &[0]);
-    let text = engine.hidden_states(&packed).unwrap_err().to_string();
+    let text = engine.hidden_states(&packed, 0..3).unwrap_err().to_string();
     assert!(text.contains("token id 11"), "{text}");
     let mut packed = Packed::default();
     packed.push(0, &[1], &[0]);
-    assert!(engine.hidden_states(&packed).unwrap().pooled.is_none());
+    assert!(
+        engine
+            .hidden_states(&packed, 0..3)
+            .unwrap()
+            .pooled
+            .is_none()
+    );
     let text = engine
         .masked_lm_logits(&packed, &[0])
         .unwrap_err()

@@ -70,6 +70,13 @@ impl Packed {
             .map(|w| w[0] as usize..w[1] as usize)
     }
 
+    /// Example and position of every row.
+    pub fn places(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.ranges()
+            .zip(&self.examples)
+            .flat_map(|(range, &example)| (0..range.len() as u32).map(move |p| (example, p)))
+    }
+
     /// The longest sequence's length.
     pub fn longest(&self) -> usize {
         self.ranges().map(|r| r.len()).max().unwrap_or(0)

@@ -5,10 +5,11 @@
 //! fused kernels.
 
 mod cpu;
+pub mod objective;
 mod reference;
 mod state;
 
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::sync::Arc;
 
 use crate::data::Packed;
@@ -72,8 +73,26 @@ impl AddAssign for PretrainingScores {
     }
 }
 
-/// Activations of a batch: `layers[0]` after the embeddings, `layers[l]` after layer `l`; each has
-/// (rows, hidden size) numbers, row-major, for real tokens only.
+/// What a masked token and a pair count in the loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LossWeights {
+    pub masked: f32,
+    pub pair: f32,
+}
+
+impl LossWeights {
+    /// Those of [the loss](PretrainingScores::loss) of `batch`: one over the number of each, so that
+    /// the gradients of the parts of a batch add up to those of the whole.
+    pub fn of(batch: &PretrainingBatch) -> Self {
+        Self {
+            masked: 1.0 / batch.masked_rows.len().max(1) as f32,
+            pair: 1.0 / batch.next_labels.len().max(1) as f32,
+        }
+    }
+}
+
+/// Activations of a batch: those of the layers that were asked for, (rows, hidden size) each,
+/// row-major, for real tokens only.
 #[derive(Debug, Clone)]
 pub struct HiddenStates {
     pub layers: Vec<Vec<f32>>,
@@ -93,13 +112,33 @@ pub trait Engine: Send {
     fn moments(&self) -> Result<Moments>;
     fn set_moments(&mut self, moments: Moments) -> Result<()>;
 
+    /// Forward and backward over a part of a pre-training batch: adds the gradients of the weighted
+    /// loss to the engine's own. `weights` are those of the whole batch.
+    fn pretraining_gradients_of_part(
+        &mut self,
+        part: &PretrainingBatch,
+        weights: LossWeights,
+        dropout: Dropout,
+    ) -> Result<PretrainingScores>;
+
     /// Forward and backward over a pre-training batch: adds the gradients of [the
     /// loss](PretrainingScores::loss) to the engine's own.
     fn pretraining_gradients(
         &mut self,
         batch: &PretrainingBatch,
         dropout: Dropout,
-    ) -> Result<PretrainingScores>;
+    ) -> Result<PretrainingScores> {
+        self.pretraining_gradients_of_part(batch, LossWeights::of(batch), dropout)
+    }
+
+    /// Forward and backward with the task's head. `loss` is given the logits, (sequences or rows,
+    /// outputs), and leaves the gradient of what it minimises in their place (see [`objective`]).
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()>;
 
     /// Clips the gradients by their global norm, updates the parameters and zeroes the gradients.
     /// Returns the norm before clipping.
@@ -111,8 +150,11 @@ pub trait Engine: Send {
     /// Forward only, without dropout.
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
 
-    /// All activations of a batch.
-    fn hidden_states(&mut self, batch: &Packed) -> Result<HiddenStates>;
+    /// The task head's logits without dropout, (sequences or rows, outputs).
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>>;
+
+    /// Activations after some layers, 0 being the embeddings, and the pooler's output.
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates>;
 
     /// The masked-LM head's logits at the given rows: (rows, vocabulary), row-major.
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;

@@ -3,6 +3,7 @@
 //! dfdx's elementwise kernels use one thread, so a batch is cut into one part a thread; each part
 //! has a tape of its own and the parts' gradients are added in order.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dfdx::prelude::*;
@@ -14,7 +15,7 @@ use crate::model::{Bert, Config, Dropout, Layout, Rows, Size, cross_entropy, pic
 use crate::train::optimizer::{Moments, Update};
 
 use super::state::State;
-use super::{Engine, HiddenStates, PretrainingScores, lacks};
+use super::{Engine, HiddenStates, LossWeights, PretrainingScores, lacks};
 
 /// The dfdx model with the flat buffers that it is built from.
 pub struct Reference {
@@ -87,24 +88,15 @@ impl Reference {
     }
 }
 
-/// The part of a pre-training batch that holds sequences `which`.
-fn part_of(batch: &PretrainingBatch, which: std::ops::Range<usize>) -> PretrainingBatch {
-    let first = batch.packed.cu_seqlens[which.start];
-    let end = batch.packed.cu_seqlens[which.end];
-    let rows = &batch.masked_rows;
-    let masked = rows.partition_point(|&r| r < first)..rows.partition_point(|&r| r < end);
-    PretrainingBatch {
-        packed: batch.packed.slice(which.clone()),
-        masked_rows: rows[masked.clone()]
-            .iter()
-            .map(|&row| row - first)
-            .collect(),
-        masked_labels: batch.masked_labels[masked].to_vec(),
-        next_labels: batch
-            .next_labels
-            .get(which)
-            .map_or_else(Vec::new, <[u32]>::to_vec),
+/// Cuts `values` into parts of the given lengths.
+fn cut<'a>(mut values: &'a [f32], lengths: &[usize]) -> Vec<&'a [f32]> {
+    let mut parts = Vec::with_capacity(lengths.len());
+    for &length in lengths {
+        let (part, rest) = values.split_at(length);
+        parts.push(part);
+        values = rest;
     }
+    parts
 }
 
 impl Engine for Reference {
@@ -135,15 +127,15 @@ impl Engine for Reference {
         Ok(())
     }
 
-    fn pretraining_gradients(
+    fn pretraining_gradients_of_part(
         &mut self,
         batch: &PretrainingBatch,
+        weights: LossWeights,
         dropout: Dropout,
     ) -> Result<PretrainingScores> {
-        let weights = Weights::of(batch);
         let total = self.state.layout.total();
         let parts = self.in_parts(&batch.packed, |model, which| {
-            let part = part_of(batch, which);
+            let part = batch.slice(which);
             let mut gradients = vec![0.0; total];
             let scores = model.pretraining_gradients(&part, weights, dropout, &mut gradients)?;
             Ok((scores, gradients))
@@ -169,20 +161,62 @@ impl Engine for Reference {
 
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
         let parts = self.in_parts(&batch.packed, |model, which| {
-            model.pretraining_scores(&part_of(batch, which))
+            model.pretraining_scores(&batch.slice(which))
         })?;
         let mut scores = PretrainingScores::default();
         parts.into_iter().for_each(|part| scores += part);
         Ok(scores)
     }
 
-    fn hidden_states(&mut self, batch: &Packed) -> Result<HiddenStates> {
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()> {
+        let total = self.state.layout.total();
+        // The loss is one over all parts of the batch: a first pass gives it their logits.
+        let logits = self.in_parts(batch, |model, which| {
+            model.task_logits(&batch.slice(which), Some(dropout))
+        })?;
+        let lengths: Vec<usize> = logits.iter().map(Vec::len).collect();
+        let mut logits = logits.concat();
+        loss(&mut logits);
+        let starts = batch.balanced(self.pools.len());
+        let slopes: Vec<_> = starts
+            .iter()
+            .zip(cut(&logits, &lengths))
+            .map(|(part, slopes)| (part.start, slopes))
+            .collect();
         let parts = self.in_parts(batch, |model, which| {
-            Ok(model.hidden_states(&batch.slice(which)))
+            let slopes = slopes.iter().find(|(start, _)| *start == which.start);
+            let (_, slopes) = slopes.expect("the batch is cut as before");
+            let mut gradients = vec![0.0; total];
+            model.task_gradients(&batch.slice(which), dropout, slopes, &mut gradients)?;
+            Ok(gradients)
+        })?;
+        for gradients in parts {
+            for (sum, g) in self.state.gradients.iter_mut().zip(gradients) {
+                *sum += g;
+            }
+        }
+        Ok(())
+    }
+
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
+        let parts = self.in_parts(batch, |model, which| {
+            model.task_logits(&batch.slice(which), None)
+        })?;
+        Ok(parts.concat())
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        let parts = self.in_parts(batch, |model, which| {
+            Ok(model.hidden_states(&batch.slice(which), layers.clone()))
         })?;
         let mut parts = parts.into_iter();
         let mut all = parts.next().unwrap_or(HiddenStates {
-            layers: vec![Vec::new(); self.config.num_hidden_layers + 1],
+            layers: vec![Vec::new(); layers.len()],
             pooled: None,
         });
         for part in parts {
@@ -207,34 +241,26 @@ impl Engine for Reference {
     }
 }
 
-/// What a masked token and a pair weigh in the loss: one over their number in the whole batch, so
-/// that the gradients of parts add up to those of the whole.
-#[derive(Debug, Clone, Copy)]
-struct Weights {
-    masked: f32,
-    pair: f32,
-}
-
-impl Weights {
-    fn of(batch: &PretrainingBatch) -> Self {
-        Self {
-            masked: 1.0 / batch.masked_rows.len().max(1) as f32,
-            pair: 1.0 / batch.next_labels.len().max(1) as f32,
-        }
-    }
-}
-
 /// The model with its size erased.
 trait Modules: Send + Sync {
     fn pretraining_gradients(
         &self,
         batch: &PretrainingBatch,
-        weights: Weights,
+        weights: LossWeights,
         dropout: Dropout,
         gradients: &mut [f32],
     ) -> Result<PretrainingScores>;
     fn pretraining_scores(&self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
-    fn hidden_states(&self, batch: &Packed) -> HiddenStates;
+    /// Adds the gradients that follow from those of the logits, `slopes`.
+    fn task_gradients(
+        &self,
+        batch: &Packed,
+        dropout: Dropout,
+        slopes: &[f32],
+        gradients: &mut [f32],
+    ) -> Result<()>;
+    fn task_logits(&self, batch: &Packed, dropout: Option<Dropout>) -> Result<Vec<f32>>;
+    fn hidden_states(&self, batch: &Packed, layers: Range<usize>) -> HiddenStates;
     fn masked_lm_logits(&self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
     fn next_sentence_logits(&self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
 }
@@ -283,7 +309,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize> Modules
     fn pretraining_gradients(
         &self,
         batch: &PretrainingBatch,
-        weights: Weights,
+        weights: LossWeights,
         dropout: Dropout,
         gradients: &mut [f32],
     ) -> Result<PretrainingScores> {
@@ -299,14 +325,40 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize> Modules
     }
 
     fn pretraining_scores(&self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
-        let weights = Weights::of(batch);
+        let weights = LossWeights::of(batch);
         Ok(pretraining_loss::<H, A, K, I, NoneTape>(self, batch, weights, None)?.1)
     }
 
-    fn hidden_states(&self, batch: &Packed) -> HiddenStates {
-        let mut layers = Vec::with_capacity(self.layers.len() + 1);
-        let rows = self.encode::<NoneTape>(batch, None, &mut |_, hidden| {
-            layers.push(crate::model::real_rows(hidden, batch).as_vec());
+    fn task_gradients(
+        &self,
+        batch: &Packed,
+        dropout: Dropout,
+        slopes: &[f32],
+        gradients: &mut [f32],
+    ) -> Result<()> {
+        let hidden = self.encode::<OwnedTape<f32, Cpu>>(batch, Some(dropout), &mut |_, _| {});
+        let logits = self
+            .task_logits(hidden, batch, Some(dropout))
+            .ok_or_else(|| lacks("task"))?;
+        // The gradient of Σ logits · slopes is `slopes`: the chain goes on from there.
+        let slopes = Cpu::default().tensor_from_vec(slopes.to_vec(), *logits.shape());
+        let mut tape = (logits * slopes).sum::<Rank0, _>().backward();
+        self.gradients.add_to(&mut tape, gradients);
+        Ok(())
+    }
+
+    fn task_logits(&self, batch: &Packed, dropout: Option<Dropout>) -> Result<Vec<f32>> {
+        let hidden = self.encode::<NoneTape>(batch, dropout, &mut |_, _| {});
+        let logits = self.task_logits(hidden, batch, dropout);
+        Ok(logits.ok_or_else(|| lacks("task"))?.as_vec())
+    }
+
+    fn hidden_states(&self, batch: &Packed, wanted: Range<usize>) -> HiddenStates {
+        let mut layers = Vec::with_capacity(wanted.len());
+        let rows = self.encode::<NoneTape>(batch, None, &mut |layer, hidden| {
+            if wanted.contains(&layer) {
+                layers.push(crate::model::real_rows(hidden, batch).as_vec());
+            }
         });
         HiddenStates {
             layers,
@@ -358,7 +410,7 @@ where
 fn pretraining_loss<const H: usize, const A: usize, const K: usize, const I: usize, T>(
     bert: &Bert<H, A, K, I, f32, Cpu>,
     batch: &PretrainingBatch,
-    weights: Weights,
+    weights: LossWeights,
     dropout: Option<Dropout>,
 ) -> Result<(Tensor<Rank0, f32, Cpu, T>, PretrainingScores)>
 where

@@ -4,14 +4,15 @@ use dfdx::nn::modules::Linear;
 use dfdx::prelude::*;
 
 use crate::data::Packed;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::build::{Builder, GradientReader};
 use super::dropout::Dropout;
-use super::heads::{MaskedLmHead, Rows};
+use super::heads::{LinearHead, MaskedLmHead, Rows};
 use super::layers::{Embeddings, Hidden, Layer, Pass};
 use super::ops::{BertDevice, Real};
-use super::{Config, Layout, Part};
+use super::{Config, Layout, Over, Part, TaskHead};
+use crate::random::Site;
 
 /// BERT with hidden size `H`, `A` heads of size `K` and feed-forward width `I`; the number of
 /// layers and the vocabulary are run-time dimensions.
@@ -29,6 +30,7 @@ pub struct Bert<
     pub pooler: Option<Linear<H, H, E, D>>,
     pub masked_lm: Option<MaskedLmHead<H, E, D>>,
     pub next_sentence: Option<Linear<H, 2, E, D>>,
+    pub task: Option<(TaskHead, LinearHead<H, E, D>)>,
     /// Where each parameter's gradient goes in a flat buffer.
     pub gradients: GradientReader<E, D>,
 }
@@ -57,6 +59,13 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         let next_sentence = has(Part::NextSentence)
             .then(|| b.linear("cls.seq_relationship"))
             .transpose()?;
+        let task = layout
+            .task_head()
+            .map(|head| {
+                let linear = b.within(head.name, |b| LinearHead::build(b, head.outputs))?;
+                Ok::<_, Error>((head, linear))
+            })
+            .transpose()?;
         Ok(Self {
             config: config.clone(),
             embeddings,
@@ -64,6 +73,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
             pooler,
             masked_lm,
             next_sentence,
+            task,
             gradients: b.finish(),
         })
     }
@@ -104,6 +114,31 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         let pooler = self.pooler.as_ref()?;
         let first: Vec<u32> = batch.ranges().map(|range| range.start as u32).collect();
         Some(pooler.forward(pick(rows, &first)).tanh())
+    }
+
+    /// The task head's logits, (sequences or rows, outputs). None when the model has no such head,
+    /// or lacks the pooler that it reads.
+    pub fn task_logits<T: Tape<E, D> + Merge<T>>(
+        &self,
+        rows: Rows<H, E, D, T>,
+        batch: &Packed,
+        dropout: Option<Dropout>,
+    ) -> Option<Tensor<(usize, usize), E, D, T>> {
+        let (head, linear) = self.task.as_ref()?;
+        let (mut x, places) = match head.over {
+            Over::Pooled => (
+                self.pool(rows, batch)?,
+                batch.examples.iter().map(|&e| (e, 0)).collect::<Vec<_>>(),
+            ),
+            Over::Rows => (rows, batch.places().collect()),
+        };
+        if let Some(dropout) = dropout
+            && head.dropout
+        {
+            let p = self.config.hidden_dropout_prob;
+            x = dropout.rows(x, &places, Site::HeadDropout, p);
+        }
+        Some(linear.forward(x))
     }
 }
 

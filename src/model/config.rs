@@ -100,6 +100,28 @@ impl Config {
         self.hidden_size / self.num_attention_heads
     }
 
+    /// Stores the names of a classifier's classes, as transformers does.
+    pub fn set_labels<S: AsRef<str>>(&mut self, labels: &[S]) {
+        let labels = || labels.iter().map(AsRef::as_ref).enumerate();
+        let by_id: serde_json::Map<_, _> = labels()
+            .map(|(id, label)| (id.to_string(), label.into()))
+            .collect();
+        let by_label: serde_json::Map<_, _> = labels()
+            .map(|(id, label)| (label.to_owned(), id.into()))
+            .collect();
+        self.other.insert("id2label".into(), by_id.into());
+        self.other.insert("label2id".into(), by_label.into());
+    }
+
+    /// The names of a classifier's classes in the order of their ids; None where there are none or
+    /// where an id between has no name.
+    pub fn labels(&self) -> Option<Vec<&str>> {
+        let by_id = self.other.get("id2label")?.as_object()?;
+        (0..by_id.len())
+            .map(|id| by_id.get(&id.to_string())?.as_str())
+            .collect()
+    }
+
     /// Reads `config.json` and checks that it describes a BERT that Cloze can run.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
@@ -190,6 +212,17 @@ mod tests {
             .insert("gradient_checkpointing".into(), false.into());
         let (_dir, path) = written(&config.to_json());
         assert_eq!(Config::read(&path).unwrap(), config);
+    }
+
+    #[test]
+    fn labels_survive_a_round_trip() {
+        let mut config = Config::new(2, 128, 2, 512, 1000);
+        assert_eq!(config.labels(), None);
+        config.set_labels(&["no", "yes", "maybe"]);
+        let (_dir, path) = written(&config.to_json());
+        let again = Config::read(&path).unwrap();
+        assert_eq!(again.labels().unwrap(), ["no", "yes", "maybe"]);
+        assert_eq!(again.other["label2id"]["maybe"], 2);
     }
 
     #[test]

@@ -57,12 +57,41 @@ impl Dropout {
             return x;
         }
         let length = x.shape().1;
-        let mut mask = vec![E::default(); batch.sequences() * length * H];
-        mask.par_chunks_mut(H).enumerate().for_each(|(row, mask)| {
-            let (sequence, position) = (row / length, row % length);
-            let offset = (position * H) as u32;
-            self.fill(site, batch.examples[sequence], offset, p, mask);
-        });
+        let places: Vec<(u64, u32)> = batch
+            .examples
+            .iter()
+            .flat_map(|&example| (0..length as u32).map(move |position| (example, position)))
+            .collect();
+        self.by_row::<H, _, _, _, _>(x, &places, site, p)
+    }
+
+    /// Dropout on (rows, width), each row being a position of an example.
+    pub fn rows<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
+        self,
+        x: Tensor<(usize, Const<H>), E, D, T>,
+        places: &[(u64, u32)],
+        site: Site,
+        p: f64,
+    ) -> Tensor<(usize, Const<H>), E, D, T> {
+        if p == 0.0 {
+            return x;
+        }
+        self.by_row::<H, _, _, _, _>(x, places, site, p)
+    }
+
+    fn by_row<const H: usize, S: Shape, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
+        self,
+        x: Tensor<S, E, D, T>,
+        places: &[(u64, u32)],
+        site: Site,
+        p: f64,
+    ) -> Tensor<S, E, D, T> {
+        let mut mask = vec![E::default(); places.len() * H];
+        mask.par_chunks_mut(H)
+            .zip(places)
+            .for_each(|(mask, &(example, position))| {
+                self.fill(site, example, position * H as u32, p, mask);
+            });
         D::elementwise(x, |i, x| (x * mask[i], mask[i]))
     }
 

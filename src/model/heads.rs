@@ -1,4 +1,4 @@
-//! The two pre-training heads, over rows of real tokens.
+//! The heads: masked LM over rows of real tokens, and the linear layer of a task.
 
 use dfdx::nn::modules::{LayerNorm1D, Linear};
 use dfdx::prelude::*;
@@ -36,14 +36,42 @@ impl<const H: usize, E: Real, D: BertDevice<E>> MaskedLmHead<H, E, D> {
         words: &Tensor<(usize, Const<H>), E, D>,
     ) -> Tensor<(usize, usize), E, D, T> {
         let x = self.norm.forward(gelu(self.dense.forward(rows)));
-        let logits = x.matmul(words.retaped::<T>().permute::<_, Axes2<1, 0>>());
-        let shape = *logits.shape();
-        logits
-            + self
-                .bias
-                .retaped::<T>()
-                .broadcast_like::<_, Axis<0>>(&shape)
+        product_with_bias(x, words, &self.bias)
     }
+}
+
+/// A linear layer with a number of outputs known at run time: the head of a task.
+pub struct LinearHead<const H: usize, E: Dtype, D: Device<E>> {
+    pub weight: Tensor<(usize, Const<H>), E, D>,
+    pub bias: Tensor<(usize,), E, D>,
+}
+
+impl<const H: usize, E: Real, D: BertDevice<E>> LinearHead<H, E, D> {
+    pub(super) fn build(b: &mut Builder<'_, E, D>, outputs: usize) -> Result<Self> {
+        Ok(Self {
+            weight: b.tensor("weight", (outputs, Const))?,
+            bias: b.tensor("bias", (outputs,))?,
+        })
+    }
+
+    /// (rows, H) to logits (rows, outputs).
+    pub fn forward<T: Tape<E, D> + Merge<T>>(
+        &self,
+        rows: Rows<H, E, D, T>,
+    ) -> Tensor<(usize, usize), E, D, T> {
+        product_with_bias(rows, &self.weight, &self.bias)
+    }
+}
+
+/// `x Wᵀ + b`.
+fn product_with_bias<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D> + Merge<T>>(
+    x: Rows<H, E, D, T>,
+    weight: &Tensor<(usize, Const<H>), E, D>,
+    bias: &Tensor<(usize,), E, D>,
+) -> Tensor<(usize, usize), E, D, T> {
+    let y = x.matmul(weight.retaped::<T>().permute::<_, Axes2<1, 0>>());
+    let shape = *y.shape();
+    y + bias.retaped::<T>().broadcast_like::<_, Axis<0>>(&shape)
 }
 
 /// Cross-entropy summed over rows: `-Σ log softmax(logits)[row, label[row]]`, in nats.

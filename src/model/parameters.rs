@@ -61,6 +61,73 @@ pub enum Part {
     MaskedLm,
     /// Tells whether segment B follows segment A; reads the pooler.
     NextSentence,
+    /// Classifies a sequence into so many classes, or gives one number; reads the pooler.
+    SequenceClassifier(usize),
+    /// Gives each of several candidate sequences one number, the best of which is chosen; reads the
+    /// pooler.
+    MultipleChoice,
+    /// Classifies every token into so many classes.
+    TokenClassifier(usize),
+    /// Gives every token a score as the start and one as the end of an answer.
+    Span,
+}
+
+/// What a task's head reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// The pooler's output: one row a sequence.
+    Pooled,
+    /// The last hidden states: one row a token.
+    Rows,
+}
+
+/// The head of a task: one linear layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskHead {
+    /// Name of the layer in transformers' classes.
+    pub name: &'static str,
+    pub over: Over,
+    pub outputs: usize,
+    /// Whether what the head reads goes through dropout (all but the span head's, as in
+    /// transformers' modeling_bert.py).
+    pub dropout: bool,
+}
+
+impl Part {
+    /// The task head that this part is, if it is one.
+    pub fn task_head(self) -> Option<TaskHead> {
+        let classifier = |over, outputs| TaskHead {
+            name: "classifier",
+            over,
+            outputs,
+            dropout: true,
+        };
+        match self {
+            Self::Encoder | Self::Pooler | Self::MaskedLm | Self::NextSentence => None,
+            Self::SequenceClassifier(classes) => Some(classifier(Over::Pooled, classes)),
+            Self::MultipleChoice => Some(classifier(Over::Pooled, 1)),
+            Self::TokenClassifier(classes) => Some(classifier(Over::Rows, classes)),
+            Self::Span => Some(TaskHead {
+                name: "qa_outputs",
+                over: Over::Rows,
+                outputs: 2,
+                dropout: false,
+            }),
+        }
+    }
+
+    /// Everything that a model with this part as its head consists of.
+    pub fn with_encoder(self) -> Vec<Self> {
+        let mut parts = vec![Self::Encoder];
+        if self
+            .task_head()
+            .is_some_and(|head| head.over == Over::Pooled)
+        {
+            parts.push(Self::Pooler);
+        }
+        parts.push(self);
+        parts
+    }
 }
 
 /// Everything that pre-training needs.
@@ -157,6 +224,12 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
         d.part = Part::NextSentence;
         d.linear("cls.seq_relationship", h, 2);
     }
+    for &part in parts {
+        if let Some(head) = part.task_head() {
+            d.part = part;
+            d.linear(head.name, h, head.outputs);
+        }
+    }
     d.list
 }
 
@@ -203,6 +276,11 @@ impl Layout {
     /// The parts that were laid out.
     pub fn parts(&self) -> &[Part] {
         &self.parts
+    }
+
+    /// The task's head, if there is one.
+    pub fn task_head(&self) -> Option<TaskHead> {
+        self.parts.iter().find_map(|part| part.task_head())
     }
 
     /// Parameter and place by name.

@@ -41,12 +41,14 @@ impl Model {
         let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
         let file = File::parse(&path, &bytes)?;
 
+        let layout = Layout::new(&config, parts);
+        // A head that was trained for other classes is as good as none to a task that starts one.
+        let fits = |part| seed.is_none() || file.fits(&layout, part);
         let missing: Vec<Part> = parts
             .iter()
             .copied()
-            .filter(|&part| part != Part::Encoder && !file.holds(part))
+            .filter(|&part| part != Part::Encoder && !(file.holds(part) && fits(part)))
             .collect();
-        let layout = Layout::new(&config, parts);
         let mut values = match (missing.first(), seed) {
             (None, _) => vec![0.0; layout.total()],
             (Some(_), Some(seed)) => layout.initialise(seed),
@@ -76,7 +78,9 @@ impl Model {
         let path = folder.join(WEIGHTS);
         let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
         let file = File::parse(&path, &bytes)?;
+        let config = Config::read(&folder.join(CONFIG))?;
         let mut parts = vec![Part::Encoder];
+        parts.extend(file.task_head(&config));
         parts.extend(
             super::PRETRAINING[1..]
                 .iter()
@@ -100,9 +104,22 @@ pub fn write(folder: &Path, config: &Config, layout: &Layout, values: &[f32]) ->
     write_atomic(&folder.join(CONFIG), config.to_json().as_bytes())
 }
 
+const MULTIPLE_CHOICE: &str = "BertForMultipleChoice";
+const TOKEN_CLASSIFICATION: &str = "BertForTokenClassification";
+
 /// The class of transformers that loads these parts.
 fn architecture(layout: &Layout) -> &'static str {
     let has = |part| layout.parts().contains(&part);
+    let task = layout.parts().iter().find_map(|part| match part {
+        Part::SequenceClassifier(_) => Some("BertForSequenceClassification"),
+        Part::MultipleChoice => Some(MULTIPLE_CHOICE),
+        Part::TokenClassifier(_) => Some(TOKEN_CLASSIFICATION),
+        Part::Span => Some("BertForQuestionAnswering"),
+        Part::Encoder | Part::Pooler | Part::MaskedLm | Part::NextSentence => None,
+    });
+    if let Some(task) = task {
+        return task;
+    }
     match (has(Part::MaskedLm), has(Part::NextSentence)) {
         (true, true) => "BertForPreTraining",
         (true, false) => "BertForMaskedLM",
@@ -138,6 +155,10 @@ fn describe(part: Part) -> &'static str {
         Part::Pooler => "pooler (pooler.dense)",
         Part::MaskedLm => "masked-LM head (cls.predictions)",
         Part::NextSentence => "next-sentence head (cls.seq_relationship)",
+        Part::SequenceClassifier(_) => "sequence classifier (classifier)",
+        Part::MultipleChoice => "multiple-choice head (classifier)",
+        Part::TokenClassifier(_) => "token classifier (classifier)",
+        Part::Span => "span head (qa_outputs)",
     }
 }
 
@@ -146,6 +167,12 @@ fn advice(part: Part) -> &'static str {
         Part::Encoder | Part::Pooler => "take a model that has one",
         Part::MaskedLm | Part::NextSentence => {
             "take a model that was pre-trained with it, as `cloze pretrain` writes it"
+        }
+        Part::SequenceClassifier(_)
+        | Part::MultipleChoice
+        | Part::TokenClassifier(_)
+        | Part::Span => {
+            "take a model that was fine-tuned for the task, as `cloze finetune` writes it"
         }
     }
 }
@@ -178,8 +205,40 @@ impl<'a> File<'a> {
             Part::Pooler => "pooler.",
             Part::MaskedLm => "cls.predictions.transform.",
             Part::NextSentence => "cls.seq_relationship.",
+            Part::SequenceClassifier(_)
+            | Part::MultipleChoice
+            | Part::TokenClassifier(_)
+            | Part::Span => part.task_head().map_or("", |head| head.name),
         };
         self.tensors.keys().any(|name| name.starts_with(prefix))
+    }
+
+    /// Whether the part's tensors have the shapes that the layout asks for.
+    fn fits(&self, layout: &Layout, part: Part) -> bool {
+        layout
+            .parameters()
+            .iter()
+            .filter(|parameter| parameter.part == part && part.task_head().is_some())
+            .all(|parameter| {
+                let tensor = self.tensors.get(&parameter.name);
+                tensor.is_some_and(|tensor| tensor.shape() == parameter.shape)
+            })
+    }
+
+    /// The task's head that the file holds. What a `classifier` reads only the configuration tells.
+    fn task_head(&self, config: &Config) -> Option<Part> {
+        if self.holds(Part::Span) {
+            return Some(Part::Span);
+        }
+        let outputs = *self.tensors.get("classifier.weight")?.shape().first()?;
+        let is = |class| config.architectures.iter().any(|name| name == class);
+        Some(if is(TOKEN_CLASSIFICATION) {
+            Part::TokenClassifier(outputs)
+        } else if is(MULTIPLE_CHOICE) {
+            Part::MultipleChoice
+        } else {
+            Part::SequenceClassifier(outputs)
+        })
     }
 
     fn fail<T>(&self, message: String) -> Result<T> {
@@ -347,6 +406,38 @@ mod tests {
         let filled = Model::read(folder.path(), &PRETRAINING, Some(3)).unwrap();
         assert_eq!(filled.fresh, [Part::MaskedLm, Part::NextSentence]);
         assert_eq!(filled.values, model.values);
+    }
+
+    #[test]
+    fn a_tasks_head_is_found_again_and_one_of_other_classes_starts_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut model = small();
+        for (part, class) in [
+            (Part::SequenceClassifier(3), "BertForSequenceClassification"),
+            (Part::MultipleChoice, "BertForMultipleChoice"),
+            (Part::TokenClassifier(5), "BertForTokenClassification"),
+            (Part::Span, "BertForQuestionAnswering"),
+        ] {
+            model.layout = Layout::new(&model.config, &part.with_encoder());
+            model.values = model.layout.initialise(4);
+            model.write(folder.path()).unwrap();
+            let again = Model::read_all(folder.path()).unwrap();
+            assert_eq!(again.config.architectures, [class]);
+            assert!(again.layout.parts().contains(&part), "{part:?}");
+            assert_eq!(again.values.len(), model.values.len(), "{part:?}");
+            let same = Model::read(folder.path(), &part.with_encoder(), None).unwrap();
+            assert_eq!(same.values, model.values, "{part:?}");
+        }
+        let part = Part::SequenceClassifier(3);
+        model.layout = Layout::new(&model.config, &part.with_encoder());
+        model.values = model.layout.initialise(4);
+        model.write(folder.path()).unwrap();
+        let other = Part::SequenceClassifier(2);
+        let fresh = Model::read(folder.path(), &other.with_encoder(), Some(1)).unwrap();
+        assert_eq!(fresh.fresh, [other]);
+        let refused = Model::read(folder.path(), &other.with_encoder(), None).unwrap_err();
+        let expected = "classifier.weight has shape [3, 8], but config.json asks for [2, 8]";
+        assert!(refused.to_string().contains(expected), "{refused}");
     }
 
     #[test]

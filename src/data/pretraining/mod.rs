@@ -127,6 +127,28 @@ pub struct PretrainingBatch {
     pub next_labels: Vec<u32>,
 }
 
+impl PretrainingBatch {
+    /// Sequences `which` as a batch of their own.
+    pub fn slice(&self, which: std::ops::Range<usize>) -> Self {
+        let first = self.packed.cu_seqlens[which.start];
+        let end = self.packed.cu_seqlens[which.end];
+        let rows = &self.masked_rows;
+        let masked = rows.partition_point(|&r| r < first)..rows.partition_point(|&r| r < end);
+        Self {
+            packed: self.packed.slice(which.clone()),
+            masked_rows: rows[masked.clone()]
+                .iter()
+                .map(|&row| row - first)
+                .collect(),
+            masked_labels: self.masked_labels[masked].to_vec(),
+            next_labels: self
+                .next_labels
+                .get(which)
+                .map_or_else(Vec::new, <[u32]>::to_vec),
+        }
+    }
+}
+
 /// A tokenised corpus that gives examples.
 #[derive(Debug)]
 pub struct PretrainingData {

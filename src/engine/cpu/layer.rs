@@ -72,8 +72,6 @@ pub struct Kept {
     activated: Vec<f32>,
     fed: Vec<f32>,
     fed_statistics: Vec<Statistics>,
-    /// The layer's output.
-    pub output: Vec<f32>,
 }
 
 /// Gradients of activations, shared by all layers.
@@ -124,13 +122,14 @@ impl Layer {
         }
     }
 
-    /// `x` (rows, hidden) to `kept.output`.
+    /// `x` (rows, hidden) to `output` of that size.
     pub fn forward(
         &self,
         pass: Pass<'_>,
         values: &[f32],
         x: &[f32],
         kept: &mut Kept,
+        output: &mut [f32],
         scratch: &mut Scratch,
     ) {
         let (rows, h) = (pass.batch.rows(), pass.config.hidden_size);
@@ -205,7 +204,7 @@ impl Layer {
             self.output_norm.of(values, pass.epsilon()),
             fed,
             &mut kept.fed_statistics[..rows],
-            &mut kept.output[..rows * h],
+            output,
         );
     }
 
@@ -305,7 +304,6 @@ impl Kept {
             &mut self.attended,
             &mut self.normed,
             &mut self.fed,
-            &mut self.output,
         ] {
             grow(buffer, rows * hidden);
         }

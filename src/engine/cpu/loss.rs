@@ -2,16 +2,9 @@
 
 use rayon::prelude::*;
 
-use super::simd::{Simd, exp, max, sum};
+use crate::engine::objective::Scored;
 
-/// What a batch of predictions scored.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Scored {
-    /// Cross-entropy in nats, summed.
-    pub loss: f64,
-    /// Rows whose largest logit is at the label.
-    pub correct: u64,
-}
+use super::simd::{Simd, exp, max, sum};
 
 /// Rows that one task handles: their scores are added in order, whatever the threads.
 const ROWS: usize = 4;

@@ -1,8 +1,8 @@
 //! The model run fast on a CPU: packed rows, flat buffers, fused kernels, every core.
 //!
 //! One file a subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`] (biases
-//! and GELU), [`embedding`], [`loss`], [`dropout`]; [`layer`] and [`heads`] put them together, and
-//! [`simd`] runs them with the widest instructions of the processor. Everything is f32.
+//! and GELU), [`embedding`], [`loss`], [`dropout`]; [`layer`], [`masked_lm`] and [`heads`] put them
+//! together, and [`simd`] runs them with the widest instructions of the processor. Everything is f32.
 //!
 //! Activations live in buffers that grow to the largest batch seen and are then used again.
 
@@ -15,6 +15,7 @@ mod heads;
 mod layer;
 mod linear;
 mod loss;
+mod masked_lm;
 mod norm;
 mod simd;
 
@@ -30,14 +31,15 @@ use crate::train::optimizer::{Moments, Update};
 
 use self::attention::Scratch;
 use self::dropout::Rows;
-use self::heads::{MaskedLm, MaskedLmBuffers, Pooled, PooledBuffers};
+use self::heads::Head;
 use self::layer::{Gradients, Kept, Layer, Pass};
 use self::linear::{NormAt, place};
+use self::masked_lm::{MaskedLm, MaskedLmBuffers};
 use self::norm::Statistics;
 use self::simd::Simd;
 
 use super::state::State;
-use super::{Engine, HiddenStates, PretrainingScores};
+use super::{Engine, HiddenStates, LossWeights, PretrainingScores, objective};
 
 /// Makes a buffer at least `len` long.
 fn grow<T: Default + Clone>(buffer: &mut Vec<T>, len: usize) {
@@ -69,6 +71,8 @@ pub struct CpuEngine {
     config: Config,
     state: State,
     simd: Simd,
+    /// Whether layers are computed again in the backward pass in place of being kept.
+    recompute: bool,
     model: Places,
     activations: Activations,
 }
@@ -81,7 +85,8 @@ struct Places {
     embedding_norm: NormAt,
     layers: Vec<Layer>,
     masked_lm: Option<MaskedLm>,
-    pooled: Option<Pooled>,
+    next_sentence: Option<Head>,
+    task: Option<Head>,
 }
 
 #[derive(Default)]
@@ -89,12 +94,25 @@ struct Activations {
     rows: Rows,
     embedding_sums: Vec<f32>,
     embedding_statistics: Vec<Statistics>,
-    embedded: Vec<f32>,
-    layers: Vec<Kept>,
+    /// Hidden states: after the embeddings, then after each layer. A pass that keeps nothing uses
+    /// the first two in turn.
+    hidden: Vec<Vec<f32>>,
+    /// What each layer keeps for its backward pass; the first serves all of them where nothing is
+    /// kept or where it is computed again.
+    kept: Vec<Kept>,
     gradients: Gradients,
     scratch: Scratch,
     masked_lm: MaskedLmBuffers,
-    pooled: PooledBuffers,
+    head: heads::Buffers,
+}
+
+/// What a pass is for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// Activations are kept, or made again, for a backward pass.
+    Training(Dropout),
+    /// Only the result counts.
+    Inference,
 }
 
 impl CpuEngine {
@@ -109,17 +127,27 @@ impl CpuEngine {
             embedding_norm: NormAt::find(layout, "embeddings.LayerNorm"),
             layers: (0..layers).map(|i| Layer::find(layout, i)).collect(),
             masked_lm: MaskedLm::find(layout),
-            pooled: Pooled::find(layout),
+            next_sentence: Head::next_sentence(layout),
+            task: Head::task(layout),
         };
         let mut activations = Activations::default();
-        activations.layers.resize_with(layers, Kept::default);
+        activations.kept.resize_with(layers, Kept::default);
+        activations.hidden.resize_with(layers + 1, Vec::new);
         Ok(Self {
             config: config.clone(),
             state: State::new(layout, values)?,
             simd: Simd::detect(),
+            recompute: false,
             model,
             activations,
         })
+    }
+
+    /// Keeps only each layer's input for the backward pass and computes the rest again there:
+    /// about a third more work, and a small part of the memory (Chen et al., arXiv 1604.06174).
+    pub fn with_recompute(mut self, recompute: bool) -> Self {
+        self.recompute = recompute;
+        self
     }
 
     fn check(&self, batch: &Packed) -> Result<()> {
@@ -127,8 +155,14 @@ impl CpuEngine {
         batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)
     }
 
-    /// Runs the encoder and gives what the heads need: the pass and the parts it works on.
-    fn encode<'a>(&'a mut self, batch: &'a Packed, dropout: Option<Dropout>) -> Result<Run<'a>> {
+    /// Runs the encoder and gives what the heads need: the pass and the parts it works on. `observe`
+    /// sees the hidden states after the embeddings (0) and after each layer.
+    fn encode<'a>(
+        &'a mut self,
+        batch: &'a Packed,
+        purpose: Purpose,
+        observe: &mut (dyn FnMut(usize, &[f32]) + Send),
+    ) -> Result<Run<'a>> {
         self.check(batch)?;
         let a = &mut self.activations;
         a.rows.set(batch);
@@ -137,12 +171,15 @@ impl CpuEngine {
             config: &self.config,
             batch,
             rows: &a.rows,
-            dropout,
+            dropout: match purpose {
+                Purpose::Training(dropout) => Some(dropout),
+                Purpose::Inference => None,
+            },
         };
         let (rows, h, values) = (batch.rows(), self.config.hidden_size, &self.state.values);
         grow(&mut a.embedding_sums, rows * h);
         grow(&mut a.embedding_statistics, rows);
-        grow(&mut a.embedded, rows * h);
+        grow(&mut a.hidden[0], rows * h);
         let mask = pass.hidden_mask(Site::EmbeddingDropout);
         embedding::forward(
             self.simd,
@@ -156,27 +193,51 @@ impl CpuEngine {
             mask.map(|mask| (mask, &a.rows)),
             &mut a.embedding_sums[..rows * h],
             &mut a.embedding_statistics[..rows],
-            &mut a.embedded[..rows * h],
+            &mut a.hidden[0][..rows * h],
         );
+        observe(0, &a.hidden[0][..rows * h]);
+        let mut last = 0;
         for (index, layer) in self.model.layers.iter().enumerate() {
-            let (before, kept) = a.layers.split_at_mut(index);
-            let x = before.last().map_or(&a.embedded, |kept| &kept.output);
-            layer.forward(pass, values, &x[..rows * h], &mut kept[0], &mut a.scratch);
+            let (from, to) = match purpose {
+                Purpose::Training(_) => (index, index + 1),
+                Purpose::Inference => (index % 2, (index + 1) % 2),
+            };
+            let kept = match purpose {
+                Purpose::Training(_) if !self.recompute => &mut a.kept[index],
+                _ => &mut a.kept[0],
+            };
+            grow(&mut a.hidden[to], rows * h);
+            let [x, y] = a
+                .hidden
+                .get_disjoint_mut([from, to])
+                .expect("one behind the other");
+            let (x, y) = (&x[..rows * h], &mut y[..rows * h]);
+            layer.forward(pass, values, x, kept, y, &mut a.scratch);
+            observe(index + 1, y);
+            last = to;
         }
         Ok(Run {
             pass,
             model: &self.model,
+            layout: &self.state.layout,
             values: &self.state.values,
             parameter_gradients: &mut self.state.gradients,
             embedding_sums: &a.embedding_sums[..rows * h],
             embedding_statistics: &a.embedding_statistics[..rows],
-            embedded: &a.embedded[..rows * h],
-            layers: &a.layers,
+            hidden: &mut a.hidden,
+            last,
+            kept: &mut a.kept,
+            recompute: self.recompute,
             gradients: &mut a.gradients,
             scratch: &mut a.scratch,
             masked_lm: &mut a.masked_lm,
-            pooled: &mut a.pooled,
+            head: &mut a.head,
         })
+    }
+
+    /// A pass that keeps nothing and shows nothing.
+    fn infer<'a>(&'a mut self, batch: &'a Packed) -> Result<Run<'a>> {
+        self.encode(batch, Purpose::Inference, &mut |_, _| {})
     }
 }
 
@@ -184,82 +245,103 @@ impl CpuEngine {
 struct Run<'a> {
     pass: Pass<'a>,
     model: &'a Places,
+    layout: &'a Layout,
     values: &'a [f32],
     parameter_gradients: &'a mut [f32],
     embedding_sums: &'a [f32],
     embedding_statistics: &'a [Statistics],
-    embedded: &'a [f32],
-    layers: &'a [Kept],
+    hidden: &'a mut [Vec<f32>],
+    /// Which of the hidden states are the last layer's.
+    last: usize,
+    kept: &'a mut [Kept],
+    recompute: bool,
     gradients: &'a mut Gradients,
     scratch: &'a mut Scratch,
     masked_lm: &'a mut MaskedLmBuffers,
-    pooled: &'a mut PooledBuffers,
+    head: &'a mut heads::Buffers,
 }
 
-impl<'a> Run<'a> {
-    /// Hidden states after layer `layer`; 0 is after the embeddings.
-    fn hidden(&self, layer: usize) -> &'a [f32] {
-        let len = self.embedded.len();
-        match layer.checked_sub(1) {
-            None => self.embedded,
-            Some(layer) => &self.layers[layer].output[..len],
-        }
+impl Run<'_> {
+    fn len(&self) -> usize {
+        self.pass.batch.rows() * self.pass.config.hidden_size
     }
 
-    fn last_hidden(&self) -> &'a [f32] {
-        self.hidden(self.layers.len())
-    }
-
-    /// Scores masked tokens and pairs; when `training`, with gradients of both losses down to the
-    /// embedding tables.
+    /// Scores masked tokens and pairs; with `weights`, what a token and a pair count in the loss,
+    /// with its gradients down to the embedding tables.
     fn pretraining(
         &mut self,
         batch: &PretrainingBatch,
-        training: bool,
+        weights: Option<LossWeights>,
     ) -> Result<PretrainingScores> {
-        let (pass, values, hidden) = (self.pass, self.values, self.last_hidden());
+        let (pass, values) = (self.pass, self.values);
+        let hidden = &self.hidden[self.last][..self.len()];
         let mut scores = PretrainingScores::default();
-        if training {
+        if weights.is_some() {
             self.gradients.start(batch.packed.rows(), pass.config);
         }
         if !batch.masked_rows.is_empty() {
             let head = self.model.masked_lm.as_ref();
             let head = head.ok_or_else(|| super::lacks("masked-LM"))?;
             let targets = (&batch.masked_rows[..], &batch.masked_labels[..]);
-            let into = training.then(|| {
+            let into = weights.map(|_| {
                 let hidden = &mut self.gradients.hidden[..];
                 (&mut *self.parameter_gradients, hidden)
             });
-            let scored = head.score(pass, values, hidden, targets, self.masked_lm, into);
+            let weight = weights.map_or(0.0, |w| w.masked);
+            let scored = head.score(pass, values, hidden, targets, weight, self.masked_lm, into);
             scores.mlm_loss = scored.loss;
             scores.mlm_correct = scored.correct;
             scores.mlm_total = batch.masked_rows.len() as u64;
         }
         if !batch.next_labels.is_empty() {
-            let head = self.model.pooled.as_ref();
-            let head = head.ok_or_else(|| super::lacks("pooler"))?;
-            let into = training.then(|| {
-                let hidden = &mut self.gradients.hidden[..];
-                (&mut *self.parameter_gradients, hidden)
-            });
-            let scored = head
-                .score(pass, values, hidden, &batch.next_labels, self.pooled, into)
-                .ok_or_else(|| super::lacks("next-sentence"))?;
+            let head = self.model.next_sentence.as_ref();
+            let head = head.ok_or_else(|| super::lacks("next-sentence"))?;
+            let logits = head.forward(pass, values, hidden, self.head);
+            let weight = weights.map_or(0.0, |w| w.pair);
+            let scored = objective::cross_entropy(logits, 2, &batch.next_labels, weight);
             scores.nsp_loss = scored.loss;
             scores.nsp_correct = scored.correct;
             scores.nsp_total = batch.next_labels.len() as u64;
+            if weights.is_some() {
+                let (gradients, d) = (&mut *self.parameter_gradients, &mut self.gradients.hidden);
+                head.backward(pass, values, hidden, self.head, gradients, d);
+            }
         }
-        if training {
+        if weights.is_some() {
             self.backward();
         }
         Ok(scores)
     }
 
+    /// Forward and backward of the task's head, then of the encoder.
+    fn task(&mut self, loss: &mut (dyn FnMut(&mut [f32]) + Send)) -> Result<()> {
+        let (pass, values) = (self.pass, self.values);
+        let hidden = &self.hidden[self.last][..self.len()];
+        let head = self.model.task.as_ref();
+        let head = head.ok_or_else(|| super::lacks("task"))?;
+        self.gradients.start(pass.batch.rows(), pass.config);
+        loss(head.forward(pass, values, hidden, self.head));
+        let (gradients, d) = (&mut *self.parameter_gradients, &mut self.gradients.hidden);
+        head.backward(pass, values, hidden, self.head, gradients, d);
+        self.backward();
+        Ok(())
+    }
+
     /// From the gradient of the last hidden states to those of every parameter of the encoder.
     fn backward(&mut self) {
-        let (pass, values) = (self.pass, self.values);
+        let (pass, values, len) = (self.pass, self.values, self.len());
         for (index, layer) in self.model.layers.iter().enumerate().rev() {
-            let (x, kept) = (self.hidden(index), &self.layers[index]);
+            let [x, y] = self
+                .hidden
+                .get_disjoint_mut([index, index + 1])
+                .expect("one behind the other");
+            let (x, y) = (&x[..len], &mut y[..len]);
+            let kept = if self.recompute {
+                layer.forward(pass, values, x, &mut self.kept[0], y, self.scratch);
+                &self.kept[0]
+            } else {
+                &self.kept[index]
+            };
             let (gradients, d) = (&mut *self.parameter_gradients, &mut *self.gradients);
             layer.backward(pass, values, x, kept, gradients, d, self.scratch);
         }
@@ -317,14 +399,27 @@ impl Engine for CpuEngine {
         Ok(())
     }
 
-    fn pretraining_gradients(
+    fn pretraining_gradients_of_part(
         &mut self,
         batch: &PretrainingBatch,
+        weights: LossWeights,
         dropout: Dropout,
     ) -> Result<PretrainingScores> {
         on_the_pool(|| {
-            self.encode(&batch.packed, Some(dropout))?
-                .pretraining(batch, true)
+            self.encode(&batch.packed, Purpose::Training(dropout), &mut |_, _| {})?
+                .pretraining(batch, Some(weights))
+        })
+    }
+
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()> {
+        on_the_pool(|| {
+            self.encode(batch, Purpose::Training(dropout), &mut |_, _| {})?
+                .task(loss)
         })
     }
 
@@ -337,35 +432,56 @@ impl Engine for CpuEngine {
     }
 
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
-        on_the_pool(|| self.encode(&batch.packed, None)?.pretraining(batch, false))
+        on_the_pool(|| self.infer(&batch.packed)?.pretraining(batch, None))
     }
 
-    fn hidden_states(&mut self, batch: &Packed) -> Result<HiddenStates> {
-        let layers = self.config.num_hidden_layers;
-        let run = on_the_pool(|| self.encode(batch, None))?;
-        let pooled = run.model.pooled.as_ref().map(|head| {
-            head.pool(run.pass, run.values, run.last_hidden(), run.pooled)
-                .to_vec()
-        });
-        Ok(HiddenStates {
-            layers: (0..=layers).map(|l| run.hidden(l).to_vec()).collect(),
-            pooled,
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
+        on_the_pool(|| {
+            let run = self.infer(batch)?;
+            let head = run.model.task.as_ref();
+            let head = head.ok_or_else(|| super::lacks("task"))?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            Ok(head
+                .forward(run.pass, run.values, hidden, run.head)
+                .to_vec())
+        })
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        on_the_pool(|| {
+            let mut copies = Vec::with_capacity(layers.len());
+            let run = self.encode(batch, Purpose::Inference, &mut |layer, hidden| {
+                if layers.contains(&layer) {
+                    copies.push(hidden.to_vec());
+                }
+            })?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            let pooled = heads::pooled(run.pass, run.layout, run.values, hidden, run.head);
+            Ok(HiddenStates {
+                layers: copies,
+                pooled: pooled.map(<[f32]>::to_vec),
+            })
         })
     }
 
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
-        let run = on_the_pool(|| self.encode(batch, None))?;
-        let head = run.model.masked_lm.as_ref();
-        let head = head.ok_or_else(|| super::lacks("masked-LM"))?;
-        let hidden = run.last_hidden();
-        Ok(head.logits(run.pass, run.values, hidden, rows, run.masked_lm))
+        on_the_pool(|| {
+            let run = self.infer(batch)?;
+            let head = run.model.masked_lm.as_ref();
+            let head = head.ok_or_else(|| super::lacks("masked-LM"))?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            Ok(head.logits(run.pass, run.values, hidden, rows, run.masked_lm))
+        })
     }
 
     fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
-        let run = on_the_pool(|| self.encode(batch, None))?;
-        let head = run.model.pooled.as_ref();
-        let head = head.ok_or_else(|| super::lacks("pooler"))?;
-        head.next_logits(run.pass, run.values, run.last_hidden(), run.pooled)
-            .ok_or_else(|| super::lacks("next-sentence"))
+        on_the_pool(|| {
+            let run = self.infer(batch)?;
+            let head = run.model.next_sentence.as_ref();
+            let head = head.ok_or_else(|| super::lacks("next-sentence"))?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            let logits = head.forward(run.pass, run.values, hidden, run.head);
+            Ok(logits.as_chunks().0.to_vec())
+        })
     }
 }

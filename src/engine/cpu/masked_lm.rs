@@ -1,0 +1,163 @@
+//! The masked-LM head: rows picked from the hidden states, their loss and its gradients.
+
+use crate::engine::objective::Scored;
+use crate::model::{Layout, Part};
+
+use super::elementwise::{add_bias, bias_gelu, gelu_backward};
+use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
+use super::heads::{add_picked, pick};
+use super::layer::Pass;
+use super::linear::{Linear, NormAt, place};
+use super::loss::cross_entropy;
+use super::norm::{self, Statistics};
+use super::{grow, two};
+
+/// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
+/// and a bias for each token.
+pub struct MaskedLm {
+    words: std::ops::Range<usize>,
+    bias: std::ops::Range<usize>,
+    dense: Linear,
+    norm: NormAt,
+}
+
+/// Activations and gradients of the masked-LM head, for (picked rows, …).
+#[derive(Default)]
+pub struct MaskedLmBuffers {
+    picked: Vec<f32>,
+    dense: Vec<f32>,
+    activated: Vec<f32>,
+    statistics: Vec<Statistics>,
+    normed: Vec<f32>,
+    d: Vec<f32>,
+    d_dense: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+impl MaskedLm {
+    /// None when the model has no such head.
+    pub fn find(layout: &Layout) -> Option<Self> {
+        layout.parts().contains(&Part::MaskedLm).then(|| Self {
+            words: place(layout, "embeddings.word_embeddings.weight"),
+            bias: place(layout, "cls.predictions.bias"),
+            dense: Linear::find(layout, "cls.predictions.transform.dense"),
+            norm: NormAt::find(layout, "cls.predictions.transform.LayerNorm"),
+        })
+    }
+
+    /// Logits without their bias, (rows, vocabulary), in `b.logits`.
+    fn forward(
+        &self,
+        pass: Pass<'_>,
+        values: &[f32],
+        hidden: &[f32],
+        rows: &[u32],
+        b: &mut MaskedLmBuffers,
+    ) {
+        let (n, h, v) = (rows.len(), pass.config.hidden_size, self.bias.len());
+        for buffer in [
+            &mut b.picked,
+            &mut b.dense,
+            &mut b.activated,
+            &mut b.normed,
+            &mut b.d,
+            &mut b.d_dense,
+        ] {
+            grow(buffer, n * h);
+        }
+        grow(&mut b.statistics, n);
+        grow(&mut b.logits, n * v);
+        pick(hidden, rows, h, &mut b.picked[..n * h]);
+        let dense = &mut b.dense[..n * h];
+        self.dense.forward(
+            values,
+            Matrix::new(&b.picked, n, h),
+            MatrixMut::new(dense, n, h),
+        );
+        let bias = &values[self.dense.bias.clone()];
+        bias_gelu(pass.simd, dense, bias, &mut b.activated[..n * h]);
+        let norm = self.norm.of(values, pass.epsilon());
+        norm::forward_alone(
+            pass.simd,
+            norm,
+            &b.activated[..n * h],
+            &mut b.statistics[..n],
+            &mut b.normed[..n * h],
+        );
+        product(
+            MatrixMut::new(&mut b.logits, n, v),
+            Old::Overwrite,
+            1.0,
+            Matrix::new(&b.normed, n, h),
+            Matrix::new(&values[self.words.clone()], v, h).t(),
+            Threads::All,
+        );
+    }
+
+    /// Logits of the given rows of the hidden states.
+    pub fn logits(
+        &self,
+        pass: Pass<'_>,
+        values: &[f32],
+        hidden: &[f32],
+        rows: &[u32],
+        b: &mut MaskedLmBuffers,
+    ) -> Vec<f32> {
+        self.forward(pass, values, hidden, rows, b);
+        let logits = &mut b.logits[..rows.len() * self.bias.len()];
+        add_bias(pass.simd, logits, &values[self.bias.clone()]);
+        logits.to_vec()
+    }
+
+    /// Scores the predictions of `rows`; with `training`, (parameters' gradients, hidden states'
+    /// gradients), adds to both those of `weight` times the summed loss.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is another buffer of the pass"
+    )]
+    pub fn score(
+        &self,
+        pass: Pass<'_>,
+        values: &[f32],
+        hidden: &[f32],
+        (rows, labels): (&[u32], &[u32]),
+        weight: f32,
+        b: &mut MaskedLmBuffers,
+        training: Option<(&mut [f32], &mut [f32])>,
+    ) -> Scored {
+        self.forward(pass, values, hidden, rows, b);
+        let (n, h, v) = (rows.len(), pass.config.hidden_size, self.bias.len());
+        let simd = pass.simd;
+        let logits = &mut b.logits[..n * v];
+        let bias = &values[self.bias.clone()];
+        let scored = cross_entropy(simd, logits, bias, labels, weight);
+        let Some((gradients, d_hidden)) = training else {
+            return scored;
+        };
+        let d_logits = Matrix::new(logits, n, v);
+        let bias = &mut gradients[self.bias.clone()];
+        super::elementwise::add_column_sums(simd, logits, v, 0, bias);
+        let words = MatrixMut::new(&mut gradients[self.words.clone()], v, h);
+        let normed = Matrix::new(&b.normed, n, h);
+        product(words, Old::Add, 1.0, d_logits.t(), normed, Threads::All);
+        let d = &mut b.d[..n * h];
+        let words = Matrix::new(&values[self.words.clone()], v, h);
+        let into = MatrixMut::new(d, n, h);
+        product(into, Old::Overwrite, 1.0, d_logits, words, Threads::All);
+        let saved = (&b.activated[..n * h], &b.statistics[..n]);
+        let (dw, db) = two(gradients, &self.norm.weight, &self.norm.bias);
+        norm::add_parameter_gradients(simd, saved, d, dw, db);
+        let norm = self.norm.of(values, pass.epsilon());
+        let d_dense = &mut b.d_dense[..n * h];
+        norm::backward(simd, norm, saved, d, d_dense);
+        gelu_backward(simd, &b.dense[..n * h], d_dense);
+        self.dense.add_bias_gradient(simd, gradients, d_dense, h, 0);
+        let dy = Matrix::new(d_dense, n, h);
+        let picked = Matrix::new(&b.picked, n, h);
+        self.dense.add_weight_gradient(gradients, picked, dy);
+        self.dense
+            .backward(values, dy, MatrixMut::new(d, n, h), Old::Overwrite);
+        add_picked(d, rows, h, d_hidden);
+        scored
+    }
+}
