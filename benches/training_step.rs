@@ -9,7 +9,7 @@ use cloze::data::{PretrainingBatch, PretrainingData, PretrainingOptions};
 use cloze::engine::Backend;
 use cloze::model::{Dropout, Layout, PRETRAINING, Size};
 use cloze::text::{Casing, WordPiece, embedded};
-use cloze::train::optimizer::{AdamW, Update};
+use cloze::train::optimizer::{Optimizer, Update};
 
 fn batch(sequences: usize, max_len: usize) -> (PretrainingBatch, usize) {
     let texts = embedded::paragraphs().map(|p| Ok(p.text));
@@ -42,7 +42,7 @@ fn step(c: &mut Criterion, size: Size, backend: Backend) {
             };
             engine.pretraining_gradients(&batch, dropout).unwrap();
             let update = Update {
-                adamw: AdamW::default(),
+                optimizer: Optimizer::default(),
                 learning_rate: 1e-4,
                 step: u64::from(count),
                 max_norm: 1.0,

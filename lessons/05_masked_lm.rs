@@ -57,7 +57,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::model::{Config, Dropout, Layout, Part, Size};
     use cloze::random::{Draws, Site, Stream};
     use cloze::text::{Casing, Paragraph, SpecialIds, WordPiece, embedded};
-    use cloze::train::optimizer::{AdamW, Update};
+    use cloze::train::optimizer::{Optimizer, Update};
     use cloze::train::schedule::Schedule;
     use cloze::view::{BarChart, LineChart, LiveChart, TokenStrip};
     use cloze::{check, show, solved};
@@ -472,9 +472,9 @@ fn main() -> cloze::lessons::LessonResult {
         let scores = model.pretraining_gradients(&batch, dropout)?;
         model.update(&Update {
             // The default remembers 1,000 steps of squared gradients: too many for so short a run.
-            adamw: AdamW {
+            optimizer: Optimizer {
                 beta2: 0.98,
-                ..AdamW::default()
+                ..Optimizer::default()
             },
             learning_rate: schedule.rate(step),
             step,

@@ -1,16 +1,20 @@
 //! Cloze: BERT in Rust, to be learned by building it and kept as a trainer.
 //!
 //! The modules follow the data: [`text`] is read and cut into word pieces, [`data`] makes batches
-//! of them, [`model`] is the network, [`engine`] runs it, [`train`] teaches it, [`view`] shows it;
+//! of them, [`model`] is the network, [`engine`] runs it, [`train`] teaches it, [`eval`] measures
+//! it, [`view`] shows it;
 //! [`cli`] is the `cloze` command.
 
 pub mod cli;
 pub mod data;
 pub mod engine;
 pub mod error;
+pub mod eval;
+pub mod features;
 pub mod files;
 pub mod interrupt;
 pub mod lessons;
+pub mod memory;
 pub mod model;
 pub mod prelude;
 pub mod random;

@@ -7,7 +7,7 @@ use cloze::data::{Packed, pretraining::PretrainingBatch};
 use cloze::engine::{CpuEngine, Engine, LossWeights, Reference, objective};
 use cloze::model::{Bert, Config, Dropout, Layout, PRETRAINING, Part, Size, cross_entropy, pick};
 use cloze::random::{Site, Stream};
-use cloze::train::optimizer::{AdamW, Update};
+use cloze::train::optimizer::{Optimizer, Update};
 use dfdx::prelude::*;
 
 /// Sequences of these lengths with every fifth token to predict; lengths, ids and labels drawn from
@@ -98,7 +98,7 @@ fn ten_training_steps_stay_together() {
             step: step as u32,
         };
         let update = Update {
-            adamw: AdamW::default(),
+            optimizer: Optimizer::default(),
             learning_rate: 1e-4,
             step,
             max_norm: 1.0,

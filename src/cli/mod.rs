@@ -2,8 +2,15 @@
 
 pub mod bench;
 pub mod convert;
+mod engine;
+pub mod evaluate;
+pub mod features;
 pub mod fill_mask;
+pub mod finetune;
+mod glue;
 pub mod lessons;
+mod lines;
+mod memory;
 mod model;
 pub mod nsp;
 pub mod pretrain;
@@ -31,6 +38,12 @@ pub enum Command {
     Vocab(vocab::Args),
     /// Pre-train a BERT from text: masked words and next sentences
     Pretrain(pretrain::Args),
+    /// Train a model for a task of GLUE
+    Finetune(finetune::Args),
+    /// Measure a fine-tuned model on labelled data
+    Evaluate(evaluate::Args),
+    /// Vectors of lines of text: of sentences or of every token
+    Features(features::Args),
     /// Fill [MASK]s in a text
     FillMask(fill_mask::Args),
     /// Tell whether one text follows another
@@ -49,6 +62,9 @@ impl Command {
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
             Self::Pretrain(args) => pretrain::run(args),
+            Self::Finetune(args) => finetune::run(args),
+            Self::Evaluate(args) => evaluate::run(args),
+            Self::Features(args) => features::run(args),
             Self::FillMask(args) => fill_mask::run(args),
             Self::Nsp(args) => nsp::run(args),
             Self::Bench(args) => bench::run(args),

@@ -5,9 +5,11 @@ use std::path::Path;
 use crate::data::Packed;
 use crate::engine::{Backend, Engine};
 use crate::error::{Error, Result};
-use crate::model::Part;
 use crate::model::weights::Model;
+use crate::model::{Config, Part};
 use crate::text::WordPiece;
+
+use super::engine::EngineArgs;
 
 /// A model ready to run, with its tokenizer.
 pub struct Loaded {
@@ -19,19 +21,19 @@ impl Loaded {
     /// Reads a model folder; `parts` must all be in it.
     pub fn read(folder: &Path, parts: &[Part]) -> Result<Self> {
         let model = Model::read(folder, parts, None)?;
-        let wordpiece = WordPiece::from_file(folder, None)?;
-        if wordpiece.vocab_size() > model.config.vocab_size {
-            return Err(Error::file(
-                folder,
-                format!(
-                    "the tokenizer has {} entries, but the model only {}",
-                    wordpiece.vocab_size(),
-                    model.config.vocab_size
-                ),
-            ));
-        }
+        let wordpiece = wordpiece_of(folder, &model.config)?;
         Ok(Self {
             engine: Backend::Auto.engine(&model.config, &model.layout, model.values)?,
+            wordpiece,
+        })
+    }
+
+    /// The same, with the engine that the command line asks for.
+    pub fn read_with(folder: &Path, parts: &[Part], engine: &EngineArgs) -> Result<Self> {
+        let model = Model::read(folder, parts, None)?;
+        let wordpiece = wordpiece_of(folder, &model.config)?;
+        Ok(Self {
+            engine: engine.engine(&model.config, &model.layout, model.values)?,
             wordpiece,
         })
     }
@@ -49,6 +51,22 @@ impl Loaded {
         batch.push(0, ids, segments);
         Ok(batch)
     }
+}
+
+/// The tokenizer in a model folder; refused where it has tokens that the model has not.
+pub fn wordpiece_of(folder: &Path, config: &Config) -> Result<WordPiece> {
+    let wordpiece = WordPiece::from_file(folder, None)?;
+    if wordpiece.vocab_size() > config.vocab_size {
+        return Err(Error::file(
+            folder,
+            format!(
+                "the tokenizer has {} entries, but the model only {}",
+                wordpiece.vocab_size(),
+                config.vocab_size
+            ),
+        ));
+    }
+    Ok(wordpiece)
 }
 
 /// Softmax in f64: probabilities that add up to 1.

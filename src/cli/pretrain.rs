@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use serde_json::json;
 
 use crate::data::{PretrainingData, PretrainingOptions};
-use crate::engine::Backend;
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout, PRETRAINING, Size};
 use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
@@ -14,6 +12,7 @@ use crate::train::checkpoint::{self, State};
 use crate::train::{FirstPhase, Pretrainer, Settings, Stop};
 use crate::view::pretraining_chart;
 
+use super::engine::EngineArgs;
 use super::progress::TrainingBar;
 
 /// One document in this many is held out for evaluation.
@@ -65,12 +64,8 @@ pub struct Args {
     /// narrower models, as a configuration file says]
     #[arg(long, value_name = "SIGMA")]
     initializer_range: Option<f64>,
-    /// What computes: the readable dfdx model, or the fused engine
-    #[arg(long, value_enum, default_value_t = Backend::Auto)]
-    backend: Backend,
-    /// Number format of the computation
-    #[arg(long, value_enum, default_value_t = Dtype::F32)]
-    dtype: Dtype,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// Mask all pieces of a word together
     #[arg(long)]
     whole_word: bool,
@@ -116,12 +111,6 @@ const FOR_EMBEDDED: Recipe = Recipe {
 const PAPER_WIDTH: usize = 768;
 /// Longest sequence of the first phase of narrow models.
 const FIRST_SEQ: usize = 40;
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Dtype {
-    F32,
-    Bf16,
-}
 
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
@@ -174,7 +163,7 @@ pub fn run(args: Args) -> Result<()> {
 
     let layout = Layout::new(&config, &PRETRAINING);
     let engine = args
-        .backend
+        .engine
         .engine(&config, &layout, layout.initialise(args.seed))?;
     let mut settings = Settings::new(args.steps, args.batch, lr);
     settings.save_every = args.save_every;
@@ -221,11 +210,6 @@ pub fn run(args: Args) -> Result<()> {
 
 impl Args {
     fn check(&self) -> Result<()> {
-        if self.dtype == Dtype::Bf16 {
-            return Err(Error::Usage(
-                "--dtype bf16: the reference engine computes in f32 only".into(),
-            ));
-        }
         for (name, value) in [("--steps", self.steps), ("--batch", self.batch as u64)] {
             if value == 0 {
                 return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));

@@ -46,22 +46,27 @@ impl TrainingBar {
             self.bar.println(line);
         }
     }
+
+    /// Tells of a step that is done.
+    pub fn advance(&mut self, step: u64, loss: f64, tokens_per_s: f64) {
+        let smooth = match self.smooth {
+            Some(old) => 0.9 * old + 0.1 * loss,
+            None => loss,
+        };
+        self.smooth = Some(smooth);
+        let told = format!("loss {smooth:.3}, {tokens_per_s:.0} tokens/s");
+        if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
+            self.last_line = Instant::now();
+            eprintln!("step {step}/{}: {told}", self.total);
+        }
+        self.bar.set_message(told);
+        self.bar.set_position(step);
+    }
 }
 
 impl Report for TrainingBar {
     fn step(&mut self, report: &StepReport) {
-        let smooth = match self.smooth {
-            Some(old) => 0.9 * old + 0.1 * report.loss,
-            None => report.loss,
-        };
-        self.smooth = Some(smooth);
-        let told = format!("loss {smooth:.3}, {:.0} tokens/s", report.tokens_per_s);
-        if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
-            self.last_line = Instant::now();
-            eprintln!("step {}/{}: {told}", report.step, self.total);
-        }
-        self.bar.set_message(told);
-        self.bar.set_position(report.step);
+        self.advance(report.step, report.loss, report.tokens_per_s);
     }
 
     fn evaluated(&mut self, report: &EvalReport) {

@@ -1,17 +1,14 @@
 //! `cloze tokenize`: one line of tokens for each line of text on stdin.
 
 use std::fmt::Write as _;
-use std::io::{self, BufReader, Stdin, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rayon::prelude::*;
 
-use crate::error::{Error, Result};
-use crate::text::files::Lines;
+use crate::error::Result;
 use crate::text::{Casing, WordPiece};
 
-/// Bytes of input that are read, and so tokenised, together.
-const BUFFER_BYTES: usize = 1 << 20;
+use super::lines;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -35,53 +32,18 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<()> {
     let wordpiece = WordPiece::from_file(&args.vocab, args.cased.then_some(Casing::Cased))?;
-    let stdin = Path::new("stdin");
-    let mut lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()), stdin);
-    let mut out = io::stdout().lock();
-    loop {
-        let (batch, fault) = next_batch(&mut lines);
-        let answers: Vec<String> = batch
+    lines::answer(|batch| {
+        Ok(batch
             .par_iter()
             .with_min_len(16)
             .map(|line| answer(&args, &wordpiece, line))
-            .collect();
-        for answer in &answers {
-            match out.write_all(answer.as_bytes()) {
-                Ok(()) => {}
-                // The reader has enough, as in `cloze tokenize … | head`.
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                Err(e) => return Err(Error::io("stdout", e)),
-            }
-        }
-        if let Some(error) = fault {
-            return Err(error);
-        }
-        if batch.is_empty() {
-            return Ok(());
-        }
-    }
-}
-
-/// The lines that can be had without waiting, at least one unless the input is at its end: so a
-/// program that sends one line and waits for the answer gets it. An error comes after the lines
-/// before it.
-fn next_batch(lines: &mut Lines<BufReader<Stdin>>) -> (Vec<String>, Option<Error>) {
-    let mut batch = Vec::new();
-    loop {
-        match lines.next() {
-            None => return (batch, None),
-            Some(Err(error)) => return (batch, Some(error)),
-            Some(Ok(line)) => batch.push(line),
-        }
-        if !lines.reader().buffer().contains(&b'\n') {
-            return (batch, None);
-        }
-    }
+            .collect())
+    })
 }
 
 /// The line of output for one line of input.
 fn answer(args: &Args, wordpiece: &WordPiece, line: &str) -> String {
-    let mut text = if args.ids {
+    if args.ids {
         let special = wordpiece.special();
         let mut ids = vec![special.cls];
         wordpiece.encode_ids(line, &mut ids);
@@ -106,9 +68,7 @@ fn answer(args: &Args, wordpiece: &WordPiece, line: &str) -> String {
         } else {
             joined(encoding.tokens.iter())
         }
-    };
-    text.push('\n');
-    text
+    }
 }
 
 /// The items with blanks between them.

@@ -5,8 +5,10 @@
 //! fused kernels.
 
 mod cpu;
+pub mod memory;
 pub mod objective;
 mod reference;
+pub(crate) mod simd;
 mod state;
 
 use std::ops::{AddAssign, Range};
@@ -18,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout};
 use crate::train::optimizer::{Moments, Update};
 
-pub use cpu::CpuEngine;
+pub use cpu::{CpuEngine, measured_peak};
 pub use reference::Reference;
 
 /// What pre-training measures on a batch. Sums, so that parts of a batch add up.
@@ -108,7 +110,7 @@ pub trait Engine: Send {
     /// A copy of the parameters.
     fn parameters(&self) -> Result<Vec<f32>>;
     fn set_parameters(&mut self, values: &[f32]) -> Result<()>;
-    /// A copy of AdamW's moments.
+    /// A copy of the optimizer's moments.
     fn moments(&self) -> Result<Moments>;
     fn set_moments(&mut self, moments: Moments) -> Result<()>;
 
@@ -174,18 +176,76 @@ pub enum Backend {
     Auto,
 }
 
-impl Backend {
-    /// An engine with these parameters. The reference refuses sizes that have no type of their own.
+/// In what precision the matrix products are computed. Parameters, gradients, the optimizer and
+/// everything between the products are f32 always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    #[default]
+    F32,
+    /// Operands rounded to bf16, sums in f32.
+    Bf16,
+    /// Each operand split into two bf16 parts, three products, sums in f32: nearly f32's result,
+    /// faster where the processor multiplies bf16 several times as fast as f32.
+    Split,
+}
+
+/// Which engine, and how it computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    pub backend: Backend,
+    pub precision: Precision,
+    /// Layers are computed again in the backward pass in place of being kept.
+    pub recompute: bool,
+}
+
+impl From<Backend> for Setup {
+    fn from(backend: Backend) -> Self {
+        Self {
+            backend,
+            precision: Precision::default(),
+            recompute: false,
+        }
+    }
+}
+
+impl Setup {
+    /// An engine with these parameters. The reference refuses sizes that have no type of their own
+    /// and everything but f32.
     pub fn engine(
         self,
         config: &Config,
         layout: &Arc<Layout>,
         values: Vec<f32>,
     ) -> Result<Box<dyn Engine>> {
-        Ok(match self {
-            Self::Reference => Box::new(Reference::new(config, layout, values)?),
-            Self::Cpu | Self::Auto => Box::new(CpuEngine::new(config, layout, values)?),
+        Ok(match self.backend {
+            Backend::Reference => {
+                if self.precision != Precision::F32 || self.recompute {
+                    return Err(Error::Usage(
+                        "the reference engine computes in f32 and keeps its activations; \
+                         --dtype bf16, --matmul fast and --recompute need --backend cpu"
+                            .into(),
+                    ));
+                }
+                Box::new(Reference::new(config, layout, values)?)
+            }
+            Backend::Cpu | Backend::Auto => {
+                let engine = CpuEngine::new(config, layout, values)?;
+                let engine = engine.with_precision(self.precision);
+                Box::new(engine.with_recompute(self.recompute))
+            }
         })
+    }
+}
+
+impl Backend {
+    /// An engine in f32: see [`Setup::engine`].
+    pub fn engine(
+        self,
+        config: &Config,
+        layout: &Arc<Layout>,
+        values: Vec<f32>,
+    ) -> Result<Box<dyn Engine>> {
+        Setup::from(self).engine(config, layout, values)
     }
 }
 

@@ -12,6 +12,7 @@ pub struct State {
     pub values: Vec<f32>,
     pub gradients: Vec<f32>,
     pub moments: Moments,
+    partials: Vec<f64>,
 }
 
 impl State {
@@ -28,6 +29,7 @@ impl State {
             layout: layout.clone(),
             gradients: vec![0.0; values.len()],
             moments: Moments::zeros(values.len()),
+            partials: Vec::new(),
             values,
         })
     }
@@ -39,6 +41,7 @@ impl State {
             &mut self.values,
             &mut self.gradients,
             &mut self.moments,
+            &mut self.partials,
         )
     }
 }

@@ -294,6 +294,25 @@ impl Layout {
         self.parameters.iter().zip(self.ranges.iter().cloned())
     }
 
+    /// Parameters that have elements in a part of the flat buffer, with what of the part is theirs.
+    pub fn within(
+        &self,
+        part: Range<usize>,
+    ) -> impl Iterator<Item = (&Parameter, Range<usize>)> + '_ {
+        let first = self.ranges.partition_point(|range| range.end <= part.start);
+        self.parameters[first..]
+            .iter()
+            .zip(&self.ranges[first..])
+            .take_while({
+                let end = part.end;
+                move |(_, range)| range.start < end
+            })
+            .map(move |(parameter, range)| {
+                let mine = range.start.max(part.start)..range.end.min(part.end);
+                (parameter, mine)
+            })
+    }
+
     /// Number of elements of all parameters: the length of every flat buffer.
     pub fn total(&self) -> usize {
         self.ranges.last().map_or(0, |r| r.end)
@@ -372,6 +391,25 @@ mod tests {
             assert_eq!(layout.find(&parameter.name).unwrap().1, range);
         }
         assert_eq!(end, layout.total());
+    }
+
+    #[test]
+    fn any_part_of_the_buffer_knows_its_parameters() {
+        let layout = Layout::new(&Size::Tiny.config(100), &PRETRAINING);
+        for chunk in [1000, 128, 5000, layout.total()] {
+            let mut end = 0;
+            for start in (0..layout.total()).step_by(chunk) {
+                let part = start..(start + chunk).min(layout.total());
+                for (parameter, range) in layout.within(part.clone()) {
+                    assert_eq!(range.start, end);
+                    assert!(part.start <= range.start && range.end <= part.end);
+                    let whole = layout.find(&parameter.name).unwrap().1;
+                    assert!(whole.start <= range.start && range.end <= whole.end);
+                    end = range.end;
+                }
+            }
+            assert_eq!(end, layout.total());
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Training: optimizer, schedule, checkpoints, the loop.
 
 pub mod checkpoint;
+pub mod finetune;
 pub mod optimizer;
 pub mod pretrain;
 pub mod report;
 pub mod schedule;
 pub mod stop;
 
+pub use finetune::Finetuner;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
 pub use report::{EvalReport, History, Report, Silent, StepReport};
 pub use schedule::Schedule;

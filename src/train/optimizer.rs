@@ -1,16 +1,32 @@
-//! AdamW over flat buffers, with decay groups, bias correction and clipping by the global norm.
+//! AdamW and LAMB over flat buffers, with decay groups, bias correction and clipping by the global
+//! norm.
 //!
-//! Source: Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101; the
-//! settings are those of google-research/bert, optimization.py, except that the bias correction
-//! of Adam is kept, as in PyTorch's AdamW.
+//! Sources: Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101; You
+//! et al., "Large batch optimization for deep learning: training BERT in 76 minutes", arXiv
+//! 1904.00962, algorithm 2. The settings are those of google-research/bert, optimization.py, except
+//! that the bias correction of Adam is kept, as in PyTorch's AdamW and NVIDIA's LAMB.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::model::Layout;
+use crate::engine::simd::{LANES, Simd};
+use crate::model::{Layout, Parameter};
 
-/// AdamW's constants.
+/// How the running means become an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Rule {
+    /// Adam with decoupled weight decay.
+    #[default]
+    Adamw,
+    /// AdamW's update of a weight matrix scaled to the matrix's own norm: for large batches.
+    Lamb,
+}
+
+/// The rule and its constants.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamW {
+pub struct Optimizer {
+    pub rule: Rule,
     pub beta1: f64,
     pub beta2: f64,
     pub epsilon: f64,
@@ -18,10 +34,11 @@ pub struct AdamW {
     pub weight_decay: f64,
 }
 
-impl Default for AdamW {
-    /// BERT's: 0.9, 0.999, 1e-6, 0.01.
+impl Default for Optimizer {
+    /// AdamW with BERT's constants: 0.9, 0.999, 1e-6, 0.01.
     fn default() -> Self {
         Self {
+            rule: Rule::Adamw,
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-6,
@@ -33,15 +50,15 @@ impl Default for AdamW {
 /// One update of the parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Update {
-    pub adamw: AdamW,
+    pub optimizer: Optimizer,
     pub learning_rate: f64,
     /// Counted from 1: the bias correction's exponent.
     pub step: u64,
-    /// The gradients' global norm is cut to this.
+    /// The gradients' global norm is cut to this; infinity for no clipping.
     pub max_norm: f64,
 }
 
-/// AdamW's state: the running means of the gradients and of their squares.
+/// The optimizer's state: the running means of the gradients and of their squares.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Moments {
     pub first: Vec<f32>,
@@ -61,92 +78,234 @@ impl Moments {
 /// Parameters handled by one task.
 const CHUNK: usize = 1 << 14;
 
-/// The Euclidean norm of all gradients together.
-pub fn global_norm(gradients: &[f32]) -> f64 {
+/// The sum of squares, 16 partial sums at a time.
+#[inline(always)]
+fn squares(values: &[f32]) -> f64 {
+    let mut lanes = [0.0f64; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(x) * f64::from(x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane += f64::from(x) * f64::from(x);
+    }
+    lanes.iter().sum()
+}
+
+/// The Euclidean norm of all gradients together. `partials` is scratch.
+pub fn global_norm(gradients: &[f32], partials: &mut Vec<f64>) -> f64 {
+    let simd = Simd::detect();
+    partials.resize(gradients.len().div_ceil(CHUNK), 0.0);
     gradients
         .par_chunks(CHUNK)
-        .map(|chunk| {
-            chunk
-                .iter()
-                .map(|&g| f64::from(g) * f64::from(g))
-                .sum::<f64>()
-        })
-        // A fixed order of addition, so that the norm does not depend on the threads.
-        .collect::<Vec<_>>()
-        .into_iter()
-        .sum::<f64>()
-        .sqrt()
+        .zip(&mut *partials)
+        .for_each(|(chunk, sum)| *sum = simd.run(|| squares(chunk)));
+    // Added in order, so that the norm doesn't depend on the threads.
+    partials.iter().sum::<f64>().sqrt()
+}
+
+/// What turns gradients into updates, computed once a step in f64: 1 - 0.999^t loses digits in f32.
+#[derive(Clone, Copy)]
+struct Step {
+    /// What every gradient is multiplied by.
+    clip: f32,
+    beta1: f32,
+    beta2: f32,
+    epsilon: f32,
+    /// Bias corrections of the two means: the second's for its root.
+    first_scale: f32,
+    second_scale: f32,
+}
+
+impl Step {
+    /// Takes a gradient into the running means and gives Adam's direction.
+    #[inline(always)]
+    fn direction(&self, gradient: f32, m: &mut f32, v: &mut f32) -> f32 {
+        let gradient = gradient * self.clip;
+        *m = self.beta1 * *m + (1.0 - self.beta1) * gradient;
+        *v = self.beta2 * *v + (1.0 - self.beta2) * gradient * gradient;
+        self.old_direction(*m, *v)
+    }
+
+    /// The direction of means that have taken their gradient.
+    #[inline(always)]
+    fn old_direction(&self, m: f32, v: f32) -> f32 {
+        m * self.first_scale / (v.sqrt() * self.second_scale + self.epsilon)
+    }
+}
+
+/// One chunk of the flat buffers.
+struct Chunk<'a> {
+    /// Where it starts.
+    start: usize,
+    parameters: &'a mut [f32],
+    gradients: &'a mut [f32],
+    first: &'a mut [f32],
+    second: &'a mut [f32],
+}
+
+impl Chunk<'_> {
+    /// The parameters in it, each with its place in the chunk.
+    fn segments<'l>(
+        &self,
+        layout: &'l Layout,
+    ) -> impl Iterator<Item = (&'l Parameter, Range<usize>)> + use<'l> {
+        let start = self.start;
+        let part = start..start + self.parameters.len();
+        layout
+            .within(part)
+            .map(move |(parameter, range)| (parameter, range.start - start..range.end - start))
+    }
 }
 
 impl Update {
-    /// Clips, updates, zeroes the gradients; returns the norm before clipping.
+    /// Clips, updates, zeroes the gradients; returns the norm before clipping. `partials` is scratch
+    /// that is worth keeping between steps.
     pub fn apply(
         &self,
         layout: &Layout,
         parameters: &mut [f32],
         gradients: &mut [f32],
         moments: &mut Moments,
+        partials: &mut Vec<f64>,
     ) -> f64 {
-        let norm = global_norm(gradients);
-        let clip = if norm > self.max_norm {
-            self.max_norm / norm
-        } else {
-            1.0
-        };
-        for (parameter, range) in layout.iter() {
-            let decay = if parameter.decay {
-                self.adamw.weight_decay
+        let norm = global_norm(gradients, partials);
+        let optimizer = &self.optimizer;
+        let power = self.step as i32;
+        let step = Step {
+            clip: if norm > self.max_norm {
+                (self.max_norm / norm) as f32
             } else {
-                0.0
-            };
-            self.apply_group(
-                decay,
-                clip as f32,
-                &mut parameters[range.clone()],
-                &mut gradients[range.clone()],
-                &mut moments.first[range.clone()],
-                &mut moments.second[range],
+                1.0
+            },
+            beta1: optimizer.beta1 as f32,
+            beta2: optimizer.beta2 as f32,
+            epsilon: optimizer.epsilon as f32,
+            first_scale: (1.0 / (1.0 - optimizer.beta1.powi(power))) as f32,
+            second_scale: (1.0 / (1.0 - optimizer.beta2.powi(power)).sqrt()) as f32,
+        };
+        let chunks = parameters
+            .par_chunks_mut(CHUNK)
+            .zip(gradients.par_chunks_mut(CHUNK))
+            .zip(moments.first.par_chunks_mut(CHUNK))
+            .zip(moments.second.par_chunks_mut(CHUNK))
+            .enumerate()
+            .map(
+                |(index, (((parameters, gradients), first), second))| Chunk {
+                    start: index * CHUNK,
+                    parameters,
+                    gradients,
+                    first,
+                    second,
+                },
             );
+        match optimizer.rule {
+            Rule::Adamw => chunks.for_each(|chunk| self.adamw(step, layout, chunk)),
+            Rule::Lamb => {
+                chunks.for_each(|chunk| take_gradients(step, chunk));
+                self.lamb(step, layout, parameters, moments, partials);
+            }
         }
         norm
     }
 
-    fn apply_group(
-        &self,
-        decay: f64,
-        clip: f32,
-        parameters: &mut [f32],
-        gradients: &mut [f32],
-        first: &mut [f32],
-        second: &mut [f32],
-    ) {
-        let AdamW {
-            beta1,
-            beta2,
-            epsilon,
-            ..
-        } = self.adamw;
-        // Bias correction folded into two scalars, computed in f64: 1 - 0.999^t loses digits in f32.
-        let power = self.step as i32;
-        let rate = (self.learning_rate / (1.0 - beta1.powi(power))) as f32;
-        let second_scale = (1.0 / (1.0 - beta2.powi(power)).sqrt()) as f32;
-        let shrink = (1.0 - self.learning_rate * decay) as f32;
-        let (b1, b2, eps) = (beta1 as f32, beta2 as f32, epsilon as f32);
-        parameters
-            .par_chunks_mut(CHUNK)
-            .zip(gradients.par_chunks_mut(CHUNK))
-            .zip(first.par_chunks_mut(CHUNK))
-            .zip(second.par_chunks_mut(CHUNK))
-            .for_each(|(((parameters, gradients), first), second)| {
-                for (((p, g), m), v) in parameters.iter_mut().zip(gradients).zip(first).zip(second)
-                {
-                    let gradient = *g * clip;
+    fn decay(&self, parameter: &Parameter) -> f64 {
+        if parameter.decay {
+            self.optimizer.weight_decay
+        } else {
+            0.0
+        }
+    }
+
+    fn adamw(&self, step: Step, layout: &Layout, chunk: Chunk<'_>) {
+        let rate = self.learning_rate as f32;
+        for (parameter, at) in chunk.segments(layout) {
+            let shrink = (1.0 - self.learning_rate * self.decay(parameter)) as f32;
+            let parameters = chunk.parameters[at.clone()].iter_mut();
+            let gradients = chunk.gradients[at.clone()].iter_mut();
+            let first = chunk.first[at.clone()].iter_mut();
+            let second = chunk.second[at].iter_mut();
+            let all = parameters.zip(gradients).zip(first.zip(second));
+            Simd::detect().run(|| {
+                for ((p, g), (m, v)) in all {
+                    *p = *p * shrink - rate * step.direction(*g, m, v);
                     *g = 0.0;
-                    *m = b1 * *m + (1.0 - b1) * gradient;
-                    *v = b2 * *v + (1.0 - b2) * gradient * gradient;
-                    *p = *p * shrink - rate * *m / (v.sqrt() * second_scale + eps);
                 }
             });
+        }
+    }
+
+    /// LAMB's second half, parameter by parameter: the means have taken their gradients.
+    fn lamb(
+        &self,
+        step: Step,
+        layout: &Layout,
+        parameters: &mut [f32],
+        moments: &Moments,
+        partials: &mut Vec<f64>,
+    ) {
+        let simd = Simd::detect();
+        for (parameter, range) in layout.iter() {
+            let decay = self.decay(parameter) as f32;
+            let update = |p: f32, m: f32, v: f32| step.old_direction(m, v) + decay * p;
+            let parameters = &mut parameters[range.clone()];
+            let (first, second) = (&moments.first[range.clone()], &moments.second[range]);
+            // Biases and LayerNorms are not scaled, as in google-research/albert,
+            // lamb_optimizer.py.
+            let ratio = if parameter.decay {
+                partials.resize(2 * parameters.len().div_ceil(CHUNK), 0.0);
+                parameters
+                    .par_chunks(CHUNK)
+                    .zip(first.par_chunks(CHUNK).zip(second.par_chunks(CHUNK)))
+                    .zip(partials.par_chunks_mut(2))
+                    .for_each(|((p, (m, v)), sums)| {
+                        sums[0] = simd.run(|| squares(p));
+                        sums[1] = simd.run(|| {
+                            let moments = m.iter().zip(v);
+                            let updates =
+                                p.iter().zip(moments).map(|(&p, (&m, &v))| update(p, m, v));
+                            updates.map(|u| f64::from(u) * f64::from(u)).sum()
+                        });
+                    });
+                let sum = |which: usize| -> f64 { partials.iter().skip(which).step_by(2).sum() };
+                trust_ratio(sum(0).sqrt(), sum(1).sqrt())
+            } else {
+                1.0
+            };
+            let rate = (self.learning_rate * ratio) as f32;
+            parameters
+                .par_chunks_mut(CHUNK)
+                .zip(first.par_chunks(CHUNK).zip(second.par_chunks(CHUNK)))
+                .for_each(|(p, (m, v))| {
+                    simd.run(|| {
+                        for (p, (&m, &v)) in p.iter_mut().zip(m.iter().zip(v)) {
+                            *p -= rate * update(*p, m, v);
+                        }
+                    });
+                });
+        }
+    }
+}
+
+/// LAMB's first half: takes the gradients into the means and zeroes them.
+fn take_gradients(step: Step, chunk: Chunk<'_>) {
+    Simd::detect().run(|| {
+        let moments = chunk.first.iter_mut().zip(chunk.second);
+        for (g, (m, v)) in chunk.gradients.iter_mut().zip(moments) {
+            step.direction(*g, m, v);
+            *g = 0.0;
+        }
+    });
+}
+
+/// How far an update is stretched: to the norm of what it changes, 1 where either is zero.
+fn trust_ratio(parameters: f64, update: f64) -> f64 {
+    if parameters > 0.0 && update > 0.0 {
+        parameters / update
+    } else {
+        1.0
     }
 }
 
@@ -183,15 +342,21 @@ mod tests {
         for (t, &gradient) in history.iter().enumerate() {
             let mut gradients = vec![gradient as f32; layout.total()];
             let update = Update {
-                adamw: AdamW {
+                optimizer: Optimizer {
                     weight_decay: 0.1,
-                    ..AdamW::default()
+                    ..Optimizer::default()
                 },
                 learning_rate: 0.01,
                 step: t as u64 + 1,
                 max_norm: f64::INFINITY,
             };
-            update.apply(&layout, &mut parameters, &mut gradients, &mut moments);
+            update.apply(
+                &layout,
+                &mut parameters,
+                &mut gradients,
+                &mut moments,
+                &mut Vec::new(),
+            );
             assert!(gradients.iter().all(|&g| g == 0.0));
         }
         for (parameter, range) in layout.iter() {
@@ -218,12 +383,18 @@ mod tests {
                 .collect();
             let mut moments = Moments::zeros(layout.total());
             let update = Update {
-                adamw: AdamW::default(),
+                optimizer: Optimizer::default(),
                 learning_rate: 1e-3,
                 step: 1,
                 max_norm,
             };
-            let norm = update.apply(&layout, &mut parameters, &mut gradients, &mut moments);
+            let norm = update.apply(
+                &layout,
+                &mut parameters,
+                &mut gradients,
+                &mut moments,
+                &mut Vec::new(),
+            );
             (norm, moments)
         };
         let (norm, unclipped) = run(1.0, f64::INFINITY);
@@ -231,6 +402,68 @@ mod tests {
         assert!((large / norm - 100.0).abs() < 1e-3);
         for (a, b) in unclipped.first.iter().zip(&clipped.first) {
             assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0));
+        }
+    }
+
+    /// LAMB as the paper writes it (algorithm 2), in f64, over parameters longer than a chunk.
+    #[test]
+    fn ten_steps_of_lamb_agree_with_the_paper() {
+        let mut config = Config::new(1, 8, 2, 16, 3 * CHUNK / 8);
+        config.max_position_embeddings = 3;
+        let layout = Layout::new(&config, &[Part::Encoder]);
+        let start = layout.initialise(2);
+        let gradient = |t: u64, i: usize| ((i as f64 + 1.0) * 0.37 * t as f64).sin();
+        let mut parameters = start.clone();
+        let mut moments = Moments::zeros(layout.total());
+        let mut partials = Vec::new();
+        let mut exact: Vec<f64> = start.iter().map(|&p| f64::from(p)).collect();
+        let mut means = vec![(0.0, 0.0); exact.len()];
+        for t in 1..=10 {
+            let mut gradients: Vec<f32> =
+                (0..layout.total()).map(|i| gradient(t, i) as f32).collect();
+            let update = Update {
+                optimizer: Optimizer {
+                    rule: Rule::Lamb,
+                    ..Optimizer::default()
+                },
+                learning_rate: 0.02,
+                step: t,
+                max_norm: f64::INFINITY,
+            };
+            update.apply(
+                &layout,
+                &mut parameters,
+                &mut gradients,
+                &mut moments,
+                &mut partials,
+            );
+            assert!(gradients.iter().all(|&g| g == 0.0));
+            for (parameter, range) in layout.iter() {
+                let mut updates = Vec::new();
+                for i in range.clone() {
+                    let (m, v) = &mut means[i];
+                    *m = 0.9 * *m + 0.1 * gradient(t, i);
+                    *v = 0.999 * *v + 0.001 * gradient(t, i).powi(2);
+                    let (mh, vh) = (
+                        *m / (1.0 - 0.9f64.powi(t as i32)),
+                        *v / (1.0 - 0.999f64.powi(t as i32)),
+                    );
+                    let decay = if parameter.decay { 0.01 } else { 0.0 };
+                    updates.push(mh / (vh.sqrt() + 1e-6) + decay * exact[i]);
+                }
+                let norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
+                let ratio = if parameter.decay {
+                    norm(&exact[range.clone()]) / norm(&updates)
+                } else {
+                    1.0
+                };
+                for (p, u) in exact[range].iter_mut().zip(updates) {
+                    *p -= 0.02 * ratio * u;
+                }
+            }
+        }
+        for (i, (&got, exact)) in parameters.iter().zip(&exact).enumerate() {
+            assert!((f64::from(got) - exact).abs() < 1e-5, "{i}: {got} {exact}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::model::{Dropout, weights};
 
 use super::checkpoint::{Identity, State};
-use super::optimizer::{AdamW, Update};
+use super::optimizer::{Optimizer, Update};
 use super::report::{EvalReport, History, Report, StepReport};
 use super::schedule::Schedule;
 use super::stop::Stop;
@@ -20,7 +20,7 @@ pub struct Settings {
     /// Sequences a step.
     pub batch: usize,
     pub schedule: Schedule,
-    pub adamw: AdamW,
+    pub optimizer: Optimizer,
     /// The gradients' global norm is cut to this; BERT's is 1.
     pub max_norm: f64,
     /// Steps between two checkpoints, beside the one at the end; 0 for none.
@@ -45,9 +45,9 @@ impl Settings {
                 warmup: steps / 10,
                 total: steps,
             },
-            adamw: AdamW {
+            optimizer: Optimizer {
                 beta2: 0.98,
-                ..AdamW::default()
+                ..Optimizer::default()
             },
             max_norm: 1.0,
             save_every: 0,
@@ -230,7 +230,7 @@ impl Pretrainer {
         }
         let learning_rate = self.settings.schedule.rate(step);
         let norm = self.engine.update(&Update {
-            adamw: self.settings.adamw,
+            optimizer: self.settings.optimizer,
             learning_rate,
             step,
             max_norm: self.settings.max_norm,

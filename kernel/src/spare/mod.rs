@@ -31,8 +31,8 @@ use crate::session::Template;
 /// `off`, or for how many minutes without a cell a spare stands by.
 const SWITCH: &str = "CLOZE_SPARE";
 const MINUTES: u64 = 10;
-/// No spare is started where less memory than this is free, in MiB.
-const MEMORY: u64 = 3 << 10;
+/// No spare is started where fewer bytes of memory than these are free.
+const MEMORY: u64 = 3 << 30;
 
 /// What a spare is told of the kernel that it becomes.
 #[derive(Serialize, Deserialize)]
@@ -131,7 +131,7 @@ pub fn start(
     environment: impl IntoIterator<Item = (OsString, Option<OsString>)>,
 ) -> std::io::Result<Option<Child>> {
     use std::os::unix::process::CommandExt;
-    if minutes().is_none() || free_memory().is_some_and(|free| free < MEMORY) {
+    if minutes().is_none() || cloze::memory::free().is_some_and(|free| free < MEMORY) {
         return Ok(None);
     }
     let mut command = Command::new(program);
@@ -151,28 +151,6 @@ pub fn start(
     command.spawn().map(Some)
 }
 
-/// How much memory can be had without swapping, in MiB, where the system tells: of the machine, or
-/// of the container's share where that is less.
-fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
-    let machine = kilobytes >> 10;
-    Some(share(Path::new("/sys/fs/cgroup")).map_or(machine, |share| share.min(machine)))
-}
-
-/// What a control group (version 2) has left, in MiB; `None` where it has no limit.
-fn share(group: &Path) -> Option<u64> {
-    let bytes = |name: &str| -> Option<u64> {
-        let text = std::fs::read_to_string(group.join(name)).ok()?;
-        text.trim().parse().ok()
-    };
-    let used = bytes("memory.current")?;
-    Some(bytes("memory.max")?.saturating_sub(used) >> 20)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,24 +162,6 @@ mod tests {
         }
         for name in ["JPY_SESSION_NAME", "PWD", "TERM", "PATHS"] {
             assert!(!decides(OsStr::new(name)), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_container_s_share_is_what_it_has_left() {
-        let group = tempfile::tempdir().unwrap();
-        assert_eq!(share(group.path()), None);
-        std::fs::write(group.path().join("memory.current"), "3145728\n").unwrap();
-        std::fs::write(group.path().join("memory.max"), "max\n").unwrap();
-        assert_eq!(share(group.path()), None);
-        std::fs::write(group.path().join("memory.max"), "8388608\n").unwrap();
-        assert_eq!(share(group.path()), Some(5));
-    }
-
-    #[test]
-    fn free_memory_is_told_in_mebibytes() {
-        if cfg!(target_os = "linux") {
-            assert!((16..1 << 24).contains(&free_memory().unwrap()));
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::model::ATTENTION_STRIDE;
 
 use super::dropout::Mask;
 use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
-use super::simd::{Simd, exp, max, sum};
+use crate::engine::simd::{Simd, exp, max, sum};
 
 /// The sizes of the heads, and the dropout on their probabilities.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::simd::{Simd, exp};
+use crate::engine::simd::{Simd, exp};
 
 /// Rows that one task handles.
 pub const ROWS: usize = 16;

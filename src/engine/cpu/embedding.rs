@@ -7,7 +7,7 @@ use crate::data::Packed;
 use super::dropout::{Mask, Rows};
 use super::elementwise::ROWS;
 use super::norm::{Norm, Statistics};
-use super::simd::Simd;
+use crate::engine::simd::Simd;
 
 /// The three tables, each (entries, width).
 #[derive(Clone, Copy)]

@@ -10,8 +10,8 @@ use super::elementwise::{add_bias, bias_gelu, gelu_backward};
 use super::gemm::{Matrix, MatrixMut, Old};
 use super::linear::{Linear, NormAt};
 use super::norm::{self, Before, Statistics};
-use super::simd::Simd;
 use super::{grow, two};
+use crate::engine::simd::Simd;
 
 /// What every step of a pass needs to know.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use crate::model::Layout;
 use super::elementwise::add_column_sums;
 use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use super::norm::Norm;
-use super::simd::Simd;
+use crate::engine::simd::Simd;
 
 /// Where a linear layer's weight (outputs, inputs) and bias lie in the flat buffers.
 #[derive(Debug, Clone)]

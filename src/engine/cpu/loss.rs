@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::engine::objective::Scored;
 
-use super::simd::{Simd, exp, max, sum};
+use crate::engine::simd::{Simd, exp, max, sum};
 
 /// Rows that one task handles: their scores are added in order, whatever the threads.
 const ROWS: usize = 4;

@@ -17,7 +17,6 @@ mod linear;
 mod loss;
 mod masked_lm;
 mod norm;
-mod simd;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,10 +35,10 @@ use self::layer::{Gradients, Kept, Layer, Pass};
 use self::linear::{NormAt, place};
 use self::masked_lm::{MaskedLm, MaskedLmBuffers};
 use self::norm::Statistics;
-use self::simd::Simd;
 
+use super::simd::Simd;
 use super::state::State;
-use super::{Engine, HiddenStates, LossWeights, PretrainingScores, objective};
+use super::{Engine, HiddenStates, LossWeights, Precision, PretrainingScores, objective};
 
 /// Makes a buffer at least `len` long.
 fn grow<T: Default + Clone>(buffer: &mut Vec<T>, len: usize) {
@@ -66,11 +65,37 @@ fn on_the_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| work())
 }
 
+/// Floating-point operations a second that large matrix products reach on this machine: the best of
+/// a few, for the share of it that a model makes use of.
+pub fn measured_peak(precision: Precision) -> f64 {
+    const SIZE: usize = 1536;
+    let a = vec![0.5; SIZE * SIZE];
+    let b = vec![0.25; SIZE * SIZE];
+    let mut c = vec![0.0; SIZE * SIZE];
+    let fastest = (0..8)
+        .map(|_| {
+            let started = std::time::Instant::now();
+            gemm::product(
+                gemm::MatrixMut::new(&mut c, SIZE, SIZE),
+                gemm::Old::Overwrite,
+                1.0,
+                gemm::Matrix::new(&a, SIZE, SIZE),
+                gemm::Matrix::new(&b, SIZE, SIZE).t(),
+                gemm::Threads::All,
+            );
+            started.elapsed().as_secs_f64()
+        })
+        .fold(f64::INFINITY, f64::min);
+    let _ = precision;
+    2.0 * (SIZE as f64).powi(3) / fastest
+}
+
 /// The engine: flat buffers and the activations.
 pub struct CpuEngine {
     config: Config,
     state: State,
     simd: Simd,
+    precision: Precision,
     /// Whether layers are computed again in the backward pass in place of being kept.
     recompute: bool,
     model: Places,
@@ -137,10 +162,17 @@ impl CpuEngine {
             config: config.clone(),
             state: State::new(layout, values)?,
             simd: Simd::detect(),
+            precision: Precision::F32,
             recompute: false,
             model,
             activations,
         })
+    }
+
+    /// Computes matrix products in this precision.
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
     }
 
     /// Keeps only each layer's input for the backward pass and computes the rest again there:

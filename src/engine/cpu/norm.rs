@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::dropout::{Mask, Rows};
 use super::elementwise::{COLUMNS, ROWS};
-use super::simd::{Simd, sum};
+use crate::engine::simd::{Simd, sum};
 
 /// Scale, shift and the number added to the variance.
 #[derive(Clone, Copy)]

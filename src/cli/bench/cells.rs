@@ -1,4 +1,4 @@
-//! `cloze bench`: measurements on this machine.
+//! `cloze bench cells`: a notebook kernel's latencies, measured by the kernel's own binary.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,33 +7,11 @@ use std::process::Command as Process;
 use crate::error::{Error, Result};
 use crate::files;
 
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
-    /// Time a notebook kernel's cells, or those of several kernels beside each other
-    // The options are those of `cloze-kernel`, which answers `--help` too.
-    #[command(disable_help_flag = true)]
-    Cells {
-        #[arg(
-            value_name = "OPTIONS",
-            trailing_var_arg = true,
-            allow_hyphen_values = true
-        )]
-        options: Vec<OsString>,
-    },
-}
-
 /// The kernel's binary, which has Jupyter's protocol that this one does without.
 const KERNEL: &str = "cloze-kernel";
 
 /// Runs the subcommand.
-pub fn run(args: Args) -> Result<()> {
-    let Command::Cells { options } = args.command;
+pub fn run(options: Vec<OsString>) -> Result<()> {
     let kernel = kernel().ok_or_else(|| {
         Error::Failed(format!(
             "`{KERNEL}` is not there (looked beside this program, in Cloze's data folder and on \

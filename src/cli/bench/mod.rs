@@ -1,0 +1,39 @@
+//! `cloze bench`: measurements on this machine, one file a subject.
+
+mod cells;
+mod train;
+
+use std::ffi::OsString;
+
+use crate::error::Result;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Time training steps, or those of a peer beside them
+    Train(train::Args),
+    /// Time a notebook kernel's cells, or those of several kernels beside each other
+    // The options are those of `cloze-kernel`, which answers `--help` too.
+    #[command(disable_help_flag = true)]
+    Cells {
+        #[arg(
+            value_name = "OPTIONS",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        options: Vec<OsString>,
+    },
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::Train(args) => train::run(args),
+        Command::Cells { options } => cells::run(options),
+    }
+}

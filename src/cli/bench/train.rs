@@ -1,0 +1,277 @@
+//! `cloze bench train`: tokens a second of whole training steps, and those of a peer beside them.
+//!
+//! The work is that of the usual PyTorch benchmark of a BERT with a SQuAD head: uniform random ids at
+//! full length, dropout 0.1, cross-entropy of start and end, AdamW over all parameters, no clipping.
+
+use std::process::Command as Process;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::data::Packed;
+use crate::engine::memory::Work;
+use crate::engine::{Engine, measured_peak, objective};
+use crate::error::{Error, Result};
+use crate::memory::{peak, told};
+use crate::model::{Config, Dropout, Layout, Part, Size};
+use crate::random::{Site, Stream};
+use crate::train::optimizer::{Optimizer, Update};
+
+use super::super::engine::EngineArgs;
+use super::super::memory;
+
+/// BERT's uncased vocabulary.
+const VOCABULARY: usize = 30522;
+const WARM_UP: u64 = 3;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// tiny, mini, small, medium, minilm, base or large
+    #[arg(long, default_value = "base")]
+    size: Size,
+    /// Sequences a step
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    batch: usize,
+    /// Tokens of every sequence
+    #[arg(long, default_value_t = 384, value_name = "N")]
+    seq: usize,
+    /// Timed steps, after three that are not
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    steps: u64,
+    /// Compute layers again in the backward pass in place of keeping them
+    #[arg(long)]
+    recompute: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// A program to run alternately, which is given --size, --batch, --seq, --dtype and --threads and
+    /// prints a JSON object with tokens_per_s
+    #[arg(long, value_name = "COMMAND")]
+    peer: Option<String>,
+    /// Runs of each, alternating
+    #[arg(long, default_value_t = 3, requires = "peer", value_name = "N")]
+    rounds: usize,
+    /// Print one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// One measured run.
+struct Measured {
+    tokens_per_s: f64,
+    peak_bytes: Option<u64>,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    args.check()?;
+    let mut setup = args.engine.setup();
+    setup.recompute = args.recompute;
+    let config = args.size.config(VOCABULARY);
+    let layout = Layout::new(&config, &Part::Span.with_encoder());
+    let work = Work {
+        rows: args.batch * args.seq,
+        sequences: args.batch,
+        longest: args.seq,
+    };
+    memory::tell(&config, &layout, setup, work)?;
+    let mut engine = setup.engine(&config, &layout, layout.initialise(0))?;
+    let rounds = if args.peer.is_some() { args.rounds } else { 1 };
+    let (mut own, mut peers) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        let measured = Measured {
+            tokens_per_s: args.measure(engine.as_mut())?,
+            peak_bytes: peak(),
+        };
+        if let Some(peer) = &args.peer {
+            eprintln!("round {round}: {:.0} tokens/s", measured.tokens_per_s);
+            let theirs = args.run_peer(peer)?;
+            eprintln!(
+                "round {round}: {:.0} tokens/s of the peer",
+                theirs.tokens_per_s
+            );
+            peers.push(theirs);
+        }
+        own.push(measured);
+    }
+    args.print(&config, &own, &peers, measured_peak(setup.precision));
+    Ok(())
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        for (name, value) in [
+            ("--batch", self.batch),
+            ("--seq", self.seq),
+            ("--steps", self.steps as usize),
+            ("--rounds", self.rounds),
+        ] {
+            if value == 0 {
+                return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
+            }
+        }
+        let positions = self.size.config(VOCABULARY).max_position_embeddings;
+        if self.seq > positions {
+            return Err(Error::Usage(format!(
+                "--seq {}: the model has only {positions} positions",
+                self.seq
+            )));
+        }
+        Ok(())
+    }
+
+    /// Tokens a second: the median over the timed steps.
+    fn measure(&self, engine: &mut dyn Engine) -> Result<f64> {
+        let mut draws = Stream::new(0, 0, Site::Other(5), 0).draws();
+        let mut batch = Packed::default();
+        for example in 0..self.batch as u64 {
+            let ids: Vec<u32> = (0..self.seq)
+                .map(|_| draws.below(VOCABULARY as u32))
+                .collect();
+            batch.push(example, &ids, &vec![0; self.seq]);
+        }
+        let places: Vec<[u32; 2]> = (0..self.batch)
+            .map(|_| [0; 2].map(|_| draws.below(self.seq as u32)))
+            .collect();
+        let mut seconds = Vec::new();
+        for step in 1..=WARM_UP + self.steps {
+            let started = Instant::now();
+            let dropout = Dropout {
+                seed: 0,
+                step: step as u32,
+            };
+            engine.task_gradients(&batch, dropout, &mut |logits| {
+                span_loss(logits, self.seq, &places);
+            })?;
+            engine.update(&Update {
+                optimizer: Optimizer::default(),
+                learning_rate: 1e-5,
+                step,
+                max_norm: f64::INFINITY,
+            })?;
+            if step > WARM_UP {
+                seconds.push(started.elapsed().as_secs_f64());
+            }
+        }
+        Ok((self.batch * self.seq) as f64 / median(&mut seconds))
+    }
+
+    fn run_peer(&self, command: &str) -> Result<Measured> {
+        let mut words = command.split_whitespace();
+        let program = words
+            .next()
+            .ok_or_else(|| Error::Usage("--peer is empty: expected a program".into()))?;
+        let threads = rayon::current_num_threads();
+        let output = Process::new(program)
+            .args(words)
+            .args(["--size", self.size.name(), "--dtype", self.engine.dtype()])
+            .args(["--batch", &self.batch.to_string()])
+            .args(["--seq", &self.seq.to_string()])
+            .args(["--threads", &threads.to_string()])
+            .output()
+            .map_err(|e| Error::io(program, e))?;
+        let failed = |what: &str| {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let last = said.lines().last().unwrap_or_default();
+            Error::Failed(format!("the peer {command:?} {what}: {last}"))
+        };
+        if !output.status.success() {
+            return Err(failed("failed"));
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let object: Option<Value> = text
+            .lines()
+            .rev()
+            .find_map(|line| serde_json::from_str(line).ok());
+        let number = |key: &str| object.as_ref()?.get(key)?.as_f64();
+        Ok(Measured {
+            tokens_per_s: number("tokens_per_s")
+                .ok_or_else(|| failed("printed no JSON object with tokens_per_s"))?,
+            peak_bytes: number("peak_GiB").map(|gibibytes| (gibibytes * 1.073_741_824e9) as u64),
+        })
+    }
+
+    fn print(&self, config: &Config, own: &[Measured], peers: &[Measured], peak_flops: f64) {
+        let speed = |runs: &[Measured]| {
+            median(&mut runs.iter().map(|m| m.tokens_per_s).collect::<Vec<_>>())
+        };
+        let tokens_per_s = speed(own);
+        let flops = flops_per_token(config, self.seq) * tokens_per_s;
+        let peak_bytes = own.iter().find_map(|m| m.peak_bytes);
+        let ratio = (!peers.is_empty()).then(|| tokens_per_s / speed(peers));
+        if self.json {
+            let mut object = json!({
+                "size": self.size.name(),
+                "batch": self.batch,
+                "seq": self.seq,
+                "dtype": self.engine.dtype(),
+                "backend": self.engine.backend(),
+                "threads": rayon::current_num_threads(),
+                "tokens_per_s": tokens_per_s,
+                "model_tflops": flops / 1e12,
+                "peak_bytes": peak_bytes,
+                "mfu": flops / peak_flops,
+            });
+            if let Some(ratio) = ratio {
+                object["peer_tokens_per_s"] = speed(peers).into();
+                object["peer_peak_bytes"] = peers.iter().find_map(|m| m.peak_bytes).into();
+                object["ratio"] = ratio.into();
+            }
+            println!("{object}");
+            return;
+        }
+        println!(
+            "{} {}×{} {}: {tokens_per_s:.0} tokens/s, {:.3} TFLOP/s of the model ({:.0} % of the {:.3} that matrix products reach here), peak memory {}",
+            self.size.name(),
+            self.batch,
+            self.seq,
+            self.engine.dtype(),
+            flops / 1e12,
+            100.0 * flops / peak_flops,
+            peak_flops / 1e12,
+            peak_bytes.map_or("unknown".into(), told),
+        );
+        if let Some(ratio) = ratio {
+            println!(
+                "peer: {:.0} tokens/s, peak memory {}; ratio {ratio:.2}",
+                speed(peers),
+                peers
+                    .iter()
+                    .find_map(|m| m.peak_bytes)
+                    .map_or("unknown".into(), told),
+            );
+        }
+    }
+}
+
+/// Cross-entropy of the start and of the end of each answer over its sequence's tokens, the mean of
+/// both, with its gradient in the place of the logits (rows, 2).
+fn span_loss(logits: &mut [f32], length: usize, places: &[[u32; 2]]) {
+    let weight = 0.5 / places.len() as f32;
+    let mut column = vec![0.0; length];
+    for (logits, places) in logits.chunks_exact_mut(2 * length).zip(places) {
+        for which in 0..2 {
+            for (x, pair) in column.iter_mut().zip(logits.chunks_exact(2)) {
+                *x = pair[which];
+            }
+            objective::cross_entropy(&mut column, length, &places[which..=which], weight);
+            for (x, pair) in column.iter().zip(logits.chunks_exact_mut(2)) {
+                pair[which] = *x;
+            }
+        }
+    }
+}
+
+/// Floating-point operations that the model's matrix products make of a token in a training step:
+/// six for every weight of the layers, and the attention's.
+fn flops_per_token(config: &Config, length: usize) -> f64 {
+    let (l, h, i) = (
+        config.num_hidden_layers as f64,
+        config.hidden_size as f64,
+        config.intermediate_size as f64,
+    );
+    6.0 * l * (4.0 * h * h + 2.0 * h * i) + 12.0 * l * h * length as f64
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,54 @@
+//! Lines in, lines out: what the commands share that answer each line of stdin.
+
+use std::io::{self, BufReader, Stdin, Write};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::text::files::Lines;
+
+/// Bytes of input that are read, and so answered, together.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Answers all lines of stdin, as many at a time as can be had without waiting: so a program that
+/// sends one line and waits for the answer gets it. An error in the input comes after the answers to
+/// the lines before it.
+pub fn answer(mut answers: impl FnMut(&[String]) -> Result<Vec<String>>) -> Result<()> {
+    let reader = BufReader::with_capacity(BUFFER_BYTES, io::stdin());
+    let mut lines = Lines::new(reader, Path::new("stdin"));
+    let mut out = io::stdout().lock();
+    loop {
+        let (batch, fault) = next_batch(&mut lines);
+        for answer in answers(&batch)? {
+            let written = out
+                .write_all(answer.as_bytes())
+                .and_then(|()| out.write_all(b"\n"));
+            match written {
+                Ok(()) => {}
+                // The reader has enough, as in `cloze tokenize … | head`.
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                Err(e) => return Err(Error::io("stdout", e)),
+            }
+        }
+        if let Some(error) = fault {
+            return Err(error);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// At least one line unless the input is at its end.
+fn next_batch(lines: &mut Lines<BufReader<Stdin>>) -> (Vec<String>, Option<Error>) {
+    let mut batch = Vec::new();
+    loop {
+        match lines.next() {
+            None => return (batch, None),
+            Some(Err(error)) => return (batch, Some(error)),
+            Some(Ok(line)) => batch.push(line),
+        }
+        if !lines.reader().buffer().contains(&b'\n') {
+            return (batch, None);
+        }
+    }
+}

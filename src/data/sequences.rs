@@ -1,0 +1,249 @@
+//! Texts and pairs of texts as token sequences, and their batches: by count, by token budget, in the
+//! order of their lengths.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::random::{Site, Stream};
+use crate::text::WordPiece;
+
+use super::Packed;
+
+/// Sequences with their segment ids, end to end.
+#[derive(Debug, Clone, Default)]
+pub struct Sequences {
+    ids: Vec<u32>,
+    segments: Vec<u32>,
+    /// One more than there are sequences.
+    ends: Vec<usize>,
+}
+
+/// How large a batch may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchSize {
+    /// So many sequences.
+    Sequences(usize),
+    /// As many sequences as have so many tokens together; a longer one stands alone.
+    Tokens(usize),
+}
+
+impl Sequences {
+    /// Tokenises `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, cut to `max_len` tokens: the longer of
+    /// the two loses its last piece until both fit (google-research/bert, run_classifier.py,
+    /// `_truncate_seq_pair`). Fails where `max_len` leaves no room for text.
+    pub fn tokenise<'t>(
+        wordpiece: &WordPiece,
+        texts: &[(&'t str, Option<&'t str>)],
+        max_len: usize,
+    ) -> Result<Self> {
+        if max_len < 5 {
+            return Err(Error::Usage(format!(
+                "a length of {max_len} tokens leaves no room for text beside the special tokens: at \
+                 least 5 are needed"
+            )));
+        }
+        let special = wordpiece.special();
+        let encoded: Vec<(Vec<u32>, usize)> = texts
+            .par_iter()
+            .map(|(a, b)| {
+                let (mut first, mut second) = (Vec::new(), Vec::new());
+                wordpiece.encode_ids(a, &mut first);
+                if let Some(b) = b {
+                    wordpiece.encode_ids(b, &mut second);
+                }
+                let room = max_len - if b.is_some() { 3 } else { 2 };
+                cut(&mut first, &mut second, room);
+                let mut ids = Vec::with_capacity(first.len() + second.len() + 3);
+                ids.push(special.cls);
+                ids.extend(first);
+                ids.push(special.sep);
+                let end_of_first = ids.len();
+                if b.is_some() {
+                    ids.extend(second);
+                    ids.push(special.sep);
+                }
+                (ids, end_of_first)
+            })
+            .collect();
+        let mut all = Self::default();
+        for (ids, end_of_first) in encoded {
+            let second = ids.len() - end_of_first;
+            all.segments.extend(std::iter::repeat_n(0, end_of_first));
+            all.segments.extend(std::iter::repeat_n(1, second));
+            all.ids.extend(ids);
+            all.ends.push(all.ids.len());
+        }
+        Ok(all)
+    }
+
+    /// Number of sequences.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Number of tokens of all sequences.
+    pub fn tokens(&self) -> usize {
+        self.ids.len()
+    }
+
+    fn range(&self, index: usize) -> Range<usize> {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        start..self.ends[index]
+    }
+
+    /// Number of tokens of sequence `index`.
+    pub fn length(&self, index: usize) -> usize {
+        self.range(index).len()
+    }
+
+    /// Token ids of sequence `index`.
+    pub fn ids(&self, index: usize) -> &[u32] {
+        &self.ids[self.range(index)]
+    }
+
+    /// The sequences named by `which` as a batch; the index of each is its example number.
+    pub fn batch(&self, which: &[usize]) -> Packed {
+        let mut packed = Packed::default();
+        for &index in which {
+            let range = self.range(index);
+            packed.push(
+                index as u64,
+                &self.ids[range.clone()],
+                &self.segments[range],
+            );
+        }
+        packed
+    }
+
+    /// The batches of an epoch: all sequences in an order drawn from (seed, epoch).
+    pub fn epoch(&self, seed: u64, epoch: u32, size: BatchSize) -> Vec<Vec<usize>> {
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        let mut draws = Stream::new(seed, epoch, Site::Order, 0).draws();
+        // Fisher and Yates' shuffle.
+        for left in (1..order.len()).rev() {
+            order.swap(left, draws.below(left as u32 + 1) as usize);
+        }
+        self.split(&order, size)
+    }
+
+    /// Batches of like lengths, longest first: so the largest comes first and memory, once enough,
+    /// stays enough.
+    pub fn by_length(&self, size: BatchSize) -> Vec<Vec<usize>> {
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(self.length(index)));
+        self.split(&order, size)
+    }
+
+    fn split(&self, order: &[usize], size: BatchSize) -> Vec<Vec<usize>> {
+        match size {
+            BatchSize::Sequences(count) => order.chunks(count).map(<[usize]>::to_vec).collect(),
+            BatchSize::Tokens(budget) => {
+                let mut batches: Vec<Vec<usize>> = Vec::new();
+                let mut tokens = 0;
+                for &index in order {
+                    let length = self.length(index);
+                    match batches.last_mut() {
+                        Some(batch) if tokens + length <= budget => batch.push(index),
+                        _ => {
+                            batches.push(vec![index]);
+                            tokens = 0;
+                        }
+                    }
+                    tokens += length;
+                }
+                batches
+            }
+        }
+    }
+}
+
+/// Cuts two texts to `room` tokens together, one piece of the longer at a time.
+fn cut(a: &mut Vec<u32>, b: &mut Vec<u32>, room: usize) {
+    while a.len() + b.len() > room {
+        if a.len() > b.len() {
+            a.pop();
+        } else {
+            b.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Casing;
+
+    fn wordpiece() -> WordPiece {
+        let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"];
+        WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased).unwrap()
+    }
+
+    fn lengths(lengths: &[usize]) -> Sequences {
+        let mut sequences = Sequences::default();
+        for &length in lengths {
+            sequences.ids.extend(std::iter::repeat_n(5, length));
+            sequences.segments.extend(std::iter::repeat_n(0, length));
+            sequences.ends.push(sequences.ids.len());
+        }
+        sequences
+    }
+
+    #[test]
+    fn pairs_are_cut_from_the_longer_side() {
+        let texts = [
+            ("a a a a a a", Some("b b")),
+            ("c", None),
+            ("a", Some("b b b b b b")),
+        ];
+        let sequences = Sequences::tokenise(&wordpiece(), &texts, 8).unwrap();
+        assert_eq!(sequences.ids(0), [2, 5, 5, 5, 3, 6, 6, 3]);
+        assert_eq!(sequences.ids(1), [2, 7, 3]);
+        assert_eq!(sequences.ids(2), [2, 5, 3, 6, 6, 6, 6, 3]);
+        let batch = sequences.batch(&[2, 1]);
+        assert_eq!(batch.segments, [0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0]);
+        assert_eq!(batch.examples, [2, 1]);
+        assert!(Sequences::tokenise(&wordpiece(), &texts, 4).is_err());
+    }
+
+    #[test]
+    fn an_epoch_holds_every_sequence_once_in_an_order_of_its_own() {
+        let sequences = lengths(&[3; 50]);
+        let size = BatchSize::Sequences(8);
+        let epoch = |seed, epoch| sequences.epoch(seed, epoch, size);
+        let first = epoch(1, 0);
+        assert_eq!(
+            first.iter().map(Vec::len).collect::<Vec<_>>(),
+            [8, 8, 8, 8, 8, 8, 2]
+        );
+        let mut all = first.concat();
+        assert!(!all.is_sorted());
+        all.sort_unstable();
+        assert!(all.iter().copied().eq(0..50));
+        assert_eq!(first, epoch(1, 0));
+        assert!(first != epoch(1, 1) && first != epoch(2, 0));
+    }
+
+    #[test]
+    fn a_token_budget_is_kept_unless_one_sequence_breaks_it() {
+        let sequences = lengths(&[5, 9, 2, 30, 4, 7, 1]);
+        for batches in [
+            sequences.epoch(3, 0, BatchSize::Tokens(12)),
+            sequences.by_length(BatchSize::Tokens(12)),
+        ] {
+            assert_eq!(batches.concat().len(), 7);
+            for batch in &batches {
+                let tokens: usize = batch.iter().map(|&i| sequences.length(i)).sum();
+                assert!(tokens <= 12 || batch.len() == 1, "{batches:?}");
+            }
+        }
+        let sorted = sequences.by_length(BatchSize::Sequences(2));
+        assert_eq!(sorted, [vec![3, 1], vec![5, 0], vec![4, 2], vec![6]]);
+    }
+}

@@ -1,0 +1,57 @@
+//! What the CPU engine will need, said before it is allocated.
+
+use crate::model::{Config, Layout, Over};
+
+/// The size of the largest batch that goes through the model at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Tokens.
+    pub rows: usize,
+    pub sequences: usize,
+    /// Tokens of the longest sequence.
+    pub longest: usize,
+}
+
+/// Bytes that a training run holds for as long as it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forecast {
+    /// Parameters, gradients and the optimizer's two means.
+    pub state: u64,
+    /// Activations and their gradients.
+    pub activations: u64,
+}
+
+impl Forecast {
+    /// Of a training step of a model with a task's head. `recompute` as in
+    /// [`crate::engine::Setup`].
+    pub fn of(config: &Config, layout: &Layout, work: Work, recompute: bool) -> Self {
+        let (h, i) = (config.hidden_size, config.intermediate_size);
+        let (layers, heads) = (config.num_hidden_layers, config.num_attention_heads);
+        let Work {
+            rows,
+            sequences,
+            longest,
+        } = work;
+        // A LayerNorm keeps mean and deviation of a row; attention the logarithm of a sum.
+        let kept = rows * (7 * h + 2 * i + heads + 4);
+        let kept = kept * if recompute { 1 } else { layers };
+        let hidden = rows * (h * (layers + 1) + h + 2);
+        let gradients = rows * (6 * h + i);
+        // Two blocks of scores for each task of the attention.
+        let scores = 2 * 4 * rayon::current_num_threads().min(sequences) * longest * longest;
+        let head = match layout.task_head().map(|head| head.over) {
+            None => 0,
+            Some(Over::Pooled) => 4 * sequences * h,
+            Some(Over::Rows) => 2 * rows * h,
+        };
+        Self {
+            state: 16 * layout.total() as u64,
+            activations: 4 * (kept + hidden + gradients + scores + head) as u64,
+        }
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.state + self.activations
+    }
+}

@@ -1,0 +1,130 @@
+//! The metrics of GLUE: accuracy, F1, Matthews' and Pearson's and Spearman's correlation.
+//!
+//! All are fractions or correlations, not percentages. Where a metric is not defined (no positive
+//! row, all values alike) it is 0, as in scikit-learn's `f1_score` and `matthews_corrcoef`.
+
+/// What a task is judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    Accuracy,
+    /// Of class 1 against class 0.
+    F1,
+    Mcc,
+    Pearson,
+    Spearman,
+}
+
+impl Metric {
+    /// The key in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accuracy => "accuracy",
+            Self::F1 => "f1",
+            Self::Mcc => "mcc",
+            Self::Pearson => "pearson",
+            Self::Spearman => "spearman",
+        }
+    }
+}
+
+/// The share of predictions that are right.
+pub fn accuracy(predicted: &[u32], gold: &[u32]) -> f64 {
+    let right = predicted.iter().zip(gold).filter(|(p, g)| p == g).count();
+    ratio(right as f64, gold.len() as f64)
+}
+
+/// Rows by (predicted positive, truly positive), class 1 being the positive.
+fn confusion(predicted: &[u32], gold: &[u32]) -> [[f64; 2]; 2] {
+    let mut counts = [[0.0; 2]; 2];
+    for (&p, &g) in predicted.iter().zip(gold) {
+        counts[usize::from(p == 1)][usize::from(g == 1)] += 1.0;
+    }
+    counts
+}
+
+/// The harmonic mean of precision and recall of class 1.
+pub fn f1(predicted: &[u32], gold: &[u32]) -> f64 {
+    let [[_, missed], [wrong, found]] = confusion(predicted, gold);
+    ratio(2.0 * found, 2.0 * found + wrong + missed)
+}
+
+/// Matthews' correlation coefficient of two classes.
+pub fn matthews(predicted: &[u32], gold: &[u32]) -> f64 {
+    let [[rejected, missed], [wrong, found]] = confusion(predicted, gold);
+    let margins = (found + wrong) * (found + missed) * (rejected + wrong) * (rejected + missed);
+    ratio(found * rejected - wrong * missed, margins.sqrt())
+}
+
+/// Pearson's correlation coefficient.
+pub fn pearson(x: &[f64], y: &[f64]) -> f64 {
+    let n = x.len() as f64;
+    let (mean_x, mean_y) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
+    let (mut xy, mut xx, mut yy) = (0.0, 0.0, 0.0);
+    for (x, y) in x.iter().zip(y) {
+        xy += (x - mean_x) * (y - mean_y);
+        xx += (x - mean_x) * (x - mean_x);
+        yy += (y - mean_y) * (y - mean_y);
+    }
+    ratio(xy, (xx * yy).sqrt())
+}
+
+/// Spearman's rank correlation: Pearson's of the ranks, equal values sharing their mean rank.
+pub fn spearman(x: &[f64], y: &[f64]) -> f64 {
+    pearson(&ranks(x), &ranks(y))
+}
+
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut start = 0;
+    for group in order.chunk_by(|&a, &b| values[a] == values[b]) {
+        let mean = start as f64 + (group.len() - 1) as f64 / 2.0;
+        for &index in group {
+            ranks[index] = mean;
+        }
+        start += group.len();
+    }
+    ranks
+}
+
+/// 0 where the denominator is: an undefined metric.
+fn ratio(numerator: f64, denominator: f64) -> f64 {
+    if denominator > 0.0 {
+        numerator / denominator
+    } else {
+        0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREDICTED: [u32; 10] = [1, 0, 1, 1, 0, 0, 1, 0, 1, 1];
+    const GOLD: [u32; 10] = [1, 0, 0, 1, 1, 0, 1, 0, 1, 0];
+
+    fn close(got: f64, expected: f64) {
+        assert!((got - expected).abs() < 1e-12, "{got}, expected {expected}");
+    }
+
+    /// The figures of scikit-learn 1.9 and SciPy 1.17 for the same numbers.
+    #[test]
+    fn metrics_are_those_of_scikit_learn_and_scipy() {
+        close(accuracy(&PREDICTED, &GOLD), 0.7);
+        close(f1(&PREDICTED, &GOLD), 0.727_272_727_272_727_3);
+        close(matthews(&PREDICTED, &GOLD), 0.408_248_290_463_863);
+        let x = [0.5, 2.0, 2.0, 4.75, 3.0, 1.0, 0.0, 2.0];
+        let y = [1.0, 2.5, 2.0, 5.0, 2.0, 0.0, 0.5, 3.0];
+        close(pearson(&x, &y), 0.888_669_869_428_974_7);
+        close(spearman(&x, &y), 0.785_409_109_878_105_5);
+    }
+
+    #[test]
+    fn what_is_not_defined_is_zero() {
+        close(f1(&[0, 0], &[0, 0]), 0.0);
+        close(matthews(&[1, 1], &[0, 1]), 0.0);
+        close(pearson(&[1.0, 1.0], &[0.0, 1.0]), 0.0);
+        close(accuracy(&[], &[]), 0.0);
+    }
+}

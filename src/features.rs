@@ -1,0 +1,378 @@
+//! Feature extraction: what the encoder makes of texts, as vectors of tokens or of whole texts
+//! (Devlin et al., section 5.3; for sentences Reimers and Gurevych, arXiv 1908.10084).
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::data::Sequences;
+use crate::data::sequences::BatchSize;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+
+/// Tokens that go through the model at once: enough to keep all cores busy, few enough that
+/// activations stay in their caches.
+const BATCH_TOKENS: usize = 1024;
+
+/// How several layers become one vector a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Combine {
+    /// One behind the other.
+    Concat,
+    Sum,
+    Mean,
+}
+
+/// How the vectors of tokens become one of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Pool {
+    /// Their mean, special tokens included.
+    Mean,
+    /// That of `[CLS]`.
+    Cls,
+    /// Not at all: a vector for every token.
+    None,
+}
+
+/// What is wanted of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// 0 is after the embeddings, the model's number of layers the last.
+    pub layers: RangeInclusive<usize>,
+    pub combine: Combine,
+    pub pool: Pool,
+    /// Scales every vector to length 1.
+    pub normalize: bool,
+}
+
+impl Settings {
+    /// Width of a vector of a model of this hidden size.
+    pub fn width(&self, hidden: usize) -> usize {
+        match self.combine {
+            Combine::Concat => hidden * self.layers.clone().count(),
+            Combine::Sum | Combine::Mean => hidden,
+        }
+    }
+}
+
+/// Layers as Python counts the list of hidden states, embeddings first: `-1` is the last, `-4..-1`
+/// the last four, both ends included. Fails where there is no such layer.
+pub fn layers(text: &str, model_layers: usize) -> Result<RangeInclusive<usize>> {
+    let states = model_layers as i64 + 1;
+    let wrong = |why: String| Error::Usage(format!("--layers {text}: {why}"));
+    let one = |part: &str| -> Result<usize> {
+        let number: i64 = part
+            .trim()
+            .parse()
+            .map_err(|_| wrong("expected a layer such as -1, or two such as -4..-1".into()))?;
+        let index = if number < 0 { states + number } else { number };
+        if !(0..states).contains(&index) {
+            return Err(wrong(format!(
+                "the model has layers 0 (embeddings) to {model_layers}, or -{states} to -1"
+            )));
+        }
+        Ok(index as usize)
+    };
+    let (first, last) = match text.split_once("..") {
+        Some((first, last)) => (one(first)?, one(last.trim_start_matches('='))?),
+        None => (one(text)?, one(text)?),
+    };
+    if first > last {
+        return Err(wrong("the first layer comes after the last".into()));
+    }
+    Ok(first..=last)
+}
+
+/// What a model folder of sentence-transformers says about its vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Advice {
+    pub pool: Option<Pool>,
+    pub normalize: bool,
+    /// Longest sequence in tokens.
+    pub max_len: Option<usize>,
+}
+
+impl Advice {
+    /// Reads `modules.json` and what it names; a folder without one has no advice. Fails where the
+    /// folder asks for something that is not done here.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let modules = folder.join("modules.json");
+        let mut advice = Self::default();
+        if !modules.exists() {
+            return Ok(advice);
+        }
+        advice.max_len = json(&folder.join("sentence_bert_config.json"))?
+            .and_then(|config| Some(config.get("max_seq_length")?.as_u64()? as usize));
+        let list = json(&modules)?.unwrap_or_default();
+        for module in list.as_array().into_iter().flatten() {
+            let of = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
+            match of("type").rsplit('.').next().unwrap_or_default() {
+                "Transformer" => {}
+                "Normalize" => advice.normalize = true,
+                "Pooling" => {
+                    let path = folder.join(of("path")).join("config.json");
+                    advice.pool = Some(pooling(&path)?);
+                }
+                other => {
+                    let message = format!(
+                        "asks for a module {other:?}; only Transformer, Pooling and Normalize are known"
+                    );
+                    return Err(Error::file(&modules, message));
+                }
+            }
+        }
+        Ok(advice)
+    }
+}
+
+/// A JSON file; None when there is none.
+fn json(path: &Path) -> Result<Option<Value>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+    serde_json::from_str(&text)
+        .map(Some)
+        .map_err(|e| Error::file(path, format!("is not JSON: {e}")))
+}
+
+/// The pooling that a sentence-transformers module names.
+fn pooling(path: &Path) -> Result<Pool> {
+    let config = json(path)?.ok_or_else(|| Error::file(path, "is missing"))?;
+    let on = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
+    let others = [
+        "max_tokens",
+        "mean_sqrt_len_tokens",
+        "weightedmean_tokens",
+        "lasttoken",
+    ];
+    let other = others
+        .iter()
+        .find(|mode| on(&format!("pooling_mode_{mode}")));
+    match (
+        on("pooling_mode_mean_tokens"),
+        on("pooling_mode_cls_token"),
+        other,
+    ) {
+        (true, false, None) => Ok(Pool::Mean),
+        (false, true, None) => Ok(Pool::Cls),
+        _ => Err(Error::file(
+            path,
+            "asks for a pooling other than mean or [CLS] alone: say which with --pool",
+        )),
+    }
+}
+
+/// The vectors of all sequences in their order: one each, or one a token without pooling.
+pub fn embed(
+    engine: &mut dyn Engine,
+    sequences: &Sequences,
+    settings: &Settings,
+) -> Result<Vec<Vec<f32>>> {
+    let hidden = engine.config().hidden_size;
+    let width = settings.width(hidden);
+    let layers = *settings.layers.start()..*settings.layers.end() + 1;
+    let mut all = vec![Vec::new(); sequences.len()];
+    for which in sequences.by_length(BatchSize::Tokens(BATCH_TOKENS)) {
+        crate::interrupt::poll();
+        let batch = sequences.batch(&which);
+        let states = engine.hidden_states(&batch, layers.clone())?;
+        for (rows, &index) in batch.ranges().zip(&which) {
+            let mut tokens = vec![0.0; rows.len() * width];
+            for (row, vector) in rows.zip(tokens.chunks_exact_mut(width)) {
+                let at = row * hidden..(row + 1) * hidden;
+                combine(
+                    states.layers.iter().map(|layer| &layer[at.clone()]),
+                    settings.combine,
+                    vector,
+                );
+            }
+            let mut vectors = match settings.pool {
+                Pool::None => tokens,
+                Pool::Cls => tokens[..width].to_vec(),
+                Pool::Mean => mean(&tokens, width),
+            };
+            if settings.normalize {
+                vectors.chunks_exact_mut(width).for_each(normalize);
+            }
+            all[index] = vectors;
+        }
+    }
+    Ok(all)
+}
+
+/// One token's vector from those of its layers.
+fn combine<'a>(layers: impl ExactSizeIterator<Item = &'a [f32]>, how: Combine, into: &mut [f32]) {
+    let factor = match how {
+        Combine::Mean => 1.0 / layers.len() as f32,
+        Combine::Sum | Combine::Concat => 1.0,
+    };
+    for (index, layer) in layers.enumerate() {
+        match how {
+            Combine::Concat => into[index * layer.len()..][..layer.len()].copy_from_slice(layer),
+            Combine::Sum | Combine::Mean => {
+                for (sum, x) in into.iter_mut().zip(layer) {
+                    *sum += factor * x;
+                }
+            }
+        }
+    }
+}
+
+fn mean(tokens: &[f32], width: usize) -> Vec<f32> {
+    let mut mean = vec![0.0; width];
+    for token in tokens.chunks_exact(width) {
+        for (sum, x) in mean.iter_mut().zip(token) {
+            *sum += x;
+        }
+    }
+    let count = (tokens.len() / width) as f32;
+    mean.iter_mut().for_each(|x| *x /= count);
+    mean
+}
+
+/// Scales to length 1; a vector of zeros stays.
+fn normalize(vector: &mut [f32]) {
+    let length = vector
+        .iter()
+        .map(|&x| f64::from(x).powi(2))
+        .sum::<f64>()
+        .sqrt();
+    if length > 0.0 {
+        vector
+            .iter_mut()
+            .for_each(|x| *x = (f64::from(*x) / length) as f32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::CpuEngine;
+    use crate::model::{Config, Layout, Part};
+    use crate::text::{Casing, WordPiece};
+
+    #[test]
+    fn layers_are_counted_as_in_python() {
+        assert_eq!(layers("-1", 6).unwrap(), 6..=6);
+        assert_eq!(layers("-4..-1", 6).unwrap(), 3..=6);
+        assert_eq!(layers("0..2", 6).unwrap(), 0..=2);
+        assert_eq!(layers("-7", 6).unwrap(), 0..=0);
+        for (text, expected) in [
+            ("-8", "layers 0 (embeddings) to 6, or -7 to -1"),
+            ("7", "layers 0 (embeddings) to 6"),
+            ("last", "expected a layer such as -1"),
+            ("-1..-4", "the first layer comes after the last"),
+        ] {
+            let message = layers(text, 6).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    fn engine() -> CpuEngine {
+        let config = Config::new(3, 8, 2, 16, 8);
+        let layout = Layout::new(&config, &[Part::Encoder]);
+        CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap()
+    }
+
+    fn sequences() -> Sequences {
+        let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"];
+        let wordpiece =
+            WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased).unwrap();
+        Sequences::tokenise(&wordpiece, &[("a", None), ("a b c", None), ("", None)], 16).unwrap()
+    }
+
+    #[test]
+    fn every_way_of_pooling_and_combining_is_as_the_hidden_states_say() {
+        let (mut engine, sequences) = (engine(), sequences());
+        let states = engine.hidden_states(&sequences.batch(&[1]), 0..4).unwrap();
+        let rows = 5;
+        let of = |layer: usize, row: usize, i: usize| states.layers[layer][row * 8 + i];
+        for combine in [Combine::Concat, Combine::Sum, Combine::Mean] {
+            for pool in [Pool::Mean, Pool::Cls, Pool::None] {
+                let settings = Settings {
+                    layers: 2..=3,
+                    combine,
+                    pool,
+                    normalize: false,
+                };
+                let got = embed(&mut engine, &sequences, &settings).unwrap();
+                assert_eq!(got.len(), 3);
+                let width = settings.width(8);
+                let token = |row: usize, i: usize| match combine {
+                    Combine::Concat => of(2 + i / 8, row, i % 8),
+                    Combine::Sum => of(2, row, i) + of(3, row, i),
+                    Combine::Mean => (of(2, row, i) + of(3, row, i)) / 2.0,
+                };
+                let expected: Vec<f32> = match pool {
+                    Pool::None => (0..rows * width)
+                        .map(|k| token(k / width, k % width))
+                        .collect(),
+                    Pool::Cls => (0..width).map(|i| token(0, i)).collect(),
+                    Pool::Mean => (0..width)
+                        .map(|i| (0..rows).map(|row| token(row, i)).sum::<f32>() / rows as f32)
+                        .collect(),
+                };
+                assert_eq!(got[1].len(), expected.len(), "{combine:?} {pool:?}");
+                for (got, expected) in got[1].iter().zip(&expected) {
+                    assert!((got - expected).abs() < 1e-5, "{combine:?} {pool:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn normalised_vectors_have_length_one() {
+        let settings = Settings {
+            layers: 3..=3,
+            combine: Combine::Concat,
+            pool: Pool::Mean,
+            normalize: true,
+        };
+        for vector in embed(&mut engine(), &sequences(), &settings).unwrap() {
+            let length: f32 = vector.iter().map(|x| x * x).sum();
+            assert!((length - 1.0).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn a_sentence_transformers_folder_says_how_it_pools() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Advice::read(folder.path()).unwrap(), Advice::default());
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        std::fs::create_dir(folder.path().join("1_Pooling")).unwrap();
+        write("sentence_bert_config.json", r#"{"max_seq_length": 99}"#);
+        let modules = |last: &str| {
+            format!(
+                r#"[{{"path": "", "type": "sentence_transformers.models.Transformer"}},
+                    {{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}},
+                    {{"path": "2", "type": "sentence_transformers.models.{last}"}}]"#
+            )
+        };
+        write("modules.json", &modules("Normalize"));
+        write(
+            "1_Pooling/config.json",
+            r#"{"pooling_mode_cls_token": true}"#,
+        );
+        let advice = Advice::read(folder.path()).unwrap();
+        assert_eq!(
+            (advice.pool, advice.normalize, advice.max_len),
+            (Some(Pool::Cls), true, Some(99))
+        );
+        write(
+            "1_Pooling/config.json",
+            r#"{"pooling_mode_max_tokens": true}"#,
+        );
+        let message = Advice::read(folder.path()).unwrap_err().to_string();
+        assert!(message.contains("say which with --pool"), "{message}");
+        write(
+            "1_Pooling/config.json",
+            r#"{"pooling_mode_mean_tokens": true}"#,
+        );
+        write("modules.json", &modules("Dense"));
+        let message = Advice::read(folder.path()).unwrap_err().to_string();
+        assert!(message.contains("a module \"Dense\""), "{message}");
+    }
+}
