@@ -7,8 +7,8 @@
 //! Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, with the
 //! published round and key constants.
 
-const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+pub(crate) const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+pub(crate) const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// Ten rounds of Philox4x32: 128 random bits from a 64-bit key and a 128-bit counter.
 #[inline]
@@ -90,6 +90,11 @@ impl Stream {
             seed,
             words: [step ^ high, site.number(), example as u32],
         }
+    }
+
+    /// The generator's key, and words 1 to 3 of its counter.
+    pub(crate) fn key_and_counter(&self) -> (u64, [u32; 3]) {
+        (self.seed, self.words)
     }
 
     /// Four consecutive elements: numbers `4 * block` to `4 * block + 3` of the stream.

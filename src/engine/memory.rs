@@ -2,6 +2,8 @@
 
 use crate::model::{Config, Layout, Over};
 
+use super::cpu::STRIPE;
+
 /// The size of the largest batch that goes through the model at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
@@ -36,13 +38,18 @@ impl Forecast {
         let kept = rows * (7 * h + 2 * i + heads + 4);
         let kept = kept * if recompute { 1 } else { layers };
         let hidden = rows * (h * (layers + 1) + h + 2);
-        let gradients = rows * (6 * h + i);
-        // Two blocks of scores for each task of the attention.
-        let scores = 2 * 4 * rayon::current_num_threads().min(sequences) * longest * longest;
-        let head = match layout.task_head().map(|head| head.over) {
+        let partials = rows.div_ceil(STRIPE) * i.max(3 * h);
+        let gradients = rows * (6 * h + i) + partials;
+        let scores = super::cpu::attention_scratch(longest, config.head_size());
+        let head = match layout.task_head() {
             None => 0,
-            Some(Over::Pooled) => 4 * sequences * h,
-            Some(Over::Rows) => 2 * rows * h,
+            Some(head) => {
+                let dropped = usize::from(head.dropout);
+                match head.over {
+                    Over::Pooled => (3 + dropped) * sequences * h,
+                    Over::Rows => rows * ((1 + dropped) * h + head.outputs),
+                }
+            }
         };
         Self {
             state: 16 * layout.total() as u64,

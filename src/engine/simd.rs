@@ -33,6 +33,12 @@ impl Simd {
         all
     }
 
+    /// What is in use, for the few kernels that are written in a processor's own instructions.
+    #[inline(always)]
+    pub fn arch(self) -> pulp::Arch {
+        self.0
+    }
+
     /// Runs `kernel`; what it calls must be `#[inline(always)]` to be compiled along.
     #[inline(always)]
     pub fn run<R>(self, kernel: impl FnOnce() -> R) -> R {

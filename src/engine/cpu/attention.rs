@@ -1,19 +1,30 @@
-//! Self-attention over packed sequences: no padding, no probabilities kept between forward and
+//! Self-attention over packed sequences: no padding, and no probabilities kept between forward and
 //! backward.
 //!
 //! A sequence's queries, keys and values stand side by side in its rows, (length, 3 × hidden). Each
-//! group of sequences is one task with scratch for one head's scores; the backward pass computes
-//! the probabilities again from the scores and the logarithm of each row's sum (as in Dao et al.,
-//! arXiv 2205.14135).
+//! head of each sequence is a task, which takes its queries in blocks, so that the scores of a block
+//! stay in the cache; the backward pass computes the probabilities again from the scores and the
+//! logarithm of each row's sum (as in Dao et al., arXiv 2205.14135).
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use crate::data::Packed;
+use crate::engine::simd::{LANES, Simd, exp, max, sum};
 use crate::model::ATTENTION_STRIDE;
+use crate::random::Stream;
 
 use super::dropout::Mask;
 use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
-use crate::engine::simd::{Simd, exp, max, sum};
+use super::grow;
+
+/// Queries that are handled together.
+pub const BLOCK: usize = 64;
+/// Elements of the random stream that are drawn together.
+const GROUP: usize = 64;
 
 /// The sizes of the heads, and the dropout on their probabilities.
 #[derive(Clone, Copy)]
@@ -23,50 +34,221 @@ pub struct Heads {
     pub dropout: Option<Mask>,
 }
 
-/// Scores of one head, and a second buffer of that size for the backward pass, for each task.
-#[derive(Debug, Default)]
-pub struct Scratch(Vec<[Vec<f32>; 2]>);
+/// What one task works in.
+#[derive(Default)]
+struct Buffers {
+    /// Two blocks of scores, (BLOCK, padded length).
+    p: Vec<f32>,
+    d: Vec<f32>,
+    /// (BLOCK, head size)
+    block: Vec<f32>,
+    /// (length, head size)
+    d_keys: Vec<f32>,
+    d_values: Vec<f32>,
+}
+
+/// Memory for the tasks, one piece for each thread of the pool.
+#[derive(Default)]
+pub struct Scratch(Vec<Mutex<Buffers>>);
 
 impl Scratch {
-    /// Memory for `tasks` tasks of sequences of up to `longest` rows.
-    fn reserve(&mut self, tasks: usize, longest: usize) {
-        if self.0.len() < tasks {
-            self.0.resize_with(tasks, Default::default);
+    fn reserve(&mut self, longest: usize, size: usize) {
+        let threads = rayon::current_num_threads();
+        if self.0.len() < threads {
+            self.0.resize_with(threads, Mutex::default);
         }
-        for buffer in self.0.iter_mut().flatten() {
-            if buffer.len() < longest * longest {
-                buffer.resize(longest * longest, 0.0);
-            }
+        for buffers in &mut self.0 {
+            let b = buffers.get_mut().unwrap_or_else(PoisonError::into_inner);
+            grow(&mut b.p, BLOCK * padded(longest));
+            grow(&mut b.d, BLOCK * padded(longest));
+            grow(&mut b.block, BLOCK * size);
+            grow(&mut b.d_keys, longest * size);
+            grow(&mut b.d_values, longest * size);
+        }
+    }
+
+    /// Numbers that [`Scratch`] holds for sequences of up to `longest` tokens.
+    pub fn len(longest: usize, size: usize) -> usize {
+        let one = 2 * BLOCK * padded(longest) + BLOCK * size + 2 * longest * size;
+        rayon::current_num_threads() * one
+    }
+
+    /// Runs `work` for every head of every sequence, on all threads.
+    fn for_each(
+        &mut self,
+        batch: &Packed,
+        heads: &Heads,
+        work: impl Fn(Task<'_>, &mut Buffers) + Sync,
+    ) {
+        self.reserve(batch.longest(), heads.size);
+        let scratch = &self.0;
+        (0..batch.sequences() * heads.count)
+            .into_par_iter()
+            .for_each(|index| {
+                let (sequence, head) = (index / heads.count, index % heads.count);
+                let task = Task {
+                    heads,
+                    rows: batch.rows_of(sequence),
+                    example: batch.examples[sequence],
+                    head,
+                };
+                // Each thread has a lock of its own, which it never finds taken.
+                let thread = rayon::current_thread_index().unwrap_or(0);
+                let mut buffers = scratch[thread]
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                work(task, &mut buffers);
+            });
+    }
+}
+
+/// Rows of scores are this long, so that vectors fit into them whole.
+fn padded(length: usize) -> usize {
+    length.next_multiple_of(LANES)
+}
+
+/// A buffer whose rows the tasks write in parallel.
+struct Shared<'a> {
+    start: *mut f32,
+    len: usize,
+    borrowed: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it hands out parts only through an unsafe function, whose callers keep them apart.
+unsafe impl Sync for Shared<'_> {}
+
+impl<'a> Shared<'a> {
+    fn new(values: &'a mut [f32]) -> Self {
+        Self {
+            start: values.as_mut_ptr(),
+            len: values.len(),
+            borrowed: PhantomData,
+        }
+    }
+
+    /// Copies rows of `width` values to `first`, `first + stride`, …
+    ///
+    /// # Safety
+    /// No other thread may use these rows at the same time.
+    unsafe fn write(&self, first: usize, stride: usize, width: usize, rows: &[f32]) {
+        let count = rows.len() / width;
+        assert!(count == 0 || first + (count - 1) * stride + width <= self.len);
+        for (index, row) in rows.chunks_exact(width).enumerate() {
+            // SAFETY: the assertion keeps the row within the buffer, which is borrowed mutably for
+            // 'a; the caller keeps other threads away from it.
+            let to = unsafe {
+                std::slice::from_raw_parts_mut(self.start.add(first + index * stride), width)
+            };
+            to.copy_from_slice(row);
         }
     }
 }
 
-/// Cuts the rows of `values`, each `width` wide, where the groups of sequences end.
-fn by_group<'a, T>(
-    batch: &Packed,
-    groups: &[std::ops::Range<usize>],
-    mut values: &'a mut [T],
-    width: usize,
-) -> Vec<&'a mut [T]> {
-    groups
-        .iter()
-        .map(|group| {
-            let rows = batch.cu_seqlens[group.end] - batch.cu_seqlens[group.start];
-            let (mine, rest) = std::mem::take(&mut values).split_at_mut(rows as usize * width);
-            values = rest;
-            mine
+/// One head of one sequence.
+struct Task<'a> {
+    heads: &'a Heads,
+    rows: Range<usize>,
+    example: u64,
+    head: usize,
+}
+
+impl Task<'_> {
+    fn length(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Blocks of queries, counted within the sequence.
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let length = self.length();
+        (0..length)
+            .step_by(BLOCK)
+            .map(move |start| start..(start + BLOCK).min(length))
+    }
+
+    /// Where queries (0), keys (1) or values (2) of row `row` of the sequence stand.
+    fn at(&self, which: usize, row: usize) -> usize {
+        let hidden = self.heads.hidden();
+        (self.rows.start + row) * 3 * hidden + which * hidden + self.head * self.heads.size
+    }
+
+    /// Queries (0), keys (1) or values (2) of some rows.
+    fn part<'q>(&self, qkv: &'q [f32], which: usize, rows: Range<usize>) -> Matrix<'q> {
+        let values = &qkv[self.at(which, rows.start)..];
+        Matrix::strided(values, rows.len(), self.heads.size, 3 * self.heads.hidden())
+    }
+
+    /// Rows of a matrix (rows, hidden), the columns of this head.
+    fn columns<'q>(&self, values: &'q [f32], rows: Range<usize>) -> Matrix<'q> {
+        let hidden = self.heads.hidden();
+        let first = (self.rows.start + rows.start) * hidden + self.head * self.heads.size;
+        Matrix::strided(&values[first..], rows.len(), self.heads.size, hidden)
+    }
+
+    /// The scaled scores of a block of queries, (queries, padded length), the padding negative
+    /// infinity.
+    fn scores(&self, qkv: &[f32], block: &Range<usize>, scores: &mut [f32]) {
+        let (length, stride) = (self.length(), padded(self.length()));
+        for row in scores.chunks_exact_mut(stride) {
+            row[length..].fill(f32::NEG_INFINITY);
+        }
+        product(
+            MatrixMut::strided(scores, block.len(), length, stride),
+            Old::Overwrite,
+            self.heads.scale(),
+            self.part(qkv, 0, block.clone()),
+            self.part(qkv, 1, 0..length).t(),
+            Threads::One,
+        );
+    }
+
+    /// The dropout of a query's probabilities.
+    #[inline(always)]
+    fn dropout(&self, query: usize) -> Option<RowMask> {
+        self.heads.dropout.map(|mask| RowMask {
+            mask,
+            stream: mask.stream(self.example),
+            first: (self.head as u32 * ATTENTION_STRIDE + query as u32)
+                * (ATTENTION_STRIDE / GROUP as u32),
         })
-        .collect()
+    }
 }
 
-/// Sequences in groups of about equal work: a few for every thread, so that none waits long.
-fn groups(batch: &Packed) -> Vec<std::ops::Range<usize>> {
-    batch.balanced(4 * rayon::current_num_threads())
+/// The dropout of one row of probabilities.
+struct RowMask {
+    mask: Mask,
+    stream: Stream,
+    /// The row's first group of the stream.
+    first: u32,
 }
 
-/// `c = factor · a b` on the calling thread: the sequences are what the threads share.
-fn product_on_one(c: MatrixMut<'_>, factor: f32, a: Matrix<'_>, b: Matrix<'_>) {
-    product(c, Old::Overwrite, factor, a, b, Threads::One);
+/// Calls `each` with every 16 values of two rows and what dropout multiplies them by.
+#[inline(always)]
+fn by_lanes<const N: usize>(
+    simd: Simd,
+    dropout: Option<RowMask>,
+    rows: [&mut [f32]; N],
+    mut each: impl FnMut([&mut [f32; LANES]; N], [f32; LANES]),
+) {
+    let mut rows = rows.map(|row| row.as_chunks_mut::<LANES>().0.iter_mut());
+    let count = rows[0].len();
+    let mut bits = 0;
+    for index in 0..count {
+        let part = index % (GROUP / LANES);
+        let factors = match &dropout {
+            None => [1.0; LANES],
+            Some(row) => {
+                if part == 0 {
+                    let group = row.first + (index / (GROUP / LANES)) as u32;
+                    bits = row.mask.kept_bits(simd, &row.stream, group);
+                }
+                row.mask.factors(bits, part)
+            }
+        };
+        let lanes = rows
+            .each_mut()
+            .map(|row| row.next().expect("both rows are as long"));
+        each(lanes, factors);
+    }
 }
 
 impl Heads {
@@ -74,34 +256,8 @@ impl Heads {
         self.count * self.size
     }
 
-    /// Head `head`'s queries (0), keys (1) or values (2) of a sequence.
-    fn part<'a>(&self, qkv: &'a [f32], length: usize, which: usize, head: usize) -> Matrix<'a> {
-        let first = which * self.hidden() + head * self.size;
-        Matrix::strided(&qkv[first..], length, self.size, 3 * self.hidden())
-    }
-
-    fn part_mut<'a>(
-        &self,
-        qkv: &'a mut [f32],
-        length: usize,
-        which: usize,
-        head: usize,
-    ) -> MatrixMut<'a> {
-        let first = which * self.hidden() + head * self.size;
-        MatrixMut::strided(&mut qkv[first..], length, self.size, 3 * self.hidden())
-    }
-
     fn scale(&self) -> f32 {
         (1.0 / (self.size as f64).sqrt()) as f32
-    }
-
-    /// Drops probabilities of one row.
-    #[inline(always)]
-    fn drop(&self, example: u64, head: usize, query: usize, row: &mut [f32]) {
-        if let Some(mask) = self.dropout {
-            let offset = (head as u32 * ATTENTION_STRIDE + query as u32) * ATTENTION_STRIDE;
-            mask.apply(example, offset, row);
-        }
     }
 
     /// `softmax(Q Kᵀ / √size) V` in every head: `qkv` is (rows, 3 × hidden), `context` (rows,
@@ -115,59 +271,48 @@ impl Heads {
         log_sums: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let (hidden, groups) = (self.hidden(), groups(batch));
-        scratch.reserve(groups.len(), batch.longest());
-        by_group(batch, &groups, context, hidden)
-            .into_par_iter()
-            .zip(by_group(batch, &groups, log_sums, self.count))
-            .zip(&groups)
-            .zip(&mut scratch.0)
-            .for_each(|(((context, log_sums), group), [scores, _])| {
-                let first = batch.cu_seqlens[group.start] as usize;
-                for sequence in group.clone() {
-                    let rows = batch.rows_of(sequence);
-                    let length = rows.len();
-                    let from = rows.start - first;
-                    let qkv = &qkv[rows.start * 3 * hidden..rows.end * 3 * hidden];
-                    let context = &mut context[from * hidden..(from + length) * hidden];
-                    let log_sums = &mut log_sums[from * self.count..(from + length) * self.count];
-                    let scores = &mut scores[..length * length];
-                    for head in 0..self.count {
-                        self.scores(qkv, length, head, scores);
-                        simd.run(|| {
-                            for (query, row) in scores.chunks_exact_mut(length).enumerate() {
-                                let top = max(row);
-                                for p in row.iter_mut() {
-                                    *p = exp(*p - top);
-                                }
-                                let total = sum(length, |i| row[i]);
-                                log_sums[query * self.count + head] = top + total.ln();
-                                for p in row.iter_mut() {
-                                    *p /= total;
-                                }
-                                self.drop(batch.examples[sequence], head, query, row);
+        let (hidden, count, size) = (self.hidden(), self.count, self.size);
+        let (context, log_sums) = (Shared::new(context), Shared::new(log_sums));
+        scratch.for_each(batch, self, |task, b| {
+            let (length, stride) = (task.length(), padded(task.length()));
+            let mut sums = [0.0; BLOCK];
+            for block in task.blocks() {
+                let p = &mut b.p[..block.len() * stride];
+                task.scores(qkv, &block, p);
+                simd.run(|| {
+                    for (index, row) in p.chunks_exact_mut(stride).enumerate() {
+                        let top = max(row);
+                        for x in row.iter_mut() {
+                            *x = exp(*x - top);
+                        }
+                        let total = sum(stride, |i| row[i]);
+                        sums[index] = top + total.ln();
+                        let scale = 1.0 / total;
+                        let dropout = task.dropout(block.start + index);
+                        by_lanes(simd, dropout, [row], |[p], factors| {
+                            for (p, factor) in p.iter_mut().zip(factors) {
+                                *p *= scale * factor;
                             }
                         });
-                        let context = &mut context[head * self.size..];
-                        product_on_one(
-                            MatrixMut::strided(context, length, self.size, hidden),
-                            1.0,
-                            Matrix::new(scores, length, length),
-                            self.part(qkv, length, 2, head),
-                        );
                     }
+                });
+                let out = &mut b.block[..block.len() * size];
+                product(
+                    MatrixMut::new(out, block.len(), size),
+                    Old::Overwrite,
+                    1.0,
+                    Matrix::strided(p, block.len(), length, stride),
+                    task.part(qkv, 2, 0..length),
+                    Threads::One,
+                );
+                let row = task.rows.start + block.start;
+                // SAFETY: these rows of these columns are this task's alone.
+                unsafe {
+                    context.write(row * hidden + task.head * size, hidden, size, out);
+                    log_sums.write(row * count + task.head, count, 1, &sums[..block.len()]);
                 }
-            });
-    }
-
-    /// One head's scaled scores (length, length).
-    fn scores(&self, qkv: &[f32], length: usize, head: usize, scores: &mut [f32]) {
-        product_on_one(
-            MatrixMut::new(scores, length, length),
-            self.scale(),
-            self.part(qkv, length, 0, head),
-            self.part(qkv, length, 1, head).t(),
-        );
+            }
+        });
     }
 
     /// From the gradient of the context, that of queries, keys and values, side by side as `qkv`.
@@ -181,76 +326,77 @@ impl Heads {
         batch: &Packed,
         qkv: &[f32],
         log_sums: &[f32],
+        context: &[f32],
         d_context: &[f32],
         d_qkv: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let (hidden, groups) = (self.hidden(), groups(batch));
-        scratch.reserve(groups.len(), batch.longest());
-        by_group(batch, &groups, d_qkv, 3 * hidden)
-            .into_par_iter()
-            .zip(&groups)
-            .zip(&mut scratch.0)
-            .for_each(|((d_qkv, group), [p, d])| {
-                let first = batch.cu_seqlens[group.start] as usize;
-                for sequence in group.clone() {
-                    let rows = batch.rows_of(sequence);
-                    let length = rows.len();
-                    let from = (rows.start - first) * 3 * hidden;
-                    let d_qkv = &mut d_qkv[from..from + length * 3 * hidden];
-                    let qkv = &qkv[rows.start * 3 * hidden..rows.end * 3 * hidden];
-                    let d_context = &d_context[rows.start * hidden..rows.end * hidden];
-                    let log_sums = &log_sums[rows.start * self.count..rows.end * self.count];
-                    let (p, d) = (&mut p[..length * length], &mut d[..length * length]);
-                    for head in 0..self.count {
-                        let above = Matrix::strided(
-                            &d_context[head * self.size..],
-                            length,
-                            self.size,
-                            hidden,
-                        );
-                        self.scores(qkv, length, head, p);
-                        // d = gradient of the dropped probabilities.
-                        product_on_one(
-                            MatrixMut::new(d, length, length),
-                            1.0,
-                            above,
-                            self.part(qkv, length, 2, head).t(),
-                        );
-                        simd.run(|| {
-                            let rows = p.chunks_exact_mut(length).zip(d.chunks_exact_mut(length));
-                            for (query, (p, d)) in rows.enumerate() {
-                                let log_sum = log_sums[query * self.count + head];
-                                for p in p.iter_mut() {
-                                    *p = exp(*p - log_sum);
-                                }
-                                let example = batch.examples[sequence];
-                                self.drop(example, head, query, d);
-                                let slope = sum(length, |i| p[i] * d[i]);
-                                for (d, p) in d.iter_mut().zip(&*p) {
-                                    *d = p * (*d - slope);
-                                }
-                                self.drop(example, head, query, p);
+        let (hidden, size) = (self.hidden(), self.size);
+        let d_qkv = Shared::new(d_qkv);
+        scratch.for_each(batch, self, |task, b| {
+            let (length, stride) = (task.length(), padded(task.length()));
+            let mut old = Old::Overwrite;
+            for block in task.blocks() {
+                let n = block.len();
+                let (p, d) = (&mut b.p[..n * stride], &mut b.d[..n * stride]);
+                let above = task.columns(d_context, block.clone());
+                task.scores(qkv, &block, p);
+                // The gradient of the dropped probabilities.
+                product(
+                    MatrixMut::strided(d, n, length, stride),
+                    Old::Overwrite,
+                    1.0,
+                    above,
+                    task.part(qkv, 2, 0..length).t(),
+                    Threads::One,
+                );
+                let first = task.rows.start + block.start;
+                simd.run(|| {
+                    let rows = p.chunks_exact_mut(stride).zip(d.chunks_exact_mut(stride));
+                    for (index, (p, d)) in rows.enumerate() {
+                        let row = first + index;
+                        let log_sum = log_sums[row * self.count + task.head];
+                        let at = row * hidden + task.head * size;
+                        let (out, d_out) = (&context[at..at + size], &d_context[at..at + size]);
+                        // Σ p dp over the keys is Σ out d_out over the head: the same sum in
+                        // another order.
+                        let slope = sum(size, |i| out[i] * d_out[i]);
+                        d[length..].fill(0.0);
+                        let dropout = task.dropout(block.start + index);
+                        by_lanes(simd, dropout, [p, d], |[p, d], factors| {
+                            for ((p, d), factor) in p.iter_mut().zip(d).zip(factors) {
+                                let probability = exp(*p - log_sum);
+                                *d = probability * (*d * factor - slope);
+                                *p = probability * factor;
                             }
                         });
-                        let (p, d) = (
-                            Matrix::new(p, length, length),
-                            Matrix::new(d, length, length),
-                        );
-                        let (query, key) = (
-                            self.part(qkv, length, 0, head),
-                            self.part(qkv, length, 1, head),
-                        );
-                        product_on_one(self.part_mut(d_qkv, length, 0, head), self.scale(), d, key);
-                        product_on_one(
-                            self.part_mut(d_qkv, length, 1, head),
-                            self.scale(),
-                            d.t(),
-                            query,
-                        );
-                        product_on_one(self.part_mut(d_qkv, length, 2, head), 1.0, p.t(), above);
                     }
-                }
-            });
+                });
+                let p = Matrix::strided(p, n, length, stride);
+                let d = Matrix::strided(d, n, length, stride);
+                let (scale, block_of) = (self.scale(), &mut b.block[..n * size]);
+                let into = MatrixMut::new(block_of, n, size);
+                let keys = task.part(qkv, 1, 0..length);
+                product(into, Old::Overwrite, scale, d, keys, Threads::One);
+                // SAFETY: these rows of these columns are this task's alone.
+                unsafe { d_qkv.write(task.at(0, block.start), 3 * hidden, size, block_of) };
+                let queries = task.part(qkv, 0, block);
+                let into = MatrixMut::new(&mut b.d_keys, length, size);
+                product(into, old, scale, d.t(), queries, Threads::One);
+                let into = MatrixMut::new(&mut b.d_values, length, size);
+                product(into, old, 1.0, p.t(), above, Threads::One);
+                old = Old::Add;
+            }
+            // SAFETY: as above.
+            unsafe {
+                d_qkv.write(task.at(1, 0), 3 * hidden, size, &b.d_keys[..length * size]);
+                d_qkv.write(
+                    task.at(2, 0),
+                    3 * hidden,
+                    size,
+                    &b.d_values[..length * size],
+                );
+            }
+        });
     }
 }

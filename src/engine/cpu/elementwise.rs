@@ -5,10 +5,10 @@ use rayon::prelude::*;
 
 use crate::engine::simd::{Simd, exp};
 
+use super::grow;
+
 /// Rows that one task handles.
 pub const ROWS: usize = 16;
-/// Columns that one task handles where a sum goes over rows.
-pub const COLUMNS: usize = 64;
 
 /// The normal distribution function and density at `x`.
 ///
@@ -29,64 +29,122 @@ fn normal(x: f32) -> (f32, f32) {
     (below, e * 0.398_942_3)
 }
 
-/// `x += bias` in every row, then `y = x Φ(x)`: GELU in its exact form (arXiv 1606.08415).
-pub fn bias_gelu(simd: Simd, x: &mut [f32], bias: &[f32], y: &mut [f32]) {
+/// `y = GELU(x + bias)` in every row, in its exact form `x Φ(x)` (arXiv 1606.08415).
+pub fn bias_gelu(simd: Simd, x: &[f32], bias: &[f32], y: &mut [f32]) {
     let width = bias.len();
-    x.par_chunks_mut(ROWS * width)
+    x.par_chunks(ROWS * width)
         .zip(y.par_chunks_mut(ROWS * width))
         .for_each(|(x, y)| {
             simd.run(|| {
-                for (x, y) in x.chunks_exact_mut(width).zip(y.chunks_exact_mut(width)) {
-                    for ((x, y), b) in x.iter_mut().zip(y).zip(bias) {
-                        *x += b;
-                        *y = *x * normal(*x).0;
+                for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+                    for ((x, y), b) in x.iter().zip(y).zip(bias) {
+                        let x = x + b;
+                        *y = x * normal(x).0;
                     }
                 }
             });
         });
 }
 
-/// `d *= Φ(x) + x φ(x)`: the gradient of GELU, at the inputs `x` that [`bias_gelu`] left.
-pub fn gelu_backward(simd: Simd, x: &[f32], d: &mut [f32]) {
-    d.par_chunks_mut(1 << 13)
-        .zip(x.par_chunks(1 << 13))
-        .for_each(|(d, x)| {
+/// `d *= Φ(x + bias) + (x + bias) φ(x + bias)`: the gradient of [`bias_gelu`]; adds the bias's, the
+/// sum of `d` over the rows, to `d_bias`.
+pub fn gelu_backward(
+    simd: Simd,
+    x: &[f32],
+    bias: &[f32],
+    d: &mut [f32],
+    d_bias: &mut [f32],
+    partials: &mut Partials,
+) {
+    let width = bias.len();
+    d.par_chunks_mut(STRIPE * width)
+        .zip(x.par_chunks(STRIPE * width))
+        .zip(partials.start(x.len() / width, width))
+        .for_each(|((d, x), sums)| {
             simd.run(|| {
-                for (d, &x) in d.iter_mut().zip(x) {
-                    let (below, density) = normal(x);
-                    *d *= below + x * density;
+                sums.fill(0.0);
+                for (d, x) in d.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+                    for (((d, x), b), sum) in d.iter_mut().zip(x).zip(bias).zip(&mut *sums) {
+                        let x = x + b;
+                        let (below, density) = normal(x);
+                        *d *= below + x * density;
+                        *sum += *d;
+                    }
                 }
             });
         });
+    partials.add_to(simd, 0, d_bias);
 }
 
-/// `x += bias` in every row.
-pub fn add_bias(simd: Simd, x: &mut [f32], bias: &[f32]) {
-    x.par_chunks_mut(ROWS * bias.len()).for_each(|x| {
+/// `x += bias` in every row, the bias in pieces that stand one behind the other.
+pub fn add_bias(simd: Simd, x: &mut [f32], pieces: &[&[f32]]) {
+    let width: usize = pieces.iter().map(|piece| piece.len()).sum();
+    x.par_chunks_mut(ROWS * width).for_each(|x| {
         simd.run(|| {
-            for x in x.chunks_exact_mut(bias.len()) {
-                for (x, b) in x.iter_mut().zip(bias) {
-                    *x += b;
+            for mut rest in x.chunks_exact_mut(width) {
+                for bias in pieces {
+                    let (x, after) = rest.split_at_mut(bias.len());
+                    for (x, b) in x.iter_mut().zip(*bias) {
+                        *x += b;
+                    }
+                    rest = after;
                 }
             }
         });
     });
 }
 
-/// `sums[j] += Σ x[row, first + j]` over the rows of a matrix `stride` wide: a bias's gradient.
-pub fn add_column_sums(simd: Simd, x: &[f32], stride: usize, first: usize, sums: &mut [f32]) {
-    sums.par_chunks_mut(COLUMNS)
-        .enumerate()
-        .for_each(|(stripe, sums)| {
-            let first = first + stripe * COLUMNS;
-            simd.run(|| {
-                for row in x.chunks_exact(stride) {
-                    for (sum, x) in sums.iter_mut().zip(&row[first..]) {
-                        *sum += x;
-                    }
+/// Sums over the rows of a matrix `width` wide, from stripes of rows that tasks add up each alone:
+/// so the matrix is read in the order of memory, and the sums don't depend on the threads.
+#[derive(Default)]
+pub struct Partials {
+    values: Vec<f32>,
+    width: usize,
+    stripes: usize,
+}
+
+/// Rows of a stripe.
+pub const STRIPE: usize = 32;
+
+impl Partials {
+    /// Room for a row of sums of every stripe of `rows` rows, to be filled from zero.
+    pub fn start(
+        &mut self,
+        rows: usize,
+        width: usize,
+    ) -> impl IndexedParallelIterator<Item = &mut [f32]> {
+        (self.width, self.stripes) = (width, rows.div_ceil(STRIPE));
+        grow(&mut self.values, self.stripes * width);
+        self.values[..self.stripes * width].par_chunks_mut(width)
+    }
+
+    /// `sums += ` the columns from `first` on, stripe after stripe.
+    pub fn add_to(&self, simd: Simd, first: usize, sums: &mut [f32]) {
+        let values = &self.values[..self.stripes * self.width];
+        simd.run(|| {
+            for stripe in values.chunks_exact(self.width) {
+                for (sum, x) in sums.iter_mut().zip(&stripe[first..]) {
+                    *sum += x;
                 }
-            });
+            }
         });
+    }
+
+    /// Sums every column of `x`, whose rows are `width` wide, for [`Partials::add_to`].
+    pub fn column_sums(&mut self, simd: Simd, x: &[f32], width: usize) {
+        x.par_chunks(STRIPE * width)
+            .zip(self.start(x.len() / width, width))
+            .for_each(|(x, sums)| {
+                simd.run(|| {
+                    sums.fill(0.0);
+                    for row in x.chunks_exact(width) {
+                        for (sum, x) in sums.iter_mut().zip(row) {
+                            *sum += x;
+                        }
+                    }
+                });
+            });
+    }
 }
 
 #[cfg(test)]
@@ -97,18 +155,18 @@ mod tests {
     fn gelu_and_its_gradient_are_those_of_the_definition() {
         let exact = |x: f64| 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
         for width in [1, 15, 17, 31, 33, 127] {
-            let (rows, bias) = (19, vec![0.25; width]);
+            let (rows, bias) = (67, vec![0.25; width]);
             let inputs: Vec<f32> = (0..rows * width)
                 .map(|i| (i as f32 * 0.61).sin() * 7.0)
                 .collect();
             for (name, simd) in Simd::all() {
-                let (mut x, mut y) = (inputs.clone(), vec![0.0; inputs.len()]);
-                bias_gelu(simd, &mut x, &bias, &mut y);
-                let mut d = vec![2.0; x.len()];
-                gelu_backward(simd, &x, &mut d);
-                for (((&input, &x), &y), &d) in inputs.iter().zip(&x).zip(&y).zip(&d) {
-                    assert_eq!(x, input + 0.25);
-                    let x = f64::from(x);
+                let mut y = vec![0.0; inputs.len()];
+                bias_gelu(simd, &inputs, &bias, &mut y);
+                let (mut d, mut d_bias) = (vec![2.0; y.len()], vec![1.0; width]);
+                let mut partials = Partials::default();
+                gelu_backward(simd, &inputs, &bias, &mut d, &mut d_bias, &mut partials);
+                for ((&input, &y), &d) in inputs.iter().zip(&y).zip(&d) {
+                    let x = f64::from(input + 0.25);
                     let slope = exact(x) + x * (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt();
                     assert!(
                         (f64::from(y) - x * exact(x)).abs() < 1e-6,
@@ -116,25 +174,29 @@ mod tests {
                     );
                     assert!((f64::from(d) - 2.0 * slope).abs() < 2e-6, "{name} {x}: {d}");
                 }
+                for (column, got) in d_bias.iter().enumerate() {
+                    let sum: f32 = d.iter().skip(column).step_by(width).sum();
+                    assert!((got - 1.0 - sum).abs() < 1e-4, "{name} {width}");
+                }
             }
         }
     }
 
     #[test]
     fn column_sums_take_their_columns() {
-        let (rows, stride) = (37, 300);
-        let x: Vec<f32> = (0..rows * stride).map(|i| (i % 7) as f32).collect();
-        for (first, width) in [(0, 300), (0, 1), (100, 100), (235, 65)] {
-            for (name, simd) in Simd::all() {
-                let mut sums = vec![1.0; width];
-                add_column_sums(simd, &x, stride, first, &mut sums);
+        let (rows, width) = (77, 300);
+        let x: Vec<f32> = (0..rows * width).map(|i| (i % 7) as f32).collect();
+        let mut partials = Partials::default();
+        for (name, simd) in Simd::all() {
+            // Sums of another matrix must not stay.
+            partials.column_sums(simd, &vec![3.0; 999], 9);
+            partials.column_sums(simd, &x, width);
+            for (first, count) in [(0, 300), (0, 1), (100, 100), (235, 65)] {
+                let mut sums = vec![1.0; count];
+                partials.add_to(simd, first, &mut sums);
                 for (j, &sum) in sums.iter().enumerate() {
-                    let expected: f32 = (0..rows).map(|r| x[r * stride + first + j]).sum();
-                    assert_eq!(
-                        sum,
-                        1.0 + expected,
-                        "{name}: column {j} of {first}, {width}"
-                    );
+                    let expected: f32 = (0..rows).map(|r| x[r * width + first + j]).sum();
+                    assert_eq!(sum, 1.0 + expected, "{name}: column {j} of {first}");
                 }
             }
         }

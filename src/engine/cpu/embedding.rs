@@ -54,7 +54,7 @@ pub fn forward(
                     }
                     *statistics = norm.row(sums, y);
                     if let Some((mask, rows)) = dropout {
-                        mask.apply_to_row(rows, row, y);
+                        mask.apply_to_row(simd, rows, row, y);
                     }
                 }
             });
@@ -87,7 +87,7 @@ pub fn backward(
                     .zip(d_sums.chunks_exact_mut(width));
                 for (row, (((dy, sums), &s), d_sums)) in rows.enumerate() {
                     if let Some((mask, rows)) = dropout {
-                        mask.apply_to_row(rows, task * ROWS + row, dy);
+                        mask.apply_to_row(simd, rows, task * ROWS + row, dy);
                     }
                     norm.row_backward(sums, s, dy, d_sums);
                 }

@@ -5,7 +5,7 @@ use crate::model::{Layout, Over, Part, TaskHead};
 use crate::random::Site;
 
 use super::dropout::Mask;
-use super::elementwise::add_bias;
+use super::elementwise::{Partials, add_bias};
 use super::gemm::{Matrix, MatrixMut, Old};
 use super::grow;
 use super::layer::Pass;
@@ -48,6 +48,7 @@ pub struct Buffers {
     input: Vec<f32>,
     d: Vec<f32>,
     logits: Vec<f32>,
+    partials: Partials,
 }
 
 impl Pooler {
@@ -88,7 +89,8 @@ impl Pooler {
         for (d, y) in d.iter_mut().zip(&b.pooled) {
             *d *= 1.0 - y * y;
         }
-        self.0.add_bias_gradient(pass.simd, gradients, d, h, 0);
+        self.0
+            .add_bias_gradient(pass.simd, gradients, d, &mut b.partials);
         let dy = Matrix::new(d, n, h);
         let picked = Matrix::new(&b.picked, n, h);
         self.0.add_weight_gradient(gradients, picked, dy);
@@ -177,7 +179,7 @@ impl Head {
         let logits = &mut b.logits[..n * self.linear.outputs];
         let into = MatrixMut::new(logits, n, self.linear.outputs);
         self.linear.forward(values, Matrix::new(input, n, h), into);
-        add_bias(pass.simd, logits, &values[self.linear.bias.clone()]);
+        add_bias(pass.simd, logits, &[&values[self.linear.bias.clone()]]);
         logits
     }
 
@@ -199,7 +201,7 @@ impl Head {
         );
         let d_logits = &b.logits[..n * outputs];
         self.linear
-            .add_bias_gradient(pass.simd, gradients, d_logits, outputs, 0);
+            .add_bias_gradient(pass.simd, gradients, d_logits, &mut b.partials);
         let dy = Matrix::new(d_logits, n, outputs);
         let mask = self.mask(pass);
         let input = match mask {
@@ -252,8 +254,8 @@ impl Head {
         pass.simd.run(|| {
             for (row, x) in x.chunks_exact_mut(h).enumerate() {
                 match self.pooler {
-                    Some(_) => mask.apply(pass.batch.examples[row], 0, x),
-                    None => mask.apply_to_row(pass.rows, row, x),
+                    Some(_) => mask.apply(pass.simd, pass.batch.examples[row], 0, x),
+                    None => mask.apply_to_row(pass.simd, pass.rows, row, x),
                 }
             }
         });

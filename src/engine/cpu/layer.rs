@@ -6,11 +6,11 @@ use crate::random::Site;
 
 use super::attention::{Heads, Scratch};
 use super::dropout::{Mask, Rows};
-use super::elementwise::{add_bias, bias_gelu, gelu_backward};
+use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
 use super::gemm::{Matrix, MatrixMut, Old};
 use super::linear::{Linear, NormAt};
-use super::norm::{self, Before, Statistics};
-use super::{grow, two};
+use super::norm::{self, Before, Statistics, Sums};
+use super::{grow, parts};
 use crate::engine::simd::Simd;
 
 /// What every step of a pass needs to know.
@@ -67,7 +67,7 @@ pub struct Kept {
     attended: Vec<f32>,
     attended_statistics: Vec<Statistics>,
     normed: Vec<f32>,
-    /// Before and after GELU, (rows, intermediate).
+    /// Before the bias and after GELU, (rows, intermediate).
     inner: Vec<f32>,
     activated: Vec<f32>,
     fed: Vec<f32>,
@@ -85,6 +85,7 @@ pub struct Gradients {
     inner: Vec<f32>,
     /// (rows, 3 × hidden)
     qkv: Vec<f32>,
+    pub partials: Partials,
 }
 
 impl Gradients {
@@ -101,9 +102,13 @@ impl Gradients {
     }
 
     /// Hidden states' gradients with the scratch that the embeddings' backward pass needs.
-    pub fn for_embeddings(&mut self) -> (&mut [f32], &mut [f32]) {
+    pub fn for_embeddings(&mut self) -> (&mut [f32], &mut [f32], &mut Partials) {
         let rows = self.hidden.len();
-        (&mut self.hidden, &mut self.residual[..rows])
+        (
+            &mut self.hidden,
+            &mut self.residual[..rows],
+            &mut self.partials,
+        )
     }
 }
 
@@ -141,12 +146,7 @@ impl Layer {
             let part = MatrixMut::strided(&mut qkv[which * h..], rows, h, 3 * h);
             linear.forward(values, input, part);
         }
-        // The three biases follow each other only with their weights between them.
-        let biases = self
-            .qkv
-            .each_ref()
-            .map(|l| &values[l.bias.clone()])
-            .concat();
+        let biases = self.qkv.each_ref().map(|l| &values[l.bias.clone()]);
         add_bias(pass.simd, qkv, &biases);
         heads.forward(
             pass.simd,
@@ -228,24 +228,42 @@ impl Layer {
         let (i, heads) = (pass.config.intermediate_size, pass.heads(self.index));
         let (hidden, residual) = (&mut d.hidden[..rows * h], &mut d.residual[..rows * h]);
         let (linear, inner) = (&mut d.linear[..rows * h], &mut d.inner[..rows * i]);
+        let partials = &mut d.partials;
 
         // Feed-forward block.
         let saved = (&kept.fed[..rows * h], &kept.fed_statistics[..rows]);
         let mask = pass.hidden_mask(Site::FeedForwardDropout(self.index));
         let dropout = mask.map(|mask| (mask, pass.rows));
         let norm = self.output_norm.of(values, pass.epsilon());
-        norm::backward_through_dropout(simd, dropout, norm, saved, hidden, residual, linear);
-        let (dw, db) = two(gradients, &self.output_norm.weight, &self.output_norm.bias);
-        norm::add_parameter_gradients(simd, saved, hidden, dw, db);
-        self.output.add_bias_gradient(simd, gradients, linear, h, 0);
+        let [weight, bias, linear_bias] = parts(
+            gradients,
+            [
+                &self.output_norm.weight,
+                &self.output_norm.bias,
+                &self.output.bias,
+            ],
+        );
+        let sums = Sums {
+            weight,
+            bias,
+            linear_bias,
+            partials,
+        };
+        norm::backward_through_dropout(simd, dropout, norm, saved, hidden, residual, linear, sums);
         let dy = Matrix::new(linear, rows, h);
         let activated = Matrix::new(&kept.activated, rows, i);
         self.output.add_weight_gradient(gradients, activated, dy);
         let into = MatrixMut::new(inner, rows, i);
         self.output.backward(values, dy, into, Old::Overwrite);
-        gelu_backward(simd, &kept.inner[..rows * i], inner);
-        self.intermediate
-            .add_bias_gradient(simd, gradients, inner, i, 0);
+        let bias = self.intermediate.bias.clone();
+        gelu_backward(
+            simd,
+            &kept.inner[..rows * i],
+            &values[bias.clone()],
+            inner,
+            &mut gradients[bias],
+            partials,
+        );
         let dy = Matrix::new(inner, rows, i);
         let normed = Matrix::new(&kept.normed, rows, h);
         self.intermediate.add_weight_gradient(gradients, normed, dy);
@@ -260,15 +278,21 @@ impl Layer {
         let mask = pass.hidden_mask(Site::AttentionOutputDropout(self.index));
         let dropout = mask.map(|mask| (mask, pass.rows));
         let norm = self.attention_norm.of(values, pass.epsilon());
-        norm::backward_through_dropout(simd, dropout, norm, saved, residual, hidden, linear);
-        let (dw, db) = two(
+        let [weight, bias, linear_bias] = parts(
             gradients,
-            &self.attention_norm.weight,
-            &self.attention_norm.bias,
+            [
+                &self.attention_norm.weight,
+                &self.attention_norm.bias,
+                &self.attention.bias,
+            ],
         );
-        norm::add_parameter_gradients(simd, saved, residual, dw, db);
-        self.attention
-            .add_bias_gradient(simd, gradients, linear, h, 0);
+        let sums = Sums {
+            weight,
+            bias,
+            linear_bias,
+            partials,
+        };
+        norm::backward_through_dropout(simd, dropout, norm, saved, residual, hidden, linear, sums);
         let dy = Matrix::new(linear, rows, h);
         let context = Matrix::new(&kept.context, rows, h);
         self.attention.add_weight_gradient(gradients, context, dy);
@@ -281,13 +305,15 @@ impl Layer {
             pass.batch,
             &kept.qkv[..rows * 3 * h],
             &kept.log_sums[..rows * heads.count],
+            &kept.context[..rows * h],
             d_context,
             d_qkv,
             scratch,
         );
         let input = Matrix::new(x, rows, h);
+        partials.column_sums(simd, d_qkv, 3 * h);
         for (which, part) in self.qkv.iter().enumerate() {
-            part.add_bias_gradient(simd, gradients, d_qkv, 3 * h, which * h);
+            partials.add_to(simd, which * h, &mut gradients[part.bias.clone()]);
             let dy = Matrix::strided(&d_qkv[which * h..], rows, h, 3 * h);
             part.add_weight_gradient(gradients, input, dy);
             part.backward(values, dy, MatrixMut::new(hidden, rows, h), Old::Add);

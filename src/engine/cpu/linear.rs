@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::model::Layout;
 
-use super::elementwise::add_column_sums;
+use super::elementwise::Partials;
 use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use super::norm::Norm;
 use crate::engine::simd::Simd;
@@ -90,15 +90,15 @@ impl Linear {
         product(dw, Old::Add, 1.0, dy.t(), x, Threads::All);
     }
 
-    /// `db += Σ dy` over rows, where dy are `outputs` columns from `first` of a matrix `stride` wide.
+    /// `db += Σ dy` over rows, dy being (rows, outputs).
     pub fn add_bias_gradient(
         &self,
         simd: Simd,
         gradients: &mut [f32],
         dy: &[f32],
-        stride: usize,
-        first: usize,
+        partials: &mut Partials,
     ) {
-        add_column_sums(simd, dy, stride, first, &mut gradients[self.bias.clone()]);
+        partials.column_sums(simd, dy, self.outputs);
+        partials.add_to(simd, 0, &mut gradients[self.bias.clone()]);
     }
 }

@@ -10,20 +10,23 @@ use crate::engine::simd::{Simd, exp, max, sum};
 const ROWS: usize = 4;
 
 /// Adds `bias` to the logits (rows, classes), scores them, and puts `weight` times the gradient of
-/// the loss in their place.
+/// the loss in their place. `parts` is scratch.
 pub fn cross_entropy(
     simd: Simd,
     logits: &mut [f32],
     bias: &[f32],
     labels: &[u32],
     weight: f32,
+    parts: &mut Vec<Scored>,
 ) -> Scored {
     let classes = bias.len();
-    let parts: Vec<Scored> = logits
+    parts.resize(labels.len().div_ceil(ROWS), Scored::default());
+    logits
         .par_chunks_mut(ROWS * classes)
         .zip(labels.par_chunks(ROWS))
-        .map(|(logits, labels)| {
-            simd.run(|| {
+        .zip(&mut *parts)
+        .for_each(|((logits, labels), part)| {
+            *part = simd.run(|| {
                 let mut scored = Scored::default();
                 for (row, &label) in logits.chunks_exact_mut(classes).zip(labels) {
                     for (x, b) in row.iter_mut().zip(bias) {
@@ -43,9 +46,8 @@ pub fn cross_entropy(
                     row[label as usize] -= weight;
                 }
                 scored
-            })
-        })
-        .collect();
+            });
+        });
     parts.iter().fold(Scored::default(), |a, b| Scored {
         loss: a.loss + b.loss,
         correct: a.correct + b.correct,
@@ -83,7 +85,7 @@ mod tests {
             }
             for (name, simd) in Simd::all() {
                 let mut d = logits.clone();
-                let scored = cross_entropy(simd, &mut d, &bias, &labels, 0.5);
+                let scored = cross_entropy(simd, &mut d, &bias, &labels, 0.5, &mut Vec::new());
                 assert!((scored.loss - expected).abs() < 1e-5 * expected, "{name}");
                 for (&got, &exact) in d.iter().zip(&gradients) {
                     assert!(
@@ -100,7 +102,14 @@ mod tests {
         let mut logits = vec![
             0.0, 3.0, 1.0, /* */ 2.0, 0.0, 0.0, /* */ 0.0, 0.0, 9.0,
         ];
-        let scored = cross_entropy(Simd::detect(), &mut logits, &[0.0; 3], &[1, 1, 2], 1.0);
+        let scored = cross_entropy(
+            Simd::detect(),
+            &mut logits,
+            &[0.0; 3],
+            &[1, 1, 2],
+            1.0,
+            &mut Vec::new(),
+        );
         assert_eq!(scored.correct, 2);
     }
 }

@@ -3,14 +3,14 @@
 use crate::engine::objective::Scored;
 use crate::model::{Layout, Part};
 
-use super::elementwise::{add_bias, bias_gelu, gelu_backward};
+use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
 use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use super::heads::{add_picked, pick};
 use super::layer::Pass;
 use super::linear::{Linear, NormAt, place};
 use super::loss::cross_entropy;
 use super::norm::{self, Statistics};
-use super::{grow, two};
+use super::{grow, parts};
 
 /// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
 /// and a bias for each token.
@@ -32,6 +32,8 @@ pub struct MaskedLmBuffers {
     d: Vec<f32>,
     d_dense: Vec<f32>,
     logits: Vec<f32>,
+    partials: Partials,
+    scored: Vec<Scored>,
 }
 
 impl MaskedLm {
@@ -105,7 +107,7 @@ impl MaskedLm {
     ) -> Vec<f32> {
         self.forward(pass, values, hidden, rows, b);
         let logits = &mut b.logits[..rows.len() * self.bias.len()];
-        add_bias(pass.simd, logits, &values[self.bias.clone()]);
+        add_bias(pass.simd, logits, &[&values[self.bias.clone()]]);
         logits.to_vec()
     }
 
@@ -130,13 +132,14 @@ impl MaskedLm {
         let simd = pass.simd;
         let logits = &mut b.logits[..n * v];
         let bias = &values[self.bias.clone()];
-        let scored = cross_entropy(simd, logits, bias, labels, weight);
+        let scored = cross_entropy(simd, logits, bias, labels, weight, &mut b.scored);
         let Some((gradients, d_hidden)) = training else {
             return scored;
         };
         let d_logits = Matrix::new(logits, n, v);
         let bias = &mut gradients[self.bias.clone()];
-        super::elementwise::add_column_sums(simd, logits, v, 0, bias);
+        b.partials.column_sums(simd, logits, v);
+        b.partials.add_to(simd, 0, bias);
         let words = MatrixMut::new(&mut gradients[self.words.clone()], v, h);
         let normed = Matrix::new(&b.normed, n, h);
         product(words, Old::Add, 1.0, d_logits.t(), normed, Threads::All);
@@ -145,13 +148,20 @@ impl MaskedLm {
         let into = MatrixMut::new(d, n, h);
         product(into, Old::Overwrite, 1.0, d_logits, words, Threads::All);
         let saved = (&b.activated[..n * h], &b.statistics[..n]);
-        let (dw, db) = two(gradients, &self.norm.weight, &self.norm.bias);
-        norm::add_parameter_gradients(simd, saved, d, dw, db);
+        let [dw, db] = parts(gradients, [&self.norm.weight, &self.norm.bias]);
+        norm::add_parameter_gradients(simd, saved, d, dw, db, &mut b.partials);
         let norm = self.norm.of(values, pass.epsilon());
         let d_dense = &mut b.d_dense[..n * h];
         norm::backward(simd, norm, saved, d, d_dense);
-        gelu_backward(simd, &b.dense[..n * h], d_dense);
-        self.dense.add_bias_gradient(simd, gradients, d_dense, h, 0);
+        let bias = self.dense.bias.clone();
+        gelu_backward(
+            simd,
+            &b.dense[..n * h],
+            &values[bias.clone()],
+            d_dense,
+            &mut gradients[bias],
+            &mut b.partials,
+        );
         let dy = Matrix::new(d_dense, n, h);
         let picked = Matrix::new(&b.picked, n, h);
         self.dense.add_weight_gradient(gradients, picked, dy);

@@ -30,6 +30,7 @@ use crate::train::optimizer::{Moments, Update};
 
 use self::attention::Scratch;
 use self::dropout::Rows;
+pub(super) use self::elementwise::STRIPE;
 use self::heads::Head;
 use self::layer::{Gradients, Kept, Layer, Pass};
 use self::linear::{NormAt, place};
@@ -47,22 +48,25 @@ fn grow<T: Default + Clone>(buffer: &mut Vec<T>, len: usize) {
     }
 }
 
-/// Two parts of a buffer that don't overlap, as a layer's weight and bias don't.
-fn two<'a>(
+/// Parts of a buffer that don't overlap, as a layer's weight and bias don't.
+fn parts<'a, const N: usize>(
     values: &'a mut [f32],
-    a: &Range<usize>,
-    b: &Range<usize>,
-) -> (&'a mut [f32], &'a mut [f32]) {
-    let [a, b] = values
-        .get_disjoint_mut([a.clone(), b.clone()])
-        .expect("parameters lie one behind the other in the buffer");
-    (a, b)
+    places: [&Range<usize>; N],
+) -> [&'a mut [f32]; N] {
+    values
+        .get_disjoint_mut(places.map(Clone::clone))
+        .expect("parameters lie one behind the other in the buffer")
 }
 
 /// Runs `work` on a thread of the rayon pool, so that a step is handed over once and not with each
 /// of its parallel loops.
 fn on_the_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| work())
+}
+
+/// Numbers that attention works in, beside what a layer keeps.
+pub(super) fn attention_scratch(longest: usize, head_size: usize) -> usize {
+    Scratch::len(longest, head_size)
 }
 
 /// Floating-point operations a second that large matrix products reach on this machine: the best of
@@ -378,7 +382,7 @@ impl Run<'_> {
             layer.backward(pass, values, x, kept, gradients, d, self.scratch);
         }
         let (simd, batch, h) = (pass.simd, pass.batch, pass.config.hidden_size);
-        let (dy, d_sums) = self.gradients.for_embeddings();
+        let (dy, d_sums, partials) = self.gradients.for_embeddings();
         let mask = pass.hidden_mask(Site::EmbeddingDropout);
         let norm = &self.model.embedding_norm;
         let saved = (self.embedding_sums, self.embedding_statistics);
@@ -391,8 +395,8 @@ impl Run<'_> {
             d_sums,
         );
         let gradients = &mut *self.parameter_gradients;
-        let (dw, db) = two(gradients, &norm.weight, &norm.bias);
-        norm::add_parameter_gradients(simd, saved, dy, dw, db);
+        let [dw, db] = parts(gradients, [&norm.weight, &norm.bias]);
+        norm::add_parameter_gradients(simd, saved, dy, dw, db, partials);
         for (table, index) in [
             (&self.model.words, &batch.ids),
             (&self.model.positions, &batch.positions),

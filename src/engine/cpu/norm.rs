@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::dropout::{Mask, Rows};
-use super::elementwise::{COLUMNS, ROWS};
+use super::elementwise::{Partials, ROWS, STRIPE};
 use crate::engine::simd::{Simd, sum};
 
 /// Scale, shift and the number added to the variance.
@@ -85,7 +85,7 @@ pub fn forward(
                         *x += b;
                     }
                     if let Some(mask) = before.dropout {
-                        mask.apply_to_row(before.rows, task * ROWS + row, x);
+                        mask.apply_to_row(simd, before.rows, task * ROWS + row, x);
                     }
                     for (x, r) in x.iter_mut().zip(residual) {
                         *x += r;
@@ -146,60 +146,105 @@ pub fn backward(
         });
 }
 
+/// Where a backward pass through a LayerNorm and the linear layer before it adds sums over rows.
+pub struct Sums<'a> {
+    pub weight: &'a mut [f32],
+    pub bias: &'a mut [f32],
+    /// Of the linear layer.
+    pub linear_bias: &'a mut [f32],
+    pub partials: &'a mut Partials,
+}
+
 /// [`backward`], and the gradient of the linear layer's output: that of the residual with dropout.
+/// Adds the gradients of scale and shift and of the linear layer's bias.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is another buffer of the pass"
+)]
 pub fn backward_through_dropout(
     simd: Simd,
     dropout: Option<(Mask, &Rows)>,
     norm: Norm<'_>,
-    saved: (&[f32], &[Statistics]),
+    (x, statistics): (&[f32], &[Statistics]),
     dy: &[f32],
     d_residual: &mut [f32],
     d_linear: &mut [f32],
+    sums: Sums<'_>,
 ) {
     let width = norm.weight.len();
-    backward(simd, norm, saved, dy, d_residual);
-    d_linear
-        .par_chunks_mut(ROWS * width)
-        .zip(d_residual.par_chunks(ROWS * width))
+    let partials = sums.partials.start(statistics.len(), 3 * width);
+    x.par_chunks(STRIPE * width)
+        .zip(statistics.par_chunks(STRIPE))
+        .zip(dy.par_chunks(STRIPE * width))
+        .zip(d_residual.par_chunks_mut(STRIPE * width))
+        .zip(d_linear.par_chunks_mut(STRIPE * width))
+        .zip(partials)
         .enumerate()
-        .for_each(|(task, (d_linear, d_residual))| {
-            d_linear.copy_from_slice(d_residual);
-            let Some((mask, rows)) = dropout else { return };
-            simd.run(|| {
-                for (row, d) in d_linear.chunks_exact_mut(width).enumerate() {
-                    mask.apply_to_row(rows, task * ROWS + row, d);
-                }
-            });
-        });
+        .for_each(
+            |(task, (((((x, statistics), dy), d_residual), d_linear), sums))| {
+                simd.run(|| {
+                    sums.fill(0.0);
+                    let (parameters, linear_bias) = sums.split_at_mut(2 * width);
+                    let rows = x
+                        .chunks_exact(width)
+                        .zip(statistics)
+                        .zip(dy.chunks_exact(width))
+                        .zip(d_residual.chunks_exact_mut(width))
+                        .zip(d_linear.chunks_exact_mut(width));
+                    for (row, ((((x, &s), dy), d_residual), d_linear)) in rows.enumerate() {
+                        norm.row_backward(x, s, dy, d_residual);
+                        add_parameter_gradients_of_row(x, s, dy, parameters);
+                        d_linear.copy_from_slice(d_residual);
+                        if let Some((mask, rows)) = dropout {
+                            mask.apply_to_row(simd, rows, task * STRIPE + row, d_linear);
+                        }
+                        for (sum, d) in linear_bias.iter_mut().zip(&*d_linear) {
+                            *sum += d;
+                        }
+                    }
+                });
+            },
+        );
+    sums.partials.add_to(simd, 0, sums.weight);
+    sums.partials.add_to(simd, width, sums.bias);
+    sums.partials.add_to(simd, 2 * width, sums.linear_bias);
+}
+
+/// Adds a row's part of the gradients of scale and shift, one behind the other in `sums`.
+#[inline(always)]
+fn add_parameter_gradients_of_row(x: &[f32], s: Statistics, dy: &[f32], sums: &mut [f32]) {
+    let (weight, bias) = sums.split_at_mut(x.len());
+    for (((w, b), x), dy) in weight.iter_mut().zip(bias).zip(x).zip(dy) {
+        *w += dy * (x - s.mean) * s.rstd;
+        *b += dy;
+    }
 }
 
 /// Adds the gradients of scale and shift.
 pub fn add_parameter_gradients(
     simd: Simd,
-    saved: (&[f32], &[Statistics]),
+    (x, statistics): (&[f32], &[Statistics]),
     dy: &[f32],
     d_weight: &mut [f32],
     d_bias: &mut [f32],
+    partials: &mut Partials,
 ) {
     let width = d_weight.len();
-    let (x, statistics) = saved;
-    d_weight
-        .par_chunks_mut(COLUMNS)
-        .zip(d_bias.par_chunks_mut(COLUMNS))
-        .enumerate()
-        .for_each(|(stripe, (d_weight, d_bias))| {
-            let columns = stripe * COLUMNS..stripe * COLUMNS + d_weight.len();
+    x.par_chunks(STRIPE * width)
+        .zip(statistics.par_chunks(STRIPE))
+        .zip(dy.par_chunks(STRIPE * width))
+        .zip(partials.start(statistics.len(), 2 * width))
+        .for_each(|(((x, statistics), dy), sums)| {
             simd.run(|| {
+                sums.fill(0.0);
                 let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
-                for ((x, dy), s) in rows.zip(statistics) {
-                    let (x, dy) = (&x[columns.clone()], &dy[columns.clone()]);
-                    for i in 0..d_weight.len() {
-                        d_weight[i] += dy[i] * (x[i] - s.mean) * s.rstd;
-                        d_bias[i] += dy[i];
-                    }
+                for ((x, dy), &s) in rows.zip(statistics) {
+                    add_parameter_gradients_of_row(x, s, dy, sums);
                 }
             });
         });
+    partials.add_to(simd, 0, d_weight);
+    partials.add_to(simd, width, d_bias);
 }
 
 #[cfg(test)]
@@ -226,7 +271,7 @@ mod tests {
     #[test]
     fn values_and_gradients_are_those_of_the_definition() {
         for width in [2, 15, 17, 31, 33, 127, 768] {
-            let rows = 19;
+            let rows = 45;
             let (weight, shift) = (values(width, 1.0), values(width, 2.0));
             let (linear, bias) = (values(rows * width, 3.0), values(width, 4.0));
             let (residual, dy) = (values(rows * width, 5.0), values(rows * width, 6.0));
@@ -250,7 +295,27 @@ mod tests {
                 let mut dx = vec![f32::NAN; rows * width];
                 backward(simd, norm, saved, &dy, &mut dx);
                 let (mut dw, mut db) = (vec![1.0; width], vec![1.0; width]);
-                add_parameter_gradients(simd, saved, &dy, &mut dw, &mut db);
+                let partials = &mut Partials::default();
+                add_parameter_gradients(simd, saved, &dy, &mut dw, &mut db, partials);
+                let [d_scale, d_shift, d_bias] = &mut [(); 3].map(|()| vec![1.0; width]);
+                let [d_residual, d_linear] = &mut [(); 2].map(|()| vec![f32::NAN; rows * width]);
+                let sums = Sums {
+                    weight: d_scale,
+                    bias: d_shift,
+                    linear_bias: d_bias,
+                    partials,
+                };
+                backward_through_dropout(simd, None, norm, saved, &dy, d_residual, d_linear, sums);
+                assert!(*d_residual == dx && *d_linear == dx, "{name} {width}");
+                assert!(*d_scale == dw && *d_shift == db, "{name} {width}");
+                for (column, got) in d_bias.iter().enumerate() {
+                    let column = || dx.iter().skip(column).step_by(width);
+                    let (sum, size): (f32, f32) = (column().sum(), column().map(|d| d.abs()).sum());
+                    assert!(
+                        (got - 1.0 - sum).abs() < 1e-5 * (1.0 + size),
+                        "{name} {width}"
+                    );
+                }
                 let mut shift_gradient = vec![1.0; width];
                 for row in 0..rows {
                     let at = row * width..(row + 1) * width;
@@ -287,7 +352,9 @@ mod tests {
                         );
                     }
                 }
-                assert_eq!(db, shift_gradient, "{name} {width}");
+                for (got, expected) in db.iter().zip(&shift_gradient) {
+                    assert!((got - expected).abs() < 1e-4, "{name} {width}");
+                }
                 let normalised = |i: usize| {
                     let s = statistics[i / width];
                     (x[i] - s.mean) * s.rstd

@@ -1,0 +1,146 @@
+//! Dropout without stored masks: forward and backward draw the same numbers again.
+//!
+//! The numbers are those of [`crate::model::Dropout`], so that this engine drops what the reference
+//! drops.
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use crate::data::Packed;
+use crate::engine::simd::{LANES, Simd};
+use crate::model::{Dropout, threshold};
+use crate::random::{Site, Stream};
+
+/// Which example and position each row of a batch is.
+#[derive(Debug, Default)]
+pub struct Rows {
+    examples: Vec<u64>,
+    positions: Vec<u32>,
+}
+
+impl Rows {
+    /// Takes the rows of a batch; keeps its memory for the next.
+    pub fn set(&mut self, batch: &Packed) {
+        self.positions.clone_from(&batch.positions);
+        self.examples.clear();
+        for (range, &example) in batch.ranges().zip(&batch.examples) {
+            self.examples.extend(range.map(|_| example));
+        }
+    }
+}
+
+/// The dropout of one site in one step.
+#[derive(Debug, Clone, Copy)]
+pub struct Mask {
+    dropout: Dropout,
+    site: Site,
+    threshold: u32,
+    /// What a kept value is multiplied by: 1 / (1 - p).
+    kept: f32,
+}
+
+impl Mask {
+    /// None where nothing is dropped.
+    pub fn new(dropout: Option<Dropout>, site: Site, p: f64) -> Option<Self> {
+        let dropout = dropout?;
+        (p > 0.0).then(|| Self {
+            dropout,
+            site,
+            threshold: threshold(p),
+            kept: (1.0 / (1.0 - p)) as f32,
+        })
+    }
+
+    /// Drops values of row `row` of the batch, which is `values.len()` wide.
+    #[inline(always)]
+    pub fn apply_to_row(&self, simd: Simd, rows: &Rows, row: usize, values: &mut [f32]) {
+        let offset = rows.positions[row] * values.len() as u32;
+        self.apply(simd, rows.examples[row], offset, values);
+    }
+
+    /// Drops values: element `offset + i` of the example's stream decides over `values[i]`.
+    #[inline(always)]
+    pub fn apply(&self, simd: Simd, example: u64, offset: u32, values: &mut [f32]) {
+        let stream = self.stream(example);
+        let mut done = 0;
+        while done < values.len() {
+            let element = offset as usize + done;
+            let bits = self.kept_bits(simd, &stream, (element / 64) as u32) >> (element % 64);
+            let n = (64 - element % 64).min(values.len() - done);
+            for (part, values) in values[done..done + n].chunks_mut(LANES).enumerate() {
+                for (value, factor) in values.iter_mut().zip(self.factors(bits, part)) {
+                    *value *= factor;
+                }
+            }
+            done += n;
+        }
+    }
+
+    /// The example's random numbers.
+    #[inline(always)]
+    pub fn stream(&self, example: u64) -> Stream {
+        Stream::new(self.dropout.seed, self.dropout.step, self.site, example)
+    }
+
+    /// Whether each of elements `64 · group` to `64 · group + 63` is kept: bit i for the i-th.
+    #[inline(always)]
+    pub fn kept_bits(&self, simd: Simd, stream: &Stream, group: u32) -> u64 {
+        match simd.arch() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: pulp's V4 exists only where the processor has AVX-512F and BMI2.
+            pulp::Arch::V4(_) => unsafe { x86::kept_512(stream, group, self.threshold) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: pulp's V3 exists only where the processor has AVX2 and BMI2.
+            pulp::Arch::V3(_) => unsafe { x86::kept_256(stream, group, self.threshold) },
+            _ => {
+                let draws = stream.group(group).into_iter().enumerate();
+                draws.fold(0, |bits, (i, draw)| {
+                    bits | u64::from(draw >= self.threshold) << i
+                })
+            }
+        }
+    }
+
+    /// What 16 values are multiplied by, the `part`-th sixteen that `bits` tells of.
+    #[inline(always)]
+    pub fn factors(&self, bits: u64, part: usize) -> [f32; LANES] {
+        let bits = (bits >> (LANES * part)) as u32;
+        std::array::from_fn(|lane| {
+            if bits & (1 << lane) != 0 {
+                self.kept
+            } else {
+                0.0
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_set_keeps_what_the_stream_says() {
+        let dropout = Dropout {
+            seed: 0x1234_5678_9ABC_DEF0,
+            step: 77,
+        };
+        for p in [0.1, 0.5, 0.9] {
+            let mask = Mask::new(Some(dropout), Site::AttentionDropout(3), p).unwrap();
+            for (name, simd) in Simd::all() {
+                for (example, offset) in [(0, 0), (5, 1), (1 << 33, 63), (9, 4096), (2, 12345)] {
+                    for n in [1, 15, 17, 31, 33, 127, 300] {
+                        let mut values = vec![2.0; n];
+                        simd.run(|| mask.apply(simd, example, offset, &mut values));
+                        let stream = mask.stream(example);
+                        for (i, &value) in values.iter().enumerate() {
+                            let kept = stream.bits(offset + i as u32) >= threshold(p);
+                            let expected = if kept { 2.0 * mask.kept } else { 0.0 };
+                            assert_eq!(value, expected, "{name} {p} {offset} {i} of {n}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
