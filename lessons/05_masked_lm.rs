@@ -445,7 +445,8 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Training
     //
     // One step: make a batch (masked anew each time), compute the loss and its gradients, update the
-    // parameters with AdamW at the rate of the schedule. The chart follows while the loop runs.
+    // parameters with AdamW at the rate of the schedule. The chart follows while the loop runs;
+    // `chart.chart().save("loss.png")?` before it is dropped would keep it as a picture.
 
     // %%
     let steps: u64 = cloze::lessons::steps(2500);

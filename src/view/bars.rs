@@ -6,8 +6,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::display::{Content, Show};
+use super::picture;
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const ROW: i32 = 24;
 const HEAD: i32 = 40;
@@ -63,21 +64,24 @@ impl BarChart {
 
     /// The chart as a stand-alone SVG document.
     pub fn svg(&self) -> String {
-        let mut svg = String::new();
         let height = HEAD + ROW * self.bars.len() as i32 + 8;
-        {
-            let root =
-                SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
-            // Drawing into a string can't fail: the backend's errors are those of a file.
-            self.draw(&root).expect("an SVG in memory");
-            root.present().expect("an SVG in memory");
-        }
-        style::finish(&svg, &self.title)
+        picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
     }
 
-    /// Writes the chart to `path` as SVG.
+    /// The chart as the bytes of a PNG file: on white, two pixels for each of the SVG's.
+    ///
+    /// # Errors
+    /// Where it is too large to be rendered: many thousands of bars.
+    pub fn png(&self) -> Result<Vec<u8>> {
+        picture::png(&self.svg())
+    }
+
+    /// Writes the chart to `path`, whose ending says how: `.svg` or `.png`.
+    ///
+    /// # Errors
+    /// Where the name ends otherwise or the file can't be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        std::fs::write(&path, self.svg()).map_err(|e| Error::io(path, e))
+        picture::save(&self.svg(), path.as_ref())
     }
 
     fn draw<B: DrawingBackend>(

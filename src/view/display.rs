@@ -19,6 +19,7 @@ use std::path::Path;
 use base64::Engine;
 use serde::{Deserialize, Serialize};
 
+use super::png;
 use crate::error::{Error, Result};
 
 const HTML: &str = "text/html";
@@ -73,6 +74,13 @@ impl Content {
     /// Every format with its data, ordered by MIME type.
     pub fn formats(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(mime, data)| (&**mime, &**data))
+    }
+
+    /// Width and height that its PNG has on a page, where it is finer than that: a front end would
+    /// show every pixel, and the picture as many times too large.
+    pub fn png_size(&self) -> Option<(u32, u32)> {
+        let file = base64::prelude::BASE64_STANDARD.decode(self.get(PNG)?);
+        png::size_on_page(&file.ok()?)
     }
 
     /// What a terminal can show of it: its text, or a line that says what cannot be seen there.

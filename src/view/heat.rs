@@ -6,8 +6,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::display::{Content, Show};
+use super::picture;
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const HEAD: i32 = 40;
 
@@ -74,21 +75,25 @@ impl HeatMap {
         // Room for a title, where there is one.
         let head = if self.title.is_empty() { 8 } else { HEAD };
         let height = head + above + cell * self.height() as i32 + 12;
-        let mut svg = String::new();
-        {
-            let root =
-                SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
-            // Drawing into a string can't fail: the backend's errors are those of a file.
-            self.draw(&root, (left, head + above), cell)
-                .expect("an SVG in memory");
-            root.present().expect("an SVG in memory");
-        }
-        style::finish(&svg, &self.title)
+        picture::svg((WIDTH, height as u32), &self.title, |root| {
+            self.draw(root, (left, head + above), cell)
+        })
     }
 
-    /// Writes the map to `path` as SVG.
+    /// The map as the bytes of a PNG file: on white, two pixels for each of the SVG's.
+    ///
+    /// # Errors
+    /// Where it is too large to be rendered: many thousands of rows.
+    pub fn png(&self) -> Result<Vec<u8>> {
+        picture::png(&self.svg())
+    }
+
+    /// Writes the map to `path`, whose ending says how: `.svg` or `.png`.
+    ///
+    /// # Errors
+    /// Where the name ends otherwise or the file can't be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        std::fs::write(&path, self.svg()).map_err(|e| Error::io(path, e))
+        picture::save(&self.svg(), path.as_ref())
     }
 
     fn draw<B: DrawingBackend>(

@@ -6,6 +6,8 @@ pub mod display;
 pub mod heat;
 pub mod input;
 pub mod live;
+mod picture;
+mod png;
 pub mod pretraining;
 pub mod progress;
 pub mod show;

@@ -49,7 +49,8 @@ pub fn text_width(text: &str, size: u32) -> i32 {
 }
 
 /// Turns what plotters wrote into a picture that fits its page: ink becomes the page's text
-/// colour, the type the page's sans-serif, and `label` is what a screen reader says.
+/// colour, the type the page's sans-serif, and `label` is what a screen reader says. A character that
+/// XML forbids (a token may hold one) would spoil the whole document: U+FFFD stands for it.
 pub fn finish(svg: &str, label: &str) -> String {
     let root = format!(
         r#"<svg role="img" aria-label="{}" color="{INK_HEX}" style="max-width:100%;height:auto" "#,
@@ -58,10 +59,20 @@ pub fn finish(svg: &str, label: &str) -> String {
     svg.replacen("<svg ", &root, 1)
         .replace(&format!("fill=\"{INK_HEX}\""), "fill=\"currentColor\"")
         .replace(&format!("stroke=\"{INK_HEX}\""), "stroke=\"currentColor\"")
+        .replace(|c| !in_xml(c), "\u{fffd}")
         .replace(
             "font-family=\"sans-serif\"",
             "font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\"",
         )
+}
+
+/// Whether XML 1.0 allows the character (its section 2.2).
+fn in_xml(c: char) -> bool {
+    match c {
+        '\t' | '\n' | '\r' => true,
+        '\u{fffe}' | '\u{ffff}' => false,
+        c => c >= ' ',
+    }
 }
 
 /// Wraps HTML of ours so that it takes the notebook theme's text colour.

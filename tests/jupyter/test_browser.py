@@ -196,6 +196,13 @@ class BrowserTest(unittest.TestCase):
         self.assertGreater(box["width"], 300)
         self.assertGreater(box["height"], 200)
         expect(svg.get_by_text("Loss")).to_be_visible()
+        size = (box["width"], box["height"])
+        shown = self.result('display::png(&LineChart::new("Loss").line("run", &[(0.0, 1.0)]).png()?);')
+        picture = shown.locator("img")
+        expect(picture).to_be_visible()
+        # Of 1440×720 pixels, and as large as the chart above.
+        box = picture.bounding_box()
+        self.assertEqual((round(box["width"]), round(box["height"])), tuple(map(round, size)))
 
     def test_a_chart_and_a_bar_move_while_the_loop_runs(self):
         # Nothing is waited for by the clock: the loop runs until it is stopped.

@@ -8,9 +8,11 @@ Run with the kernel installed below a prefix:
 Times are printed; the assertions on them leave a factor of three for a busy machine.
 """
 
+import base64
 import os
 import signal
 import statistics
+import struct
 import tempfile
 import time
 import unittest
@@ -141,6 +143,27 @@ class KernelTest(WithKernel):
         self.assertEqual(kinds, ["display_data", "stream", "display_data", "execute_result"])
         shown = [c["data"] for c in cell.of("display_data")]
         self.assertEqual(shown, [{"text/html": "<b>1</b>"}, {"image/svg+xml": "<svg/>"}])
+
+    def test_a_chart_is_shown_and_saved_as_a_picture(self):
+        cell = self.run_cell(
+            "use cloze::prelude::*;\n"
+            "let chart = LineChart::new(\"Loss\").line(\"training\", &[(0.0, 9.0), (1.0, 4.0)]);\n"
+            "let folder = std::env::temp_dir().join(format!(\"cloze-{}\", std::process::id()));\n"
+            "std::fs::create_dir(&folder)?;\n"
+            "chart.save(folder.join(\"loss.png\"))?;\n"
+            "display::png(&chart.png()?);\n"
+            "display::image(folder.join(\"loss.png\"))?;\n"
+            "std::fs::remove_dir_all(&folder)?;"
+        )
+        (shown, saved) = cell.of("display_data")
+        picture = base64.b64decode(shown["data"]["image/png"])
+        # A PNG's signature and, in its first chunk, its width and height.
+        self.assertEqual(picture[:8], b"\x89PNG\r\n\x1a\n")
+        self.assertEqual(struct.unpack(">II", picture[16:24]), (1440, 720))
+        self.assertEqual(shown["metadata"], {"image/png": {"width": 720, "height": 360}})
+        self.assertEqual(saved["data"], shown["data"])
+        cell = self.run_cell('chart.save("loss.gif")?;', "error")
+        self.assertIn("loss.gif", cell.of("error")[0]["evalue"])
 
     def test_a_live_display_is_updated_in_place_and_output_is_cleared(self):
         code = (

@@ -89,7 +89,11 @@ sum"""
         cell = self.run_cell(code)
         self.assertEqual(self.value(cell), "1")
         self.assertRegex(self.shown(cell), r"^ran 0\.2\d\d s, compiled \d")
-        self.assertIn("Constructs a new, empty", self.shown(self.run_cell(":doc Vec::new")))
+        shown = self.shown(self.run_cell(":doc Vec::new"))
+        self.assertIn("Constructs a new, empty", shown)
+        # Without the lines that only make an example compile.
+        self.assertIn("\nlet mut vec: Vec<i32> = Vec::new();", shown)
+        self.assertNotIn("# #", shown)
         self.assertIn(":replay", self.shown(self.run_cell(":help")))
         self.run_cell(":nonsense", "error")
 

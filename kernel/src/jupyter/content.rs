@@ -67,6 +67,15 @@ pub fn media(content: &Content) -> Media {
     serde_json::from_value(bundle.into()).unwrap_or_default()
 }
 
+/// What front ends want to know of the bundle besides: how large to show its PNG.
+fn metadata(content: &Content) -> serde_json::Map<String, serde_json::Value> {
+    let size = content.png_size().map(|(width, height)| {
+        let size = serde_json::json!({ "width": width, "height": height });
+        ("image/png".to_owned(), size)
+    });
+    size.into_iter().collect()
+}
+
 /// The message that tells of an event of the cell numbered `count`.
 pub fn message(event: Event, count: usize) -> JupyterMessageContent {
     match event {
@@ -84,15 +93,19 @@ pub fn message(event: Event, count: usize) -> JupyterMessageContent {
         }
         Event::Display { content, id } => DisplayData {
             data: media(&content),
-            metadata: Default::default(),
+            metadata: metadata(&content),
             transient: Some(Transient { display_id: id }),
         }
         .into(),
-        Event::Update { content, id } => UpdateDisplayData::new(media(&content), &id).into(),
+        Event::Update { content, id } => UpdateDisplayData {
+            metadata: metadata(&content),
+            ..UpdateDisplayData::new(media(&content), &id)
+        }
+        .into(),
         Event::Result(content) => ExecuteResult {
             execution_count: ExecutionCount::new(count),
             data: media(&content),
-            metadata: Default::default(),
+            metadata: metadata(&content),
             // The protocol wants an object here, not a null.
             transient: Some(Transient::default()),
         }
@@ -204,5 +217,25 @@ mod tests {
                 "text/html": "<b>1</b>", "text/plain": "1", "image/svg+xml": "<svg/>"
             })
         );
+        assert_eq!(value["metadata"], serde_json::json!({}));
+    }
+
+    #[test]
+    fn a_fine_picture_is_shown_as_large_as_it_is_on_paper() {
+        use cloze::view::LineChart;
+        let content = Content::png(&LineChart::new("loss").png().unwrap());
+        let id = "one".to_owned();
+        for event in [
+            Event::Result(content.clone()),
+            Event::Update {
+                content: content.clone(),
+                id,
+            },
+            Event::Display { content, id: None },
+        ] {
+            let value = serde_json::to_value(message(event, 3)).unwrap();
+            let size = serde_json::json!({ "image/png": { "width": 720, "height": 360 } });
+            assert_eq!(value["metadata"], size);
+        }
     }
 }

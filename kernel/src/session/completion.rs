@@ -6,7 +6,7 @@ use cloze::display::Content;
 use evcxr::CommandContext;
 
 use super::completeness::{self, Completeness};
-use super::{commands, types};
+use super::{commands, documentation, types};
 
 /// What may stand in place of the bytes `start..end`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -235,6 +235,7 @@ fn hover(context: &mut CommandContext, code: &str) -> Option<(String, String)> {
 pub fn inspect(context: &mut CommandContext, code: &str, position: usize) -> Option<Content> {
     let end = end_of_word(code, position);
     let (text, html) = hover(context, &code[..end])?;
+    let (text, html) = documentation::shown(&text, &html);
     Some(match headline(&text) {
         Some(short) => {
             let marked = cloze::view::style::escape(&short);

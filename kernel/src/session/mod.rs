@@ -12,6 +12,7 @@ mod commands;
 pub mod completeness;
 pub mod completion;
 mod crash;
+mod documentation;
 mod errors;
 mod evaluator;
 mod excerpt;

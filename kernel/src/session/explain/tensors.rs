@@ -214,11 +214,8 @@ fn backward(of: &Tensor) -> Option<String> {
 
 fn concat(diagnostic: &Diagnostic) -> Option<String> {
     let pair = diagnostic.notes.iter().find_map(|note| {
-        let (_, rest) = note.split_once("`((")?;
-        let (pair, _) = rest.split_once("): TryConcatAlong")?;
-        let pair = format!("({pair}");
-        let shapes: Option<Vec<_>> = types::split(&pair).into_iter().map(types::shape).collect();
-        shapes
+        let (before, _) = note.split_once(": TryConcatAlong")?;
+        types::shapes(before.rsplit_once('`')?.1)
     })?;
     let [a, b] = pair.as_slice() else {
         return None;

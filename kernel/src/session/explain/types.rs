@@ -1,8 +1,10 @@
-//! Reads tensors and shapes out of the types that rustc prints.
+//! Tensors and shapes as the sentences about errors compare and name them.
 //!
 //! rustc may print anything here: what is not understood is `None`, never a panic.
 
 use std::fmt;
+
+use crate::session::types::{self, Form, Size, Tape, Type, read, sizes};
 
 /// One size of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,15 @@ impl fmt::Display for Dim {
 pub struct Shape(pub Vec<Dim>);
 
 impl Shape {
+    fn of(ty: &Type) -> Option<Self> {
+        let dim = |size: &Size| match size {
+            Size::Runtime => Some(Dim::Runtime),
+            Size::Constant(value) => Some(value.parse().map_or(Dim::Hidden, Dim::Known)),
+            Size::Other(of) => (of.written == "_").then_some(Dim::Hidden),
+        };
+        sizes(ty)?.iter().map(dim).collect::<Option<_>>().map(Self)
+    }
+
     pub fn rank(&self) -> usize {
         self.0.len()
     }
@@ -105,58 +116,30 @@ pub struct Tensor<'a> {
 }
 
 pub fn tensor(text: &str) -> Option<Tensor<'_>> {
-    let text = text.trim();
-    let owned = text.trim_start_matches('&').trim_start_matches("mut ");
-    let (name, arguments) = generic(owned)?;
-    let [shape_text, dtype, rest @ ..] = arguments.as_slice() else {
-        return None;
-    };
-    (name == "Tensor").then(|| Tensor {
-        shape: shape(shape_text),
-        dtype,
-        taped: rest
-            .get(1)
-            .is_some_and(|tape| tape.starts_with("OwnedTape")),
-        borrowed: owned.len() < text.len(),
+    let mut of = read(text)?;
+    let mut borrowed = false;
+    while let Form::Reference(_, to) = of.form {
+        (of, borrowed) = (*to, true);
+    }
+    let tensor = types::Tensor::of(&of)?;
+    Some(Tensor {
+        shape: Shape::of(tensor.shape),
+        dtype: tensor.dtype.written,
+        taped: matches!(tensor.tape, Tape::Owned),
+        borrowed,
     })
 }
 
 /// A shape as a tuple of sizes or as `Rank2<2, 3>`.
 pub fn shape(text: &str) -> Option<Shape> {
-    let text = text.trim();
-    if let Some(inside) = text
-        .strip_prefix('(')
-        .and_then(|text| text.strip_suffix(')'))
-    {
-        return split(inside)
-            .into_iter()
-            .map(dim)
-            .collect::<Option<_>>()
-            .map(Shape);
-    }
-    if text == "Rank0" {
-        return Some(Shape(Vec::new()));
-    }
-    let (name, sizes) = generic(text)?;
-    let rank: usize = name.strip_prefix("Rank")?.parse().ok()?;
-    let sizes = sizes
-        .iter()
-        .map(|size| size.parse().map_or(Dim::Hidden, Dim::Known));
-    let sizes: Vec<_> = sizes.collect();
-    (sizes.len() == rank).then_some(Shape(sizes))
+    Shape::of(&read(text)?)
 }
 
-fn dim(text: &str) -> Option<Dim> {
-    match text {
-        "usize" => Some(Dim::Runtime),
-        "_" => Some(Dim::Hidden),
-        _ => match generic(text)? {
-            ("Const", size) => match size.as_slice() {
-                [size] => Some(size.parse().map_or(Dim::Hidden, Dim::Known)),
-                _ => None,
-            },
-            _ => None,
-        },
+/// Two shapes and more, in a tuple of tuples.
+pub fn shapes(text: &str) -> Option<Vec<Shape>> {
+    match read(text)?.form {
+        Form::Tuple { parts, .. } => parts.iter().map(Shape::of).collect(),
+        _ => None,
     }
 }
 
@@ -171,32 +154,9 @@ pub fn axes(text: &str) -> Option<Vec<isize>> {
 
 /// The name and the arguments of `path::Name<A, B>`.
 pub fn generic(text: &str) -> Option<(&str, Vec<&str>)> {
-    let (path, arguments) = text.trim().strip_suffix('>')?.split_once('<')?;
-    let path = path.trim_end_matches("::");
-    let name = path.rsplit("::").next()?.trim();
-    Some((name, split(arguments)))
-}
-
-/// The parts between the commas that stand in no bracket.
-pub fn split(text: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut before) = (0i32, 0, ' ');
-    let mut parts = Vec::new();
-    for (at, c) in text.char_indices() {
-        match c {
-            '<' | '(' | '[' | '{' => depth += 1,
-            '>' if before == '-' => {}
-            '>' | ')' | ']' | '}' => depth -= 1,
-            ',' if depth == 0 => {
-                parts.push(text[start..at].trim());
-                start = at + 1;
-            }
-            _ => {}
-        }
-        before = c;
-    }
-    parts.push(text[start..].trim());
-    parts.retain(|part| !part.is_empty());
-    parts
+    let ty = read(text)?;
+    let (name, arguments) = ty.named().filter(|(_, arguments)| !arguments.is_empty())?;
+    Some((name, arguments.iter().map(|of| of.written).collect()))
 }
 
 /// The texts between backticks.
@@ -267,6 +227,7 @@ mod tests {
             ("(usize, dfdx::shapes::Const<3>)", "?×3"),
             ("(Const<_>, Const<10>)", "?×10"),
             ("Rank3<1, 2, 4>", "1×2×4"),
+            ("(Const<2usize>, Const<{ 3 }>, _)", "2×3×?"),
         ] {
             assert_eq!(shape(text).unwrap().to_string(), said, "{text}");
         }
@@ -323,15 +284,11 @@ mod tests {
                 shape(text),
                 axes(text),
                 generic(text),
-                split(text),
+                shapes(text),
                 short(text),
             );
             let _ = (bound(text), quoted(text).count());
         }
-        assert_eq!(
-            split("A, fn(B) -> C, (D, E)"),
-            ["A", "fn(B) -> C", "(D, E)"]
-        );
     }
 
     #[test]

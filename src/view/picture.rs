@@ -1,0 +1,211 @@
+//! How charts become pictures: an SVG that plotters draws, a PNG, a file of either kind.
+//!
+//! A chart is drawn once, as SVG, and its PNG is that SVG rendered: the two can't differ. The one
+//! font comes with the crate, so a PNG is the same on every machine, those without fonts included.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use resvg::tiny_skia::{Color, Pixmap, Transform};
+use resvg::usvg::fontdb::{Database, Source};
+use resvg::usvg::{Options, Tree};
+
+use super::png::encode;
+use super::style;
+use crate::error::{Error, Result};
+
+/// Pixels of a PNG for each of the page's: sharp on fine screens and in print.
+const SCALE: u16 = 2;
+/// The most pixels of a PNG: a quarter of a gigabyte while it is rendered.
+const MOST: u64 = 64 << 20;
+/// A PNG has its own page, white, and so an ink as dark as a light notebook's.
+const PAGE: Color = Color::WHITE;
+const ON_PAGE: &str = "svg { color: #212121 }";
+
+/// DejaVu Sans: Latin, Greek, Cyrillic, Arabic and mathematics. Other letters are drawn as boxes.
+static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
+    let mut fonts = Database::new();
+    fonts.load_font_source(Source::Binary(Arc::new(dejavu::sans::regular())));
+    // Whatever family a picture asks for: there is only this one.
+    fonts.set_sans_serif_family("DejaVu Sans");
+    Arc::new(fonts)
+});
+
+/// The SVG of what `draw` draws on `size` pixels of a page; `label` is what a screen reader says.
+pub fn svg<D>(size: (u32, u32), label: &str, draw: D) -> String
+where
+    D: for<'a> FnOnce(
+        &DrawingArea<SVGBackend<'a>, Shift>,
+    ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>,
+{
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        // Drawing into a string can't fail: the backend's errors are those of a file.
+        draw(&root).expect("an SVG in memory");
+        root.present().expect("an SVG in memory");
+    }
+    style::finish(&svg, label)
+}
+
+/// The picture as the bytes of a PNG file.
+pub fn png(svg: &str) -> Result<Vec<u8>> {
+    let failed = |why: String| Error::Failed(format!("no PNG can be made of this picture: {why}"));
+    let options = Options {
+        fontdb: FONTS.clone(),
+        style_sheet: Some(ON_PAGE.to_owned()),
+        ..Options::default()
+    };
+    let tree = Tree::from_str(svg, &options).map_err(|error| failed(error.to_string()))?;
+    let size = tree.size().to_int_size();
+    let mut pixels = size
+        .scale_by(f32::from(SCALE))
+        .filter(|size| u64::from(size.width()) * u64::from(size.height()) <= MOST)
+        .and_then(|size| Pixmap::new(size.width(), size.height()))
+        .ok_or_else(|| {
+            failed(format!(
+                "{}×{} are too many pixels; an SVG may be as large",
+                size.width(),
+                size.height()
+            ))
+        })?;
+    pixels.fill(PAGE);
+    let scale = Transform::from_scale(f32::from(SCALE), f32::from(SCALE));
+    resvg::render(&tree, scale, &mut pixels.as_mut());
+    // The page is opaque, and so is every pixel.
+    let rgb: Vec<u8> = pixels
+        .pixels()
+        .iter()
+        .flat_map(|pixel| [pixel.red(), pixel.green(), pixel.blue()])
+        .collect();
+    encode(&rgb, (pixels.width(), pixels.height()), SCALE)
+        .map_err(|error| failed(error.to_string()))
+}
+
+/// Writes the picture to a file of the kind that its name's ending says.
+pub fn save(svg: &str, path: &Path) -> Result<()> {
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    let bytes = match ending.to_ascii_lowercase().as_str() {
+        "svg" => svg.as_bytes(),
+        "png" => &png(svg)?,
+        _ => {
+            return Err(Error::file(
+                path,
+                "a picture is written to a file that ends in .svg or .png",
+            ));
+        }
+    };
+    std::fs::write(path, bytes).map_err(|source| Error::io(path, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::view::png::size_on_page;
+    use crate::view::{BarChart, HeatMap, LineChart};
+
+    fn chart() -> LineChart {
+        LineChart::new("Loss — größer als λ")
+            .axes("step", "loss")
+            .line("training", &[(0.0, 9.0), (100.0, 4.0)])
+            .line("held out", &[(0.0, 9.1), (100.0, 5.0)])
+            .reference("ln V", 9.0)
+    }
+
+    fn decoded(png: &[u8]) -> Pixmap {
+        Pixmap::decode_png(png).unwrap()
+    }
+
+    /// How many pixels of a part of the picture are darker than the series and the grid.
+    fn inked(pixels: &Pixmap, columns: std::ops::Range<u32>, rows: std::ops::Range<u32>) -> usize {
+        let places = rows.flat_map(|y| columns.clone().map(move |x| (x, y)));
+        let dark = |(x, y): &(u32, u32)| {
+            let pixel = pixels.pixel(*x, *y).unwrap();
+            pixel.red().max(pixel.green()).max(pixel.blue()) < 0x60
+        };
+        places.filter(dark).count()
+    }
+
+    #[test]
+    fn a_png_is_the_picture_twice_as_large_on_white() {
+        let pixels = decoded(&chart().png().unwrap());
+        assert_eq!((pixels.width(), pixels.height()), (1440, 720));
+        assert_eq!(size_on_page(&chart().png().unwrap()), Some((720, 360)));
+        let colours: HashSet<[u8; 4]> = pixels
+            .pixels()
+            .iter()
+            .map(|p| [p.red(), p.green(), p.blue(), p.alpha()])
+            .collect();
+        assert!(colours.len() > 100, "{}", colours.len());
+        for index in 0..2 {
+            let RGBColor(red, green, blue) = style::series(index);
+            assert!(colours.contains(&[red, green, blue, 255]), "series {index}");
+        }
+        assert!(colours.iter().all(|colour| colour[3] == 255));
+        assert_eq!(pixels.pixel(1439, 0).unwrap().red(), 255);
+    }
+
+    #[test]
+    fn titles_axes_legend_and_labels_are_written_without_any_font_of_the_machine() {
+        assert_eq!(FONTS.len(), 1);
+        let pixels = decoded(&chart().png().unwrap());
+        for (what, columns, rows) in [
+            ("title", 28..400, 10..60),
+            ("legend", 86..200, 66..100),
+            ("title of the vertical axis", 10..46, 200..500),
+            ("numbers of the vertical axis", 90..140, 120..620),
+            ("numbers of the horizontal axis", 140..1300, 632..668),
+            ("title of the horizontal axis", 500..1000, 675..710),
+            ("reference", 1320..1440, 100..700),
+        ] {
+            let dots = inked(&pixels, columns, rows);
+            assert!(dots > 40, "{what}: {dots}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_picture_is_rendered() {
+        let bars = BarChart::new("Pieces").bar("##s", 10.5).bar("the", 40.0);
+        let heat = HeatMap::new("Attention", &[1.0, 0.0, -1.0, 0.5], 2)
+            .labels(&["a", "b"], &["[CLS]", "<x & y>"]);
+        for png in [bars.png(), heat.png()] {
+            let pixels = decoded(&png.unwrap());
+            assert!(inked(&pixels, 28..400, 10..60) > 40);
+        }
+    }
+
+    #[test]
+    fn a_file_is_of_the_kind_that_its_name_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = |name: &str| {
+            let path = folder.path().join(name);
+            chart().save(&path).map(|()| std::fs::read(&path).unwrap())
+        };
+        assert!(saved("a.svg").unwrap().starts_with(b"<svg "));
+        assert_eq!(saved("a.PNG").unwrap(), chart().png().unwrap());
+        for name in ["a.gif", "a"] {
+            let told = saved(name).unwrap_err().to_string();
+            assert!(told.contains(&format!("{name}: ")), "{told}");
+            assert!(told.contains(".svg or .png"), "{told}");
+            assert!(!folder.path().join(name).exists());
+        }
+        assert!(chart().save(folder.path().join("none/a.png")).is_err());
+    }
+
+    #[test]
+    fn characters_that_no_document_may_hold_do_not_spoil_it() {
+        let odd = LineChart::new("a\u{0}b\u{1b}c\u{ffff}").line("<&\">", &[(0.0, 1.0)]);
+        assert!(odd.png().is_ok());
+    }
+
+    #[test]
+    fn what_is_too_large_is_told_and_not_tried() {
+        let tall = HeatMap::new("tall", &[1.0; 5000], 1);
+        let told = tall.png().unwrap_err().to_string();
+        assert!(told.contains("720×") && told.contains("SVG"), "{told}");
+    }
+}
