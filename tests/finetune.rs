@@ -1,0 +1,284 @@
+//! Fine-tuning, measuring and features through the command, as a user runs them.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::OnceLock;
+
+use common::{cloze, fails, json, succeeds, text};
+use serde_json::Value;
+
+/// A tiny model that has hardly been trained, with a vocabulary of its own.
+fn tiny() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let out = text(folder.path());
+            succeeds(&["pretrain", "--out", out, "--steps", "20", "--json"]);
+            folder
+        })
+        .path()
+}
+
+/// Rows of SST-2 that a rule decides: the label tells whether the sentence is about a good thing.
+fn sentiment(path: &Path, rows: usize) {
+    let mut tsv = String::from("sentence\tlabel\n");
+    let (good, bad) = (["warm", "bright", "happy"], ["cold", "dark", "sad"]);
+    for i in 0..rows {
+        let label = (i * 7 / 3) % 2;
+        let word = if label == 1 { good } else { bad }[i % 3];
+        let day = ["day", "house", "friend", "garden"][i % 4];
+        writeln!(tsv, "it was a {word} {day} in the end\t{label}").unwrap();
+    }
+    std::fs::write(path, tsv).unwrap();
+}
+
+struct Data {
+    folder: tempfile::TempDir,
+}
+
+impl Data {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        sentiment(&folder.path().join("train.tsv"), 240);
+        sentiment(&folder.path().join("dev.tsv"), 61);
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Fine-tunes into `out` and gives the JSON.
+    fn finetune(&self, out: &str, more: &[&str]) -> Value {
+        let (out, data) = (self.path(out), self.folder.path());
+        let mut args = vec!["finetune", "sst-2", "--model", text(tiny()), "--json"];
+        args.extend(["--data", text(data), "--out", text(&out), "--lr", "1e-3"]);
+        args.extend(more);
+        json(&succeeds(&args))
+    }
+}
+
+#[test]
+fn a_rule_is_learned_and_measured_again_alike() {
+    let data = Data::new();
+    let trained = data.finetune("out", &["--epochs", "4"]);
+    assert_eq!(trained["task"], "sst-2");
+    assert_eq!(
+        (&trained["rows"], &trained["steps"]),
+        (&240.into(), &32.into())
+    );
+    assert!(
+        trained["dev"]["accuracy"].as_f64().unwrap() > 0.95,
+        "{trained}"
+    );
+    assert!(trained["loss_last"].as_f64().unwrap() < 0.6, "{trained}");
+    assert!(trained["real_tokens_per_s"].as_f64().unwrap() > 0.0);
+
+    let out = data.path("out");
+    let again = json(&succeeds(&[
+        "evaluate",
+        "sst-2",
+        "--data",
+        text(&data.path("dev.tsv")),
+        "--model",
+        text(&out),
+        "--json",
+    ]));
+    assert_eq!(again["dev"], trained["dev"]);
+    let config = std::fs::read_to_string(out.join("config.json")).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(config["architectures"][0], "BertForSequenceClassification");
+    assert_eq!(config["id2label"]["1"], "1");
+    assert!(out.join("trainer").join("loss.svg").exists());
+}
+
+#[test]
+fn parts_of_batches_and_layers_computed_again_change_nothing() {
+    let data = Data::new();
+    let loss = |out, more: &[&str]| {
+        let mut all = vec!["--epochs", "1", "--limit", "64"];
+        all.extend(more);
+        data.finetune(out, &all)["loss_last"].as_f64().unwrap()
+    };
+    let whole = loss("whole", &[]);
+    assert!((loss("parts", &["--micro-batch", "5"]) - whole).abs() < 1e-4);
+    assert!((loss("again", &["--recompute"]) - whole).abs() < 1e-6);
+    assert!((loss("reference", &["--backend", "reference"]) - whole).abs() < 1e-4);
+    assert!((loss("budget", &["--batch-tokens", "100"]) - whole).abs() > 1e-6);
+    assert!((loss("lamb", &["--optimizer", "lamb"]) - whole).abs() > 1e-6);
+}
+
+#[test]
+fn wrong_usage_and_bad_data_are_told_in_a_sentence() {
+    let data = Data::new();
+    let (folder, out) = (data.folder.path(), data.path("out"));
+    let run = |task: &str, more: &[&str], code| {
+        let mut args = vec!["finetune", task, "--model", text(tiny())];
+        args.extend(["--out", text(&out), "--data", text(folder)]);
+        args.extend(more);
+        fails(&args, code)
+    };
+    assert!(run("sst-2", &["--epochs", "0"], 2).contains("--epochs 0: at least 1"));
+    assert!(run("sst-2", &["--lr", "-1"], 2).contains("--lr -1"));
+    assert!(run("sst-2", &["--max-len", "513"], 2).contains("only 512 positions"));
+    assert!(run("sst-2", &["--max-len", "4"], 2).contains("at least 5"));
+    let message = run("sst-2", &["--backend", "reference", "--dtype", "bf16"], 2);
+    assert!(
+        message.contains("the reference engine computes in f32"),
+        "{message}"
+    );
+    assert!(run("mrpc", &[], 1).contains("no columns #1 String, #2 String, Quality"));
+    let missing = data.path("nothing.tsv");
+    assert!(run("sst-2", &["--dev", text(&missing)], 1).contains("nothing.tsv"));
+    let unlabelled = data.path("test.tsv");
+    std::fs::write(&unlabelled, "index\tsentence\n0\tfine\n").unwrap();
+    let message = run("sst-2", &["--train", text(&unlabelled)], 1);
+    assert!(message.contains("has no label column"), "{message}");
+    let message = fails(
+        &[
+            "evaluate",
+            "sst-2",
+            "--data",
+            text(&data.path("dev.tsv")),
+            "--model",
+            text(tiny()),
+        ],
+        1,
+    );
+    assert!(
+        message.contains("holds no sequence classifier"),
+        "{message}"
+    );
+}
+
+/// Runs `cloze features` over `lines`.
+fn features(model: &Path, lines: &str, more: &[&str]) -> Vec<Value> {
+    use std::io::Write as _;
+    let mut child = cloze()
+        .args(["features", "--model", text(model)])
+        .args(more)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(lines.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn vector(value: &Value) -> Vec<f64> {
+    let list = value.as_array().unwrap();
+    list.iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn features_come_in_the_order_of_the_lines() {
+    let lines = "a long line of several words comes first\nshort\n\nshort\n";
+    let pooled = features(tiny(), lines, &[]);
+    assert_eq!(pooled.len(), 4);
+    for (object, line) in pooled.iter().zip(lines.lines()) {
+        assert_eq!(object["text"], line);
+        assert_eq!(vector(&object["vector"]).len(), 128);
+    }
+    assert_eq!(pooled[1], pooled[3]);
+
+    let tokens = features(tiny(), lines, &["--pool", "none", "--layers", "-2..-1"]);
+    let names = tokens[1]["tokens"].as_array().unwrap();
+    assert_eq!(
+        (&names[0], names.last().unwrap()),
+        (&"[CLS]".into(), &"[SEP]".into())
+    );
+    let vectors = tokens[1]["vectors"].as_array().unwrap();
+    assert_eq!(vectors.len(), names.len());
+    assert_eq!(vector(&vectors[0]).len(), 256);
+    // The mean over tokens of the last layer is what pooling gives.
+    for (i, expected) in vector(&pooled[1]["vector"]).iter().enumerate() {
+        let sum: f64 = vectors.iter().map(|v| vector(v)[128 + i]).sum();
+        assert!((sum / vectors.len() as f64 - expected).abs() < 1e-5);
+    }
+    let message = fails(&["features", "--model", text(tiny()), "--layers", "-4"], 2);
+    assert!(
+        message.contains("layers 0 (embeddings) to 2, or -3 to -1"),
+        "{message}"
+    );
+}
+
+/// Real data and a real model, where they are.
+fn real() -> Option<(PathBuf, PathBuf)> {
+    let (Some(data), Some(model)) = (
+        std::env::var_os("CLOZE_TEST_DATA"),
+        std::env::var_os("CLOZE_TEST_MINILM"),
+    ) else {
+        println!("CLOZE_TEST_DATA or CLOZE_TEST_MINILM is not set: nothing was trained");
+        return None;
+    };
+    Some((PathBuf::from(data), PathBuf::from(model)))
+}
+
+/// The cosines that the model card of all-MiniLM-L6-v2 publishes.
+#[test]
+fn sentences_are_as_alike_as_the_model_card_says() {
+    let Some((_, model)) = real() else { return };
+    let lines = "The weather is lovely today.\nIt's so sunny outside!\nHe drove to the stadium.\n";
+    let vectors: Vec<_> = features(&model, lines, &[])
+        .iter()
+        .map(|object| vector(&object["vector"]))
+        .collect();
+    let dot = |a: usize, b: usize| -> f64 {
+        vectors[a].iter().zip(&vectors[b]).map(|(x, y)| x * y).sum()
+    };
+    for (a, b, expected) in [(0, 0, 1.0), (0, 1, 0.6660), (0, 2, 0.1046), (1, 2, 0.1411)] {
+        let cosine = dot(a, b);
+        assert!((cosine - expected).abs() < 1e-4, "{a} {b}: {cosine}");
+    }
+}
+
+#[test]
+fn paraphrases_and_similarity_are_learned_from_a_real_model() {
+    let Some((data, model)) = real() else { return };
+    let out = tempfile::tempdir().unwrap();
+    let finetune = |task: &str, folder: &str, limit: &str| {
+        json(&succeeds(&[
+            "finetune",
+            task,
+            "--data",
+            text(&data.join("glue").join(folder)),
+            "--model",
+            text(&model),
+            "--out",
+            text(out.path()),
+            "--epochs",
+            "1",
+            "--limit",
+            limit,
+            "--json",
+        ]))
+    };
+    // Always saying "paraphrase" gives 0.684 and 0.812.
+    let mrpc = finetune("mrpc", "MRPC", "1200");
+    assert!(mrpc["dev"]["accuracy"].as_f64().unwrap() > 0.70, "{mrpc}");
+    assert!(mrpc["dev"]["f1"].as_f64().unwrap() > 0.81, "{mrpc}");
+    let similarity = finetune("sts-b", "STS-B", "800");
+    assert!(
+        similarity["dev"]["pearson"].as_f64().unwrap() > 0.7,
+        "{similarity}"
+    );
+    assert!(
+        similarity["dev"]["spearman"].as_f64().unwrap() > 0.7,
+        "{similarity}"
+    );
+}
