@@ -41,7 +41,7 @@ impl EngineArgs {
             backend: self.backend,
             precision: match (self.dtype, self.matmul) {
                 (Dtype::Bf16, _) => Precision::Bf16,
-                (Dtype::F32, Matmul::Fast) => Precision::Split,
+                (Dtype::F32, Matmul::Fast) => Precision::Bf16x3,
                 (Dtype::F32, Matmul::Exact) => Precision::F32,
             },
             recompute: false,

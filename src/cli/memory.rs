@@ -3,7 +3,7 @@
 use crate::data::Sequences;
 use crate::data::sequences::BatchSize;
 use crate::engine::memory::{Forecast, Work};
-use crate::engine::{Backend, Setup};
+use crate::engine::{Backend, CpuEngine, Precision, Setup};
 use crate::error::{Error, Result};
 use crate::memory::{free, told};
 use crate::model::{Config, Layout};
@@ -54,6 +54,17 @@ pub fn tell(config: &Config, layout: &Layout, setup: Setup, work: Work) -> Resul
         work.rows,
         work.sequences,
     );
+    let unit = CpuEngine::unit(setup.precision);
+    match setup.precision {
+        Precision::F32 => {}
+        Precision::Bf16 if unit == "f32" => eprintln!(
+            "this processor has no bf16 instructions: factors are rounded to bf16, but no time is saved"
+        ),
+        Precision::Bf16x3 if unit == "f32" => eprintln!(
+            "--matmul fast: this processor has no matrix unit (AMX), so products are plain f32"
+        ),
+        Precision::Bf16 | Precision::Bf16x3 => eprintln!("matrix products on {unit}"),
+    }
     match free() {
         Some(free) => fits(config, layout, setup, work, free),
         None => Ok(()),

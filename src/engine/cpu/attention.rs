@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 
 use crate::data::Packed;
+use crate::engine::Precision;
 use crate::engine::simd::{LANES, Simd, exp, max, sum};
 use crate::model::ATTENTION_STRIDE;
 use crate::random::Stream;
@@ -23,6 +24,8 @@ use super::grow;
 
 /// Queries that are handled together.
 pub const BLOCK: usize = 64;
+/// Sequences shorter than this are multiplied in f32.
+const SHORT: usize = 64;
 /// Elements of the random stream that are drawn together.
 const GROUP: usize = 64;
 
@@ -32,6 +35,7 @@ pub struct Heads {
     pub count: usize,
     pub size: usize,
     pub dropout: Option<Mask>,
+    pub precision: Precision,
 }
 
 /// What one task works in.
@@ -157,6 +161,15 @@ impl Task<'_> {
         self.rows.len()
     }
 
+    /// Products of short sequences are so small that rounding their factors takes longer than it
+    /// saves.
+    fn precision(&self) -> Precision {
+        match self.heads.precision {
+            Precision::Bf16 if self.length() >= SHORT => Precision::Bf16,
+            _ => Precision::F32,
+        }
+    }
+
     /// Blocks of queries, counted within the sequence.
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let length = self.length();
@@ -198,56 +211,45 @@ impl Task<'_> {
             self.part(qkv, 0, block.clone()),
             self.part(qkv, 1, 0..length).t(),
             Threads::One,
+            self.precision(),
         );
     }
 
     /// The dropout of a query's probabilities.
     #[inline(always)]
-    fn dropout(&self, query: usize) -> Option<RowMask> {
-        self.heads.dropout.map(|mask| RowMask {
-            mask,
-            stream: mask.stream(self.example),
+    fn dropout(&self, query: usize) -> RowMask {
+        let mask = self.heads.dropout;
+        RowMask {
+            mask: mask.map(|mask| (mask, mask.stream(self.example))),
             first: (self.head as u32 * ATTENTION_STRIDE + query as u32)
                 * (ATTENTION_STRIDE / GROUP as u32),
-        })
+            bits: 0,
+        }
     }
 }
 
-/// The dropout of one row of probabilities.
+/// The dropout of one row of probabilities, 16 at a time from the first on.
 struct RowMask {
-    mask: Mask,
-    stream: Stream,
+    mask: Option<(Mask, Stream)>,
     /// The row's first group of the stream.
     first: u32,
+    /// Of the group that is being used up.
+    bits: u64,
 }
 
-/// Calls `each` with every 16 values of two rows and what dropout multiplies them by.
-#[inline(always)]
-fn by_lanes<const N: usize>(
-    simd: Simd,
-    dropout: Option<RowMask>,
-    rows: [&mut [f32]; N],
-    mut each: impl FnMut([&mut [f32; LANES]; N], [f32; LANES]),
-) {
-    let mut rows = rows.map(|row| row.as_chunks_mut::<LANES>().0.iter_mut());
-    let count = rows[0].len();
-    let mut bits = 0;
-    for index in 0..count {
-        let part = index % (GROUP / LANES);
-        let factors = match &dropout {
-            None => [1.0; LANES],
-            Some(row) => {
-                if part == 0 {
-                    let group = row.first + (index / (GROUP / LANES)) as u32;
-                    bits = row.mask.kept_bits(simd, &row.stream, group);
-                }
-                row.mask.factors(bits, part)
-            }
+impl RowMask {
+    /// What the `index`-th 16 probabilities are multiplied by.
+    #[inline(always)]
+    fn factors(&mut self, simd: Simd, index: usize) -> [f32; LANES] {
+        let Some((mask, stream)) = &self.mask else {
+            return [1.0; LANES];
         };
-        let lanes = rows
-            .each_mut()
-            .map(|row| row.next().expect("both rows are as long"));
-        each(lanes, factors);
+        const PARTS: usize = GROUP / LANES;
+        if index.is_multiple_of(PARTS) {
+            let group = self.first + (index / PARTS) as u32;
+            self.bits = mask.kept_bits(simd, stream, group);
+        }
+        mask.factors(self.bits, index % PARTS)
     }
 }
 
@@ -288,12 +290,14 @@ impl Heads {
                         let total = sum(stride, |i| row[i]);
                         sums[index] = top + total.ln();
                         let scale = 1.0 / total;
-                        let dropout = task.dropout(block.start + index);
-                        by_lanes(simd, dropout, [row], |[p], factors| {
+                        let mut dropout = task.dropout(block.start + index);
+                        let lanes = row.as_chunks_mut::<LANES>().0.iter_mut();
+                        for (index, p) in lanes.enumerate() {
+                            let factors = dropout.factors(simd, index);
                             for (p, factor) in p.iter_mut().zip(factors) {
                                 *p *= scale * factor;
                             }
-                        });
+                        }
                     }
                 });
                 let out = &mut b.block[..block.len() * size];
@@ -304,6 +308,7 @@ impl Heads {
                     Matrix::strided(p, block.len(), length, stride),
                     task.part(qkv, 2, 0..length),
                     Threads::One,
+                    task.precision(),
                 );
                 let row = task.rows.start + block.start;
                 // SAFETY: these rows of these columns are this task's alone.
@@ -349,6 +354,7 @@ impl Heads {
                     above,
                     task.part(qkv, 2, 0..length).t(),
                     Threads::One,
+                    task.precision(),
                 );
                 let first = task.rows.start + block.start;
                 simd.run(|| {
@@ -362,14 +368,17 @@ impl Heads {
                         // another order.
                         let slope = sum(size, |i| out[i] * d_out[i]);
                         d[length..].fill(0.0);
-                        let dropout = task.dropout(block.start + index);
-                        by_lanes(simd, dropout, [p, d], |[p, d], factors| {
+                        let mut dropout = task.dropout(block.start + index);
+                        let p = p.as_chunks_mut::<LANES>().0.iter_mut();
+                        let lanes = p.zip(d.as_chunks_mut::<LANES>().0);
+                        for (index, (p, d)) in lanes.enumerate() {
+                            let factors = dropout.factors(simd, index);
                             for ((p, d), factor) in p.iter_mut().zip(d).zip(factors) {
                                 let probability = exp(*p - log_sum);
                                 *d = probability * (*d * factor - slope);
                                 *p = probability * factor;
                             }
-                        });
+                        }
                     }
                 });
                 let p = Matrix::strided(p, n, length, stride);
@@ -377,14 +386,15 @@ impl Heads {
                 let (scale, block_of) = (self.scale(), &mut b.block[..n * size]);
                 let into = MatrixMut::new(block_of, n, size);
                 let keys = task.part(qkv, 1, 0..length);
-                product(into, Old::Overwrite, scale, d, keys, Threads::One);
+                let (one, precision) = (Threads::One, task.precision());
+                product(into, Old::Overwrite, scale, d, keys, one, precision);
                 // SAFETY: these rows of these columns are this task's alone.
                 unsafe { d_qkv.write(task.at(0, block.start), 3 * hidden, size, block_of) };
                 let queries = task.part(qkv, 0, block);
                 let into = MatrixMut::new(&mut b.d_keys, length, size);
-                product(into, old, scale, d.t(), queries, Threads::One);
+                product(into, old, scale, d.t(), queries, one, precision);
                 let into = MatrixMut::new(&mut b.d_values, length, size);
-                product(into, old, 1.0, p.t(), above, Threads::One);
+                product(into, old, 1.0, p.t(), above, one, precision);
                 old = Old::Add;
             }
             // SAFETY: as above.

@@ -1,6 +1,8 @@
-//! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks.
+//! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks. Their
+//! products are small and in f32 always.
 
 use crate::data::Packed;
+use crate::engine::Precision;
 use crate::model::{Layout, Over, Part, TaskHead};
 use crate::random::Site;
 
@@ -64,6 +66,7 @@ impl Pooler {
         pick(hidden, first_rows(pass.batch), h, &mut b.picked[..n * h]);
         let pooled = &mut b.pooled[..n * h];
         self.0.forward(
+            Precision::F32,
             values,
             Matrix::new(&b.picked, n, h),
             MatrixMut::new(pooled, n, h),
@@ -93,10 +96,12 @@ impl Pooler {
             .add_bias_gradient(pass.simd, gradients, d, &mut b.partials);
         let dy = Matrix::new(d, n, h);
         let picked = Matrix::new(&b.picked, n, h);
-        self.0.add_weight_gradient(gradients, picked, dy);
+        self.0
+            .add_weight_gradient(Precision::F32, gradients, picked, dy);
         // What was picked is not needed any more: its place takes its gradient.
         let into = MatrixMut::new(&mut b.picked, n, h);
-        self.0.backward(values, dy, into, Old::Overwrite);
+        self.0
+            .backward(Precision::F32, values, dy, into, Old::Overwrite);
         add_picked(&b.picked[..n * h], first_rows(pass.batch), h, d_hidden);
     }
 }
@@ -178,7 +183,8 @@ impl Head {
         };
         let logits = &mut b.logits[..n * self.linear.outputs];
         let into = MatrixMut::new(logits, n, self.linear.outputs);
-        self.linear.forward(values, Matrix::new(input, n, h), into);
+        self.linear
+            .forward(Precision::F32, values, Matrix::new(input, n, h), into);
         add_bias(pass.simd, logits, &[&values[self.linear.bias.clone()]]);
         logits
     }
@@ -209,11 +215,12 @@ impl Head {
             Some(_) => &b.input,
         };
         self.linear
-            .add_weight_gradient(gradients, Matrix::new(input, n, h), dy);
+            .add_weight_gradient(Precision::F32, gradients, Matrix::new(input, n, h), dy);
         grow(&mut b.d, n * h);
         let d = &mut b.d[..n * h];
         let into = MatrixMut::new(d, n, h);
-        self.linear.backward(values, dy, into, Old::Overwrite);
+        self.linear
+            .backward(Precision::F32, values, dy, into, Old::Overwrite);
         if let Some(mask) = mask {
             self.drop(pass, mask, d);
         }

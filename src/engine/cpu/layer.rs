@@ -1,6 +1,7 @@
 //! One encoder layer, forward and backward, with the activations that it keeps between the two.
 
 use crate::data::Packed;
+use crate::engine::Precision;
 use crate::model::{Config, Dropout, Layout};
 use crate::random::Site;
 
@@ -17,6 +18,7 @@ use crate::engine::simd::Simd;
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
     pub simd: Simd,
+    pub precision: Precision,
     pub config: &'a Config,
     pub batch: &'a Packed,
     pub rows: &'a Rows,
@@ -40,6 +42,7 @@ impl Pass<'_> {
             count: c.num_attention_heads,
             size: c.hidden_size / c.num_attention_heads,
             dropout: Mask::new(self.dropout, site, c.attention_probs_dropout_prob),
+            precision: self.precision,
         }
     }
 }
@@ -144,7 +147,7 @@ impl Layer {
         let input = Matrix::new(x, rows, h);
         for (which, linear) in self.qkv.iter().enumerate() {
             let part = MatrixMut::strided(&mut qkv[which * h..], rows, h, 3 * h);
-            linear.forward(values, input, part);
+            linear.forward(pass.precision, values, input, part);
         }
         let biases = self.qkv.each_ref().map(|l| &values[l.bias.clone()]);
         add_bias(pass.simd, qkv, &biases);
@@ -158,8 +161,12 @@ impl Layer {
         );
         let attended = &mut kept.attended[..rows * h];
         let context = Matrix::new(&kept.context, rows, h);
-        self.attention
-            .forward(values, context, MatrixMut::new(attended, rows, h));
+        self.attention.forward(
+            pass.precision,
+            values,
+            context,
+            MatrixMut::new(attended, rows, h),
+        );
         let normed = &mut kept.normed[..rows * h];
         norm::forward(
             pass.simd,
@@ -177,6 +184,7 @@ impl Layer {
         let inner = &mut kept.inner[..rows * i];
         let activated = &mut kept.activated[..rows * i];
         self.intermediate.forward(
+            pass.precision,
             values,
             Matrix::new(normed, rows, h),
             MatrixMut::new(inner, rows, i),
@@ -189,6 +197,7 @@ impl Layer {
         );
         let fed = &mut kept.fed[..rows * h];
         self.output.forward(
+            pass.precision,
             values,
             Matrix::new(activated, rows, i),
             MatrixMut::new(fed, rows, h),
@@ -252,9 +261,11 @@ impl Layer {
         norm::backward_through_dropout(simd, dropout, norm, saved, hidden, residual, linear, sums);
         let dy = Matrix::new(linear, rows, h);
         let activated = Matrix::new(&kept.activated, rows, i);
-        self.output.add_weight_gradient(gradients, activated, dy);
+        self.output
+            .add_weight_gradient(pass.precision, gradients, activated, dy);
         let into = MatrixMut::new(inner, rows, i);
-        self.output.backward(values, dy, into, Old::Overwrite);
+        self.output
+            .backward(pass.precision, values, dy, into, Old::Overwrite);
         let bias = self.intermediate.bias.clone();
         gelu_backward(
             simd,
@@ -266,9 +277,11 @@ impl Layer {
         );
         let dy = Matrix::new(inner, rows, i);
         let normed = Matrix::new(&kept.normed, rows, h);
-        self.intermediate.add_weight_gradient(gradients, normed, dy);
+        self.intermediate
+            .add_weight_gradient(pass.precision, gradients, normed, dy);
         let into = MatrixMut::new(residual, rows, h);
-        self.intermediate.backward(values, dy, into, Old::Add);
+        self.intermediate
+            .backward(pass.precision, values, dy, into, Old::Add);
 
         // Attention block: `residual` is now the gradient of its output.
         let saved = (
@@ -295,10 +308,12 @@ impl Layer {
         norm::backward_through_dropout(simd, dropout, norm, saved, residual, hidden, linear, sums);
         let dy = Matrix::new(linear, rows, h);
         let context = Matrix::new(&kept.context, rows, h);
-        self.attention.add_weight_gradient(gradients, context, dy);
+        self.attention
+            .add_weight_gradient(pass.precision, gradients, context, dy);
         let d_context = residual;
         let into = MatrixMut::new(d_context, rows, h);
-        self.attention.backward(values, dy, into, Old::Overwrite);
+        self.attention
+            .backward(pass.precision, values, dy, into, Old::Overwrite);
         let d_qkv = &mut d.qkv[..rows * 3 * h];
         heads.backward(
             simd,
@@ -315,8 +330,14 @@ impl Layer {
         for (which, part) in self.qkv.iter().enumerate() {
             partials.add_to(simd, which * h, &mut gradients[part.bias.clone()]);
             let dy = Matrix::strided(&d_qkv[which * h..], rows, h, 3 * h);
-            part.add_weight_gradient(gradients, input, dy);
-            part.backward(values, dy, MatrixMut::new(hidden, rows, h), Old::Add);
+            part.add_weight_gradient(pass.precision, gradients, input, dy);
+            part.backward(
+                pass.precision,
+                values,
+                dy,
+                MatrixMut::new(hidden, rows, h),
+                Old::Add,
+            );
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::engine::Precision;
 use crate::model::Layout;
 
 use super::elementwise::Partials;
@@ -67,27 +68,35 @@ impl Linear {
     }
 
     /// `y = x Wᵀ`, without the bias, which what follows adds: x is (rows, inputs).
-    pub fn forward(&self, values: &[f32], x: Matrix<'_>, y: MatrixMut<'_>) {
-        product(
-            y,
-            Old::Overwrite,
-            1.0,
-            x,
-            self.matrix(values).t(),
-            Threads::All,
-        );
+    pub fn forward(&self, precision: Precision, values: &[f32], x: Matrix<'_>, y: MatrixMut<'_>) {
+        let weight = self.matrix(values).t();
+        product(y, Old::Overwrite, 1.0, x, weight, Threads::All, precision);
     }
 
     /// `dx = dy W`, or `dx += dy W`.
-    pub fn backward(&self, values: &[f32], dy: Matrix<'_>, dx: MatrixMut<'_>, old: Old) {
-        product(dx, old, 1.0, dy, self.matrix(values), Threads::All);
+    pub fn backward(
+        &self,
+        precision: Precision,
+        values: &[f32],
+        dy: Matrix<'_>,
+        dx: MatrixMut<'_>,
+        old: Old,
+    ) {
+        let weight = self.matrix(values);
+        product(dx, old, 1.0, dy, weight, Threads::All, precision);
     }
 
     /// `dW += dyᵀ x`.
-    pub fn add_weight_gradient(&self, gradients: &mut [f32], x: Matrix<'_>, dy: Matrix<'_>) {
+    pub fn add_weight_gradient(
+        &self,
+        precision: Precision,
+        gradients: &mut [f32],
+        x: Matrix<'_>,
+        dy: Matrix<'_>,
+    ) {
         let dw = &mut gradients[self.weight.clone()];
         let dw = MatrixMut::new(dw, self.outputs, self.inputs);
-        product(dw, Old::Add, 1.0, dy.t(), x, Threads::All);
+        product(dw, Old::Add, 1.0, dy.t(), x, Threads::All, precision);
     }
 
     /// `db += Σ dy` over rows, dy being (rows, outputs).

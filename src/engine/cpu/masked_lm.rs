@@ -72,6 +72,7 @@ impl MaskedLm {
         pick(hidden, rows, h, &mut b.picked[..n * h]);
         let dense = &mut b.dense[..n * h];
         self.dense.forward(
+            pass.precision,
             values,
             Matrix::new(&b.picked, n, h),
             MatrixMut::new(dense, n, h),
@@ -93,6 +94,7 @@ impl MaskedLm {
             Matrix::new(&b.normed, n, h),
             Matrix::new(&values[self.words.clone()], v, h).t(),
             Threads::All,
+            pass.precision,
         );
     }
 
@@ -142,11 +144,28 @@ impl MaskedLm {
         b.partials.add_to(simd, 0, bias);
         let words = MatrixMut::new(&mut gradients[self.words.clone()], v, h);
         let normed = Matrix::new(&b.normed, n, h);
-        product(words, Old::Add, 1.0, d_logits.t(), normed, Threads::All);
+        let (threads, precision) = (Threads::All, pass.precision);
+        product(
+            words,
+            Old::Add,
+            1.0,
+            d_logits.t(),
+            normed,
+            threads,
+            precision,
+        );
         let d = &mut b.d[..n * h];
         let words = Matrix::new(&values[self.words.clone()], v, h);
         let into = MatrixMut::new(d, n, h);
-        product(into, Old::Overwrite, 1.0, d_logits, words, Threads::All);
+        product(
+            into,
+            Old::Overwrite,
+            1.0,
+            d_logits,
+            words,
+            threads,
+            precision,
+        );
         let saved = (&b.activated[..n * h], &b.statistics[..n]);
         let [dw, db] = parts(gradients, [&self.norm.weight, &self.norm.bias]);
         norm::add_parameter_gradients(simd, saved, d, dw, db, &mut b.partials);
@@ -164,9 +183,15 @@ impl MaskedLm {
         );
         let dy = Matrix::new(d_dense, n, h);
         let picked = Matrix::new(&b.picked, n, h);
-        self.dense.add_weight_gradient(gradients, picked, dy);
         self.dense
-            .backward(values, dy, MatrixMut::new(d, n, h), Old::Overwrite);
+            .add_weight_gradient(pass.precision, gradients, picked, dy);
+        self.dense.backward(
+            pass.precision,
+            values,
+            dy,
+            MatrixMut::new(d, n, h),
+            Old::Overwrite,
+        );
         add_picked(d, rows, h, d_hidden);
         scored
     }

@@ -86,11 +86,11 @@ pub fn measured_peak(precision: Precision) -> f64 {
                 gemm::Matrix::new(&a, SIZE, SIZE),
                 gemm::Matrix::new(&b, SIZE, SIZE).t(),
                 gemm::Threads::All,
+                precision,
             );
             started.elapsed().as_secs_f64()
         })
         .fold(f64::INFINITY, f64::min);
-    let _ = precision;
     2.0 * (SIZE as f64).powi(3) / fastest
 }
 
@@ -179,6 +179,11 @@ impl CpuEngine {
         self
     }
 
+    /// What multiplies matrices in this precision on this machine: AMX, AVX512-BF16 or f32.
+    pub fn unit(precision: Precision) -> String {
+        gemm::Unit::detect().of(precision).to_string()
+    }
+
     /// Keeps only each layer's input for the backward pass and computes the rest again there:
     /// about a third more work, and a small part of the memory (Chen et al., arXiv 1604.06174).
     pub fn with_recompute(mut self, recompute: bool) -> Self {
@@ -204,6 +209,7 @@ impl CpuEngine {
         a.rows.set(batch);
         let pass = Pass {
             simd: self.simd,
+            precision: self.precision,
             config: &self.config,
             batch,
             rows: &a.rows,

@@ -105,13 +105,13 @@ impl Mask {
     #[inline(always)]
     pub fn factors(&self, bits: u64, part: usize) -> [f32; LANES] {
         let bits = (bits >> (LANES * part)) as u32;
-        std::array::from_fn(|lane| {
+        let mut factors = [0.0; LANES];
+        for (lane, factor) in factors.iter_mut().enumerate() {
             if bits & (1 << lane) != 0 {
-                self.kept
-            } else {
-                0.0
+                *factor = self.kept;
             }
-        })
+        }
+        factors
     }
 }
 

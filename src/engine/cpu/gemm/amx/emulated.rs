@@ -1,0 +1,185 @@
+//! The tile instructions in software, as Intel's manual (volume 2, TDPBF16PS and its neighbours)
+//! defines them, with everything for which the processor would raise an exception a panic.
+
+use super::super::Matrix;
+use super::super::avx512::Avx512;
+use super::super::blocked::{Kernel, Step};
+use super::super::pack::{Side, Tile, reference};
+use super::{CONFIGURATION, PANELS, Tiles, step};
+
+/// Stands for a processor with AMX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emulated;
+
+impl Kernel for Emulated {
+    const ROW_PANELS: usize = PANELS;
+    const COLUMN_PANELS: usize = PANELS;
+    // Small, so that sizes at which tests are quick have several blocks of everything.
+    const STEP_DEPTH: usize = 2;
+    const OWN_BYTES: usize = 8 << 10;
+    const RIGHT_BYTES: usize = 8 << 10;
+
+    type Session = Registers;
+
+    fn pack(self, side: Side, from: Matrix<'_>, parts: usize, tiles: &mut [Tile]) {
+        match Avx512::detect() {
+            Some(avx512) => avx512.pack(side, from, parts, tiles),
+            None => reference(side, from, parts, tiles),
+        }
+    }
+
+    fn start(self) -> Registers {
+        Registers::configured(&CONFIGURATION.0)
+    }
+
+    unsafe fn step(registers: &mut Registers, work: Step<'_>) {
+        // SAFETY: the caller's.
+        unsafe { step(registers, work) };
+    }
+}
+
+/// A tile register and its shape.
+#[derive(Clone, Copy, Default)]
+struct Register {
+    rows: usize,
+    /// Bytes of a row.
+    colsb: usize,
+    data: [[u32; 16]; 16],
+}
+
+pub struct Registers([Register; 8]);
+
+impl Registers {
+    /// LDTILECFG.
+    pub fn configured(memory: &[u8; 64]) -> Self {
+        assert_eq!(memory[0], 1, "the only palette");
+        assert_eq!(memory[1], 0, "row to start at");
+        let reserved = memory[2..16]
+            .iter()
+            .chain(&memory[32..48])
+            .chain(&memory[56..]);
+        assert!(reserved.into_iter().all(|&b| b == 0), "reserved bytes");
+        Self(std::array::from_fn(|tile| {
+            let colsb = [memory[16 + 2 * tile], memory[17 + 2 * tile]];
+            let colsb = usize::from(u16::from_le_bytes(colsb));
+            let rows = usize::from(memory[48 + tile]);
+            assert!(rows <= 16 && colsb <= 64, "larger than the palette's tiles");
+            assert_eq!(rows == 0, colsb == 0, "half a shape");
+            Register {
+                rows,
+                colsb,
+                ..Register::default()
+            }
+        }))
+    }
+
+    fn shape(&self, tile: usize) -> (usize, usize) {
+        let Register { rows, colsb, .. } = self.0[tile];
+        assert!(rows > 0, "tile {tile} is not configured");
+        (rows, colsb)
+    }
+
+    /// TILEZERO.
+    pub fn clear(&mut self, to: usize) {
+        self.shape(to);
+        self.0[to].data = Default::default();
+    }
+
+    /// TILELOADD: what lies beyond the tile's shape becomes zero.
+    ///
+    /// # Safety
+    /// There must be as many rows to read, `stride` bytes apart, as the register has.
+    pub unsafe fn read(&mut self, to: usize, from: *const u8, stride: usize) {
+        let (rows, colsb) = self.shape(to);
+        let mut data = [[0; 16]; 16];
+        for (row, values) in data.iter_mut().enumerate().take(rows) {
+            // SAFETY: the caller's; the row has room for 64 bytes.
+            unsafe {
+                let from = from.wrapping_add(row.wrapping_mul(stride));
+                std::ptr::copy_nonoverlapping(from, values.as_mut_ptr().cast(), colsb);
+            }
+        }
+        self.0[to].data = data;
+    }
+
+    /// TILESTORED.
+    ///
+    /// # Safety
+    /// There must be as many rows to write, `stride` bytes apart, as the register has.
+    pub unsafe fn write(&self, from: usize, to: *mut u8, stride: usize) {
+        let (rows, colsb) = self.shape(from);
+        for (row, values) in self.0[from].data.iter().enumerate().take(rows) {
+            // SAFETY: the caller's.
+            unsafe {
+                let to = to.wrapping_add(row.wrapping_mul(stride));
+                std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, colsb);
+            }
+        }
+    }
+
+    /// TDPBF16PS.
+    pub fn multiply(&mut self, sums: usize, a: usize, b: usize) {
+        assert!(sums != a && sums != b && a != b, "the same register twice");
+        let ((rows, colsb), a_shape, b_shape) = (self.shape(sums), self.shape(a), self.shape(b));
+        assert!(colsb % 4 == 0 && a_shape.1 % 4 == 0 && b_shape.1 % 4 == 0);
+        assert_eq!((rows, colsb), (a_shape.0, b_shape.1), "shape of the sums");
+        assert_eq!(a_shape.1 / 4, b_shape.0, "inner sizes");
+        let (pairs, columns) = (a_shape.1 / 4, colsb / 4);
+        let (a, b) = (self.0[a].data, self.0[b].data);
+        let sums = &mut self.0[sums].data;
+        let old = std::mem::take(sums);
+        for row in 0..rows {
+            for column in 0..columns {
+                // Even and odd elements of the pairs have sums of their own.
+                let mut parts = [0.0f32; 2];
+                for pair in 0..pairs {
+                    for (upper, part) in parts.iter_mut().enumerate() {
+                        let (a, b) = (half(a[row][pair], upper), half(b[pair][column], upper));
+                        *part = flush(a.mul_add(b, *part));
+                    }
+                }
+                let old = flush(f32::from_bits(old[row][column]));
+                sums[row][column] = flush(old + flush(parts[0] + parts[1])).to_bits();
+            }
+        }
+    }
+}
+
+/// Denormals are zero, as operands and as results.
+fn flush(x: f32) -> f32 {
+    if x.is_subnormal() {
+        0.0f32.copysign(x)
+    } else {
+        x
+    }
+}
+
+/// The f32 of the lower (0) or upper (1) bf16 number of a pair.
+fn half(pair: u32, upper: usize) -> f32 {
+    flush(f32::from_bits((pair >> (16 * upper)) << 16))
+}
+
+impl Tiles for Registers {
+    fn zero<const TO: usize>(&mut self) {
+        self.clear(TO);
+    }
+
+    fn load<const TO: usize>(&mut self, tile: &Tile) {
+        // SAFETY: 16 rows of 64 bytes.
+        unsafe { self.read(TO, tile.0.as_ptr().cast(), 64) };
+    }
+
+    unsafe fn load_sums<const TO: usize>(&mut self, from: *const f32, stride: usize) {
+        // SAFETY: the caller's.
+        unsafe { self.read(TO, from.cast(), stride * size_of::<f32>()) };
+    }
+
+    fn add_products<const SUMS: usize, const A: usize, const B: usize>(&mut self) {
+        self.multiply(SUMS, A, B);
+    }
+
+    unsafe fn store_sums<const FROM: usize>(&mut self, to: *mut f32, stride: usize) {
+        // SAFETY: the caller's.
+        unsafe { self.write(FROM, to.cast(), stride * size_of::<f32>()) };
+    }
+}

@@ -1,0 +1,209 @@
+//! AMX's instructions, whether there are any, and whether they can be trusted.
+//!
+//! The compiler's own intrinsics are not stable, hence `asm!`. A register's content is carried from
+//! one statement to the next: nothing that the compiler makes touches the tile registers, the
+//! statements are volatile, so that they keep their order, and each names the registers as changed.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use std::marker::PhantomData;
+
+use super::super::Matrix;
+use super::super::avx512::Avx512;
+use super::super::blocked::{Kernel, Step};
+use super::super::pack::{Side, Tile};
+use super::{CONFIGURATION, Configuration, PANELS, Tiles, step};
+
+/// Proof that this process may use AMX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amx {
+    /// Packs.
+    avx512: Avx512,
+}
+
+impl Amx {
+    /// Asks the processor, then the operating system: the tile registers make a thread's state so
+    /// much larger that a process has to ask for them once.
+    pub fn detect() -> Option<Self> {
+        let avx512 = Avx512::detect()?;
+        (processor_has_it() && system_saves_it() && permitted()).then_some(Self { avx512 })
+    }
+
+    /// AMX's instructions, done in software where the processor has none.
+    #[cfg(all(test, target_os = "linux"))]
+    pub fn trapped() -> Option<Self> {
+        let trapped = || {
+            super::trap::install();
+            Avx512::detect().map(|avx512| Self { avx512 })
+        };
+        Self::detect().or_else(trapped)
+    }
+}
+
+fn processor_has_it() -> bool {
+    const BF16_AND_TILE: u32 = 1 << 22 | 1 << 24;
+    // Leaf 0 says which leaves there are.
+    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BF16_AND_TILE == BF16_AND_TILE
+}
+
+/// Whether the system keeps the tiles' configuration and data when it switches threads.
+fn system_saves_it() -> bool {
+    const OSXSAVE: u32 = 1 << 27;
+    const TILES: u64 = 1 << 17 | 1 << 18;
+    // SAFETY: OSXSAVE says that there is such an instruction.
+    __cpuid(1).ecx & OSXSAVE != 0 && unsafe { extended_control_register() } & TILES == TILES
+}
+
+#[target_feature(enable = "xsave")]
+fn extended_control_register() -> u64 {
+    // SAFETY: register 0 exists wherever the instruction does.
+    unsafe { _xgetbv(0) }
+}
+
+#[cfg(target_os = "linux")]
+fn permitted() -> bool {
+    const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
+    const TILE_DATA: usize = 18;
+    arch_prctl(ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn permitted() -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn arch_prctl(code: usize, argument: usize) -> isize {
+    const NUMBER: isize = 158;
+    let result;
+    // SAFETY: a system call that changes none of the program's memory with the codes used here; it
+    // changes rcx and r11.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") NUMBER => result,
+            in("rdi") code,
+            in("rsi") argument,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+impl Kernel for Amx {
+    const ROW_PANELS: usize = PANELS;
+    const COLUMN_PANELS: usize = PANELS;
+    const STEP_DEPTH: usize = 16;
+    const OWN_BYTES: usize = 768 << 10;
+    const RIGHT_BYTES: usize = 768 << 10;
+
+    type Session = Configured;
+
+    fn pack(self, side: Side, from: Matrix<'_>, parts: usize, tiles: &mut [Tile]) {
+        self.avx512.pack(side, from, parts, tiles);
+    }
+
+    fn start(self) -> Configured {
+        // SAFETY: `self` proves that the instruction is there, and its operand is 64 bytes.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURED, options(nostack, preserves_flags));
+        }
+        Configured(PhantomData)
+    }
+
+    unsafe fn step(session: &mut Configured, step: Step<'_>) {
+        // SAFETY: AVX-512 is part of the session's proof; the rest is the caller's.
+        unsafe { step_with_avx512(session, step) };
+    }
+}
+
+static CONFIGURED: Configuration = CONFIGURATION;
+
+/// Lets the compiler use wide registers for what goes on between the tile instructions.
+#[target_feature(enable = "avx512f")]
+unsafe fn step_with_avx512(session: &mut Configured, work: Step<'_>) {
+    // SAFETY: the caller's.
+    unsafe { step(session, work) };
+}
+
+/// The tile registers of the thread that configured them; free for others again when dropped.
+pub struct Configured(PhantomData<*const ()>);
+
+impl Drop for Configured {
+    fn drop(&mut self) {
+        // SAFETY: whoever made this value had the instruction.
+        unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
+    }
+}
+
+/// A statement that changes tile registers.
+macro_rules! tiles {
+    ($instruction:literal, $($operands:tt)*) => {
+        asm!(
+            $instruction,
+            $($operands)*,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, preserves_flags),
+        )
+    };
+}
+
+impl Tiles for Configured {
+    #[inline(always)]
+    fn zero<const TO: usize>(&mut self) {
+        // SAFETY: the register is configured; no memory is touched.
+        unsafe { tiles!("tilezero tmm{to}", to = const TO) };
+    }
+
+    #[inline(always)]
+    fn load<const TO: usize>(&mut self, tile: &Tile) {
+        // SAFETY: reads 16 rows of 64 bytes, 64 bytes apart, which is the tile.
+        unsafe {
+            tiles!(
+                "tileloadd tmm{to}, [{from} + {stride}*1]",
+                to = const TO,
+                from = in(reg) tile,
+                stride = in(reg) 64usize
+            );
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_sums<const TO: usize>(&mut self, from: *const f32, stride: usize) {
+        // SAFETY: the caller's.
+        unsafe {
+            tiles!(
+                "tileloadd tmm{to}, [{from} + {stride}*1]",
+                to = const TO,
+                from = in(reg) from,
+                stride = in(reg) stride * size_of::<f32>()
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn add_products<const SUMS: usize, const A: usize, const B: usize>(&mut self) {
+        const { assert!(SUMS != A && SUMS != B && A != B) };
+        // SAFETY: three different registers, whose shapes fit each other; no memory is touched.
+        unsafe {
+            tiles!("tdpbf16ps tmm{sums}, tmm{a}, tmm{b}", sums = const SUMS, a = const A, b = const B);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_sums<const FROM: usize>(&mut self, to: *mut f32, stride: usize) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!(
+                "tilestored [{to} + {stride}*1], tmm{from}",
+                from = const FROM,
+                to = in(reg) to,
+                stride = in(reg) stride * size_of::<f32>(),
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}

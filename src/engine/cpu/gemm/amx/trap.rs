@@ -1,0 +1,157 @@
+//! Runs AMX's machine instructions on a processor that has none.
+//!
+//! Such a processor raises an exception at them, which arrives as SIGILL. The handler decodes the
+//! instruction from its bytes, has [`Registers`] do it and goes on behind it. So the statements of
+//! [`hardware`](super::hardware), with the registers and addresses that the compiler chose, are
+//! tested, and all that is left to trust is the processor.
+
+use std::cell::RefCell;
+use std::sync::Once;
+
+use libc::{c_int, c_void, siginfo_t, ucontext_t};
+
+use super::emulated::Registers;
+
+thread_local! {
+    static REGISTERS: RefCell<Option<Registers>> = const { RefCell::new(None) };
+}
+
+/// Starts to handle the exception.
+pub fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: zeros are an empty mask and no flags; the handler touches nothing but the memory
+        // that the instruction names and a thread-local that needs no initialisation.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handle as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(
+                libc::sigaction(libc::SIGILL, &action, std::ptr::null_mut()),
+                0
+            );
+        }
+    });
+}
+
+extern "C" fn handle(signal: c_int, _: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: with SA_SIGINFO the third argument is the interrupted thread's context.
+    let context = unsafe { &mut *context.cast::<ucontext_t>() };
+    let at = context.uc_mcontext.gregs[libc::REG_RIP as usize] as *const u8;
+    // SAFETY: the instructions are 5 bytes and more long.
+    let instruction = unsafe { Instruction::decode(at, &context.uc_mcontext.gregs) };
+    match instruction {
+        Some(instruction) => {
+            instruction.run();
+            context.uc_mcontext.gregs[libc::REG_RIP as usize] += instruction.length;
+        }
+        // Not ours: it happens again, and ends the process.
+        // SAFETY: the default action needs no handler.
+        None => unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+        },
+    }
+}
+
+/// The processor's numbers of the general registers.
+const GENERAL: [c_int; 16] = [
+    libc::REG_RAX,
+    libc::REG_RCX,
+    libc::REG_RDX,
+    libc::REG_RBX,
+    libc::REG_RSP,
+    libc::REG_RBP,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
+
+struct Instruction {
+    operation: Operation,
+    length: i64,
+}
+
+enum Operation {
+    Configure(*const [u8; 64]),
+    Release,
+    Zero(usize),
+    /// Register, address, stride.
+    Load(usize, *const u8, usize),
+    Store(usize, *mut u8, usize),
+    /// Sums, left, right.
+    Multiply(usize, usize, usize),
+}
+
+impl Instruction {
+    /// The instruction at `at`, if it is one of AMX's without a displacement.
+    ///
+    /// # Safety
+    /// Six bytes must be readable.
+    unsafe fn decode(at: *const u8, general: &[i64; 23]) -> Option<Self> {
+        // SAFETY: the caller's.
+        let bytes = unsafe { at.cast::<[u8; 6]>().read() };
+        // A three-byte VEX prefix: inverted register extensions with opcode map 2; then W = 0,
+        // another register inverted, L = 0 and the mandatory prefix.
+        let [0xc4, extensions, prefix, opcode, modrm, sib] = bytes else {
+            return None;
+        };
+        if extensions & 0x1f != 2 || prefix & 0x84 != 0 {
+            return None;
+        }
+        let extended =
+            |bit: u8, low: u8| usize::from(low & 7) + usize::from(!extensions >> bit & 1) * 8;
+        let value = |register: usize| general[GENERAL[register] as usize] as usize;
+        let (mode, reg, rm) = (modrm >> 6, extended(7, modrm >> 3), extended(5, modrm));
+        let third = usize::from(!prefix >> 3 & 15);
+        // Address and stride, of a base and an index register.
+        let rows = || {
+            let indexed = mode == 0 && modrm & 7 == 4 && sib & 7 != 5 && sib >> 6 == 0;
+            let (base, index) = (extended(5, sib), extended(6, sib >> 3));
+            (indexed && index != 4).then(|| (value(base), value(index)))
+        };
+        let (operation, length) = match (prefix & 3, opcode, mode) {
+            (0, 0x49, 3) if modrm == 0xc0 => (Operation::Release, 5),
+            (0, 0x49, 0) if reg == 0 && ![4, 5].contains(&(modrm & 7)) => {
+                (Operation::Configure(value(rm) as *const _), 5)
+            }
+            (3, 0x49, 3) if modrm & 7 == 0 => (Operation::Zero(reg), 5),
+            (3, 0x4b, _) => {
+                let (from, stride) = rows()?;
+                (Operation::Load(reg, from as *const u8, stride), 6)
+            }
+            (2, 0x4b, _) => {
+                let (to, stride) = rows()?;
+                (Operation::Store(reg, to as *mut u8, stride), 6)
+            }
+            (2, 0x5c, 3) => (Operation::Multiply(reg, rm, third), 5),
+            _ => return None,
+        };
+        Some(Self { operation, length })
+    }
+
+    fn run(&self) {
+        REGISTERS.with_borrow_mut(|registers| {
+            // SAFETY: the memory is what the program gave the instruction.
+            unsafe {
+                match (&self.operation, registers.as_mut()) {
+                    (Operation::Configure(from), _) => {
+                        *registers = Some(Registers::configured(&**from));
+                    }
+                    (Operation::Release, _) => *registers = None,
+                    (_, None) => panic!("tile registers used before they were configured"),
+                    (&Operation::Zero(to), Some(r)) => r.clear(to),
+                    (&Operation::Load(to, from, stride), Some(r)) => r.read(to, from, stride),
+                    (&Operation::Store(from, to, stride), Some(r)) => r.write(from, to, stride),
+                    (&Operation::Multiply(sums, a, b), Some(r)) => r.multiply(sums, a, b),
+                }
+            }
+        });
+    }
+}

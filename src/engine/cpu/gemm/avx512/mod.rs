@@ -1,0 +1,169 @@
+//! bf16 on AVX-512: the product by `vdpbf16ps`.
+//!
+//! The instructions treat numbers below the smallest normal one as zero.
+
+mod packing;
+
+use std::arch::x86_64::*;
+
+use super::blocked::{Block, Kernel, Step};
+use super::pack::{LINES, Side, Tile};
+use super::{Matrix, Old, Update};
+
+/// Proof that the processor has AVX512-BF16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Avx512(());
+
+impl Avx512 {
+    pub fn detect() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512bf16");
+        has.then_some(Self(()))
+    }
+}
+
+impl Kernel for Avx512 {
+    const ROW_PANELS: usize = 1;
+    const COLUMN_PANELS: usize = 3;
+    const STEP_DEPTH: usize = 24;
+    const OWN_BYTES: usize = 384 << 10;
+    const RIGHT_BYTES: usize = 384 << 10;
+
+    type Session = ();
+
+    fn pack(self, side: Side, from: Matrix<'_>, parts: usize, tiles: &mut [Tile]) {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { packing::pack(side, from, parts, tiles) };
+    }
+
+    fn start(self) -> Self::Session {}
+
+    unsafe fn step((): &mut (), step: Step<'_>) {
+        // SAFETY: a session is started with a proof that the processor has the instructions; the
+        // rest is the caller's.
+        unsafe {
+            match step.columns.count() {
+                1 => columns::<1>(step),
+                2 => columns::<2>(step),
+                _ => columns::<3>(step),
+            }
+        }
+    }
+}
+
+/// Rows whose sums are in registers at a time: 8 × 3 vectors of sums, 3 of the right operand.
+const ROWS: usize = 8;
+
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn columns<const C: usize>(step: Step<'_>) {
+    let Step {
+        rows,
+        columns,
+        depth,
+        c,
+        update,
+    } = step;
+    let a = rows.panel(0, 0, depth.clone());
+    // Loops and no closures, here and below: what calls a closure in the standard library is
+    // compiled without these instructions, and the compiler may leave it so.
+    let mut b: [&[Tile]; C] = [&[]; C];
+    for (index, b) in b.iter_mut().enumerate() {
+        *b = columns.panel(index, 0, depth.clone());
+    }
+    for first in (0..c.rows).step_by(ROWS) {
+        let c = c.part(first..c.rows.min(first + ROWS), 0..c.columns);
+        fetch(c);
+        // SAFETY: the caller's.
+        unsafe { write(sums(a, first, b), c, update) };
+    }
+}
+
+/// Has the caches fetch a part of C, which is wanted after some thousand cycles of multiplying.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn fetch(c: Block) {
+    for row in 0..c.rows {
+        for column in (0..c.columns).step_by(LINES) {
+            let at = c.at.wrapping_add(row * c.stride + column);
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        }
+    }
+}
+
+/// The products of eight rows of a panel with `C` panels of columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn sums<const C: usize>(a: &[Tile], first: usize, b: [&[Tile]; C]) -> [[__m512; C]; ROWS] {
+    let mut sums = [[_mm512_setzero_ps(); C]; ROWS];
+    for (at, a) in a.iter().enumerate() {
+        let mut tiles = [&b[0][at]; C];
+        for (tile, b) in tiles.iter_mut().zip(b) {
+            *tile = &b[at];
+        }
+        for pair in 0..16 {
+            let mut b = [bf16(_mm512_setzero_si512()); C];
+            for (b, tile) in b.iter_mut().zip(tiles) {
+                *b = bf16(load(&tile.0[pair]));
+            }
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let a = bf16(_mm512_set1_epi32(a.0[first + row][pair] as i32));
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    *sum = _mm512_dpbf16_ps(*sum, a, b);
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// Stores sums in `c`, of which there may be less.
+///
+/// # Safety
+/// As for [`Kernel::step`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn write<const C: usize>(sums: [[__m512; C]; ROWS], c: Block, update: Update) {
+    let factor = _mm512_set1_ps(update.factor);
+    let mut masks: [__mmask16; C] = [0; C];
+    for (index, mask) in masks.iter_mut().enumerate() {
+        *mask = first(c.columns.saturating_sub(index * LINES));
+    }
+    for (row, sums) in sums.into_iter().enumerate() {
+        if row < c.rows {
+            for (column, (sum, mask)) in sums.into_iter().zip(masks).enumerate() {
+                // SAFETY: the row is one of the block's, and the mask leaves the columns beyond the
+                // block alone.
+                unsafe {
+                    let at = c.at.add(row * c.stride + column * LINES);
+                    let new = match update.old {
+                        Old::Overwrite => _mm512_mul_ps(sum, factor),
+                        Old::Add => _mm512_fmadd_ps(sum, factor, _mm512_maskz_loadu_ps(mask, at)),
+                    };
+                    _mm512_mask_storeu_ps(at, mask, new);
+                }
+            }
+        }
+    }
+}
+
+/// The mask of the first `n` of 16 lanes, or of all.
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    if n >= 16 { !0 } else { (1 << n) - 1 }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(pairs: &[u32; 16]) -> __m512i {
+    // SAFETY: the array has the size of the register.
+    unsafe { _mm512_loadu_si512(pairs.as_ptr().cast()) }
+}
+
+/// The same bits as pairs of bf16 numbers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn bf16(bits: __m512i) -> __m512bh {
+    // SAFETY: both are 64 bytes of any value.
+    unsafe { std::mem::transmute(bits) }
+}

@@ -1,0 +1,304 @@
+//! A product cut into blocks that fit the caches, packed and multiplied by a [`Kernel`].
+//!
+//! The threads share out the longer side of C. Each packs its own lines of that operand, a block at
+//! a time; the other operand is packed once, by all of them, before. Packing costs a read of the
+//! operand, so that every element is packed once and, as far as it goes, right before it is used.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::pack::{DEPTH, LINES, Panels, Side, Tile};
+use super::scratch::{self, Kept};
+use super::{Matrix, MatrixMut, Old, Precision, Product, Threads, Update};
+
+/// The inner index is cut at this length, so that what is packed at a time has a bound. Every cut
+/// costs a pass over C.
+const CHUNK: usize = 4096;
+
+/// Multiply-adds below which a second thread costs more than it brings.
+const WORTH_THREADS: usize = 1 << 20;
+
+thread_local! {
+    /// The operand that all threads read, kept by the thread that asked for the product.
+    static SHARED: Kept<Tile> = const { Kept::new(Vec::new()) };
+    /// The lines that a thread has packed for itself.
+    static OWN: Kept<Tile> = const { Kept::new(Vec::new()) };
+}
+
+/// A unit of the processor that multiplies tiles. A value of it proves that the processor has it.
+pub trait Kernel: Copy + Send + Sync {
+    /// Panels of each operand in a step, at most.
+    const ROW_PANELS: usize;
+    const COLUMN_PANELS: usize;
+    /// Tiles of a panel in a step, at most.
+    const STEP_DEPTH: usize;
+    /// Bytes of a thread's own packed lines.
+    const OWN_BYTES: usize;
+    /// Bytes of the right operand that stay in a core's cache while the rows go by.
+    const RIGHT_BYTES: usize;
+
+    /// What a thread sets up before its first step and takes down after its last. Nothing may be
+    /// handed to other threads, and no other session be started, between the two.
+    type Session;
+
+    /// Packs the lines of `from`, which are its rows.
+    fn pack(self, side: Side, from: Matrix<'_>, parts: usize, tiles: &mut [Tile]);
+
+    fn start(self) -> Self::Session;
+
+    /// Multiplies a few panels.
+    ///
+    /// # Safety
+    /// `step.c` must be valid for reads and writes, nothing else may access it meanwhile, and it
+    /// must not have more rows or columns than the panels have lines.
+    unsafe fn step(session: &mut Self::Session, step: Step<'_>);
+}
+
+/// Some panels of both operands, and the part of C that their product belongs to.
+pub struct Step<'a> {
+    pub rows: Panels<'a>,
+    pub columns: Panels<'a>,
+    /// The tiles to multiply of each panel.
+    pub depth: Range<usize>,
+    pub c: Block,
+    pub update: Update,
+}
+
+/// A part of C.
+#[derive(Clone, Copy)]
+pub struct Block {
+    pub at: *mut f32,
+    pub rows: usize,
+    pub columns: usize,
+    pub stride: usize,
+}
+
+// SAFETY: it is no more than an address and sizes; who reads or writes through it answers for that.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(c: MatrixMut<'_>) -> Self {
+        Self {
+            at: c.values.as_mut_ptr(),
+            rows: c.rows,
+            columns: c.columns,
+            stride: c.stride,
+        }
+    }
+
+    /// Some of its rows and columns.
+    pub fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        assert!(rows.start < self.rows && rows.end <= self.rows);
+        assert!(columns.start < self.columns && columns.end <= self.columns);
+        Self {
+            // SAFETY: by the assertions this is the address of one of the block's elements.
+            at: unsafe { self.at.add(rows.start * self.stride + columns.start) },
+            rows: rows.len(),
+            columns: columns.len(),
+            ..self
+        }
+    }
+}
+
+/// Computes `work` with `kernel`.
+pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precision: Precision) {
+    let parts = precision.parts();
+    let Product { c, update, a, b } = work;
+    let (rows, columns, inner) = (c.rows, c.columns, a.columns);
+    if rows == 0 || columns == 0 {
+        return;
+    }
+    if inner == 0 {
+        if update.old == Old::Overwrite {
+            for row in c.values.chunks_mut(c.stride).take(rows) {
+                row[..columns].fill(0.0);
+            }
+        }
+        return;
+    }
+    let c = Block::new(c);
+    let multiply_adds = rows.saturating_mul(columns).saturating_mul(inner);
+    let threads = match threads {
+        Threads::All if multiply_adds >= WORTH_THREADS => rayon::current_num_threads(),
+        _ => 1,
+    };
+    // The lines of both operands are rows from here on.
+    let ((own, own_side), (shared, shared_side)) = if rows >= columns {
+        ((a, Side::Left), (b.t(), Side::Right))
+    } else {
+        ((b.t(), Side::Right), (a, Side::Left))
+    };
+    let chunks = Pieces::at_most(CHUNK, inner, DEPTH);
+    for (chunk, inner) in chunks.iter().enumerate() {
+        let update = update.of_piece(chunk);
+        let length = inner.len();
+        let packed = Panels::tiles(shared.rows, length, parts);
+        scratch::with(&SHARED, packed, |tiles| {
+            let piece = lines_to_pack(shared.rows, threads);
+            let pack = |(index, tiles): (usize, &mut [Tile])| {
+                let lines = index * piece..shared.rows.min((index + 1) * piece);
+                let from = shared.part(lines, inner.clone());
+                kernel.pack(shared_side, from, parts, tiles);
+            };
+            let chunk = Panels::tiles(piece, length, parts);
+            if threads == 1 {
+                tiles.chunks_mut(chunk).enumerate().for_each(pack);
+            } else {
+                let chunks = tiles.par_chunks_mut(chunk).enumerate();
+                chunks.with_max_len(1).for_each(pack);
+            }
+            let shared = Panels::new(tiles, length, parts);
+
+            let tasks = tasks::<K>(own.rows, own_side, length * parts, threads);
+            let task = |index: usize| {
+                let lines = tasks.get(index);
+                let packed = Panels::tiles(lines.len(), length, parts);
+                scratch::with(&OWN, packed, |tiles| {
+                    let from = own.part(lines.clone(), inner.clone());
+                    kernel.pack(own_side, from, parts, tiles);
+                    let own = Panels::new(tiles, length, parts);
+                    let (rows, columns, c) = match own_side {
+                        Side::Left => (own, shared, c.part(lines, 0..columns)),
+                        Side::Right => (shared, own, c.part(0..rows, lines)),
+                    };
+                    // SAFETY: `c` is borrowed mutably by this call, and the tasks' lines don't
+                    // overlap.
+                    unsafe { multiply(kernel, rows, columns, c, update) };
+                });
+            };
+            if threads == 1 {
+                (0..tasks.count).for_each(task);
+            } else {
+                let tasks = (0..tasks.count).into_par_iter();
+                tasks.with_max_len(1).for_each(task);
+            }
+        });
+    }
+}
+
+/// Lines of the shared operand that a thread packs at a time: where they stand side by side in
+/// memory, as many as make a read of some hundred bytes.
+fn lines_to_pack(lines: usize, threads: usize) -> usize {
+    let share = lines.div_ceil(2 * threads);
+    share.clamp(1, 128).next_multiple_of(LINES)
+}
+
+/// The own lines of each task: so many that they fit the cache, and the same number of tasks for
+/// every thread, a few, so that one which is held up leaves some to the others.
+fn tasks<K: Kernel>(lines: usize, side: Side, inner: usize, threads: usize) -> Pieces {
+    let fit = (K::OWN_BYTES / (size_of::<u16>() * inner)).max(1);
+    let each = lines.div_ceil(fit).div_ceil(threads);
+    let each = if threads == 1 { each } else { each.max(3) };
+    let step = match side {
+        Side::Left => K::ROW_PANELS * LINES,
+        Side::Right => K::COLUMN_PANELS * LINES,
+    };
+    Pieces::new(lines, each * threads, step)
+}
+
+/// Multiplies packed operands on this thread.
+///
+/// # Safety
+/// As for [`Kernel::step`].
+unsafe fn multiply<K: Kernel>(
+    kernel: K,
+    rows: Panels<'_>,
+    columns: Panels<'_>,
+    c: Block,
+    update: Update,
+) {
+    let mut session = kernel.start();
+    let panel = columns.depth().min(K::STEP_DEPTH) * columns.parts() * size_of::<Tile>();
+    let wide = (K::RIGHT_BYTES / panel).max(1);
+    let depths = Pieces::at_most(K::STEP_DEPTH, columns.depth(), 1);
+    for right in Pieces::at_most(wide, columns.count(), K::COLUMN_PANELS).iter() {
+        let steps = Pieces::at_most(K::COLUMN_PANELS, right.len(), 1);
+        for (piece, depth) in depths.iter().enumerate() {
+            for top in (0..rows.count()).step_by(K::ROW_PANELS) {
+                let top = top..rows.count().min(top + K::ROW_PANELS);
+                for left in steps.iter() {
+                    let left = right.start + left.start..right.start + left.end;
+                    let lines = |panels: &Range<usize>, all: usize| {
+                        panels.start * LINES..all.min(panels.end * LINES)
+                    };
+                    let step = Step {
+                        c: c.part(lines(&top, c.rows), lines(&left, c.columns)),
+                        rows: rows.some(top.clone()),
+                        columns: columns.some(left),
+                        depth: depth.clone(),
+                        update: update.of_piece(piece),
+                    };
+                    // SAFETY: the caller's.
+                    unsafe { K::step(&mut session, step) };
+                }
+            }
+        }
+    }
+}
+
+impl Precision {
+    /// How many bf16 numbers stand for one f32.
+    fn parts(self) -> usize {
+        match self {
+            Self::Bf16x3 => 2,
+            Self::F32 | Self::Bf16 => 1,
+        }
+    }
+}
+
+impl Update {
+    /// What becomes of the sum over one piece of the inner index: all but the first are added.
+    fn of_piece(self, index: usize) -> Self {
+        Self {
+            old: if index == 0 { self.old } else { Old::Add },
+            ..self
+        }
+    }
+}
+
+/// `0..len` in pieces as even as multiples of `unit` allow.
+///
+/// Even, as a last piece of one panel would leave most of a step idle, and a last task of many
+/// lines a thread.
+#[derive(Clone, Copy)]
+struct Pieces {
+    len: usize,
+    unit: usize,
+    count: usize,
+    /// Units of a piece; the first `longer` have one more.
+    units: usize,
+    longer: usize,
+}
+
+impl Pieces {
+    /// `count` pieces, or as many as there are units.
+    fn new(len: usize, count: usize, unit: usize) -> Self {
+        let all = len.div_ceil(unit);
+        let count = count.min(all);
+        Self {
+            len,
+            unit,
+            count,
+            units: all / count,
+            longer: all % count,
+        }
+    }
+
+    /// Pieces of at most `most`, if that is a multiple of `unit`.
+    fn at_most(most: usize, len: usize, unit: usize) -> Self {
+        Self::new(len, len.div_ceil(most), unit)
+    }
+
+    fn get(self, index: usize) -> Range<usize> {
+        let units = |index: usize| index * self.units + index.min(self.longer);
+        let start = |index: usize| self.len.min(units(index) * self.unit);
+        start(index)..start(index + 1)
+    }
+
+    fn iter(self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.count).map(move |index| self.get(index))
+    }
+}

@@ -1,0 +1,171 @@
+//! Operands as bf16 tiles: what the blocked product reads instead of the matrices.
+//!
+//! A tile is 16 lines of an operand (rows of the left one, columns of the right one) by 32 of the
+//! inner index, two of which always stand together as a pair. It lies as both units' instructions
+//! take it: the left operand's line by line, the right operand's pair by pair. Sixteen lines are a
+//! panel: its tiles follow each other along the inner index, filled up with zeros. Where an f32
+//! becomes two bf16 numbers, all the panel's high parts stand before all its low ones.
+
+use std::ops::Range;
+
+use super::Matrix;
+
+/// Lines of a tile, and of a panel.
+pub const LINES: usize = 16;
+/// Values of the inner index in a tile.
+pub const DEPTH: usize = 32;
+
+/// 16 × 16 pairs of bf16 numbers, that of the lower inner index in the lower half.
+#[derive(Clone, Default)]
+#[repr(C, align(64))]
+pub struct Tile(pub [[u32; 16]; 16]);
+
+/// Which operand a tile is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    Left,
+    Right,
+}
+
+/// A whole operand, or some lines of it, packed.
+#[derive(Clone, Copy)]
+pub struct Panels<'a> {
+    tiles: &'a [Tile],
+    /// Tiles of a panel along the inner index.
+    depth: usize,
+    parts: usize,
+}
+
+impl<'a> Panels<'a> {
+    /// How many tiles `lines` lines by `inner` take.
+    pub fn tiles(lines: usize, inner: usize, parts: usize) -> usize {
+        lines.div_ceil(LINES) * inner.div_ceil(DEPTH) * parts
+    }
+
+    pub fn new(tiles: &'a [Tile], inner: usize, parts: usize) -> Self {
+        let depth = inner.div_ceil(DEPTH);
+        Self {
+            tiles,
+            depth,
+            parts,
+        }
+    }
+
+    /// How many there are.
+    pub fn count(self) -> usize {
+        self.tiles.len() / (self.depth * self.parts)
+    }
+
+    /// Tiles of a panel along the inner index.
+    pub fn depth(self) -> usize {
+        self.depth
+    }
+
+    /// How many bf16 numbers stand for one f32.
+    pub fn parts(self) -> usize {
+        self.parts
+    }
+
+    /// Some of the panels.
+    pub fn some(self, panels: Range<usize>) -> Self {
+        let each = self.depth * self.parts;
+        let tiles = &self.tiles[panels.start * each..panels.end * each];
+        Self { tiles, ..self }
+    }
+
+    /// One part of one panel's tiles.
+    #[inline(always)]
+    pub fn panel(self, panel: usize, part: usize, depth: Range<usize>) -> &'a [Tile] {
+        let first = (panel * self.parts + part) * self.depth;
+        &self.tiles[first..first + self.depth][depth]
+    }
+
+    /// The factors of each product to add up, as parts of the left and the right operand.
+    #[inline(always)]
+    pub fn terms(self) -> &'static [(usize, usize)] {
+        match self.parts {
+            1 => &[(0, 0)],
+            _ => &[(1, 0), (0, 1), (0, 0)],
+        }
+    }
+}
+
+impl Matrix<'_> {
+    /// Some of its rows and columns, neither of them none.
+    pub fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        assert!(rows.end <= self.rows && columns.end <= self.columns);
+        assert!(!rows.is_empty() && !columns.is_empty());
+        let first = rows.start * self.row_stride + columns.start * self.column_stride;
+        Self {
+            values: &self.values[first..],
+            rows: rows.len(),
+            columns: columns.len(),
+            ..self
+        }
+    }
+}
+
+/// Packs the lines of `from`, which are its rows, with `write`, which packs one part of one tile.
+#[inline(always)]
+pub fn each_tile(
+    from: Matrix<'_>,
+    parts: usize,
+    tiles: &mut [Tile],
+    mut write: impl FnMut(Matrix<'_>, usize, &mut Tile),
+) {
+    let (panels, depth) = (from.rows.div_ceil(LINES), from.columns.div_ceil(DEPTH));
+    assert_eq!(tiles.len(), panels * depth * parts);
+    let mut tile = |panel: usize, at: usize| {
+        let lines = panel * LINES..from.rows.min((panel + 1) * LINES);
+        let inner = at * DEPTH..from.columns.min((at + 1) * DEPTH);
+        let from = from.part(lines, inner);
+        for part in 0..parts {
+            write(from, part, &mut tiles[(panel * parts + part) * depth + at]);
+        }
+    };
+    // Memory is read in the order in which it lies, or a line of many pages would be a miss in the
+    // translation buffer at every step.
+    if from.column_stride == 1 {
+        for panel in 0..panels {
+            for at in 0..depth {
+                tile(panel, at);
+            }
+        }
+    } else {
+        for at in 0..depth {
+            for panel in 0..panels {
+                tile(panel, at);
+            }
+        }
+    }
+}
+
+/// Packs without vector instructions: what those have to equal.
+#[cfg(test)]
+pub fn reference(side: Side, from: Matrix<'_>, parts: usize, tiles: &mut [Tile]) {
+    use super::rounding::round;
+    each_tile(from, parts, tiles, |from, part, tile| {
+        let number = |line: usize, inner: usize| {
+            if line >= from.rows || inner >= from.columns {
+                return 0;
+            }
+            let x = from.values[line * from.row_stride + inner * from.column_stride];
+            let high = round(x);
+            let x = match part {
+                0 => x,
+                _ if high.is_finite() => x - high,
+                _ => 0.0,
+            };
+            round(x).to_bits() >> 16
+        };
+        *tile = Tile(std::array::from_fn(|i| {
+            std::array::from_fn(|j| {
+                let (line, pair) = match side {
+                    Side::Left => (i, j),
+                    Side::Right => (j, i),
+                };
+                number(line, 2 * pair) | number(line, 2 * pair + 1) << 16
+            })
+        }));
+    });
+}

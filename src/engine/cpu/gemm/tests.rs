@@ -1,0 +1,316 @@
+//! Every unit against the definition of a product, in f64, of the rounded operands.
+
+use super::rounding::round;
+use super::*;
+
+/// Every unit that this machine has, and those in software.
+fn units() -> Vec<Unit> {
+    let units = vec![Unit::F32];
+    #[cfg(target_arch = "x86_64")]
+    let units = units
+        .into_iter()
+        .chain([Unit::Emulated(amx::emulated::Emulated)])
+        .chain(avx512::Avx512::detect().map(Unit::Avx512Bf16))
+        .chain(amx::Amx::detect().map(Unit::Amx))
+        .collect();
+    units
+}
+
+fn values(n: usize, seed: f32) -> Vec<f32> {
+    (0..n).map(|i| ((i as f32 + seed) * 0.7).sin()).collect()
+}
+
+/// Sizes around the edges of vectors, tiles and blocks, and of several blocks.
+fn sizes() -> impl Iterator<Item = (usize, usize, usize)> {
+    let edges = [1, 2, 15, 17, 31, 33, 127];
+    edges
+        .into_iter()
+        .flat_map(move |m| edges.into_iter().map(move |n| (m, n)))
+        .zip(edges.into_iter().cycle().skip(3).step_by(2))
+        .map(|((m, n), k)| (m, n, k))
+        .chain([
+            (48, 96, 64),
+            (64, 32, 128),
+            (300, 70, 1),
+            (5, 7, 4400),
+            (70, 130, 170),
+        ])
+}
+
+/// A row-major matrix with a gap behind each row, perhaps read as its transpose.
+struct Operand {
+    values: Vec<f32>,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    transposed: bool,
+}
+
+impl Operand {
+    fn new(rows: usize, columns: usize, gap: usize, transposed: bool, seed: f32) -> Self {
+        let (down, across) = if transposed {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        };
+        let stride = across + gap;
+        let mut values = values(down * stride - gap, seed);
+        // What lies in the gaps must not be read.
+        for row in values.chunks_mut(stride) {
+            row.iter_mut().skip(across).for_each(|x| *x = f32::NAN);
+        }
+        Self {
+            values,
+            rows,
+            columns,
+            stride,
+            transposed,
+        }
+    }
+
+    fn view(&self) -> Matrix<'_> {
+        if self.transposed {
+            Matrix::strided(&self.values, self.columns, self.rows, self.stride).t()
+        } else {
+            Matrix::strided(&self.values, self.rows, self.columns, self.stride)
+        }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f32 {
+        self.values[if self.transposed {
+            column * self.stride + row
+        } else {
+            row * self.stride + column
+        }]
+    }
+}
+
+/// Computes one product in every way and calls `check` with the result, the sum of the products of
+/// the factors, each changed by `factors`, and the sum of their absolute values.
+fn compare(
+    unit: Unit,
+    precision: Precision,
+    (m, n, k): (usize, usize, usize),
+    factors: impl Fn(f32) -> f32,
+    tolerance: f64,
+) {
+    for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let a = Operand::new(m, k, 3, a_transposed, 1.0);
+        let b = Operand::new(k, n, 2, b_transposed, 2.0);
+        let sums: Vec<(f64, f64)> = (0..m * n)
+            .map(|i| {
+                let (row, column) = (i / n, i % n);
+                (0..k).fold((0.0, 0.0), |(sum, absolute), l| {
+                    let a = f64::from(factors(a.at(row, l)));
+                    let product = a * f64::from(factors(b.at(l, column)));
+                    (sum + product, absolute + product.abs())
+                })
+            })
+            .collect();
+        let gap = 5;
+        let before = values(m * (n + gap), 3.0);
+        for (old, factor, threads) in [
+            (Old::Overwrite, 1.0, Threads::All),
+            (Old::Overwrite, -0.5, Threads::One),
+            (Old::Add, 1.0, Threads::One),
+            (Old::Add, 0.5, Threads::All),
+        ] {
+            let mut c = before.clone();
+            let to = MatrixMut::strided(&mut c, m, n, n + gap);
+            let work = Product::new(to, old, factor, a.view(), b.view());
+            unit.multiply(work, threads, precision);
+            for (i, (&got, &was)) in c.iter().zip(&before).enumerate() {
+                let (row, column) = (i / (n + gap), i % (n + gap));
+                if column >= n {
+                    assert_eq!(got, was, "{unit} wrote between the rows");
+                    continue;
+                }
+                let (sum, absolute) = sums[row * n + column];
+                let was = if old == Old::Add { f64::from(was) } else { 0.0 };
+                let expected = was + f64::from(factor) * sum;
+                let error = (f64::from(got) - expected).abs();
+                assert!(
+                    error <= tolerance * (absolute + was.abs()),
+                    "{unit} {precision:?} {m}×{n}×{k} {old:?} {factor} at {row},{column}: \
+                     {got} for {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_products_are_those_of_the_definition() {
+    for size in sizes() {
+        compare(Unit::F32, Precision::F32, size, |x| x, 2e-6);
+    }
+}
+
+#[test]
+fn bf16_products_are_those_of_the_rounded_factors_on_every_unit() {
+    for unit in units() {
+        for size in sizes() {
+            compare(unit, Precision::Bf16, size, round, 4e-6);
+        }
+    }
+}
+
+#[test]
+fn three_bf16_products_come_close_to_f32_on_every_unit() {
+    for unit in units() {
+        for size in sizes() {
+            // A single product can come near the bound; sums of many stay far below it.
+            let tolerance = if size.2 < 15 { 3.1e-5 } else { 1e-5 };
+            compare(unit, Precision::Bf16x3, size, |x| x, tolerance);
+        }
+    }
+}
+
+/// The statements with AMX's instructions, where the processor lacks them each done in software at
+/// the exception that it raises: slow, hence few sizes.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn the_amx_instructions_compute_the_product_of_the_rounded_factors() {
+    let Some(unit) = amx::Amx::trapped().map(Unit::Amx) else {
+        return;
+    };
+    assert!(check::computes_exactly(&unit));
+    for size in [
+        (1, 1, 1),
+        (16, 15, 31),
+        (17, 64, 33),
+        (64, 17, 70),
+        (65, 97, 600),
+    ] {
+        compare(unit, Precision::Bf16, size, round, 2e-6);
+    }
+    compare(unit, Precision::Bf16x3, (33, 47, 65), |x| x, 1e-5);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn every_unit_passes_the_check_at_the_start() {
+    for unit in units() {
+        assert!(check::computes_exactly(&unit), "{unit}");
+    }
+}
+
+#[test]
+fn infinity_and_nan_stay_where_they_belong() {
+    let (m, n, k) = (19, 35, 41);
+    let (row, column, inner) = (17, 33, 40);
+    for unit in units() {
+        for bad in [f32::NAN, f32::INFINITY] {
+            let (mut a, b) = (vec![1.0; m * k], vec![2.0; k * n]);
+            a[row * k + inner] = bad;
+            let multiply = |a: &[f32], b: &[f32]| {
+                let mut c = vec![f32::NAN; m * n];
+                let (a, b) = (Matrix::new(a, m, k), Matrix::new(b, k, n));
+                let work = Product::new(MatrixMut::new(&mut c, m, n), Old::Overwrite, 1.0, a, b);
+                unit.multiply(work, Threads::One, Precision::Bf16);
+                c
+            };
+            for (i, c) in multiply(&a, &b).into_iter().enumerate() {
+                match (i / n == row, bad.is_nan()) {
+                    (false, _) => assert_eq!(c, 2.0 * k as f32, "{unit}"),
+                    (true, false) => assert_eq!(c, bad, "{unit}"),
+                    (true, true) => assert!(c.is_nan(), "{unit}"),
+                }
+            }
+            // An infinity that meets a zero is no number.
+            let mut b = b;
+            b[inner * n + column] = 0.0;
+            assert!(multiply(&a, &b)[row * n + column].is_nan(), "{unit}");
+        }
+    }
+}
+
+#[test]
+fn a_product_over_nothing_is_zero() {
+    for unit in units() {
+        for (old, expected) in [(Old::Overwrite, 0.0), (Old::Add, 3.0)] {
+            let mut c = [3.0; 7];
+            let to = MatrixMut::strided(&mut c, 2, 2, 3);
+            let (a, b) = (Matrix::new(&[], 2, 0), Matrix::new(&[], 0, 2));
+            let work = Product::new(to, old, 1.0, a, b);
+            unit.multiply(work, Threads::One, Precision::Bf16);
+            let e = expected;
+            assert_eq!(c, [e, e, 3.0, e, e, 3.0, 3.0], "{unit}");
+        }
+    }
+}
+
+/// A thread that waits for its product's tasks may be given those of another one meanwhile.
+#[test]
+fn products_within_tasks_leave_each_other_alone() {
+    use rayon::prelude::*;
+    let (m, n, k) = (130, 100, 120);
+    for unit in units() {
+        let multiply = |seed: usize, threads| {
+            let a = Operand::new(m, k, 0, false, seed as f32);
+            let b = Operand::new(k, n, 0, true, -(seed as f32));
+            let mut c = vec![0.0; m * n];
+            let to = MatrixMut::new(&mut c, m, n);
+            let work = Product::new(to, Old::Overwrite, 1.0, a.view(), b.view());
+            unit.multiply(work, threads, Precision::Bf16);
+            c
+        };
+        let alone: Vec<_> = (0..12).map(|i| multiply(i, Threads::One)).collect();
+        let together: Vec<_> = (0..12)
+            .into_par_iter()
+            .map(|i| multiply(i, Threads::All))
+            .collect();
+        assert!(alone == together, "{unit}");
+    }
+}
+
+/// The vector instructions pack the same bits as the definition does.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn packing_by_vectors_equals_the_reference() {
+    use super::blocked::Kernel;
+    use super::pack::{Panels, Side, Tile, reference};
+    let Some(avx512) = avx512::Avx512::detect() else {
+        return;
+    };
+    let special = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        1e-40,
+        f32::MAX,
+        -0.0,
+        1e-38,
+    ];
+    for (lines, inner) in [(1, 1), (16, 32), (15, 33), (17, 31), (40, 70)] {
+        for (transposed, parts, side) in [false, true].into_iter().flat_map(|t| {
+            [1, 2]
+                .into_iter()
+                .flat_map(move |p| [Side::Left, Side::Right].map(|s| (t, p, s)))
+        }) {
+            let mut from = Operand::new(lines, inner, 1, transposed, 5.0);
+            for (i, x) in from.values.iter_mut().enumerate() {
+                *x = if i % 13 == 5 {
+                    special[i / 13 % special.len()]
+                } else {
+                    *x
+                };
+            }
+            let count = Panels::tiles(lines, inner, parts);
+            // Old values, which packing must not leave in the edges.
+            let mut tiles = [(); 2].map(|()| vec![Tile([[7; 16]; 16]); count]);
+            avx512.pack(side, from.view(), parts, &mut tiles[0]);
+            reference(side, from.view(), parts, &mut tiles[1]);
+            for (got, expected) in tiles[0].iter().zip(&tiles[1]) {
+                assert_eq!(got.0, expected.0, "{lines}×{inner} {transposed} {side:?}");
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "values for a matrix")]
+fn a_matrix_beyond_its_slice_is_refused() {
+    Matrix::strided(&[0.0; 11], 3, 4, 4);
+}

@@ -1,0 +1,89 @@
+//! Which unit of the processor computes products of which precision.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+#[cfg(all(test, target_arch = "x86_64"))]
+use super::amx::emulated::Emulated;
+use super::{Precision, Product, Threads, rounding, sgemm};
+#[cfg(target_arch = "x86_64")]
+use super::{amx::Amx, avx512::Avx512, blocked, check};
+
+/// What computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Tile registers, and instructions that multiply them.
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx),
+    /// Vector instructions on pairs of bf16 numbers.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16(Avx512),
+    /// Vector instructions on f32.
+    F32,
+    #[cfg(all(test, target_arch = "x86_64"))]
+    Emulated(Emulated),
+}
+
+impl Unit {
+    /// The best that there is here, and that computes what it should.
+    pub fn detect() -> Self {
+        static UNIT: OnceLock<Unit> = OnceLock::new();
+        *UNIT.get_or_init(|| {
+            #[cfg(target_arch = "x86_64")]
+            {
+                if let Some(amx) = Amx::detect().map(Self::Amx).filter(check::computes_exactly) {
+                    return amx;
+                }
+                if let Some(avx512) = Avx512::detect() {
+                    return Self::Avx512Bf16(avx512);
+                }
+            }
+            Self::F32
+        })
+    }
+
+    /// The unit that computes products of `precision` on this machine: this one, or
+    /// [`F32`](Self::F32) where this one would be slower at it, or has no instructions for it and
+    /// rounded operands are multiplied as f32.
+    pub fn of(self, precision: Precision) -> Self {
+        match (self, precision) {
+            (_, Precision::F32) => Self::F32,
+            // Three products at twice the rate of f32 are no gain.
+            #[cfg(target_arch = "x86_64")]
+            (Self::Avx512Bf16(_), Precision::Bf16x3) => Self::F32,
+            _ => self,
+        }
+    }
+
+    /// Computes `work`.
+    pub(super) fn multiply(self, work: Product<'_>, threads: Threads, precision: Precision) {
+        match self.of(precision) {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(amx) => blocked::product(amx, work, threads, precision),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16(avx512) => {
+                blocked::product(avx512, work, threads, precision);
+            }
+            #[cfg(all(test, target_arch = "x86_64"))]
+            Self::Emulated(emulated) => {
+                blocked::product(emulated, work, threads, precision);
+            }
+            Self::F32 if precision == Precision::Bf16 => rounding::product(work, threads),
+            Self::F32 => sgemm::product(work, threads),
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(_) => "AMX",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16(_) => "AVX512-BF16",
+            Self::F32 => "f32",
+            #[cfg(all(test, target_arch = "x86_64"))]
+            Self::Emulated(_) => "emulated AMX",
+        })
+    }
+}
