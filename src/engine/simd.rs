@@ -129,10 +129,13 @@ mod tests {
             let results: Vec<[u32; 3]> = Simd::all()
                 .into_iter()
                 .map(|(_, simd)| {
-                    simd.run(|| {
-                        let total = sum(values.len(), |i| exp(values[i]));
-                        [total, max(&values), exp(total.min(10.0))].map(f32::to_bits)
-                    })
+                    simd.run(
+                        #[inline(always)]
+                        || {
+                            let total = sum(values.len(), |i| exp(values[i]));
+                            [total, max(&values), exp(total.min(10.0))].map(f32::to_bits)
+                        },
+                    )
                 })
                 .collect();
             assert!(results.iter().all(|r| *r == results[0]), "{n}: {results:?}");

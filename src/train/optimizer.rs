@@ -101,7 +101,12 @@ pub fn global_norm(gradients: &[f32], partials: &mut Vec<f64>) -> f64 {
     gradients
         .par_chunks(CHUNK)
         .zip(&mut *partials)
-        .for_each(|(chunk, sum)| *sum = simd.run(|| squares(chunk)));
+        .for_each(|(chunk, sum)| {
+            *sum = simd.run(
+                #[inline(always)]
+                || squares(chunk),
+            )
+        });
     // Added in order, so that the norm doesn't depend on the threads.
     partials.iter().sum::<f64>().sqrt()
 }
@@ -228,12 +233,15 @@ impl Update {
             let first = chunk.first[at.clone()].iter_mut();
             let second = chunk.second[at].iter_mut();
             let all = parameters.zip(gradients).zip(first.zip(second));
-            Simd::detect().run(|| {
-                for ((p, g), (m, v)) in all {
-                    *p = *p * shrink - rate * step.direction(*g, m, v);
-                    *g = 0.0;
-                }
-            });
+            Simd::detect().run(
+                #[inline(always)]
+                || {
+                    for ((p, g), (m, v)) in all {
+                        *p = *p * shrink - rate * step.direction(*g, m, v);
+                        *g = 0.0;
+                    }
+                },
+            );
         }
     }
 
@@ -261,13 +269,19 @@ impl Update {
                     .zip(first.par_chunks(CHUNK).zip(second.par_chunks(CHUNK)))
                     .zip(partials.par_chunks_mut(2))
                     .for_each(|((p, (m, v)), sums)| {
-                        sums[0] = simd.run(|| squares(p));
-                        sums[1] = simd.run(|| {
-                            let moments = m.iter().zip(v);
-                            let updates =
-                                p.iter().zip(moments).map(|(&p, (&m, &v))| update(p, m, v));
-                            updates.map(|u| f64::from(u) * f64::from(u)).sum()
-                        });
+                        sums[0] = simd.run(
+                            #[inline(always)]
+                            || squares(p),
+                        );
+                        sums[1] = simd.run(
+                            #[inline(always)]
+                            || {
+                                let moments = m.iter().zip(v);
+                                let updates =
+                                    p.iter().zip(moments).map(|(&p, (&m, &v))| update(p, m, v));
+                                updates.map(|u| f64::from(u) * f64::from(u)).sum()
+                            },
+                        );
                     });
                 let sum = |which: usize| -> f64 { partials.iter().skip(which).step_by(2).sum() };
                 trust_ratio(sum(0).sqrt(), sum(1).sqrt())
@@ -279,11 +293,14 @@ impl Update {
                 .par_chunks_mut(CHUNK)
                 .zip(first.par_chunks(CHUNK).zip(second.par_chunks(CHUNK)))
                 .for_each(|(p, (m, v))| {
-                    simd.run(|| {
-                        for (p, (&m, &v)) in p.iter_mut().zip(m.iter().zip(v)) {
-                            *p -= rate * update(*p, m, v);
-                        }
-                    });
+                    simd.run(
+                        #[inline(always)]
+                        || {
+                            for (p, (&m, &v)) in p.iter_mut().zip(m.iter().zip(v)) {
+                                *p -= rate * update(*p, m, v);
+                            }
+                        },
+                    );
                 });
         }
     }
@@ -291,13 +308,16 @@ impl Update {
 
 /// LAMB's first half: takes the gradients into the means and zeroes them.
 fn take_gradients(step: Step, chunk: Chunk<'_>) {
-    Simd::detect().run(|| {
-        let moments = chunk.first.iter_mut().zip(chunk.second);
-        for (g, (m, v)) in chunk.gradients.iter_mut().zip(moments) {
-            step.direction(*g, m, v);
-            *g = 0.0;
-        }
-    });
+    Simd::detect().run(
+        #[inline(always)]
+        || {
+            let moments = chunk.first.iter_mut().zip(chunk.second);
+            for (g, (m, v)) in chunk.gradients.iter_mut().zip(moments) {
+                step.direction(*g, m, v);
+                *g = 0.0;
+            }
+        },
+    );
 }
 
 /// How far an update is stretched: to the norm of what it changes, 1 where either is zero.

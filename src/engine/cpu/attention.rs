@@ -281,25 +281,28 @@ impl Heads {
             for block in task.blocks() {
                 let p = &mut b.p[..block.len() * stride];
                 task.scores(qkv, &block, p);
-                simd.run(|| {
-                    for (index, row) in p.chunks_exact_mut(stride).enumerate() {
-                        let top = max(row);
-                        for x in row.iter_mut() {
-                            *x = exp(*x - top);
-                        }
-                        let total = sum(stride, |i| row[i]);
-                        sums[index] = top + total.ln();
-                        let scale = 1.0 / total;
-                        let mut dropout = task.dropout(block.start + index);
-                        let lanes = row.as_chunks_mut::<LANES>().0.iter_mut();
-                        for (index, p) in lanes.enumerate() {
-                            let factors = dropout.factors(simd, index);
-                            for (p, factor) in p.iter_mut().zip(factors) {
-                                *p *= scale * factor;
+                simd.run(
+                    #[inline(always)]
+                    || {
+                        for (index, row) in p.chunks_exact_mut(stride).enumerate() {
+                            let top = max(row);
+                            for x in row.iter_mut() {
+                                *x = exp(*x - top);
+                            }
+                            let total = sum(stride, |i| row[i]);
+                            sums[index] = top + total.ln();
+                            let scale = 1.0 / total;
+                            let mut dropout = task.dropout(block.start + index);
+                            let lanes = row.as_chunks_mut::<LANES>().0.iter_mut();
+                            for (index, p) in lanes.enumerate() {
+                                let factors = dropout.factors(simd, index);
+                                for (p, factor) in p.iter_mut().zip(factors) {
+                                    *p *= scale * factor;
+                                }
                             }
                         }
-                    }
-                });
+                    },
+                );
                 let out = &mut b.block[..block.len() * size];
                 product(
                     MatrixMut::new(out, block.len(), size),
@@ -357,30 +360,33 @@ impl Heads {
                     task.precision(),
                 );
                 let first = task.rows.start + block.start;
-                simd.run(|| {
-                    let rows = p.chunks_exact_mut(stride).zip(d.chunks_exact_mut(stride));
-                    for (index, (p, d)) in rows.enumerate() {
-                        let row = first + index;
-                        let log_sum = log_sums[row * self.count + task.head];
-                        let at = row * hidden + task.head * size;
-                        let (out, d_out) = (&context[at..at + size], &d_context[at..at + size]);
-                        // Σ p dp over the keys is Σ out d_out over the head: the same sum in
-                        // another order.
-                        let slope = sum(size, |i| out[i] * d_out[i]);
-                        d[length..].fill(0.0);
-                        let mut dropout = task.dropout(block.start + index);
-                        let p = p.as_chunks_mut::<LANES>().0.iter_mut();
-                        let lanes = p.zip(d.as_chunks_mut::<LANES>().0);
-                        for (index, (p, d)) in lanes.enumerate() {
-                            let factors = dropout.factors(simd, index);
-                            for ((p, d), factor) in p.iter_mut().zip(d).zip(factors) {
-                                let probability = exp(*p - log_sum);
-                                *d = probability * (*d * factor - slope);
-                                *p = probability * factor;
+                simd.run(
+                    #[inline(always)]
+                    || {
+                        let rows = p.chunks_exact_mut(stride).zip(d.chunks_exact_mut(stride));
+                        for (index, (p, d)) in rows.enumerate() {
+                            let row = first + index;
+                            let log_sum = log_sums[row * self.count + task.head];
+                            let at = row * hidden + task.head * size;
+                            let (out, d_out) = (&context[at..at + size], &d_context[at..at + size]);
+                            // Σ p dp over the keys is Σ out d_out over the head: the same sum in
+                            // another order.
+                            let slope = sum(size, |i| out[i] * d_out[i]);
+                            d[length..].fill(0.0);
+                            let mut dropout = task.dropout(block.start + index);
+                            let p = p.as_chunks_mut::<LANES>().0.iter_mut();
+                            let lanes = p.zip(d.as_chunks_mut::<LANES>().0);
+                            for (index, (p, d)) in lanes.enumerate() {
+                                let factors = dropout.factors(simd, index);
+                                for ((p, d), factor) in p.iter_mut().zip(d).zip(factors) {
+                                    let probability = exp(*p - log_sum);
+                                    *d = probability * (*d * factor - slope);
+                                    *p = probability * factor;
+                                }
                             }
                         }
-                    }
-                });
+                    },
+                );
                 let p = Matrix::strided(p, n, length, stride);
                 let d = Matrix::strided(d, n, length, stride);
                 let (scale, block_of) = (self.scale(), &mut b.block[..n * size]);

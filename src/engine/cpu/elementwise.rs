@@ -35,14 +35,17 @@ pub fn bias_gelu(simd: Simd, x: &[f32], bias: &[f32], y: &mut [f32]) {
     x.par_chunks(ROWS * width)
         .zip(y.par_chunks_mut(ROWS * width))
         .for_each(|(x, y)| {
-            simd.run(|| {
-                for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-                    for ((x, y), b) in x.iter().zip(y).zip(bias) {
-                        let x = x + b;
-                        *y = x * normal(x).0;
+            simd.run(
+                #[inline(always)]
+                || {
+                    for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+                        for ((x, y), b) in x.iter().zip(y).zip(bias) {
+                            let x = x + b;
+                            *y = x * normal(x).0;
+                        }
                     }
-                }
-            });
+                },
+            );
         });
 }
 
@@ -61,17 +64,20 @@ pub fn gelu_backward(
         .zip(x.par_chunks(STRIPE * width))
         .zip(partials.start(x.len() / width, width))
         .for_each(|((d, x), sums)| {
-            simd.run(|| {
-                sums.fill(0.0);
-                for (d, x) in d.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
-                    for (((d, x), b), sum) in d.iter_mut().zip(x).zip(bias).zip(&mut *sums) {
-                        let x = x + b;
-                        let (below, density) = normal(x);
-                        *d *= below + x * density;
-                        *sum += *d;
+            simd.run(
+                #[inline(always)]
+                || {
+                    sums.fill(0.0);
+                    for (d, x) in d.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+                        for (((d, x), b), sum) in d.iter_mut().zip(x).zip(bias).zip(&mut *sums) {
+                            let x = x + b;
+                            let (below, density) = normal(x);
+                            *d *= below + x * density;
+                            *sum += *d;
+                        }
                     }
-                }
-            });
+                },
+            );
         });
     partials.add_to(simd, 0, d_bias);
 }
@@ -80,17 +86,20 @@ pub fn gelu_backward(
 pub fn add_bias(simd: Simd, x: &mut [f32], pieces: &[&[f32]]) {
     let width: usize = pieces.iter().map(|piece| piece.len()).sum();
     x.par_chunks_mut(ROWS * width).for_each(|x| {
-        simd.run(|| {
-            for mut rest in x.chunks_exact_mut(width) {
-                for bias in pieces {
-                    let (x, after) = rest.split_at_mut(bias.len());
-                    for (x, b) in x.iter_mut().zip(*bias) {
-                        *x += b;
+        simd.run(
+            #[inline(always)]
+            || {
+                for mut rest in x.chunks_exact_mut(width) {
+                    for bias in pieces {
+                        let (x, after) = rest.split_at_mut(bias.len());
+                        for (x, b) in x.iter_mut().zip(*bias) {
+                            *x += b;
+                        }
+                        rest = after;
                     }
-                    rest = after;
                 }
-            }
-        });
+            },
+        );
     });
 }
 
@@ -121,13 +130,16 @@ impl Partials {
     /// `sums += ` the columns from `first` on, stripe after stripe.
     pub fn add_to(&self, simd: Simd, first: usize, sums: &mut [f32]) {
         let values = &self.values[..self.stripes * self.width];
-        simd.run(|| {
-            for stripe in values.chunks_exact(self.width) {
-                for (sum, x) in sums.iter_mut().zip(&stripe[first..]) {
-                    *sum += x;
+        simd.run(
+            #[inline(always)]
+            || {
+                for stripe in values.chunks_exact(self.width) {
+                    for (sum, x) in sums.iter_mut().zip(&stripe[first..]) {
+                        *sum += x;
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 
     /// Sums every column of `x`, whose rows are `width` wide, for [`Partials::add_to`].
@@ -135,14 +147,17 @@ impl Partials {
         x.par_chunks(STRIPE * width)
             .zip(self.start(x.len() / width, width))
             .for_each(|(x, sums)| {
-                simd.run(|| {
-                    sums.fill(0.0);
-                    for row in x.chunks_exact(width) {
-                        for (sum, x) in sums.iter_mut().zip(row) {
-                            *sum += x;
+                simd.run(
+                    #[inline(always)]
+                    || {
+                        sums.fill(0.0);
+                        for row in x.chunks_exact(width) {
+                            for (sum, x) in sums.iter_mut().zip(row) {
+                                *sum += x;
+                            }
                         }
-                    }
-                });
+                    },
+                );
             });
     }
 }

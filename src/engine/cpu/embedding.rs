@@ -39,25 +39,30 @@ pub fn forward(
         .zip(y.par_chunks_mut(ROWS * width))
         .enumerate()
         .for_each(|(task, ((sums, statistics), y))| {
-            simd.run(|| {
-                let rows = sums
-                    .chunks_exact_mut(width)
-                    .zip(statistics)
-                    .zip(y.chunks_exact_mut(width));
-                for (row, ((sums, statistics), y)) in rows.enumerate() {
-                    let row = task * ROWS + row;
-                    let word = &tables.words[entry(batch.ids[row])];
-                    let position = &tables.positions[entry(batch.positions[row])];
-                    let segment = &tables.segments[entry(batch.segments[row])];
-                    for (((sum, w), s), p) in sums.iter_mut().zip(word).zip(segment).zip(position) {
-                        *sum = w + s + p;
+            simd.run(
+                #[inline(always)]
+                || {
+                    let rows = sums
+                        .chunks_exact_mut(width)
+                        .zip(statistics)
+                        .zip(y.chunks_exact_mut(width));
+                    for (row, ((sums, statistics), y)) in rows.enumerate() {
+                        let row = task * ROWS + row;
+                        let word = &tables.words[entry(batch.ids[row])];
+                        let position = &tables.positions[entry(batch.positions[row])];
+                        let segment = &tables.segments[entry(batch.segments[row])];
+                        for (((sum, w), s), p) in
+                            sums.iter_mut().zip(word).zip(segment).zip(position)
+                        {
+                            *sum = w + s + p;
+                        }
+                        *statistics = norm.row(sums, y);
+                        if let Some((mask, rows)) = dropout {
+                            mask.apply_to_row(simd, rows, row, y);
+                        }
                     }
-                    *statistics = norm.row(sums, y);
-                    if let Some((mask, rows)) = dropout {
-                        mask.apply_to_row(simd, rows, row, y);
-                    }
-                }
-            });
+                },
+            );
         });
 }
 
@@ -79,19 +84,22 @@ pub fn backward(
         .zip(d_sums.par_chunks_mut(ROWS * width))
         .enumerate()
         .for_each(|(task, (((dy, sums), statistics), d_sums))| {
-            simd.run(|| {
-                let rows = dy
-                    .chunks_exact_mut(width)
-                    .zip(sums.chunks_exact(width))
-                    .zip(statistics)
-                    .zip(d_sums.chunks_exact_mut(width));
-                for (row, (((dy, sums), &s), d_sums)) in rows.enumerate() {
-                    if let Some((mask, rows)) = dropout {
-                        mask.apply_to_row(simd, rows, task * ROWS + row, dy);
+            simd.run(
+                #[inline(always)]
+                || {
+                    let rows = dy
+                        .chunks_exact_mut(width)
+                        .zip(sums.chunks_exact(width))
+                        .zip(statistics)
+                        .zip(d_sums.chunks_exact_mut(width));
+                    for (row, (((dy, sums), &s), d_sums)) in rows.enumerate() {
+                        if let Some((mask, rows)) = dropout {
+                            mask.apply_to_row(simd, rows, task * ROWS + row, dy);
+                        }
+                        norm.row_backward(sums, s, dy, d_sums);
                     }
-                    norm.row_backward(sums, s, dy, d_sums);
-                }
-            });
+                },
+            );
         });
 }
 
@@ -105,18 +113,21 @@ pub fn add_to_table(simd: Simd, index: &[u32], d: &[f32], width: usize, table: &
         .enumerate()
         .for_each(|(task, table)| {
             let first = task * part;
-            simd.run(|| {
-                for (&index, d) in index.iter().zip(d.chunks_exact(width)) {
-                    // Wraps to a large number for rows of the parts before.
-                    let entry = (index as usize).wrapping_sub(first);
-                    if entry < part {
-                        let sums = &mut table[entry * width..(entry + 1) * width];
-                        for (sum, d) in sums.iter_mut().zip(d) {
-                            *sum += d;
+            simd.run(
+                #[inline(always)]
+                || {
+                    for (&index, d) in index.iter().zip(d.chunks_exact(width)) {
+                        // Wraps to a large number for rows of the parts before.
+                        let entry = (index as usize).wrapping_sub(first);
+                        if entry < part {
+                            let sums = &mut table[entry * width..(entry + 1) * width];
+                            for (sum, d) in sums.iter_mut().zip(d) {
+                                *sum += d;
+                            }
                         }
                     }
-                }
-            });
+                },
+            );
         });
 }
 

@@ -258,13 +258,16 @@ impl Head {
 
     fn drop(&self, pass: Pass<'_>, mask: Mask, x: &mut [f32]) {
         let h = pass.config.hidden_size;
-        pass.simd.run(|| {
-            for (row, x) in x.chunks_exact_mut(h).enumerate() {
-                match self.pooler {
-                    Some(_) => mask.apply(pass.simd, pass.batch.examples[row], 0, x),
-                    None => mask.apply_to_row(pass.simd, pass.rows, row, x),
+        pass.simd.run(
+            #[inline(always)]
+            || {
+                for (row, x) in x.chunks_exact_mut(h).enumerate() {
+                    match self.pooler {
+                        Some(_) => mask.apply(pass.simd, pass.batch.examples[row], 0, x),
+                        None => mask.apply_to_row(pass.simd, pass.rows, row, x),
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 }

@@ -26,27 +26,30 @@ pub fn cross_entropy(
         .zip(labels.par_chunks(ROWS))
         .zip(&mut *parts)
         .for_each(|((logits, labels), part)| {
-            *part = simd.run(|| {
-                let mut scored = Scored::default();
-                for (row, &label) in logits.chunks_exact_mut(classes).zip(labels) {
-                    for (x, b) in row.iter_mut().zip(bias) {
-                        *x += b;
+            *part = simd.run(
+                #[inline(always)]
+                || {
+                    let mut scored = Scored::default();
+                    for (row, &label) in logits.chunks_exact_mut(classes).zip(labels) {
+                        for (x, b) in row.iter_mut().zip(bias) {
+                            *x += b;
+                        }
+                        let top = max(row);
+                        let logit = row[label as usize];
+                        scored.correct += u64::from(logit == top);
+                        for x in row.iter_mut() {
+                            *x = exp(*x - top);
+                        }
+                        let total = sum(classes, |i| row[i]);
+                        scored.loss += f64::from(top) + f64::from(total).ln() - f64::from(logit);
+                        for x in row.iter_mut() {
+                            *x *= weight / total;
+                        }
+                        row[label as usize] -= weight;
                     }
-                    let top = max(row);
-                    let logit = row[label as usize];
-                    scored.correct += u64::from(logit == top);
-                    for x in row.iter_mut() {
-                        *x = exp(*x - top);
-                    }
-                    let total = sum(classes, |i| row[i]);
-                    scored.loss += f64::from(top) + f64::from(total).ln() - f64::from(logit);
-                    for x in row.iter_mut() {
-                        *x *= weight / total;
-                    }
-                    row[label as usize] -= weight;
-                }
-                scored
-            });
+                    scored
+                },
+            );
         });
     parts.iter().fold(Scored::default(), |a, b| Scored {
         loss: a.loss + b.loss,

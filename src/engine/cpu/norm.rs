@@ -74,25 +74,28 @@ pub fn forward(
         .zip(y.par_chunks_mut(ROWS * width))
         .enumerate()
         .for_each(|(task, (((x, residual), statistics), y))| {
-            simd.run(|| {
-                let rows = x
-                    .chunks_exact_mut(width)
-                    .zip(residual.chunks_exact(width))
-                    .zip(statistics)
-                    .zip(y.chunks_exact_mut(width));
-                for (row, (((x, residual), statistics), y)) in rows.enumerate() {
-                    for (x, b) in x.iter_mut().zip(before.bias) {
-                        *x += b;
+            simd.run(
+                #[inline(always)]
+                || {
+                    let rows = x
+                        .chunks_exact_mut(width)
+                        .zip(residual.chunks_exact(width))
+                        .zip(statistics)
+                        .zip(y.chunks_exact_mut(width));
+                    for (row, (((x, residual), statistics), y)) in rows.enumerate() {
+                        for (x, b) in x.iter_mut().zip(before.bias) {
+                            *x += b;
+                        }
+                        if let Some(mask) = before.dropout {
+                            mask.apply_to_row(simd, before.rows, task * ROWS + row, x);
+                        }
+                        for (x, r) in x.iter_mut().zip(residual) {
+                            *x += r;
+                        }
+                        *statistics = norm.row(x, y);
                     }
-                    if let Some(mask) = before.dropout {
-                        mask.apply_to_row(simd, before.rows, task * ROWS + row, x);
-                    }
-                    for (x, r) in x.iter_mut().zip(residual) {
-                        *x += r;
-                    }
-                    *statistics = norm.row(x, y);
-                }
-            });
+                },
+            );
         });
 }
 
@@ -109,12 +112,15 @@ pub fn forward_alone(
         .zip(statistics.par_chunks_mut(ROWS))
         .zip(y.par_chunks_mut(ROWS * width))
         .for_each(|((x, statistics), y)| {
-            simd.run(|| {
-                let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
-                for ((x, y), statistics) in rows.zip(statistics) {
-                    *statistics = norm.row(x, y);
-                }
-            });
+            simd.run(
+                #[inline(always)]
+                || {
+                    let rows = x.chunks_exact(width).zip(y.chunks_exact_mut(width));
+                    for ((x, y), statistics) in rows.zip(statistics) {
+                        *statistics = norm.row(x, y);
+                    }
+                },
+            );
         });
 }
 
@@ -133,16 +139,19 @@ pub fn backward(
         .zip(dy.par_chunks(ROWS * width))
         .zip(dx.par_chunks_mut(ROWS * width))
         .for_each(|(((x, statistics), dy), dx)| {
-            simd.run(|| {
-                let rows = x
-                    .chunks_exact(width)
-                    .zip(statistics)
-                    .zip(dy.chunks_exact(width))
-                    .zip(dx.chunks_exact_mut(width));
-                for (((x, &s), dy), dx) in rows {
-                    norm.row_backward(x, s, dy, dx);
-                }
-            });
+            simd.run(
+                #[inline(always)]
+                || {
+                    let rows = x
+                        .chunks_exact(width)
+                        .zip(statistics)
+                        .zip(dy.chunks_exact(width))
+                        .zip(dx.chunks_exact_mut(width));
+                    for (((x, &s), dy), dx) in rows {
+                        norm.row_backward(x, s, dy, dx);
+                    }
+                },
+            );
         });
 }
 
@@ -182,27 +191,30 @@ pub fn backward_through_dropout(
         .enumerate()
         .for_each(
             |(task, (((((x, statistics), dy), d_residual), d_linear), sums))| {
-                simd.run(|| {
-                    sums.fill(0.0);
-                    let (parameters, linear_bias) = sums.split_at_mut(2 * width);
-                    let rows = x
-                        .chunks_exact(width)
-                        .zip(statistics)
-                        .zip(dy.chunks_exact(width))
-                        .zip(d_residual.chunks_exact_mut(width))
-                        .zip(d_linear.chunks_exact_mut(width));
-                    for (row, ((((x, &s), dy), d_residual), d_linear)) in rows.enumerate() {
-                        norm.row_backward(x, s, dy, d_residual);
-                        add_parameter_gradients_of_row(x, s, dy, parameters);
-                        d_linear.copy_from_slice(d_residual);
-                        if let Some((mask, rows)) = dropout {
-                            mask.apply_to_row(simd, rows, task * STRIPE + row, d_linear);
+                simd.run(
+                    #[inline(always)]
+                    || {
+                        sums.fill(0.0);
+                        let (parameters, linear_bias) = sums.split_at_mut(2 * width);
+                        let rows = x
+                            .chunks_exact(width)
+                            .zip(statistics)
+                            .zip(dy.chunks_exact(width))
+                            .zip(d_residual.chunks_exact_mut(width))
+                            .zip(d_linear.chunks_exact_mut(width));
+                        for (row, ((((x, &s), dy), d_residual), d_linear)) in rows.enumerate() {
+                            norm.row_backward(x, s, dy, d_residual);
+                            add_parameter_gradients_of_row(x, s, dy, parameters);
+                            d_linear.copy_from_slice(d_residual);
+                            if let Some((mask, rows)) = dropout {
+                                mask.apply_to_row(simd, rows, task * STRIPE + row, d_linear);
+                            }
+                            for (sum, d) in linear_bias.iter_mut().zip(&*d_linear) {
+                                *sum += d;
+                            }
                         }
-                        for (sum, d) in linear_bias.iter_mut().zip(&*d_linear) {
-                            *sum += d;
-                        }
-                    }
-                });
+                    },
+                );
             },
         );
     sums.partials.add_to(simd, 0, sums.weight);
@@ -235,13 +247,16 @@ pub fn add_parameter_gradients(
         .zip(dy.par_chunks(STRIPE * width))
         .zip(partials.start(statistics.len(), 2 * width))
         .for_each(|(((x, statistics), dy), sums)| {
-            simd.run(|| {
-                sums.fill(0.0);
-                let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
-                for ((x, dy), &s) in rows.zip(statistics) {
-                    add_parameter_gradients_of_row(x, s, dy, sums);
-                }
-            });
+            simd.run(
+                #[inline(always)]
+                || {
+                    sums.fill(0.0);
+                    let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
+                    for ((x, dy), &s) in rows.zip(statistics) {
+                        add_parameter_gradients_of_row(x, s, dy, sums);
+                    }
+                },
+            );
         });
     partials.add_to(simd, 0, d_weight);
     partials.add_to(simd, width, d_bias);

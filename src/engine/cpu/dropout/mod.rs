@@ -131,7 +131,10 @@ mod tests {
                 for (example, offset) in [(0, 0), (5, 1), (1 << 33, 63), (9, 4096), (2, 12345)] {
                     for n in [1, 15, 17, 31, 33, 127, 300] {
                         let mut values = vec![2.0; n];
-                        simd.run(|| mask.apply(simd, example, offset, &mut values));
+                        simd.run(
+                            #[inline(always)]
+                            || mask.apply(simd, example, offset, &mut values),
+                        );
                         let stream = mask.stream(example);
                         for (i, &value) in values.iter().enumerate() {
                             let kept = stream.bits(offset + i as u32) >= threshold(p);
