@@ -167,13 +167,26 @@ impl Declaration {
         self.add(format!("{name}.bias"), &[outputs], false, Init::Zeros);
     }
 
+    /// Linear layers that read the same: first all weights, then all biases, so that an engine can
+    /// run them as one.
+    fn linears<const N: usize>(&mut self, names: [String; N], inputs: usize, outputs: usize) {
+        let init = Init::TruncatedNormal(self.deviation);
+        for name in &names {
+            self.add(format!("{name}.weight"), &[outputs, inputs], true, init);
+        }
+        for name in &names {
+            self.add(format!("{name}.bias"), &[outputs], false, Init::Zeros);
+        }
+    }
+
     fn layer_norm(&mut self, name: &str, width: usize) {
         self.add(format!("{name}.weight"), &[width], false, Init::Ones);
         self.add(format!("{name}.bias"), &[width], false, Init::Zeros);
     }
 }
 
-/// Lists the parameters of the given parts in the order of Hugging Face's `BertForPreTraining`.
+/// Lists the parameters of the given parts in the order of Hugging Face's `BertForPreTraining`, but
+/// for the weights and biases of queries, keys and values.
 pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     let (h, i) = (config.hidden_size, config.intermediate_size);
     let mut d = Declaration {
@@ -196,9 +209,11 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     d.layer_norm("embeddings.LayerNorm", h);
     for layer in 0..config.num_hidden_layers {
         let name = |rest: &str| format!("encoder.layer.{layer}.{rest}");
-        d.linear(&name("attention.self.query"), h, h);
-        d.linear(&name("attention.self.key"), h, h);
-        d.linear(&name("attention.self.value"), h, h);
+        d.linears(
+            ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}"))),
+            h,
+            h,
+        );
         d.linear(&name("attention.output.dense"), h, h);
         d.layer_norm(&name("attention.output.LayerNorm"), h);
         d.linear(&name("intermediate.dense"), h, i);

@@ -378,7 +378,7 @@ impl Heads {
                             let lanes = p.zip(d.as_chunks_mut::<LANES>().0);
                             for (index, (p, d)) in lanes.enumerate() {
                                 let factors = dropout.factors(simd, index);
-                                for ((p, d), factor) in p.iter_mut().zip(d).zip(factors) {
+                                for ((p, d), factor) in p.iter_mut().zip(d).zip(&factors) {
                                     let probability = exp(*p - log_sum);
                                     *d = probability * (*d * factor - slope);
                                     *p = probability * factor;

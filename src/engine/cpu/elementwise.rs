@@ -82,20 +82,15 @@ pub fn gelu_backward(
     partials.add_to(simd, 0, d_bias);
 }
 
-/// `x += bias` in every row, the bias in pieces that stand one behind the other.
-pub fn add_bias(simd: Simd, x: &mut [f32], pieces: &[&[f32]]) {
-    let width: usize = pieces.iter().map(|piece| piece.len()).sum();
-    x.par_chunks_mut(ROWS * width).for_each(|x| {
+/// `x += bias` in every row.
+pub fn add_bias(simd: Simd, x: &mut [f32], bias: &[f32]) {
+    x.par_chunks_mut(ROWS * bias.len()).for_each(|x| {
         simd.run(
             #[inline(always)]
             || {
-                for mut rest in x.chunks_exact_mut(width) {
-                    for bias in pieces {
-                        let (x, after) = rest.split_at_mut(bias.len());
-                        for (x, b) in x.iter_mut().zip(*bias) {
-                            *x += b;
-                        }
-                        rest = after;
+                for x in x.chunks_exact_mut(bias.len()) {
+                    for (x, b) in x.iter_mut().zip(bias) {
+                        *x += b;
                     }
                 }
             },

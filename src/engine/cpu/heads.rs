@@ -185,7 +185,7 @@ impl Head {
         let into = MatrixMut::new(logits, n, self.linear.outputs);
         self.linear
             .forward(Precision::F32, values, Matrix::new(input, n, h), into);
-        add_bias(pass.simd, logits, &[&values[self.linear.bias.clone()]]);
+        add_bias(pass.simd, logits, &values[self.linear.bias.clone()]);
         logits
     }
 

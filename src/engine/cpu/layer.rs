@@ -50,8 +50,8 @@ impl Pass<'_> {
 /// Where a layer's parameters are.
 pub struct Layer {
     index: u32,
-    /// Query, key, value.
-    qkv: [Linear; 3],
+    /// Query, key and value in one.
+    qkv: Linear,
     attention: Linear,
     attention_norm: NormAt,
     intermediate: Linear,
@@ -121,7 +121,10 @@ impl Layer {
         let linear = |rest: &str| Linear::find(layout, &name(rest));
         Self {
             index: index as u32,
-            qkv: ["query", "key", "value"].map(|n| linear(&format!("attention.self.{n}"))),
+            qkv: Linear::joined(
+                layout,
+                ["query", "key", "value"].map(|n| name(&format!("attention.self.{n}"))),
+            ),
             attention: linear("attention.output.dense"),
             attention_norm: NormAt::find(layout, &name("attention.output.LayerNorm")),
             intermediate: linear("intermediate.dense"),
@@ -145,12 +148,13 @@ impl Layer {
         kept.reserve(rows, h, i, heads.count);
         let qkv = &mut kept.qkv[..rows * 3 * h];
         let input = Matrix::new(x, rows, h);
-        for (which, linear) in self.qkv.iter().enumerate() {
-            let part = MatrixMut::strided(&mut qkv[which * h..], rows, h, 3 * h);
-            linear.forward(pass.precision, values, input, part);
-        }
-        let biases = self.qkv.each_ref().map(|l| &values[l.bias.clone()]);
-        add_bias(pass.simd, qkv, &biases);
+        self.qkv.forward(
+            pass.precision,
+            values,
+            input,
+            MatrixMut::new(qkv, rows, 3 * h),
+        );
+        add_bias(pass.simd, qkv, &values[self.qkv.bias.clone()]);
         heads.forward(
             pass.simd,
             pass.batch,
@@ -326,19 +330,13 @@ impl Layer {
             scratch,
         );
         let input = Matrix::new(x, rows, h);
-        partials.column_sums(simd, d_qkv, 3 * h);
-        for (which, part) in self.qkv.iter().enumerate() {
-            partials.add_to(simd, which * h, &mut gradients[part.bias.clone()]);
-            let dy = Matrix::strided(&d_qkv[which * h..], rows, h, 3 * h);
-            part.add_weight_gradient(pass.precision, gradients, input, dy);
-            part.backward(
-                pass.precision,
-                values,
-                dy,
-                MatrixMut::new(hidden, rows, h),
-                Old::Add,
-            );
-        }
+        self.qkv.add_bias_gradient(simd, gradients, d_qkv, partials);
+        let dy = Matrix::new(d_qkv, rows, 3 * h);
+        self.qkv
+            .add_weight_gradient(pass.precision, gradients, input, dy);
+        let into = MatrixMut::new(hidden, rows, h);
+        self.qkv
+            .backward(pass.precision, values, dy, into, Old::Add);
     }
 }
 

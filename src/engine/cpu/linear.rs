@@ -63,6 +63,27 @@ impl Linear {
         }
     }
 
+    /// Several layers that read the same, as one: the declaration puts their weights one behind the
+    /// other, and then their biases.
+    pub fn joined<const N: usize>(layout: &Layout, names: [String; N]) -> Self {
+        let join = |what: &str| {
+            let parts = names
+                .each_ref()
+                .map(|n| place(layout, &format!("{n}.{what}")));
+            for pair in parts.windows(2) {
+                assert_eq!(pair[0].end, pair[1].start, "{names:?} lie together");
+            }
+            parts[0].start..parts[N - 1].end
+        };
+        let (weight, bias) = (join("weight"), join("bias"));
+        Self {
+            outputs: bias.len(),
+            inputs: weight.len() / bias.len(),
+            weight,
+            bias,
+        }
+    }
+
     fn matrix<'a>(&self, values: &'a [f32]) -> Matrix<'a> {
         Matrix::new(&values[self.weight.clone()], self.outputs, self.inputs)
     }

@@ -109,7 +109,7 @@ impl MaskedLm {
     ) -> Vec<f32> {
         self.forward(pass, values, hidden, rows, b);
         let logits = &mut b.logits[..rows.len() * self.bias.len()];
-        add_bias(pass.simd, logits, &[&values[self.bias.clone()]]);
+        add_bias(pass.simd, logits, &values[self.bias.clone()]);
         logits.to_vec()
     }
 

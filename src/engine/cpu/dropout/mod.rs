@@ -67,8 +67,15 @@ impl Mask {
             let element = offset as usize + done;
             let bits = self.kept_bits(simd, &stream, (element / 64) as u32) >> (element % 64);
             let n = (64 - element % 64).min(values.len() - done);
-            for (part, values) in values[done..done + n].chunks_mut(LANES).enumerate() {
-                for (value, factor) in values.iter_mut().zip(self.factors(bits, part)) {
+            let (whole, rest) = values[done..done + n].as_chunks_mut::<LANES>();
+            let parts = whole.len();
+            for (part, values) in whole.iter_mut().enumerate() {
+                for (value, factor) in values.iter_mut().zip(&self.factors(bits, part)) {
+                    *value *= factor;
+                }
+            }
+            if !rest.is_empty() {
+                for (value, factor) in rest.iter_mut().zip(&self.factors(bits, parts)) {
                     *value *= factor;
                 }
             }
