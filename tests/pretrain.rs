@@ -264,6 +264,32 @@ fn a_first_phase_longer_than_the_run_is_refused() {
 }
 
 #[test]
+fn parts_of_batches_and_layers_computed_again_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = corpus(folder.path());
+    let losses = |name: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        let trained = json(&succeeds(&[&run(&corpus, &out, "12")[..], more].concat()));
+        ["loss_first", "loss_last"].map(|key| trained[key].as_f64().unwrap())
+    };
+    let whole = losses("whole", &[]);
+    let close = |other: [f64; 2]| (0..2).all(|i| (other[i] / whole[i] - 1.0).abs() < 1e-4);
+    assert!(close(losses("parts", &["--micro-batch", "3"])));
+    assert!(losses("again", &["--recompute"]) == whole);
+    let rounded = losses("bf16", &["--dtype", "bf16"]);
+    assert!(rounded != whole && (rounded[1] / whole[1] - 1.0).abs() < 2e-2);
+
+    let lamb = ["--optimizer", "lamb"];
+    assert!((losses("lamb", &lamb)[1] / whole[1] - 1.0).abs() > 1e-4);
+    let out = folder.path().join("lamb");
+    let message = fails(&[&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
+    assert!(
+        message.contains("--optimizer was lamb and is adamw now"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_run_that_diverges_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));

@@ -20,6 +20,9 @@ pub struct EngineArgs {
     /// has matrix units for that
     #[arg(long, value_enum, default_value_t = Matmul::Exact)]
     matmul: Matmul,
+    /// Compute layers again in the backward pass in place of keeping them: less memory, more work
+    #[arg(long)]
+    recompute: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,7 +47,7 @@ impl EngineArgs {
                 (Dtype::F32, Matmul::Fast) => Precision::Bf16x3,
                 (Dtype::F32, Matmul::Exact) => Precision::F32,
             },
-            recompute: false,
+            recompute: self.recompute,
         }
     }
 

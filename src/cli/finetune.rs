@@ -66,9 +66,6 @@ pub struct Args {
     /// Key of the order of rows, of dropout, and of the head's first weights
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Compute layers again in the backward pass in place of keeping them: less memory, more work
-    #[arg(long)]
-    recompute: bool,
     #[command(flatten)]
     engine: EngineArgs,
     /// Print one JSON object on stdout
@@ -93,10 +90,15 @@ pub fn run(args: Args) -> Result<()> {
     set_labels(&mut model, task);
 
     let settings = args.settings();
-    let mut setup = args.engine.setup();
-    setup.recompute = args.recompute;
+    let setup = args.engine.setup();
     let largest = memory::largest(&train.sequences, settings.batch, settings.micro_batch);
-    memory::tell(&model.config, &model.layout, setup, largest)?;
+    memory::tell(
+        &model.config,
+        &model.layout,
+        setup,
+        largest,
+        "--micro-batch",
+    )?;
     let (config, layout) = (model.config.clone(), model.layout.clone());
     let engine = setup.engine(&config, &layout, model.values)?;
     let rows = train.targets.len();

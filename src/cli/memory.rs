@@ -39,8 +39,15 @@ pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Wo
     work
 }
 
-/// Says on stderr what a training run needs; refuses one that needs more than there is.
-pub fn tell(config: &Config, layout: &Layout, setup: Setup, work: Work) -> Result<()> {
+/// Says on stderr what a training run needs; refuses one that needs more than there is. `option` is
+/// the command's own for fewer sequences at once.
+pub fn tell(
+    config: &Config,
+    layout: &Layout,
+    setup: Setup,
+    work: Work,
+    option: &str,
+) -> Result<()> {
     // The reference's tape grows as dfdx sees fit: nothing is promised for it.
     if setup.backend == Backend::Reference {
         return Ok(());
@@ -66,13 +73,20 @@ pub fn tell(config: &Config, layout: &Layout, setup: Setup, work: Work) -> Resul
         Precision::Bf16 | Precision::Bf16x3 => eprintln!("matrix products on {unit}"),
     }
     match free() {
-        Some(free) => fits(config, layout, setup, work, free),
+        Some(free) => fits(config, layout, setup, work, free, option),
         None => Ok(()),
     }
 }
 
 /// Refuses what needs more than `free` bytes and says what would fit.
-fn fits(config: &Config, layout: &Layout, setup: Setup, work: Work, free: u64) -> Result<()> {
+fn fits(
+    config: &Config,
+    layout: &Layout,
+    setup: Setup,
+    work: Work,
+    free: u64,
+    option: &str,
+) -> Result<()> {
     let needs = |sequences: usize, recompute: bool| {
         let part = Work {
             rows: (work.rows * sequences).div_ceil(work.sequences.max(1)),
@@ -85,18 +99,27 @@ fn fits(config: &Config, layout: &Layout, setup: Setup, work: Work, free: u64) -
     if all <= free {
         return Ok(());
     }
+    // Halves the span between what fits and what doesn't.
     let largest = |recompute| {
-        let sequences: Vec<usize> = (1..=work.sequences).collect();
-        sequences.partition_point(|&n| needs(n, recompute) <= free)
+        let (mut fit, mut not) = (0, work.sequences + 1);
+        while not - fit > 1 {
+            let middle = fit + (not - fit) / 2;
+            if needs(middle, recompute) <= free {
+                fit = middle;
+            } else {
+                not = middle;
+            }
+        }
+        fit
     };
     let advice = match (largest(setup.recompute), largest(true)) {
         (0, 0) => "not even one such sequence fits".to_owned(),
-        (0, again) => format!("with --recompute {again} at once do (--micro-batch {again})"),
+        (0, again) => format!("with --recompute {again} at once do ({option} {again})"),
         (fit, again) if setup.recompute || again == fit => {
-            format!("{fit} at once do (--micro-batch {fit})")
+            format!("{fit} at once do ({option} {fit})")
         }
         (fit, again) => {
-            format!("{fit} at once do (--micro-batch {fit}), with --recompute {again}")
+            format!("{fit} at once do ({option} {fit}), with --recompute {again}")
         }
     };
     Err(Error::Usage(format!(
@@ -125,7 +148,14 @@ mod tests {
         };
         let check = |gibibytes: u64, recompute: bool| {
             let setup = Setup { recompute, ..setup };
-            fits(&config, &layout, setup, work, gibibytes << 30)
+            fits(
+                &config,
+                &layout,
+                setup,
+                work,
+                gibibytes << 30,
+                "--micro-batch",
+            )
         };
         assert!(check(64, false).is_ok());
         let message = check(4, false).unwrap_err().to_string();

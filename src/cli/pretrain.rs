@@ -2,17 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use serde_json::json;
 
 use crate::data::{PretrainingData, PretrainingOptions};
+use crate::engine::memory::Work;
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout, PRETRAINING, Size};
 use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
-use crate::train::checkpoint::{self, State};
+use crate::train::checkpoint::{self, Identity, State};
+use crate::train::optimizer::Rule;
 use crate::train::{FirstPhase, Pretrainer, Settings, Stop};
 use crate::view::pretraining_chart;
 
 use super::engine::EngineArgs;
+use super::memory;
 use super::progress::TrainingBar;
 
 /// One document in this many is held out for evaluation.
@@ -52,6 +56,12 @@ pub struct Args {
     /// Sequences a step
     #[arg(long, default_value_t = 16)]
     batch: usize,
+    /// Sequences that go through the model at once; the gradients of a step's parts are added up
+    #[arg(long, value_name = "N")]
+    micro_batch: Option<usize>,
+    /// What turns gradients into updates
+    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
+    optimizer: Rule,
     /// Highest learning rate, reached after a tenth of the steps [default: 1e-4 from 768 wide on,
     /// 0.192 / H for narrower models: 1.5e-3 for tiny]
     #[arg(long)]
@@ -162,11 +172,20 @@ pub fn run(args: Args) -> Result<()> {
     );
 
     let layout = Layout::new(&config, &PRETRAINING);
+    let sequences = args.micro_batch.map_or(args.batch, |n| n.min(args.batch));
+    let work = Work {
+        rows: sequences * seq,
+        sequences,
+        longest: seq,
+    };
+    memory::tell(&config, &layout, args.engine.setup(), work, "--micro-batch")?;
     let engine = args
         .engine
         .engine(&config, &layout, layout.initialise(args.seed))?;
     let mut settings = Settings::new(args.steps, args.batch, lr);
     settings.save_every = args.save_every;
+    settings.micro_batch = args.micro_batch.unwrap_or(0);
+    settings.optimizer.rule = args.optimizer;
     if let Some(every) = args.eval_every {
         settings.evaluate_every = every;
     }
@@ -210,7 +229,11 @@ pub fn run(args: Args) -> Result<()> {
 
 impl Args {
     fn check(&self) -> Result<()> {
-        for (name, value) in [("--steps", self.steps), ("--batch", self.batch as u64)] {
+        for (name, value) in [
+            ("--steps", self.steps),
+            ("--batch", self.batch as u64),
+            ("--micro-batch", self.micro_batch.unwrap_or(1) as u64),
+        ] {
             if value == 0 {
                 return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
             }
@@ -344,29 +367,9 @@ impl Args {
     }
 
     fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
-        let (was, now) = (&state.identity, trainer.identity());
-        let differences = [
-            ("--seed", was.seed, now.seed),
-            ("--batch", was.batch as u64, now.batch as u64),
-            ("--seq", was.max_len as u64, now.max_len as u64),
-            (
-                "--first-seq",
-                was.first_max_len as u64,
-                now.first_max_len as u64,
-            ),
-            (
-                "--whole-word",
-                u64::from(was.whole_word),
-                u64::from(now.whole_word),
-            ),
-            (
-                "the vocabulary's size",
-                was.vocab_size as u64,
-                now.vocab_size as u64,
-            ),
-            ("the number of tokens in the text", was.tokens, now.tokens),
-        ];
-        if let Some((what, was, now)) = differences.iter().find(|(_, was, now)| was != now) {
+        let (was, now) = (said(&state.identity), said(&trainer.identity()));
+        let mut differences = was.iter().zip(&now).filter(|(was, now)| was != now);
+        if let Some(((what, was), (_, now))) = differences.next() {
             return Err(Error::Usage(format!(
                 "the run in {} can't be continued: {what} was {was} and is {now} now",
                 self.out.display()
@@ -450,4 +453,25 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// What makes a run this run, in the words of the command line.
+fn said(identity: &Identity) -> [(&'static str, String); 8] {
+    let rule = identity.optimizer.to_possible_value();
+    [
+        ("--seed", identity.seed.to_string()),
+        ("--batch", identity.batch.to_string()),
+        ("--seq", identity.max_len.to_string()),
+        ("--first-seq", identity.first_max_len.to_string()),
+        ("--whole-word", identity.whole_word.to_string()),
+        ("the vocabulary's size", identity.vocab_size.to_string()),
+        (
+            "the number of tokens in the text",
+            identity.tokens.to_string(),
+        ),
+        (
+            "--optimizer",
+            rule.map_or_else(String::new, |rule| rule.get_name().to_owned()),
+        ),
+    ]
 }

@@ -1,6 +1,6 @@
 //! What the CPU engine will need, said before it is allocated.
 
-use crate::model::{Config, Layout, Over};
+use crate::model::{Config, Layout, Over, Part};
 
 use super::cpu::STRIPE;
 
@@ -51,9 +51,15 @@ impl Forecast {
                 }
             }
         };
+        // The masked-LM head's logits, of 15 % of the tokens, and what it keeps of them.
+        let masked = if layout.parts().contains(&Part::MaskedLm) {
+            (rows * 15).div_ceil(100) * (config.vocab_size + 6 * h)
+        } else {
+            0
+        };
         Self {
             state: 16 * layout.total() as u64,
-            activations: 4 * (kept + hidden + gradients + scores + head) as u64,
+            activations: 4 * (kept + hidden + gradients + scores + head + masked) as u64,
         }
     }
 

@@ -5,6 +5,7 @@
 //! fused kernels.
 
 mod cpu;
+mod encode;
 pub mod memory;
 pub mod objective;
 mod reference;
@@ -21,6 +22,7 @@ use crate::model::{Config, Dropout, Layout};
 use crate::train::optimizer::{Moments, Update};
 
 pub use cpu::{CpuEngine, measured_peak};
+pub use encode::Encoder;
 pub use reference::Reference;
 
 /// What pre-training measures on a batch. Sums, so that parts of a batch add up.

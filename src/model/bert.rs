@@ -6,7 +6,7 @@ use dfdx::prelude::*;
 use crate::data::Packed;
 use crate::error::{Error, Result};
 
-use super::build::{Builder, GradientReader};
+use super::build::{Builder, Collector, GradientReader};
 use super::dropout::Dropout;
 use super::heads::{LinearHead, MaskedLmHead, Rows};
 use super::layers::{Embeddings, Hidden, Layer, Pass};
@@ -76,6 +76,29 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
             task,
             gradients: b.finish(),
         })
+    }
+
+    /// The parameters as they are now, laid out as in [`build`](Self::build): an engine takes them.
+    pub fn parameters(&self, layout: &Layout) -> Vec<E> {
+        let mut values = vec![E::default(); layout.total()];
+        let mut c = Collector::new(layout, &mut values);
+        c.within("embeddings", |c| self.embeddings.collect(c));
+        for (i, layer) in self.layers.iter().enumerate() {
+            c.within(&format!("encoder.layer.{i}"), |c| layer.collect(c));
+        }
+        if let Some(pooler) = &self.pooler {
+            c.linear("pooler.dense", pooler);
+        }
+        if let Some(head) = &self.masked_lm {
+            c.within("cls.predictions", |c| head.collect(c));
+        }
+        if let Some(head) = &self.next_sentence {
+            c.linear("cls.seq_relationship", head);
+        }
+        if let Some((task, head)) = &self.task {
+            c.within(task.name, |c| head.collect(c));
+        }
+        values
     }
 
     /// Encodes a batch: one row of `H` numbers for each real token, (rows, H).

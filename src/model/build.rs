@@ -28,6 +28,64 @@ impl<E: Dtype, D: Device<E>> GradientReader<E, D> {
     }
 }
 
+/// Takes the parameters of modules back into a flat buffer, by the names that a [`Builder`] gave
+/// them.
+pub struct Collector<'a, E> {
+    layout: &'a Layout,
+    values: &'a mut [E],
+    prefix: String,
+}
+
+impl<'a, E: Dtype> Collector<'a, E> {
+    /// Writes into `values`, which is as long as the layout says.
+    pub fn new(layout: &'a Layout, values: &'a mut [E]) -> Self {
+        assert_eq!(values.len(), layout.total(), "a value for every element");
+        Self {
+            layout,
+            values,
+            prefix: String::new(),
+        }
+    }
+
+    /// Takes a part whose parameters' names all start with `segment`.
+    pub fn within(&mut self, segment: &str, take: impl FnOnce(&mut Self)) {
+        let outer = self.prefix.len();
+        self.prefix.push_str(segment);
+        self.prefix.push('.');
+        take(self);
+        self.prefix.truncate(outer);
+    }
+
+    /// Takes a tensor. Panics where the layout has none of that name and size: what was built from
+    /// the layout has.
+    pub fn tensor<S: Shape, D: Device<E>>(&mut self, name: &str, tensor: &Tensor<S, E, D>) {
+        let name = format!("{}{name}", self.prefix);
+        let found = self.layout.find(&name);
+        let (_, range) = found.unwrap_or_else(|| panic!("the layout has no {name}"));
+        self.values[range].copy_from_slice(&tensor.as_vec());
+    }
+
+    /// Takes a linear layer.
+    pub fn linear<const I: usize, const O: usize, D: Device<E>>(
+        &mut self,
+        name: &str,
+        linear: &Linear<I, O, E, D>,
+    ) {
+        self.tensor(&format!("{name}.weight"), &linear.weight);
+        self.tensor(&format!("{name}.bias"), &linear.bias);
+    }
+
+    /// Takes a LayerNorm.
+    pub fn layer_norm<const M: usize, D: Device<E>>(
+        &mut self,
+        name: &str,
+        norm: &LayerNorm1D<M, E, D>,
+    ) {
+        self.tensor(&format!("{name}.weight"), &norm.gamma);
+        self.tensor(&format!("{name}.bias"), &norm.beta);
+    }
+}
+
 /// Hands the declared parameters out to modules as tensors, by name.
 pub struct Builder<'a, E: Dtype, D: Device<E>> {
     layout: &'a Layout,

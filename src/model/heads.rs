@@ -5,7 +5,7 @@ use dfdx::prelude::*;
 
 use crate::error::Result;
 
-use super::build::Builder;
+use super::build::{Builder, Collector};
 use super::ops::{BertDevice, Real, gelu};
 
 /// One activation a row: (rows, H).
@@ -27,6 +27,12 @@ impl<const H: usize, E: Real, D: BertDevice<E>> MaskedLmHead<H, E, D> {
             norm: b.layer_norm("transform.LayerNorm")?,
             bias: b.tensor("bias", (vocab_size,))?,
         })
+    }
+
+    pub(super) fn collect(&self, c: &mut Collector<'_, E>) {
+        c.linear("transform.dense", &self.dense);
+        c.layer_norm("transform.LayerNorm", &self.norm);
+        c.tensor("bias", &self.bias);
     }
 
     /// (rows, H) to logits (rows, vocabulary). `words` is the token embedding.
@@ -52,6 +58,11 @@ impl<const H: usize, E: Real, D: BertDevice<E>> LinearHead<H, E, D> {
             weight: b.tensor("weight", (outputs, Const))?,
             bias: b.tensor("bias", (outputs,))?,
         })
+    }
+
+    pub(super) fn collect(&self, c: &mut Collector<'_, E>) {
+        c.tensor("weight", &self.weight);
+        c.tensor("bias", &self.bias);
     }
 
     /// (rows, H) to logits (rows, outputs).

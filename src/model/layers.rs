@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::random::Site;
 
 use super::Config;
-use super::build::Builder;
+use super::build::{Builder, Collector};
 use super::dropout::Dropout;
 use super::ops::{BertDevice, Real, gelu};
 
@@ -75,6 +75,13 @@ impl<const H: usize, E: Real, D: BertDevice<E>> Embeddings<H, E, D> {
         })
     }
 
+    pub(super) fn collect(&self, c: &mut Collector<'_, E>) {
+        c.tensor("word_embeddings.weight", &self.words);
+        c.tensor("position_embeddings.weight", &self.positions);
+        c.tensor("token_type_embeddings.weight", &self.segments);
+        c.layer_norm("LayerNorm", &self.norm);
+    }
+
     /// Embeds the batch, padded to its longest sequence: (B, S, H).
     pub fn forward<T: Tape<E, D>>(&self, pass: &Pass<'_, E, D>) -> Hidden<H, E, D, T> {
         let dev = self.words.device();
@@ -124,6 +131,13 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
             value: b.linear("self.value")?,
             output: b.linear("output.dense")?,
         })
+    }
+
+    fn collect(&self, c: &mut Collector<'_, E>) {
+        c.linear("self.query", &self.query);
+        c.linear("self.key", &self.key);
+        c.linear("self.value", &self.value);
+        c.linear("output.dense", &self.output);
     }
 
     /// `softmax(Q K^T / sqrt(K)) V` in every head, heads side by side, projected: (B, S, H).
@@ -196,6 +210,14 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
             output: b.linear("output.dense")?,
             output_norm: b.layer_norm("output.LayerNorm")?,
         })
+    }
+
+    pub(super) fn collect(&self, c: &mut Collector<'_, E>) {
+        c.within("attention", |c| self.attention.collect(c));
+        c.layer_norm("attention.output.LayerNorm", &self.attention_norm);
+        c.linear("intermediate.dense", &self.intermediate);
+        c.linear("output.dense", &self.output);
+        c.layer_norm("output.LayerNorm", &self.output_norm);
     }
 
     /// (B, S, H) to (B, S, H). LayerNorm comes after the residual, as in the paper ("post-norm").

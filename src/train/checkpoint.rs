@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
-use super::optimizer::Moments;
+use super::optimizer::{Moments, Rule};
 use super::report::History;
 
 /// What must stay the same for a run to be continued, because the data and the random numbers of
@@ -29,6 +29,9 @@ pub struct Identity {
     pub vocab_size: usize,
     /// Tokens of the training text: another text would be another run.
     pub tokens: u64,
+    /// AdamW where a state of earlier versions doesn't say.
+    #[serde(default)]
+    pub optimizer: Rule,
 }
 
 /// A run at a step boundary.
@@ -132,6 +135,7 @@ mod tests {
                 whole_word: false,
                 vocab_size: 4,
                 tokens: 5,
+                optimizer: Rule::Adamw,
             },
             history: History::default(),
             parameters: vec![1.0, -2.5, step as f32],

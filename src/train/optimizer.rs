@@ -14,7 +14,17 @@ use crate::engine::simd::{LANES, Simd};
 use crate::model::{Layout, Parameter};
 
 /// How the running means become an update.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    clap::ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub enum Rule {
     /// Adam with decoupled weight decay.
     #[default]

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::data::PretrainingData;
-use crate::engine::{Engine, PretrainingScores};
+use crate::data::{PretrainingBatch, PretrainingData};
+use crate::engine::{Engine, LossWeights, PretrainingScores};
 use crate::error::{Error, Result};
 use crate::model::{Dropout, weights};
 
@@ -19,6 +19,9 @@ use super::stop::Stop;
 pub struct Settings {
     /// Sequences a step.
     pub batch: usize,
+    /// At most so many sequences go through the model at once; the gradients of the parts of a batch
+    /// are added up. 0 for the whole batch.
+    pub micro_batch: usize,
     pub schedule: Schedule,
     pub optimizer: Optimizer,
     /// The gradients' global norm is cut to this; BERT's is 1.
@@ -40,6 +43,7 @@ impl Settings {
     pub fn new(steps: u64, batch: usize, peak: f64) -> Self {
         Self {
             batch,
+            micro_batch: 0,
             schedule: Schedule {
                 peak,
                 warmup: steps / 10,
@@ -136,6 +140,7 @@ impl Pretrainer {
             whole_word: options.whole_word,
             vocab_size: self.engine.config().vocab_size,
             tokens: self.data.tokens(),
+            optimizer: self.settings.optimizer.rule,
         }
     }
 
@@ -221,7 +226,7 @@ impl Pretrainer {
             seed: self.data.options().seed,
             step: step as u32,
         };
-        let scores = self.engine.pretraining_gradients(&batch, dropout)?;
+        let scores = self.gradients(&batch, dropout)?;
         if !scores.loss().is_finite() {
             return Err(Error::Failed(format!(
                 "the loss of step {step} is not a number: the run has diverged; a lower learning \
@@ -245,6 +250,31 @@ impl Pretrainer {
             norm,
             tokens_per_s: batch.packed.rows() as f64 / started.elapsed().as_secs_f64(),
         })
+    }
+
+    /// Adds the gradients of a batch, part by part.
+    fn gradients(
+        &mut self,
+        batch: &PretrainingBatch,
+        dropout: Dropout,
+    ) -> Result<PretrainingScores> {
+        let sequences = batch.packed.sequences();
+        let size = match self.settings.micro_batch {
+            0 => sequences,
+            size => size,
+        };
+        if size >= sequences {
+            return self.engine.pretraining_gradients(batch, dropout);
+        }
+        let weights = LossWeights::of(batch);
+        let mut scores = PretrainingScores::default();
+        for start in (0..sequences).step_by(size) {
+            let part = batch.slice(start..sequences.min(start + size));
+            scores += self
+                .engine
+                .pretraining_gradients_of_part(&part, weights, dropout)?;
+        }
+        Ok(scores)
     }
 
     fn evaluate_and_tell(&mut self, report: &mut dyn Report) -> Result<()> {

@@ -38,9 +38,6 @@ pub struct Args {
     /// Timed steps, after three that are not
     #[arg(long, default_value_t = 10, value_name = "N")]
     steps: u64,
-    /// Compute layers again in the backward pass in place of keeping them
-    #[arg(long)]
-    recompute: bool,
     #[command(flatten)]
     engine: EngineArgs,
     /// A program to run alternately, which is given --size, --batch, --seq, --dtype and --threads and
@@ -63,8 +60,7 @@ struct Measured {
 
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
-    let mut setup = args.engine.setup();
-    setup.recompute = args.recompute;
+    let setup = args.engine.setup();
     let config = args.size.config(VOCABULARY);
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     let work = Work {
@@ -72,7 +68,7 @@ pub fn run(args: Args) -> Result<()> {
         sequences: args.batch,
         longest: args.seq,
     };
-    memory::tell(&config, &layout, setup, work)?;
+    memory::tell(&config, &layout, setup, work, "--batch")?;
     let mut engine = setup.engine(&config, &layout, layout.initialise(0))?;
     let rounds = if args.peer.is_some() { args.rounds } else { 1 };
     let (mut own, mut peers) = (Vec::new(), Vec::new());

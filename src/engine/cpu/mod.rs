@@ -104,6 +104,8 @@ pub struct CpuEngine {
     recompute: bool,
     model: Places,
     activations: Activations,
+    /// Forward passes so far.
+    passes: u64,
 }
 
 /// Where the parts of the model are in the flat buffers.
@@ -144,6 +146,15 @@ enum Purpose {
     Inference,
 }
 
+impl Purpose {
+    fn dropout(self) -> Option<Dropout> {
+        match self {
+            Self::Training(dropout) => Some(dropout),
+            Self::Inference => None,
+        }
+    }
+}
+
 impl CpuEngine {
     /// A model with these parameters; any size that the configuration allows.
     pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
@@ -170,6 +181,7 @@ impl CpuEngine {
             recompute: false,
             model,
             activations,
+            passes: 0,
         })
     }
 
@@ -196,15 +208,27 @@ impl CpuEngine {
         batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)
     }
 
-    /// Runs the encoder and gives what the heads need: the pass and the parts it works on. `observe`
-    /// sees the hidden states after the embeddings (0) and after each layer.
+    /// Runs the encoder and gives what the heads need. `observe` sees the hidden states after the
+    /// embeddings (0) and after each layer.
     fn encode<'a>(
         &'a mut self,
         batch: &'a Packed,
         purpose: Purpose,
         observe: &mut (dyn FnMut(usize, &[f32]) + Send),
     ) -> Result<Run<'a>> {
+        let last = self.forward(batch, purpose, observe)?;
+        Ok(self.run(batch, purpose, last))
+    }
+
+    /// Runs the encoder; gives which of the hidden states are the last layer's.
+    fn forward(
+        &mut self,
+        batch: &Packed,
+        purpose: Purpose,
+        observe: &mut (dyn FnMut(usize, &[f32]) + Send),
+    ) -> Result<usize> {
         self.check(batch)?;
+        self.passes += 1;
         let a = &mut self.activations;
         a.rows.set(batch);
         let pass = Pass {
@@ -213,10 +237,7 @@ impl CpuEngine {
             config: &self.config,
             batch,
             rows: &a.rows,
-            dropout: match purpose {
-                Purpose::Training(dropout) => Some(dropout),
-                Purpose::Inference => None,
-            },
+            dropout: purpose.dropout(),
         };
         let (rows, h, values) = (batch.rows(), self.config.hidden_size, &self.state.values);
         grow(&mut a.embedding_sums, rows * h);
@@ -258,8 +279,22 @@ impl CpuEngine {
             observe(index + 1, y);
             last = to;
         }
-        Ok(Run {
-            pass,
+        Ok(last)
+    }
+
+    /// What heads and backward pass work on, after [`forward`](Self::forward) of the same batch.
+    fn run<'a>(&'a mut self, batch: &'a Packed, purpose: Purpose, last: usize) -> Run<'a> {
+        let a = &mut self.activations;
+        let (rows, h) = (batch.rows(), self.config.hidden_size);
+        Run {
+            pass: Pass {
+                simd: self.simd,
+                precision: self.precision,
+                config: &self.config,
+                batch,
+                rows: &a.rows,
+                dropout: purpose.dropout(),
+            },
             model: &self.model,
             layout: &self.state.layout,
             values: &self.state.values,
@@ -274,7 +309,38 @@ impl CpuEngine {
             scratch: &mut a.scratch,
             masked_lm: &mut a.masked_lm,
             head: &mut a.head,
-        })
+        }
+    }
+
+    /// How many forward passes there have been.
+    pub(super) fn passes(&self) -> u64 {
+        self.passes
+    }
+
+    /// Runs the encoder and gives the last hidden states, (rows, hidden), away: the next pass
+    /// writes others. With `dropout` they can be followed by [`add_gradients`](Self::add_gradients).
+    pub(super) fn last_hidden(
+        &mut self,
+        batch: &Packed,
+        dropout: Option<Dropout>,
+    ) -> Result<Vec<f32>> {
+        let purpose = dropout.map_or(Purpose::Inference, Purpose::Training);
+        let last = on_the_pool(|| self.forward(batch, purpose, &mut |_, _| {}))?;
+        let mut hidden = std::mem::take(&mut self.activations.hidden[last]);
+        hidden.truncate(batch.rows() * self.config.hidden_size);
+        Ok(hidden)
+    }
+
+    /// Adds the gradients of the parameters that follow from those of the last hidden states of the
+    /// batch of the last pass.
+    pub(super) fn add_gradients(&mut self, batch: &Packed, dropout: Dropout, d_hidden: Vec<f32>) {
+        let rows = batch.rows();
+        assert_eq!(d_hidden.len(), rows * self.config.hidden_size);
+        let last = self.config.num_hidden_layers;
+        grow(&mut self.activations.hidden[last], d_hidden.len());
+        self.activations.gradients.start(rows, &self.config);
+        self.activations.gradients.hidden = d_hidden;
+        on_the_pool(|| self.run(batch, Purpose::Training(dropout), last).backward());
     }
 
     /// A pass that keeps nothing and shows nothing.

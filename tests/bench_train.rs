@@ -1,0 +1,87 @@
+//! `cloze bench train` as a user or a script runs it.
+
+mod common;
+
+use common::{fails, json, succeeds, text};
+
+const SMALL: [&str; 10] = [
+    "bench", "train", "--size", "tiny", "--batch", "2", "--seq", "32", "--steps", "1",
+];
+
+fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    SMALL.iter().copied().chain(more.iter().copied()).collect()
+}
+
+#[test]
+fn the_measurement_has_every_key_of_its_contract() {
+    for dtype in ["f32", "bf16"] {
+        let got = json(&succeeds(&with(&["--dtype", dtype, "--json"])));
+        assert_eq!(
+            (&got["size"], &got["dtype"]),
+            (&"tiny".into(), &dtype.into())
+        );
+        assert_eq!((&got["batch"], &got["seq"]), (&2.into(), &32.into()));
+        assert_eq!(got["backend"], "cpu");
+        let number = |key: &str| got[key].as_f64().unwrap();
+        assert!(
+            number("tokens_per_s") > 0.0 && number("peak_bytes") > 1e6,
+            "{got}"
+        );
+        assert!((0.0..1.5).contains(&number("mfu")), "{got}");
+        // Six for every weight of two layers, and the attention's over 32 positions.
+        let flops = 6.0 * 2.0 * 12.0 * 128.0 * 128.0 + 12.0 * 2.0 * 128.0 * 32.0;
+        let model = number("tokens_per_s") * flops / 1e12;
+        assert!((number("model_tflops") / model - 1.0).abs() < 1e-6, "{got}");
+    }
+    let reference = json(&succeeds(&with(&["--backend", "reference", "--json"])));
+    assert_eq!(reference["backend"], "reference");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_peer_is_given_the_same_work_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let peer = folder.path().join("peer.sh");
+    let seen = folder.path().join("seen");
+    let script = format!(
+        "echo \"$@\" >> {}\necho starting\necho '{{\"tokens_per_s\": 0.5, \"peak_GiB\": 2}}'\n",
+        text(&seen)
+    );
+    std::fs::write(&peer, script).unwrap();
+    let command = format!("sh {}", text(&peer));
+    let got = json(&succeeds(&with(&[
+        "--peer", &command, "--rounds", "2", "--json",
+    ])));
+    assert_eq!(got["peer_tokens_per_s"], 0.5);
+    assert_eq!(got["peer_peak_bytes"], 2u64 << 30);
+    let ratio = got["ratio"].as_f64().unwrap() / got["tokens_per_s"].as_f64().unwrap();
+    assert!((ratio - 2.0).abs() < 1e-9, "{got}");
+    let seen = std::fs::read_to_string(&seen).unwrap();
+    assert_eq!(seen.lines().count(), 2);
+    assert!(seen.contains("--size tiny --dtype f32 --batch 2 --seq 32 --threads"));
+
+    std::fs::write(&peer, "echo 'no module named torch' >&2\nexit 3\n").unwrap();
+    let message = fails(&with(&["--peer", &command]), 1);
+    assert!(
+        message.contains("failed: no module named torch"),
+        "{message}"
+    );
+    std::fs::write(&peer, "echo done\n").unwrap();
+    let message = fails(&with(&["--peer", &command]), 1);
+    assert!(
+        message.contains("no JSON object with tokens_per_s"),
+        "{message}"
+    );
+}
+
+#[test]
+fn impossible_work_is_refused() {
+    let fails = |args: &[&str]| fails(&[&["bench", "train", "--size", "tiny"], args].concat(), 2);
+    assert!(fails(&["--seq", "513"]).contains("--seq 513: the model has only 512 positions"));
+    assert!(fails(&["--batch", "0"]).contains("--batch 0: at least 1"));
+    let message = fails(&["--batch", "100000000", "--seq", "512"]);
+    assert!(
+        message.contains("are free") && message.contains("--batch"),
+        "{message}"
+    );
+}
