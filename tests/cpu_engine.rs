@@ -283,7 +283,12 @@ fn parts_of_a_batch_add_up_to_the_whole() {
         engine.gradients().unwrap()
     };
     let parts: Vec<_> = [0..1, 1..3, 3..4].map(|part| whole.slice(part)).into();
-    compare(&layout, &run(&parts), &run(&[whole.clone()]), 1e-5);
+    compare(
+        &layout,
+        &run(&parts),
+        &run(std::slice::from_ref(&whole)),
+        1e-5,
+    );
 }
 
 /// bf16 has 8 bits of mantissa: what the loss and the gradients lose by it is bounded, and three
