@@ -11,9 +11,9 @@ use crate::data::sequences::BatchSize;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// Tokens that go through the model at once: enough to keep all cores busy, few enough that
-/// activations stay in their caches.
-const BATCH_TOKENS: usize = 1024;
+/// Tokens that go through the model at once: with four times as many as 1,024 packing the weights
+/// counts for an eighth less of the time.
+const BATCH_TOKENS: usize = 4096;
 
 /// How several layers become one vector a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -15,9 +15,9 @@ use super::optimizer::{Optimizer, Update};
 use super::schedule::Schedule;
 use super::stop::Stop;
 
-/// Tokens in a batch of an evaluation: enough to keep all cores busy, few enough that activations
-/// stay in their caches.
-const EVALUATION_TOKENS: usize = 1024;
+/// Tokens in a batch of an evaluation: with four times as many as 1,024 packing the weights counts
+/// for an eighth less of the time.
+const EVALUATION_TOKENS: usize = 4096;
 
 /// How a run goes.
 #[derive(Debug, Clone, PartialEq)]

@@ -17,6 +17,7 @@ mod linear;
 mod loss;
 mod masked_lm;
 mod norm;
+mod run;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,10 +37,11 @@ use self::layer::{Gradients, Kept, Layer, Pass};
 use self::linear::{NormAt, place};
 use self::masked_lm::{MaskedLm, MaskedLmBuffers};
 use self::norm::Statistics;
+use self::run::Run;
 
 use super::simd::Simd;
 use super::state::State;
-use super::{Engine, HiddenStates, LossWeights, Precision, PretrainingScores, objective};
+use super::{Engine, HiddenStates, LossWeights, Precision, PretrainingScores};
 
 /// Makes a buffer at least `len` long.
 fn grow<T: Default + Clone>(buffer: &mut Vec<T>, len: usize) {
@@ -98,14 +100,39 @@ pub fn measured_peak(precision: Precision) -> f64 {
 pub struct CpuEngine {
     config: Config,
     state: State,
-    simd: Simd,
-    precision: Precision,
+    how: How,
     /// Whether layers are computed again in the backward pass in place of being kept.
     recompute: bool,
     model: Places,
     activations: Activations,
     /// Forward passes so far.
     passes: u64,
+}
+
+/// With what it computes.
+#[derive(Clone, Copy)]
+struct How {
+    simd: Simd,
+    precision: Precision,
+}
+
+impl How {
+    fn pass<'a>(
+        self,
+        config: &'a Config,
+        batch: &'a Packed,
+        rows: &'a Rows,
+        purpose: Purpose,
+    ) -> Pass<'a> {
+        Pass {
+            simd: self.simd,
+            precision: self.precision,
+            config,
+            batch,
+            rows,
+            dropout: purpose.dropout(),
+        }
+    }
 }
 
 /// Where the parts of the model are in the flat buffers.
@@ -176,8 +203,10 @@ impl CpuEngine {
         Ok(Self {
             config: config.clone(),
             state: State::new(layout, values)?,
-            simd: Simd::detect(),
-            precision: Precision::F32,
+            how: How {
+                simd: Simd::detect(),
+                precision: Precision::F32,
+            },
             recompute: false,
             model,
             activations,
@@ -187,7 +216,7 @@ impl CpuEngine {
 
     /// Computes matrix products in this precision.
     pub fn with_precision(mut self, precision: Precision) -> Self {
-        self.precision = precision;
+        self.how.precision = precision;
         self
     }
 
@@ -231,21 +260,14 @@ impl CpuEngine {
         self.passes += 1;
         let a = &mut self.activations;
         a.rows.set(batch);
-        let pass = Pass {
-            simd: self.simd,
-            precision: self.precision,
-            config: &self.config,
-            batch,
-            rows: &a.rows,
-            dropout: purpose.dropout(),
-        };
+        let pass = self.how.pass(&self.config, batch, &a.rows, purpose);
         let (rows, h, values) = (batch.rows(), self.config.hidden_size, &self.state.values);
         grow(&mut a.embedding_sums, rows * h);
         grow(&mut a.embedding_statistics, rows);
         grow(&mut a.hidden[0], rows * h);
         let mask = pass.hidden_mask(Site::EmbeddingDropout);
         embedding::forward(
-            self.simd,
+            self.how.simd,
             batch,
             embedding::Tables {
                 words: &values[self.model.words.clone()],
@@ -287,14 +309,7 @@ impl CpuEngine {
         let a = &mut self.activations;
         let (rows, h) = (batch.rows(), self.config.hidden_size);
         Run {
-            pass: Pass {
-                simd: self.simd,
-                precision: self.precision,
-                config: &self.config,
-                batch,
-                rows: &a.rows,
-                dropout: purpose.dropout(),
-            },
+            pass: self.how.pass(&self.config, batch, &a.rows, purpose),
             model: &self.model,
             layout: &self.state.layout,
             values: &self.state.values,
@@ -346,137 +361,6 @@ impl CpuEngine {
     /// A pass that keeps nothing and shows nothing.
     fn infer<'a>(&'a mut self, batch: &'a Packed) -> Result<Run<'a>> {
         self.encode(batch, Purpose::Inference, &mut |_, _| {})
-    }
-}
-
-/// A forward pass through the encoder that has been made: what heads and backward pass work on.
-struct Run<'a> {
-    pass: Pass<'a>,
-    model: &'a Places,
-    layout: &'a Layout,
-    values: &'a [f32],
-    parameter_gradients: &'a mut [f32],
-    embedding_sums: &'a [f32],
-    embedding_statistics: &'a [Statistics],
-    hidden: &'a mut [Vec<f32>],
-    /// Which of the hidden states are the last layer's.
-    last: usize,
-    kept: &'a mut [Kept],
-    recompute: bool,
-    gradients: &'a mut Gradients,
-    scratch: &'a mut Scratch,
-    masked_lm: &'a mut MaskedLmBuffers,
-    head: &'a mut heads::Buffers,
-}
-
-impl Run<'_> {
-    fn len(&self) -> usize {
-        self.pass.batch.rows() * self.pass.config.hidden_size
-    }
-
-    /// Scores masked tokens and pairs; with `weights`, what a token and a pair count in the loss,
-    /// with its gradients down to the embedding tables.
-    fn pretraining(
-        &mut self,
-        batch: &PretrainingBatch,
-        weights: Option<LossWeights>,
-    ) -> Result<PretrainingScores> {
-        let (pass, values) = (self.pass, self.values);
-        let hidden = &self.hidden[self.last][..self.len()];
-        let mut scores = PretrainingScores::default();
-        if weights.is_some() {
-            self.gradients.start(batch.packed.rows(), pass.config);
-        }
-        if !batch.masked_rows.is_empty() {
-            let head = self.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| super::lacks("masked-LM"))?;
-            let targets = (&batch.masked_rows[..], &batch.masked_labels[..]);
-            let into = weights.map(|_| {
-                let hidden = &mut self.gradients.hidden[..];
-                (&mut *self.parameter_gradients, hidden)
-            });
-            let weight = weights.map_or(0.0, |w| w.masked);
-            let scored = head.score(pass, values, hidden, targets, weight, self.masked_lm, into);
-            scores.mlm_loss = scored.loss;
-            scores.mlm_correct = scored.correct;
-            scores.mlm_total = batch.masked_rows.len() as u64;
-        }
-        if !batch.next_labels.is_empty() {
-            let head = self.model.next_sentence.as_ref();
-            let head = head.ok_or_else(|| super::lacks("next-sentence"))?;
-            let logits = head.forward(pass, values, hidden, self.head);
-            let weight = weights.map_or(0.0, |w| w.pair);
-            let scored = objective::cross_entropy(logits, 2, &batch.next_labels, weight);
-            scores.nsp_loss = scored.loss;
-            scores.nsp_correct = scored.correct;
-            scores.nsp_total = batch.next_labels.len() as u64;
-            if weights.is_some() {
-                let (gradients, d) = (&mut *self.parameter_gradients, &mut self.gradients.hidden);
-                head.backward(pass, values, hidden, self.head, gradients, d);
-            }
-        }
-        if weights.is_some() {
-            self.backward();
-        }
-        Ok(scores)
-    }
-
-    /// Forward and backward of the task's head, then of the encoder.
-    fn task(&mut self, loss: &mut (dyn FnMut(&mut [f32]) + Send)) -> Result<()> {
-        let (pass, values) = (self.pass, self.values);
-        let hidden = &self.hidden[self.last][..self.len()];
-        let head = self.model.task.as_ref();
-        let head = head.ok_or_else(|| super::lacks("task"))?;
-        self.gradients.start(pass.batch.rows(), pass.config);
-        loss(head.forward(pass, values, hidden, self.head));
-        let (gradients, d) = (&mut *self.parameter_gradients, &mut self.gradients.hidden);
-        head.backward(pass, values, hidden, self.head, gradients, d);
-        self.backward();
-        Ok(())
-    }
-
-    /// From the gradient of the last hidden states to those of every parameter of the encoder.
-    fn backward(&mut self) {
-        let (pass, values, len) = (self.pass, self.values, self.len());
-        for (index, layer) in self.model.layers.iter().enumerate().rev() {
-            let [x, y] = self
-                .hidden
-                .get_disjoint_mut([index, index + 1])
-                .expect("one behind the other");
-            let (x, y) = (&x[..len], &mut y[..len]);
-            let kept = if self.recompute {
-                layer.forward(pass, values, x, &mut self.kept[0], y, self.scratch);
-                &self.kept[0]
-            } else {
-                &self.kept[index]
-            };
-            let (gradients, d) = (&mut *self.parameter_gradients, &mut *self.gradients);
-            layer.backward(pass, values, x, kept, gradients, d, self.scratch);
-        }
-        let (simd, batch, h) = (pass.simd, pass.batch, pass.config.hidden_size);
-        let (dy, d_sums, partials) = self.gradients.for_embeddings();
-        let mask = pass.hidden_mask(Site::EmbeddingDropout);
-        let norm = &self.model.embedding_norm;
-        let saved = (self.embedding_sums, self.embedding_statistics);
-        embedding::backward(
-            simd,
-            norm.of(values, pass.epsilon()),
-            mask.map(|mask| (mask, pass.rows)),
-            saved,
-            dy,
-            d_sums,
-        );
-        let gradients = &mut *self.parameter_gradients;
-        let [dw, db] = parts(gradients, [&norm.weight, &norm.bias]);
-        norm::add_parameter_gradients(simd, saved, dy, dw, db, partials);
-        for (table, index) in [
-            (&self.model.words, &batch.ids),
-            (&self.model.positions, &batch.positions),
-            (&self.model.segments, &batch.segments),
-        ] {
-            let table = &mut gradients[table.clone()];
-            embedding::add_to_table(simd, index, d_sums, h, table);
-        }
     }
 }
 

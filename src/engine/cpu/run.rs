@@ -1,0 +1,145 @@
+//! A forward pass that has been made: the heads' losses, and the backward pass from them to the
+//! embedding tables.
+
+use crate::data::pretraining::PretrainingBatch;
+use crate::engine::{LossWeights, PretrainingScores, lacks, objective};
+use crate::error::Result;
+use crate::model::Layout;
+use crate::random::Site;
+
+use super::attention::Scratch;
+use super::layer::{Gradients, Kept, Pass};
+use super::masked_lm::MaskedLmBuffers;
+use super::norm::{self, Statistics};
+use super::{Places, embedding, heads, parts};
+
+/// A forward pass through the encoder that has been made: what heads and backward pass work on.
+pub struct Run<'a> {
+    pub pass: Pass<'a>,
+    pub model: &'a Places,
+    pub layout: &'a Layout,
+    pub values: &'a [f32],
+    pub parameter_gradients: &'a mut [f32],
+    pub embedding_sums: &'a [f32],
+    pub embedding_statistics: &'a [Statistics],
+    pub hidden: &'a mut [Vec<f32>],
+    /// Which of the hidden states are the last layer's.
+    pub last: usize,
+    pub kept: &'a mut [Kept],
+    pub recompute: bool,
+    pub gradients: &'a mut Gradients,
+    pub scratch: &'a mut Scratch,
+    pub masked_lm: &'a mut MaskedLmBuffers,
+    pub head: &'a mut heads::Buffers,
+}
+
+impl Run<'_> {
+    pub fn len(&self) -> usize {
+        self.pass.batch.rows() * self.pass.config.hidden_size
+    }
+
+    /// Scores masked tokens and pairs; with `weights`, what a token and a pair count in the loss,
+    /// with its gradients down to the embedding tables.
+    pub fn pretraining(
+        &mut self,
+        batch: &PretrainingBatch,
+        weights: Option<LossWeights>,
+    ) -> Result<PretrainingScores> {
+        let (pass, values) = (self.pass, self.values);
+        let hidden = &self.hidden[self.last][..self.len()];
+        let mut scores = PretrainingScores::default();
+        if weights.is_some() {
+            self.gradients.start(batch.packed.rows(), pass.config);
+        }
+        if !batch.masked_rows.is_empty() {
+            let head = self.model.masked_lm.as_ref();
+            let head = head.ok_or_else(|| lacks("masked-LM"))?;
+            let targets = (&batch.masked_rows[..], &batch.masked_labels[..]);
+            let into = weights.map(|_| {
+                let hidden = &mut self.gradients.hidden[..];
+                (&mut *self.parameter_gradients, hidden)
+            });
+            let weight = weights.map_or(0.0, |w| w.masked);
+            let scored = head.score(pass, values, hidden, targets, weight, self.masked_lm, into);
+            scores.mlm_loss = scored.loss;
+            scores.mlm_correct = scored.correct;
+            scores.mlm_total = batch.masked_rows.len() as u64;
+        }
+        if !batch.next_labels.is_empty() {
+            let head = self.model.next_sentence.as_ref();
+            let head = head.ok_or_else(|| lacks("next-sentence"))?;
+            let logits = head.forward(pass, values, hidden, self.head);
+            let weight = weights.map_or(0.0, |w| w.pair);
+            let scored = objective::cross_entropy(logits, 2, &batch.next_labels, weight);
+            scores.nsp_loss = scored.loss;
+            scores.nsp_correct = scored.correct;
+            scores.nsp_total = batch.next_labels.len() as u64;
+            if weights.is_some() {
+                let (gradients, d) = (&mut *self.parameter_gradients, &mut self.gradients.hidden);
+                head.backward(pass, values, hidden, self.head, gradients, d);
+            }
+        }
+        if weights.is_some() {
+            self.backward();
+        }
+        Ok(scores)
+    }
+
+    /// Forward and backward of the task's head, then of the encoder.
+    pub fn task(&mut self, loss: &mut (dyn FnMut(&mut [f32]) + Send)) -> Result<()> {
+        let (pass, values) = (self.pass, self.values);
+        let hidden = &self.hidden[self.last][..self.len()];
+        let head = self.model.task.as_ref();
+        let head = head.ok_or_else(|| lacks("task"))?;
+        self.gradients.start(pass.batch.rows(), pass.config);
+        loss(head.forward(pass, values, hidden, self.head));
+        let (gradients, d) = (&mut *self.parameter_gradients, &mut self.gradients.hidden);
+        head.backward(pass, values, hidden, self.head, gradients, d);
+        self.backward();
+        Ok(())
+    }
+
+    /// From the gradient of the last hidden states to those of every parameter of the encoder.
+    pub fn backward(&mut self) {
+        let (pass, values, len) = (self.pass, self.values, self.len());
+        for (index, layer) in self.model.layers.iter().enumerate().rev() {
+            let [x, y] = self
+                .hidden
+                .get_disjoint_mut([index, index + 1])
+                .expect("one behind the other");
+            let (x, y) = (&x[..len], &mut y[..len]);
+            let kept = if self.recompute {
+                layer.forward(pass, values, x, &mut self.kept[0], y, self.scratch);
+                &self.kept[0]
+            } else {
+                &self.kept[index]
+            };
+            let (gradients, d) = (&mut *self.parameter_gradients, &mut *self.gradients);
+            layer.backward(pass, values, x, kept, gradients, d, self.scratch);
+        }
+        let (simd, batch, h) = (pass.simd, pass.batch, pass.config.hidden_size);
+        let (dy, d_sums, partials) = self.gradients.for_embeddings();
+        let mask = pass.hidden_mask(Site::EmbeddingDropout);
+        let norm = &self.model.embedding_norm;
+        let saved = (self.embedding_sums, self.embedding_statistics);
+        embedding::backward(
+            simd,
+            norm.of(values, pass.epsilon()),
+            mask.map(|mask| (mask, pass.rows)),
+            saved,
+            dy,
+            d_sums,
+        );
+        let gradients = &mut *self.parameter_gradients;
+        let [dw, db] = parts(gradients, [&norm.weight, &norm.bias]);
+        norm::add_parameter_gradients(simd, saved, dy, dw, db, partials);
+        for (table, index) in [
+            (&self.model.words, &batch.ids),
+            (&self.model.positions, &batch.positions),
+            (&self.model.segments, &batch.segments),
+        ] {
+            let table = &mut gradients[table.clone()];
+            embedding::add_to_table(simd, index, d_sums, h, table);
+        }
+    }
+}
