@@ -456,7 +456,7 @@ impl Args {
 }
 
 /// What makes a run this run, in the words of the command line.
-fn said(identity: &Identity) -> [(&'static str, String); 8] {
+fn said(identity: &Identity) -> [(&'static str, String); 9] {
     let rule = identity.optimizer.to_possible_value();
     [
         ("--seed", identity.seed.to_string()),
@@ -468,6 +468,10 @@ fn said(identity: &Identity) -> [(&'static str, String); 8] {
         (
             "the number of tokens in the text",
             identity.tokens.to_string(),
+        ),
+        (
+            "the order of the parameters in memory",
+            identity.order.to_string(),
         ),
         (
             "--optimizer",

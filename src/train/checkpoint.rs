@@ -32,7 +32,14 @@ pub struct Identity {
     /// AdamW where a state of earlier versions doesn't say.
     #[serde(default)]
     pub optimizer: Rule,
+    /// In which order the parameters lie: [`ORDER`]; 0 where a state of earlier versions doesn't say.
+    #[serde(default)]
+    pub order: u32,
 }
+
+/// The order of the parameters in memory. To be counted up when the declaration changes its order: a
+/// state of another order would be read without complaint and be wrong.
+pub const ORDER: u32 = 1;
 
 /// A run at a step boundary.
 #[derive(Debug, Clone, PartialEq)]
@@ -136,6 +143,7 @@ mod tests {
                 vocab_size: 4,
                 tokens: 5,
                 optimizer: Rule::Adamw,
+                order: ORDER,
             },
             history: History::default(),
             parameters: vec![1.0, -2.5, step as f32],

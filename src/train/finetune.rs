@@ -15,8 +15,7 @@ use super::optimizer::{Optimizer, Update};
 use super::schedule::Schedule;
 use super::stop::Stop;
 
-/// Tokens in a batch of an evaluation: with four times as many as 1,024 packing the weights counts
-/// for an eighth less of the time.
+/// Tokens in a batch of an evaluation: the larger it is, the less packing the weights counts.
 const EVALUATION_TOKENS: usize = 4096;
 
 /// How a run goes.

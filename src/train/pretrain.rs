@@ -8,7 +8,7 @@ use crate::engine::{Engine, LossWeights, PretrainingScores};
 use crate::error::{Error, Result};
 use crate::model::{Dropout, weights};
 
-use super::checkpoint::{Identity, State};
+use super::checkpoint::{Identity, ORDER, State};
 use super::optimizer::{Optimizer, Update};
 use super::report::{EvalReport, History, Report, StepReport};
 use super::schedule::Schedule;
@@ -141,6 +141,7 @@ impl Pretrainer {
             vocab_size: self.engine.config().vocab_size,
             tokens: self.data.tokens(),
             optimizer: self.settings.optimizer.rule,
+            order: ORDER,
         }
     }
 
