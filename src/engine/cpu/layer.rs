@@ -9,9 +9,9 @@ use super::attention::{Heads, Scratch};
 use super::dropout::{Mask, Rows};
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
 use super::gemm::{Matrix, MatrixMut, Old};
+use super::grow;
 use super::linear::{Linear, NormAt};
 use super::norm::{self, Before, Statistics, Sums};
-use super::{grow, parts};
 use crate::engine::simd::Simd;
 
 /// What every step of a pass needs to know.
@@ -248,20 +248,7 @@ impl Layer {
         let mask = pass.hidden_mask(Site::FeedForwardDropout(self.index));
         let dropout = mask.map(|mask| (mask, pass.rows));
         let norm = self.output_norm.of(values, pass.epsilon());
-        let [weight, bias, linear_bias] = parts(
-            gradients,
-            [
-                &self.output_norm.weight,
-                &self.output_norm.bias,
-                &self.output.bias,
-            ],
-        );
-        let sums = Sums {
-            weight,
-            bias,
-            linear_bias,
-            partials,
-        };
+        let sums = Sums::of(gradients, &self.output_norm, &self.output, partials);
         norm::backward_through_dropout(simd, dropout, norm, saved, hidden, residual, linear, sums);
         let dy = Matrix::new(linear, rows, h);
         let activated = Matrix::new(&kept.activated, rows, i);
@@ -295,20 +282,7 @@ impl Layer {
         let mask = pass.hidden_mask(Site::AttentionOutputDropout(self.index));
         let dropout = mask.map(|mask| (mask, pass.rows));
         let norm = self.attention_norm.of(values, pass.epsilon());
-        let [weight, bias, linear_bias] = parts(
-            gradients,
-            [
-                &self.attention_norm.weight,
-                &self.attention_norm.bias,
-                &self.attention.bias,
-            ],
-        );
-        let sums = Sums {
-            weight,
-            bias,
-            linear_bias,
-            partials,
-        };
+        let sums = Sums::of(gradients, &self.attention_norm, &self.attention, partials);
         norm::backward_through_dropout(simd, dropout, norm, saved, residual, hidden, linear, sums);
         let dy = Matrix::new(linear, rows, h);
         let context = Matrix::new(&kept.context, rows, h);

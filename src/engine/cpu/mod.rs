@@ -2,7 +2,8 @@
 //!
 //! One file a subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`] (biases
 //! and GELU), [`embedding`], [`loss`], [`dropout`]; [`layer`], [`masked_lm`] and [`heads`] put them
-//! together, and [`simd`] runs them with the widest instructions of the processor. Everything is f32.
+//! together, [`run`] makes a training step of them, and [`super::simd`] runs them with the widest
+//! instructions of the processor. All but the factors of matrix products is f32 always.
 //!
 //! Activations live in buffers that grow to the largest batch seen and are then used again.
 

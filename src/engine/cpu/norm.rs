@@ -4,6 +4,8 @@ use rayon::prelude::*;
 
 use super::dropout::{Mask, Rows};
 use super::elementwise::{Partials, ROWS, STRIPE};
+use super::linear::{Linear, NormAt};
+use super::parts;
 use crate::engine::simd::{Simd, sum};
 
 /// Scale, shift and the number added to the variance.
@@ -162,6 +164,25 @@ pub struct Sums<'a> {
     /// Of the linear layer.
     pub linear_bias: &'a mut [f32],
     pub partials: &'a mut Partials,
+}
+
+impl<'a> Sums<'a> {
+    /// The places of a LayerNorm and of the linear layer before it in the flat buffer.
+    pub fn of(
+        gradients: &'a mut [f32],
+        norm: &NormAt,
+        linear: &Linear,
+        partials: &'a mut Partials,
+    ) -> Self {
+        let places = [&norm.weight, &norm.bias, &linear.bias];
+        let [weight, bias, linear_bias] = parts(gradients, places);
+        Self {
+            weight,
+            bias,
+            linear_bias,
+            partials,
+        }
+    }
 }
 
 /// [`backward`], and the gradient of the linear layer's output: that of the residual with dropout.
