@@ -131,6 +131,8 @@ fn wrong_usage_and_bad_data_are_told_in_a_sentence() {
         message.contains("the reference engine computes in f32"),
         "{message}"
     );
+    let message = run("sst-2", &["--matmul", "fast", "--dtype", "bf16"], 2);
+    assert!(message.contains("not with --dtype bf16"), "{message}");
     assert!(run("mrpc", &[], 1).contains("no columns #1 String, #2 String, Quality"));
     let missing = data.path("nothing.tsv");
     assert!(run("sst-2", &["--dev", text(&missing)], 1).contains("nothing.tsv"));

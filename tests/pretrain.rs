@@ -279,6 +279,17 @@ fn parts_of_batches_and_layers_computed_again_change_nothing() {
     let rounded = losses("bf16", &["--dtype", "bf16"]);
     assert!(rounded != whole && (rounded[1] / whole[1] - 1.0).abs() < 2e-2);
 
+    // A state whose parameters lie in another order would be read without complaint and be wrong.
+    let state = folder.path().join("whole/trainer/state.safetensors");
+    let mut bytes = fs::read(&state).unwrap();
+    let order = br#"order\":1"#;
+    let at = bytes.windows(order.len()).position(|w| w == order).unwrap();
+    bytes[at + order.len() - 1] = b'0';
+    fs::write(&state, bytes).unwrap();
+    let out = folder.path().join("whole");
+    let message = fails(&[&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
+    assert!(message.contains("the order of the parameters"), "{message}");
+
     let lamb = ["--optimizer", "lamb"];
     assert!((losses("lamb", &lamb)[1] / whole[1] - 1.0).abs() > 1e-4);
     let out = folder.path().join("lamb");

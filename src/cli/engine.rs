@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 
 use crate::engine::{Backend, Engine, Precision, Setup};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
 
 #[derive(clap::Args, Debug, Clone, Copy)]
@@ -39,16 +39,21 @@ enum Matmul {
 
 impl EngineArgs {
     /// What was asked for.
-    pub fn setup(&self) -> Setup {
-        Setup {
+    pub fn setup(&self) -> Result<Setup> {
+        Ok(Setup {
             backend: self.backend,
             precision: match (self.dtype, self.matmul) {
-                (Dtype::Bf16, _) => Precision::Bf16,
+                (Dtype::Bf16, Matmul::Exact) => Precision::Bf16,
+                (Dtype::Bf16, Matmul::Fast) => {
+                    let message =
+                        "--matmul fast is a way to compute f32 products: not with --dtype bf16";
+                    return Err(Error::Usage(message.into()));
+                }
                 (Dtype::F32, Matmul::Fast) => Precision::Bf16x3,
                 (Dtype::F32, Matmul::Exact) => Precision::F32,
             },
             recompute: self.recompute,
-        }
+        })
     }
 
     /// An engine as asked for.
@@ -58,7 +63,7 @@ impl EngineArgs {
         layout: &Arc<Layout>,
         values: Vec<f32>,
     ) -> Result<Box<dyn Engine>> {
-        self.setup().engine(config, layout, values)
+        self.setup()?.engine(config, layout, values)
     }
 
     pub fn dtype(&self) -> &'static str {

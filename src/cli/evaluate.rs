@@ -34,7 +34,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let task = glue::task(&args.task)?;
-    let mut model = Loaded::read_with(&args.model, &glue::parts(task), &args.engine)?;
+    let mut model = Loaded::read_with(&args.model, &glue::parts(task), args.engine.setup()?)?;
     let max_len = glue::max_len(model.engine.config(), args.max_len)?;
     let data = glue::labelled(task, &args.data, &model.wordpiece, max_len, None)?;
     let metrics = finetune::evaluate(model.engine.as_mut(), &data, task.metrics)?;

@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result<()> {
         None => Advice::read(&args.model)?,
         Some(_) => Advice::read(&args.model).unwrap_or_default(),
     };
-    let mut model = Loaded::read_with(&args.model, &[Part::Encoder], &args.engine)?;
+    let mut model = Loaded::read_with(&args.model, &[Part::Encoder], args.engine.setup()?)?;
     let config = model.engine.config();
     let max_len = match args.max_len {
         Some(asked) => glue::max_len(config, asked)?,

@@ -85,12 +85,15 @@ pub fn run(args: Args) -> Result<()> {
     let dev = glue::labelled(task, &dev_file, &wordpiece, max_len, None)?;
     std::fs::create_dir_all(&args.out).map_err(|e| Error::io(&args.out, e))?;
     for part in &model.fresh {
-        eprintln!("{part:?} starts from random weights");
+        eprintln!(
+            "the {} starts from random weights",
+            weights::describe(*part)
+        );
     }
     set_labels(&mut model, task);
 
     let settings = args.settings();
-    let setup = args.engine.setup();
+    let setup = args.engine.setup()?;
     let largest = memory::largest(&train.sequences, settings.batch, settings.micro_batch);
     memory::tell(
         &model.config,

@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use crate::data::Packed;
-use crate::engine::{Backend, Engine};
+use crate::engine::{Backend, Engine, Setup};
 use crate::error::{Error, Result};
 use crate::model::weights::Model;
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
-
-use super::engine::EngineArgs;
 
 /// A model ready to run, with its tokenizer.
 pub struct Loaded {
@@ -20,20 +18,15 @@ pub struct Loaded {
 impl Loaded {
     /// Reads a model folder; `parts` must all be in it.
     pub fn read(folder: &Path, parts: &[Part]) -> Result<Self> {
-        let model = Model::read(folder, parts, None)?;
-        let wordpiece = wordpiece_of(folder, &model.config)?;
-        Ok(Self {
-            engine: Backend::Auto.engine(&model.config, &model.layout, model.values)?,
-            wordpiece,
-        })
+        Self::read_with(folder, parts, Backend::Auto.into())
     }
 
     /// The same, with the engine that the command line asks for.
-    pub fn read_with(folder: &Path, parts: &[Part], engine: &EngineArgs) -> Result<Self> {
+    pub fn read_with(folder: &Path, parts: &[Part], setup: Setup) -> Result<Self> {
         let model = Model::read(folder, parts, None)?;
         let wordpiece = wordpiece_of(folder, &model.config)?;
         Ok(Self {
-            engine: engine.engine(&model.config, &model.layout, model.values)?,
+            engine: setup.engine(&model.config, &model.layout, model.values)?,
             wordpiece,
         })
     }

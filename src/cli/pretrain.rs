@@ -178,7 +178,13 @@ pub fn run(args: Args) -> Result<()> {
         sequences,
         longest: seq,
     };
-    memory::tell(&config, &layout, args.engine.setup(), work, "--micro-batch")?;
+    memory::tell(
+        &config,
+        &layout,
+        args.engine.setup()?,
+        work,
+        "--micro-batch",
+    )?;
     let engine = args
         .engine
         .engine(&config, &layout, layout.initialise(args.seed))?;

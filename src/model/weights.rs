@@ -149,7 +149,8 @@ fn to_safetensors(layout: &Layout, values: &[f32]) -> Vec<u8> {
     safetensors::serialize(tensors, Some(format)).expect("shapes and lengths agree")
 }
 
-fn describe(part: Part) -> &'static str {
+/// What a part is, with its name in files.
+pub fn describe(part: Part) -> &'static str {
     match part {
         Part::Encoder => "encoder",
         Part::Pooler => "pooler (pooler.dense)",

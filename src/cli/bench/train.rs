@@ -60,7 +60,7 @@ struct Measured {
 
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
-    let setup = args.engine.setup();
+    let setup = args.engine.setup()?;
     let config = args.size.config(VOCABULARY);
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     let work = Work {
