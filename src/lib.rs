@@ -18,6 +18,7 @@ pub mod memory;
 pub mod model;
 pub mod prelude;
 pub mod random;
+pub mod tasks;
 pub mod text;
 pub mod train;
 pub mod view;

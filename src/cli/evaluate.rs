@@ -5,26 +5,23 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::error::Result;
-use crate::train::finetune;
+use crate::model::{Config, weights};
+use crate::tasks::{self, Labels, Role};
 
 use super::engine::EngineArgs;
-use super::glue;
 use super::model::Loaded;
+use super::task::{TaskArgs, line};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The task
-    #[arg(value_parser = glue::names())]
-    task: String,
+    #[command(flatten)]
+    task: TaskArgs,
     /// File of labelled rows in the task's official layout
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
     /// Model folder that `cloze finetune` or transformers wrote for the task
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// Longest sequence in tokens; longer texts are cut
-    #[arg(long, default_value_t = 128, value_name = "N")]
-    max_len: usize,
     #[command(flatten)]
     engine: EngineArgs,
     /// Print one JSON object on stdout
@@ -33,20 +30,25 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let task = glue::task(&args.task)?;
-    let mut model = Loaded::read_with(&args.model, &glue::parts(task), args.engine.setup()?)?;
-    let max_len = glue::max_len(model.engine.config(), args.max_len)?;
-    let data = glue::labelled(task, &args.data, &model.wordpiece, max_len, None)?;
-    let metrics = finetune::evaluate(model.engine.as_mut(), &data, task.metrics)?;
+    let config = Config::read(&args.model.join(weights::CONFIG))?;
+    let task = args.task.open(Labels::Model(&config))?;
+    let parts = task.part().with_encoder();
+    let mut model = Loaded::read_with(&args.model, &parts, args.engine.setup()?)?;
+    let wordpiece = &model.wordpiece;
+    let data = args.task.read(
+        task.as_ref(),
+        &args.data,
+        Role::Dev,
+        &config,
+        wordpiece,
+        None,
+    )?;
+    let scores = tasks::measure(model.engine.as_mut(), data.as_ref())?;
     if args.json {
-        let object = json!({
-            "task": task.name,
-            "rows": data.targets.len(),
-            "dev": glue::json(&metrics),
-        });
+        let object = json!({"task": task.name(), "rows": data.rows(), "dev": scores});
         println!("{object}");
     } else {
-        println!("{} rows: {}", data.targets.len(), glue::line(&metrics));
+        println!("{} rows: {}", data.rows(), line(&scores));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::model::Part;
 
 use super::engine::EngineArgs;
 use super::model::Loaded;
-use super::{glue, lines};
+use super::{lines, task};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut model = Loaded::read_with(&args.model, &[Part::Encoder], args.engine.setup()?)?;
     let config = model.engine.config();
     let max_len = match args.max_len {
-        Some(asked) => glue::max_len(config, asked)?,
+        Some(asked) => task::max_len(config, asked)?,
         None => {
             let most = config.max_position_embeddings;
             advice.max_len.map_or(most, |len| len.min(most))

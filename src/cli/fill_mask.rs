@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::error::{Error, Result};
+use crate::eval::softmax;
 use crate::model::Part;
 
-use super::model::{Loaded, softmax};
+use super::model::Loaded;
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -8,13 +8,13 @@ use crate::error::{Error, Result};
 use crate::memory::{free, told};
 use crate::model::{Config, Layout};
 
-/// The largest batch that a run can meet, `micro_batch` sequences at once (0 for no such limit).
+/// The largest batch that a run can meet, `micro_batch` examples at once (0 for no such limit).
 pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Work {
-    let longest_first = sequences.by_length(BatchSize::Sequences(1)).concat();
-    let longest = longest_first.first().map_or(0, |&i| sequences.length(i));
+    let largest_first = sequences.by_length(BatchSize::Examples(1)).concat();
+    let most_tokens = largest_first.first().map_or(0, |&i| sequences.tokens_of(i));
     let most = match size {
-        BatchSize::Sequences(count) => count,
-        BatchSize::Tokens(_) => sequences.len(),
+        BatchSize::Examples(count) => count,
+        BatchSize::Tokens(_) => sequences.examples(),
     };
     let most = if micro_batch == 0 {
         most
@@ -24,17 +24,20 @@ pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Wo
     let mut work = Work {
         rows: 0,
         sequences: 0,
-        longest,
+        longest: (0..sequences.len())
+            .map(|i| sequences.length(i))
+            .max()
+            .unwrap_or(0),
     };
-    for &index in longest_first.iter().take(most) {
-        let length = sequences.length(index);
+    for &index in largest_first.iter().take(most) {
+        let tokens = sequences.tokens_of(index);
         if let BatchSize::Tokens(budget) = size
-            && work.rows + length > budget.max(longest)
+            && work.rows + tokens > budget.max(most_tokens)
         {
             break;
         }
-        work.rows += length;
-        work.sequences += 1;
+        work.rows += tokens;
+        work.sequences += sequences.of_example(index).len();
     }
     work
 }

@@ -7,14 +7,15 @@ pub mod evaluate;
 pub mod features;
 pub mod fill_mask;
 pub mod finetune;
-mod glue;
 pub mod lessons;
 mod lines;
 mod memory;
 mod model;
 pub mod nsp;
+pub mod predict;
 pub mod pretrain;
 mod progress;
+mod task;
 pub mod tokenize;
 pub mod vocab;
 
@@ -38,10 +39,12 @@ pub enum Command {
     Vocab(vocab::Args),
     /// Pre-train a BERT from text: masked words and next sentences
     Pretrain(pretrain::Args),
-    /// Train a model for a task of GLUE
+    /// Train a model for a task: GLUE, multiple choice, entities, your own data
     Finetune(finetune::Args),
     /// Measure a fine-tuned model on labelled data
     Evaluate(evaluate::Args),
+    /// Answer with a fine-tuned model, in the layout of the task's submissions
+    Predict(predict::Args),
     /// Vectors of lines of text: of sentences or of every token
     Features(features::Args),
     /// Fill [MASK]s in a text
@@ -64,6 +67,7 @@ impl Command {
             Self::Pretrain(args) => pretrain::run(args),
             Self::Finetune(args) => finetune::run(args),
             Self::Evaluate(args) => evaluate::run(args),
+            Self::Predict(args) => predict::run(args),
             Self::Features(args) => features::run(args),
             Self::FillMask(args) => fill_mask::run(args),
             Self::Nsp(args) => nsp::run(args),

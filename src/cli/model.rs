@@ -61,11 +61,3 @@ pub fn wordpiece_of(folder: &Path, config: &Config) -> Result<WordPiece> {
     }
     Ok(wordpiece)
 }
-
-/// Softmax in f64: probabilities that add up to 1.
-pub fn softmax(logits: &[f32]) -> Vec<f64> {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let exp: Vec<f64> = logits.iter().map(|&x| f64::from(x - max).exp()).collect();
-    let sum: f64 = exp.iter().sum();
-    exp.into_iter().map(|x| x / sum).collect()
-}

@@ -10,8 +10,9 @@ use crate::engine::memory::Work;
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout, PRETRAINING, Size};
 use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
-use crate::train::checkpoint::{self, Identity, State};
+use crate::train::checkpoint::{self, Identity};
 use crate::train::optimizer::Rule;
+use crate::train::pretrain::State;
 use crate::train::{FirstPhase, Pretrainer, Settings, Stop};
 use crate::view::pretraining_chart;
 
@@ -373,7 +374,7 @@ impl Args {
     }
 
     fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
-        let (was, now) = (said(&state.identity), said(&trainer.identity()));
+        let (was, now) = (said(&state.run.identity), said(&trainer.identity()));
         let mut differences = was.iter().zip(&now).filter(|(was, now)| was != now);
         if let Some(((what, was), (_, now))) = differences.next() {
             return Err(Error::Usage(format!(

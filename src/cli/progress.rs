@@ -39,7 +39,8 @@ impl TrainingBar {
         self.bar.finish_and_clear();
     }
 
-    fn say(&self, line: &str) {
+    /// Writes a line above the bar.
+    pub fn say(&self, line: &str) {
         if self.bar.is_hidden() {
             eprintln!("{line}");
         } else {
@@ -82,5 +83,9 @@ impl Report for TrainingBar {
 
     fn saved(&mut self, step: u64) {
         self.say(&format!("step {step}: checkpoint written"));
+    }
+
+    fn skipped(&mut self, step: u64, why: &str) {
+        self.say(&format!("step {step} left out: {why}"));
     }
 }

@@ -1,4 +1,5 @@
-//! GLUE's nine tasks (Wang et al., arXiv 1804.07461): their files, columns and labels, in one table.
+//! GLUE's nine tasks (Wang et al., arXiv 1804.07461) and its diagnostic set AX: their files, columns
+//! and labels, in one table.
 //!
 //! The official files are tab-separated with a header and no quoting: a `"` is a character of the
 //! text. CoLA has no header in train.tsv and dev.tsv; some copies start with a byte-order mark.
@@ -7,11 +8,15 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::eval::Metric;
-use crate::text::files::{Lines, open};
+use crate::text::files::{Lines, open_or_stdin};
+
+use super::bad::BadRows;
 
 /// A text or a pair of texts, with what is to be told of it where that is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
+    /// What a submission calls it: the file's index column, else its place counted from 0.
+    pub index: String,
     pub a: String,
     pub b: Option<String>,
     pub target: Option<Target>,
@@ -46,14 +51,19 @@ pub struct Task {
     /// Where the columns are in files that have no header.
     without_header: Option<[usize; 2]>,
     pub labels: Labels,
-    /// The official name of the development file.
-    pub dev: &'static str,
+    /// The official names of the development files with what their results are called. Only the
+    /// first must be there.
+    pub dev: &'static [(&'static str, &'static str)],
     /// What the task is judged by, the first above all.
     pub metrics: &'static [Metric],
+    /// The name of its file in a submission (gluebenchmark.com/faq).
+    pub submission: &'static str,
 }
 
 /// The official name of every task's training file.
 pub const TRAIN: &str = "train.tsv";
+
+const NLI: Labels = Labels::Classes(&["contradiction", "entailment", "neutral"]);
 
 const YES_NO: Labels = Labels::Classes(&["0", "1"]);
 const ENTAILMENT: Labels = Labels::Classes(&["entailment", "not_entailment"]);
@@ -66,14 +76,16 @@ const PAIRS: Task = Task {
     label: "label",
     without_header: None,
     labels: YES_NO,
-    dev: "dev.tsv",
+    dev: &[("dev", "dev.tsv")],
     metrics: &[Metric::Accuracy],
+    submission: "",
 };
 
-/// All nine.
-pub const TASKS: [Task; 9] = [
+/// All nine, and AX, which has no files of its own to train on: it asks a model of MNLI.
+pub const TASKS: [Task; 10] = [
     Task {
         name: "cola",
+        submission: "CoLA.tsv",
         a: "sentence",
         b: None,
         without_header: Some([3, 1]),
@@ -82,12 +94,14 @@ pub const TASKS: [Task; 9] = [
     },
     Task {
         name: "sst-2",
+        submission: "SST-2.tsv",
         a: "sentence",
         b: None,
         ..PAIRS
     },
     Task {
         name: "mrpc",
+        submission: "MRPC.tsv",
         a: "#1 String",
         b: Some("#2 String"),
         label: "Quality",
@@ -96,6 +110,7 @@ pub const TASKS: [Task; 9] = [
     },
     Task {
         name: "sts-b",
+        submission: "STS-B.tsv",
         label: "score",
         labels: Labels::Score,
         metrics: &[Metric::Pearson, Metric::Spearman],
@@ -103,6 +118,7 @@ pub const TASKS: [Task; 9] = [
     },
     Task {
         name: "qqp",
+        submission: "QQP.tsv",
         a: "question1",
         b: Some("question2"),
         label: "is_duplicate",
@@ -111,13 +127,18 @@ pub const TASKS: [Task; 9] = [
     },
     Task {
         name: "mnli",
+        submission: "MNLI-m.tsv",
         label: "gold_label",
-        labels: Labels::Classes(&["contradiction", "entailment", "neutral"]),
-        dev: "dev_matched.tsv",
+        labels: NLI,
+        dev: &[
+            ("dev", "dev_matched.tsv"),
+            ("dev_mismatched", "dev_mismatched.tsv"),
+        ],
         ..PAIRS
     },
     Task {
         name: "qnli",
+        submission: "QNLI.tsv",
         a: "question",
         b: Some("sentence"),
         labels: ENTAILMENT,
@@ -125,17 +146,28 @@ pub const TASKS: [Task; 9] = [
     },
     Task {
         name: "rte",
+        submission: "RTE.tsv",
         labels: ENTAILMENT,
         ..PAIRS
     },
     Task {
         name: "wnli",
+        submission: "WNLI.tsv",
+        ..PAIRS
+    },
+    Task {
+        name: "ax",
+        submission: "AX.tsv",
+        labels: NLI,
+        dev: &[],
+        metrics: &[Metric::Mcc, Metric::Accuracy],
         ..PAIRS
     },
 ];
 
 /// Where the columns are in a file.
 struct Columns {
+    index: Option<usize>,
     a: usize,
     b: Option<usize>,
     label: Option<usize>,
@@ -147,18 +179,10 @@ impl Task {
         TASKS.iter().find(|task| task.name == name)
     }
 
-    /// How many numbers a model gives for a row.
-    pub fn outputs(&self) -> usize {
-        match self.labels {
-            Labels::Classes(names) => names.len(),
-            Labels::Score => 1,
-        }
-    }
-
     /// Reads a file in the official layout, `.gz` or not. A file without a label column, as the
     /// official test files are, gives rows without targets.
-    pub fn read(&self, path: &Path) -> Result<Vec<Row>> {
-        let mut lines = Lines::new(open(path)?, path);
+    pub fn read(&self, path: &Path, bad: &mut BadRows) -> Result<Vec<Row>> {
+        let mut lines = Lines::new(open_or_stdin(path)?, path);
         let first = match lines.next() {
             None => return Err(Error::file(path, "is empty; expected rows of GLUE")),
             Some(line) => line?,
@@ -169,11 +193,12 @@ impl Task {
             None => match self.without_header {
                 Some([text, label]) => {
                     let columns = Columns {
+                        index: None,
                         a: text,
                         b: None,
                         label: Some(label),
                     };
-                    rows.push(self.row(path, 1, &first, &columns)?);
+                    rows.extend(bad.keep(self.row(path, 1, &first, &columns, rows.len()))?);
                     columns
                 }
                 None => return Err(Error::line(path, 1, self.expected(&first))),
@@ -182,11 +207,12 @@ impl Task {
         for (index, line) in lines.enumerate() {
             let line = line?;
             if !line.is_empty() {
-                rows.push(self.row(path, index + 2, &line, &columns)?);
+                let row = self.row(path, index + 2, &line, &columns, rows.len());
+                rows.extend(bad.keep(row)?);
             }
         }
         if rows.is_empty() {
-            return Err(Error::file(path, "holds a header and no row"));
+            return Err(Error::file(path, "holds no row that could be used"));
         }
         Ok(rows)
     }
@@ -196,6 +222,7 @@ impl Task {
         let names: Vec<&str> = header.split('\t').collect();
         let find = |name: &str| names.iter().position(|&n| n == name);
         Some(Columns {
+            index: find("index").or_else(|| find("id")),
             a: find(self.a)?,
             b: match self.b {
                 Some(b) => Some(find(b)?),
@@ -218,7 +245,14 @@ impl Task {
         )
     }
 
-    fn row(&self, path: &Path, number: usize, line: &str, columns: &Columns) -> Result<Row> {
+    fn row(
+        &self,
+        path: &Path,
+        number: usize,
+        line: &str,
+        columns: &Columns,
+        place: usize,
+    ) -> Result<Row> {
         let fields: Vec<&str> = line.split('\t').collect();
         let field = |column: usize| {
             fields.get(column).copied().ok_or_else(|| {
@@ -239,6 +273,10 @@ impl Task {
             }
         };
         Ok(Row {
+            index: match columns.index {
+                Some(column) => field(column)?.to_owned(),
+                None => place.to_string(),
+            },
             a: field(columns.a)?.to_owned(),
             b: match columns.b {
                 Some(column) => Some(field(column)?.to_owned()),
@@ -246,6 +284,14 @@ impl Task {
             },
             target,
         })
+    }
+
+    /// The names of its classes; none for a score.
+    pub fn classes(&self) -> Option<&'static [&'static str]> {
+        match self.labels {
+            Labels::Classes(names) => Some(names),
+            Labels::Score => None,
+        }
     }
 
     fn target(&self, label: &str) -> std::result::Result<Target, String> {
@@ -270,7 +316,7 @@ impl Task {
 }
 
 /// The start of a long text, for messages.
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     const MOST: usize = 60;
     match text.char_indices().nth(MOST) {
         None => text.to_owned(),
@@ -286,7 +332,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.tsv");
         std::fs::write(&path, text).unwrap();
-        Task::find(task).unwrap().read(&path)
+        let task = Task::find(task).unwrap();
+        task.read(&path, &mut BadRows::refused())
     }
 
     #[test]
@@ -309,6 +356,9 @@ mod tests {
         assert_eq!(rows[0].target, Some(Target::Class(0)));
         let rows = read("cola", "index\tsentence\n0\tIt sank.\n").unwrap();
         assert_eq!((rows.len(), rows[0].target), (1, None));
+        assert_eq!(rows[0].index, "0");
+        let rows = read("qqp", "id\tquestion1\tquestion2\n7\tA?\tB?\n").unwrap();
+        assert_eq!(rows[0].index, "7");
     }
 
     #[test]
@@ -325,6 +375,6 @@ mod tests {
         assert!(label.contains(expected), "{label}");
         let score = message("sts-b", "sentence1\tsentence2\tscore\nA\tB\thigh\n");
         assert!(score.contains("the score is \"high\""), "{score}");
-        assert!(message("rte", "index\tsentence1\tsentence2\tlabel\n").contains("no row"));
+        assert!(message("rte", "index\tsentence1\tsentence2\tlabel\n").contains("holds no row"));
     }
 }

@@ -1,10 +1,16 @@
 //! From text to batches: one file a data set or format.
 
+pub mod bad;
+pub mod choices;
+pub mod conll;
+pub mod examples;
 pub mod glue;
 pub mod packed;
 pub mod pretraining;
 pub mod sequences;
+pub mod table;
 
+pub use examples::{Examples, Targets};
 pub use packed::Packed;
 pub use pretraining::{PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use sequences::Sequences;

@@ -11,21 +11,35 @@ use crate::text::WordPiece;
 
 use super::Packed;
 
-/// Sequences with their segment ids, end to end.
-#[derive(Debug, Clone, Default)]
+/// Sequences with their segment ids, end to end. One makes an example, or several do, where one of
+/// them is to be chosen.
+#[derive(Debug, Clone)]
 pub struct Sequences {
     ids: Vec<u32>,
     segments: Vec<u32>,
-    /// One more than there are sequences.
+    /// Where each sequence ends in `ids`.
     ends: Vec<usize>,
+    /// How many sequences make an example.
+    choices: usize,
+}
+
+impl Default for Sequences {
+    fn default() -> Self {
+        Self {
+            ids: Vec::new(),
+            segments: Vec::new(),
+            ends: Vec::new(),
+            choices: 1,
+        }
+    }
 }
 
 /// How large a batch may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchSize {
-    /// So many sequences.
-    Sequences(usize),
-    /// As many sequences as have so many tokens together; a longer one stands alone.
+    /// So many examples.
+    Examples(usize),
+    /// As many examples as have so many tokens together; a longer one stands alone.
     Tokens(usize),
 }
 
@@ -69,13 +83,49 @@ impl Sequences {
             .collect();
         let mut all = Self::default();
         for (ids, end_of_first) in encoded {
-            let second = ids.len() - end_of_first;
-            all.segments.extend(std::iter::repeat_n(0, end_of_first));
-            all.segments.extend(std::iter::repeat_n(1, second));
-            all.ids.extend(ids);
-            all.ends.push(all.ids.len());
+            all.push(&ids, end_of_first);
         }
         Ok(all)
+    }
+
+    /// Appends a sequence whose segment A has `end_of_first` tokens.
+    pub fn push(&mut self, ids: &[u32], end_of_first: usize) {
+        let second = ids.len() - end_of_first;
+        self.segments.extend(std::iter::repeat_n(0, end_of_first));
+        self.segments.extend(std::iter::repeat_n(1, second));
+        self.ids.extend(ids);
+        self.ends.push(self.ids.len());
+    }
+
+    /// The same sequences, `choices` of them an example.
+    pub fn with_choices(mut self, choices: usize) -> Self {
+        assert!(
+            choices > 0 && self.len().is_multiple_of(choices),
+            "every example has as many sequences"
+        );
+        self.choices = choices;
+        self
+    }
+
+    /// Number of examples.
+    pub fn examples(&self) -> usize {
+        self.len() / self.choices
+    }
+
+    /// The sequences of example `index`.
+    pub fn of_example(&self, index: usize) -> Range<usize> {
+        index * self.choices..(index + 1) * self.choices
+    }
+
+    /// The rows of example `index` among those of all sequences.
+    pub fn rows_of(&self, index: usize) -> Range<usize> {
+        let sequences = self.of_example(index);
+        self.range(sequences.start).start..self.range(sequences.end - 1).end
+    }
+
+    /// Number of tokens of example `index`, all its sequences together.
+    pub fn tokens_of(&self, index: usize) -> usize {
+        self.rows_of(index).len()
     }
 
     /// Number of sequences.
@@ -108,10 +158,11 @@ impl Sequences {
         &self.ids[self.range(index)]
     }
 
-    /// The sequences named by `which` as a batch; the index of each is its example number.
+    /// The examples named by `which` as a batch; the index of a sequence is the key of its random
+    /// numbers.
     pub fn batch(&self, which: &[usize]) -> Packed {
         let mut packed = Packed::default();
-        for &index in which {
+        for index in which.iter().flat_map(|&example| self.of_example(example)) {
             let range = self.range(index);
             packed.push(
                 index as u64,
@@ -122,9 +173,9 @@ impl Sequences {
         packed
     }
 
-    /// The batches of an epoch: all sequences in an order drawn from (seed, epoch).
+    /// The batches of an epoch: all examples in an order drawn from (seed, epoch).
     pub fn epoch(&self, seed: u64, epoch: u32, size: BatchSize) -> Vec<Vec<usize>> {
-        let mut order: Vec<usize> = (0..self.len()).collect();
+        let mut order: Vec<usize> = (0..self.examples()).collect();
         let mut draws = Stream::new(seed, epoch, Site::Order, 0).draws();
         // Fisher and Yates' shuffle.
         for left in (1..order.len()).rev() {
@@ -136,19 +187,19 @@ impl Sequences {
     /// Batches of like lengths, longest first: so the largest comes first and memory, once enough,
     /// stays enough.
     pub fn by_length(&self, size: BatchSize) -> Vec<Vec<usize>> {
-        let mut order: Vec<usize> = (0..self.len()).collect();
-        order.sort_by_key(|&index| std::cmp::Reverse(self.length(index)));
+        let mut order: Vec<usize> = (0..self.examples()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(self.tokens_of(index)));
         self.split(&order, size)
     }
 
     fn split(&self, order: &[usize], size: BatchSize) -> Vec<Vec<usize>> {
         match size {
-            BatchSize::Sequences(count) => order.chunks(count).map(<[usize]>::to_vec).collect(),
+            BatchSize::Examples(count) => order.chunks(count).map(<[usize]>::to_vec).collect(),
             BatchSize::Tokens(budget) => {
                 let mut batches: Vec<Vec<usize>> = Vec::new();
                 let mut tokens = 0;
                 for &index in order {
-                    let length = self.length(index);
+                    let length = self.tokens_of(index);
                     match batches.last_mut() {
                         Some(batch) if tokens + length <= budget => batch.push(index),
                         _ => {
@@ -188,9 +239,7 @@ mod tests {
     fn lengths(lengths: &[usize]) -> Sequences {
         let mut sequences = Sequences::default();
         for &length in lengths {
-            sequences.ids.extend(std::iter::repeat_n(5, length));
-            sequences.segments.extend(std::iter::repeat_n(0, length));
-            sequences.ends.push(sequences.ids.len());
+            sequences.push(&vec![5; length], length);
         }
         sequences
     }
@@ -215,7 +264,7 @@ mod tests {
     #[test]
     fn an_epoch_holds_every_sequence_once_in_an_order_of_its_own() {
         let sequences = lengths(&[3; 50]);
-        let size = BatchSize::Sequences(8);
+        let size = BatchSize::Examples(8);
         let epoch = |seed, epoch| sequences.epoch(seed, epoch, size);
         let first = epoch(1, 0);
         assert_eq!(
@@ -243,7 +292,11 @@ mod tests {
                 assert!(tokens <= 12 || batch.len() == 1, "{batches:?}");
             }
         }
-        let sorted = sequences.by_length(BatchSize::Sequences(2));
+        let choices = lengths(&[5, 9, 2, 30]).with_choices(2);
+        assert_eq!((choices.examples(), choices.tokens_of(1)), (2, 32));
+        assert_eq!(choices.batch(&[1]).examples, [2, 3]);
+        assert_eq!(choices.by_length(BatchSize::Tokens(40)), [[1], [0]]);
+        let sorted = sequences.by_length(BatchSize::Examples(2));
         assert_eq!(sorted, [vec![3, 1], vec![5, 0], vec![4, 2], vec![6]]);
     }
 }

@@ -145,8 +145,12 @@ pub trait Engine: Send {
     ) -> Result<()>;
 
     /// Clips the gradients by their global norm, updates the parameters and zeroes the gradients.
-    /// Returns the norm before clipping.
+    /// Returns the norm before clipping. Where that is not a finite number, the parameters and the
+    /// optimizer stay as they are.
     fn update(&mut self, update: &Update) -> Result<f64>;
+
+    /// Zeroes the gradients that wait for [`Engine::update`].
+    fn discard(&mut self) -> Result<()>;
 
     /// A copy of the gradients that wait for [`Engine::update`].
     fn gradients(&self) -> Result<Vec<f32>>;

@@ -38,6 +38,53 @@ pub fn squared_error(values: &mut [f32], targets: &[f32], weight: f32) -> Scored
     scored
 }
 
+/// Cross-entropy of the first and of the last token of each answer over its sequence's tokens, the
+/// mean of both, and `weight` times its gradient in the place of the logits, (rows, 2). Sequence `i`
+/// owns the rows from `cu_seqlens[i]` on; `spans` has one pair of places a sequence, counted from
+/// the sequence's first token (Devlin et al., section 4.2; the mean is google-research/bert's,
+/// run_squad.py). `correct` counts the places.
+pub fn spans(logits: &mut [f32], cu_seqlens: &[u32], spans: &[[u32; 2]], weight: f32) -> Scored {
+    let mut scored = Scored::default();
+    let mut column = Vec::new();
+    for (ends, span) in cu_seqlens.windows(2).zip(spans) {
+        let rows = &mut logits[2 * ends[0] as usize..2 * ends[1] as usize];
+        for which in 0..2 {
+            column.clear();
+            column.extend(rows.chunks_exact(2).map(|pair| pair[which]));
+            let classes = column.len();
+            let place = &span[which..=which];
+            let one = cross_entropy(&mut column, classes, place, 0.5 * weight);
+            scored.loss += 0.5 * one.loss;
+            scored.correct += one.correct;
+            for (pair, x) in rows.chunks_exact_mut(2).zip(&column) {
+                pair[which] = *x;
+            }
+        }
+    }
+    scored
+}
+
+/// [`cross_entropy`] of the rows that have a label; the gradient of the others is zero.
+pub fn labelled_cross_entropy(
+    logits: &mut [f32],
+    classes: usize,
+    labels: impl IntoIterator<Item = Option<u32>>,
+    weight: f32,
+) -> Scored {
+    let mut scored = Scored::default();
+    for (row, label) in logits.chunks_exact_mut(classes).zip(labels) {
+        match label {
+            None => row.fill(0.0),
+            Some(label) => {
+                let one = cross_entropy(row, classes, &[label], weight);
+                scored.loss += one.loss;
+                scored.correct += one.correct;
+            }
+        }
+    }
+    scored
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +114,22 @@ mod tests {
         check(&values, |x| {
             squared_error(x, &[1.0, 0.0, 2.0, -1.0, 3.0, 0.5], 1.0).loss
         });
+    }
+
+    #[test]
+    fn gradients_of_spans_and_of_rows_without_labels_are_the_slopes_too() {
+        let values = [0.5, -1.25, 2.0, 0.0, 3.5, -0.75, 1.0, 0.25];
+        check(&values, |x| {
+            spans(x, &[0, 3, 4], &[[0, 2], [0, 0]], 1.0).loss
+        });
+        let labels = || [Some(1), None, Some(0), None];
+        check(&values, |x| {
+            labelled_cross_entropy(x, 2, labels(), 1.0).loss
+        });
+        let mut logits = values;
+        let scored = spans(&mut logits, &[0, 3, 4], &[[1, 0], [0, 0]], 1.0);
+        // The only row of a sequence is always right, at no loss.
+        assert_eq!((scored.correct, logits[6], logits[7]), (2, 0.0, 0.0));
     }
 
     #[test]

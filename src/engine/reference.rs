@@ -155,6 +155,11 @@ impl Engine for Reference {
         Ok(self.state.update(update))
     }
 
+    fn discard(&mut self) -> Result<()> {
+        self.state.gradients.fill(0.0);
+        Ok(())
+    }
+
     fn gradients(&self) -> Result<Vec<f32>> {
         Ok(self.state.gradients.clone())
     }

@@ -9,6 +9,8 @@ pub enum Metric {
     Accuracy,
     /// Of class 1 against class 0.
     F1,
+    /// The mean of every class's F1 against all others.
+    MacroF1,
     Mcc,
     Pearson,
     Spearman,
@@ -20,6 +22,7 @@ impl Metric {
         match self {
             Self::Accuracy => "accuracy",
             Self::F1 => "f1",
+            Self::MacroF1 => "macro_f1",
             Self::Mcc => "mcc",
             Self::Pearson => "pearson",
             Self::Spearman => "spearman",
@@ -46,6 +49,20 @@ fn confusion(predicted: &[u32], gold: &[u32]) -> [[f64; 2]; 2] {
 pub fn f1(predicted: &[u32], gold: &[u32]) -> f64 {
     let [[_, missed], [wrong, found]] = confusion(predicted, gold);
     ratio(2.0 * found, 2.0 * found + wrong + missed)
+}
+
+/// The mean of every class's F1 against all others, over the classes that are true or predicted
+/// somewhere.
+pub fn macro_f1(predicted: &[u32], gold: &[u32]) -> f64 {
+    let mut classes: Vec<u32> = predicted.iter().chain(gold).copied().collect();
+    classes.sort_unstable();
+    classes.dedup();
+    let of = |class: u32| {
+        let is = |all: &[u32]| -> Vec<u32> { all.iter().map(|&c| u32::from(c == class)).collect() };
+        f1(&is(predicted), &is(gold))
+    };
+    let sum: f64 = classes.iter().map(|&class| of(class)).sum();
+    ratio(sum, classes.len() as f64)
 }
 
 /// Matthews' correlation coefficient of two classes.
@@ -114,6 +131,8 @@ mod tests {
         close(accuracy(&PREDICTED, &GOLD), 0.7);
         close(f1(&PREDICTED, &GOLD), 0.727_272_727_272_727_3);
         close(matthews(&PREDICTED, &GOLD), 0.408_248_290_463_863);
+        let (predicted, gold) = ([0, 2, 1, 1, 0, 3], [0, 1, 1, 2, 0, 0]);
+        close(macro_f1(&predicted, &gold), 0.325);
         let x = [0.5, 2.0, 2.0, 4.75, 3.0, 1.0, 0.0, 2.0];
         let y = [1.0, 2.5, 2.0, 5.0, 2.0, 0.0, 0.5, 3.0];
         close(pearson(&x, &y), 0.888_669_869_428_974_7);

@@ -1,52 +1,45 @@
 //! Metrics as the benchmarks define them, and the measuring of a model's outputs by them.
 
+pub mod entities;
 mod metrics;
 
-use crate::data::glue::Target;
+pub use metrics::{Metric, accuracy, f1, macro_f1, matthews, pearson, spearman};
 
-pub use metrics::{Metric, accuracy, f1, matthews, pearson, spearman};
+/// Metrics by the names of their keys in results, in the order in which they are told.
+pub type Scores = serde_json::Map<String, serde_json::Value>;
 
-/// Metrics of the logits (rows, outputs) of a head against what was to be told: classes where the
-/// head has several outputs, else values.
-pub fn measure(
-    metrics: &[Metric],
-    logits: &[f32],
-    outputs: usize,
-    targets: &[Target],
-) -> Vec<(Metric, f64)> {
-    let classes: Vec<u32> = logits.chunks_exact(outputs).map(best).collect();
-    let gold: Vec<u32> = targets
-        .iter()
-        .filter_map(|target| match target {
-            Target::Class(class) => Some(*class),
-            Target::Value(_) => None,
-        })
-        .collect();
-    let values: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
-    let wanted: Vec<f64> = targets
-        .iter()
-        .filter_map(|target| match target {
-            Target::Class(_) => None,
-            Target::Value(value) => Some(f64::from(*value)),
-        })
-        .collect();
-    metrics
-        .iter()
-        .map(|&metric| {
-            let value = match metric {
-                Metric::Accuracy => accuracy(&classes, &gold),
-                Metric::F1 => f1(&classes, &gold),
-                Metric::Mcc => matthews(&classes, &gold),
-                Metric::Pearson => pearson(&values, &wanted),
-                Metric::Spearman => spearman(&values, &wanted),
-            };
-            (metric, value)
-        })
-        .collect()
+/// Metrics of predicted classes against the true ones.
+pub fn measure_classes(metrics: &[Metric], predicted: &[u32], gold: &[u32]) -> Scores {
+    collect(metrics, |metric| match metric {
+        Metric::Accuracy => accuracy(predicted, gold),
+        Metric::F1 => f1(predicted, gold),
+        Metric::MacroF1 => macro_f1(predicted, gold),
+        Metric::Mcc => matthews(predicted, gold),
+        Metric::Pearson | Metric::Spearman => correlation(metric, predicted, gold),
+    })
+}
+
+/// Metrics of predicted numbers against the true ones.
+pub fn measure_values(metrics: &[Metric], predicted: &[f32], gold: &[f32]) -> Scores {
+    collect(metrics, |metric| correlation(metric, predicted, gold))
+}
+
+fn correlation<T: Copy + Into<f64>>(metric: Metric, predicted: &[T], gold: &[T]) -> f64 {
+    let numbers = |all: &[T]| -> Vec<f64> { all.iter().map(|&x| x.into()).collect() };
+    let (predicted, gold) = (numbers(predicted), numbers(gold));
+    match metric {
+        Metric::Spearman => spearman(&predicted, &gold),
+        _ => pearson(&predicted, &gold),
+    }
+}
+
+fn collect(metrics: &[Metric], value: impl Fn(Metric) -> f64) -> Scores {
+    let entry = |&metric: &Metric| (metric.name().to_owned(), value(metric).into());
+    metrics.iter().map(entry).collect()
 }
 
 /// The first class with the largest logit.
-fn best(row: &[f32]) -> u32 {
+pub fn best(row: &[f32]) -> u32 {
     let mut best = 0;
     for (class, x) in row.iter().enumerate() {
         if *x > row[best] {
@@ -56,19 +49,29 @@ fn best(row: &[f32]) -> u32 {
     best as u32
 }
 
+/// Softmax in f64: probabilities that add up to 1.
+pub fn softmax(logits: &[f32]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exp: Vec<f64> = logits.iter().map(|&x| f64::from(x - max).exp()).collect();
+    let sum: f64 = exp.iter().sum();
+    exp.into_iter().map(|x| x / sum).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn logits_are_measured_as_classes_or_as_values() {
-        let logits = [0.1, 0.9, 2.0, -1.0, 0.5, 0.5];
-        let targets = [1, 0, 1].map(Target::Class);
-        let got = measure(&[Metric::Accuracy, Metric::F1], &logits, 2, &targets);
-        assert_eq!(got[0], (Metric::Accuracy, 2.0 / 3.0));
-        assert_eq!(got[1], (Metric::F1, 2.0 / 3.0));
-        let targets = [1.0, 2.0, 4.0].map(Target::Value);
-        let got = measure(&[Metric::Spearman], &[0.0, 0.5, 0.75], 1, &targets);
-        assert_eq!(got, [(Metric::Spearman, 1.0)]);
+    fn scores_come_in_the_order_that_was_asked_for() {
+        assert_eq!((best(&[0.1, 0.9, 0.9]), best(&[2.0, -1.0])), (1, 0));
+        let got = measure_classes(&[Metric::F1, Metric::Accuracy], &[1, 0, 0], &[1, 0, 1]);
+        let expected = [("f1", 2.0 / 3.0), ("accuracy", 2.0 / 3.0)];
+        let told: Vec<_> = got
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.as_f64().unwrap()))
+            .collect();
+        assert_eq!(told, expected);
+        let got = measure_values(&[Metric::Spearman], &[0.0, 0.5, 0.75], &[1.0, 2.0, 4.0]);
+        assert_eq!(got["spearman"], 1.0);
     }
 }

@@ -62,8 +62,20 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 
 /// Opens a file, unpacking it where its first bytes say that it is gzip, whatever it is called.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>> {
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    let mut reader = BufReader::with_capacity(1 << 16, file);
+    unpacked(File::open(path).map_err(|e| Error::io(path, e))?, path)
+}
+
+/// The same; `-` is standard input.
+pub fn open_or_stdin(path: &Path) -> Result<Box<dyn BufRead + Send>> {
+    if path == Path::new("-") {
+        unpacked(std::io::stdin(), path)
+    } else {
+        open(path)
+    }
+}
+
+fn unpacked(source: impl Read + Send + 'static, path: &Path) -> Result<Box<dyn BufRead + Send>> {
+    let mut reader = BufReader::with_capacity(1 << 16, source);
     let start = reader.fill_buf().map_err(|e| Error::io(path, e))?;
     Ok(if start.starts_with(&[0x1f, 0x8b]) {
         Box::new(BufReader::with_capacity(

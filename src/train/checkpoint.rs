@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -41,21 +42,27 @@ pub struct Identity {
 /// state of another order would be read without complaint and be wrong.
 pub const ORDER: u32 = 1;
 
-/// A run at a step boundary.
-#[derive(Debug, Clone, PartialEq)]
-pub struct State {
-    pub step: u64,
+/// What a run of pre-training keeps beside its numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pretraining {
     pub identity: Identity,
     pub history: History,
+}
+
+/// A run at a step boundary; `R` is what its kind keeps beside the numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State<R> {
+    pub step: u64,
+    pub run: R,
     pub parameters: Vec<f32>,
     pub moments: Moments,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct Header<R> {
     step: u64,
-    identity: Identity,
-    history: History,
+    #[serde(flatten)]
+    run: R,
 }
 
 /// Where the state of a run in `folder` is kept.
@@ -63,13 +70,21 @@ pub fn path(folder: &Path) -> PathBuf {
     folder.join("trainer").join("state.safetensors")
 }
 
-impl State {
+/// Takes away the state of a run that is done.
+pub fn remove(folder: &Path) -> Result<()> {
+    let path = path(folder);
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&path, e)),
+        _ => Ok(()),
+    }
+}
+
+impl<R: Serialize + DeserializeOwned> State<R> {
     /// Writes the state; an interruption leaves the old one.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let header = Header {
             step: self.step,
-            identity: self.identity.clone(),
-            history: self.history.clone(),
+            run: &self.run,
         };
         // Numbers, strings and lists: nothing in it can fail to serialise.
         let header = serde_json::to_string(&header).expect("plain data");
@@ -107,7 +122,7 @@ impl State {
             .as_ref()
             .and_then(|m| m.get("state"))
             .ok_or_else(|| damaged("its header has no entry \"state\"".into()))?;
-        let header: Header = serde_json::from_str(header).map_err(|e| damaged(e.to_string()))?;
+        let header: Header<R> = serde_json::from_str(header).map_err(|e| damaged(e.to_string()))?;
         let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(e.to_string()))?;
         let buffer = |name: &str| -> Result<Vec<f32>> {
             let tensor = file.tensor(name).map_err(|e| damaged(e.to_string()))?;
@@ -116,8 +131,7 @@ impl State {
         };
         Ok(Some(Self {
             step: header.step,
-            identity: header.identity,
-            history: header.history,
+            run: header.run,
             parameters: buffer("parameters")?,
             moments: Moments {
                 first: buffer("first_moment")?,
@@ -131,21 +145,22 @@ impl State {
 mod tests {
     use super::*;
 
-    fn state(step: u64) -> State {
+    fn state(step: u64) -> State<Pretraining> {
+        let identity = Identity {
+            seed: 1,
+            batch: 2,
+            max_len: 3,
+            first_max_len: 3,
+            whole_word: false,
+            vocab_size: 4,
+            tokens: 5,
+            optimizer: Rule::Adamw,
+            order: ORDER,
+        };
+        let history = History::default();
         State {
             step,
-            identity: Identity {
-                seed: 1,
-                batch: 2,
-                max_len: 3,
-                first_max_len: 3,
-                whole_word: false,
-                vocab_size: 4,
-                tokens: 5,
-                optimizer: Rule::Adamw,
-                order: ORDER,
-            },
-            history: History::default(),
+            run: Pretraining { identity, history },
             parameters: vec![1.0, -2.5, step as f32],
             moments: Moments {
                 first: vec![0.5; 3],
@@ -157,7 +172,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(State::read(folder.path()).unwrap(), None);
+        assert_eq!(State::<Pretraining>::read(folder.path()).unwrap(), None);
         state(7).write(folder.path()).unwrap();
         assert_eq!(State::read(folder.path()).unwrap(), Some(state(7)));
     }
@@ -178,7 +193,9 @@ mod tests {
         state(1).write(folder.path()).unwrap();
         let whole = std::fs::read(path(folder.path())).unwrap();
         std::fs::write(path(folder.path()), &whole[..whole.len() - 5]).unwrap();
-        let message = State::read(folder.path()).unwrap_err().to_string();
+        let message = State::<Pretraining>::read(folder.path())
+            .unwrap_err()
+            .to_string();
         assert!(
             message.contains("state.safetensors: is no trainer state"),
             "{message}"

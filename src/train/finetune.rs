@@ -1,17 +1,20 @@
 //! Fine-tuning: a head over a pre-trained encoder, every parameter trained for a few epochs (Devlin
 //! et al., section 3 and appendix A.3).
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::data::glue::Target;
-use crate::data::sequences::BatchSize;
-use crate::data::{Packed, Sequences};
+use serde::{Deserialize, Serialize};
+
+use crate::data::examples::{Examples, Targets};
+use crate::data::sequences::{BatchSize, Sequences};
 use crate::engine::{Engine, objective};
 use crate::error::{Error, Result};
-use crate::eval::{Metric, measure};
-use crate::model::Dropout;
+use crate::model::{Dropout, Over};
 
-use super::optimizer::{Optimizer, Update};
+use super::checkpoint::{self, ORDER};
+use super::guard::{Care, Guard, NO_GRADIENT};
+use super::optimizer::{Optimizer, Rule, Update};
 use super::schedule::Schedule;
 use super::stop::Stop;
 
@@ -30,11 +33,15 @@ pub struct Settings {
     pub optimizer: Optimizer,
     /// The gradients' global norm is cut to this.
     pub max_norm: f64,
-    /// At most so many sequences go through the model at once; the gradients of the parts of a batch
+    /// At most so many examples go through the model at once; the gradients of the parts of a batch
     /// are added up. 0 for the whole batch.
     pub micro_batch: usize,
     /// Key of the order of examples and of dropout.
     pub seed: u64,
+    /// Steps between two checkpoints; 0 for none but where a run is stopped.
+    pub save_every: u64,
+    /// What a step does that went wrong.
+    pub care: Care,
 }
 
 impl Default for Settings {
@@ -42,26 +49,21 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             epochs: 3,
-            batch: BatchSize::Sequences(32),
+            batch: BatchSize::Examples(32),
             learning_rate: 5e-5,
             warmup: 0.1,
             optimizer: Optimizer::default(),
             max_norm: 1.0,
             micro_batch: 0,
             seed: 0,
+            save_every: 0,
+            care: Care::default(),
         }
     }
 }
 
-/// Sequences with what is to be told of each.
-#[derive(Debug, Clone)]
-pub struct Labelled {
-    pub sequences: Sequences,
-    pub targets: Vec<Target>,
-}
-
 /// One step as it is told.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TaskStep {
     /// Counted from 1.
     pub step: u64,
@@ -74,11 +76,23 @@ pub struct TaskStep {
     pub tokens_per_s: f64,
 }
 
+/// Receives the reports of a run.
+pub trait TaskReport {
+    fn step(&mut self, step: &TaskStep);
+    /// A step was left out because something went wrong in it.
+    fn skipped(&mut self, step: u64, why: &str);
+    /// An epoch, counted from 1, ended with step `step`: the time to measure the model, which is not
+    /// counted as training.
+    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn Engine) -> Result<()>;
+}
+
 /// What a run came to.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub steps: Vec<TaskStep>,
-    /// Steps of the whole run; more than `steps` has where it was stopped.
+    /// Steps that were left out.
+    pub skipped: u64,
+    /// Steps of the whole run; more than were done where it was stopped.
     pub planned: u64,
     /// Real tokens that went through the model.
     pub tokens: u64,
@@ -86,26 +100,84 @@ pub struct Outcome {
     pub training: Duration,
 }
 
-/// A run of fine-tuning.
-pub struct Finetuner {
-    engine: Box<dyn Engine>,
-    data: Labelled,
-    settings: Settings,
+impl Outcome {
+    /// Whether the run ended before its time.
+    pub fn stopped(&self) -> bool {
+        self.done() < self.planned
+    }
+
+    /// Steps behind the run, left out or not.
+    pub fn done(&self) -> u64 {
+        self.steps.len() as u64 + self.skipped
+    }
+
+    /// Mean loss of the last fifty steps: that of a single batch is noisy.
+    pub fn last_loss(&self) -> f64 {
+        let last = &self.steps[self.steps.len().saturating_sub(50)..];
+        last.iter().map(|s| s.loss).sum::<f64>() / last.len().max(1) as f64
+    }
+
+    /// Real tokens a second of training.
+    pub fn tokens_per_s(&self) -> f64 {
+        self.tokens as f64 / self.training.as_secs_f64().max(1e-9)
+    }
 }
 
-impl Finetuner {
+/// What must stay the same for a run to be continued.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Identity {
+    pub seed: u64,
+    pub epochs: u32,
+    /// As it is told: examples or tokens.
+    pub batch: String,
+    pub learning_rate: f64,
+    pub optimizer: Rule,
+    /// Of the training data.
+    pub examples: usize,
+    pub tokens: usize,
+    /// See [`ORDER`].
+    pub order: u32,
+}
+
+/// What a run keeps beside its numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finetuning {
+    pub identity: Identity,
+    pub outcome: Outcome,
+}
+
+/// A run at a step boundary.
+pub type State = checkpoint::State<Finetuning>;
+
+/// A run of fine-tuning.
+pub struct Finetuner<'a> {
+    engine: Box<dyn Engine>,
+    data: &'a Examples,
+    settings: Settings,
+    outcome: Outcome,
+    guard: Guard,
+}
+
+impl<'a> Finetuner<'a> {
     /// A run over `data`, whose targets fit the engine's task head.
-    pub fn new(engine: Box<dyn Engine>, data: Labelled, settings: Settings) -> Self {
+    pub fn new(engine: Box<dyn Engine>, data: &'a Examples, settings: Settings) -> Self {
         Self {
             engine,
             data,
+            guard: Guard::new(settings.care),
             settings,
+            outcome: Outcome::default(),
         }
     }
 
     /// The engine with the trained parameters.
     pub fn engine(&mut self) -> &mut dyn Engine {
         self.engine.as_mut()
+    }
+
+    /// What the run has come to so far.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
     }
 
     /// The batches of an epoch.
@@ -120,54 +192,134 @@ impl Finetuner {
         epochs.map(|epoch| self.epoch(epoch).len() as u64).sum()
     }
 
-    /// Trains through all epochs, or until a stop is asked for.
-    pub fn run(&mut self, tell: &mut dyn FnMut(&TaskStep), stop: &Stop) -> Result<Outcome> {
-        let settings = self.settings.clone();
-        let planned = self.steps();
-        let schedule = Schedule {
-            peak: settings.learning_rate,
-            warmup: (planned as f64 * settings.warmup) as u64,
-            total: planned,
-        };
-        let mut outcome = Outcome {
-            planned,
-            ..Outcome::default()
-        };
-        let batches: Vec<_> = (0..settings.epochs).flat_map(|e| self.epoch(e)).collect();
-        for (step, batch) in (1..).zip(&batches) {
-            crate::interrupt::poll();
-            if stop.requested() {
-                break;
-            }
-            let started = Instant::now();
-            let (loss, tokens) = self.gradients(batch, step)?;
-            if !loss.is_finite() {
-                return Err(Error::Failed(format!(
-                    "the loss of step {step} is not a number: the run has diverged; a lower \
-                     learning rate helps"
-                )));
-            }
-            let learning_rate = schedule.rate(step);
-            let norm = self.engine.update(&Update {
-                optimizer: settings.optimizer,
-                learning_rate,
-                step,
-                max_norm: settings.max_norm,
-            })?;
-            let took = started.elapsed();
-            outcome.training += took;
-            outcome.tokens += tokens;
-            let done = TaskStep {
-                step,
-                loss,
-                learning_rate,
-                norm,
-                tokens_per_s: tokens as f64 / took.as_secs_f64(),
-            };
-            outcome.steps.push(done);
-            tell(&done);
+    /// What makes this run this run.
+    pub fn identity(&self) -> Identity {
+        Identity {
+            seed: self.settings.seed,
+            epochs: self.settings.epochs,
+            batch: match self.settings.batch {
+                BatchSize::Examples(n) => format!("{n} examples"),
+                BatchSize::Tokens(n) => format!("{n} tokens"),
+            },
+            learning_rate: self.settings.learning_rate,
+            optimizer: self.settings.optimizer.rule,
+            examples: self.data.len(),
+            tokens: self.data.sequences.tokens(),
+            order: ORDER,
         }
-        Ok(outcome)
+    }
+
+    /// Continues where `state` was saved.
+    pub fn resume(&mut self, state: State) -> Result<()> {
+        self.engine.set_parameters(&state.parameters)?;
+        self.engine.set_moments(state.moments)?;
+        self.outcome = state.run.outcome;
+        Ok(())
+    }
+
+    /// Writes the run's state into `folder`, to be resumed from.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        let state = State {
+            step: self.outcome.done(),
+            run: Finetuning {
+                identity: self.identity(),
+                outcome: self.outcome.clone(),
+            },
+            parameters: self.engine.parameters()?,
+            moments: self.engine.moments()?,
+        };
+        state.write(folder)
+    }
+
+    /// Trains through all epochs, or until a stop is asked for; `folder` takes the checkpoints.
+    pub fn run(
+        &mut self,
+        folder: Option<&Path>,
+        report: &mut dyn TaskReport,
+        stop: &Stop,
+    ) -> Result<()> {
+        self.outcome.planned = self.steps();
+        let mut step = 0;
+        for epoch in 0..self.settings.epochs {
+            let batches = self.epoch(epoch);
+            let already = self.outcome.done();
+            for batch in &batches {
+                step += 1;
+                if step <= already {
+                    continue;
+                }
+                crate::interrupt::poll();
+                if stop.requested() {
+                    return Ok(());
+                }
+                match self.train_step(batch, step)? {
+                    Ok(done) => report.step(&done),
+                    Err(why) => report.skipped(step, &why),
+                }
+                let every = self.settings.save_every;
+                if let Some(folder) = folder
+                    && every > 0
+                    && step.is_multiple_of(every)
+                {
+                    self.save(folder)?;
+                }
+            }
+            if step > already {
+                report.epoch(epoch + 1, step, self.engine.as_mut())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A step's report, or what went wrong where it was left out.
+    fn train_step(
+        &mut self,
+        batch: &[usize],
+        step: u64,
+    ) -> Result<std::result::Result<TaskStep, String>> {
+        let started = Instant::now();
+        let (loss, tokens) = self.gradients(batch, step)?;
+        let mut fault = self.guard.look(loss);
+        let mut norm = 0.0;
+        let learning_rate = self.schedule().rate(step);
+        if fault.is_some() {
+            self.engine.discard()?;
+        } else {
+            norm = self.engine.update(&Update {
+                optimizer: self.settings.optimizer,
+                learning_rate,
+                step,
+                max_norm: self.settings.max_norm,
+            })?;
+            fault = (!norm.is_finite()).then(|| NO_GRADIENT.into());
+        }
+        if let Some(why) = fault {
+            self.guard.bad(step, &why)?;
+            self.outcome.skipped += 1;
+            return Ok(Err(why));
+        }
+        self.guard.good(loss);
+        let took = started.elapsed();
+        self.outcome.training += took;
+        self.outcome.tokens += tokens;
+        let done = TaskStep {
+            step,
+            loss,
+            learning_rate,
+            norm,
+            tokens_per_s: tokens as f64 / took.as_secs_f64(),
+        };
+        self.outcome.steps.push(done);
+        Ok(Ok(done))
+    }
+
+    fn schedule(&self) -> Schedule {
+        let planned = self.outcome.planned;
+        Schedule {
+            peak: self.settings.learning_rate,
+            warmup: (planned as f64 * self.settings.warmup) as u64,
+            total: planned,
+        }
     }
 
     /// Adds the gradients of a batch, part by part; gives its mean loss and its tokens.
@@ -181,21 +333,21 @@ impl Finetuner {
             size => size,
         };
         let outputs = outputs(self.engine.as_ref())?;
-        let weight = 1.0 / batch.len() as f32;
+        let terms = self.data.targets_of(batch).terms().max(1);
+        let weight = 1.0 / terms as f32;
         let (mut loss, mut tokens) = (0.0, 0);
         for part in batch.chunks(size) {
             let packed = self.data.sequences.batch(part);
             tokens += packed.rows() as u64;
-            let targets: Vec<Target> = part.iter().map(|&i| self.data.targets[i]).collect();
-            let mut score = |logits: &mut [f32]| loss += scored(logits, outputs, &targets, weight);
+            let targets = self.data.targets_of(part);
+            let (ends, mut scored) = (&packed.cu_seqlens, 0.0);
+            let mut score = |logits: &mut [f32]| {
+                scored = summed_loss(&targets, ends, logits, outputs, weight);
+            };
             self.engine.task_gradients(&packed, dropout, &mut score)?;
+            loss += scored;
         }
-        Ok((loss / batch.len() as f64, tokens))
-    }
-
-    /// Metrics on other data.
-    pub fn evaluate(&mut self, data: &Labelled, metrics: &[Metric]) -> Result<Vec<(Metric, f64)>> {
-        evaluate(self.engine.as_mut(), data, metrics)
+        Ok((loss / terms as f64, tokens))
     }
 }
 
@@ -206,50 +358,92 @@ fn outputs(engine: &dyn Engine) -> Result<usize> {
         .ok_or_else(|| Error::Failed("the model has no task head".into()))
 }
 
-/// The summed loss, its gradient times `weight` in the place of the logits.
-fn scored(logits: &mut [f32], outputs: usize, targets: &[Target], weight: f32) -> f64 {
-    let classes: Vec<u32> = targets
-        .iter()
-        .filter_map(|target| match target {
-            Target::Class(class) => Some(*class),
-            Target::Value(_) => None,
-        })
-        .collect();
-    if !classes.is_empty() {
-        return objective::cross_entropy(logits, outputs, &classes, weight).loss;
+/// The summed loss of a batch's logits; `weight` times its gradient in their place.
+fn summed_loss(
+    targets: &Targets,
+    cu_seqlens: &[u32],
+    logits: &mut [f32],
+    outputs: usize,
+    weight: f32,
+) -> f64 {
+    let scored = match targets {
+        // Nothing to learn from; a task refuses such data when it reads it.
+        Targets::Unknown => {
+            logits.fill(0.0);
+            return 0.0;
+        }
+        Targets::Classes(classes) => objective::cross_entropy(logits, outputs, classes, weight),
+        Targets::Values(values) => objective::squared_error(logits, values, weight),
+        Targets::Choices(right) => {
+            let choices = logits.len() / right.len().max(1);
+            objective::cross_entropy(logits, choices, right, weight)
+        }
+        Targets::Rows(labels) => {
+            let labels = labels.iter().copied();
+            objective::labelled_cross_entropy(logits, outputs, labels, weight)
+        }
+        Targets::Spans(spans) => objective::spans(logits, cu_seqlens, spans, weight),
+    };
+    scored.loss
+}
+
+/// What a head says of examples, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct Logits {
+    values: Vec<f32>,
+    /// Where each example's end.
+    ends: Vec<usize>,
+    /// Numbers for each sequence or row.
+    pub outputs: usize,
+}
+
+impl Logits {
+    /// Those of all examples, end to end.
+    pub fn values(&self) -> &[f32] {
+        &self.values
     }
-    let values: Vec<f32> = targets
-        .iter()
-        .filter_map(|target| match target {
-            Target::Class(_) => None,
-            Target::Value(value) => Some(*value),
+
+    /// Those of example `index`: (its sequences or rows, outputs).
+    pub fn of(&self, index: usize) -> &[f32] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.values[start..self.ends[index]]
+    }
+}
+
+/// The task head's logits for all examples.
+pub fn logits(engine: &mut dyn Engine, sequences: &Sequences) -> Result<Logits> {
+    let outputs = outputs(engine)?;
+    let over_rows = engine.layout().task_head().map(|head| head.over) == Some(Over::Rows);
+    let count = |example| {
+        let predictions = if over_rows {
+            sequences.tokens_of(example)
+        } else {
+            sequences.of_example(example).len()
+        };
+        predictions * outputs
+    };
+    let mut total = 0;
+    let ends: Vec<usize> = (0..sequences.examples())
+        .map(|example| {
+            total += count(example);
+            total
         })
         .collect();
-    objective::squared_error(logits, &values, weight).loss
-}
-
-/// Metrics of a model on labelled data.
-pub fn evaluate(
-    engine: &mut dyn Engine,
-    data: &Labelled,
-    metrics: &[Metric],
-) -> Result<Vec<(Metric, f64)>> {
-    let outputs = outputs(engine)?;
-    let logits = logits(engine, &data.sequences)?;
-    Ok(measure(metrics, &logits, outputs, &data.targets))
-}
-
-/// The task head's logits for all sequences, in their order.
-pub fn logits(engine: &mut dyn Engine, sequences: &Sequences) -> Result<Vec<f32>> {
-    let outputs = outputs(engine)?;
-    let mut all = vec![0.0; sequences.len() * outputs];
+    let mut values = vec![0.0; total];
     for batch in sequences.by_length(BatchSize::Tokens(EVALUATION_TOKENS)) {
         crate::interrupt::poll();
-        let packed: Packed = sequences.batch(&batch);
+        let packed = sequences.batch(&batch);
         let logits = engine.task_logits(&packed)?;
-        for (&index, row) in batch.iter().zip(logits.chunks_exact(outputs)) {
-            all[index * outputs..(index + 1) * outputs].copy_from_slice(row);
+        let mut rest = &logits[..];
+        for &example in &batch {
+            let (own, others) = rest.split_at(count(example));
+            values[ends[example] - own.len()..ends[example]].copy_from_slice(own);
+            rest = others;
         }
     }
-    Ok(all)
+    Ok(Logits {
+        values,
+        ends,
+        outputs,
+    })
 }

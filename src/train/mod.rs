@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod finetune;
+pub mod guard;
 pub mod optimizer;
 pub mod pretrain;
 pub mod report;

@@ -176,8 +176,9 @@ impl Chunk<'_> {
 }
 
 impl Update {
-    /// Clips, updates, zeroes the gradients; returns the norm before clipping. `partials` is scratch
-    /// that is worth keeping between steps.
+    /// Clips, updates, zeroes the gradients; returns the norm before clipping. A norm that is not a
+    /// finite number changes nothing but the gradients, which are zeroed. `partials` is scratch that
+    /// is worth keeping between steps.
     pub fn apply(
         &self,
         layout: &Layout,
@@ -187,6 +188,10 @@ impl Update {
         partials: &mut Vec<f64>,
     ) -> f64 {
         let norm = global_norm(gradients, partials);
+        if !norm.is_finite() {
+            gradients.fill(0.0);
+            return norm;
+        }
         let optimizer = &self.optimizer;
         let power = self.step as i32;
         let step = Step {

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use crate::data::{PretrainingBatch, PretrainingData};
 use crate::engine::{Engine, LossWeights, PretrainingScores};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{Dropout, weights};
 
-use super::checkpoint::{Identity, ORDER, State};
+use super::checkpoint::{self, Identity, ORDER};
+use super::guard::{Care, Guard, NO_GRADIENT};
 use super::optimizer::{Optimizer, Update};
 use super::report::{EvalReport, History, Report, StepReport};
 use super::schedule::Schedule;
@@ -32,7 +33,12 @@ pub struct Settings {
     pub evaluate_every: u64,
     /// Held-out sequences in an evaluation, at most.
     pub evaluate_on: usize,
+    /// What a step does that went wrong.
+    pub care: Care,
 }
+
+/// A run of pre-training at a step boundary.
+pub type State = checkpoint::State<checkpoint::Pretraining>;
 
 impl Settings {
     /// Settings for a run of `steps` steps of `batch` sequences: warm-up over the first tenth, ten
@@ -57,6 +63,7 @@ impl Settings {
             save_every: 0,
             evaluate_every: (steps / 10).max(1),
             evaluate_on: 512,
+            care: Care::default(),
         }
     }
 }
@@ -84,6 +91,7 @@ pub struct Pretrainer {
     settings: Settings,
     step: u64,
     history: History,
+    guard: Guard,
 }
 
 impl Pretrainer {
@@ -99,6 +107,7 @@ impl Pretrainer {
             first_phase: None,
             data,
             held_out,
+            guard: Guard::new(settings.care),
             settings,
             step: 0,
             history: History::default(),
@@ -150,7 +159,7 @@ impl Pretrainer {
         self.engine.set_parameters(&state.parameters)?;
         self.engine.set_moments(state.moments)?;
         self.step = state.step;
-        self.history = state.history;
+        self.history = state.run.history;
         Ok(())
     }
 
@@ -165,8 +174,10 @@ impl Pretrainer {
         )?;
         let state = State {
             step: self.step,
-            identity: self.identity(),
-            history: self.history.clone(),
+            run: checkpoint::Pretraining {
+                identity: self.identity(),
+                history: self.history.clone(),
+            },
             parameters,
             moments: self.engine.moments()?,
         };
@@ -186,9 +197,13 @@ impl Pretrainer {
         }
         while self.step < self.settings.schedule.total && !stop.requested() {
             crate::interrupt::poll();
-            let done = self.train_step()?;
-            self.history.steps.push(done);
-            report.step(&done);
+            match self.train_step()? {
+                Ok(done) => {
+                    self.history.steps.push(done);
+                    report.step(&done);
+                }
+                Err(why) => report.skipped(self.step, &why),
+            }
             let every = |interval: u64| interval > 0 && self.step.is_multiple_of(interval);
             let last = self.step == self.settings.schedule.total;
             let save = every(self.settings.save_every);
@@ -218,7 +233,8 @@ impl Pretrainer {
         }
     }
 
-    fn train_step(&mut self) -> Result<StepReport> {
+    /// A step's report, or what went wrong where it was left out.
+    fn train_step(&mut self) -> Result<std::result::Result<StepReport, String>> {
         let started = Instant::now();
         let step = self.step + 1;
         // Batch k of a run depends on nothing but the seed and k.
@@ -228,11 +244,10 @@ impl Pretrainer {
             step: step as u32,
         };
         let scores = self.gradients(&batch, dropout)?;
-        if !scores.loss().is_finite() {
-            return Err(Error::Failed(format!(
-                "the loss of step {step} is not a number: the run has diverged; a lower learning \
-                 rate helps, and the last checkpoint is untouched"
-            )));
+        let loss = scores.loss();
+        if let Some(why) = self.guard.look(loss) {
+            self.engine.discard()?;
+            return self.leave_out(step, why);
         }
         let learning_rate = self.settings.schedule.rate(step);
         let norm = self.engine.update(&Update {
@@ -241,16 +256,30 @@ impl Pretrainer {
             step,
             max_norm: self.settings.max_norm,
         })?;
+        if !norm.is_finite() {
+            return self.leave_out(step, NO_GRADIENT.into());
+        }
+        self.guard.good(loss);
         self.step = step;
-        Ok(StepReport {
+        Ok(Ok(StepReport {
             step,
-            loss: scores.loss(),
+            loss,
             mlm_loss: scores.mean_mlm_loss(),
             nsp_loss: scores.mean_nsp_loss(),
             learning_rate,
             norm,
             tokens_per_s: batch.packed.rows() as f64 / started.elapsed().as_secs_f64(),
-        })
+        }))
+    }
+
+    fn leave_out(
+        &mut self,
+        step: u64,
+        why: String,
+    ) -> Result<std::result::Result<StepReport, String>> {
+        self.guard.bad(step, &why)?;
+        self.step = step;
+        Ok(Err(why))
     }
 
     /// Adds the gradients of a batch, part by part.

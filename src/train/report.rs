@@ -35,6 +35,8 @@ pub trait Report {
     fn evaluated(&mut self, report: &EvalReport);
     /// A checkpoint after `step` steps is on the disk.
     fn saved(&mut self, step: u64);
+    /// A step was left out because something went wrong in it.
+    fn skipped(&mut self, step: u64, why: &str);
 }
 
 /// Tells nobody.
@@ -44,6 +46,7 @@ impl Report for Silent {
     fn step(&mut self, _: &StepReport) {}
     fn evaluated(&mut self, _: &EvalReport) {}
     fn saved(&mut self, _: u64) {}
+    fn skipped(&mut self, _: u64, _: &str) {}
 }
 
 /// Everything that a run has reported so far: the data of its curves.

@@ -1,7 +1,11 @@
 //! Driving the built `cloze` command as a user would.
 
-use std::path::Path;
+// Every file of tests is a program of its own and uses only some of this.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 /// The command, ready for arguments.
 pub fn cloze() -> Command {
@@ -41,4 +45,29 @@ fn stderr(output: &Output) -> String {
 /// Paths in tests are plain ASCII.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+/// A tiny model that has hardly been trained, with a vocabulary of its own.
+pub fn tiny() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    FOLDER
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let out = text(folder.path());
+            succeeds(&["pretrain", "--out", out, "--steps", "20", "--json"]);
+            folder
+        })
+        .path()
+}
+
+/// Real data and a real model, where they are.
+pub fn real() -> Option<(PathBuf, PathBuf)> {
+    let (Some(data), Some(model)) = (
+        std::env::var_os("CLOZE_TEST_DATA"),
+        std::env::var_os("CLOZE_TEST_MINILM"),
+    ) else {
+        println!("CLOZE_TEST_DATA or CLOZE_TEST_MINILM is not set: nothing was trained");
+        return None;
+    };
+    Some((PathBuf::from(data), PathBuf::from(model)))
 }

@@ -135,7 +135,8 @@ impl Args {
                 step: step as u32,
             };
             engine.task_gradients(&batch, dropout, &mut |logits| {
-                span_loss(logits, self.seq, &places);
+                let weight = 1.0 / places.len() as f32;
+                objective::spans(logits, &batch.cu_seqlens, &places, weight);
             })?;
             engine.update(&Update {
                 optimizer: Optimizer::default(),
@@ -234,24 +235,6 @@ impl Args {
                     .find_map(|m| m.peak_bytes)
                     .map_or("unknown".into(), told),
             );
-        }
-    }
-}
-
-/// Cross-entropy of the start and of the end of each answer over its sequence's tokens, the mean of
-/// both, with its gradient in the place of the logits (rows, 2).
-fn span_loss(logits: &mut [f32], length: usize, places: &[[u32; 2]]) {
-    let weight = 0.5 / places.len() as f32;
-    let mut column = vec![0.0; length];
-    for (logits, places) in logits.chunks_exact_mut(2 * length).zip(places) {
-        for which in 0..2 {
-            for (x, pair) in column.iter_mut().zip(logits.chunks_exact(2)) {
-                *x = pair[which];
-            }
-            objective::cross_entropy(&mut column, length, &places[which..=which], weight);
-            for (x, pair) in column.iter().zip(logits.chunks_exact_mut(2)) {
-                pair[which] = *x;
-            }
         }
     }
 }

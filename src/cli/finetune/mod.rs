@@ -1,0 +1,360 @@
+//! `cloze finetune`: a pre-trained model trained for a task, once or with several seeds and learning
+//! rates.
+
+mod run;
+mod summary;
+
+use std::path::{Path, PathBuf};
+
+use crate::data::sequences::BatchSize;
+use crate::error::{Error, Result};
+use crate::model::weights::{self, Model};
+use crate::model::{Config, Part};
+use crate::tasks::{self, Dataset, Labels, Role, Task};
+use crate::text::WordPiece;
+use crate::train::Stop;
+use crate::train::finetune::Settings;
+use crate::train::guard::{BadSteps, Care};
+use crate::train::optimizer::{Optimizer, Rule};
+
+use self::run::{Run, Runner};
+use super::engine::EngineArgs;
+use super::memory;
+use super::model::wordpiece_of;
+use super::task::TaskArgs;
+
+/// The learning rates that the paper chooses from (Devlin et al., appendix A.3).
+const RATES: [f64; 4] = [5e-5, 4e-5, 3e-5, 2e-5];
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Folder with the task's official files
+    #[arg(long, value_name = "DIR", required_unless_present_all = ["train", "dev"])]
+    data: Option<PathBuf>,
+    /// File to train on in place of the official one
+    #[arg(long, value_name = "FILE")]
+    train: Option<PathBuf>,
+    /// File to measure on in place of the official one
+    #[arg(long, value_name = "FILE")]
+    dev: Option<PathBuf>,
+    /// Folder of the pre-trained model
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// Folder for the fine-tuned model
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Train on the first N rows only
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    #[arg(long, default_value_t = 3)]
+    epochs: u32,
+    /// Rows a step
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    batch: usize,
+    /// Tokens a step, in place of a number of rows
+    #[arg(long, value_name = "N", conflicts_with = "batch")]
+    batch_tokens: Option<usize>,
+    /// Rows that go through the model at once; the gradients of a step's parts are added up
+    #[arg(long, value_name = "N")]
+    micro_batch: Option<usize>,
+    /// Highest learning rate, reached after the warm-up
+    #[arg(long, default_value_t = 5e-5)]
+    lr: f64,
+    /// Try the paper's learning rates, 5e-5, 4e-5, 3e-5 and 2e-5, and go on with the best on the
+    /// development file
+    #[arg(long, conflicts_with = "lr")]
+    lr_search: bool,
+    /// Share of the steps in which the learning rate rises
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    warmup: f64,
+    /// What turns gradients into updates
+    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
+    optimizer: Rule,
+    /// Dropout in place of the model's own
+    #[arg(long, value_name = "P")]
+    dropout: Option<f64>,
+    /// Key of the order of rows, of dropout, and of the head's first weights
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Train with so many seeds from --seed on, keep the best model, tell mean and deviation
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seeds: u64,
+    /// Start the encoder from random weights too: what pre-training is worth
+    #[arg(long)]
+    from_scratch: bool,
+    /// Measure after every epoch, not only at the end
+    #[arg(long)]
+    eval_epochs: bool,
+    /// What a step does whose loss or gradient is not a number, or whose loss jumps
+    #[arg(long, value_enum, default_value_t = BadSteps::Stop)]
+    bad_steps: BadSteps,
+    /// A loss above X times the running mean is a bad step too
+    #[arg(long, value_name = "X")]
+    spike: Option<f64>,
+    /// Steps between two checkpoints; one is written where a run is stopped
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    save_every: u64,
+    /// Continue the run in --out
+    #[arg(long, conflicts_with_all = ["seeds", "lr_search"])]
+    resume: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Print one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// A development file that was read, with the name of its results.
+type Measured = (&'static str, Box<dyn Dataset>);
+
+pub fn run(args: Args) -> Result<()> {
+    args.check()?;
+    let train_file = args.train_file()?;
+    let task = args.task.open(Labels::Training(&train_file))?;
+    let first = args.model(task.as_ref(), args.seed)?;
+    let wordpiece = wordpiece_of(&args.model, &first.config)?;
+    let config = &first.config;
+    let read = |path: &Path, role, limit| {
+        args.task
+            .read(task.as_ref(), path, role, config, &wordpiece, limit)
+    };
+    let train = read(&train_file, Role::Train, args.limit)?;
+    let mut devs: Vec<Measured> = Vec::new();
+    for (name, path) in args.dev_files()? {
+        devs.push((name, read(&path, Role::Dev, None)?));
+    }
+    std::fs::create_dir_all(&args.out).map_err(|e| Error::io(&args.out, e))?;
+    for part in &first.fresh {
+        eprintln!(
+            "the {} starts from random weights",
+            weights::describe(*part)
+        );
+    }
+
+    let settings = args.settings();
+    let setup = args.engine.setup()?;
+    let sequences = &train.examples().sequences;
+    let largest = memory::largest(sequences, settings.batch, settings.micro_batch);
+    memory::tell(config, &first.layout, setup, largest, "--micro-batch")?;
+    let runner = Runner {
+        args: &args,
+        task: task.as_ref(),
+        train: train.as_ref(),
+        devs: &devs,
+        wordpiece: &wordpiece,
+        setup,
+        stop: Stop::on_signals()?,
+    };
+    let (runs, best) = args.all_runs(&runner, first, &settings)?;
+    summary::chart(&args.out, task.as_ref(), &runs[best])?;
+    summary::tell(&args, task.as_ref(), train.rows(), &runs, best);
+    Ok(())
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        for (name, value) in [
+            ("--epochs", self.epochs as usize),
+            ("--batch", self.batch),
+            ("--batch-tokens", self.batch_tokens.unwrap_or(1)),
+            ("--micro-batch", self.micro_batch.unwrap_or(1)),
+            ("--limit", self.limit.unwrap_or(1)),
+            ("--seeds", self.seeds as usize),
+        ] {
+            if value == 0 {
+                return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
+            }
+        }
+        for (name, value) in [("--lr", self.lr), ("--spike", self.spike.unwrap_or(2.0))] {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(Error::Usage(format!(
+                    "{name} {value}: a positive number is needed"
+                )));
+            }
+        }
+        for (name, value) in [
+            ("--warmup", self.warmup),
+            ("--dropout", self.dropout.unwrap_or(0.0)),
+        ] {
+            if !(0.0..1.0).contains(&value) {
+                return Err(Error::Usage(format!(
+                    "{name} {value}: a number from 0 to below 1 is needed"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the command trains more than once.
+    fn several(&self) -> bool {
+        self.seeds > 1 || self.lr_search
+    }
+
+    fn train_file(&self) -> Result<PathBuf> {
+        if let Some(path) = &self.train {
+            return Ok(path.clone());
+        }
+        let files = tasks::files(&self.task.task).ok_or_else(|| {
+            Error::Usage(format!(
+                "{0} has nothing to train on: fine-tune mnli, and `cloze predict {0}` with its model",
+                self.task.task
+            ))
+        })?;
+        let first = files.train.first().copied().unwrap_or_default();
+        Ok(self
+            .official(files.train)
+            .unwrap_or_else(|| self.folder().join(first)))
+    }
+
+    /// The names of results with the files that they are measured on.
+    fn dev_files(&self) -> Result<Vec<(&'static str, PathBuf)>> {
+        if let Some(path) = &self.dev {
+            return Ok(vec![("dev", path.clone())]);
+        }
+        let files = tasks::files(&self.task.task).map_or(&[][..], |files| files.dev);
+        let mut found = Vec::new();
+        for (index, (name, names)) in files.iter().enumerate() {
+            match self.official(names) {
+                Some(path) => found.push((*name, path)),
+                // That it is missing is said when it is read.
+                None if index == 0 => {
+                    let first = names.first().copied().unwrap_or_default();
+                    found.push((*name, self.folder().join(first)));
+                }
+                None => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn folder(&self) -> &Path {
+        // The parser asks for --data unless both files are given.
+        self.data.as_deref().unwrap_or(Path::new("."))
+    }
+
+    /// The first of these files that is in the folder, packed or not.
+    fn official(&self, names: &[&str]) -> Option<PathBuf> {
+        let both = |name: &&str| [(*name).to_owned(), format!("{name}.gz")];
+        let paths = names
+            .iter()
+            .flat_map(both)
+            .map(|name| self.folder().join(name));
+        paths.into_iter().find(|path| path.exists())
+    }
+
+    /// The pre-trained model with the task's head, and the labels in its configuration.
+    fn model(&self, task: &dyn Task, seed: u64) -> Result<Model> {
+        let mut model = Model::read(&self.model, &task.part().with_encoder(), Some(seed))?;
+        if self.from_scratch {
+            model.values = model.layout.initialise(seed);
+            model.fresh = vec![Part::Encoder];
+        }
+        task.describe(&mut model.config);
+        if let Some(p) = self.dropout {
+            let Config {
+                hidden_dropout_prob,
+                attention_probs_dropout_prob,
+                ..
+            } = &mut model.config;
+            (*hidden_dropout_prob, *attention_probs_dropout_prob) = (p, p);
+        }
+        Ok(model)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            epochs: self.epochs,
+            batch: match self.batch_tokens {
+                Some(tokens) => BatchSize::Tokens(tokens),
+                None => BatchSize::Examples(self.batch),
+            },
+            learning_rate: self.lr,
+            warmup: self.warmup,
+            optimizer: Optimizer {
+                rule: self.optimizer,
+                ..Optimizer::default()
+            },
+            micro_batch: self.micro_batch.unwrap_or(0),
+            seed: self.seed,
+            save_every: self.save_every,
+            care: Care {
+                bad_steps: self.bad_steps,
+                spike: self.spike,
+            },
+            ..Settings::default()
+        }
+    }
+
+    /// Runs with every learning rate and the first seed, then with the best rate and the other
+    /// seeds; gives them and the place of the best, whose model is in `--out`.
+    fn all_runs(
+        &self,
+        runner: &Runner<'_>,
+        first: Model,
+        settings: &Settings,
+    ) -> Result<(Vec<Run>, usize)> {
+        let rates: &[f64] = if self.lr_search { &RATES } else { &[self.lr] };
+        let mut plans: Vec<(f64, u64)> = rates.iter().map(|&rate| (rate, self.seed)).collect();
+        let mut runs: Vec<Run> = Vec::new();
+        let mut best = 0;
+        let mut model = Some(first);
+        let mut next = 0;
+        while let Some(&(learning_rate, seed)) = plans.get(next) {
+            let model = match model.take() {
+                Some(model) => model,
+                None => self.model(runner.task, seed)?,
+            };
+            let settings = Settings {
+                learning_rate,
+                seed,
+                ..settings.clone()
+            };
+            let mut trained = runner.train(model, settings)?;
+            let score = trained.score(runner.task);
+            if runs.is_empty() || score > runs[best].score(runner.task) {
+                best = next;
+                if self.several() {
+                    runner.write(&mut trained)?;
+                }
+            }
+            let run = trained.run;
+            if self.several() {
+                summary::progress(runner.task, &run);
+            }
+            let stopped = run.outcome.stopped();
+            runs.push(run);
+            if stopped {
+                break;
+            }
+            next += 1;
+            if next == rates.len() {
+                let rate = runs[best].learning_rate;
+                plans.extend((1..self.seeds).map(|more| (rate, self.seed + more)));
+            }
+        }
+        Ok((runs, best))
+    }
+}
+
+/// What a run has become before it is known whether its model is kept.
+struct Trained<'a> {
+    run: Run,
+    trainer: crate::train::Finetuner<'a>,
+    config: Config,
+}
+
+impl Trained<'_> {
+    fn score(&self, task: &dyn Task) -> f64 {
+        self.run.score(task)
+    }
+}
+
+/// Saves what makes a model folder whole: configuration, weights, vocabulary.
+fn write_model(out: &Path, trained: &mut Trained<'_>, wordpiece: &WordPiece) -> Result<()> {
+    let engine = trained.trainer.engine();
+    let parameters = engine.parameters()?;
+    weights::write(out, &trained.config, engine.layout(), &parameters)?;
+    wordpiece.save(out)
+}

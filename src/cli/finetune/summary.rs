@@ -1,0 +1,117 @@
+//! What fine-tuning came to, for people and as JSON.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::Args;
+use super::run::Run;
+use crate::cli::task::line;
+use crate::error::{Error, Result};
+use crate::eval::Scores;
+use crate::tasks::Task;
+use crate::view::LineChart;
+
+/// Draws the loss of a run.
+pub fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
+    let folder = out.join("trainer");
+    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+    let steps = &run.outcome.steps;
+    let points: Vec<(f64, f64)> = steps.iter().map(|s| (s.step as f64, s.loss)).collect();
+    LineChart::new(format!("Fine-tuning on {}", task.name()))
+        .axes("step", task.loss())
+        .smoothed("training batches", &points)
+        .save(folder.join("loss.svg"))
+}
+
+/// A line about one of several runs.
+pub fn progress(task: &dyn Task, run: &Run) {
+    eprintln!(
+        "seed {}, learning rate {:e}: {} {:.4}",
+        run.seed,
+        run.learning_rate,
+        task.metric(),
+        run.score(task)
+    );
+}
+
+/// Prints the results; the model that was kept is run `best`'s.
+pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &[Run], best: usize) {
+    let kept = &runs[best];
+    let several = (runs.len() > 1).then(|| Several::of(runs, kept.learning_rate));
+    if args.json {
+        let mut object = json!({"task": task.name(), "rows": rows});
+        if let (Value::Object(all), Value::Object(own)) = (&mut object, kept.json()) {
+            all.extend(own);
+        }
+        if let Some(several) = &several {
+            object["runs"] = runs.iter().map(Run::json).collect();
+            object["seeds"] = several.seeds.into();
+            object["mean"] = Value::Object(several.mean.clone());
+            object["deviation"] = Value::Object(several.deviation.clone());
+        }
+        println!("{object}");
+    } else {
+        println!(
+            "{} steps on {rows} rows in {:.1} s, {:.0} tokens/s; loss of the last steps {:.3}",
+            kept.outcome.done(),
+            kept.outcome.training.as_secs_f64(),
+            kept.outcome.tokens_per_s(),
+            kept.outcome.last_loss(),
+        );
+        for (name, scores) in &kept.scores {
+            println!("{name}: {}", line(scores));
+        }
+        if let Some(several) = &several {
+            println!("mean of {} seeds: {}", several.seeds, line(&several.mean));
+            println!("standard deviation: {}", line(&several.deviation));
+        }
+        println!("model in {}", args.out.display());
+    }
+    let last = runs.last().unwrap_or(kept);
+    if last.outcome.skipped > 0 {
+        eprintln!("{} steps were left out", last.outcome.skipped);
+    }
+    if last.outcome.stopped() {
+        let (done, planned) = (last.outcome.done(), last.outcome.planned);
+        let how = if args.several() {
+            "the other runs were left out"
+        } else {
+            "the same command with --resume goes on from there"
+        };
+        eprintln!("stopped after step {done} of {planned}: {how}");
+    }
+}
+
+/// Mean and deviation over the seeds of one learning rate.
+struct Several {
+    seeds: usize,
+    mean: Scores,
+    /// The sample's: divided by one less than the seeds.
+    deviation: Scores,
+}
+
+impl Several {
+    fn of(runs: &[Run], learning_rate: f64) -> Self {
+        let same: Vec<&Scores> = runs
+            .iter()
+            .filter(|run| run.learning_rate == learning_rate && !run.outcome.stopped())
+            .filter_map(|run| run.scores.first().map(|(_, scores)| scores))
+            .collect();
+        let n = same.len() as f64;
+        let (mut mean, mut deviation) = (Scores::new(), Scores::new());
+        for name in same.first().map_or(&Scores::new(), |scores| *scores).keys() {
+            let values: Option<Vec<f64>> = same.iter().map(|s| s.get(name)?.as_f64()).collect();
+            let Some(values) = values else { continue };
+            let middle = values.iter().sum::<f64>() / n;
+            let squares: f64 = values.iter().map(|x| (x - middle).powi(2)).sum();
+            mean.insert(name.clone(), middle.into());
+            deviation.insert(name.clone(), (squares / (n - 1.0).max(1.0)).sqrt().into());
+        }
+        Self {
+            seeds: same.len(),
+            mean,
+            deviation,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `cloze predict`: a fine-tuned model's answers, in the task's official layout or as JSON lines.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::files::write_atomic;
+use crate::model::{Config, weights};
+use crate::tasks::{Answers, Labels, Role};
+use crate::train::finetune::logits;
+
+use super::engine::EngineArgs;
+use super::model::Loaded;
+use super::task::TaskArgs;
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// File in the task's official layout, with or without labels; - for standard input
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Model folder that `cloze finetune` or transformers wrote for the task
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// Folder for the files of a submission, under their official names; without, the main one goes
+    /// to stdout
+    #[arg(long, value_name = "DIR", conflicts_with = "json")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Print a JSON object a row on stdout, with probabilities
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let config = Config::read(&args.model.join(weights::CONFIG))?;
+    let task = args.task.open(Labels::Model(&config))?;
+    let parts = task.part().with_encoder();
+    let mut model = Loaded::read_with(&args.model, &parts, args.engine.setup()?)?;
+    let wordpiece = &model.wordpiece;
+    let data = args.task.read(
+        task.as_ref(),
+        &args.input,
+        Role::Test,
+        &config,
+        wordpiece,
+        None,
+    )?;
+    let logits = logits(model.engine.as_mut(), &data.examples().sequences)?;
+    let answers = data.answers(&logits)?;
+    match &args.out {
+        Some(folder) => save(&answers, folder),
+        None => print(&answers, args.json),
+    }
+}
+
+fn save(answers: &Answers, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+    for (name, text) in &answers.documents {
+        let path = folder.join(name);
+        write_atomic(&path, text.as_bytes())?;
+        eprintln!("{}", path.display());
+    }
+    Ok(())
+}
+
+fn print(answers: &Answers, json: bool) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let written = if json {
+        answers
+            .lines
+            .iter()
+            .try_for_each(|line| writeln!(out, "{line}"))
+    } else {
+        let main = answers.documents.first();
+        main.map_or(Ok(()), |(_, text)| out.write_all(text.as_bytes()))
+    };
+    match written {
+        // The reader has enough, as in `cloze predict … | head`.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Error::io("stdout", e)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,113 @@
+//! What `finetune`, `evaluate` and `predict` share: the options that name a task and its data, and
+//! scores in words.
+
+use std::path::Path;
+
+use clap::builder::PossibleValuesParser;
+use serde_json::Value;
+
+use crate::data::bad::BadRows;
+use crate::data::table::Columns;
+use crate::error::{Error, Result};
+use crate::eval::Scores;
+use crate::model::Config;
+use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, Task};
+use crate::text::WordPiece;
+
+#[derive(clap::Args)]
+pub struct TaskArgs {
+    /// The task
+    #[arg(value_parser = PossibleValuesParser::new(tasks::names()))]
+    pub task: String,
+    /// Longest sequence in tokens; longer texts are cut [default: 128; swag and codah 80]
+    #[arg(long, value_name = "N")]
+    max_len: Option<usize>,
+    /// Columns of your own data, by name or by number: text[,pair],label, or words,labels
+    #[arg(long, value_name = "A[,B],LABEL")]
+    columns: Option<String>,
+    /// What the labels of your own data are
+    #[arg(long, value_enum, default_value_t = Kind::Class)]
+    kind: Kind,
+    /// Which fifth of codah is kept for measuring
+    #[arg(long, default_value_t = 1, value_name = "1..5")]
+    fold: u32,
+    /// Leave out bad rows and say how many there were, in place of stopping at the first
+    #[arg(long)]
+    skip_bad: bool,
+}
+
+impl TaskArgs {
+    /// The task with its labels.
+    pub fn open(&self, labels: Labels<'_>) -> Result<Box<dyn Task>> {
+        let options = Options {
+            columns: self.columns.as_deref().map(Columns::parse).transpose()?,
+            kind: self.kind,
+            fold: self.fold,
+        };
+        tasks::open(&self.task, &options, labels)
+    }
+
+    /// The longest sequence, refused where the model has fewer positions.
+    pub fn max_len(&self, config: &Config) -> Result<usize> {
+        let usual = tasks::usual_max_len(&self.task).min(config.max_position_embeddings);
+        max_len(config, self.max_len.unwrap_or(usual))
+    }
+
+    /// Reads a file and says on stderr what is to be said of it.
+    pub fn read(
+        &self,
+        task: &dyn Task,
+        path: &Path,
+        role: Role,
+        config: &Config,
+        wordpiece: &WordPiece,
+        limit: Option<usize>,
+    ) -> Result<Box<dyn Dataset>> {
+        let mut bad = if self.skip_bad {
+            BadRows::skipped()
+        } else {
+            BadRows::refused()
+        };
+        let mut notes = Vec::new();
+        let reading = Reading {
+            wordpiece,
+            max_len: self.max_len(config)?,
+            limit,
+            bad: &mut bad,
+            notes: &mut notes,
+        };
+        let dataset = task.read(path, role, reading)?;
+        for note in bad.told().iter().chain(&notes) {
+            eprintln!("{note}");
+        }
+        Ok(dataset)
+    }
+}
+
+/// The longest sequence asked for, refused where the model has fewer positions.
+pub fn max_len(config: &Config, asked: usize) -> Result<usize> {
+    if asked > config.max_position_embeddings {
+        return Err(Error::Usage(format!(
+            "--max-len {asked}: the model has only {} positions",
+            config.max_position_embeddings
+        )));
+    }
+    Ok(asked)
+}
+
+/// Scores in a line for people.
+pub fn line(scores: &Scores) -> String {
+    let told = |(name, value): (&String, &Value)| match value {
+        Value::Number(number) if number.is_f64() => {
+            Some(format!("{name} {:.4}", number.as_f64().unwrap_or(f64::NAN)))
+        }
+        Value::Number(number) => Some(format!("{name} {number}")),
+        // Details by type stand in the JSON only.
+        _ => None,
+    };
+    scores
+        .iter()
+        .filter_map(told)
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,156 @@
+//! One of four: SWAG and CODAH. Each choice is a sequence of its own, and the head gives each one
+//! number (Devlin et al., section 4.4).
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::{Answers, Dataset, Reading, Role, Task, labels_unused, nothing_to_measure, unlabelled};
+use crate::data::choices::{CHOICES, Question, read_codah, read_swag};
+use crate::data::{Examples, Sequences, Targets};
+use crate::error::{Error, Result};
+use crate::eval::{Metric, Scores, best, measure_classes, softmax};
+use crate::model::{Config, Part};
+use crate::train::finetune::Logits;
+
+/// Parts of CODAH's cross-validation.
+pub const FOLDS: u32 = 5;
+
+/// SWAG or CODAH.
+pub struct Choice {
+    /// Of CODAH: which fifth is kept for measuring, counted from 0.
+    fold: Option<u32>,
+}
+
+impl Choice {
+    pub fn swag() -> Self {
+        Self { fold: None }
+    }
+
+    /// CODAH has one file for all: every fifth row from row `fold` on, counted from 1, is measured
+    /// on, and the others are trained on.
+    pub fn codah(fold: u32) -> Result<Self> {
+        match fold {
+            1..=FOLDS => Ok(Self {
+                fold: Some(fold - 1),
+            }),
+            _ => Err(Error::Usage(format!(
+                "--fold {fold}: expected a number from 1 to {FOLDS}"
+            ))),
+        }
+    }
+
+    fn rows(&self, path: &Path, role: Role, reading: &mut Reading<'_>) -> Result<Vec<Question>> {
+        let Some(fold) = self.fold else {
+            return read_swag(path, reading.bad);
+        };
+        let all = read_codah(path, reading.bad)?;
+        // The file mixes its categories, so every part has some of each.
+        let kept_apart = |index: usize| index as u32 % FOLDS == fold;
+        let wanted = |index: usize| match role {
+            Role::Train => !kept_apart(index),
+            Role::Dev => kept_apart(index),
+            Role::Test => true,
+        };
+        let rows = all.into_iter().enumerate();
+        Ok(rows
+            .filter(|(index, _)| wanted(*index))
+            .map(|(_, row)| row)
+            .collect())
+    }
+}
+
+impl Task for Choice {
+    fn name(&self) -> &str {
+        match self.fold {
+            None => "swag",
+            Some(_) => "codah",
+        }
+    }
+
+    fn part(&self) -> Part {
+        Part::MultipleChoice
+    }
+
+    fn describe(&self, config: &mut Config) {
+        config
+            .other
+            .insert("finetuning_task".into(), self.name().into());
+    }
+
+    fn metric(&self) -> &'static str {
+        Metric::Accuracy.name()
+    }
+
+    fn read(&self, path: &Path, role: Role, mut reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
+        let mut rows = self.rows(path, role, &mut reading)?;
+        rows.truncate(reading.limit.unwrap_or(usize::MAX));
+        let right: Vec<u32> = rows.iter().filter_map(|row| row.right).collect();
+        match role {
+            Role::Test if !right.is_empty() => reading.notes.push(labels_unused(path)),
+            Role::Train | Role::Dev if right.len() < rows.len() => return Err(unlabelled(path)),
+            _ => {}
+        }
+        let pairs: Vec<(String, String)> = rows.iter().flat_map(Question::pairs).collect();
+        let texts: Vec<(&str, Option<&str>)> = pairs
+            .iter()
+            .map(|(a, b)| (a.as_str(), Some(b.as_str())))
+            .collect();
+        let sequences = Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?;
+        Ok(Box::new(Read {
+            name: self.name().to_owned(),
+            examples: Examples {
+                sequences: sequences.with_choices(CHOICES),
+                targets: match role {
+                    Role::Test => Targets::Unknown,
+                    Role::Train | Role::Dev => Targets::Choices(right),
+                },
+            },
+        }))
+    }
+}
+
+/// A file of questions.
+struct Read {
+    name: String,
+    examples: Examples,
+}
+
+impl Dataset for Read {
+    fn rows(&self) -> usize {
+        self.examples.len()
+    }
+
+    fn examples(&self) -> &Examples {
+        &self.examples
+    }
+
+    fn measure(&self, logits: &Logits) -> Result<Scores> {
+        let Targets::Choices(gold) = &self.examples.targets else {
+            return Err(nothing_to_measure());
+        };
+        let predicted: Vec<u32> = (0..self.rows()).map(|i| best(logits.of(i))).collect();
+        Ok(measure_classes(&[Metric::Accuracy], &predicted, gold))
+    }
+
+    fn answers(&self, logits: &Logits) -> Result<Answers> {
+        let mut text = String::from("index\tprediction\n");
+        let mut lines = Vec::new();
+        for index in 0..self.rows() {
+            let row = logits.of(index);
+            let prediction = best(row);
+            // Writing to a string has no way to fail.
+            let _ = writeln!(text, "{index}\t{prediction}");
+            lines.push(json!({
+                "index": index,
+                "prediction": prediction,
+                "probabilities": softmax(row),
+            }));
+        }
+        Ok(Answers {
+            documents: vec![(format!("{}.tsv", self.name), text)],
+            lines,
+        })
+    }
+}

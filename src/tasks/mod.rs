@@ -1,0 +1,236 @@
+//! Tasks: what a model with a head is fine-tuned for. A task says which head it needs, reads its
+//! files into [`Examples`], measures the head's logits by its official metrics, and turns them into
+//! answers in its official layout.
+
+mod choice;
+mod sentences;
+mod words;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::data::bad::BadRows;
+use crate::data::table::Columns;
+use crate::data::{Examples, glue};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::eval::Scores;
+use crate::model::{Config, Part};
+use crate::text::WordPiece;
+use crate::train::finetune::{self, Logits};
+
+/// What a file is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// To be learned from: its rows must have labels.
+    Train,
+    /// To be measured on: the same.
+    Dev,
+    /// To be answered: labels are neither needed nor used.
+    Test,
+}
+
+/// How a file is read.
+pub struct Reading<'a> {
+    pub wordpiece: &'a WordPiece,
+    /// Longest sequence in tokens.
+    pub max_len: usize,
+    /// The first so many rows.
+    pub limit: Option<usize>,
+    pub bad: &'a mut BadRows,
+    /// Takes what the reader should be told of.
+    pub notes: &'a mut Vec<String>,
+}
+
+/// A task with its labels.
+pub trait Task {
+    /// As on the command line.
+    fn name(&self) -> &str;
+    /// The head.
+    fn part(&self) -> Part;
+    /// Stores in a model's configuration what a later run needs to name its answers, as transformers
+    /// does.
+    fn describe(&self, config: &mut Config);
+    /// The score that the task is judged by, above all others.
+    fn metric(&self) -> &'static str;
+    /// What is minimised, with its unit.
+    fn loss(&self) -> &'static str {
+        "cross-entropy (nats)"
+    }
+    /// Reads a file; `-` is standard input.
+    fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>>;
+}
+
+/// A file that was read.
+pub trait Dataset {
+    /// Rows, questions or sentences, as people count them.
+    fn rows(&self) -> usize;
+    fn examples(&self) -> &Examples;
+    /// The official metrics; fails where the labels are not known.
+    fn measure(&self, logits: &Logits) -> Result<Scores>;
+    fn answers(&self, logits: &Logits) -> Result<Answers>;
+}
+
+/// What a model answers.
+#[derive(Debug, Clone, Default)]
+pub struct Answers {
+    /// Names and texts of the official files, the main one first.
+    pub documents: Vec<(String, String)>,
+    /// The same, a JSON object a row, with probabilities.
+    pub lines: Vec<Value>,
+}
+
+/// What the answers to rows of your own data look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Kind {
+    /// A class, of those that the training file has.
+    #[default]
+    Class,
+    /// A number.
+    Number,
+    /// A class for each word.
+    Tokens,
+}
+
+/// What the command line or a program may say beside the task's name.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Where your own data has its texts and labels.
+    pub columns: Option<Columns>,
+    pub kind: Kind,
+    /// Which fifth of CODAH is kept for measuring, counted from 1.
+    pub fold: u32,
+}
+
+/// Where the names of a task's classes come from.
+#[derive(Clone, Copy)]
+pub enum Labels<'a> {
+    /// The file to be trained on, where the task itself doesn't name them.
+    Training(&'a Path),
+    /// A model that was fine-tuned for the task.
+    Model(&'a Config),
+}
+
+/// The official names of a task's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Files {
+    /// Names that the training file may have.
+    pub train: &'static [&'static str],
+    /// What the results on a file are called, and names that it may have. Only the first is needed.
+    pub dev: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// The names of all tasks, as on the command line.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let others = ["swag", "codah", "ner", "custom"];
+    glue::TASKS.iter().map(|task| task.name).chain(others)
+}
+
+/// The official files of a task; None where it has none to train on.
+pub fn files(name: &str) -> Option<Files> {
+    const GLUE: &[&str] = &[glue::TRAIN];
+    const CODAH: &[&str] = &["full_data.tsv"];
+    const OWN_TRAIN: &[&str] = &["train.tsv", "train.csv", "train.jsonl"];
+    const OWN_DEV: &[&str] = &["dev.tsv", "dev.csv", "dev.jsonl"];
+    Some(match name {
+        "ax" => return None,
+        "mnli" => Files {
+            train: GLUE,
+            dev: &[
+                ("dev", &["dev_matched.tsv"]),
+                ("dev_mismatched", &["dev_mismatched.tsv"]),
+            ],
+        },
+        "swag" => Files {
+            train: &["train.csv"],
+            dev: &[("dev", &["val.csv"])],
+        },
+        "codah" => Files {
+            train: CODAH,
+            dev: &[("dev", CODAH)],
+        },
+        "ner" => Files {
+            train: &["eng.train", "train.txt"],
+            dev: &[
+                ("dev", &["eng.testa", "valid.txt", "dev.txt"]),
+                ("test", &["eng.testb", "test.txt"]),
+            ],
+        },
+        "custom" => Files {
+            train: OWN_TRAIN,
+            dev: &[("dev", OWN_DEV)],
+        },
+        _ => Files {
+            train: GLUE,
+            dev: &[("dev", &["dev.tsv"])],
+        },
+    })
+}
+
+/// The longest sequence in tokens that a task needs unless asked otherwise.
+pub fn usual_max_len(name: &str) -> usize {
+    match name {
+        "swag" | "codah" => 80,
+        _ => 128,
+    }
+}
+
+/// The task of that name.
+pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn Task>> {
+    if let Some(task) = glue::Task::find(name) {
+        return Ok(Box::new(sentences::Sentences::glue(task, labels)?));
+    }
+    let columns = || {
+        let message = "--columns is needed for your own data: the columns of the text, of a second \
+                       text where there is one, and of the label, such as --columns text,label";
+        options
+            .columns
+            .clone()
+            .ok_or_else(|| Error::Usage(message.into()))
+    };
+    Ok(match (name, options.kind) {
+        ("swag", _) => Box::new(choice::Choice::swag()),
+        ("codah", _) => Box::new(choice::Choice::codah(options.fold)?),
+        ("ner", _) => Box::new(words::Words::conll(labels)?),
+        ("custom", Kind::Tokens) => Box::new(words::Words::custom(columns()?, labels)?),
+        ("custom", kind) => Box::new(sentences::Sentences::custom(columns()?, kind, labels)?),
+        _ => return Err(Error::Usage(format!("{name:?} is no task"))),
+    })
+}
+
+/// The class names that a fine-tuned model stores.
+fn stored_labels(config: &Config) -> Result<Vec<String>> {
+    match config.labels() {
+        Some(labels) => Ok(labels.into_iter().map(str::to_owned).collect()),
+        None => Err(Error::Failed(
+            "the model's config.json names no classes (id2label): it was not fine-tuned for this task"
+                .into(),
+        )),
+    }
+}
+
+/// What is said of a file whose rows must have labels and have none.
+fn unlabelled(path: &Path) -> Error {
+    let message = "has no label column: it can be predicted, but not trained on or measured";
+    Error::file(path, message)
+}
+
+/// What is said of scores that can't be had.
+fn nothing_to_measure() -> Error {
+    Error::Failed("the labels are not known: there is nothing to measure by".into())
+}
+
+/// What is said of a file that is only to be answered and has labels.
+fn labels_unused(path: &Path) -> String {
+    format!(
+        "{}: has labels, which are not used here; `cloze evaluate` measures by them",
+        path.display()
+    )
+}
+
+/// A model's scores on a file.
+pub fn measure(engine: &mut dyn Engine, data: &dyn Dataset) -> Result<Scores> {
+    let logits = finetune::logits(engine, &data.examples().sequences)?;
+    data.measure(&logits)
+}

@@ -1,0 +1,385 @@
+//! Sentences and pairs of sentences, told apart or scored: GLUE, and your own data of that kind.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Answers, Dataset, Kind, Labels, Reading, Role, Task, labels_unused, nothing_to_measure,
+    stored_labels, unlabelled,
+};
+use crate::data::bad::BadRows;
+use crate::data::glue::{self, Row, Target};
+use crate::data::table::{self, Columns};
+use crate::data::{Examples, Sequences, Targets};
+use crate::error::{Error, Result};
+use crate::eval::{Metric, Scores, best, measure_classes, measure_values, softmax};
+use crate::model::{Config, Part};
+use crate::train::finetune::Logits;
+
+/// More classes than this, all of them numbers, are no classes.
+const MOST_NUMBERS: usize = 20;
+
+/// A task over sentences or pairs.
+pub struct Sentences {
+    name: String,
+    source: Source,
+    answer: Answer,
+    metrics: &'static [Metric],
+}
+
+enum Source {
+    Glue(&'static glue::Task),
+    Own(Columns),
+}
+
+/// What the model says of a row.
+#[derive(Clone)]
+enum Answer {
+    /// One of these, in the order of the data's classes.
+    Class {
+        names: Vec<String>,
+        /// The model's output for each class of the data: models of others may have another order.
+        outputs: Vec<u32>,
+    },
+    /// A number between two limits.
+    Number { limits: Option<[f32; 2]> },
+}
+
+impl Answer {
+    fn classes(names: Vec<String>) -> Self {
+        let outputs = (0..names.len() as u32).collect();
+        Self::Class { names, outputs }
+    }
+}
+
+impl Sentences {
+    /// One of GLUE's.
+    pub fn glue(task: &'static glue::Task, labels: Labels<'_>) -> Result<Self> {
+        let answer = match task.classes() {
+            None => Answer::Number {
+                limits: Some([0.0, 5.0]),
+            },
+            Some(names) => {
+                let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+                match labels {
+                    Labels::Training(_) => Answer::classes(names),
+                    Labels::Model(config) => Answer::Class {
+                        outputs: outputs_of(&names, config, task.name)?,
+                        names,
+                    },
+                }
+            }
+        };
+        Ok(Self {
+            name: task.name.into(),
+            source: Source::Glue(task),
+            answer,
+            metrics: task.metrics,
+        })
+    }
+
+    /// Your own data: a text, perhaps a second one, and a label.
+    pub fn custom(columns: Columns, kind: Kind, labels: Labels<'_>) -> Result<Self> {
+        if !(2..=3).contains(&columns.len()) {
+            return Err(Error::Usage(format!(
+                "--columns {}: expected two or three, text[,pair],label",
+                columns.names().join(",")
+            )));
+        }
+        let answer = match (kind, labels) {
+            (Kind::Number, _) => Answer::Number { limits: None },
+            (_, Labels::Model(config)) => Answer::classes(stored_labels(config)?),
+            (_, Labels::Training(path)) => Answer::classes(discovered(&columns, path)?),
+        };
+        let metrics: &[Metric] = match &answer {
+            Answer::Number { .. } => &[Metric::Pearson, Metric::Spearman],
+            Answer::Class { names, .. } if names.len() == 2 => &[Metric::Accuracy, Metric::F1],
+            Answer::Class { .. } => &[Metric::Accuracy, Metric::MacroF1],
+        };
+        Ok(Self {
+            name: "custom".into(),
+            source: Source::Own(columns),
+            answer,
+            metrics,
+        })
+    }
+
+    /// The rows of a file; `labelled` says whether your own data must have the label's column.
+    fn rows(&self, path: &Path, labelled: bool, bad: &mut BadRows) -> Result<Vec<Row>> {
+        match &self.source {
+            Source::Glue(task) => task.read(path, bad),
+            Source::Own(columns) => {
+                let texts = columns.len() - 1;
+                let needed = texts + usize::from(labelled);
+                let mut rows = Vec::new();
+                for (place, row) in columns.read(path, needed, bad)?.iter().enumerate() {
+                    rows.extend(bad.keep(self.own_row(path, place, row))?);
+                }
+                Ok(rows)
+            }
+        }
+    }
+
+    fn own_row(&self, path: &Path, place: usize, row: &table::Row) -> Result<Row> {
+        let text = |index: usize| row.fields[index].as_ref().map(table::Field::text);
+        let last = row.fields.len() - 1;
+        let target = match text(last) {
+            None => None,
+            Some(label) => Some(
+                self.target(&label)
+                    .map_err(|message| Error::line(path, row.line, message))?,
+            ),
+        };
+        Ok(Row {
+            index: place.to_string(),
+            a: text(0).unwrap_or_default(),
+            b: (last == 2).then(|| text(1).unwrap_or_default()),
+            target,
+        })
+    }
+
+    fn target(&self, label: &str) -> std::result::Result<Target, String> {
+        match &self.answer {
+            Answer::Class { names, .. } => names
+                .iter()
+                .position(|name| name == label)
+                .map(|class| Target::Class(class as u32))
+                .ok_or_else(|| format!("unknown label {label:?}; known are {}", names.join(", "))),
+            Answer::Number { .. } => match label.trim().parse::<f32>() {
+                Ok(value) if value.is_finite() => Ok(Target::Value(value)),
+                _ => Err(format!("the label is {label:?}; expected a number")),
+            },
+        }
+    }
+}
+
+/// The classes of a training file in the order of their names.
+fn discovered(columns: &Columns, path: &Path) -> Result<Vec<String>> {
+    let rows = columns.read(path, columns.len(), &mut BadRows::skipped())?;
+    let mut names: Vec<String> = rows
+        .iter()
+        .filter_map(|row| row.fields.last()?.as_ref().map(table::Field::text))
+        .collect();
+    names.sort();
+    names.dedup();
+    if names.len() > MOST_NUMBERS && names.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
+        return Err(Error::Usage(format!(
+            "the column {} of {} has {} different numbers: to learn the numbers themselves give --kind number",
+            columns.names().last().map_or("", String::as_str),
+            path.display(),
+            names.len()
+        )));
+    }
+    if names.len() < 2 {
+        return Err(Error::file(
+            path,
+            format!(
+                "has only the label {}: there is nothing to tell apart",
+                names.join("")
+            ),
+        ));
+    }
+    Ok(names)
+}
+
+/// Which of a model's outputs stands for each class: by name where the model has these names, in
+/// the classes' order where it has none of its own.
+fn outputs_of(names: &[String], config: &Config, task: &str) -> Result<Vec<u32>> {
+    let in_order = || (0..names.len() as u32).collect();
+    let Some(stored) = config.labels() else {
+        return Ok(in_order());
+    };
+    let unnamed = stored.iter().all(|name| name.starts_with("LABEL_"));
+    if unnamed && stored.len() == names.len() {
+        return Ok(in_order());
+    }
+    let output = |name: &String| {
+        let same = |stored: &&str| stored.eq_ignore_ascii_case(name);
+        stored.iter().position(same).map(|output| output as u32)
+    };
+    let found: Option<Vec<u32>> = names.iter().map(output).collect();
+    found
+        .filter(|_| stored.len() == names.len())
+        .ok_or_else(|| {
+            Error::Failed(format!(
+                "the model tells apart {}, but {task} has {}",
+                stored.join(", "),
+                names.join(", ")
+            ))
+        })
+}
+
+impl Task for Sentences {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn part(&self) -> Part {
+        Part::SequenceClassifier(match &self.answer {
+            Answer::Class { names, .. } => names.len(),
+            Answer::Number { .. } => 1,
+        })
+    }
+
+    fn describe(&self, config: &mut Config) {
+        let problem = match &self.answer {
+            Answer::Class { names, .. } => {
+                config.set_labels(names);
+                "single_label_classification"
+            }
+            Answer::Number { .. } => {
+                config.set_labels(&["score"]);
+                "regression"
+            }
+        };
+        config.other.insert("problem_type".into(), problem.into());
+        config
+            .other
+            .insert("finetuning_task".into(), self.name.clone().into());
+    }
+
+    fn metric(&self) -> &'static str {
+        self.metrics[0].name()
+    }
+
+    fn loss(&self) -> &'static str {
+        match self.answer {
+            Answer::Class { .. } => "cross-entropy (nats)",
+            Answer::Number { .. } => "squared error",
+        }
+    }
+
+    fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
+        let mut rows = self.rows(path, role != Role::Test, reading.bad)?;
+        rows.truncate(reading.limit.unwrap_or(usize::MAX));
+        let known = rows.iter().filter(|row| row.target.is_some()).count();
+        match role {
+            Role::Test if known > 0 => reading.notes.push(labels_unused(path)),
+            Role::Train | Role::Dev if known < rows.len() => return Err(unlabelled(path)),
+            _ => {}
+        }
+        let texts: Vec<(&str, Option<&str>)> = rows
+            .iter()
+            .map(|row| (row.a.as_str(), row.b.as_deref()))
+            .collect();
+        let examples = Examples {
+            sequences: Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?,
+            targets: if role == Role::Test {
+                Targets::Unknown
+            } else {
+                targets(&rows)
+            },
+        };
+        Ok(Box::new(Read {
+            examples,
+            indices: rows.into_iter().map(|row| row.index).collect(),
+            answer: self.answer.clone(),
+            metrics: self.metrics,
+            submission: match self.source {
+                Source::Glue(task) => task.submission.into(),
+                Source::Own(_) => "predictions.tsv".into(),
+            },
+        }))
+    }
+}
+
+/// All classes or all values, in the order of the rows.
+fn targets(rows: &[Row]) -> Targets {
+    let mut classes = Vec::new();
+    let mut values = Vec::new();
+    for row in rows {
+        match row.target {
+            Some(Target::Class(class)) => classes.push(class),
+            Some(Target::Value(value)) => values.push(value),
+            None => {}
+        }
+    }
+    if values.is_empty() {
+        Targets::Classes(classes)
+    } else {
+        Targets::Values(values)
+    }
+}
+
+/// A file of sentences.
+struct Read {
+    examples: Examples,
+    indices: Vec<String>,
+    answer: Answer,
+    metrics: &'static [Metric],
+    submission: String,
+}
+
+/// The data's class that a row of logits is largest at.
+fn class(outputs: &[u32], row: &[f32]) -> u32 {
+    let output = best(row);
+    // Every output stands for a class: the head has as many as there are.
+    outputs.iter().position(|&o| o == output).unwrap_or(0) as u32
+}
+
+fn limited(value: f32, limits: Option<[f32; 2]>) -> f32 {
+    limits.map_or(value, |[low, high]| value.clamp(low, high))
+}
+
+impl Dataset for Read {
+    fn rows(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn examples(&self) -> &Examples {
+        &self.examples
+    }
+
+    fn measure(&self, logits: &Logits) -> Result<Scores> {
+        match (&self.answer, &self.examples.targets) {
+            (Answer::Class { outputs, .. }, Targets::Classes(gold)) => {
+                let rows = logits.values().chunks_exact(logits.outputs);
+                let predicted: Vec<u32> = rows.map(|row| class(outputs, row)).collect();
+                Ok(measure_classes(self.metrics, &predicted, gold))
+            }
+            (Answer::Number { .. }, Targets::Values(gold)) => {
+                Ok(measure_values(self.metrics, logits.values(), gold))
+            }
+            _ => Err(nothing_to_measure()),
+        }
+    }
+
+    fn answers(&self, logits: &Logits) -> Result<Answers> {
+        let mut text = String::from("index\tprediction\n");
+        let mut lines = Vec::new();
+        for (index, row) in self
+            .indices
+            .iter()
+            .zip(logits.values().chunks_exact(logits.outputs))
+        {
+            let (told, line) = match &self.answer {
+                Answer::Class { names, outputs } => {
+                    let name = &names[class(outputs, row) as usize];
+                    let shares = softmax(row);
+                    let of = |(name, &output): (&String, &u32)| {
+                        (name.clone(), Value::from(shares[output as usize]))
+                    };
+                    let shares: Map<_, _> = names.iter().zip(outputs).map(of).collect();
+                    let line = json!({"index": index, "prediction": name, "probabilities": shares});
+                    (name.clone(), line)
+                }
+                Answer::Number { limits } => {
+                    let value = limited(row[0], *limits);
+                    (
+                        format!("{value:.3}"),
+                        json!({"index": index, "prediction": value}),
+                    )
+                }
+            };
+            // Writing to a string has no way to fail.
+            let _ = writeln!(text, "{index}\t{told}");
+            lines.push(line);
+        }
+        Ok(Answers {
+            documents: vec![(self.submission.clone(), text)],
+            lines,
+        })
+    }
+}

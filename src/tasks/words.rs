@@ -1,0 +1,324 @@
+//! A class for every word: named entities in CoNLL's columns, and your own data of that kind. The
+//! first piece of a word carries its label (Devlin et al., section 5.3).
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{
+    Answers, Dataset, Labels, Reading, Role, Task, labels_unused, nothing_to_measure,
+    stored_labels, unlabelled,
+};
+use crate::data::bad::BadRows;
+use crate::data::conll::{self, Sentence, in_iob2};
+use crate::data::table::{Columns, Field, Row};
+use crate::data::{Examples, Sequences, Targets};
+use crate::error::{Error, Result};
+use crate::eval::entities::{self, entities, is_entity_tag};
+use crate::eval::{Metric, Scores, best, measure_classes};
+use crate::model::{Config, Part};
+use crate::text::WordPiece;
+use crate::train::finetune::Logits;
+
+/// Labels for words.
+pub struct Words {
+    /// None for CoNLL's files, else the columns of the words and of their labels.
+    columns: Option<Columns>,
+    labels: Vec<String>,
+}
+
+impl Words {
+    /// Entities in CoNLL's columns.
+    pub fn conll(labels: Labels<'_>) -> Result<Self> {
+        Self::new(None, labels)
+    }
+
+    /// Your own words and labels.
+    pub fn custom(columns: Columns, labels: Labels<'_>) -> Result<Self> {
+        if columns.len() != 2 {
+            return Err(Error::Usage(format!(
+                "--columns {}: expected two, words,labels",
+                columns.names().join(",")
+            )));
+        }
+        Self::new(Some(columns), labels)
+    }
+
+    fn new(columns: Option<Columns>, labels: Labels<'_>) -> Result<Self> {
+        let mut task = Self {
+            columns,
+            labels: Vec::new(),
+        };
+        task.labels = match labels {
+            Labels::Model(config) => stored_labels(config)?,
+            Labels::Training(path) => {
+                let sentences = task.sentences(path, true, &mut BadRows::skipped())?;
+                discovered(&sentences)
+            }
+        };
+        Ok(task)
+    }
+
+    fn sentences(&self, path: &Path, labelled: bool, bad: &mut BadRows) -> Result<Vec<Sentence>> {
+        let Some(columns) = &self.columns else {
+            return conll::read(path, labelled, bad);
+        };
+        let mut sentences = Vec::new();
+        for row in columns.read(path, 1 + usize::from(labelled), bad)? {
+            sentences.extend(bad.keep(sentence(path, &row))?);
+        }
+        Ok(sentences)
+    }
+}
+
+/// A row of your own data.
+fn sentence(path: &Path, row: &Row) -> Result<Sentence> {
+    let list = |index: usize| row.fields[index].as_ref().map(Field::list);
+    let words = list(0).unwrap_or_default();
+    let tags = list(1).unwrap_or_default();
+    let complaint = if words.is_empty() {
+        "the row has no words".to_owned()
+    } else if row.fields[1].is_some() && tags.len() != words.len() {
+        format!(
+            "the row has {} words, but {} labels",
+            words.len(),
+            tags.len()
+        )
+    } else {
+        return Ok(Sentence {
+            words,
+            tags: in_iob2(tags),
+        });
+    };
+    Err(Error::line(path, row.line, complaint))
+}
+
+/// All labels: `O` and for each type `B-` and `I-` where they are entities' tags, else as they stand.
+fn discovered(sentences: &[Sentence]) -> Vec<String> {
+    let mut tags: Vec<&str> = sentences
+        .iter()
+        .flat_map(|s| &s.tags)
+        .map(String::as_str)
+        .collect();
+    tags.sort_unstable();
+    tags.dedup();
+    if !tags.iter().all(|tag| is_entity_tag(tag)) {
+        return tags.into_iter().map(str::to_owned).collect();
+    }
+    let mut kinds: Vec<&str> = tags
+        .iter()
+        .filter_map(|tag| Some(tag.split_once('-')?.1))
+        .collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut labels = vec!["O".to_owned()];
+    for kind in kinds {
+        labels.extend([format!("B-{kind}"), format!("I-{kind}")]);
+    }
+    labels
+}
+
+impl Task for Words {
+    fn name(&self) -> &str {
+        match self.columns {
+            None => "ner",
+            Some(_) => "custom",
+        }
+    }
+
+    fn part(&self) -> Part {
+        Part::TokenClassifier(self.labels.len())
+    }
+
+    fn describe(&self, config: &mut Config) {
+        config.set_labels(&self.labels);
+        config
+            .other
+            .insert("finetuning_task".into(), self.name().into());
+    }
+
+    fn metric(&self) -> &'static str {
+        if self.labels.iter().all(|label| is_entity_tag(label)) {
+            Metric::F1.name()
+        } else {
+            Metric::Accuracy.name()
+        }
+    }
+
+    fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
+        let mut sentences = self.sentences(path, role != Role::Test, reading.bad)?;
+        sentences.truncate(reading.limit.unwrap_or(usize::MAX));
+        let tagged = sentences.iter().filter(|s| !s.tags.is_empty()).count();
+        match role {
+            Role::Test if tagged > 0 => reading.notes.push(labels_unused(path)),
+            Role::Train | Role::Dev if tagged < sentences.len() => return Err(unlabelled(path)),
+            _ => {}
+        }
+        let cut = Cut::new(&sentences, reading.wordpiece, reading.max_len)?;
+        let targets = match role {
+            Role::Test => Targets::Unknown,
+            Role::Train | Role::Dev => Targets::Rows(cut.targets(&sentences, &self.labels)),
+        };
+        Ok(Box::new(Read {
+            examples: Examples {
+                sequences: cut.sequences,
+                targets,
+            },
+            first_rows: cut.first_rows,
+            sentences,
+            labels: self.labels.clone(),
+            measured: role != Role::Test,
+        }))
+    }
+}
+
+/// Sentences as token sequences.
+struct Cut {
+    sequences: Sequences,
+    /// The row of each word's first piece among the rows of all sequences.
+    first_rows: Vec<usize>,
+}
+
+impl Cut {
+    /// A sentence that is longer than `max_len` tokens goes on in a sequence of its own.
+    fn new(sentences: &[Sentence], wordpiece: &WordPiece, max_len: usize) -> Result<Self> {
+        if max_len < 3 {
+            return Err(Error::Usage(format!(
+                "a length of {max_len} tokens leaves no room for a word beside [CLS] and [SEP]: at least 3 are needed"
+            )));
+        }
+        let special = wordpiece.special();
+        let mut sequences = Sequences::default();
+        let mut first_rows = Vec::new();
+        let (mut ids, mut pieces) = (Vec::new(), Vec::new());
+        for sentence in sentences {
+            ids.push(special.cls);
+            for word in &sentence.words {
+                pieces.clear();
+                wordpiece.encode_ids(word, &mut pieces);
+                // A word of characters that vanish in cleaning still has a label.
+                if pieces.is_empty() {
+                    pieces.push(special.unk);
+                }
+                pieces.truncate(max_len - 2);
+                if ids.len() + pieces.len() + 1 > max_len {
+                    ids.push(special.sep);
+                    sequences.push(&ids, ids.len());
+                    ids.clear();
+                    ids.push(special.cls);
+                }
+                first_rows.push(sequences.tokens() + ids.len());
+                ids.extend(&pieces);
+            }
+            ids.push(special.sep);
+            sequences.push(&ids, ids.len());
+            ids.clear();
+        }
+        Ok(Self {
+            sequences,
+            first_rows,
+        })
+    }
+
+    /// The label of every first piece; a tag that the model doesn't know has none.
+    fn targets(&self, sentences: &[Sentence], labels: &[String]) -> Vec<Option<u32>> {
+        let mut targets = vec![None; self.sequences.tokens()];
+        let tags = sentences.iter().flat_map(|sentence| &sentence.tags);
+        for (&row, tag) in self.first_rows.iter().zip(tags) {
+            let label = labels.iter().position(|label| label == tag);
+            targets[row] = label.map(|label| label as u32);
+        }
+        targets
+    }
+}
+
+/// A file of sentences with labels for words.
+struct Read {
+    examples: Examples,
+    first_rows: Vec<usize>,
+    sentences: Vec<Sentence>,
+    labels: Vec<String>,
+    measured: bool,
+}
+
+impl Read {
+    /// The predicted label of every word, sentence by sentence.
+    fn predicted(&self, logits: &Logits) -> Vec<Vec<&str>> {
+        let outputs = logits.outputs;
+        let label = |&row: &usize| {
+            let logits = &logits.values()[row * outputs..(row + 1) * outputs];
+            self.labels[best(logits) as usize].as_str()
+        };
+        let mut all = self.first_rows.iter().map(label);
+        let words = self.sentences.iter().map(|sentence| sentence.words.len());
+        words
+            .map(|words| all.by_ref().take(words).collect())
+            .collect()
+    }
+}
+
+impl Dataset for Read {
+    fn rows(&self) -> usize {
+        self.sentences.len()
+    }
+
+    fn examples(&self) -> &Examples {
+        &self.examples
+    }
+
+    fn measure(&self, logits: &Logits) -> Result<Scores> {
+        if !self.measured {
+            return Err(nothing_to_measure());
+        }
+        let predicted = self.predicted(logits);
+        let gold: Vec<Vec<&str>> = self
+            .sentences
+            .iter()
+            .map(|sentence| sentence.tags.iter().map(String::as_str).collect())
+            .collect();
+        let all_entities = |tags: &[Vec<&str>]| tags.iter().flatten().all(|tag| is_entity_tag(tag));
+        if all_entities(&predicted) && all_entities(&gold) {
+            return Ok(entities::score(predicted.into_iter().zip(gold)));
+        }
+        // Classes of either side, by their place in a common list.
+        let mut names: Vec<&str> = predicted.iter().chain(&gold).flatten().copied().collect();
+        names.sort_unstable();
+        names.dedup();
+        let classes = |tags: &[Vec<&str>]| -> Vec<u32> {
+            let place = |tag: &&str| names.binary_search(tag).unwrap_or_default() as u32;
+            tags.iter().flatten().map(place).collect()
+        };
+        let metrics = [Metric::Accuracy, Metric::MacroF1];
+        Ok(measure_classes(
+            &metrics,
+            &classes(&predicted),
+            &classes(&gold),
+        ))
+    }
+
+    fn answers(&self, logits: &Logits) -> Result<Answers> {
+        let mut text = String::new();
+        let mut lines = Vec::new();
+        for (sentence, tags) in self.sentences.iter().zip(self.predicted(logits)) {
+            for (index, (word, tag)) in sentence.words.iter().zip(&tags).enumerate() {
+                let gold = sentence.tags.get(index).map(|gold| format!("{gold} "));
+                // Writing to a string has no way to fail.
+                let _ = writeln!(text, "{word} {}{tag}", gold.unwrap_or_default());
+            }
+            text.push('\n');
+            let found: Vec<Value> = entities(&tags)
+                .iter()
+                .map(|e| {
+                    let words = sentence.words[e.start..e.end].join(" ");
+                    json!({"type": e.kind, "start": e.start, "end": e.end, "text": words})
+                })
+                .collect();
+            lines.push(json!({"words": sentence.words, "tags": tags, "entities": found}));
+        }
+        Ok(Answers {
+            documents: vec![("predictions.txt".into(), text)],
+            lines,
+        })
+    }
+}
