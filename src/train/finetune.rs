@@ -278,7 +278,13 @@ impl<'a> Finetuner<'a> {
         step: u64,
     ) -> Result<std::result::Result<TaskStep, String>> {
         let started = Instant::now();
-        let (loss, tokens) = self.gradients(batch, step)?;
+        let dropout = Dropout {
+            seed: self.settings.seed,
+            step: step as u32,
+        };
+        let micro_batch = self.settings.micro_batch;
+        let engine = self.engine.as_mut();
+        let (loss, tokens) = gradients(engine, self.data, batch, micro_batch, dropout)?;
         let mut fault = self.guard.look(loss);
         let mut norm = 0.0;
         let learning_rate = self.schedule().rate(step);
@@ -321,34 +327,37 @@ impl<'a> Finetuner<'a> {
             total: planned,
         }
     }
+}
 
-    /// Adds the gradients of a batch, part by part; gives its mean loss and its tokens.
-    fn gradients(&mut self, batch: &[usize], step: u64) -> Result<(f64, u64)> {
-        let dropout = Dropout {
-            seed: self.settings.seed,
-            step: step as u32,
+/// Adds the gradients of the mean loss of the examples named by `batch` to the engine's own, at most
+/// `micro_batch` examples at a time (0 for all at once); gives the loss and the number of tokens.
+pub fn gradients(
+    engine: &mut dyn Engine,
+    data: &Examples,
+    batch: &[usize],
+    micro_batch: usize,
+    dropout: Dropout,
+) -> Result<(f64, u64)> {
+    let size = match micro_batch {
+        0 => batch.len(),
+        size => size,
+    };
+    let outputs = outputs(engine)?;
+    let terms = data.targets_of(batch).terms().max(1);
+    let weight = 1.0 / terms as f32;
+    let (mut loss, mut tokens) = (0.0, 0);
+    for part in batch.chunks(size) {
+        let packed = data.sequences.batch(part);
+        tokens += packed.rows() as u64;
+        let targets = data.targets_of(part);
+        let (ends, mut scored) = (&packed.cu_seqlens, 0.0);
+        let mut score = |logits: &mut [f32]| {
+            scored = summed_loss(&targets, ends, logits, outputs, weight);
         };
-        let size = match self.settings.micro_batch {
-            0 => batch.len(),
-            size => size,
-        };
-        let outputs = outputs(self.engine.as_ref())?;
-        let terms = self.data.targets_of(batch).terms().max(1);
-        let weight = 1.0 / terms as f32;
-        let (mut loss, mut tokens) = (0.0, 0);
-        for part in batch.chunks(size) {
-            let packed = self.data.sequences.batch(part);
-            tokens += packed.rows() as u64;
-            let targets = self.data.targets_of(part);
-            let (ends, mut scored) = (&packed.cu_seqlens, 0.0);
-            let mut score = |logits: &mut [f32]| {
-                scored = summed_loss(&targets, ends, logits, outputs, weight);
-            };
-            self.engine.task_gradients(&packed, dropout, &mut score)?;
-            loss += scored;
-        }
-        Ok((loss / terms as f64, tokens))
+        engine.task_gradients(&packed, dropout, &mut score)?;
+        loss += scored;
     }
+    Ok((loss / terms as f64, tokens))
 }
 
 /// Outputs of the engine's task head.

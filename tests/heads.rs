@@ -1,0 +1,202 @@
+//! Every head against transformers: with equal weights, the same batches and no dropout, the loss and
+//! every gradient of the first step, and the losses of 20 steps of AdamW, to 1e-4. The fixtures and
+//! the script that made them stand in tests/fixtures/heads.
+
+use std::path::{Path, PathBuf};
+
+use cloze::data::{Examples, Packed, PretrainingBatch, Sequences, Targets};
+use cloze::engine::{Backend, Engine};
+use cloze::model::weights::Model;
+use cloze::model::{Dropout, Part};
+use cloze::train::optimizer::{Optimizer, Update};
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+const NO_DROPOUT: Dropout = Dropout { seed: 0, step: 0 };
+
+fn folder(head: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/heads")
+        .join(head)
+}
+
+fn numbers(value: &Value) -> Vec<u32> {
+    let list = value.as_array().unwrap();
+    list.iter().map(|x| x.as_u64().unwrap() as u32).collect()
+}
+
+fn rows(value: &Value) -> Vec<Vec<u32>> {
+    value.as_array().unwrap().iter().map(numbers).collect()
+}
+
+/// Labels of all rows end to end; none where transformers has -100.
+fn labels(value: &Value) -> Vec<Option<u32>> {
+    let sequences = value.as_array().unwrap().iter();
+    let rows = sequences.flat_map(|row| row.as_array().unwrap());
+    rows.map(|x| u32::try_from(x.as_i64().unwrap()).ok())
+        .collect()
+}
+
+fn packed(batch: &Value) -> Packed {
+    let mut packed = Packed::default();
+    let (ids, segments) = (rows(&batch["ids"]), rows(&batch["segments"]));
+    for (index, (ids, segments)) in ids.iter().zip(&segments).enumerate() {
+        packed.push(index as u64, ids, segments);
+    }
+    packed
+}
+
+/// Adds the gradients of a batch as the trainer does; gives the mean loss.
+fn gradients(engine: &mut dyn Engine, head: &str, batch: &Value) -> f64 {
+    let packed = packed(batch);
+    let told = &batch["targets"];
+    let targets = match head {
+        "sequence" => Targets::Classes(numbers(told)),
+        "regression" => {
+            let values = told.as_array().unwrap().iter();
+            Targets::Values(values.map(|x| x.as_f64().unwrap() as f32).collect())
+        }
+        "choice" => Targets::Choices(numbers(told)),
+        "token" => Targets::Rows(labels(told)),
+        "span" => Targets::Spans(rows(told).iter().map(|s| [s[0], s[1]]).collect()),
+        _ => return pretraining_gradients(engine, packed, batch),
+    };
+    let mut sequences = Sequences::default();
+    for (ids, segments) in rows(&batch["ids"]).iter().zip(rows(&batch["segments"])) {
+        let first = segments.iter().filter(|&&s| s == 0).count();
+        sequences.push(ids, first);
+    }
+    let choices = if head == "choice" { 4 } else { 1 };
+    let examples = Examples {
+        sequences: sequences.with_choices(choices),
+        targets,
+    };
+    let all: Vec<usize> = (0..examples.len()).collect();
+    let (loss, tokens) =
+        cloze::train::finetune::gradients(engine, &examples, &all, 0, NO_DROPOUT).unwrap();
+    assert_eq!(tokens as usize, packed.rows());
+    loss
+}
+
+fn pretraining_gradients(engine: &mut dyn Engine, packed: Packed, batch: &Value) -> f64 {
+    let all = labels(&batch["targets"]);
+    let masked = || {
+        all.iter()
+            .enumerate()
+            .filter_map(|(row, label)| Some((row as u32, (*label)?)))
+    };
+    let batch = PretrainingBatch {
+        packed,
+        masked_rows: masked().map(|(row, _)| row).collect(),
+        masked_labels: masked().map(|(_, label)| label).collect(),
+        next_labels: numbers(&batch["following"]),
+    };
+    engine
+        .pretraining_gradients(&batch, NO_DROPOUT)
+        .unwrap()
+        .loss()
+}
+
+fn parts(head: &str) -> Vec<Part> {
+    match head {
+        "sequence" => Part::SequenceClassifier(3).with_encoder(),
+        "regression" => Part::SequenceClassifier(1).with_encoder(),
+        "choice" => Part::MultipleChoice.with_encoder(),
+        "token" => Part::TokenClassifier(4).with_encoder(),
+        "span" => Part::Span.with_encoder(),
+        _ => cloze::model::PRETRAINING.to_vec(),
+    }
+}
+
+fn agrees(head: &str) {
+    let folder = folder(head);
+    let told = std::fs::read_to_string(folder.join("batches.json")).unwrap();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let model = Model::read(&folder, &parts(head), None).unwrap();
+    let layout = model.layout.clone();
+    let mut engine = Backend::Cpu
+        .engine(&model.config, &layout, model.values)
+        .unwrap();
+    let batches = told["batches"].as_array().unwrap();
+    for (step, expected) in (1u64..).zip(told["losses"].as_array().unwrap()) {
+        let batch = &batches[(step as usize - 1) % batches.len()];
+        let loss = gradients(engine.as_mut(), head, batch);
+        let expected = expected.as_f64().unwrap();
+        let error = (loss - expected).abs() / expected.max(1.0);
+        assert!(
+            error < 1e-4,
+            "{head}, step {step}: loss {loss}, transformers {expected}"
+        );
+        if step == 1 {
+            compare(head, &folder, engine.as_ref());
+        }
+        let update = Update {
+            optimizer: Optimizer::default(),
+            learning_rate: 1e-3,
+            step,
+            max_norm: 1.0,
+        };
+        engine.update(&update).unwrap();
+    }
+}
+
+/// Every gradient, by its norm relative to that of the difference.
+fn compare(head: &str, folder: &Path, engine: &dyn Engine) {
+    let bytes = std::fs::read(folder.join("gradients.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let ours = engine.gradients().unwrap();
+    let whole = ours
+        .iter()
+        .map(|x| f64::from(*x).powi(2))
+        .sum::<f64>()
+        .sqrt();
+    let mut seen = 0;
+    for (name, tensor) in file.tensors() {
+        let plain = name.strip_prefix("bert.").unwrap_or(&name);
+        let (_, range) = engine
+            .layout()
+            .find(plain)
+            .unwrap_or_else(|| panic!("{name} is not ours"));
+        let (values, _) = tensor.data().as_chunks::<4>();
+        let theirs: Vec<f32> = values.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+        let size = norm(&mut theirs.iter().map(|&x| f64::from(x)));
+        let differences = theirs.iter().zip(&ours[range.clone()]);
+        let error = norm(&mut differences.map(|(a, b)| f64::from(a - b)));
+        // A gradient that is zero in exact arithmetic (the keys' biases) is rounding on both sides.
+        let bound = 1e-4 * size.max(1e-3 * whole);
+        assert!(error <= bound, "{head}: {name}: {error:e} of {size:e}");
+        seen += range.len();
+    }
+    assert_eq!(seen, ours.len(), "{head}: every gradient is compared");
+}
+
+#[test]
+fn a_classifier_is_that_of_transformers() {
+    agrees("sequence");
+}
+
+#[test]
+fn a_regression_is_that_of_transformers() {
+    agrees("regression");
+}
+
+#[test]
+fn a_multiple_choice_is_that_of_transformers() {
+    agrees("choice");
+}
+
+#[test]
+fn a_token_classifier_is_that_of_transformers() {
+    agrees("token");
+}
+
+#[test]
+fn a_span_head_is_that_of_transformers() {
+    agrees("span");
+}
+
+#[test]
+fn pre_training_is_that_of_transformers() {
+    agrees("pretraining");
+}
