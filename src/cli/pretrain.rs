@@ -16,7 +16,7 @@ use crate::train::pretrain::State;
 use crate::train::{FirstPhase, Pretrainer, Settings, Stop};
 use crate::view::pretraining_chart;
 
-use super::engine::EngineArgs;
+use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::progress::TrainingBar;
 
@@ -76,7 +76,7 @@ pub struct Args {
     #[arg(long, value_name = "SIGMA")]
     initializer_range: Option<f64>,
     #[command(flatten)]
-    engine: EngineArgs,
+    engine: TrainingEngineArgs,
     /// Mask all pieces of a word together
     #[arg(long)]
     whole_word: bool,

@@ -18,7 +18,7 @@ use crate::train::guard::{BadSteps, Care};
 use crate::train::optimizer::{Optimizer, Rule};
 
 use self::run::{Run, Runner};
-use super::engine::EngineArgs;
+use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::model::wordpiece_of;
 use super::task::TaskArgs;
@@ -100,7 +100,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["seeds", "lr_search"])]
     resume: bool,
     #[command(flatten)]
-    engine: EngineArgs,
+    engine: TrainingEngineArgs,
     /// Print one JSON object on stdout
     #[arg(long)]
     json: bool,
