@@ -15,6 +15,7 @@ pub mod nsp;
 pub mod predict;
 pub mod pretrain;
 mod progress;
+mod records;
 mod task;
 pub mod tokenize;
 pub mod vocab;

@@ -1,5 +1,7 @@
 //! `cloze pretrain`: from text to a trained BERT.
 
+mod told;
+
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -13,7 +15,7 @@ use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, Identity};
 use crate::train::optimizer::Rule;
 use crate::train::pretrain::State;
-use crate::train::{FirstPhase, Pretrainer, Settings, Stop};
+use crate::train::{EvalReport, FirstPhase, Pretrainer, Records, Report, Settings, Stop};
 use crate::view::pretraining_chart;
 
 use super::engine::TrainingEngineArgs;
@@ -186,6 +188,11 @@ pub fn run(args: Args) -> Result<()> {
         work,
         "--micro-batch",
     )?;
+    let mut about = args.about(&config, &layout, lr, seq, first_seq)?;
+    about
+        .tables
+        .insert(1, told::text(&args.text, &data, &held_out));
+    about.charts = told::charts(uniform, unigram);
     let engine = args
         .engine
         .engine(&config, &layout, layout.initialise(args.seed))?;
@@ -217,17 +224,28 @@ pub fn run(args: Args) -> Result<()> {
             until: args.steps * 4 / 5,
         });
     }
+    let resumed = state.as_ref().map(|state| state.step);
     if let Some(state) = state {
         args.continue_from(&mut trainer, state)?;
     }
 
     let stop = Stop::on_signals()?;
+    let mut records = Records::new(args.out.join("trainer"), about.clone());
+    records.begin(None, args.steps, resumed);
     let mut bar = TrainingBar::new(args.steps, trainer.step());
-    let trained = trainer.run(Some(&args.out), &mut bar, &stop);
+    let trained = trainer.run(Some(&args.out), &mut (&mut bar, &mut records), &stop);
     bar.finish();
     trained?;
+    let evaluation = match trainer.history().evaluations.last() {
+        Some(last) if last.step == trainer.step() => *last,
+        _ => trainer.evaluate()?,
+    };
+    records.evaluated(&evaluation);
+    records.end();
+    args.card(about, &trainer, &evaluation).write(&args.out)?;
     args.summary(
         &mut trainer,
+        &evaluation,
         uniform,
         unigram,
         started.elapsed().as_secs_f64(),
@@ -397,6 +415,7 @@ impl Args {
     fn summary(
         &self,
         trainer: &mut Pretrainer,
+        evaluation: &EvalReport,
         uniform: f64,
         unigram: f64,
         seconds: f64,
@@ -413,10 +432,6 @@ impl Args {
         // One batch is noisy: the last loss is the mean of the last ten.
         let loss_last = mean(&mut history.steps.iter().rev().take(10).map(|s| s.loss));
         let tokens_per_s = mean(&mut history.steps.iter().map(|s| s.tokens_per_s));
-        let evaluation = match history.evaluations.last() {
-            Some(last) if last.step == trainer.step() => *last,
-            _ => trainer.evaluate()?,
-        };
         if self.json {
             let object = json!({
                 "steps": trainer.step(),
@@ -447,7 +462,7 @@ impl Args {
                 100.0 * evaluation.nsp_accuracy,
             );
             println!(
-                "model in {0}, its loss curve in {0}/trainer/loss.svg",
+                "model in {0}, its curves in {0}/trainer/report.html",
                 self.out.display()
             );
         }
@@ -462,9 +477,14 @@ impl Args {
     }
 }
 
+/// A value of an option as it is given.
+fn option_name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// What makes a run this run, in the words of the command line.
 fn said(identity: &Identity) -> [(&'static str, String); 9] {
-    let rule = identity.optimizer.to_possible_value();
     [
         ("--seed", identity.seed.to_string()),
         ("--batch", identity.batch.to_string()),
@@ -480,9 +500,6 @@ fn said(identity: &Identity) -> [(&'static str, String); 9] {
             "the order of the parameters in memory",
             identity.order.to_string(),
         ),
-        (
-            "--optimizer",
-            rule.map_or_else(String::new, |rule| rule.get_name().to_owned()),
-        ),
+        ("--optimizer", option_name(identity.optimizer)),
     ]
 }

@@ -1,16 +1,19 @@
 //! Training: optimizer, schedule, checkpoints, the loop.
 
+pub mod card;
 pub mod checkpoint;
 pub mod finetune;
 pub mod guard;
 pub mod optimizer;
 pub mod pretrain;
+pub mod record;
 pub mod report;
 pub mod schedule;
 pub mod stop;
 
 pub use finetune::Finetuner;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
+pub use record::Records;
 pub use report::{EvalReport, History, Report, Silent, StepReport};
 pub use schedule::Schedule;
 pub use stop::Stop;

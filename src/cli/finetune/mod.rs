@@ -3,6 +3,7 @@
 
 mod run;
 mod summary;
+mod told;
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +13,10 @@ use crate::model::weights::{self, Model};
 use crate::model::{Config, Part};
 use crate::tasks::{self, Dataset, Labels, Role, Task};
 use crate::text::WordPiece;
-use crate::train::Stop;
 use crate::train::finetune::Settings;
 use crate::train::guard::{BadSteps, Care};
 use crate::train::optimizer::{Optimizer, Rule};
+use crate::train::{Records, Stop};
 
 use self::run::{Run, Runner};
 use super::engine::TrainingEngineArgs;
@@ -138,6 +139,8 @@ pub fn run(args: Args) -> Result<()> {
     let sequences = &train.examples().sequences;
     let largest = memory::largest(sequences, settings.batch, settings.micro_batch);
     memory::tell(config, &first.layout, setup, largest, "--micro-batch")?;
+    let about = args.about(task.as_ref(), &first, train.as_ref(), &devs)?;
+    let mut records = Records::new(args.out.join("trainer"), about.clone());
     let runner = Runner {
         args: &args,
         task: task.as_ref(),
@@ -147,8 +150,10 @@ pub fn run(args: Args) -> Result<()> {
         setup,
         stop: Stop::on_signals()?,
     };
-    let (runs, best) = args.all_runs(&runner, first, &settings)?;
+    let (runs, best) = args.all_runs(&runner, &mut records, first, &settings)?;
     summary::chart(&args.out, task.as_ref(), &runs[best])?;
+    args.card(about, task.as_ref(), &runs, best)
+        .write(&args.out)?;
     summary::tell(&args, task.as_ref(), train.rows(), &runs, best);
     Ok(())
 }
@@ -292,6 +297,7 @@ impl Args {
     fn all_runs(
         &self,
         runner: &Runner<'_>,
+        records: &mut Records,
         first: Model,
         settings: &Settings,
     ) -> Result<(Vec<Run>, usize)> {
@@ -311,7 +317,7 @@ impl Args {
                 seed,
                 ..settings.clone()
             };
-            let mut trained = runner.train(model, settings)?;
+            let mut trained = runner.train(model, settings, records)?;
             let score = trained.score(runner.task);
             if runs.is_empty() || score > runs[best].score(runner.task) {
                 best = next;
