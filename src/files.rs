@@ -58,13 +58,13 @@ fn write_beside(
 
 /// Temporary files are private to their owner; a saved model is as readable as any other file.
 #[cfg(unix)]
-fn readable_by_others(file: &File) -> std::io::Result<()> {
+pub(crate) fn readable_by_others(file: &File) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(fs::Permissions::from_mode(0o644))
 }
 
 #[cfg(not(unix))]
-fn readable_by_others(_: &File) -> std::io::Result<()> {
+pub(crate) fn readable_by_others(_: &File) -> std::io::Result<()> {
     Ok(())
 }
 

@@ -70,6 +70,104 @@ fn features_come_in_the_order_of_the_lines() {
     );
 }
 
+#[test]
+fn a_safetensors_file_holds_the_same_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vectors.safetensors");
+    let lines = "a long line of several words comes first\nshort\n";
+    for pool in ["mean", "none"] {
+        let more = ["--pool", pool, "--layers", "-2..-1"];
+        let told = features(tiny(), lines, &more);
+        let mut all = more.to_vec();
+        all.extend(["--format", "safetensors", "--out", text(&path)]);
+        assert!(features(tiny(), lines, &all).is_empty());
+        let bytes = std::fs::read(&path).unwrap();
+        let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let tensor = file.tensor("vectors").unwrap();
+        let (words, _) = tensor.data().as_chunks::<4>();
+        let values = words
+            .iter()
+            .map(|word| f64::from(f32::from_le_bytes(*word)));
+        let expected: Vec<f64> = told
+            .iter()
+            .flat_map(|object| match object.get("vector") {
+                Some(one) => vector(one),
+                None => object["vectors"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .flat_map(vector)
+                    .collect(),
+            })
+            .collect();
+        assert_eq!(tensor.shape(), [expected.len() / 256, 256]);
+        for (value, expected) in values.zip(&expected) {
+            assert!((value - expected).abs() < 1e-6);
+        }
+        if pool == "none" {
+            let ends = file.tensor("cu_seqlens").unwrap();
+            let (ends, _) = ends.data().as_chunks::<4>();
+            let lengths = ends
+                .windows(2)
+                .map(|pair| i32::from_le_bytes(pair[1]) - i32::from_le_bytes(pair[0]));
+            let tokens = told
+                .iter()
+                .map(|object| object["tokens"].as_array().unwrap().len() as i32);
+            assert!(lengths.eq(tokens));
+            assert_eq!(file.tensor("ids").unwrap().shape(), [tensor.shape()[0]]);
+        }
+    }
+    let message = fails(
+        &[
+            "features",
+            "--model",
+            text(tiny()),
+            "--format",
+            "safetensors",
+        ],
+        2,
+    );
+    assert!(message.contains("--help"), "{message}");
+}
+
+#[test]
+fn lines_of_two_texts_are_read_as_pairs() {
+    let told = features(tiny(), "a day\tthe night\n", &["--pair", "--pool", "none"]);
+    assert_eq!(
+        (&told[0]["text"], &told[0]["pair"]),
+        (&"a day".into(), &"the night".into())
+    );
+    let tokens = told[0]["tokens"].as_array().unwrap();
+    assert_eq!(tokens.iter().filter(|token| *token == "[SEP]").count(), 2);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("vectors.jsonl");
+    assert!(features(tiny(), "a\tb\n", &["--pair", "--out", text(&path)]).is_empty());
+    let line: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(line["pair"], "b");
+
+    let mut child = cloze()
+        .args(["features", "--model", text(tiny()), "--pair"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    use std::io::Write as _;
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"a\tb\nno tab\n")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        message.contains("stdin:2: expected two texts with a tab between"),
+        "{message}"
+    );
+}
+
 /// The cosines that the model card of all-MiniLM-L6-v2 publishes.
 #[test]
 fn sentences_are_as_alike_as_the_model_card_says() {
@@ -86,4 +184,35 @@ fn sentences_are_as_alike_as_the_model_card_says() {
         let cosine = dot(a, b);
         assert!((cosine - expected).abs() < 1e-4, "{a} {b}: {cosine}");
     }
+}
+
+/// Every embedding of the golden file, and the last layer's `[CLS]` of its pair: computed in f64.
+#[test]
+fn embeddings_and_pairs_are_the_golden_ones() {
+    let Some((data, model)) = real() else { return };
+    let file = std::fs::File::open(data.join("golden/minilm-l6-v2-forward.json.gz")).unwrap();
+    let golden: Value = serde_json::from_reader(flate2::read::GzDecoder::new(file)).unwrap();
+    let mut compared = 0;
+    for case in golden["cases"].as_array().unwrap() {
+        let first = case["text"].as_str().unwrap();
+        let (line, more, expected) = match case.get("text_pair") {
+            None => (format!("{first}\n"), &[][..], &case["sentence_embedding"]),
+            Some(pair) => {
+                let line = format!("{first}\t{}\n", pair.as_str().unwrap());
+                (
+                    line,
+                    &["--pair", "--pool", "none"][..],
+                    &case["last_hidden_cls"],
+                )
+            }
+        };
+        let told = &features(&model, &line, more)[0];
+        // A single token's vector isn't scaled to length 1, as the folder asks for a text's.
+        let got = vector(told.get("vector").unwrap_or(&told["vectors"][0]));
+        for (got, expected) in got.iter().zip(vector(expected)) {
+            assert!((got - expected).abs() < 1e-4, "{line}: {got} {expected}");
+        }
+        compared += got.len();
+    }
+    assert_eq!(compared, 7 * 384);
 }

@@ -1,15 +1,17 @@
-//! `cloze features`: vectors of lines of text, one JSON object a line.
+//! `cloze features`: vectors of lines of text, as JSON or as a safetensors file.
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::data::Sequences;
-use crate::error::Result;
-use crate::features::{Advice, Combine, Pool, Settings, embed, layers};
+use crate::error::{Error, Result};
+use crate::features::{Advice, Combine, Pool, Settings, Vectors, embed, layers};
 use crate::model::Part;
+use crate::text::WordPiece;
 
 use super::engine::EngineArgs;
 use super::model::Loaded;
@@ -42,17 +44,39 @@ pub struct Args {
     /// the model's positions]
     #[arg(long, value_name = "N")]
     max_len: Option<usize>,
+    /// Every line holds two texts with a tab between, which go through the model together
+    #[arg(long)]
+    pair: bool,
+    /// What is written: a JSON object a line, or one safetensors file
+    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+    format: Format,
+    /// File to write to in place of stdout
+    #[arg(long, value_name = "FILE", required_if_eq("format", "safetensors"))]
+    out: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// The output is JSON in any case; taken for the sake of scripts
-    #[arg(long)]
+    /// The output is JSON unless --format says otherwise; taken for the sake of scripts
+    #[arg(long, conflicts_with = "format")]
     json: bool,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Jsonl,
+    /// Tensor "vectors": (texts, width), or with --pool none (tokens, width) with "cu_seqlens" (a
+    /// text's rows start at its number) and "ids"
+    Safetensors,
+}
+
+/// Values of the vectors that are in memory at once: 256 MiB of them.
+const AT_ONCE: usize = 64 << 20;
 
 /// A line of output with a vector of the whole text.
 #[derive(Serialize)]
 struct OfText<'a> {
     text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pair: Option<&'a str>,
     vector: &'a [f32],
 }
 
@@ -60,6 +84,8 @@ struct OfText<'a> {
 #[derive(Serialize)]
 struct OfTokens<'a> {
     text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pair: Option<&'a str>,
     tokens: Vec<&'a str>,
     vectors: Vec<&'a [f32]>,
 }
@@ -88,37 +114,37 @@ pub fn run(args: Args) -> Result<()> {
     };
     let width = settings.width(config.hidden_size);
     let (mut texts, mut tokens, mut took) = (0, 0, Duration::ZERO);
+    let mut sink = Sink::open(&args, &settings, width)?;
     lines::answer(|batch| {
-        let started = Instant::now();
-        let pairs: Vec<(&str, Option<&str>)> = batch.iter().map(|t| (t.as_str(), None)).collect();
-        let sequences = Sequences::tokenise(&model.wordpiece, &pairs, max_len)?;
-        let vectors = embed(model.engine.as_mut(), &sequences, &settings)?;
-        texts += batch.len();
-        tokens += sequences.tokens();
-        took += started.elapsed();
-        let wordpiece = &model.wordpiece;
-        Ok(batch
-            .par_iter()
-            .zip(vectors)
-            .enumerate()
-            .map(|(index, (text, vectors))| {
-                let line = if settings.pool == Pool::None {
-                    let ids = sequences.ids(index).iter();
-                    serde_json::to_string(&OfTokens {
-                        text,
-                        tokens: ids.filter_map(|&id| wordpiece.token(id)).collect(),
-                        vectors: vectors.chunks_exact(width).collect(),
-                    })
-                } else {
-                    serde_json::to_string(&OfText {
-                        text,
-                        vector: &vectors,
-                    })
-                };
-                line.expect("text and numbers are always JSON")
-            })
-            .collect())
+        let mut answers = Vec::new();
+        for part in parts(batch, pool, width) {
+            let started = Instant::now();
+            let pairs = part.iter().enumerate();
+            let pairs = pairs.map(|(index, line)| args.split(line, texts + index));
+            let pairs: Vec<(&str, Option<&str>)> = pairs.collect::<Result<_>>()?;
+            let sequences = Sequences::tokenise(&model.wordpiece, &pairs, max_len)?;
+            let vectors = embed(model.engine.as_mut(), &sequences, &settings)?;
+            texts += part.len();
+            tokens += sequences.tokens();
+            took += started.elapsed();
+            let json = || json(&pairs, &sequences, &vectors, &model.wordpiece, pool, width);
+            match &mut sink {
+                Sink::Stdout => answers.extend(json()),
+                Sink::Lines(file, path) => {
+                    let mut lines = json().into_iter();
+                    let written = lines.try_for_each(|line| writeln!(file, "{line}"));
+                    written.map_err(|e| Error::io(&*path, e))?;
+                }
+                Sink::Tensors(file) => {
+                    for (index, vectors) in vectors.iter().enumerate() {
+                        file.write(vectors, sequences.ids(index))?;
+                    }
+                }
+            }
+        }
+        Ok(answers)
     })?;
+    sink.finish()?;
     let seconds = took.as_secs_f64().max(1e-9);
     eprintln!(
         "{texts} texts of {tokens} tokens in {seconds:.2} s: {:.0} texts/s, {:.0} tokens/s",
@@ -126,4 +152,117 @@ pub fn run(args: Args) -> Result<()> {
         tokens as f64 / seconds,
     );
     Ok(())
+}
+
+/// Cuts lines into parts whose vectors are not too many at once.
+fn parts(lines: &[String], pool: Pool, width: usize) -> Vec<&[String]> {
+    let mut parts = Vec::new();
+    let (mut start, mut values) = (0, 0);
+    for (index, line) in lines.iter().enumerate() {
+        // A token has at least one byte; two special ones come to them, three with a pair.
+        let most = match pool {
+            Pool::None => line.len() + 3,
+            Pool::Mean | Pool::Cls => 1,
+        };
+        if values + most * width > AT_ONCE && index > start {
+            parts.push(&lines[start..index]);
+            (start, values) = (index, 0);
+        }
+        values += most * width;
+    }
+    parts.push(&lines[start..]);
+    parts
+}
+
+/// A JSON object for each text.
+fn json(
+    texts: &[(&str, Option<&str>)],
+    sequences: &Sequences,
+    vectors: &[Vec<f32>],
+    wordpiece: &WordPiece,
+    pool: Pool,
+    width: usize,
+) -> Vec<String> {
+    let object = |(index, (&(text, pair), vectors)): (usize, (&_, &Vec<f32>))| {
+        let line = if pool == Pool::None {
+            let ids = sequences.ids(index).iter();
+            serde_json::to_string(&OfTokens {
+                text,
+                pair,
+                tokens: ids.filter_map(|&id| wordpiece.token(id)).collect(),
+                vectors: vectors.chunks_exact(width).collect(),
+            })
+        } else {
+            serde_json::to_string(&OfText {
+                text,
+                pair,
+                vector: vectors,
+            })
+        };
+        line.expect("text and numbers are always JSON")
+    };
+    let all = texts.par_iter().zip(vectors).enumerate();
+    all.map(object).collect()
+}
+
+impl Args {
+    /// What the file says of its vectors.
+    fn told(&self, settings: &Settings) -> [(&'static str, String); 5] {
+        let name = |path: &Path| path.display().to_string();
+        [
+            ("model", name(&self.model)),
+            ("layers", self.layers.clone()),
+            ("combine", format!("{:?}", settings.combine).to_lowercase()),
+            ("pool", format!("{:?}", settings.pool).to_lowercase()),
+            ("normalize", settings.normalize.to_string()),
+        ]
+    }
+
+    /// The text of line `index`, counted from 0, and the second one where there is one.
+    fn split<'l>(&self, line: &'l str, index: usize) -> Result<(&'l str, Option<&'l str>)> {
+        if !self.pair {
+            return Ok((line, None));
+        }
+        match line.split_once('\t') {
+            Some((a, b)) if !b.contains('\t') => Ok((a, Some(b))),
+            _ => {
+                let found = line.matches('\t').count();
+                let message = format!("expected two texts with a tab between, found {found} tabs");
+                Err(Error::line("stdin", index + 1, message))
+            }
+        }
+    }
+}
+
+/// Where the vectors go.
+enum Sink {
+    Stdout,
+    Lines(std::io::BufWriter<std::fs::File>, PathBuf),
+    Tensors(Vectors),
+}
+
+impl Sink {
+    fn open(args: &Args, settings: &Settings, width: usize) -> Result<Self> {
+        let Some(path) = &args.out else {
+            return Ok(Self::Stdout);
+        };
+        Ok(match args.format {
+            Format::Jsonl => {
+                let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
+                Self::Lines(std::io::BufWriter::new(file), path.clone())
+            }
+            Format::Safetensors => {
+                let tokens = settings.pool == Pool::None;
+                Self::Tensors(Vectors::create(path, width, tokens, &args.told(settings))?)
+            }
+        })
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Self::Stdout => Ok(()),
+            Self::Lines(mut file, path) => file.flush().map_err(|e| Error::io(path, e)),
+            Self::Tensors(file) => file.finish(),
+        }
+    }
 }

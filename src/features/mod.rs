@@ -1,22 +1,28 @@
 //! Feature extraction: what the encoder makes of texts, as vectors of tokens or of whole texts
 //! (Devlin et al., section 5.3; for sentences Reimers and Gurevych, arXiv 1908.10084).
 
+mod file;
+
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::data::Sequences;
 use crate::data::sequences::BatchSize;
+use crate::data::{Packed, Sequences};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+
+pub use file::Vectors;
 
 /// Tokens that go through the model at once: with four times as many as 1,024 packing the weights
 /// counts for less: 3 to 5 % of the time on two cores.
 const BATCH_TOKENS: usize = 4096;
 
 /// How several layers become one vector a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Combine {
     /// One behind the other.
     Concat,
@@ -25,7 +31,8 @@ pub enum Combine {
 }
 
 /// How the vectors of tokens become one of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Pool {
     /// Their mean, special tokens included.
     Mean,
@@ -36,7 +43,7 @@ pub enum Pool {
 }
 
 /// What is wanted of a model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// 0 is after the embeddings, the model's number of layers the last.
     pub layers: RangeInclusive<usize>,
@@ -170,36 +177,49 @@ pub fn embed(
     sequences: &Sequences,
     settings: &Settings,
 ) -> Result<Vec<Vec<f32>>> {
-    let hidden = engine.config().hidden_size;
-    let width = settings.width(hidden);
-    let layers = *settings.layers.start()..*settings.layers.end() + 1;
     let mut all = vec![Vec::new(); sequences.len()];
     for which in sequences.by_length(BatchSize::Tokens(BATCH_TOKENS)) {
         crate::interrupt::poll();
         let batch = sequences.batch(&which);
-        let states = engine.hidden_states(&batch, layers.clone())?;
-        for (rows, &index) in batch.ranges().zip(&which) {
-            let mut tokens = vec![0.0; rows.len() * width];
-            for (row, vector) in rows.zip(tokens.chunks_exact_mut(width)) {
-                let at = row * hidden..(row + 1) * hidden;
-                combine(
-                    states.layers.iter().map(|layer| &layer[at.clone()]),
-                    settings.combine,
-                    vector,
-                );
-            }
-            let mut vectors = match settings.pool {
-                Pool::None => tokens,
-                Pool::Cls => tokens[..width].to_vec(),
-                Pool::Mean => mean(&tokens, width),
-            };
-            if settings.normalize {
-                vectors.chunks_exact_mut(width).for_each(normalize);
-            }
-            all[index] = vectors;
+        let vectors = embed_batch(engine, &batch, settings)?;
+        for (&index, vectors) in batch.examples.iter().zip(vectors) {
+            all[index as usize] = vectors;
         }
     }
     Ok(all)
+}
+
+/// The vectors of a batch's sequences: one each, or one a token without pooling.
+pub fn embed_batch(
+    engine: &mut dyn Engine,
+    batch: &Packed,
+    settings: &Settings,
+) -> Result<Vec<Vec<f32>>> {
+    let hidden = engine.config().hidden_size;
+    let width = settings.width(hidden);
+    let layers = *settings.layers.start()..*settings.layers.end() + 1;
+    let states = engine.hidden_states(batch, layers)?;
+    let of_sequence = |rows: std::ops::Range<usize>| {
+        let mut tokens = vec![0.0; rows.len() * width];
+        for (row, vector) in rows.zip(tokens.chunks_exact_mut(width)) {
+            let at = row * hidden..(row + 1) * hidden;
+            combine(
+                states.layers.iter().map(|layer| &layer[at.clone()]),
+                settings.combine,
+                vector,
+            );
+        }
+        let mut vectors = match settings.pool {
+            Pool::None => tokens,
+            Pool::Cls => tokens[..width].to_vec(),
+            Pool::Mean => mean(&tokens, width),
+        };
+        if settings.normalize {
+            vectors.chunks_exact_mut(width).for_each(normalize);
+        }
+        vectors
+    };
+    Ok(batch.ranges().map(of_sequence).collect())
 }
 
 /// One token's vector from those of its layers.

@@ -1,0 +1,196 @@
+//! Vectors as a safetensors file that is written while they are made: memory holds none of them, only
+//! four bytes a token where every token has one.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+
+use crate::error::{Error, Result};
+
+/// Bytes before the tensors: the header's length in 8 bytes, and the header, filled with spaces. Its
+/// content is only known at the end.
+const HEAD: usize = 16 << 10;
+
+/// A file of vectors that is being written: tensor `vectors`, (texts, width) of f32. With tokens it
+/// is (tokens, width), and beside it stand `cu_seqlens`, (texts + 1), and `ids`, (tokens), of i32:
+/// text `i` owns the rows from `cu_seqlens[i]` to `cu_seqlens[i + 1]`.
+pub struct Vectors {
+    file: BufWriter<tempfile::NamedTempFile>,
+    path: PathBuf,
+    width: usize,
+    rows: usize,
+    tokens: Option<Tokens>,
+    told: HashMap<String, String>,
+}
+
+struct Tokens {
+    ends: Vec<u32>,
+    ids: Vec<u32>,
+}
+
+impl Vectors {
+    /// A file at `path`, where it appears when it is finished. `told` goes into its header.
+    pub fn create(
+        path: &Path,
+        width: usize,
+        tokens: bool,
+        told: &[(&str, String)],
+    ) -> Result<Self> {
+        let failed = |e| Error::io(path, e);
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let file = tempfile::Builder::new()
+            .prefix(".cloze-")
+            .tempfile_in(folder);
+        let mut file = BufWriter::new(file.map_err(failed)?);
+        file.write_all(&[b' '; HEAD]).map_err(failed)?;
+        let told = told
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()));
+        Ok(Self {
+            file,
+            path: path.to_path_buf(),
+            width,
+            rows: 0,
+            tokens: tokens.then(|| Tokens {
+                ends: vec![0],
+                ids: Vec::new(),
+            }),
+            told: [("format".to_owned(), "pt".to_owned())]
+                .into_iter()
+                .chain(told)
+                .collect(),
+        })
+    }
+
+    /// Adds a text: its vector, or its tokens' vectors end to end.
+    ///
+    /// # Errors
+    /// Where the file can't be written, or has more tokens than i32 can count.
+    pub fn write(&mut self, vectors: &[f32], ids: &[u32]) -> Result<()> {
+        self.rows += vectors.len() / self.width;
+        if let Some(tokens) = &mut self.tokens {
+            if self.rows > i32::MAX as usize {
+                return Err(Error::file(&self.path, "would hold more than 2^31 tokens"));
+            }
+            tokens.ids.extend(ids);
+            tokens.ends.push(self.rows as u32);
+        }
+        let bytes: Vec<u8> = vectors.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let written = self.file.write_all(&bytes);
+        written.map_err(|e| Error::io(&self.path, e))
+    }
+
+    /// Writes the header and puts the file in its place.
+    pub fn finish(mut self) -> Result<()> {
+        let mut tensors = vec![("vectors", Dtype::F32, vec![self.rows, self.width])];
+        let mut rest = Vec::new();
+        if let Some(Tokens { ends, ids }) = self.tokens.take() {
+            tensors.push(("cu_seqlens", Dtype::I32, vec![ends.len()]));
+            tensors.push(("ids", Dtype::I32, vec![ids.len()]));
+            rest = [ends, ids].concat();
+        }
+        let mut end = 0;
+        let tensors = tensors.into_iter().map(|(name, dtype, shape)| {
+            let start = end;
+            end += 4 * shape.iter().product::<usize>();
+            let data_offsets = (start, end);
+            let info = TensorInfo {
+                dtype,
+                shape,
+                data_offsets,
+            };
+            (name.to_owned(), info)
+        });
+        let head = head(
+            Metadata::new(Some(self.told), tensors.collect()),
+            &self.path,
+        )?;
+        let failed = |e| Error::io(&self.path, e);
+        let mut put = || -> std::io::Result<File> {
+            for value in &rest {
+                self.file.write_all(&value.to_le_bytes())?;
+            }
+            self.file.seek(SeekFrom::Start(0))?;
+            self.file.write_all(&head)?;
+            self.file.flush()?;
+            self.file.get_ref().as_file().try_clone()
+        };
+        let file = put().map_err(failed)?;
+        crate::files::readable_by_others(&file).map_err(failed)?;
+        let (file, _) = self.file.into_parts();
+        file.persist(&self.path).map_err(|e| failed(e.error))?;
+        Ok(())
+    }
+}
+
+/// The first bytes of the file.
+fn head(
+    metadata: std::result::Result<Metadata, safetensors::SafeTensorError>,
+    path: &Path,
+) -> Result<Vec<u8>> {
+    let failed = |e: &dyn std::fmt::Display| Error::file(path, format!("has no header: {e}"));
+    let metadata = metadata.map_err(|e| failed(&e))?;
+    let mut text = serde_json::to_vec(&metadata).map_err(|e| failed(&e))?;
+    if text.len() > HEAD - 8 {
+        return Err(failed(&format!("{} bytes are too many", text.len())));
+    }
+    text.resize(HEAD - 8, b' ');
+    let mut head = ((HEAD - 8) as u64).to_le_bytes().to_vec();
+    head.extend(text);
+    Ok(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::SafeTensors;
+
+    use super::*;
+
+    fn numbers(bytes: &[u8]) -> Vec<i32> {
+        let (words, _) = bytes.as_chunks::<4>();
+        words.iter().map(|word| i32::from_le_bytes(*word)).collect()
+    }
+
+    #[test]
+    fn what_is_written_piece_by_piece_is_read_as_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vectors.safetensors");
+        let told = [("layers", "-4..-1".to_owned())];
+        let mut file = Vectors::create(&path, 2, true, &told).unwrap();
+        file.write(&[1.0, 2.0, 3.0, 4.0], &[7, 8]).unwrap();
+        file.write(&[5.0, 6.0], &[9]).unwrap();
+        assert!(!path.exists(), "no half file");
+        file.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let read = SafeTensors::deserialize(&bytes).unwrap();
+        let vectors = read.tensor("vectors").unwrap();
+        assert_eq!(vectors.shape(), [3, 2]);
+        let (words, _) = vectors.data().as_chunks::<4>();
+        let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+        assert_eq!(values, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(
+            numbers(read.tensor("cu_seqlens").unwrap().data()),
+            [0, 2, 3]
+        );
+        assert_eq!(numbers(read.tensor("ids").unwrap().data()), [7, 8, 9]);
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+        assert_eq!(metadata.metadata().as_ref().unwrap()["layers"], "-4..-1");
+
+        let mut pooled = Vectors::create(&path, 2, false, &[]).unwrap();
+        pooled.write(&[1.0, 2.0], &[7, 8]).unwrap();
+        pooled.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let read = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(
+            (read.len(), read.tensor("vectors").unwrap().shape()),
+            (1, &[1, 2][..])
+        );
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
