@@ -166,13 +166,6 @@ impl Records {
         self.report();
     }
 
-    /// Adds a table to the report, or takes the place of the one with the same heading.
-    pub fn tell(&mut self, table: Table) {
-        self.about.tables.retain(|old| old.heading != table.heading);
-        self.about.tables.insert(0, table);
-        self.report();
-    }
-
     fn write<'v>(
         &mut self,
         step: u64,
