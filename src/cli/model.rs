@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::data::Packed;
-use crate::engine::{Backend, Engine, Setup};
+use crate::engine::{Backend, Engine, Frozen, Setup, frozen};
 use crate::error::{Error, Result};
 use crate::model::weights::Model;
 use crate::model::{Config, Part};
@@ -27,6 +27,18 @@ impl Loaded {
         let wordpiece = wordpiece_of(folder, &model.config)?;
         Ok(Self {
             engine: setup.engine(&model.config, &model.layout, model.values)?,
+            wordpiece,
+        })
+    }
+
+    /// Reads a folder that was fine-tuned for the task whose head `part` is.
+    pub fn read_task(folder: &Path, part: Part, setup: Setup) -> Result<Self> {
+        if !frozen::holds(folder) {
+            return Self::read_with(folder, &part.with_encoder(), setup);
+        }
+        let Self { engine, wordpiece } = Self::read_with(folder, &[Part::Encoder], setup)?;
+        Ok(Self {
+            engine: Box::new(Frozen::open(folder, engine, part)?),
             wordpiece,
         })
     }

@@ -37,8 +37,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let config = Config::read(&args.model.join(weights::CONFIG))?;
     let task = args.task.open(Labels::Model(&config))?;
-    let parts = task.part().with_encoder();
-    let mut model = Loaded::read_with(&args.model, &parts, args.engine.setup()?)?;
+    let mut model = Loaded::read_task(&args.model, task.part(), args.engine.setup()?)?;
     let wordpiece = &model.wordpiece;
     let data = args.task.read(
         task.as_ref(),

@@ -2,10 +2,11 @@
 //! state; the trainer, the evaluation and the commands know only the [`Engine`] trait.
 //!
 //! [`Reference`] runs the dfdx model of [`crate::model`]; [`CpuEngine`] runs the same model with
-//! fused kernels.
+//! fused kernels; [`Frozen`] trains a head on what another engine's encoder gives.
 
 mod cpu;
 mod encode;
+pub mod frozen;
 pub mod memory;
 pub mod objective;
 mod reference;
@@ -23,6 +24,7 @@ use crate::train::optimizer::{Moments, Update};
 
 pub use cpu::{CpuEngine, measured_peak};
 pub use encode::Encoder;
+pub use frozen::Frozen;
 pub use reference::Reference;
 
 /// What pre-training measures on a batch. Sums, so that parts of a batch add up.

@@ -260,7 +260,15 @@ pub struct Layout {
 impl Layout {
     /// Lays out the parameters of `parts` one behind the other, in the order of [`declare`].
     pub fn new(config: &Config, parts: &[Part]) -> Arc<Self> {
-        let parameters = declare(config, parts);
+        Self::laid_out(declare(config, parts), parts)
+    }
+
+    /// Lays out a head of its own, whose parameters `part` doesn't declare.
+    pub fn of(parameters: Vec<Parameter>, part: Part) -> Arc<Self> {
+        Self::laid_out(parameters, &[part])
+    }
+
+    fn laid_out(parameters: Vec<Parameter>, parts: &[Part]) -> Arc<Self> {
         let mut end = 0;
         let ranges = parameters
             .iter()

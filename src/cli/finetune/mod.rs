@@ -1,6 +1,7 @@
 //! `cloze finetune`: a pre-trained model trained for a task, once or with several seeds and learning
 //! rates.
 
+mod frozen;
 mod run;
 mod summary;
 mod told;
@@ -18,6 +19,7 @@ use crate::train::guard::{BadSteps, Care};
 use crate::train::optimizer::{Optimizer, Rule};
 use crate::train::{Records, Stop};
 
+use self::frozen::{FrozenArgs, Head};
 use self::run::{Run, Runner};
 use super::engine::TrainingEngineArgs;
 use super::memory;
@@ -49,8 +51,9 @@ pub struct Args {
     /// Train on the first N rows only
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    #[arg(long, default_value_t = 3)]
-    epochs: u32,
+    /// Times that every row is seen [default: 3, with --frozen 20]
+    #[arg(long, value_name = "N")]
+    epochs: Option<u32>,
     /// Rows a step
     #[arg(long, default_value_t = 32, value_name = "N")]
     batch: usize,
@@ -60,12 +63,12 @@ pub struct Args {
     /// Rows that go through the model at once; the gradients of a step's parts are added up
     #[arg(long, value_name = "N")]
     micro_batch: Option<usize>,
-    /// Highest learning rate, reached after the warm-up
-    #[arg(long, default_value_t = 5e-5)]
-    lr: f64,
+    /// Highest learning rate, reached after the warm-up [default: 5e-5, with --frozen 1e-3]
+    #[arg(long, value_name = "RATE")]
+    lr: Option<f64>,
     /// Try the paper's learning rates, 5e-5, 4e-5, 3e-5 and 2e-5, and go on with the best on the
     /// development file
-    #[arg(long, conflicts_with = "lr")]
+    #[arg(long, conflicts_with_all = ["lr", "frozen"])]
     lr_search: bool,
     /// Share of the steps in which the learning rate rises
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
@@ -83,8 +86,10 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seeds: u64,
     /// Start the encoder from random weights too: what pre-training is worth
-    #[arg(long)]
+    #[arg(long, conflicts_with = "frozen")]
     from_scratch: bool,
+    #[command(flatten)]
+    frozen: FrozenArgs,
     /// Measure after every epoch, not only at the end
     #[arg(long)]
     eval_epochs: bool,
@@ -137,8 +142,14 @@ pub fn run(args: Args) -> Result<()> {
     let settings = args.settings();
     let setup = args.engine.setup()?;
     let sequences = &train.examples().sequences;
-    let largest = memory::largest(sequences, settings.batch, settings.micro_batch);
-    memory::tell(config, &first.layout, setup, largest, "--micro-batch")?;
+    let head = match args.frozen.plan(&args.model, task.as_ref(), config)? {
+        Some(plan) => Some(Head::new(plan, &first, setup, sequences)?),
+        None => {
+            let largest = memory::largest(sequences, settings.batch, settings.micro_batch);
+            memory::tell(config, &first.layout, setup, largest, "--micro-batch")?;
+            None
+        }
+    };
     let about = args.about(task.as_ref(), &first, train.as_ref(), &devs)?;
     let mut records = Records::new(args.out.join("trainer"), about.clone());
     let runner = Runner {
@@ -148,6 +159,7 @@ pub fn run(args: Args) -> Result<()> {
         devs: &devs,
         wordpiece: &wordpiece,
         setup,
+        head: head.as_ref(),
         stop: Stop::on_signals()?,
     };
     let (runs, best) = args.all_runs(&runner, &mut records, first, &settings)?;
@@ -161,7 +173,7 @@ pub fn run(args: Args) -> Result<()> {
 impl Args {
     fn check(&self) -> Result<()> {
         for (name, value) in [
-            ("--epochs", self.epochs as usize),
+            ("--epochs", self.epochs() as usize),
             ("--batch", self.batch),
             ("--batch-tokens", self.batch_tokens.unwrap_or(1)),
             ("--micro-batch", self.micro_batch.unwrap_or(1)),
@@ -172,7 +184,7 @@ impl Args {
                 return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
             }
         }
-        for (name, value) in [("--lr", self.lr), ("--spike", self.spike.unwrap_or(2.0))] {
+        for (name, value) in [("--lr", self.lr()), ("--spike", self.spike.unwrap_or(2.0))] {
             if !(value > 0.0 && value.is_finite()) {
                 return Err(Error::Usage(format!(
                     "{name} {value}: a positive number is needed"
@@ -190,6 +202,16 @@ impl Args {
             }
         }
         Ok(())
+    }
+
+    fn epochs(&self) -> u32 {
+        self.epochs
+            .unwrap_or(if self.frozen.asked() { 20 } else { 3 })
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+            .unwrap_or(if self.frozen.asked() { 1e-3 } else { 5e-5 })
     }
 
     /// Whether the command trains more than once.
@@ -249,9 +271,15 @@ impl Args {
         paths.into_iter().find(|path| path.exists())
     }
 
-    /// The pre-trained model with the task's head, and the labels in its configuration.
+    /// The pre-trained model with the task's head, which stands apart where the encoder is frozen, and
+    /// the labels in its configuration.
     fn model(&self, task: &dyn Task, seed: u64) -> Result<Model> {
-        let mut model = Model::read(&self.model, &task.part().with_encoder(), Some(seed))?;
+        let parts = if self.frozen.asked() {
+            vec![Part::Encoder]
+        } else {
+            task.part().with_encoder()
+        };
+        let mut model = Model::read(&self.model, &parts, Some(seed))?;
         if self.from_scratch {
             model.values = model.layout.initialise(seed);
             model.fresh = vec![Part::Encoder];
@@ -270,12 +298,12 @@ impl Args {
 
     fn settings(&self) -> Settings {
         Settings {
-            epochs: self.epochs,
+            epochs: self.epochs(),
             batch: match self.batch_tokens {
                 Some(tokens) => BatchSize::Tokens(tokens),
                 None => BatchSize::Examples(self.batch),
             },
-            learning_rate: self.lr,
+            learning_rate: self.lr(),
             warmup: self.warmup,
             optimizer: Optimizer {
                 rule: self.optimizer,
@@ -301,7 +329,8 @@ impl Args {
         first: Model,
         settings: &Settings,
     ) -> Result<(Vec<Run>, usize)> {
-        let rates: &[f64] = if self.lr_search { &RATES } else { &[self.lr] };
+        let own = [self.lr()];
+        let rates = if self.lr_search { &RATES[..] } else { &own };
         let mut plans: Vec<(f64, u64)> = rates.iter().map(|&rate| (rate, self.seed)).collect();
         let mut runs: Vec<Run> = Vec::new();
         let mut best = 0;
@@ -357,10 +386,22 @@ impl Trained<'_> {
     }
 }
 
-/// Saves what makes a model folder whole: configuration, weights, vocabulary.
-fn write_model(out: &Path, trained: &mut Trained<'_>, wordpiece: &WordPiece) -> Result<()> {
+/// Saves what makes a model folder whole: configuration, weights, vocabulary, and a head that stands
+/// apart.
+fn write_model(
+    out: &Path,
+    trained: &mut Trained<'_>,
+    head: Option<&Head>,
+    wordpiece: &WordPiece,
+) -> Result<()> {
     let engine = trained.trainer.engine();
     let parameters = engine.parameters()?;
-    weights::write(out, &trained.config, engine.layout(), &parameters)?;
+    match head {
+        Some(head) => head.write(out, &trained.config, engine.layout(), &parameters)?,
+        None => {
+            weights::write(out, &trained.config, engine.layout(), &parameters)?;
+            crate::engine::frozen::remove(out)?;
+        }
+    }
     wordpiece.save(out)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Args, Measured, Trained, write_model};
+use super::{Args, Head, Measured, Trained, write_model};
 use crate::cli::progress::TrainingBar;
 use crate::cli::task::line;
 use crate::engine::{Engine, Setup};
@@ -24,6 +24,8 @@ pub struct Runner<'a> {
     pub devs: &'a [Measured],
     pub wordpiece: &'a WordPiece,
     pub setup: Setup,
+    /// What is trained on an encoder that stands still.
+    pub head: Option<&'a Head>,
     pub stop: Stop,
 }
 
@@ -82,7 +84,10 @@ impl<'a> Runner<'a> {
     ) -> Result<Trained<'a>> {
         let (seed, learning_rate) = (settings.seed, settings.learning_rate);
         let config = model.config;
-        let engine = self.setup.engine(&config, &model.layout, model.values)?;
+        let engine = match self.head {
+            None => self.setup.engine(&config, &model.layout, model.values)?,
+            Some(head) => head.engine(&config, self.task.part(), self.setup, seed)?,
+        };
         let mut trainer = Finetuner::new(engine, self.train.examples(), settings);
         let out = self.args.out.as_path();
         let resumed = if self.args.resume {
@@ -144,7 +149,7 @@ impl<'a> Runner<'a> {
 
     /// Writes the model into `--out`.
     pub fn write(&self, trained: &mut Trained<'_>) -> Result<()> {
-        write_model(&self.args.out, trained, self.wordpiece)
+        write_model(&self.args.out, trained, self.head, self.wordpiece)
     }
 }
 

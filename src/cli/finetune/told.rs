@@ -53,13 +53,13 @@ impl Args {
         let rate = if self.lr_search {
             "the best of 5e-5, 4e-5, 3e-5, 2e-5".to_owned()
         } else {
-            format!("{:e}", self.lr)
+            format!("{:e}", self.lr())
         };
         let optimizer = format!("{:?}", self.optimizer).to_lowercase();
         let table = Table::new("Recipe")
             .row("task", &self.task.task)
             .row("model", self.model.display())
-            .row("epochs", self.epochs)
+            .row("epochs", self.epochs())
             .row("batch", batch)
             .row("highest learning rate", rate)
             .row("share of steps with a rising rate", self.warmup)
@@ -71,9 +71,10 @@ impl Args {
             1 => table,
             seeds => table.row("seeds", seeds),
         };
-        match self.from_scratch {
-            true => table.row("encoder", "started from random weights"),
-            false => table,
+        match (self.from_scratch, self.frozen.told(&model.config)) {
+            (true, _) => table.row("encoder", "started from random weights"),
+            (false, Some(reads)) => table.row("encoder", reads),
+            (false, None) => table,
         }
     }
 
@@ -152,11 +153,20 @@ impl Args {
             results: results.collect(),
             tables,
             command: about.command,
-            usage: format!(
-                "`cloze predict {} --model {name} --input FILE`, or \
-                 `{class}.from_pretrained(\"{name}\")` with transformers.",
-                task.name(),
-            ),
+            usage: if self.frozen.asked() {
+                format!(
+                    "`cloze predict {} --model {name} --input FILE`. The encoder is \
+                     `BertModel.from_pretrained(\"{name}\")` with transformers, the head a linear \
+                     layer in `head.safetensors`, whose header says what it reads.",
+                    task.name(),
+                )
+            } else {
+                format!(
+                    "`cloze predict {} --model {name} --input FILE`, or \
+                     `{class}.from_pretrained(\"{name}\")` with transformers.",
+                    task.name(),
+                )
+            },
             name,
         }
     }

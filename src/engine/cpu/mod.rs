@@ -31,10 +31,13 @@ use crate::random::Site;
 use crate::train::optimizer::{Moments, Update};
 
 use self::attention::Scratch;
+pub(super) use self::dropout::Mask;
 use self::dropout::Rows;
 pub(super) use self::elementwise::STRIPE;
+pub(super) use self::gemm::{Matrix, MatrixMut};
 use self::heads::Head;
 use self::layer::{Gradients, Kept, Layer, Pass};
+pub(super) use self::linear::Linear;
 use self::linear::{NormAt, place};
 use self::masked_lm::{MaskedLm, MaskedLmBuffers};
 use self::norm::Statistics;

@@ -1,0 +1,151 @@
+//! `--frozen`: a head on an encoder that stands still.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::data::Sequences;
+use crate::engine::frozen::{Known, Plan};
+use crate::engine::{Engine, Frozen, Setup};
+use crate::error::Result;
+use crate::features::{self, Advice, Combine, Pool, Settings};
+use crate::memory::{free, told};
+use crate::model::weights::{self, Model};
+use crate::model::{Config, Layout, Over, Part};
+use crate::tasks::Task;
+
+#[derive(clap::Args)]
+pub struct FrozenArgs {
+    /// Leave the encoder as it is and train a linear head on its vectors, which are computed once
+    #[arg(long, conflicts_with = "recompute")]
+    frozen: bool,
+    /// Layers that such a head reads, counted as `cloze features` counts [default: -4..-1, the
+    /// paper's last four]
+    #[arg(
+        long,
+        value_name = "N|N..M",
+        allow_hyphen_values = true,
+        requires = "frozen"
+    )]
+    layers: Option<String>,
+    /// How several layers become one vector [default: concat]
+    #[arg(long, value_enum, requires = "frozen")]
+    combine: Option<Combine>,
+    /// How tokens become one vector where the head reads whole texts [default: as the model folder
+    /// says, else mean]
+    #[arg(long, value_enum, requires = "frozen")]
+    pool: Option<Pool>,
+}
+
+impl FrozenArgs {
+    /// Whether the encoder stands still.
+    pub fn asked(&self) -> bool {
+        self.frozen
+    }
+
+    fn layers(&self, config: &Config) -> String {
+        let usual = || format!("-{}..-1", config.num_hidden_layers.min(4));
+        self.layers.clone().unwrap_or_else(usual)
+    }
+
+    fn combine(&self) -> Combine {
+        self.combine.unwrap_or(Combine::Concat)
+    }
+
+    /// What is said of the encoder in a recipe.
+    pub fn told(&self, config: &Config) -> Option<String> {
+        let combine = format!("{:?}", self.combine()).to_lowercase();
+        let layers = self.layers(config);
+        self.frozen
+            .then(|| format!("stands still; the head reads layers {layers}, {combine}"))
+    }
+
+    /// What the head of `task` reads; None where the whole model is trained.
+    pub fn plan(&self, folder: &Path, task: &dyn Task, config: &Config) -> Result<Option<Plan>> {
+        if !self.frozen {
+            return Ok(None);
+        }
+        let over_rows = task.part().task_head().map(|head| head.over) == Some(Over::Rows);
+        let pool = match self.pool {
+            Some(pool) => pool,
+            None if over_rows => Pool::None,
+            None => Advice::read(folder)?.pool.unwrap_or(Pool::Mean),
+        };
+        Ok(Some(Plan {
+            vectors: Settings {
+                layers: features::layers(&self.layers(config), config.num_hidden_layers)?,
+                combine: self.combine(),
+                pool,
+                normalize: false,
+            },
+        }))
+    }
+}
+
+/// What every run with the same encoder shares.
+pub struct Head {
+    plan: Plan,
+    layout: Arc<Layout>,
+    encoder: Vec<f32>,
+    known: Option<Known>,
+}
+
+impl Head {
+    /// Computes the vectors of all training data, if there is room for them: else they are computed
+    /// in every epoch anew.
+    pub fn new(plan: Plan, model: &Model, setup: Setup, sequences: &Sequences) -> Result<Self> {
+        let mut head = Self {
+            plan,
+            layout: model.layout.clone(),
+            encoder: model.values.clone(),
+            known: None,
+        };
+        let needs = Frozen::bytes(&model.config, &head.plan, sequences);
+        if free().is_some_and(|free| needs > free / 2) {
+            eprintln!(
+                "the vectors of the training data would take {}, more than half of what is free: \
+                 they are computed again in every epoch",
+                told(needs)
+            );
+            return Ok(head);
+        }
+        let tokens = sequences.tokens();
+        eprintln!("computing the vectors of {tokens} tokens, {}", told(needs));
+        let mut engine = head.encoder(&model.config, setup)?;
+        let vectors = features::embed(engine.as_mut(), sequences, &head.plan.vectors)?;
+        head.known = Some(Arc::new(vectors));
+        Ok(head)
+    }
+
+    fn encoder(&self, config: &Config, setup: Setup) -> Result<Box<dyn Engine>> {
+        setup.engine(config, &self.layout, self.encoder.clone())
+    }
+
+    /// A fresh head on the encoder.
+    pub fn engine(
+        &self,
+        config: &Config,
+        part: Part,
+        setup: Setup,
+        seed: u64,
+    ) -> Result<Box<dyn Engine>> {
+        let encoder = self.encoder(config, setup)?;
+        let initial = |layout: &Layout| layout.initialise(seed);
+        let engine = Frozen::new(encoder, self.plan.clone(), part, initial)?;
+        Ok(Box::new(match &self.known {
+            Some(known) => engine.with_known(known.clone()),
+            None => engine,
+        }))
+    }
+
+    /// Writes the encoder and the head into a model folder.
+    pub fn write(
+        &self,
+        out: &Path,
+        config: &Config,
+        layout: &Layout,
+        values: &[f32],
+    ) -> Result<()> {
+        weights::write(out, config, &self.layout, &self.encoder)?;
+        self.plan.write(out, layout, values)
+    }
+}

@@ -1,0 +1,94 @@
+//! The file of a head beside the encoder that it reads: `head.safetensors`, whose header says what
+//! the vectors are.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::files::write_atomic;
+use crate::model::{Layout, Part};
+
+use super::{Frozen, Plan};
+
+const FILE: &str = "head.safetensors";
+/// The entry of the header.
+const PLAN: &str = "plan";
+
+/// Whether a model folder has such a head.
+pub fn holds(folder: &Path) -> bool {
+    folder.join(FILE).is_file()
+}
+
+/// Takes away the head of a model that is no longer there.
+pub fn remove(folder: &Path) -> Result<()> {
+    let path = folder.join(FILE);
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&path, e)),
+        _ => Ok(()),
+    }
+}
+
+impl Plan {
+    /// Writes a head's values, laid out by `layout`, into a model folder.
+    pub fn write(&self, folder: &Path, layout: &Layout, values: &[f32]) -> Result<()> {
+        // Names and numbers: nothing in it can fail to serialise.
+        let plan = serde_json::to_string(self).expect("plain data");
+        let told = [("format", "pt".to_owned()), (PLAN, plan)];
+        let told = told.map(|(name, value)| (name.to_owned(), value));
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let tensors = layout.iter().map(|(parameter, range)| {
+            let data = &bytes[range.start * 4..range.end * 4];
+            let view = TensorView::new(Dtype::F32, parameter.shape.clone(), data);
+            // The view is refused only if the length disagrees with the shape; both are the layout's.
+            let view = view.expect("a layout's ranges have its shapes' lengths");
+            (parameter.name.as_str(), view)
+        });
+        let file = safetensors::serialize(tensors, Some(HashMap::from(told)));
+        write_atomic(&folder.join(FILE), &file.expect("shapes and lengths agree"))
+    }
+}
+
+impl Frozen {
+    /// The head of the model in `folder`, for the task whose head `part` is, on the model's encoder.
+    ///
+    /// # Errors
+    /// Where the file is damaged or is another task's.
+    pub fn open(folder: &Path, encoder: Box<dyn Engine>, part: Part) -> Result<Self> {
+        let path = folder.join(FILE);
+        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
+        let damaged = |e: &dyn std::fmt::Display| Error::file(&path, format!("is no head: {e}"));
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(&e))?;
+        let plan = header.metadata().as_ref().and_then(|m| m.get(PLAN));
+        let plan = plan.ok_or_else(|| damaged(&"its header doesn't say what it reads"))?;
+        let plan: Plan = serde_json::from_str(plan).map_err(|e| damaged(&e))?;
+        if *plan.vectors.layers.end() > encoder.config().num_hidden_layers {
+            return Err(damaged(&"the model has fewer layers than it reads"));
+        }
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&e))?;
+        let layout = plan.layout(encoder.config(), part)?;
+        let mut values = vec![0.0; layout.total()];
+        for (parameter, range) in layout.iter() {
+            let tensor = file.tensor(&parameter.name).map_err(|e| damaged(&e))?;
+            if tensor.shape() != parameter.shape || tensor.dtype() != Dtype::F32 {
+                return Err(Error::file(
+                    &path,
+                    format!(
+                        "tensor {} is {:?} of {:?}, but the task needs F32 of {:?}",
+                        parameter.name,
+                        tensor.dtype(),
+                        tensor.shape(),
+                        parameter.shape
+                    ),
+                ));
+            }
+            let (words, _) = tensor.data().as_chunks::<4>();
+            for (value, word) in values[range].iter_mut().zip(words) {
+                *value = f32::from_le_bytes(*word);
+            }
+        }
+        Self::new(encoder, plan, part, |_| values)
+    }
+}

@@ -1,0 +1,68 @@
+//! A linear head over vectors.
+
+use crate::engine::Precision;
+use crate::engine::cpu::{Linear, Matrix, MatrixMut};
+use crate::model::{Config, Init, Layout, Parameter, Part, TaskHead};
+
+/// The parameters, named as transformers names a head's.
+pub fn declare(config: &Config, part: Part, head: TaskHead, width: usize) -> Vec<Parameter> {
+    let weight = Parameter {
+        name: format!("{}.weight", head.name),
+        shape: vec![head.outputs, width],
+        decay: true,
+        init: Init::TruncatedNormal(config.initializer_range),
+        part,
+    };
+    let bias = Parameter {
+        name: format!("{}.bias", head.name),
+        shape: vec![head.outputs],
+        decay: false,
+        init: Init::Zeros,
+        part,
+    };
+    vec![weight, bias]
+}
+
+/// `W x + b`.
+pub struct LinearHead(Linear);
+
+impl LinearHead {
+    /// The head of that name.
+    pub fn find(layout: &Layout, name: &str) -> Self {
+        Self(Linear::find(layout, name))
+    }
+
+    /// Logits (rows, outputs) of `x`, (rows, inputs).
+    pub fn forward(&self, values: &[f32], x: &[f32], logits: &mut Vec<f32>) {
+        let Linear {
+            inputs, outputs, ..
+        } = self.0;
+        let rows = x.len() / inputs;
+        logits.resize(rows * outputs, 0.0);
+        let into = MatrixMut::new(logits, rows, outputs);
+        self.0
+            .forward(Precision::F32, values, Matrix::new(x, rows, inputs), into);
+        for row in logits.chunks_exact_mut(outputs) {
+            for (y, bias) in row.iter_mut().zip(&values[self.0.bias.clone()]) {
+                *y += bias;
+            }
+        }
+    }
+
+    /// Adds the gradients; `d` is that of the logits.
+    pub fn backward(&self, x: &[f32], d: &[f32], gradients: &mut [f32]) {
+        let Linear {
+            inputs, outputs, ..
+        } = self.0;
+        let rows = x.len() / inputs;
+        let dy = Matrix::new(d, rows, outputs);
+        let x = Matrix::new(x, rows, inputs);
+        self.0.add_weight_gradient(Precision::F32, gradients, x, dy);
+        let d_bias = &mut gradients[self.0.bias.clone()];
+        for row in d.chunks_exact(outputs) {
+            for (sum, d) in d_bias.iter_mut().zip(row) {
+                *sum += d;
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! A head on an encoder that stands still: the feature-based use of BERT (Devlin et al., section 5.3
+//! and table 7). The head reads vectors of one or several layers; only it is trained, and what it is
+//! trained on can be computed once for all epochs.
+//!
+//! [`Frozen`] is an engine whose parameters are the head's alone, so whatever trains, measures and
+//! answers with an engine does with this one.
+
+mod file;
+mod linear;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::pretraining::PretrainingBatch;
+use crate::data::{Packed, Sequences};
+use crate::error::{Error, Result};
+use crate::features::{self, Settings};
+use crate::model::{Config, Dropout, Layout, Over, Part};
+use crate::random::Site;
+use crate::train::optimizer::{Moments, Update};
+
+use super::cpu::Mask;
+use super::simd::Simd;
+use super::state::State;
+use super::{Engine, HiddenStates, LossWeights, PretrainingScores, lacks};
+
+pub use file::{holds, remove};
+
+use linear::LinearHead;
+
+/// What a head reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// A head over rows reads every token's vector, one over the pooler's output its text's.
+    pub vectors: Settings,
+}
+
+impl Plan {
+    /// The head's parameters, those of `part`; fails where that is no head, or reads what the vectors
+    /// are not.
+    pub fn layout(&self, config: &Config, part: Part) -> Result<Arc<Layout>> {
+        let head = part.task_head().ok_or_else(|| lacks("task"))?;
+        let of_tokens = self.vectors.pool == features::Pool::None;
+        if of_tokens != (head.over == Over::Rows) {
+            let (reads, not) = match head.over {
+                Over::Rows => ("every token", "with --pool"),
+                Over::Pooled => ("whole texts", "with --pool none"),
+            };
+            return Err(Error::Usage(format!(
+                "the task's head reads {reads}: not {not}"
+            )));
+        }
+        let width = self.vectors.width(config.hidden_size);
+        Ok(Layout::of(linear::declare(config, part, head, width), part))
+    }
+}
+
+/// The vectors of all sequences of a data set, in their order.
+pub type Known = Arc<Vec<Vec<f32>>>;
+
+/// The engine: an encoder that is only run, and a head that is trained.
+pub struct Frozen {
+    encoder: Box<dyn Engine>,
+    plan: Plan,
+    head: LinearHead,
+    state: State,
+    known: Option<Known>,
+    width: usize,
+    over: Over,
+    /// Share of a vector's values that is dropped in training.
+    dropout: f64,
+    x: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+impl Frozen {
+    /// A head with these values, laid out by [`Plan::layout`], on `encoder`.
+    pub fn new(
+        encoder: Box<dyn Engine>,
+        plan: Plan,
+        part: Part,
+        values: impl FnOnce(&Layout) -> Vec<f32>,
+    ) -> Result<Self> {
+        let config = encoder.config();
+        let layout = plan.layout(config, part)?;
+        let head = part.task_head().ok_or_else(|| lacks("task"))?;
+        let values = values(&layout);
+        Ok(Self {
+            width: plan.vectors.width(config.hidden_size),
+            over: head.over,
+            dropout: if head.dropout {
+                config.hidden_dropout_prob
+            } else {
+                0.0
+            },
+            head: LinearHead::find(&layout, head.name),
+            state: State::new(&layout, values)?,
+            known: None,
+            x: Vec::new(),
+            logits: Vec::new(),
+            encoder,
+            plan,
+        })
+    }
+
+    /// Bytes of the vectors of all `sequences`.
+    pub fn bytes(config: &Config, plan: &Plan, sequences: &Sequences) -> u64 {
+        let rows = match plan.vectors.pool {
+            features::Pool::None => sequences.tokens(),
+            features::Pool::Mean | features::Pool::Cls => sequences.len(),
+        };
+        (4 * rows * plan.vectors.width(config.hidden_size)) as u64
+    }
+
+    /// Trains on vectors that were computed before, by [`features::embed`] with the plan's settings:
+    /// every batch of [`Engine::task_gradients`] must then be of the same sequences.
+    pub fn with_known(mut self, known: Known) -> Self {
+        self.known = Some(known);
+        self
+    }
+
+    /// Puts the vectors of a batch into `self.x`, (sequences or rows, width).
+    fn read(&mut self, batch: &Packed, known: Option<&Known>) -> Result<()> {
+        self.x.clear();
+        let Some(known) = known else {
+            let vectors = features::embed_batch(self.encoder.as_mut(), batch, &self.plan.vectors)?;
+            self.x.extend(vectors.into_iter().flatten());
+            return Ok(());
+        };
+        for (index, range) in batch.examples.iter().zip(batch.ranges()) {
+            let rows = match self.over {
+                Over::Pooled => 1,
+                Over::Rows => range.len(),
+            };
+            let vectors = known.get(*index as usize);
+            match vectors.filter(|vectors| vectors.len() == rows * self.width) {
+                Some(vectors) => self.x.extend(vectors),
+                None => {
+                    let message = format!("no vectors of sequence {index} were computed");
+                    return Err(Error::Failed(message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn drop(&mut self, batch: &Packed, dropout: Dropout) {
+        let Some(mask) = Mask::new(Some(dropout), Site::HeadDropout, self.dropout) else {
+            return;
+        };
+        let simd = Simd::detect();
+        let rows: Vec<(u64, u32)> = match self.over {
+            Over::Pooled => batch.examples.iter().map(|&example| (example, 0)).collect(),
+            Over::Rows => batch.places().collect(),
+        };
+        let width = self.width;
+        for (&(example, position), x) in rows.iter().zip(self.x.chunks_exact_mut(width)) {
+            simd.run(
+                #[inline(always)]
+                || mask.apply(simd, example, position * width as u32, x),
+            );
+        }
+    }
+
+    fn unavailable<T>(&self, what: &str) -> Result<T> {
+        Err(lacks(what))
+    }
+}
+
+impl Engine for Frozen {
+    fn config(&self) -> &Config {
+        self.encoder.config()
+    }
+
+    fn layout(&self) -> &Arc<Layout> {
+        &self.state.layout
+    }
+
+    fn parameters(&self) -> Result<Vec<f32>> {
+        Ok(self.state.values.clone())
+    }
+
+    fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
+        self.state = State::new(&self.state.layout, values.to_vec())?;
+        Ok(())
+    }
+
+    fn moments(&self) -> Result<Moments> {
+        Ok(self.state.moments.clone())
+    }
+
+    fn set_moments(&mut self, moments: Moments) -> Result<()> {
+        self.state.moments = moments;
+        Ok(())
+    }
+
+    fn pretraining_gradients_of_part(
+        &mut self,
+        _: &PretrainingBatch,
+        _: LossWeights,
+        _: Dropout,
+    ) -> Result<PretrainingScores> {
+        self.unavailable("masked-LM")
+    }
+
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()> {
+        let known = self.known.clone();
+        self.read(batch, known.as_ref())?;
+        self.drop(batch, dropout);
+        self.head
+            .forward(&self.state.values, &self.x, &mut self.logits);
+        loss(&mut self.logits);
+        let gradients = &mut self.state.gradients;
+        self.head.backward(&self.x, &self.logits, gradients);
+        Ok(())
+    }
+
+    fn update(&mut self, update: &Update) -> Result<f64> {
+        Ok(self.state.update(update))
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.state.gradients.fill(0.0);
+        Ok(())
+    }
+
+    fn gradients(&self) -> Result<Vec<f32>> {
+        Ok(self.state.gradients.clone())
+    }
+
+    fn pretraining_scores(&mut self, _: &PretrainingBatch) -> Result<PretrainingScores> {
+        self.unavailable("masked-LM")
+    }
+
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
+        self.read(batch, None)?;
+        self.head
+            .forward(&self.state.values, &self.x, &mut self.logits);
+        Ok(self.logits.clone())
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        self.encoder.hidden_states(batch, layers)
+    }
+
+    fn masked_lm_logits(&mut self, _: &Packed, _: &[u32]) -> Result<Vec<f32>> {
+        self.unavailable("masked-LM")
+    }
+
+    fn next_sentence_logits(&mut self, _: &Packed) -> Result<Vec<[f32; 2]>> {
+        self.unavailable("next-sentence")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Backend, objective};
+    use crate::features::{Combine, Pool};
+
+    fn encoder() -> Box<dyn Engine> {
+        let config = Config::new(3, 16, 2, 32, 30);
+        let layout = Layout::new(&config, &[Part::Encoder]);
+        let values = layout.initialise(1);
+        Backend::Cpu.engine(&config, &layout, values).unwrap()
+    }
+
+    fn plan(pool: Pool) -> Plan {
+        Plan {
+            vectors: Settings {
+                layers: 2..=3,
+                combine: Combine::Concat,
+                pool,
+                normalize: false,
+            },
+        }
+    }
+
+    fn sequences() -> Sequences {
+        let mut sequences = Sequences::default();
+        for length in [3, 7, 5] {
+            let ids: Vec<u32> = (0..length).map(|i| (i * 7 + length) % 30).collect();
+            sequences.push(&ids, ids.len());
+        }
+        sequences
+    }
+
+    fn frozen(part: Part, pool: Pool) -> Frozen {
+        let values = |layout: &Layout| {
+            let values = layout.initialise(2);
+            values.iter().map(|x| 10.0 * x).collect()
+        };
+        Frozen::new(encoder(), plan(pool), part, values).unwrap()
+    }
+
+    /// The loss of a batch of sequences 2 and 0; gradients are left in the engine.
+    fn loss(engine: &mut Frozen, rows: usize, classes: usize) -> f64 {
+        let labels: Vec<u32> = (0..rows as u32).map(|i| i % classes as u32).collect();
+        let dropout = Dropout { seed: 3, step: 4 };
+        let mut total = 0.0;
+        let batch = sequences().batch(&[2, 0]);
+        engine
+            .task_gradients(&batch, dropout, &mut |logits| {
+                total = objective::cross_entropy(logits, classes, &labels, 1.0).loss;
+            })
+            .unwrap();
+        total
+    }
+
+    #[test]
+    fn gradients_are_the_slopes_of_the_loss_and_known_vectors_change_nothing() {
+        for (part, pool, rows) in [
+            (Part::TokenClassifier(4), Pool::None, 8),
+            (Part::SequenceClassifier(4), Pool::Mean, 2),
+        ] {
+            let mut engine = frozen(part, pool);
+            let before = loss(&mut engine, rows, 4);
+            let gradients = engine.gradients().unwrap();
+            let vectors = features::embed(
+                engine.encoder.as_mut(),
+                &sequences(),
+                &engine.plan.vectors.clone(),
+            );
+            let mut known = frozen(part, pool).with_known(Arc::new(vectors.unwrap()));
+            assert!((loss(&mut known, rows, 4) - before).abs() < 1e-4);
+
+            let values = engine.parameters().unwrap();
+            assert_eq!(values.len(), 4 * 32 + 4);
+            for index in [0, 5, 40, 127, 128, 131] {
+                let mut at = |step: f32| {
+                    let mut moved = values.clone();
+                    moved[index] += step;
+                    engine.set_parameters(&moved).unwrap();
+                    loss(&mut engine, rows, 4)
+                };
+                let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
+                let told = f64::from(gradients[index]);
+                assert!(
+                    (slope - told).abs() < 2e-3 * (1.0 + slope.abs()),
+                    "{slope} {told}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_that_reads_what_the_vectors_are_not_is_refused() {
+        let config = encoder().config().clone();
+        let message = |part, pool| plan(pool).layout(&config, part).unwrap_err().to_string();
+        assert!(message(Part::TokenClassifier(2), Pool::Mean).contains("reads every token"));
+        assert!(message(Part::SequenceClassifier(2), Pool::None).contains("reads whole texts"));
+    }
+}
