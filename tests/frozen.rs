@@ -156,6 +156,35 @@ fn a_head_over_texts_reads_pooled_vectors() {
 }
 
 #[test]
+fn an_lstm_between_is_trained_and_found_again() {
+    let folder = Folder::new();
+    let more = [
+        "--frozen",
+        "--head",
+        "bilstm",
+        "--lstm-width",
+        "16",
+        "--lr",
+        "1e-2",
+    ];
+    let trained = folder.finetune("ner", &more);
+    assert!(trained["dev"]["f1"].as_f64().unwrap() > 0.9, "{trained}");
+    let evaluated: Value =
+        serde_json::from_slice(&folder.again("evaluate", "ner", "eng.testa")).unwrap();
+    assert_eq!(evaluated["dev"], trained["dev"]);
+    let head = folder.tensors("head.safetensors");
+    let of = |wanted: &str| head.iter().find(|(name, ..)| name == wanted).unwrap();
+    assert_eq!(of("lstm.weight_ih_l0").1, [64, 256]);
+    assert_eq!(of("lstm.weight_hh_l1_reverse").1, [64, 16]);
+    assert_eq!(of("classifier.weight").1, [5, 32]);
+    assert!(
+        folder
+            .fails("sst-2", &more)
+            .contains("an LSTM reads every token")
+    );
+}
+
+#[test]
 fn what_makes_no_sense_together_is_refused() {
     let folder = Folder::new();
     assert!(
@@ -171,6 +200,7 @@ fn what_makes_no_sense_together_is_refused() {
     for more in [
         &["--frozen", "--recompute"][..],
         &["--layers", "-1"],
+        &["--head", "bilstm"],
         &["--frozen", "--lr-search"],
     ] {
         folder.fails("ner", more);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::data::Sequences;
 use crate::engine::frozen::{Known, Plan};
 use crate::engine::{Engine, Frozen, Setup};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::features::{self, Advice, Combine, Pool, Settings};
 use crate::memory::{free, told};
 use crate::model::weights::{self, Model};
@@ -15,7 +15,7 @@ use crate::tasks::Task;
 
 #[derive(clap::Args)]
 pub struct FrozenArgs {
-    /// Leave the encoder as it is and train a linear head on its vectors, which are computed once
+    /// Leave the encoder as it is and train a head on its vectors, which are computed once
     #[arg(long, conflicts_with = "recompute")]
     frozen: bool,
     /// Layers that such a head reads, counted as `cloze features` counts [default: -4..-1, the
@@ -34,6 +34,21 @@ pub struct FrozenArgs {
     /// says, else mean]
     #[arg(long, value_enum, requires = "frozen")]
     pool: Option<Pool>,
+    /// What is trained on the vectors
+    #[arg(long, value_enum, default_value_t = Kind::Linear, requires = "frozen")]
+    head: Kind,
+    /// Outputs of the LSTM in each direction
+    #[arg(long, default_value_t = 768, value_name = "N", requires = "frozen")]
+    lstm_width: usize,
+}
+
+/// What stands on the vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// A linear layer.
+    Linear,
+    /// A two-layer bidirectional LSTM and a linear layer, as in the paper.
+    Bilstm,
 }
 
 impl FrozenArgs {
@@ -51,18 +66,29 @@ impl FrozenArgs {
         self.combine.unwrap_or(Combine::Concat)
     }
 
+    fn lstm(&self) -> Option<usize> {
+        (self.head == Kind::Bilstm).then_some(self.lstm_width)
+    }
+
     /// What is said of the encoder in a recipe.
     pub fn told(&self, config: &Config) -> Option<String> {
         let combine = format!("{:?}", self.combine()).to_lowercase();
         let layers = self.layers(config);
+        let head = match self.lstm() {
+            None => "a linear head".to_owned(),
+            Some(width) => format!("a two-layer BiLSTM of {width} and a linear head"),
+        };
         self.frozen
-            .then(|| format!("stands still; the head reads layers {layers}, {combine}"))
+            .then(|| format!("stands still; {head} over layers {layers}, {combine}"))
     }
 
     /// What the head of `task` reads; None where the whole model is trained.
     pub fn plan(&self, folder: &Path, task: &dyn Task, config: &Config) -> Result<Option<Plan>> {
         if !self.frozen {
             return Ok(None);
+        }
+        if self.lstm_width == 0 {
+            return Err(Error::Usage("--lstm-width 0: at least 1 is needed".into()));
         }
         let over_rows = task.part().task_head().map(|head| head.over) == Some(Over::Rows);
         let pool = match self.pool {
@@ -77,6 +103,7 @@ impl FrozenArgs {
                 pool,
                 normalize: false,
             },
+            lstm: self.lstm(),
         }))
     }
 }

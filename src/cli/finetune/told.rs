@@ -156,8 +156,8 @@ impl Args {
             usage: if self.frozen.asked() {
                 format!(
                     "`cloze predict {} --model {name} --input FILE`. The encoder is \
-                     `BertModel.from_pretrained(\"{name}\")` with transformers, the head a linear \
-                     layer in `head.safetensors`, whose header says what it reads.",
+                     `BertModel.from_pretrained(\"{name}\")` with transformers, the head is in \
+                     `head.safetensors`, whose header says what it reads.",
                     task.name(),
                 )
             } else {

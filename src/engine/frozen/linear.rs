@@ -1,7 +1,7 @@
 //! A linear head over vectors.
 
 use crate::engine::Precision;
-use crate::engine::cpu::{Linear, Matrix, MatrixMut};
+use crate::engine::cpu::{Linear, Matrix, MatrixMut, Old};
 use crate::model::{Config, Init, Layout, Parameter, Part, TaskHead};
 
 /// The parameters, named as transformers names a head's.
@@ -47,6 +47,20 @@ impl LinearHead {
                 *y += bias;
             }
         }
+    }
+
+    /// The gradient of the input from `d`, that of the logits.
+    pub fn input_gradient(&self, values: &[f32], d: &[f32]) -> Vec<f32> {
+        let Linear {
+            inputs, outputs, ..
+        } = self.0;
+        let rows = d.len() / outputs;
+        let mut dx = vec![0.0; rows * inputs];
+        let dy = Matrix::new(d, rows, outputs);
+        let into = MatrixMut::new(&mut dx, rows, inputs);
+        self.0
+            .backward(Precision::F32, values, dy, into, Old::Overwrite);
+        dx
     }
 
     /// Adds the gradients; `d` is that of the logits.

@@ -7,6 +7,7 @@
 
 mod file;
 mod linear;
+mod lstm;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,12 +30,17 @@ use super::{Engine, HiddenStates, LossWeights, PretrainingScores, lacks};
 pub use file::{holds, remove};
 
 use linear::LinearHead;
+use lstm::Lstm;
 
 /// What a head reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// A head over rows reads every token's vector, one over the pooler's output its text's.
     pub vectors: Settings,
+    /// Outputs in each direction of a two-layer bidirectional LSTM between the vectors and the linear
+    /// layer; none without one.
+    #[serde(default)]
+    pub lstm: Option<usize>,
 }
 
 impl Plan {
@@ -53,7 +59,19 @@ impl Plan {
             )));
         }
         let width = self.vectors.width(config.hidden_size);
-        Ok(Layout::of(linear::declare(config, part, head, width), part))
+        let parameters = match self.lstm {
+            None => linear::declare(config, part, head, width),
+            Some(_) if !of_tokens => {
+                let message = "an LSTM reads every token: the task's head reads whole texts";
+                return Err(Error::Usage(message.into()));
+            }
+            Some(hidden) => {
+                let mut all = lstm::declare(part, width, hidden);
+                all.extend(linear::declare(config, part, head, 2 * hidden));
+                all
+            }
+        };
+        Ok(Layout::of(parameters, part))
     }
 }
 
@@ -64,6 +82,7 @@ pub type Known = Arc<Vec<Vec<f32>>>;
 pub struct Frozen {
     encoder: Box<dyn Engine>,
     plan: Plan,
+    lstm: Option<Lstm>,
     head: LinearHead,
     state: State,
     known: Option<Known>,
@@ -95,6 +114,7 @@ impl Frozen {
             } else {
                 0.0
             },
+            lstm: plan.lstm.map(|_| Lstm::find(&layout)),
             head: LinearHead::find(&layout, head.name),
             state: State::new(&layout, values)?,
             known: None,
@@ -164,6 +184,27 @@ impl Frozen {
         }
     }
 
+    /// The logits of what was read.
+    fn forward(&mut self, batch: &Packed) {
+        let values = &self.state.values;
+        let x = match &mut self.lstm {
+            Some(lstm) => lstm.forward(batch, values, &self.x),
+            None => &self.x,
+        };
+        self.head.forward(values, x, &mut self.logits);
+    }
+
+    /// Adds the gradients, from that of the logits in their place.
+    fn backward(&mut self) {
+        let (values, gradients) = (&self.state.values, &mut self.state.gradients);
+        let x = self.lstm.as_ref().map_or(&self.x[..], Lstm::output);
+        self.head.backward(x, &self.logits, gradients);
+        if let Some(lstm) = &mut self.lstm {
+            let d = self.head.input_gradient(values, &self.logits);
+            lstm.backward(values, d, gradients);
+        }
+    }
+
     fn unavailable<T>(&self, what: &str) -> Result<T> {
         Err(lacks(what))
     }
@@ -214,11 +255,9 @@ impl Engine for Frozen {
         let known = self.known.clone();
         self.read(batch, known.as_ref())?;
         self.drop(batch, dropout);
-        self.head
-            .forward(&self.state.values, &self.x, &mut self.logits);
+        self.forward(batch);
         loss(&mut self.logits);
-        let gradients = &mut self.state.gradients;
-        self.head.backward(&self.x, &self.logits, gradients);
+        self.backward();
         Ok(())
     }
 
@@ -241,8 +280,7 @@ impl Engine for Frozen {
 
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
         self.read(batch, None)?;
-        self.head
-            .forward(&self.state.values, &self.x, &mut self.logits);
+        self.forward(batch);
         Ok(self.logits.clone())
     }
 
@@ -280,6 +318,7 @@ mod tests {
                 pool,
                 normalize: false,
             },
+            lstm: None,
         }
     }
 
@@ -292,12 +331,16 @@ mod tests {
         sequences
     }
 
-    fn frozen(part: Part, pool: Pool) -> Frozen {
+    fn frozen(part: Part, pool: Pool, lstm: Option<usize>) -> Frozen {
+        let plan = Plan { lstm, ..plan(pool) };
         let values = |layout: &Layout| {
             let values = layout.initialise(2);
-            values.iter().map(|x| 10.0 * x).collect()
+            // Large enough to bend every gate, biases too.
+            let bias = |index: usize| (index % 7) as f32 * 0.05 - 0.1;
+            let larger = |(index, x): (usize, &f32)| 4.0 * x + bias(index);
+            values.iter().enumerate().map(larger).collect()
         };
-        Frozen::new(encoder(), plan(pool), part, values).unwrap()
+        Frozen::new(encoder(), plan, part, values).unwrap()
     }
 
     /// The loss of a batch of sequences 2 and 0; gradients are left in the engine.
@@ -316,11 +359,13 @@ mod tests {
 
     #[test]
     fn gradients_are_the_slopes_of_the_loss_and_known_vectors_change_nothing() {
-        for (part, pool, rows) in [
-            (Part::TokenClassifier(4), Pool::None, 8),
-            (Part::SequenceClassifier(4), Pool::Mean, 2),
+        for (part, pool, lstm, rows, parameters) in [
+            (Part::TokenClassifier(4), Pool::None, None, 8, 132),
+            (Part::SequenceClassifier(4), Pool::Mean, None, 2, 132),
+            // Twice 4·6·(32 + 6 + 2), twice 4·6·(12 + 6 + 2), and 4·12 + 4.
+            (Part::TokenClassifier(4), Pool::None, Some(6), 8, 2932),
         ] {
-            let mut engine = frozen(part, pool);
+            let mut engine = frozen(part, pool, lstm);
             let before = loss(&mut engine, rows, 4);
             let gradients = engine.gradients().unwrap();
             let vectors = features::embed(
@@ -328,12 +373,12 @@ mod tests {
                 &sequences(),
                 &engine.plan.vectors.clone(),
             );
-            let mut known = frozen(part, pool).with_known(Arc::new(vectors.unwrap()));
+            let mut known = frozen(part, pool, lstm).with_known(Arc::new(vectors.unwrap()));
             assert!((loss(&mut known, rows, 4) - before).abs() < 1e-4);
 
             let values = engine.parameters().unwrap();
-            assert_eq!(values.len(), 4 * 32 + 4);
-            for index in [0, 5, 40, 127, 128, 131] {
+            assert_eq!(values.len(), parameters);
+            for index in (0..parameters).step_by(parameters.div_ceil(150)) {
                 let mut at = |step: f32| {
                     let mut moved = values.clone();
                     moved[index] += step;
@@ -342,9 +387,10 @@ mod tests {
                 };
                 let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
                 let told = f64::from(gradients[index]);
+                let far = (slope - told).abs();
                 assert!(
-                    (slope - told).abs() < 2e-3 * (1.0 + slope.abs()),
-                    "{slope} {told}"
+                    far < 2e-3 * (1.0 + slope.abs()),
+                    "{lstm:?} {index}: {slope} {told}"
                 );
             }
         }
@@ -356,5 +402,16 @@ mod tests {
         let message = |part, pool| plan(pool).layout(&config, part).unwrap_err().to_string();
         assert!(message(Part::TokenClassifier(2), Pool::Mean).contains("reads every token"));
         assert!(message(Part::SequenceClassifier(2), Pool::None).contains("reads whole texts"));
+        let plan = Plan {
+            lstm: Some(4),
+            ..plan(Pool::Mean)
+        };
+        let refused = plan.layout(&config, Part::SequenceClassifier(2));
+        assert!(
+            refused
+                .unwrap_err()
+                .to_string()
+                .contains("an LSTM reads every token")
+        );
     }
 }
