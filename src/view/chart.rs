@@ -17,6 +17,8 @@ const HEIGHT: u32 = 360;
 /// Pixels of the title and legend rows above the plot.
 const HEAD: i32 = 34;
 const LEGEND_ROW: i32 = 22;
+/// The most numbers at an axis, about.
+const TICKS: usize = 6;
 
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,18 +180,22 @@ impl LineChart {
         let head = HEAD + self.draw_legend(root)?;
         let names = self.references.iter().map(|r| self.reference_label(r));
         let margin = names.map(|n| style::text_width(&n, TEXT_SIZE)).max();
+        let label = |value: &f64| match self.logarithmic {
+            true => style::number(10f64.powf(*value)),
+            false => style::number(*value),
+        };
+        // Beside the axis's title, which stands upright.
+        let numbers = style::ticks(y.low, y.high, TICKS).into_iter();
+        let numbers = numbers.map(|tick| style::text_width(&label(&tick), TEXT_SIZE - 1));
+        let room = numbers.max().map_or(0, |widest| widest + 32).max(70);
         let mut chart = ChartBuilder::on(root)
             .margin_top(head)
             .margin_left(8)
             .margin_bottom(6)
             .margin_right(margin.map_or(18, |width| width + 14))
             .x_label_area_size(44)
-            .y_label_area_size(70)
+            .y_label_area_size(room)
             .build_cartesian_2d(x, y)?;
-        let label = |value: &f64| match self.logarithmic {
-            true => style::number(10f64.powf(*value)),
-            false => style::number(*value),
-        };
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -327,7 +333,7 @@ impl Ranged for Axis {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        let count = hint.max_num_points().clamp(2, 6);
+        let count = hint.max_num_points().clamp(2, TICKS);
         let points = style::ticks(self.low, self.high, count);
         // Between powers of ten an axis over exponents has no round values.
         match points.iter().filter(|p| p.fract() == 0.0).count() {
