@@ -15,6 +15,7 @@ mod model;
 pub mod nsp;
 pub mod pretrain;
 mod progress;
+pub mod score;
 pub mod tokenize;
 pub mod vocab;
 
@@ -42,6 +43,8 @@ pub enum Command {
     Finetune(finetune::Args),
     /// Measure a fine-tuned model on labelled data
     Evaluate(evaluate::Args),
+    /// Score a file of predictions as the official scripts do
+    Score(score::Args),
     /// Vectors of lines of text: of sentences or of every token
     Features(features::Args),
     /// Fill [MASK]s in a text
@@ -64,6 +67,7 @@ impl Command {
             Self::Pretrain(args) => pretrain::run(args),
             Self::Finetune(args) => finetune::run(args),
             Self::Evaluate(args) => evaluate::run(args),
+            Self::Score(args) => score::run(args),
             Self::Features(args) => features::run(args),
             Self::FillMask(args) => fill_mask::run(args),
             Self::Nsp(args) => nsp::run(args),

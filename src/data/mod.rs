@@ -4,6 +4,7 @@ pub mod glue;
 pub mod packed;
 pub mod pretraining;
 pub mod sequences;
+pub mod squad;
 
 pub use packed::Packed;
 pub use pretraining::{PretrainingBatch, PretrainingData, PretrainingOptions};

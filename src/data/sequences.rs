@@ -69,13 +69,20 @@ impl Sequences {
             .collect();
         let mut all = Self::default();
         for (ids, end_of_first) in encoded {
-            let second = ids.len() - end_of_first;
-            all.segments.extend(std::iter::repeat_n(0, end_of_first));
-            all.segments.extend(std::iter::repeat_n(1, second));
-            all.ids.extend(ids);
-            all.ends.push(all.ids.len());
+            let (first, second) = ids.split_at(end_of_first);
+            all.push(&[(first, 0), (second, 1)]);
         }
         Ok(all)
+    }
+
+    /// Appends a sequence given in parts, each with the segment id of its tokens.
+    pub fn push(&mut self, parts: &[(&[u32], u32)]) {
+        for &(ids, segment) in parts {
+            self.ids.extend_from_slice(ids);
+            self.segments
+                .extend(std::iter::repeat_n(segment, ids.len()));
+        }
+        self.ends.push(self.ids.len());
     }
 
     /// Number of sequences.
@@ -188,9 +195,7 @@ mod tests {
     fn lengths(lengths: &[usize]) -> Sequences {
         let mut sequences = Sequences::default();
         for &length in lengths {
-            sequences.ids.extend(std::iter::repeat_n(5, length));
-            sequences.segments.extend(std::iter::repeat_n(0, length));
-            sequences.ends.push(sequences.ids.len());
+            sequences.push(&[(&vec![5; length], 0)]);
         }
         sequences
     }

@@ -1,6 +1,7 @@
 //! Metrics as the benchmarks define them, and the measuring of a model's outputs by them.
 
 mod metrics;
+pub mod squad;
 
 use crate::data::glue::Target;
 
