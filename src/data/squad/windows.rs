@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
+use unicode_general_category::get_general_category;
 
 use crate::data::Sequences;
 use crate::error::{Error, Result};
@@ -262,10 +263,7 @@ fn cut_paragraph(
     options: WindowOptions,
 ) -> (Context, Vec<Cut>) {
     let Encoding { ids, offsets, .. } = wordpiece.encode(&paragraph.context);
-    let places: Vec<(u32, u32)> = offsets
-        .iter()
-        .map(|&(start, end)| (start as u32, end as u32))
-        .collect();
+    let places = with_accents(&offsets, &paragraph.context);
     let questions = paragraph
         .questions
         .iter()
@@ -282,6 +280,30 @@ fn cut_paragraph(
         })
         .collect();
     (Context { ids, places }, questions)
+}
+
+/// The places of pieces, each with the accents behind it that belong to no piece: an uncased
+/// vocabulary strips them, but an answer that ends with one is to be cut out with it.
+fn with_accents(offsets: &[(usize, usize)], context: &str) -> Vec<(u32, u32)> {
+    let chars: Vec<char> = match context.is_ascii() {
+        true => Vec::new(),
+        false => context.chars().collect(),
+    };
+    let nexts = offsets.iter().skip(1).map(|&(next, _)| next);
+    offsets
+        .iter()
+        .zip(nexts.chain([usize::MAX]))
+        .map(|(&(start, end), next)| {
+            let behind = chars.get(end..chars.len().min(next)).unwrap_or_default();
+            let accents = behind.iter().take_while(|&&c| is_mark(c)).count();
+            (start as u32, (end + accents) as u32)
+        })
+        .collect()
+}
+
+/// Whether a character combines with the one before it.
+fn is_mark(c: char) -> bool {
+    get_general_category(c).abbreviation().starts_with('M')
 }
 
 /// The windows over a context of so many pieces; one even where it has none.
