@@ -64,7 +64,8 @@ fn gradients(engine: &mut dyn Engine, head: &str, batch: &Value) -> f64 {
     let mut sequences = Sequences::default();
     for (ids, segments) in rows(&batch["ids"]).iter().zip(rows(&batch["segments"])) {
         let first = segments.iter().filter(|&&s| s == 0).count();
-        sequences.push(ids, first);
+        let (a, b) = ids.split_at(first);
+        sequences.push(&[(a, 0), (b, 1)]);
     }
     let choices = if head == "choice" { 4 } else { 1 };
     let examples = Examples {

@@ -15,6 +15,7 @@ pub mod nsp;
 pub mod predict;
 pub mod pretrain;
 mod progress;
+pub mod score;
 mod task;
 pub mod tokenize;
 pub mod vocab;
@@ -45,6 +46,8 @@ pub enum Command {
     Evaluate(evaluate::Args),
     /// Answer with a fine-tuned model, in the layout of the task's submissions
     Predict(predict::Args),
+    /// Score a file of predictions as the official scripts do
+    Score(score::Args),
     /// Vectors of lines of text: of sentences or of every token
     Features(features::Args),
     /// Fill [MASK]s in a text
@@ -68,6 +71,7 @@ impl Command {
             Self::Finetune(args) => finetune::run(args),
             Self::Evaluate(args) => evaluate::run(args),
             Self::Predict(args) => predict::run(args),
+            Self::Score(args) => score::run(args),
             Self::Features(args) => features::run(args),
             Self::FillMask(args) => fill_mask::run(args),
             Self::Nsp(args) => nsp::run(args),

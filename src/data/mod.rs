@@ -8,6 +8,7 @@ pub mod glue;
 pub mod packed;
 pub mod pretraining;
 pub mod sequences;
+pub mod squad;
 pub mod table;
 
 pub use examples::{Examples, Targets};

@@ -126,6 +126,13 @@ impl<'a> Runner<'a> {
             let scores = tasks::measure(trained.trainer.engine(), data.as_ref())?;
             trained.run.scores.push((name, scores));
         }
+        if let Some((_, scores)) = trained.run.scores.first() {
+            let before = trained.config.clone();
+            self.task.remember(scores, &mut trained.config);
+            if !self.args.several() && trained.config != before {
+                self.write(trained)?;
+            }
+        }
         Ok(())
     }
 
