@@ -270,7 +270,7 @@ impl Task {
 }
 
 /// The start of a long text, for messages.
-fn shortened(text: &str) -> String {
+pub(super) fn shortened(text: &str) -> String {
     const MOST: usize = 60;
     match text.char_indices().nth(MOST) {
         None => text.to_owned(),
