@@ -300,7 +300,7 @@ fn the_files_of_a_run_score_as_its_answers_do() {
         logits[0] += (window % 3) as f32 / 3.0;
         logits[1] = 5.0;
         if window == 13 {
-            logits[0] += 9.0;
+            logits[0] += 30.0;
         }
     }
     let options = AnswerOptions {

@@ -15,6 +15,8 @@ use serde::{Deserialize, Deserializer};
 use crate::error::{Error, Result};
 use crate::text::files::read_json;
 
+use super::glue::shortened;
+
 pub use windows::{WindowOptions, Windows};
 
 /// A file of SQuAD.
@@ -198,15 +200,6 @@ fn after(text: &str, skip: usize) -> Option<&str> {
         rest.nth(skip - 1)?;
     }
     Some(rest.as_str())
-}
-
-/// The start of a long text, for messages.
-fn shortened(text: &str) -> String {
-    const MOST: usize = 60;
-    match text.char_indices().nth(MOST) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
 }
 
 /// Ids are texts in SQuAD, numbers in some sets that took over its layout.
