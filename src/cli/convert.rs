@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::error::{Error, Result};
+use crate::hub;
 use crate::model::Part;
 use crate::model::weights::{self, Model, NumberFormat};
 
@@ -13,8 +14,9 @@ use super::model::wordpiece_of;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model folder: config.json, model.safetensors, vocab.txt or tokenizer.json
-    #[arg(value_name = "DIR")]
+    /// Model folder (config.json, model.safetensors, vocab.txt or tokenizer.json), or the name of one
+    /// on the Hub
+    #[arg(value_name = "DIR|NAME")]
     input: PathBuf,
     /// Folder to write
     #[arg(value_name = "OUT")]
@@ -34,8 +36,9 @@ pub fn run(args: Args) -> Result<()> {
             args.output.display()
         )));
     }
-    let model = Model::read_all(&args.input)?;
-    let wordpiece = wordpiece_of(&args.input, &model.config)?;
+    let folder = hub::folder_of(&args.input)?;
+    let model = Model::read_all(&folder)?;
+    let wordpiece = wordpiece_of(&folder, &model.config)?;
     let (config, layout) = (&model.config, &model.layout);
     weights::write_as(&args.output, config, layout, &model.values, args.dtype)?;
     wordpiece.save(&args.output)?;

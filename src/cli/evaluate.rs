@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::error::Result;
+use crate::hub;
 use crate::train::finetune;
 
 use super::engine::EngineArgs;
@@ -19,8 +20,9 @@ pub struct Args {
     /// File of labelled rows in the task's official layout
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Model folder that `cloze finetune` or transformers wrote for the task
-    #[arg(long, value_name = "DIR")]
+    /// Model folder that `cloze finetune` or transformers wrote for the task, or the name
+    /// of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Longest sequence in tokens; longer texts are cut
     #[arg(long, default_value_t = 128, value_name = "N")]
@@ -34,7 +36,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let task = glue::task(&args.task)?;
-    let mut model = Loaded::read_with(&args.model, &glue::parts(task), args.engine.setup()?)?;
+    let folder = hub::folder_of(&args.model)?;
+    let mut model = Loaded::read_with(&folder, &glue::parts(task), args.engine.setup()?)?;
     let max_len = glue::max_len(model.engine.config(), args.max_len)?;
     let data = glue::labelled(task, &args.data, &model.wordpiece, max_len, None)?;
     let metrics = finetune::evaluate(model.engine.as_mut(), &data, task.metrics)?;

@@ -8,6 +8,7 @@ use crate::data::glue::{self as data, Labels, Task};
 use crate::data::sequences::BatchSize;
 use crate::error::{Error, Result};
 use crate::eval::Metric;
+use crate::hub;
 use crate::model::weights::{self, Model};
 use crate::train::Stop;
 use crate::train::finetune::{Finetuner, Outcome, Settings};
@@ -34,8 +35,8 @@ pub struct Args {
     /// File to measure on in place of the official one
     #[arg(long, value_name = "FILE")]
     dev: Option<PathBuf>,
-    /// Folder of the pre-trained model
-    #[arg(long, value_name = "DIR")]
+    /// Folder of the pre-trained model, or the name of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Folder for the fine-tuned model
     #[arg(long, value_name = "DIR")]
@@ -76,8 +77,9 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
     let task = glue::task(&args.task)?;
-    let mut model = Model::read(&args.model, &glue::parts(task), Some(args.seed))?;
-    let wordpiece = wordpiece_of(&args.model, &model.config)?;
+    let folder = hub::folder_of(&args.model)?;
+    let mut model = Model::read(&folder, &glue::parts(task), Some(args.seed))?;
+    let wordpiece = wordpiece_of(&folder, &model.config)?;
     let max_len = glue::max_len(&model.config, args.max_len)?;
     let train_file = args.file(args.train.as_deref(), data::TRAIN)?;
     let dev_file = args.file(args.dev.as_deref(), task.dev)?;

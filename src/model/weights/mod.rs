@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 use super::{Config, Layout, PRETRAINING, Part};
 
-pub use self::places::{INDEX, files_of};
+pub use self::places::{INDEX, class_of, files_of, refusal};
 pub use self::writing::{NumberFormat, write, write_as};
 
 use self::places::Places;

@@ -1,0 +1,29 @@
+//! What comes over the network: checksums, progress, and faults in words, for models of the Hub and
+//! for data sets.
+
+mod digest;
+mod progress;
+
+pub use digest::{Digest, of_file};
+pub use progress::TransferBar;
+
+/// What went wrong with a request, for the end of a sentence.
+pub fn told(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::StatusCode(code) => format!("the server answered with status {code}"),
+        ureq::Error::HostNotFound => "the name of the server is not known here".into(),
+        ureq::Error::Io(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether the request failed before there was an answer.
+pub fn unreachable(error: &ureq::Error) -> bool {
+    matches!(
+        error,
+        ureq::Error::Io(_)
+            | ureq::Error::HostNotFound
+            | ureq::Error::ConnectionFailed
+            | ureq::Error::Timeout(_)
+    )
+}
