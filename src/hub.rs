@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo, Metadata};
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 
-use crate::download::{Digest, TransferBar, told, unreachable};
+use crate::download::{Digest, FRUITLESS, TransferBar, told, unreachable};
 use crate::error::{Error, Result};
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 
@@ -26,9 +26,6 @@ const COMPANIONS: [&str; 6] = [
     "sentence_bert_config.json",
     "1_Pooling/config.json",
 ];
-/// How often the transfer of a file is taken up again after it broke off.
-const ATTEMPTS: usize = 5;
-
 /// The folder of a model: `model` itself where that is one, else the Hub's model of that name,
 /// `org/name` or `org/name@revision`, which is downloaded where the cache hasn't got it.
 pub fn folder_of(model: &Path) -> Result<PathBuf> {
@@ -160,6 +157,7 @@ impl Hub {
         let remote = Remote {
             hub: self,
             id,
+            folder: cached.folder.clone(),
             repo: api.repo(repo.clone()),
             api,
             cache: cache.repo(repo),
@@ -223,6 +221,8 @@ impl Cached<'_> {
 struct Remote<'a> {
     hub: &'a Hub,
     id: &'a Id,
+    /// The model's folder in the cache.
+    folder: PathBuf,
     api: Api,
     repo: ApiRepo,
     cache: CacheRepo,
@@ -281,13 +281,14 @@ impl Remote<'_> {
             return Err(self.failed("it changed while it was downloaded: run this again".into()));
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-        if announced.etag().is_empty() || !announced.etag().chars().all(plain) {
-            let message = format!("{name} has the ETag {:?}, not a checksum", announced.etag());
+        let etag = bare(announced.etag());
+        if etag.is_empty() || !etag.chars().all(plain) {
+            let message = format!("{name} has the ETag {etag:?}, not a checksum");
             return Err(self.failed(message));
         }
         let blob = self.cache.blob_path(announced.etag());
         if blob.exists() && fault(&blob, &announced)?.is_none() {
-            return link(&blob, &path, name);
+            return self.link(&blob, &path);
         }
         self.fetch(name, &blob, &announced)?;
         if let Some(fault) = fault(&blob, &announced)? {
@@ -303,24 +304,49 @@ impl Remote<'_> {
     fn fetch(&self, name: &str, blob: &Path, announced: &Metadata) -> Result<()> {
         let part = blob.with_extension("part");
         let there = || part.metadata().map_or(0, |file| file.len());
-        let mut attempt = 1;
+        let (mut best, mut fruitless) = (there(), 0);
         loop {
             // As much as there should be can't be continued, only fetched anew.
-            if there() >= announced.size() as u64 && part.exists() {
+            if part.exists() && there() >= announced.size() as u64 {
                 std::fs::remove_file(&part).map_err(|e| Error::io(&part, e))?;
             }
-            let before = there();
             let bar = TransferBar::new(name, Some(announced.size() as u64));
-            match self.repo.download_with_progress(name, bar) {
+            let error = match self.repo.download_with_progress(name, bar) {
                 Ok(_) => return Ok(()),
-                Err(error) if attempt == ATTEMPTS => return Err(self.broken(name, &error)),
-                // What came is kept; a transfer that gets nowhere is given up sooner.
-                Err(error) if there() == before && attempt > 1 => {
-                    return Err(self.broken(name, &error));
-                }
-                Err(error) => eprintln!("{name}: {}; trying again", self.words(&error)),
+                Err(error) => error,
+            };
+            fruitless = if there() > best { 0 } else { fruitless + 1 };
+            best = best.max(there());
+            if fruitless == FRUITLESS {
+                return Err(self.broken(name, &error));
             }
-            attempt += 1;
+            eprintln!("{name}: {}; trying again", self.words(&error));
+        }
+    }
+
+    /// Puts a file that the cache has already into a snapshot, at `path`.
+    fn link(&self, blob: &Path, path: &Path) -> Result<()> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+        }
+        #[cfg(unix)]
+        {
+            // Relative, as Python's links are: a cache may move. Both paths begin with the model's
+            // folder in the cache.
+            let below = |path: &Path| {
+                path.strip_prefix(&self.folder)
+                    .unwrap_or(path)
+                    .to_path_buf()
+            };
+            let up = "../".repeat(below(path).components().count().saturating_sub(1));
+            let target = Path::new(&up).join(below(blob));
+            std::os::unix::fs::symlink(target, path).map_err(|e| Error::io(path, e))
+        }
+        #[cfg(not(unix))]
+        {
+            std::fs::copy(blob, path)
+                .map(|_| ())
+                .map_err(|e| Error::io(path, e))
         }
     }
 
@@ -370,7 +396,7 @@ fn fault(path: &Path, announced: &Metadata) -> Result<Option<String>> {
             "came with {length} bytes, but {size} were announced"
         )));
     }
-    let etag = announced.etag();
+    let etag = bare(announced.etag());
     // The Hub's ETags are Git's names of small files and the SHA-256 of large ones.
     let digest = match etag.len() {
         64 if is_hex(etag) => Digest::Sha256(etag),
@@ -381,34 +407,17 @@ fn fault(path: &Path, announced: &Metadata) -> Result<Option<String>> {
     Ok((found != digest.hex()).then(|| format!("came with checksum {found}, not {etag}")))
 }
 
+/// An ETag without the mark of those that stand for several encodings of a file.
+fn bare(etag: &str) -> &str {
+    etag.strip_prefix("W/").unwrap_or(etag)
+}
+
 fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
 }
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::io(path, e))
-}
-
-/// Puts a file that the cache has already into a snapshot, under `name`.
-fn link(blob: &Path, path: &Path, name: &str) -> Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
-    }
-    #[cfg(unix)]
-    {
-        // From snapshots/COMMIT/NAME up to the model's folder; a blob's path ends in two names.
-        let up = "../".repeat(2 + name.matches('/').count());
-        let file = blob.file_name().unwrap_or_default();
-        let target = Path::new(&up).join("blobs").join(file);
-        std::os::unix::fs::symlink(target, path).map_err(|e| Error::io(path, e))
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = name;
-        std::fs::copy(blob, path)
-            .map(|_| ())
-            .map_err(|e| Error::io(path, e))
-    }
 }
 
 #[cfg(test)]

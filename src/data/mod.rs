@@ -1,5 +1,6 @@
 //! From text to batches: one file a data set or format.
 
+pub mod catalogue;
 pub mod glue;
 pub mod packed;
 pub mod pretraining;

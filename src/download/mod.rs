@@ -2,10 +2,18 @@
 //! for data sets.
 
 mod digest;
+mod fetch;
 mod progress;
+mod unpack;
 
 pub use digest::{Digest, of_file};
+pub use fetch::{Wanted, fetch, is_address};
 pub use progress::TransferBar;
+pub use unpack::{Archive, unpack};
+
+/// A transfer is taken up again as long as it gets on; after so many attempts in a row that brought
+/// nothing it is given up.
+pub const FRUITLESS: u64 = 3;
 
 /// What went wrong with a request, for the end of a sentence.
 pub fn told(error: &ureq::Error) -> String {
