@@ -34,13 +34,13 @@ pub fn folder_of(model: &Path) -> Result<PathBuf> {
     }
     let shown = model.display();
     if model.exists() {
-        return Err(Error::Usage(format!(
+        return Err(Error::Failed(format!(
             "{shown} is a file, but the folder of a model or the name of one on the Hub, such as {EXAMPLE}, is needed"
         )));
     }
     match model.to_str().and_then(Id::parse) {
         Some(id) => Hub::from_environment()?.folder(&id),
-        None => Err(Error::Usage(format!(
+        None => Err(Error::Failed(format!(
             "{shown} is neither a folder nor the name of a model on the Hub, such as {EXAMPLE} or {EXAMPLE}@main"
         ))),
     }
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn what_is_no_folder_and_no_name_is_refused_with_both_possibilities() {
         let message = folder_of(Path::new("no/such/folder")).unwrap_err();
-        assert_eq!(message.exit_code(), 2);
+        assert_eq!(message.exit_code(), 1);
         let message = message.to_string();
         let expected = "no/such/folder is neither a folder nor the name of a model on the Hub";
         assert!(message.contains(expected), "{message}");

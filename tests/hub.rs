@@ -337,7 +337,7 @@ fn what_the_hub_does_not_have_is_told_with_both_possibilities() {
         message.contains("a private or gated one needs HF_TOKEN"),
         "{message}"
     );
-    let message = sentence(&hub.run("some/deep/path"), 2);
+    let message = sentence(&hub.run("some/deep/path"), 1);
     assert!(
         message.contains("some/deep/path is neither a folder nor the name"),
         "{message}"
