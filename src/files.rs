@@ -2,7 +2,7 @@
 //! and the folder in which Cloze keeps what it makes for the user.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -21,16 +21,29 @@ pub fn data_folder() -> Option<PathBuf> {
 
 /// Writes `bytes` beside `path`, forces them to the disk and renames them into place.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_atomic_with(path, |file| {
+        file.write_all(bytes).map_err(|e| Error::io(path, e))
+    })
+}
+
+/// The same with what `write` writes; a file that it fails to write is not put in place.
+pub fn write_atomic_with(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
-    let mut file = tempfile::Builder::new()
+    let file = tempfile::Builder::new()
         .prefix(".cloze-")
         .tempfile_in(folder)
         .map_err(|e| Error::io(folder, e))?;
-    file.write_all(bytes).map_err(|e| Error::io(path, e))?;
+    let mut buffered = BufWriter::new(file.as_file());
+    write(&mut buffered)?;
+    buffered.flush().map_err(|e| Error::io(path, e))?;
+    drop(buffered);
     readable_by_others(file.as_file()).map_err(|e| Error::io(path, e))?;
     file.as_file().sync_all().map_err(|e| Error::io(path, e))?;
     file.persist(path).map_err(|e| Error::io(path, e.error))?;

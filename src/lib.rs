@@ -7,11 +7,13 @@
 
 pub mod cli;
 pub mod data;
+pub mod download;
 pub mod engine;
 pub mod error;
 pub mod eval;
 pub mod features;
 pub mod files;
+pub mod hub;
 pub mod interrupt;
 pub mod lessons;
 pub mod memory;

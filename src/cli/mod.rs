@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod convert;
+pub mod data;
 mod engine;
 pub mod evaluate;
 pub mod features;
@@ -56,6 +57,8 @@ pub enum Command {
     Nsp(nsp::Args),
     /// Measure on this machine
     Bench(bench::Args),
+    /// List data sets and download them
+    Data(data::Args),
     /// Read a model folder and write it in today's Hugging Face layout
     Convert(convert::Args),
 }
@@ -76,6 +79,7 @@ impl Command {
             Self::FillMask(args) => fill_mask::run(args),
             Self::Nsp(args) => nsp::run(args),
             Self::Bench(args) => bench::run(args),
+            Self::Data(args) => data::run(args),
             Self::Convert(args) => convert::run(args),
         }
     }

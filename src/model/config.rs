@@ -109,6 +109,8 @@ impl Config {
         let by_label: serde_json::Map<_, _> = labels()
             .map(|(id, label)| (label.to_owned(), id.into()))
             .collect();
+        // An explicit number of classes would overrule the names.
+        self.other.remove("num_labels");
         self.other.insert("id2label".into(), by_id.into());
         self.other.insert("label2id".into(), by_label.into());
     }
@@ -120,6 +122,25 @@ impl Config {
         (0..by_id.len())
             .map(|id| by_id.get(&id.to_string())?.as_str())
             .collect()
+    }
+
+    /// How many classes transformers gives a classifier of this configuration: 2 where nothing is
+    /// said.
+    pub fn classes(&self) -> usize {
+        let names = self.other.get("id2label").and_then(|v| v.as_object());
+        let number = self.other.get("num_labels").and_then(|v| v.as_u64());
+        match (names, number) {
+            (Some(names), _) => names.len(),
+            (None, Some(number)) => number as usize,
+            (None, None) => 2,
+        }
+    }
+
+    /// Says in what number format the weights are stored, by PyTorch's name. Newer transformers
+    /// write `dtype` and read both; older ones know `torch_dtype` alone.
+    pub fn set_number_format(&mut self, name: &str) {
+        self.other.remove("dtype");
+        self.other.insert("torch_dtype".into(), name.into());
     }
 
     /// Reads `config.json` and checks that it describes a BERT that Cloze can run.
@@ -182,12 +203,21 @@ impl Config {
                 return Err(format!("{name} is {p}, but must be at least 0 and under 1"));
             }
         }
-        if self
-            .other
-            .get("position_embedding_type")
-            .is_some_and(|v| v != "absolute")
-        {
-            return Err("position_embedding_type must be \"absolute\"".into());
+        for (name, expected) in [
+            ("position_embedding_type", "\"absolute\""),
+            ("is_decoder", "false"),
+            ("add_cross_attention", "false"),
+            ("pruned_heads", "{}"),
+            ("quantization_config", "null"),
+        ] {
+            if let Some(found) = self.other.get(name).map(ToString::to_string)
+                && found != expected
+                && found != "null"
+            {
+                return Err(format!(
+                    "{name} is {found}, but only {expected} is supported"
+                ));
+            }
         }
         Ok(())
     }
@@ -236,6 +266,21 @@ mod tests {
             ),
             ("\"gelu\"", "\"relu\"", "only \"gelu\""),
             ("\"bert\"", "\"gpt2\"", "only \"bert\""),
+            (
+                "\"pad_token_id\": 0",
+                "\"pad_token_id\": 0, \"position_embedding_type\": \"relative_key\"",
+                "position_embedding_type is \"relative_key\", but only \"absolute\" is supported",
+            ),
+            (
+                "\"pad_token_id\": 0",
+                "\"pad_token_id\": 0, \"is_decoder\": true",
+                "is_decoder is true, but only false is supported",
+            ),
+            (
+                "\"pad_token_id\": 0",
+                "\"pad_token_id\": 0, \"quantization_config\": {\"bits\": 8}",
+                "quantization_config is {\"bits\":8}",
+            ),
             (
                 "\"vocab_size\": 1000",
                 "\"vocab_size\": 0",

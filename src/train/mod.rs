@@ -1,5 +1,6 @@
-//! Training: optimizer, schedule, checkpoints, the loop.
+//! Training: optimizer, schedule, checkpoints, the loop, and what a run costs.
 
+pub mod budget;
 pub mod checkpoint;
 pub mod finetune;
 pub mod guard;
