@@ -1,0 +1,226 @@
+// Two columns of tokens with a line for every weight between them, and what the chosen token looks
+// at, or is looked at by, as a list.
+
+// Below this share nothing would be seen.
+const FAINT = 0.004;
+// Shares listed for a chosen token.
+const LISTED = 8;
+
+const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+
+// How opaque a line is: as much as its weight where all are drawn, and more where few are.
+const faint = (weight) => weight;
+const clear = (weight) => Math.sqrt(weight);
+
+// Draws a head's weights as lines from the left to the right edge, between tokens given with the
+// heights that they stand at.
+function lines(context, w, from, to, width, thickness, opacity) {
+  for (const [token, left] of from) {
+    for (const [other, right] of to) {
+      const weight = w[token * count + other];
+      if (weight < FAINT) continue;
+      context.globalAlpha = opacity(weight);
+      context.lineWidth = thickness(weight);
+      context.beginPath();
+      context.moveTo(0, left);
+      context.bezierCurveTo(width * 0.4, left, width * 0.6, right, width, right);
+      context.stroke();
+    }
+  }
+}
+
+// A canvas's context for drawing in CSS pixels on an empty sheet of that size.
+function sheet(canvas, width, height) {
+  // A canvas has at most some 16,000 pixels a side.
+  const fine = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, height));
+  canvas.width = Math.max(1, Math.round(width * fine));
+  canvas.height = Math.max(1, Math.round(height * fine));
+  const context = canvas.getContext("2d");
+  context.scale(fine, fine);
+  return context;
+}
+
+class Columns {
+  constructor() {
+    this.pinned = null;
+    this.pointed = null;
+    this.canvas = make("canvas", { "aria-hidden": "true" });
+    this.lists = {
+      from: make("div", { class: "tokens from", role: "group", "aria-label": "tokens that look" }),
+      to: make("div", { class: "tokens to", role: "group", "aria-label": "tokens looked at" }),
+    };
+    this.title = make("h2");
+    this.list = make("ol");
+    this.note = make("p", { class: "note" });
+    this.root = make("div", { class: "columns" },
+      make("div", { class: "lines" },
+        make("div", { class: "heading from" }, "looks"),
+        make("div", { class: "heading to" }, "at"),
+        this.lists.from, this.canvas, this.lists.to),
+      make("aside", { "aria-live": "polite" }, this.title, this.list, this.note));
+    this.root.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.pinned) return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.pinned = null;
+      this.draw();
+    });
+    for (const side of ["from", "to"]) {
+      this.lists[side].addEventListener("keydown", (event) =>
+        roveByKey(event, [...this.lists[side].children], { ArrowUp: -1, ArrowDown: 1 }));
+      this.lists[side].addEventListener("mouseleave", () => this.point(null));
+    }
+    new ResizeObserver(() => this.draw()).observe(this.root);
+  }
+
+  // Draws these heads of a layer.
+  show(layer, drawn, filter) {
+    Object.assign(this, { layer, drawn });
+    if (filter !== this.filter) {
+      this.filter = filter;
+      this.sides = sides(filter);
+      this.pinned = this.pointed = null;
+      this.root.classList.toggle("many", count > 40);
+      for (const side of ["from", "to"]) {
+        const buttons = this.sides[side].map((index) => this.token(side, index));
+        this.lists[side].replaceChildren(...buttons);
+        rove(buttons, 0);
+      }
+    }
+    this.draw();
+  }
+
+  token(side, index) {
+    const it = { side, index };
+    const button = make("button", {
+      type: "button",
+      class: `token ${part(index)}`,
+      "data-index": index,
+      title: `${tokens[index]}, token ${index}`,
+      onmouseenter: () => this.point(it),
+      onfocus: () => {
+        rove([...this.lists[side].children], this.sides[side].indexOf(index));
+        if (button.matches(":focus-visible")) this.point(it);
+      },
+      onblur: () => this.point(null),
+      onclick: () => {
+        const same = this.pinned?.side === side && this.pinned.index === index;
+        this.pinned = same ? null : it;
+        this.draw();
+      },
+    }, tokenText(index), make("span", { class: "share" }));
+    return button;
+  }
+
+  point(it) {
+    this.pointed = it;
+    if (!this.pinned) this.draw();
+  }
+
+  // What is shown: the token kept, or the one pointed at.
+  get chosen() {
+    return this.pinned ?? this.pointed;
+  }
+
+  draw() {
+    if (!this.sides || !this.root.isConnected) return;
+    const maps = this.drawn.map((head) => weights(this.layer, head));
+    const { chosen } = this;
+    const row = this.lists.from.firstChild.getBoundingClientRect().height;
+    const width = this.canvas.clientWidth;
+    const rows = Math.max(this.sides.from.length, this.sides.to.length);
+    const context = sheet(this.canvas, width, rows * row);
+    this.canvas.style.height = `${rows * row}px`;
+    const rowsOf = (side) =>
+      this.sides[side]
+        .map((index, place) => [index, (place + 0.5) * row])
+        .filter(([index]) => chosen?.side !== side || chosen.index === index);
+    for (const [i, map] of maps.entries()) {
+      context.strokeStyle = color(this.drawn[i]);
+      const thickness = (weight) => 1 + 2.5 * weight;
+      const opacity = chosen ? clear : faint;
+      lines(context, map, rowsOf("from"), rowsOf("to"), width, thickness, opacity);
+    }
+    for (const side of ["from", "to"]) {
+      for (const button of this.lists[side].children) {
+        const index = Number(button.dataset.index);
+        const here = chosen?.side === side && chosen.index === index;
+        button.classList.toggle("chosen", here);
+        button.setAttribute("aria-pressed", here && this.pinned !== null);
+        const across = chosen && chosen.side !== side;
+        this.shade(button, across ? this.seen(maps, index) : []);
+      }
+    }
+    this.tell(maps);
+  }
+
+  // The weight between the chosen token and another one in every head that is drawn.
+  seen(maps, index) {
+    const { side, index: token } = this.chosen;
+    const at = side === "from" ? token * count + index : index * count + token;
+    return maps.map((map) => map[at]);
+  }
+
+  // A stripe for every head behind a token, as strong as its weight, and their mean beside it.
+  shade(button, seen) {
+    const share = button.querySelector(".share");
+    button.style.backgroundImage = "";
+    share.textContent = "";
+    if (!seen.length) return;
+    const stops = seen.map((weight, i) => {
+      const strength = Math.round(clear(weight) * 200).toString(16).padStart(2, "0");
+      const [start, end] = [i, i + 1].map((n) => `${(100 * n) / seen.length}%`);
+      return `${color(this.drawn[i])}${strength} ${start} ${end}`;
+    });
+    button.style.backgroundImage = `linear-gradient(90deg, ${stops.join(", ")})`;
+    if (mean(seen) >= 0.005) share.textContent = Math.round(100 * mean(seen));
+  }
+
+  // Tells the largest shares: of the chosen token, or of all.
+  tell(maps) {
+    const { chosen } = this;
+    const which = this.drawn.length === 1 ? `head ${this.drawn[0]}` : `mean of ${this.drawn.length} heads`;
+    const about = `${which}, layer ${data.layers[this.layer]}`;
+    this.list.replaceChildren();
+    if (!maps.length) {
+      this.title.textContent = "No head is switched on";
+      this.note.textContent = "Switch one on above.";
+    } else if (chosen) {
+      const shares = this.sides[chosen.side === "from" ? "to" : "from"].map((index) => {
+        return { index, share: mean(this.seen(maps, index)) };
+      });
+      shares.sort((a, b) => b.share - a.share);
+      const looks = chosen.side === "from" ? " looks at" : " is looked at by";
+      this.title.replaceChildren(tokenText(chosen.index), looks);
+      for (const { index, share } of shares.slice(0, LISTED)) {
+        const bar = make("span", { class: "bar" });
+        bar.style.width = `${(100 * share) / shares[0].share}%`;
+        if (this.drawn.length === 1) bar.style.background = color(this.drawn[0]);
+        this.list.append(make("li", { "data-index": index },
+          tokenText(index), make("span", { class: "place" }, String(index)),
+          make("span", { class: "track" }, bar),
+          make("data", { value: share.toFixed(6) }, percent(share))));
+      }
+      const rest = shares.slice(LISTED).reduce((sum, { share }) => sum + share, 0);
+      const more = shares.length > LISTED ? `${shares.length - LISTED} more: ${percent(rest)}; ` : "";
+      this.note.textContent = more + about;
+    } else {
+      this.title.textContent = "Strongest links";
+      for (const { token, index, share } of this.strongest(maps)) {
+        this.list.append(make("li", { class: "link" },
+          make("div", {}, tokenText(token), " → ", tokenText(index)),
+          make("data", { value: share.toFixed(6) }, percent(share))));
+      }
+      this.note.textContent =
+        `${about}. Point at a token: on the left for what it looks at, on the right for who looks at it. ` +
+        "A click keeps it chosen.";
+    }
+  }
+
+  strongest(maps) {
+    const all = this.sides.from.flatMap((token) => this.sides.to.map((index) => {
+      return { token, index, share: mean(maps.map((map) => map[token * count + index])) };
+    }));
+    return all.sort((a, b) => b.share - a.share).slice(0, LISTED);
+  }
+}
