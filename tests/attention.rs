@@ -152,3 +152,86 @@ fn the_reference_and_the_engine_look_at_the_same() {
         "weights all alike would prove little: {uneven}"
     );
 }
+
+/// Arguments for the fixture's two texts.
+fn arguments<'a>(folder: &'a str, texts: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [&["attention", "--model", folder], texts, more].concat()
+}
+
+#[test]
+fn the_command_prints_the_weights_and_writes_the_page() {
+    let expected = expected();
+    let (fixture, out) = (fixture(), tempfile::tempdir().unwrap());
+    let page = out.path().join("deep/view.html");
+    let texts = ["a", "b"].map(|key| expected[key].as_str().unwrap());
+    let more = ["--json", "--out", text(&page), "--view", "neuron"];
+    let printed = json(&succeeds(&arguments(text(&fixture), &texts, &more)));
+    assert_eq!(printed["tokens"], expected["tokens"]);
+    assert_eq!(printed["segments"], expected["segments"]);
+    assert_eq!(printed["layers"], serde_json::json!([0, 1]));
+    for (layer, weights) in printed["weights"].as_array().unwrap().iter().enumerate() {
+        let heads = weights.as_array().unwrap();
+        assert_eq!((heads.len(), heads[0].as_array().unwrap().len()), (3, 19));
+        let rows = heads.iter().flat_map(|head| head.as_array().unwrap());
+        let numbers = rows.flat_map(|row| row.as_array().unwrap());
+        let numbers: Vec<f32> = numbers.map(|v| v.as_f64().unwrap() as f32).collect();
+        close("weights", &numbers, &expected["weights"][layer], 1e-5);
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("\"view\":\"neuron\""));
+
+    // The last layer of one text alone; without --out nothing is written.
+    let more = ["--json", "--layers", "-1"];
+    let printed = json(&succeeds(&arguments(text(&fixture), &texts[..1], &more)));
+    assert_eq!(printed["layers"], serde_json::json!([1]));
+    assert_eq!(printed["segments"], serde_json::json!([0; 8]));
+}
+
+#[test]
+fn wrong_arguments_exit_2_and_failed_work_exits_1() {
+    let (fixture, folder) = (fixture(), tempfile::tempdir().unwrap());
+    let model = text(&fixture);
+    let page = folder.path().join("view.html");
+    let out = ["--out", text(&page)];
+    let wrong = |texts: &[&str], more: &[&str], code| {
+        let said = fails(&arguments(model, texts, &[&out, more].concat()), code);
+        assert!(!page.exists(), "{said}");
+        said
+    };
+    assert!(wrong(&[""], &[], 2).contains("the first text has no tokens"));
+    assert!(wrong(&["store", " \u{200b}\t"], &[], 2).contains("the second text has no tokens"));
+    let layers = wrong(&["store"], &["--layers", "2"], 2);
+    assert!(
+        layers.contains("--layers 2: the model has layers 0 to 1, or -2 to -1"),
+        "{layers}"
+    );
+    wrong(&["store"], &["--view", "tail"], 2);
+    fails(&["attention", "--model", model, "store"], 2);
+    let long = wrong(&[&"store ".repeat(23)], &[], 1);
+    assert!(
+        long.contains("25 tokens") && long.contains("24 positions"),
+        "{long}"
+    );
+    let backend = wrong(&["store"], &["--backend", "reference"], 1);
+    assert!(
+        backend.contains("24/3/40") && backend.contains("384/12/1536 (minilm)"),
+        "{backend}"
+    );
+
+    let missing = folder.path().join("none");
+    let said = fails(&arguments(text(&missing), &["store"], &out), 1);
+    assert!(
+        said.contains("none") && said.contains("config.json"),
+        "{said}"
+    );
+    // A file stands where a folder would have to be.
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let below = folder.path().join("file/view.html");
+    let said = fails(&arguments(model, &["store"], &["--out", text(&below)]), 1);
+    assert!(said.contains("file"), "{said}");
+    let said = fails(
+        &arguments(model, &["store"], &["--out", text(folder.path())]),
+        1,
+    );
+    assert!(said.contains(text(folder.path())), "{said}");
+}

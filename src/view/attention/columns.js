@@ -3,6 +3,8 @@
 
 // Below this share nothing would be seen.
 const FAINT = 0.004;
+// Beyond so many tokens the rows stand closer.
+const MANY = 40;
 // Shares listed for a chosen token.
 const LISTED = 8;
 
@@ -11,23 +13,6 @@ const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 // How opaque a line is: as much as its weight where all are drawn, and more where few are.
 const faint = (weight) => weight;
 const clear = (weight) => Math.sqrt(weight);
-
-// Draws a head's weights as lines from the left to the right edge, between tokens given with the
-// heights that they stand at.
-function lines(context, w, from, to, width, thickness, opacity) {
-  for (const [token, left] of from) {
-    for (const [other, right] of to) {
-      const weight = w[token * count + other];
-      if (weight < FAINT) continue;
-      context.globalAlpha = opacity(weight);
-      context.lineWidth = thickness(weight);
-      context.beginPath();
-      context.moveTo(0, left);
-      context.bezierCurveTo(width * 0.4, left, width * 0.6, right, width, right);
-      context.stroke();
-    }
-  }
-}
 
 // A canvas's context for drawing in CSS pixels on an empty sheet of that size.
 function sheet(canvas, width, height) {
@@ -38,6 +23,32 @@ function sheet(canvas, width, height) {
   const context = canvas.getContext("2d");
   context.scale(fine, fine);
   return context;
+}
+
+const scratch = document.createElement("canvas");
+
+// Draws a head's weights as lines from the left to the right edge, between tokens given with the
+// heights that they stand at. First in black on a sheet of their own, which is then dyed: of many
+// faint strokes of a colour, one over the other, the rounding would leave another colour.
+function lines(context, w, dye, from, to, { width, height, thickness, opacity }) {
+  const own = sheet(scratch, width, height);
+  for (const [token, left] of from) {
+    for (const [other, right] of to) {
+      const weight = w[token * count + other];
+      if (weight < FAINT) continue;
+      own.globalAlpha = opacity(weight);
+      own.lineWidth = thickness(weight);
+      own.beginPath();
+      own.moveTo(0, left);
+      own.bezierCurveTo(width * 0.4, left, width * 0.6, right, width, right);
+      own.stroke();
+    }
+  }
+  own.globalAlpha = 1;
+  own.globalCompositeOperation = "source-in";
+  own.fillStyle = dye;
+  own.fillRect(0, 0, width, height);
+  context.drawImage(scratch, 0, 0, width, height);
 }
 
 class Columns {
@@ -52,7 +63,7 @@ class Columns {
     this.title = make("h2");
     this.list = make("ol");
     this.note = make("p", { class: "note" });
-    this.root = make("div", { class: "columns" },
+    this.root = make("div", { class: count > MANY ? "columns many" : "columns" },
       make("div", { class: "lines" },
         make("div", { class: "heading from" }, "looks"),
         make("div", { class: "heading to" }, "at"),
@@ -80,7 +91,6 @@ class Columns {
       this.filter = filter;
       this.sides = sides(filter);
       this.pinned = this.pointed = null;
-      this.root.classList.toggle("many", count > 40);
       for (const side of ["from", "to"]) {
         const buttons = this.sides[side].map((index) => this.token(side, index));
         this.lists[side].replaceChildren(...buttons);
@@ -135,11 +145,14 @@ class Columns {
       this.sides[side]
         .map((index, place) => [index, (place + 0.5) * row])
         .filter(([index]) => chosen?.side !== side || chosen.index === index);
+    const style = {
+      width,
+      height: rows * row,
+      thickness: (weight) => 1 + 2.5 * weight,
+      opacity: chosen ? clear : faint,
+    };
     for (const [i, map] of maps.entries()) {
-      context.strokeStyle = color(this.drawn[i]);
-      const thickness = (weight) => 1 + 2.5 * weight;
-      const opacity = chosen ? clear : faint;
-      lines(context, map, rowsOf("from"), rowsOf("to"), width, thickness, opacity);
+      lines(context, map, color(this.drawn[i]), rowsOf("from"), rowsOf("to"), style);
     }
     for (const side of ["from", "to"]) {
       for (const button of this.lists[side].children) {
@@ -179,7 +192,7 @@ class Columns {
   // Tells the largest shares: of the chosen token, or of all.
   tell(maps) {
     const { chosen } = this;
-    const which = this.drawn.length === 1 ? `head ${this.drawn[0]}` : `mean of ${this.drawn.length} heads`;
+    const which = this.drawn.length === 1 ? `Head ${this.drawn[0]}` : `Mean of ${this.drawn.length} heads`;
     const about = `${which}, layer ${data.layers[this.layer]}`;
     this.list.replaceChildren();
     if (!maps.length) {
@@ -202,8 +215,8 @@ class Columns {
           make("data", { value: share.toFixed(6) }, percent(share))));
       }
       const rest = shares.slice(LISTED).reduce((sum, { share }) => sum + share, 0);
-      const more = shares.length > LISTED ? `${shares.length - LISTED} more: ${percent(rest)}; ` : "";
-      this.note.textContent = more + about;
+      const more = shares.length > LISTED ? `; ${shares.length - LISTED} more tokens: ${percent(rest)}` : "";
+      this.note.textContent = `${about}${more}.`;
     } else {
       this.title.textContent = "Strongest links";
       for (const { token, index, share } of this.strongest(maps)) {

@@ -102,11 +102,16 @@ class ModelView {
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (!width || !height) return;
     const context = sheet(canvas, width, height);
-    context.strokeStyle = color(head);
     const { from, to } = sides(state.filter);
     const rows = Math.max(from.length, to.length);
     const placed = (list) => list.map((index, place) => [index, ((place + 0.5) * height) / rows]);
-    lines(context, weights(layer, head), placed(from), placed(to), width, (w) => 0.7 + 1.3 * w, faint);
+    // Where rows are close, lines are thin.
+    const pen = Math.min(1, Math.max(0.4, height / rows / 3));
+    const thickness = (weight) => pen * (0.7 + 1.3 * weight);
+    // Shares of a hundred tokens would be fainter than a pixel can show.
+    const opacity = (weight) => weight ** 0.7;
+    const style = { width, height, thickness, opacity };
+    lines(context, weights(layer, head), color(head), placed(from), placed(to), style);
   }
 
   move(down, right) {
@@ -154,7 +159,7 @@ class Detail {
   render() {
     if (!this.root.open) return;
     this.title.textContent = `Layer ${data.layers[this.layer]}, head ${this.head}`;
-    this.habit.textContent = `Of its attention, ${habit(this.layer, this.head)}.`;
+    this.habit.textContent = `${habit(this.layer, this.head)}.`;
     this.columns.show(this.layer, [this.head], state.filter);
   }
 

@@ -64,7 +64,7 @@ class NeuronView {
       this.rows);
     this.note = make("p", { class: "note" });
     this.pinned = false;
-    stage.replaceChildren(make("div", { class: "neurons" },
+    stage.replaceChildren(make("div", { class: count > MANY ? "neurons many" : "neurons" },
       make("div", {}, make("h2", {}, "token"), this.list),
       make("div", {}, this.table, this.note)));
     this.table.addEventListener("mousemove", (event) => this.tell(event));

@@ -101,7 +101,8 @@ function habit(layer, head) {
     }
     if (sum / count > best[1]) best = [name, sum / count];
   }
-  return best[1] < 0.3 ? "its attention is spread out" : `${percent(best[1])} goes to ${best[0]}`;
+  const most = `${percent(best[1])} of its attention goes to ${best[0]}`;
+  return best[1] < 0.3 ? `spread out: only ${most}` : most;
 }
 
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
