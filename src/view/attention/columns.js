@@ -1,18 +1,19 @@
 // Two columns of tokens with a line for every weight between them, and what the chosen token looks
 // at, or is looked at by, as a list.
 
-// Below this share nothing would be seen.
+// Lines weaker than this part of the strongest would not be seen.
 const FAINT = 0.004;
+// Of a chosen token's few lines the weak ones are to be seen too.
+const clear = Math.sqrt;
 // Beyond so many tokens the rows stand closer.
 const MANY = 40;
+// Of more lines than these only the strongest are drawn: quick, and still to be read.
+const MOST_LINES = 5000;
 // Shares listed for a chosen token.
 const LISTED = 8;
 
+const place = (index) => make("span", { class: "place" }, String(index));
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-
-// How opaque a line is: as much as its weight where all are drawn, and more where few are.
-const faint = (weight) => weight;
-const clear = (weight) => Math.sqrt(weight);
 
 // A canvas's context for drawing in CSS pixels on an empty sheet of that size.
 function sheet(canvas, width, height) {
@@ -25,17 +26,37 @@ function sheet(canvas, width, height) {
   return context;
 }
 
+// How lines are drawn, at most `most` of them: the weight of the weakest and how opaque a weight is.
+// Opacity is linear in the weight; where even the largest is small it is raised, to be seen at all.
+function manner(maps, from, to, most) {
+  const all = new Float32Array(maps.length * from.length * to.length);
+  let at = 0;
+  for (const map of maps) {
+    for (const [token] of from) {
+      for (const [other] of to) all[at++] = map[token * count + other];
+    }
+  }
+  all.sort();
+  const largest = all.at(-1);
+  const scale = 1 / Math.sqrt(largest);
+  return {
+    least: Math.max(FAINT * largest, all.length > most ? all[all.length - most] : 0),
+    opacity: (weight) => weight * scale,
+  };
+}
+
 const scratch = document.createElement("canvas");
 
 // Draws a head's weights as lines from the left to the right edge, between tokens given with the
 // heights that they stand at. First in black on a sheet of their own, which is then dyed: of many
 // faint strokes of a colour, one over the other, the rounding would leave another colour.
-function lines(context, w, dye, from, to, { width, height, thickness, opacity }) {
+function lines(context, w, dye, from, to, style) {
+  const { width, height, thickness, opacity } = style;
   const own = sheet(scratch, width, height);
   for (const [token, left] of from) {
     for (const [other, right] of to) {
       const weight = w[token * count + other];
-      if (weight < FAINT) continue;
+      if (weight < style.least) continue;
       own.globalAlpha = opacity(weight);
       own.lineWidth = thickness(weight);
       own.beginPath();
@@ -81,7 +102,7 @@ class Columns {
         roveByKey(event, [...this.lists[side].children], { ArrowUp: -1, ArrowDown: 1 }));
       this.lists[side].addEventListener("mouseleave", () => this.point(null));
     }
-    new ResizeObserver(() => this.draw()).observe(this.root);
+    new ResizeObserver(() => this.canvas.clientWidth !== this.width && this.draw()).observe(this.root);
   }
 
   // Draws these heads of a layer.
@@ -137,7 +158,7 @@ class Columns {
     const maps = this.drawn.map((head) => weights(this.layer, head));
     const { chosen } = this;
     const row = this.lists.from.firstChild.getBoundingClientRect().height;
-    const width = this.canvas.clientWidth;
+    const width = (this.width = this.canvas.clientWidth);
     const rows = Math.max(this.sides.from.length, this.sides.to.length);
     const context = sheet(this.canvas, width, rows * row);
     this.canvas.style.height = `${rows * row}px`;
@@ -145,14 +166,16 @@ class Columns {
       this.sides[side]
         .map((index, place) => [index, (place + 0.5) * row])
         .filter(([index]) => chosen?.side !== side || chosen.index === index);
+    const [from, to] = [rowsOf("from"), rowsOf("to")];
     const style = {
+      ...manner(maps, from, to, MOST_LINES),
+      ...(chosen && { opacity: clear }),
       width,
       height: rows * row,
       thickness: (weight) => 1 + 2.5 * weight,
-      opacity: chosen ? clear : faint,
     };
     for (const [i, map] of maps.entries()) {
-      lines(context, map, color(this.drawn[i]), rowsOf("from"), rowsOf("to"), style);
+      lines(context, map, color(this.drawn[i]), from, to, style);
     }
     for (const side of ["from", "to"]) {
       for (const button of this.lists[side].children) {
@@ -210,7 +233,7 @@ class Columns {
         bar.style.width = `${(100 * share) / shares[0].share}%`;
         if (this.drawn.length === 1) bar.style.background = color(this.drawn[0]);
         this.list.append(make("li", { "data-index": index },
-          tokenText(index), make("span", { class: "place" }, String(index)),
+          tokenText(index), place(index),
           make("span", { class: "track" }, bar),
           make("data", { value: share.toFixed(6) }, percent(share))));
       }
@@ -221,19 +244,30 @@ class Columns {
       this.title.textContent = "Strongest links";
       for (const { token, index, share } of this.strongest(maps)) {
         this.list.append(make("li", { class: "link" },
-          make("div", {}, tokenText(token), " → ", tokenText(index)),
+          make("div", {}, tokenText(token), place(token), " → ", tokenText(index), place(index)),
           make("data", { value: share.toFixed(6) }, percent(share))));
       }
+      const all = maps.length * this.sides.from.length * this.sides.to.length;
+      const left = all > MOST_LINES ? ` The strongest ${MOST_LINES} of ${all} lines are drawn.` : "";
       this.note.textContent =
-        `${about}. Point at a token: on the left for what it looks at, on the right for who looks at it. ` +
+        `${about}.${left} Point at a token: on the left for what it looks at, on the right for who looks at it. ` +
         "A click keeps it chosen.";
     }
   }
 
+  // The links with the largest mean shares, largest first.
   strongest(maps) {
-    const all = this.sides.from.flatMap((token) => this.sides.to.map((index) => {
-      return { token, index, share: mean(maps.map((map) => map[token * count + index])) };
-    }));
-    return all.sort((a, b) => b.share - a.share).slice(0, LISTED);
+    const found = [];
+    for (const token of this.sides.from) {
+      for (const index of this.sides.to) {
+        let share = 0;
+        for (const map of maps) share += map[token * count + index] / maps.length;
+        if (found.length === LISTED && share <= found.at(-1).share) continue;
+        const before = found.findIndex((link) => link.share < share);
+        found.splice(before < 0 ? found.length : before, 0, { token, index, share });
+        found.length = Math.min(found.length, LISTED);
+      }
+    }
+    return found;
   }
 }

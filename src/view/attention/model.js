@@ -1,5 +1,8 @@
 // The model view: every head of every layer as a small picture; one is opened in large.
 
+// Lines of a small picture.
+const SMALL_LINES = 700;
+
 class ModelView {
   name = "Model";
   explains =
@@ -108,10 +111,10 @@ class ModelView {
     // Where rows are close, lines are thin.
     const pen = Math.min(1, Math.max(0.4, height / rows / 3));
     const thickness = (weight) => pen * (0.7 + 1.3 * weight);
-    // Shares of a hundred tokens would be fainter than a pixel can show.
-    const opacity = (weight) => weight ** 0.7;
-    const style = { width, height, thickness, opacity };
-    lines(context, weights(layer, head), color(head), placed(from), placed(to), style);
+    const map = weights(layer, head);
+    const [left, right] = [placed(from), placed(to)];
+    const style = { ...manner([map], left, right, SMALL_LINES), width, height, thickness };
+    lines(context, map, color(head), left, right, style);
   }
 
   move(down, right) {

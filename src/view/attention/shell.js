@@ -62,7 +62,8 @@ function roveByKey(event, elements, steps) {
 class Stepper {
   constructor(name, labels, chosen) {
     this.chosen = chosen;
-    this.select = make("select", { onchange: () => chosen(this.select.selectedIndex) });
+    const id = `choose-${name}`;
+    this.select = make("select", { id, onchange: () => chosen(this.select.selectedIndex) });
     this.select.append(...labels.map((label) => make("option", {}, String(label))));
     const step = (by, sign, what) =>
       make("button", {
@@ -72,7 +73,7 @@ class Stepper {
       }, sign);
     this.buttons = [step(-1, "‹", "previous"), step(1, "›", "next")];
     this.root = make("div", { class: "stepper" },
-      make("label", {}, `${name} `, this.select), ...this.buttons);
+      make("label", { for: id }, name), this.select, ...this.buttons);
   }
 
   step(by) {
