@@ -145,8 +145,8 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         self.encode::<NoneTape>(batch, None, &mut |before, x| {
             hidden.push(x.as_vec());
             if let Some(layer) = self.layers.get(before) {
-                let (q, k) = layer.attention.queries_and_keys(x);
-                layers.push(LayerAttention::of(q, k));
+                let q = layer.attention.queries(x.clone());
+                layers.push(LayerAttention::of(q, layer.attention.keys(x)));
             }
         });
         SequenceAttention {

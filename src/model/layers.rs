@@ -165,22 +165,21 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         c.linear("output.dense", &self.output);
     }
 
-    /// What every head asks, (B, A, S, K), and what it is asked by, (B, A, K, S): each head's own K
-    /// columns of the two projections. The key is laid out ready for the product with the query.
-    pub fn queries_and_keys<T: Tape<E, D> + Merge<T>>(
+    /// What each position asks in each head: the head's own K columns of the projection.
+    pub fn queries<T: Tape<E, D>>(
         &self,
         x: Hidden<H, E, D, T>,
-    ) -> (
-        Queries<Const<A>, Const<K>, E, D, T>,
-        Keys<Const<A>, Const<K>, E, D, T>,
-    ) {
+    ) -> Queries<Const<A>, Const<K>, E, D, T> {
         let heads = (x.shape().0, x.shape().1, Const::<A>, Const::<K>);
-        let q = at_every_position(&self.query, x.retaped::<T>()).reshape_like(&heads);
+        let q = at_every_position(&self.query, x).reshape_like(&heads);
+        q.permute::<_, Axes4<0, 2, 1, 3>>()
+    }
+
+    /// What each position is asked by in each head, laid out ready for the product with the query.
+    pub fn keys<T: Tape<E, D>>(&self, x: Hidden<H, E, D, T>) -> Keys<Const<A>, Const<K>, E, D, T> {
+        let heads = (x.shape().0, x.shape().1, Const::<A>, Const::<K>);
         let k = at_every_position(&self.key, x).reshape_like(&heads);
-        (
-            q.permute::<_, Axes4<0, 2, 1, 3>>(),
-            k.permute::<_, Axes4<0, 2, 3, 1>>(),
-        )
+        k.permute::<_, Axes4<0, 2, 3, 1>>()
     }
 
     /// `softmax(Q K^T / sqrt(K)) V` in every head, heads side by side, projected: (B, S, H).
@@ -191,7 +190,8 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         pass: &Pass<'_, E, D>,
     ) -> Hidden<H, E, D, T> {
         let (b, s) = (x.shape().0, x.shape().1);
-        let (q, k) = self.queries_and_keys(x.retaped::<T>());
+        let q = self.queries(x.retaped::<T>());
+        let k = self.keys(x.retaped::<T>());
         let v = at_every_position(&self.value, x).reshape_like(&(b, s, Const::<A>, Const::<K>));
         let v = v.permute::<_, Axes4<0, 2, 1, 3>>();
 
