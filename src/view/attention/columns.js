@@ -237,8 +237,10 @@ class Columns {
           make("span", { class: "track" }, bar),
           make("data", { value: share.toFixed(6) }, percent(share))));
       }
+      // Shares of one token's attention add up; those that others give it don't.
       const rest = shares.slice(LISTED).reduce((sum, { share }) => sum + share, 0);
-      const more = shares.length > LISTED ? `; ${shares.length - LISTED} more tokens: ${percent(rest)}` : "";
+      const unlisted = chosen.side === "from" && shares.length > LISTED;
+      const more = unlisted ? `; ${shares.length - LISTED} more tokens: ${percent(rest)}` : "";
       this.note.textContent = `${about}${more}.`;
     } else {
       this.title.textContent = "Strongest links";
