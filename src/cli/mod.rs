@@ -1,5 +1,6 @@
 //! The subcommands of `cloze`, one file each.
 
+pub mod attention;
 pub mod bench;
 pub mod convert;
 pub mod data;
@@ -51,6 +52,8 @@ pub enum Command {
     Score(score::Args),
     /// Vectors of lines of text: of sentences or of every token
     Features(features::Args),
+    /// Draw what a model looks at in a text or a pair: one page with three views
+    Attention(attention::Args),
     /// Fill [MASK]s in a text
     FillMask(fill_mask::Args),
     /// Tell whether one text follows another
@@ -76,6 +79,7 @@ impl Command {
             Self::Predict(args) => predict::run(args),
             Self::Score(args) => score::run(args),
             Self::Features(args) => features::run(args),
+            Self::Attention(args) => attention::run(args),
             Self::FillMask(args) => fill_mask::run(args),
             Self::Nsp(args) => nsp::run(args),
             Self::Bench(args) => bench::run(args),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
-use crate::model::{Config, Dropout, Layout};
+use crate::model::{Config, Dropout, Layout, SequenceAttention};
 use crate::train::optimizer::{Moments, Update};
 
 pub use cpu::{CpuEngine, measured_peak};
@@ -163,6 +163,21 @@ pub trait Engine: Send {
 
     /// Activations after some layers, 0 being the embeddings, and the pooler's output.
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates>;
+
+    /// What the model looks at in each sequence: attention weights with their queries and keys, and
+    /// all hidden states. For views: slower and larger than a forward pass.
+    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
+        let config = self.config().clone();
+        let states = self.hidden_states(batch, 0..config.num_hidden_layers + 1)?;
+        let (layout, values) = (self.layout().clone(), self.parameters()?);
+        let width = config.hidden_size;
+        let sequences = batch.ranges().map(|rows| {
+            let of = |layer: &Vec<f32>| layer[rows.start * width..rows.end * width].to_vec();
+            let hidden = states.layers.iter().map(of).collect();
+            SequenceAttention::of_hidden_states(&config, &layout, &values, hidden)
+        });
+        Ok(sequences.collect())
+    }
 
     /// The masked-LM head's logits at the given rows: (rows, vocabulary), row-major.
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;

@@ -11,7 +11,9 @@ use dfdx::prelude::*;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
-use crate::model::{Bert, Config, Dropout, Layout, Rows, Size, cross_entropy, pick};
+use crate::model::{
+    Bert, Config, Dropout, Layout, Rows, SequenceAttention, Size, cross_entropy, pick,
+};
 use crate::train::optimizer::{Moments, Update};
 
 use super::state::State;
@@ -235,6 +237,13 @@ impl Engine for Reference {
         Ok(all)
     }
 
+    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
+        let parts = self.in_parts(batch, |model, which| {
+            Ok(model.attention(&batch.slice(which)))
+        })?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
         self.check(batch)?;
         self.modules()?.masked_lm_logits(batch, rows)
@@ -266,6 +275,7 @@ trait Modules: Send + Sync {
     ) -> Result<()>;
     fn task_logits(&self, batch: &Packed, dropout: Option<Dropout>) -> Result<Vec<f32>>;
     fn hidden_states(&self, batch: &Packed, layers: Range<usize>) -> HiddenStates;
+    fn attention(&self, batch: &Packed) -> Vec<SequenceAttention>;
     fn masked_lm_logits(&self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
     fn next_sentence_logits(&self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
 }
@@ -369,6 +379,10 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize> Modules
             layers,
             pooled: self.pool(rows, batch).map(|pooled| pooled.as_vec()),
         }
+    }
+
+    fn attention(&self, batch: &Packed) -> Vec<SequenceAttention> {
+        Bert::attention(self, batch)
     }
 
     fn masked_lm_logits(&self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
