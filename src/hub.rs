@@ -26,6 +26,7 @@ const COMPANIONS: [&str; 6] = [
     "sentence_bert_config.json",
     "1_Pooling/config.json",
 ];
+
 /// The folder of a model: `model` itself where that is one, else the Hub's model of that name,
 /// `org/name` or `org/name@revision`, which is downloaded where the cache hasn't got it.
 pub fn folder_of(model: &Path) -> Result<PathBuf> {

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::error::Result;
 use crate::features;
+use crate::hub;
 use crate::model::Part;
 use crate::view::attention::{AttentionView, View};
 
@@ -14,8 +15,8 @@ use super::model::Loaded;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model folder
-    #[arg(long, value_name = "DIR")]
+    /// Model folder, or the name of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// The text, or the first of two
     a: String,
@@ -39,7 +40,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let mut model = Loaded::read_with(&args.model, &[Part::Encoder], args.engine.setup()?)?;
+    let folder = hub::folder_of(&args.model)?;
+    let mut model = Loaded::read_with(&folder, &[Part::Encoder], args.engine.setup()?)?;
     let all = model.engine.config().num_hidden_layers;
     let layers = match &args.layers {
         Some(text) => features::counted(text, all, &format!("layers 0 to {}", all - 1))?,
