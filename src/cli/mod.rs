@@ -14,6 +14,7 @@ mod model;
 pub mod nsp;
 pub mod predict;
 pub mod pretrain;
+mod pretraining;
 mod progress;
 mod task;
 pub mod tokenize;

@@ -11,6 +11,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::data::Packing;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
@@ -27,15 +28,25 @@ pub struct Identity {
     /// Longest sequence in the first phase.
     pub first_max_len: usize,
     pub whole_word: bool,
+    /// Pairs where a state of earlier versions doesn't say.
+    #[serde(default = "pairs")]
+    pub packing: Packing,
     pub vocab_size: usize,
     /// Tokens of the training text: another text would be another run.
     pub tokens: u64,
+    /// Of these tokens in their order; None where a state of earlier versions doesn't say.
+    #[serde(default)]
+    pub checksum: Option<u32>,
     /// AdamW where a state of earlier versions doesn't say.
     #[serde(default)]
     pub optimizer: Rule,
     /// In which order the parameters lie: [`ORDER`]; 0 where a state of earlier versions doesn't say.
     #[serde(default)]
     pub order: u32,
+}
+
+fn pairs() -> Packing {
+    Packing::Pairs
 }
 
 /// The order of the parameters in memory. To be counted up when the declaration changes its order: a
@@ -152,8 +163,10 @@ mod tests {
             max_len: 3,
             first_max_len: 3,
             whole_word: false,
+            packing: Packing::Pairs,
             vocab_size: 4,
             tokens: 5,
+            checksum: Some(6),
             optimizer: Rule::Adamw,
             order: ORDER,
         };

@@ -147,8 +147,10 @@ impl Pretrainer {
                 None => options.max_len,
             },
             whole_word: options.whole_word,
+            packing: options.packing,
             vocab_size: self.engine.config().vocab_size,
             tokens: self.data.tokens(),
+            checksum: Some(self.data.checksum()),
             optimizer: self.settings.optimizer.rule,
             order: ORDER,
         }
@@ -325,13 +327,7 @@ impl Pretrainer {
             let batch = self.data_of(self.step).1.batch(k, size)?;
             scores += self.engine.pretraining_scores(&batch)?;
         }
-        Ok(EvalReport {
-            step: self.step,
-            mlm_loss: scores.mean_mlm_loss(),
-            mlm_accuracy: scores.mlm_accuracy(),
-            nsp_loss: scores.mean_nsp_loss(),
-            nsp_accuracy: scores.nsp_accuracy(),
-        })
+        Ok(EvalReport::of(self.step, &scores))
     }
 }
 

@@ -46,8 +46,8 @@ mod tests {
             step: 2,
             mlm_loss: 3.5,
             mlm_accuracy: 0.2,
-            nsp_loss: 0.6,
-            nsp_accuracy: 0.7,
+            nsp_loss: Some(0.6),
+            nsp_accuracy: Some(0.7),
         };
         let history = History {
             steps: vec![step(1), step(2)],
