@@ -40,10 +40,17 @@ pub struct Config {
     pub layer_norm_eps: f64,
     #[serde(default)]
     pub pad_token_id: u32,
+    /// Every token sees itself and those before it alone: the attention of a left-to-right language
+    /// model.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_decoder: bool,
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
 fn default_model_type() -> String {
     "bert".into()
 }
@@ -91,6 +98,7 @@ impl Config {
             initializer_range: default_initializer_range(),
             layer_norm_eps: default_layer_norm_eps(),
             pad_token_id: 0,
+            is_decoder: false,
             other: serde_json::Map::new(),
         }
     }
@@ -111,6 +119,13 @@ impl Config {
             .collect();
         self.other.insert("id2label".into(), by_id.into());
         self.other.insert("label2id".into(), by_label.into());
+    }
+
+    /// Forgets the classes of a task that the model was made for before.
+    pub fn clear_labels(&mut self) {
+        for key in ["id2label", "label2id", "problem_type"] {
+            self.other.remove(key);
+        }
     }
 
     /// The names of a classifier's classes in the order of their ids; None where there are none or
@@ -152,6 +167,9 @@ impl Config {
                 "hidden_act is {:?}, but only \"gelu\" (the erf form) is supported",
                 self.hidden_act
             ));
+        }
+        if self.other.get("add_cross_attention") == Some(&true.into()) {
+            return Err("add_cross_attention is true, but only self-attention is supported".into());
         }
         let positive = [
             ("vocab_size", self.vocab_size),
@@ -223,6 +241,8 @@ mod tests {
         let again = Config::read(&path).unwrap();
         assert_eq!(again.labels().unwrap(), ["no", "yes", "maybe"]);
         assert_eq!(again.other["label2id"]["maybe"], 2);
+        config.clear_labels();
+        assert_eq!((config.labels(), config.other.len()), (None, 0));
     }
 
     #[test]
@@ -236,6 +256,11 @@ mod tests {
             ),
             ("\"gelu\"", "\"relu\"", "only \"gelu\""),
             ("\"bert\"", "\"gpt2\"", "only \"bert\""),
+            (
+                "\"hidden_act\"",
+                "\"add_cross_attention\": true, \"hidden_act\"",
+                "only self-attention",
+            ),
             (
                 "\"vocab_size\": 1000",
                 "\"vocab_size\": 0",

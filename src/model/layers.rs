@@ -28,6 +28,8 @@ pub struct Pass<'a, E: Dtype, D: Device<E>> {
     pub dropout: Option<Dropout>,
     /// (B, S): 0 at real tokens, a large negative number at padding; None where nothing is padded.
     pub mask: Option<Tensor<(usize, usize), E, D>>,
+    /// (S, S): the same for keys behind their query; None where all are seen.
+    pub future: Option<Tensor<(usize, usize), E, D>>,
 }
 
 impl<E: Real, D: BertDevice<E>> Pass<'_, E, D> {
@@ -165,6 +167,13 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
             Some(mask) => {
                 let shape = *scores.shape();
                 scores + mask.retaped::<T>().broadcast_like::<_, Axes2<1, 2>>(&shape)
+            }
+            None => scores,
+        };
+        let scores = match &pass.future {
+            Some(mask) => {
+                let shape = *scores.shape();
+                scores + mask.retaped::<T>().broadcast_like::<_, Axes2<0, 1>>(&shape)
             }
             None => scores,
         };

@@ -97,10 +97,10 @@ impl Model {
 
 /// Writes a model folder: see [`Model::write`].
 pub fn write(folder: &Path, config: &Config, layout: &Layout, values: &[f32]) -> Result<()> {
-    let bytes = to_safetensors(layout, values);
-    write_atomic(&folder.join(WEIGHTS), &bytes)?;
     let mut config = config.clone();
-    config.architectures = vec![architecture(layout).into()];
+    let bytes = to_safetensors(&config, layout, values);
+    write_atomic(&folder.join(WEIGHTS), &bytes)?;
+    config.architectures = vec![architecture(&config, layout).into()];
     write_atomic(&folder.join(CONFIG), config.to_json().as_bytes())
 }
 
@@ -108,7 +108,7 @@ const MULTIPLE_CHOICE: &str = "BertForMultipleChoice";
 const TOKEN_CLASSIFICATION: &str = "BertForTokenClassification";
 
 /// The class of transformers that loads these parts.
-fn architecture(layout: &Layout) -> &'static str {
+fn architecture(config: &Config, layout: &Layout) -> &'static str {
     let has = |part| layout.parts().contains(&part);
     let task = layout.parts().iter().find_map(|part| match part {
         Part::SequenceClassifier(_) => Some("BertForSequenceClassification"),
@@ -121,6 +121,7 @@ fn architecture(layout: &Layout) -> &'static str {
         return task;
     }
     match (has(Part::MaskedLm), has(Part::NextSentence)) {
+        (true, false) if config.is_decoder => "BertLMHeadModel",
         (true, true) => "BertForPreTraining",
         (true, false) => "BertForMaskedLM",
         (false, true) => "BertForNextSentencePrediction",
@@ -128,9 +129,9 @@ fn architecture(layout: &Layout) -> &'static str {
     }
 }
 
-fn to_safetensors(layout: &Layout, values: &[f32]) -> Vec<u8> {
+fn to_safetensors(config: &Config, layout: &Layout, values: &[f32]) -> Vec<u8> {
     // A bare encoder is a `BertModel`, whose names have no prefix.
-    let prefixed = architecture(layout) != "BertModel";
+    let prefixed = architecture(config, layout) != "BertModel";
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let tensors = layout.iter().map(|(parameter, range)| {
         let name = match parameter.part {

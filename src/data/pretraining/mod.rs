@@ -1,5 +1,5 @@
-//! Pre-training examples: masked tokens to predict, and pairs of which the second part follows the
-//! first or comes from another document.
+//! Pre-training examples: masked tokens to predict (or every next one), and pairs of which the
+//! second part follows the first or comes from another document.
 //!
 //! A corpus is cut into chunks once ([`chunks`], [`store`]) and tokenised once; everything else is
 //! drawn when an example is asked for. Example j of a run is a pure function of (seed, j): epoch
@@ -67,6 +67,9 @@ pub struct PretrainingOptions {
     pub short_probability: f64,
     /// What the text of an example is.
     pub packing: Packing,
+    /// Every token is to be predicted from those before it, in place of masked ones from all others:
+    /// the text stays as it is.
+    pub left_to_right: bool,
     /// Key of every draw.
     pub seed: u64,
 }
@@ -79,6 +82,7 @@ impl Default for PretrainingOptions {
             whole_word: false,
             short_probability: 0.1,
             packing: Packing::Pairs,
+            left_to_right: false,
             seed: 0,
         }
     }
@@ -134,7 +138,7 @@ impl PretrainingOptions {
 pub struct PretrainingExample {
     /// Its index in the run.
     pub index: u64,
-    /// The tokens as the model sees them, masked.
+    /// The tokens as the model sees them.
     pub ids: Vec<u32>,
     /// Segment ids, one a token.
     pub segments: Vec<u32>,
@@ -378,7 +382,11 @@ impl PretrainingData {
         }
         let mut segments = vec![0; first];
         segments.resize(ids.len(), 1);
-        let targets = self.masker.mask(index, &mut ids);
+        let targets = if self.options.left_to_right {
+            next_tokens(&ids)
+        } else {
+            self.masker.mask(index, &mut ids)
+        };
         Ok(PretrainingExample {
             index,
             ids,
@@ -388,6 +396,13 @@ impl PretrainingData {
             documents,
         })
     }
+}
+
+/// At every token but the last, the next one: what a left-to-right language model predicts.
+fn next_tokens(ids: &[u32]) -> Vec<Target> {
+    let next = (0..).zip(&ids[1..]);
+    next.map(|(position, &label)| Target { position, label })
+        .collect()
 }
 
 /// The plan of the block that was asked for last: the examples of a batch share it.
