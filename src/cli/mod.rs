@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod convert;
+pub mod distill;
 mod engine;
 pub mod evaluate;
 pub mod features;
@@ -40,6 +41,8 @@ pub enum Command {
     Vocab(vocab::Args),
     /// Pre-train a BERT from text: masked words and next sentences
     Pretrain(pretrain::Args),
+    /// Train a smaller model that answers as a trained one does
+    Distill(distill::Args),
     /// Train a model for a task: GLUE, multiple choice, entities, your own data
     Finetune(finetune::Args),
     /// Measure a fine-tuned model on labelled data
@@ -66,6 +69,7 @@ impl Command {
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
             Self::Pretrain(args) => pretrain::run(args),
+            Self::Distill(args) => distill::run(args),
             Self::Finetune(args) => finetune::run(args),
             Self::Evaluate(args) => evaluate::run(args),
             Self::Predict(args) => predict::run(args),

@@ -11,7 +11,7 @@ use crate::model::{Config, Layout, PRETRAINING, Part, Size};
 use crate::text::{Casing, WordPiece};
 
 use super::model::wordpiece_of;
-use super::pretraining::{RunArgs, Start, positive};
+use super::pretraining::{PAPER_WIDTH, RunArgs, Start, learning_rate, positive};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -40,7 +40,11 @@ pub struct Args {
     /// No pairs and no next-sentence prediction: one segment of text, as in RoBERTa
     #[arg(long)]
     no_nsp: bool,
-    /// With --no-nsp: full sentences go on in the next document after a [SEP] where there is room;
+    /// Predict every next word from those before it in place of masked ones, without pairs: the
+    /// paper's ablation. What is trained from such a model reads from left to right too
+    #[arg(long)]
+    left_to_right: bool,
+    /// Without pairs: full sentences go on in the next document after a [SEP] where there is room;
     /// document ends with its document
     #[arg(long, value_enum, value_name = "HOW")]
     sentences: Option<Sentences>,
@@ -53,9 +57,6 @@ enum Sentences {
     Document,
 }
 
-/// The width from which models are started and trained as the paper's; narrower ones learn sooner
-/// with other settings.
-const PAPER_WIDTH: usize = 768;
 /// Longest sequence of the first phase of narrow models.
 const FIRST_SEQ: usize = 40;
 /// A model that was trained before goes on at this share of a new one's learning rate
@@ -77,16 +78,24 @@ impl Args {
         if let Some(deviation) = self.initializer_range {
             positive("--initializer-range", deviation)?;
         }
-        if self.sentences.is_some() && !self.no_nsp {
-            let message = "--sentences says how text without pairs is cut: it needs --no-nsp";
-            return Err(Error::Usage(message.into()));
+        let usage = |message: &str| Err(Error::Usage(message.into()));
+        if self.sentences.is_some() && self.pairs() {
+            return usage("--sentences says how text without pairs is cut: it needs --no-nsp");
+        }
+        if self.left_to_right && self.run.whole_word {
+            return usage("--whole-word: nothing is masked with --left-to-right");
         }
         Ok(())
     }
 
+    /// Whether the model learns to tell which sentences follow each other.
+    fn pairs(&self) -> bool {
+        !self.no_nsp && !self.left_to_right
+    }
+
     fn packing(&self) -> Packing {
         match self.sentences {
-            _ if !self.no_nsp => Packing::Pairs,
+            _ if self.pairs() => Packing::Pairs,
             None | Some(Sentences::Full) => Packing::Full,
             Some(Sentences::Document) => Packing::Document,
         }
@@ -94,10 +103,10 @@ impl Args {
 
     /// What the model is made of.
     fn parts(&self) -> &'static [Part] {
-        if self.no_nsp {
-            &[Part::Encoder, Part::MaskedLm]
-        } else {
+        if self.pairs() {
             &PRETRAINING
+        } else {
+            &[Part::Encoder, Part::MaskedLm]
         }
     }
 
@@ -114,13 +123,15 @@ impl Args {
             packing: self.packing(),
             lr: learning_rate(&config),
             first_seq: narrow.then_some(FIRST_SEQ),
+            teacher: None,
             config,
         })
     }
 
     /// A model that was trained before.
     fn continued(&self, folder: &Path) -> Result<Start> {
-        let model = Model::read(folder, self.parts(), Some(self.run.seed))?;
+        let mut model = Model::read(folder, self.parts(), Some(self.run.seed))?;
+        model.config.clear_labels();
         let wordpiece = wordpiece_of(folder, &model.config)?;
         self.agrees(folder, &model.config, &wordpiece)?;
         for part in &model.fresh {
@@ -140,12 +151,26 @@ impl Args {
             packing: self.packing(),
             // Where to look has been learned.
             first_seq: None,
+            teacher: None,
         })
     }
 
     /// Refuses a size or a vocabulary that is not that of the model in `folder`.
     fn agrees(&self, folder: &Path, config: &Config, wordpiece: &WordPiece) -> Result<()> {
         let usage = |message: String| Err(Error::Usage(message));
+        if config.is_decoder != self.left_to_right {
+            return usage(if config.is_decoder {
+                format!(
+                    "the model in {} reads from left to right: it goes on with --left-to-right only",
+                    folder.display()
+                )
+            } else {
+                format!(
+                    "--left-to-right: the model in {} was trained to look both ways",
+                    folder.display()
+                )
+            });
+        }
         if let Some(size) = &self.size {
             let asked = size_of(size, config.vocab_size)?;
             let dimensions = |c: &Config| {
@@ -215,6 +240,7 @@ impl Args {
             config.initializer_range = deviation;
         }
         config.vocab_size = wordpiece.vocab_size();
+        config.is_decoder = self.left_to_right;
         config.pad_token_id = wordpiece.special().pad;
         Ok(config)
     }
@@ -230,14 +256,5 @@ fn size_of(size: &str, vocab_size: usize) -> Result<Config> {
         Config::read(Path::new(size))
     } else {
         Ok(size.parse::<Size>()?.config(vocab_size))
-    }
-}
-
-/// The highest learning rate of a new model.
-fn learning_rate(config: &Config) -> f64 {
-    if config.hidden_size < PAPER_WIDTH {
-        0.192 / config.hidden_size as f64
-    } else {
-        1e-4
     }
 }

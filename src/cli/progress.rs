@@ -68,7 +68,7 @@ impl TrainingBar {
 /// A measurement in words.
 pub fn measured(report: &EvalReport) -> String {
     let words = format!(
-        "masked LM loss {:.3}, perplexity {:.1}, accuracy {:.1} %",
+        "loss {:.3}, perplexity {:.1}, accuracy {:.1} %",
         report.mlm_loss,
         report.perplexity(),
         100.0 * report.mlm_accuracy,

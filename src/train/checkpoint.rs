@@ -15,6 +15,7 @@ use crate::data::Packing;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
+use super::distill::Taught;
 use super::optimizer::{Moments, Rule};
 use super::report::History;
 
@@ -31,6 +32,11 @@ pub struct Identity {
     /// Pairs where a state of earlier versions doesn't say.
     #[serde(default = "pairs")]
     pub packing: Packing,
+    #[serde(default)]
+    pub left_to_right: bool,
+    /// How a teacher takes part; None where there is none.
+    #[serde(default)]
+    pub taught: Option<Taught>,
     pub vocab_size: usize,
     /// Tokens of the training text: another text would be another run.
     pub tokens: u64,
@@ -164,6 +170,8 @@ mod tests {
             first_max_len: 3,
             whole_word: false,
             packing: Packing::Pairs,
+            left_to_right: false,
+            taught: None,
             vocab_size: 4,
             tokens: 5,
             checksum: Some(6),

@@ -1,6 +1,7 @@
 //! Training: optimizer, schedule, checkpoints, the loop.
 
 pub mod checkpoint;
+pub mod distill;
 pub mod finetune;
 pub mod guard;
 pub mod optimizer;
@@ -9,6 +10,7 @@ pub mod report;
 pub mod schedule;
 pub mod stop;
 
+pub use distill::Teacher;
 pub use finetune::Finetuner;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
 pub use report::{EvalReport, History, Report, Silent, StepReport};

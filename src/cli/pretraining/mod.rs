@@ -15,13 +15,14 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, Identity};
+use crate::train::distill::Taught;
 use crate::train::optimizer::Rule;
 use crate::train::pretrain::State;
-use crate::train::{FirstPhase, Pretrainer, Settings, Stop};
+use crate::train::{FirstPhase, Pretrainer, Settings, Stop, Teacher};
 
 use super::engine::EngineArgs;
 use super::memory;
-use super::progress::TrainingBar;
+use super::progress::{TrainingBar, measured};
 
 /// One document in this many is held out for evaluation.
 const HELD_OUT: u64 = 10;
@@ -69,10 +70,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "P")]
     dropout: Option<f64>,
     #[command(flatten)]
-    engine: EngineArgs,
+    pub engine: EngineArgs,
     /// Mask all pieces of a word together
     #[arg(long)]
-    whole_word: bool,
+    pub whole_word: bool,
     /// Key of every random choice of the run
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -117,6 +118,7 @@ pub struct Start {
     pub lr: f64,
     /// Longest sequence of the first phase where the command line names none; None for no such phase.
     pub first_seq: Option<usize>,
+    pub teacher: Option<Teacher>,
 }
 
 impl RunArgs {
@@ -216,6 +218,7 @@ impl RunArgs {
             ) = (p, p);
         }
         let values = std::mem::take(&mut start.values);
+        let teacher = start.teacher.take();
         let config = &start.config;
         if seq > config.max_position_embeddings {
             return Err(Error::Usage(format!(
@@ -261,10 +264,16 @@ impl RunArgs {
                 until: (self.steps as f64 * share) as u64,
             });
         }
+        if let Some(teacher) = teacher {
+            trainer = trainer.with_teacher(teacher);
+        }
         if let Some(state) = begun.state {
             self.continue_from(&mut trainer, state)?;
         }
 
+        if let Some(teacher) = trainer.evaluate_teacher()? {
+            eprintln!("the teacher, held out: {}", measured(&teacher));
+        }
         let stop = Stop::on_signals()?;
         let mut bar = TrainingBar::new(self.steps, trainer.step());
         let trained = trainer.run(Some(&self.out), &mut bar, &stop);
@@ -279,6 +288,7 @@ impl RunArgs {
             max_len,
             whole_word: self.whole_word,
             packing: start.packing,
+            left_to_right: start.config.is_decoder,
             seed: self.seed,
             ..PretrainingOptions::default()
         };
@@ -338,6 +348,19 @@ pub fn positive(name: &str, value: f64) -> Result<()> {
     )))
 }
 
+/// The width from which models are started and trained as the paper's; narrower ones learn sooner
+/// with other settings.
+pub const PAPER_WIDTH: usize = 768;
+
+/// The highest learning rate of a new model.
+pub fn learning_rate(config: &Config) -> f64 {
+    if config.hidden_size < PAPER_WIDTH {
+        0.192 / config.hidden_size as f64
+    } else {
+        1e-4
+    }
+}
+
 /// What makes a run this run, in the words of the command line.
 fn said(identity: &Identity) -> Vec<(&'static str, String)> {
     let rule = identity.optimizer.to_possible_value();
@@ -346,12 +369,21 @@ fn said(identity: &Identity) -> Vec<(&'static str, String)> {
         Packing::Document => "sentences of one document",
         Packing::Full => "full sentences",
     };
+    let taught = match &identity.taught {
+        None => "without a teacher".to_owned(),
+        Some(Taught { recipe, teacher }) => format!(
+            "temperature {}, alphas {} {} {}, a teacher of checksum {teacher:08x}",
+            recipe.temperature, recipe.ce, recipe.mlm, recipe.cos
+        ),
+    };
     vec![
         ("--seed", identity.seed.to_string()),
         ("--batch", identity.batch.to_string()),
         ("--seq", identity.max_len.to_string()),
         ("--first-seq", identity.first_max_len.to_string()),
         ("--whole-word", identity.whole_word.to_string()),
+        ("the way it is taught", taught),
+        ("--left-to-right", identity.left_to_right.to_string()),
         ("the cut of the text", packing.to_owned()),
         ("the vocabulary's size", identity.vocab_size.to_string()),
         (

@@ -67,6 +67,7 @@ pub fn tell(
         Some(last) if last.step == trainer.step() => *last,
         _ => trainer.evaluate()?,
     };
+    let teacher = trainer.evaluate_teacher()?;
     if args.json {
         let object = json!({
             "steps": trainer.step(),
@@ -78,6 +79,7 @@ pub fn tell(
             "uniform_loss": uniform,
             "unigram_entropy": unigram,
             "eval": object(&evaluation),
+            "teacher": teacher.as_ref().map(object),
         });
         println!("{object}");
     } else {
@@ -89,6 +91,9 @@ pub fn tell(
             "held out: {} (loss of a uniform guess {uniform:.3}, unigram {unigram:.3})",
             measured(&evaluation)
         );
+        if let Some(teacher) = &teacher {
+            println!("the teacher, held out: {}", measured(teacher));
+        }
         println!(
             "model in {0}, its loss curve in {0}/trainer/loss.svg",
             args.out.display()
