@@ -61,8 +61,8 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value_t = Rule::Adamw)]
     optimizer: Rule,
     /// Highest learning rate, reached after a tenth of the steps [default: for a new model 1e-4 from
-    /// 768 wide on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for a model that
-    /// has been trained before]
+    /// 768 wide on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for
+    /// `pretrain --init`]
     #[arg(long)]
     lr: Option<f64>,
     /// Dropout in the encoder [default: as the configuration or the first model says; for new models
