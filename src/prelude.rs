@@ -3,7 +3,7 @@
 pub use dfdx;
 pub use dfdx::prelude::*;
 
-pub use crate::data::{Packed, PretrainingBatch, PretrainingData, PretrainingOptions};
+pub use crate::data::{Packed, Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use crate::display::{self, Show};
 pub use crate::engine::{Backend, CpuEngine, Engine, Reference};
 pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, gelu};

@@ -30,10 +30,16 @@ pub fn run(args: Args) -> Result<()> {
     if args.top_k == 0 {
         return Err(Error::Usage("--top-k 0: at least 1 is needed".into()));
     }
-    let mut model = Loaded::read(
-        &hub::folder_of(&args.model)?,
-        &[Part::Encoder, Part::MaskedLm],
-    )?;
+    let folder = hub::folder_of(&args.model)?;
+    let mut model = Loaded::read(&folder, &[Part::Encoder, Part::MaskedLm])?;
+    if model.engine.config().is_decoder {
+        return Err(Error::file(
+            &folder,
+            "reads from left to right (is_decoder in its config.json): it predicts the next word \
+             and sees nothing behind a blank; take a model that was pre-trained without \
+             --left-to-right",
+        ));
+    }
     let encoding = model.wordpiece.encode_with_special(&args.text);
     let mask = model.wordpiece.special().mask;
     let rows: Vec<u32> = (0u32..)

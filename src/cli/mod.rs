@@ -4,6 +4,7 @@ pub mod attention;
 pub mod bench;
 pub mod convert;
 pub mod data;
+pub mod distill;
 mod engine;
 pub mod evaluate;
 pub mod features;
@@ -16,6 +17,7 @@ mod model;
 pub mod nsp;
 pub mod predict;
 pub mod pretrain;
+mod pretraining;
 mod progress;
 pub mod score;
 mod task;
@@ -42,6 +44,8 @@ pub enum Command {
     Vocab(vocab::Args),
     /// Pre-train a BERT from text: masked words and next sentences
     Pretrain(pretrain::Args),
+    /// Train a smaller model that answers as a trained one does
+    Distill(distill::Args),
     /// Train a model for a task: GLUE, multiple choice, entities, your own data
     Finetune(finetune::Args),
     /// Measure a fine-tuned model on labelled data
@@ -74,6 +78,7 @@ impl Command {
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
             Self::Pretrain(args) => pretrain::run(args),
+            Self::Distill(args) => distill::run(args),
             Self::Finetune(args) => finetune::run(args),
             Self::Evaluate(args) => evaluate::run(args),
             Self::Predict(args) => predict::run(args),

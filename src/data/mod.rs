@@ -14,5 +14,5 @@ pub mod table;
 
 pub use examples::{Examples, Targets};
 pub use packed::Packed;
-pub use pretraining::{PretrainingBatch, PretrainingData, PretrainingOptions};
+pub use pretraining::{Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use sequences::Sequences;

@@ -5,6 +5,7 @@
 //! fused kernels.
 
 mod cpu;
+pub mod distillation;
 mod encode;
 pub mod memory;
 pub mod objective;
@@ -22,6 +23,7 @@ use crate::model::{Config, Dropout, Layout, SequenceAttention};
 use crate::train::optimizer::{Moments, Update};
 
 pub use cpu::{CpuEngine, measured_peak};
+pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
 pub use reference::Reference;
 
@@ -134,6 +136,20 @@ pub trait Engine: Send {
     ) -> Result<PretrainingScores> {
         self.pretraining_gradients_of_part(batch, LossWeights::of(batch), dropout)
     }
+
+    /// Forward and backward over a part of a pre-training batch with a teacher's answers to it: adds
+    /// the gradients of the weighted loss of [distillation](Distillation) to the engine's own.
+    /// `weights` are those of the whole batch; pairs take no part.
+    fn distillation_gradients_of_part(
+        &mut self,
+        part: &PretrainingBatch,
+        targets: &SoftTargets,
+        weights: DistillationWeights,
+        dropout: Dropout,
+    ) -> Result<DistillationScores>;
+
+    /// A teacher's answers at the given rows, without dropout, in place of what `into` held.
+    fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()>;
 
     /// Forward and backward with the task's head. `loss` is given the logits, (sequences or rows,
     /// outputs), and leaves the gradient of what it minimises in their place (see [`objective`]).
@@ -271,6 +287,21 @@ impl Backend {
     ) -> Result<Box<dyn Engine>> {
         Setup::from(self).engine(config, layout, values)
     }
+}
+
+/// Refuses a teacher's answers that are not to this batch or not by a model of this shape.
+fn check_targets(config: &Config, batch: &PretrainingBatch, targets: &SoftTargets) -> Result<()> {
+    let logits = batch.masked_rows.len() * config.vocab_size;
+    let hidden = batch.packed.rows() * config.hidden_size;
+    if (targets.logits.len(), targets.hidden.len()) != (logits, hidden) {
+        return Err(Error::Failed(format!(
+            "the teacher gave {} logits and {} hidden values, but the student needs {logits} and {hidden}: \
+             both must have the same vocabulary and width",
+            targets.logits.len(),
+            targets.hidden.len()
+        )));
+    }
+    Ok(())
 }
 
 /// What a model says that is asked for a head it doesn't have.

@@ -9,6 +9,7 @@ use dfdx::prelude::*;
 
 use crate::data::Packed;
 
+use super::bert::future_mask;
 use super::layers::{Keys, Queries, look};
 use super::ops::{BertDevice, Real};
 use super::{Bert, Config, Layout};
@@ -106,7 +107,7 @@ impl SequenceAttention {
                 };
                 let q = projected("query").permute::<_, Axes4<0, 2, 1, 3>>();
                 let k = projected("key").permute::<_, Axes4<0, 2, 3, 1>>();
-                LayerAttention::of(q, k)
+                LayerAttention::of(config, q, k)
             })
             .collect();
         Self {
@@ -121,11 +122,18 @@ impl SequenceAttention {
 
 impl<E: Real> LayerAttention<E> {
     /// Of one sequence: the batch of `q` and `k` is 1.
-    fn of<A: Dim, K: Dim, D: BertDevice<E>>(q: Queries<A, K, E, D>, k: Keys<A, K, E, D>) -> Self {
+    fn of<A: Dim, K: Dim, D: BertDevice<E>>(
+        config: &Config,
+        q: Queries<A, K, E, D>,
+        k: Keys<A, K, E, D>,
+    ) -> Self {
+        let future = config
+            .is_decoder
+            .then(|| future_mask(q.shape().2, q.device()));
         Self {
             queries: q.as_vec(),
             keys: k.clone().permute::<_, Axes4<0, 1, 3, 2>>().as_vec(),
-            weights: look(q, k, None).as_vec(),
+            weights: look(q, k, None, future.as_ref()).as_vec(),
         }
     }
 }
@@ -146,7 +154,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
             hidden.push(x.as_vec());
             if let Some(layer) = self.layers.get(before) {
                 let q = layer.attention.queries(x.clone());
-                layers.push(LayerAttention::of(q, layer.attention.keys(x)));
+                layers.push(LayerAttention::of(&self.config, q, layer.attention.keys(x)));
             }
         });
         SequenceAttention {

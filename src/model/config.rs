@@ -40,10 +40,17 @@ pub struct Config {
     pub layer_norm_eps: f64,
     #[serde(default)]
     pub pad_token_id: u32,
+    /// Every token sees itself and those before it alone: the attention of a left-to-right language
+    /// model.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_decoder: bool,
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
 fn default_model_type() -> String {
     "bert".into()
 }
@@ -91,6 +98,7 @@ impl Config {
             initializer_range: default_initializer_range(),
             layer_norm_eps: default_layer_norm_eps(),
             pad_token_id: 0,
+            is_decoder: false,
             other: serde_json::Map::new(),
         }
     }
@@ -113,6 +121,13 @@ impl Config {
         self.other.remove("num_labels");
         self.other.insert("id2label".into(), by_id.into());
         self.other.insert("label2id".into(), by_label.into());
+    }
+
+    /// Forgets the classes of a task that the model was made for before.
+    pub fn clear_labels(&mut self) {
+        for key in ["id2label", "label2id", "problem_type"] {
+            self.other.remove(key);
+        }
     }
 
     /// The names of a classifier's classes in the order of their ids; None where there are none or
@@ -174,6 +189,9 @@ impl Config {
                 self.hidden_act
             ));
         }
+        if self.other.get("add_cross_attention") == Some(&true.into()) {
+            return Err("add_cross_attention is true, but only self-attention is supported".into());
+        }
         let positive = [
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
@@ -205,8 +223,6 @@ impl Config {
         }
         for (name, expected) in [
             ("position_embedding_type", "\"absolute\""),
-            ("is_decoder", "false"),
-            ("add_cross_attention", "false"),
             ("pruned_heads", "{}"),
             ("quantization_config", "null"),
         ] {
@@ -253,6 +269,8 @@ mod tests {
         let again = Config::read(&path).unwrap();
         assert_eq!(again.labels().unwrap(), ["no", "yes", "maybe"]);
         assert_eq!(again.other["label2id"]["maybe"], 2);
+        config.clear_labels();
+        assert_eq!((config.labels(), config.other.len()), (None, 0));
     }
 
     #[test]
@@ -273,13 +291,13 @@ mod tests {
             ),
             (
                 "\"pad_token_id\": 0",
-                "\"pad_token_id\": 0, \"is_decoder\": true",
-                "is_decoder is true, but only false is supported",
-            ),
-            (
-                "\"pad_token_id\": 0",
                 "\"pad_token_id\": 0, \"quantization_config\": {\"bits\": 8}",
                 "quantization_config is {\"bits\":8}",
+            ),
+            (
+                "\"hidden_act\"",
+                "\"add_cross_attention\": true, \"hidden_act\"",
+                "only self-attention",
             ),
             (
                 "\"vocab_size\": 1000",

@@ -28,6 +28,8 @@ pub struct Pass<'a, E: Dtype, D: Device<E>> {
     pub dropout: Option<Dropout>,
     /// (B, S): 0 at real tokens, a large negative number at padding; None where nothing is padded.
     pub mask: Option<Tensor<(usize, usize), E, D>>,
+    /// (S, S): the same for keys behind their query; None where all are seen.
+    pub future: Option<Tensor<(usize, usize), E, D>>,
 }
 
 impl<E: Real, D: BertDevice<E>> Pass<'_, E, D> {
@@ -115,11 +117,13 @@ pub type Queries<A, K, E, D, T = NoneTape> = Tensor<(usize, A, usize, K), E, D, 
 pub type Keys<A, K, E, D, T = NoneTape> = Tensor<(usize, A, K, usize), E, D, T>;
 
 /// How much each position looks at each other, `softmax(Q K^T / sqrt(K))`: (B, A, S, S), every row
-/// with the sum 1. Heads and head size may be known at run time only.
+/// with the sum 1. Heads and head size may be known at run time only. `mask` hides padding (see
+/// [`Pass::mask`]), `future` what is behind a position ([`Pass::future`]).
 pub fn look<A: Dim, K: Dim, E: Real, D: BertDevice<E>, T: Tape<E, D> + Merge<T>>(
     q: Queries<A, K, E, D, T>,
     k: Keys<A, K, E, D, T>,
     mask: Option<&Tensor<(usize, usize), E, D>>,
+    future: Option<&Tensor<(usize, usize), E, D>>,
 ) -> Tensor<(usize, A, usize, usize), E, D, T> {
     let size = q.shape().3.size();
     let scale = E::from_f64(1.0 / (size as f64).sqrt()).expect("a finite number");
@@ -128,6 +132,13 @@ pub fn look<A: Dim, K: Dim, E: Real, D: BertDevice<E>, T: Tape<E, D> + Merge<T>>
         Some(mask) => {
             let shape = *scores.shape();
             scores + mask.retaped::<T>().broadcast_like::<_, Axes2<1, 2>>(&shape)
+        }
+        None => scores,
+    };
+    let scores = match future {
+        Some(mask) => {
+            let shape = *scores.shape();
+            scores + mask.retaped::<T>().broadcast_like::<_, Axes2<0, 1>>(&shape)
         }
         None => scores,
     };
@@ -195,7 +206,7 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         let v = at_every_position(&self.value, x).reshape_like(&(b, s, Const::<A>, Const::<K>));
         let v = v.permute::<_, Axes4<0, 2, 1, 3>>();
 
-        let probabilities = look(q, k, pass.mask.as_ref());
+        let probabilities = look(q, k, pass.mask.as_ref(), pass.future.as_ref());
         let probabilities = match pass.dropout {
             Some(dropout) => dropout.attention(
                 probabilities,

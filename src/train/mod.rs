@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod checkpoint;
+pub mod distill;
 pub mod finetune;
 pub mod guard;
 pub mod optimizer;
@@ -10,6 +11,7 @@ pub mod report;
 pub mod schedule;
 pub mod stop;
 
+pub use distill::Teacher;
 pub use finetune::Finetuner;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
 pub use report::{EvalReport, History, Report, Silent, StepReport};

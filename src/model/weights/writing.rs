@@ -73,10 +73,11 @@ pub fn write_as(
     format: NumberFormat,
 ) -> Result<()> {
     let path = folder.join(WEIGHTS);
-    let bytes = to_safetensors(layout, values, format).map_err(|m| Error::file(&path, m))?;
+    let bytes =
+        to_safetensors(config, layout, values, format).map_err(|m| Error::file(&path, m))?;
     write_atomic(&path, &bytes)?;
     let mut config = config.clone();
-    config.architectures = vec![architecture(layout).into()];
+    config.architectures = vec![architecture(&config, layout).into()];
     config.set_number_format(format.name());
     if let Some(classes) = classes(layout)
         && classes != config.classes()
@@ -88,7 +89,7 @@ pub fn write_as(
 }
 
 /// The class of transformers that loads these parts.
-fn architecture(layout: &Layout) -> &'static str {
+fn architecture(config: &Config, layout: &Layout) -> &'static str {
     let has = |part| layout.parts().contains(&part);
     let task = layout.parts().iter().find_map(|part| match part {
         Part::SequenceClassifier(_) => Some("BertForSequenceClassification"),
@@ -101,6 +102,7 @@ fn architecture(layout: &Layout) -> &'static str {
         return task;
     }
     match (has(Part::MaskedLm), has(Part::NextSentence)) {
+        (true, false) if config.is_decoder => "BertLMHeadModel",
         (true, true) => "BertForPreTraining",
         (true, false) => "BertForMaskedLM",
         (false, true) => "BertForNextSentencePrediction",
@@ -119,12 +121,13 @@ fn classes(layout: &Layout) -> Option<usize> {
 }
 
 fn to_safetensors(
+    config: &Config,
     layout: &Layout,
     values: &[f32],
     format: NumberFormat,
 ) -> std::result::Result<Vec<u8>, String> {
     // A bare encoder is a `BertModel`, whose names have no prefix.
-    let prefixed = architecture(layout) != "BertModel";
+    let prefixed = architecture(config, layout) != "BertModel";
     let mut tensors = Vec::new();
     for (parameter, range) in layout.iter() {
         let name = match parameter.part {
