@@ -173,9 +173,9 @@ fn what_cannot_be_read_is_told_in_a_sentence() {
         ("\"bert\"", "\"roberta\"", "model_type is \"roberta\""),
         ("\"gelu\"", "\"relu\"", "hidden_act is \"relu\""),
         (
-            "\"is_decoder\": false",
-            "\"is_decoder\": true",
-            "is_decoder is true",
+            "\"add_cross_attention\": false",
+            "\"add_cross_attention\": true",
+            "only self-attention",
         ),
         (
             "\"use_cache\"",
