@@ -31,10 +31,30 @@ pub fn write_atomic_with(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<()> {
-    let folder = match path.parent() {
+    write_beside(path, write, File::sync_all)?;
+    sync_folder(folder_of(path))
+}
+
+/// The same for what is soon written again: whoever reads the file finds it whole at any time, but
+/// nothing waits for the disk, so that a power cut may take the newest state.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = |file: &mut dyn Write| file.write_all(bytes).map_err(|e| Error::io(path, e));
+    write_beside(path, write, |_| Ok(()))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
+    }
+}
+
+fn write_beside(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+    settle: impl FnOnce(&File) -> std::io::Result<()>,
+) -> Result<()> {
+    let folder = folder_of(path);
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
     let file = tempfile::Builder::new()
         .prefix(".cloze-")
@@ -45,9 +65,9 @@ pub fn write_atomic_with(
     buffered.flush().map_err(|e| Error::io(path, e))?;
     drop(buffered);
     readable_by_others(file.as_file()).map_err(|e| Error::io(path, e))?;
-    file.as_file().sync_all().map_err(|e| Error::io(path, e))?;
+    settle(file.as_file()).map_err(|e| Error::io(path, e))?;
     file.persist(path).map_err(|e| Error::io(path, e.error))?;
-    sync_folder(folder)
+    Ok(())
 }
 
 /// Temporary files are private to their owner; a saved model is as readable as any other file.
@@ -87,6 +107,8 @@ mod tests {
         write_atomic(&path, b"old").unwrap();
         write_atomic(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
+        replace(&path, b"newer").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"newer");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 

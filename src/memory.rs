@@ -5,19 +5,24 @@ use std::path::Path;
 /// How many bytes can be had without swapping, where the system tells: of the machine, or of the
 /// container's share where that is less.
 pub fn free() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
-    let machine = kilobytes << 10;
+    let machine = entry("/proc/meminfo", "MemAvailable:")?;
     Some(share(Path::new("/sys/fs/cgroup")).map_or(machine, |share| share.min(machine)))
 }
 
 /// The most memory that this process has used so far, in bytes, where the system tells.
 pub fn peak() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    entry("/proc/self/status", "VmHWM:")
+}
+
+/// The machine's memory in bytes, where the system tells.
+pub fn total() -> Option<u64> {
+    entry("/proc/meminfo", "MemTotal:")
+}
+
+/// What a file of the system says in kilobytes under `name`, in bytes.
+fn entry(file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
     Some(kilobytes << 10)
 }
@@ -62,6 +67,7 @@ mod tests {
         if cfg!(target_os = "linux") {
             assert!((1 << 24..1 << 44).contains(&free().unwrap()));
             assert!((1 << 20..1 << 44).contains(&peak().unwrap()));
+            assert!(total().unwrap() >= free().unwrap());
         }
     }
 

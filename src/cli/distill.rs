@@ -73,6 +73,11 @@ pub fn run(args: Args) -> Result<()> {
         .engine
         .engine(&theirs, &their_layout, their_values)?;
     let start = Start {
+        origin: format!(
+            "layers {} of the teacher {}",
+            told.join(", "),
+            args.teacher.display()
+        ),
         lr: learning_rate(&config),
         config,
         layout,

@@ -1,4 +1,4 @@
-//! The options that say what computes and how, shared by the commands that train or run a model.
+//! The options that say what computes and how, shared by the commands that run or train a model.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use crate::engine::{Backend, Engine, Precision, Setup};
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
 
+/// Options of the commands that run a model.
 #[derive(clap::Args, Debug, Clone, Copy)]
 pub struct EngineArgs {
     /// What computes: the readable dfdx model, or the fused engine
@@ -20,6 +21,13 @@ pub struct EngineArgs {
     /// has matrix units for that
     #[arg(long, value_enum, default_value_t = Matmul::Exact)]
     matmul: Matmul,
+}
+
+/// Options of the commands that train one.
+#[derive(clap::Args, Debug, Clone, Copy)]
+pub struct TrainingEngineArgs {
+    #[command(flatten)]
+    run: EngineArgs,
     /// Compute layers again in the backward pass in place of keeping them: less memory, more work
     #[arg(long)]
     recompute: bool,
@@ -52,7 +60,17 @@ impl EngineArgs {
                 (Dtype::F32, Matmul::Fast) => Precision::Bf16x3,
                 (Dtype::F32, Matmul::Exact) => Precision::F32,
             },
+            recompute: false,
+        })
+    }
+}
+
+impl TrainingEngineArgs {
+    /// What was asked for.
+    pub fn setup(&self) -> Result<Setup> {
+        Ok(Setup {
             recompute: self.recompute,
+            ..self.run.setup()?
         })
     }
 
@@ -67,14 +85,14 @@ impl EngineArgs {
     }
 
     pub fn dtype(&self) -> &'static str {
-        match self.dtype {
+        match self.run.dtype {
             Dtype::F32 => "f32",
             Dtype::Bf16 => "bf16",
         }
     }
 
     pub fn backend(&self) -> &'static str {
-        match self.backend {
+        match self.run.backend {
             Backend::Reference => "reference",
             Backend::Cpu | Backend::Auto => "cpu",
         }

@@ -19,6 +19,7 @@ pub mod predict;
 pub mod pretrain;
 mod pretraining;
 mod progress;
+mod records;
 pub mod score;
 mod task;
 pub mod tokenize;

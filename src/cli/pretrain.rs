@@ -117,6 +117,7 @@ impl Args {
         let layout = Layout::new(&config, self.parts());
         let narrow = config.hidden_size < PAPER_WIDTH;
         Ok(Start {
+            origin: "random weights".into(),
             values: layout.initialise(self.run.seed),
             layout,
             wordpiece,
@@ -143,6 +144,7 @@ impl Args {
         }
         wordpiece.save(&self.run.out)?;
         Ok(Start {
+            origin: format!("the weights of {}", folder.display()),
             lr: GOING_ON * learning_rate(&model.config),
             config: model.config,
             layout: model.layout,

@@ -72,6 +72,29 @@ impl Report for Silent {
     fn skipped(&mut self, _: u64, _: &str) {}
 }
 
+/// Tells both, the first one first.
+impl<A: Report, B: Report> Report for (&mut A, &mut B) {
+    fn step(&mut self, report: &StepReport) {
+        self.0.step(report);
+        self.1.step(report);
+    }
+
+    fn evaluated(&mut self, report: &EvalReport) {
+        self.0.evaluated(report);
+        self.1.evaluated(report);
+    }
+
+    fn saved(&mut self, step: u64) {
+        self.0.saved(step);
+        self.1.saved(step);
+    }
+
+    fn skipped(&mut self, step: u64, why: &str) {
+        self.0.skipped(step, why);
+        self.1.skipped(step, why);
+    }
+}
+
 /// Everything that a run has reported so far: the data of its curves.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {

@@ -25,6 +25,8 @@ enum Stroke {
     Line,
     /// The points faint, and over them a line that averages the neighbours.
     Smoothed,
+    /// That line alone.
+    Averaged,
     /// The points alone.
     Points,
 }
@@ -83,6 +85,11 @@ impl LineChart {
     /// Adds noisy measurements: the points faint, and a smoothed line over them.
     pub fn smoothed(self, name: impl Into<String>, points: &[(f64, f64)]) -> Self {
         self.with(name, Stroke::Smoothed, points)
+    }
+
+    /// Adds noisy measurements as a smoothed line alone, where there are many such.
+    pub fn averaged(self, name: impl Into<String>, points: &[(f64, f64)]) -> Self {
+        self.with(name, Stroke::Averaged, points)
     }
 
     /// Adds points that no line connects.
@@ -206,9 +213,11 @@ impl LineChart {
                 Stroke::Line => {
                     chart.draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?;
                 }
-                Stroke::Smoothed => {
-                    let every = points.len().div_ceil(DOTS).max(1);
-                    chart.draw_series(points.iter().step_by(every).map(|p| dot(p, 0.3)))?;
+                Stroke::Smoothed | Stroke::Averaged => {
+                    if series.stroke == Stroke::Smoothed {
+                        let every = points.len().div_ceil(DOTS).max(1);
+                        chart.draw_series(points.iter().step_by(every).map(|p| dot(p, 0.3)))?;
+                    }
                     chart.draw_series(LineSeries::new(smooth(points), color.stroke_width(2)))?;
                 }
                 Stroke::Points => {
@@ -387,7 +396,7 @@ impl LineChart {
         Curve {
             name: &series.name,
             points: match series.stroke {
-                Stroke::Smoothed => smooth(&points),
+                Stroke::Smoothed | Stroke::Averaged => smooth(&points),
                 Stroke::Line | Stroke::Points => points,
             },
             connected: series.stroke != Stroke::Points,

@@ -11,6 +11,7 @@ mod picture;
 mod png;
 pub mod pretraining;
 pub mod progress;
+pub mod report;
 pub mod show;
 pub mod style;
 pub mod tensor;

@@ -105,14 +105,15 @@ pub fn number(value: f64) -> String {
         return value.to_string();
     }
     let size = value.abs();
-    if size != 0.0 && !(1e-3..1e7).contains(&size) {
+    if size != 0.0 && !(1e-4..1e7).contains(&size) {
         return format!("{value:.2e}");
     }
     let decimals = match size {
         s if s >= 1000.0 || s.fract() == 0.0 => 0,
         s if s >= 100.0 => 1,
         s if s >= 10.0 => 2,
-        _ => 3,
+        s if s >= 0.01 => 3,
+        _ => 5,
     };
     let plain = format!("{value:.decimals$}");
     let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
@@ -174,6 +175,9 @@ mod tests {
             (-1000.0, "-1,000"),
             (8.98720, "8.987"),
             (12.50, "12.5"),
+            (0.0123, "0.012"),
+            (0.0015, "0.0015"),
+            (0.0005, "0.0005"),
             (0.00002, "2.00e-5"),
             (f64::NAN, "NaN"),
         ];

@@ -18,7 +18,7 @@ use crate::random::{Site, Stream};
 use crate::train::budget::flops_per_token;
 use crate::train::optimizer::{Optimizer, Update};
 
-use super::super::engine::EngineArgs;
+use super::super::engine::TrainingEngineArgs;
 use super::super::memory;
 
 /// BERT's uncased vocabulary.
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, default_value_t = 10, value_name = "N")]
     steps: u64,
     #[command(flatten)]
-    engine: EngineArgs,
+    engine: TrainingEngineArgs,
     /// A program to run alternately, which is given --size, --batch, --seq, --dtype and --threads and
     /// prints a JSON object with tokens_per_s
     #[arg(long, value_name = "COMMAND")]

@@ -3,6 +3,7 @@
 
 mod run;
 mod summary;
+mod told;
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +14,13 @@ use crate::model::weights::{self, Model};
 use crate::model::{Config, Part};
 use crate::tasks::{self, Dataset, Labels, Role, Task};
 use crate::text::WordPiece;
-use crate::train::Stop;
 use crate::train::finetune::Settings;
 use crate::train::guard::{BadSteps, Care};
 use crate::train::optimizer::{Optimizer, Rule};
+use crate::train::{Records, Stop};
 
 use self::run::{Run, Runner};
-use super::engine::EngineArgs;
+use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::model::wordpiece_of;
 use super::task::TaskArgs;
@@ -101,7 +102,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["seeds", "lr_search"])]
     resume: bool,
     #[command(flatten)]
-    engine: EngineArgs,
+    engine: TrainingEngineArgs,
     /// Print one JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -140,6 +141,8 @@ pub fn run(mut args: Args) -> Result<()> {
     let sequences = &train.examples().sequences;
     let largest = memory::largest(sequences, settings.batch, settings.micro_batch);
     memory::tell(config, &first.layout, setup, largest, "--micro-batch")?;
+    let about = args.about(task.as_ref(), &first, train.as_ref(), &devs)?;
+    let mut records = Records::new(args.out.join("trainer"), about.clone());
     let runner = Runner {
         args: &args,
         task: task.as_ref(),
@@ -149,8 +152,10 @@ pub fn run(mut args: Args) -> Result<()> {
         setup,
         stop: Stop::on_signals()?,
     };
-    let (runs, best) = args.all_runs(&runner, first, &settings)?;
+    let (runs, best) = args.all_runs(&runner, &mut records, first, &settings)?;
     summary::chart(&args.out, task.as_ref(), &runs[best])?;
+    args.card(about, task.as_ref(), &runs, best)
+        .write(&args.out)?;
     summary::tell(&args, task.as_ref(), train.rows(), &runs, best);
     Ok(())
 }
@@ -294,6 +299,7 @@ impl Args {
     fn all_runs(
         &self,
         runner: &Runner<'_>,
+        records: &mut Records,
         first: Model,
         settings: &Settings,
     ) -> Result<(Vec<Run>, usize)> {
@@ -313,7 +319,7 @@ impl Args {
                 seed,
                 ..settings.clone()
             };
-            let mut trained = runner.train(model, settings)?;
+            let mut trained = runner.train(model, settings, records)?;
             let score = trained.score(runner.task);
             if runs.is_empty() || score > runs[best].score(runner.task) {
                 best = next;

@@ -14,7 +14,7 @@ use crate::model::weights::Model;
 use crate::tasks::{self, Dataset, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::{Identity, Outcome, Settings, State, TaskReport, TaskStep};
-use crate::train::{Finetuner, Stop, checkpoint};
+use crate::train::{Finetuner, Records, Stop, checkpoint};
 
 /// What every run of a command shares.
 pub struct Runner<'a> {
@@ -74,15 +74,25 @@ impl Run {
 
 impl<'a> Runner<'a> {
     /// Trains and measures. A run that was stopped leaves its state in `--out`.
-    pub fn train(&self, model: Model, settings: Settings) -> Result<Trained<'a>> {
+    pub fn train(
+        &self,
+        model: Model,
+        settings: Settings,
+        records: &mut Records,
+    ) -> Result<Trained<'a>> {
         let (seed, learning_rate) = (settings.seed, settings.learning_rate);
         let config = model.config;
         let engine = self.setup.engine(&config, &model.layout, model.values)?;
         let mut trainer = Finetuner::new(engine, self.train.examples(), settings);
         let out = self.args.out.as_path();
-        if self.args.resume {
-            resume(&mut trainer, out)?;
-        }
+        let resumed = if self.args.resume {
+            resume(&mut trainer, out)?
+        } else {
+            None
+        };
+        let name = format!("lr-{learning_rate:e}-seed-{seed}");
+        let name = self.args.several().then_some(name.as_str());
+        records.begin(name, trainer.steps(), resumed);
         let mut reporter = Reporter {
             bar: TrainingBar::new(trainer.steps(), trainer.outcome().done()),
             dev: self
@@ -91,6 +101,7 @@ impl<'a> Runner<'a> {
                 .then_some(self.devs)
                 .and_then(<[_]>::first),
             epochs: Vec::new(),
+            records,
         };
         let trained = trainer.run(Some(out), &mut reporter, &self.stop);
         reporter.bar.finish();
@@ -113,17 +124,19 @@ impl<'a> Runner<'a> {
             trainer,
             config,
         };
-        self.measure(&mut trained)?;
+        self.measure(&mut trained, records)?;
+        records.end();
         Ok(trained)
     }
 
-    fn measure(&self, trained: &mut Trained<'_>) -> Result<()> {
+    fn measure(&self, trained: &mut Trained<'_>, records: &mut Records) -> Result<()> {
         // Of a single run the model is safe before it is measured: that may take long.
         if !self.args.several() {
             self.write(trained)?;
         }
         for (name, data) in self.devs {
             let scores = tasks::measure(trained.trainer.engine(), data.as_ref())?;
+            records.measured(trained.run.outcome.done(), name, &scores);
             trained.run.scores.push((name, scores));
         }
         if let Some((_, scores)) = trained.run.scores.first() {
@@ -142,14 +155,14 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Continues the run that `folder` holds, if it is the same.
-fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<()> {
+/// Continues the run that `folder` holds, if it is the same; gives the steps that are done.
+fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     let Some(state) = State::read(folder)? else {
         eprintln!(
             "{} holds no checkpoint: starting a fresh run",
             folder.display()
         );
-        return Ok(());
+        return Ok(None);
     };
     let (was, now) = (told(&state.run.identity), told(&trainer.identity()));
     let mut differences = was.iter().zip(&now).filter(|(was, now)| was != now);
@@ -165,8 +178,10 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<()> {
             folder.display()
         )));
     }
-    eprintln!("continuing after step {}", state.step);
-    trainer.resume(state)
+    let step = state.step;
+    eprintln!("continuing after step {step}");
+    trainer.resume(state)?;
+    Ok(Some(step))
 }
 
 /// What makes a run this run, in the words of the command line.
@@ -189,26 +204,30 @@ fn told(identity: &Identity) -> [(&'static str, String); 8] {
     ]
 }
 
-/// Shows a run, and measures after epochs where that is asked for.
+/// Shows and records a run, and measures after epochs where that is asked for.
 struct Reporter<'a> {
     bar: TrainingBar,
     dev: Option<&'a Measured>,
     epochs: Vec<(u32, Scores)>,
+    records: &'a mut Records,
 }
 
 impl TaskReport for Reporter<'_> {
     fn step(&mut self, step: &TaskStep) {
         self.bar.advance(step.step, step.loss, step.tokens_per_s);
+        self.records.trained(step);
     }
 
     fn skipped(&mut self, step: u64, why: &str) {
         self.bar.say(&format!("step {step} left out: {why}"));
+        self.records.left_out(step, why);
     }
 
-    fn epoch(&mut self, epoch: u32, _: u64, engine: &mut dyn Engine) -> Result<()> {
-        if let Some((_, data)) = self.dev {
+    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn Engine) -> Result<()> {
+        if let Some((name, data)) = self.dev {
             let scores = tasks::measure(engine, data.as_ref())?;
             self.bar.say(&format!("epoch {epoch}: {}", line(&scores)));
+            self.records.measured(step, name, &scores);
             self.epochs.push((epoch, scores));
         }
         Ok(())

@@ -66,7 +66,10 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &[Run], best: usize
             println!("mean of {} seeds: {}", several.seeds, line(&several.mean));
             println!("standard deviation: {}", line(&several.deviation));
         }
-        println!("model in {}", args.out.display());
+        println!(
+            "model in {0}, its curves in {0}/trainer/report.html",
+            args.out.display()
+        );
     }
     let last = runs.last().unwrap_or(kept);
     if last.outcome.skipped > 0 {
@@ -84,15 +87,16 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &[Run], best: usize
 }
 
 /// Mean and deviation over the seeds of one learning rate.
-struct Several {
-    seeds: usize,
-    mean: Scores,
+pub struct Several {
+    pub seeds: usize,
+    pub mean: Scores,
     /// The sample's: divided by one less than the seeds.
-    deviation: Scores,
+    pub deviation: Scores,
 }
 
 impl Several {
-    fn of(runs: &[Run], learning_rate: f64) -> Self {
+    /// Of the runs with this learning rate that were not stopped.
+    pub fn of(runs: &[Run], learning_rate: f64) -> Self {
         let same: Vec<&Scores> = runs
             .iter()
             .filter(|run| run.learning_rate == learning_rate && !run.outcome.stopped())

@@ -2,6 +2,7 @@
 //! to a last one.
 
 mod summary;
+mod told;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use crate::train::checkpoint::{self, Identity};
 use crate::train::distill::Taught;
 use crate::train::optimizer::Rule;
 use crate::train::pretrain::State;
-use crate::train::{FirstPhase, Pretrainer, Settings, Stop, Teacher};
+use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
 
-use super::engine::EngineArgs;
+use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::progress::{TrainingBar, measured};
 
@@ -70,7 +71,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "P")]
     dropout: Option<f64>,
     #[command(flatten)]
-    pub engine: EngineArgs,
+    pub engine: TrainingEngineArgs,
     /// Mask all pieces of a word together
     #[arg(long)]
     pub whole_word: bool,
@@ -109,6 +110,8 @@ impl Begun {
 
 /// What a run starts from.
 pub struct Start {
+    /// Where the first weights come from, in words.
+    pub origin: String,
     pub config: Config,
     pub layout: Arc<Layout>,
     pub values: Vec<f32>,
@@ -252,21 +255,28 @@ impl RunArgs {
         };
         let setup = self.engine.setup()?;
         memory::tell(config, &start.layout, setup, work, "--micro-batch")?;
+        let lr = self.lr.unwrap_or(start.lr);
+        let share = self.phase_share.unwrap_or(PHASE_SHARE);
+        let first_until = (self.steps as f64 * share) as u64;
+        let mut about = self.about(&start, setup, lr, first_seq, first_until);
+        let text = told::text(&self.text, &data, &held_out);
+        about.tables.insert(1, text);
+        about.charts = baselines.charts(start.packing);
         let engine = self.engine.engine(config, &start.layout, values)?;
-        let settings = self.settings(self.lr.unwrap_or(start.lr));
+        let settings = self.settings(lr);
         let mut trainer = Pretrainer::new(engine, data, held_out, settings);
         if first_seq < seq {
             let (data, held_out) = build(first_seq, "first")?;
-            let share = self.phase_share.unwrap_or(PHASE_SHARE);
             trainer = trainer.with_first_phase(FirstPhase {
                 data,
                 held_out,
-                until: (self.steps as f64 * share) as u64,
+                until: first_until,
             });
         }
         if let Some(teacher) = teacher {
             trainer = trainer.with_teacher(teacher);
         }
+        let resumed = begun.state.as_ref().map(|state| state.step);
         if let Some(state) = begun.state {
             self.continue_from(&mut trainer, state)?;
         }
@@ -275,12 +285,22 @@ impl RunArgs {
             eprintln!("the teacher, held out: {}", measured(&teacher));
         }
         let stop = Stop::on_signals()?;
+        let mut records = Records::new(self.out.join("trainer"), about.clone());
+        records.begin(None, self.steps, resumed);
         let mut bar = TrainingBar::new(self.steps, trainer.step());
-        let trained = trainer.run(Some(&self.out), &mut bar, &stop);
+        let trained = trainer.run(Some(&self.out), &mut (&mut bar, &mut records), &stop);
         bar.finish();
         trained?;
+        let evaluation = match trainer.history().evaluations.last() {
+            Some(last) if last.step == trainer.step() => *last,
+            _ => trainer.evaluate()?,
+        };
+        records.evaluated(&evaluation);
+        records.end();
+        self.card(about, &start, &trainer, &evaluation)
+            .write(&self.out)?;
         let seconds = begun.started.elapsed().as_secs_f64();
-        summary::tell(self, &mut trainer, baselines, seconds)
+        summary::tell(self, &mut trainer, &evaluation, baselines, seconds)
     }
 
     fn options(&self, start: &Start, max_len: usize) -> PretrainingOptions {
@@ -361,9 +381,14 @@ pub fn learning_rate(config: &Config) -> f64 {
     }
 }
 
+/// A value of an option as it is given.
+fn option_name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// What makes a run this run, in the words of the command line.
 fn said(identity: &Identity) -> Vec<(&'static str, String)> {
-    let rule = identity.optimizer.to_possible_value();
     let packing = match identity.packing {
         Packing::Pairs => "in pairs",
         Packing::Document => "sentences of one document",
@@ -400,9 +425,6 @@ fn said(identity: &Identity) -> Vec<(&'static str, String)> {
             "the order of the parameters in memory",
             identity.order.to_string(),
         ),
-        (
-            "--optimizer",
-            rule.map_or_else(String::new, |rule| rule.get_name().to_owned()),
-        ),
+        ("--optimizer", option_name(identity.optimizer)),
     ]
 }

@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::data::PretrainingData;
+use crate::data::{Packing, PretrainingData};
 use crate::error::Result;
 use crate::text::WordPiece;
+use crate::train::record::Chart;
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::pretraining_chart;
 
-use super::RunArgs;
+use super::{RunArgs, told};
 use crate::cli::progress::measured;
 
 /// What guesses cost, in nats a token.
@@ -41,12 +42,18 @@ impl Baselines {
         );
         Self { uniform, unigram }
     }
+
+    /// The curves of the run's report, with these as references.
+    pub fn charts(self, packing: Packing) -> Vec<Chart> {
+        told::charts(packing, self.uniform, self.unigram)
+    }
 }
 
 /// Saves the run's chart and says how it went.
 pub fn tell(
     args: &RunArgs,
     trainer: &mut Pretrainer,
+    evaluation: &EvalReport,
     baselines: Baselines,
     seconds: f64,
 ) -> Result<()> {
@@ -63,10 +70,6 @@ pub fn tell(
     // One batch is noisy: the last loss is the mean of the last ten.
     let loss_last = mean(&mut history.steps.iter().rev().take(10).map(|s| s.loss));
     let tokens_per_s = mean(&mut history.steps.iter().map(|s| s.tokens_per_s));
-    let evaluation = match history.evaluations.last() {
-        Some(last) if last.step == trainer.step() => *last,
-        _ => trainer.evaluate()?,
-    };
     let teacher = trainer.evaluate_teacher()?;
     if args.json {
         let object = json!({
@@ -78,7 +81,7 @@ pub fn tell(
             "seconds": seconds,
             "uniform_loss": uniform,
             "unigram_entropy": unigram,
-            "eval": object(&evaluation),
+            "eval": object(evaluation),
             "teacher": teacher.as_ref().map(object),
         });
         println!("{object}");
@@ -89,13 +92,13 @@ pub fn tell(
         );
         println!(
             "held out: {} (loss of a uniform guess {uniform:.3}, unigram {unigram:.3})",
-            measured(&evaluation)
+            measured(evaluation)
         );
         if let Some(teacher) = &teacher {
             println!("the teacher, held out: {}", measured(teacher));
         }
         println!(
-            "model in {0}, its loss curve in {0}/trainer/loss.svg",
+            "model in {0}, its curves in {0}/trainer/report.html",
             args.out.display()
         );
     }

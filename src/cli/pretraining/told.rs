@@ -1,0 +1,178 @@
+//! What the records and the model card tell of a run on plain text.
+
+use std::path::PathBuf;
+
+use crate::cli::records;
+use crate::data::Packing;
+use crate::data::PretrainingData;
+use crate::engine::Setup;
+use crate::train::card::{Card, Measured};
+use crate::train::record::{About, Chart};
+use crate::train::{EvalReport, Pretrainer};
+use crate::view::report::Table;
+
+use super::{RunArgs, Start, option_name};
+
+/// The curves of a run's report.
+pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
+    let two = |chart: Chart, name: &str| {
+        chart
+            .curve("training batches", format!("train/{name}"))
+            .curve("held-out documents", format!("eval/{name}"))
+    };
+    let masked = Chart::new("Masked-LM loss", "cross-entropy (nats a masked token)");
+    let next = Chart::new("Next-sentence loss", "cross-entropy (nats a pair)");
+    let accuracy = Chart::new("Held-out documents", "share told right")
+        .curve("masked tokens", "eval/mlm_accuracy");
+    let masked = two(masked, "mlm_loss")
+        .reference("uniform guess: ln(V)", uniform)
+        .reference("unigram entropy", unigram);
+    let mut all = vec![masked];
+    if packing == Packing::Pairs {
+        all.push(two(next, "nsp_loss"));
+        all.push(accuracy.curve("next sentences", "eval/nsp_accuracy"));
+    } else {
+        all.push(accuracy);
+    }
+    all.extend(Chart::usual());
+    all
+}
+
+/// The text of a run.
+pub fn text(text: &[PathBuf], data: &PretrainingData, held_out: &PretrainingData) -> Table {
+    let of = |data: &PretrainingData| {
+        let (documents, tokens) = (data.documents(), data.tokens());
+        format!("{tokens} tokens in {documents} documents")
+    };
+    let files: Vec<String> = text.iter().map(|path| path.display().to_string()).collect();
+    let files = match files.as_slice() {
+        [] => "Cloze's own small corpus".to_owned(),
+        files => files.join(", "),
+    };
+    Table::new("Data")
+        .row("text", files)
+        .row("trained on", of(data))
+        .row("held out", of(held_out))
+        .row("examples an epoch", data.examples_per_epoch())
+}
+
+/// What the model learns, in words.
+fn learned(start: &Start) -> &'static str {
+    match start.packing {
+        _ if start.config.is_decoder => "next words, from left to right",
+        Packing::Pairs => "masked words and next sentences",
+        Packing::Document | Packing::Full => "masked words",
+    }
+}
+
+impl RunArgs {
+    /// What the records tell of the run beside its numbers.
+    pub(super) fn about(
+        &self,
+        start: &Start,
+        setup: Setup,
+        lr: f64,
+        first_seq: usize,
+        first_until: u64,
+    ) -> About {
+        let config = &start.config;
+        let mut recipe = Table::new("Recipe")
+            .row("starts from", &start.origin)
+            .row("learns", learned(start))
+            .row("steps", self.steps)
+            .row("sequences a step", self.batch)
+            .row("longest sequence", self.seq());
+        if first_seq < self.seq() {
+            recipe = recipe.row(
+                "longest sequence at first",
+                format!("{first_seq}, for {first_until} steps"),
+            );
+        }
+        let recipe = recipe
+            .row("highest learning rate", lr)
+            .row("warm-up", "a tenth of the steps")
+            .row("optimizer", option_name(self.optimizer))
+            .row("dropout", config.hidden_dropout_prob)
+            .row(
+                "masking",
+                if self.whole_word {
+                    "whole words"
+                } else {
+                    "pieces"
+                },
+            )
+            .row("number format", self.engine.dtype())
+            .row("seed", self.seed);
+        About {
+            title: format!("Pre-training {}", records::name_of(&self.out)),
+            command: records::command(),
+            tables: vec![
+                recipe,
+                records::model(config, &start.layout),
+                records::machine(setup),
+            ],
+            charts: Vec::new(),
+        }
+    }
+
+    /// The model's card.
+    pub(super) fn card(
+        &self,
+        about: About,
+        start: &Start,
+        trainer: &Pretrainer,
+        evaluation: &EvalReport,
+    ) -> Card {
+        let (steps, planned) = (trainer.step(), self.steps);
+        let history = trainer.history();
+        let speeds = history.steps.iter().map(|step| step.tokens_per_s);
+        let speed = speeds.sum::<f64>() / history.steps.len().max(1) as f64;
+        let mut tables = about.tables;
+        tables.push(Table::new("Speed").row("tokens/s", format!("{speed:.0}")));
+        let name = records::name_of(&self.out);
+        let stopped = if steps < planned {
+            format!(" The run was stopped after {steps} of {planned} steps.")
+        } else {
+            String::new()
+        };
+        let mut scores = vec![
+            ("accuracy".into(), evaluation.mlm_accuracy),
+            ("perplexity".into(), evaluation.perplexity()),
+        ];
+        scores.extend(
+            evaluation
+                .nsp_accuracy
+                .map(|share| ("nsp_accuracy".into(), share)),
+        );
+        let (pipeline, ask) = if start.config.is_decoder {
+            ("text-generation", String::new())
+        } else {
+            let ask = format!("`cloze fill-mask --model {name} \"The [MASK] sat.\"`, ");
+            ("fill-mask", ask)
+        };
+        Card {
+            summary: format!(
+                "A BERT pre-trained with Cloze from {}: {}.{stopped} The results are of documents \
+                 that were held out.",
+                start.origin,
+                learned(start)
+            ),
+            pipeline,
+            results: vec![Measured {
+                data: "held-out documents".into(),
+                dataset: "own-text".into(),
+                split: "validation",
+                scores,
+                ..Measured::default()
+            }],
+            usage: format!(
+                "{ask}`cloze finetune … --model {name}`, or `AutoModel.from_pretrained(\"{name}\")` \
+                 with transformers."
+            ),
+            command: about.command,
+            tables,
+            name,
+            ..Card::default()
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The model card of a trained model: `README.md` with the front matter that the Hugging Face hub
+//! reads (huggingface.co/docs/hub/model-cards), and in words and tables what the model was trained
+//! on, how, and what came of it.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::files::write_atomic;
+use crate::view::report::Table;
+
+/// What tells a card of ours from a README that somebody wrote.
+const MARK: &str = "<!-- Written by cloze and written again by its next run; take this line away to keep your changes. -->";
+const README: &str = "README.md";
+/// Where the card goes if the folder has another's README.
+const OTHER: &str = "MODEL_CARD.md";
+
+/// What the card says.
+#[derive(Debug, Clone, Default)]
+pub struct Card {
+    /// Of the model: its folder's.
+    pub name: String,
+    /// What the model does, in a sentence or two.
+    pub summary: String,
+    /// The hub's name of what it does: `text-classification`.
+    pub pipeline: &'static str,
+    /// Name of the model that it was made from.
+    pub base_model: Option<String>,
+    /// The hub's names of the data sets.
+    pub datasets: Vec<String>,
+    pub results: Vec<Measured>,
+    /// Data, recipe and whatever else is to be known.
+    pub tables: Vec<Table>,
+    pub command: String,
+    /// How the model is used.
+    pub usage: String,
+}
+
+/// Scores on a data set.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    /// For people.
+    pub data: String,
+    /// The hub's name of the set, and of a part of it.
+    pub dataset: String,
+    pub config: Option<String>,
+    /// As the hub calls it: `validation`, `test`.
+    pub split: &'static str,
+    pub scores: Vec<(String, f64)>,
+}
+
+impl Card {
+    /// Writes the card into a model's folder; gives its path. A `README.md` that is not ours stays.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf> {
+        let readme = folder.join(README);
+        let ours = match std::fs::read(&readme) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).contains(MARK),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
+            Err(e) => return Err(Error::io(&readme, e)),
+        };
+        let path = if ours { readme } else { folder.join(OTHER) };
+        write_atomic(&path, self.text().as_bytes())?;
+        Ok(path)
+    }
+
+    /// The card as Markdown.
+    pub fn text(&self) -> String {
+        let mut out = self.front_matter();
+        // Writing to a string has no way to fail.
+        let _ = writeln!(out, "\n{MARK}\n\n# {}\n\n{}\n", self.name, self.summary);
+        if !self.results.is_empty() {
+            out.push_str("## Results\n\n| data | metric | value |\n|---|---|---:|\n");
+            for result in &self.results {
+                for (name, value) in &result.scores {
+                    let _ = writeln!(out, "| {} | {name} | {value:.4} |", cell(&result.data));
+                }
+            }
+            out.push('\n');
+        }
+        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
+            let _ = writeln!(out, "## {}\n\n| | |\n|---|---|", table.heading);
+            for (name, value) in &table.rows {
+                let _ = writeln!(out, "| {} | {} |", cell(name), cell(value));
+            }
+            out.push('\n');
+        }
+        let _ = writeln!(out, "## Use\n\n{}\n", self.usage);
+        let version = env!("CARGO_PKG_VERSION");
+        let _ = writeln!(
+            out,
+            "## Made by\n\nCloze {version}:\n\n```\n{}\n```",
+            self.command
+        );
+        out
+    }
+
+    /// The language is left out: no text says which it is in.
+    fn front_matter(&self) -> String {
+        let mut out = String::from("---\nlibrary_name: transformers\n");
+        let _ = writeln!(out, "pipeline_tag: {}", self.pipeline);
+        if let Some(base) = &self.base_model {
+            let _ = writeln!(out, "base_model: {}", quoted(base));
+        }
+        list(
+            &mut out,
+            "datasets",
+            self.datasets.iter().map(String::as_str),
+        );
+        let mut metrics: Vec<&str> = Vec::new();
+        for (name, _) in self.results.iter().flat_map(|result| &result.scores) {
+            if !metrics.contains(&metric(name)) {
+                metrics.push(metric(name));
+            }
+        }
+        list(&mut out, "metrics", metrics.into_iter());
+        list(&mut out, "tags", ["bert", "cloze"].into_iter());
+        if !self.results.is_empty() {
+            let _ = writeln!(
+                out,
+                "model-index:\n- name: {}\n  results:",
+                quoted(&self.name)
+            );
+            for result in &self.results {
+                self.result(&mut out, result);
+            }
+        }
+        out.push_str("---\n");
+        out
+    }
+
+    fn result(&self, out: &mut String, result: &Measured) {
+        let _ = writeln!(
+            out,
+            "  - task:\n      type: {}\n    dataset:\n      type: {}\n      name: {}",
+            self.pipeline,
+            quoted(&result.dataset),
+            quoted(&result.data),
+        );
+        if let Some(config) = &result.config {
+            let _ = writeln!(out, "      config: {}", quoted(config));
+        }
+        let _ = writeln!(out, "      split: {}\n    metrics:", result.split);
+        for (name, value) in &result.scores {
+            let _ = writeln!(
+                out,
+                "    - type: {}\n      name: {}\n      value: {value}",
+                metric(name),
+                quoted(name),
+            );
+        }
+    }
+}
+
+/// The hub's name of a metric.
+fn metric(name: &str) -> &str {
+    match name {
+        "mcc" => "matthews_correlation",
+        "pearson" => "pearsonr",
+        "spearman" => "spearmanr",
+        "exact" => "exact_match",
+        "macro_f1" => "f1",
+        _ => name,
+    }
+}
+
+fn list<'a>(out: &mut String, name: &str, values: impl Iterator<Item = &'a str>) {
+    for (index, value) in values.enumerate() {
+        if index == 0 {
+            let _ = writeln!(out, "{name}:");
+        }
+        let _ = writeln!(out, "- {}", quoted(value));
+    }
+}
+
+/// A string for YAML, which takes JSON's.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/' | '.');
+    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    let word = matches!(
+        text.to_ascii_lowercase().as_str(),
+        "y" | "n" | "yes" | "no" | "true" | "false" | "on" | "off" | "null"
+    );
+    if starts && text.chars().all(plain) && !word {
+        return text.to_owned();
+    }
+    serde_json::Value::from(text).to_string()
+}
+
+/// Text in a cell of a Markdown table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card() -> Card {
+        Card {
+            name: "mrpc".into(),
+            summary: "A BERT.".into(),
+            pipeline: "text-classification",
+            base_model: Some("123: \"x\"".into()),
+            datasets: vec!["nyu-mll/glue".into()],
+            results: vec![Measured {
+                data: "MRPC".into(),
+                dataset: "nyu-mll/glue".into(),
+                config: Some("mrpc".into()),
+                split: "validation",
+                scores: vec![("accuracy".into(), 0.75), ("mcc".into(), 0.5)],
+            }],
+            tables: vec![Table::new("Recipe").row("a | b", 32)],
+            command: "cloze finetune mrpc".into(),
+            usage: "As any BERT.".into(),
+        }
+    }
+
+    #[test]
+    fn the_front_matter_is_the_hub_s() {
+        let expected = "---\n\
+            library_name: transformers\n\
+            pipeline_tag: text-classification\n\
+            base_model: \"123: \\\"x\\\"\"\n\
+            datasets:\n- nyu-mll/glue\n\
+            metrics:\n- accuracy\n- matthews_correlation\n\
+            tags:\n- bert\n- cloze\n\
+            model-index:\n- name: mrpc\n  results:\n  - task:\n      type: text-classification\n    \
+            dataset:\n      type: nyu-mll/glue\n      name: MRPC\n      config: mrpc\n      \
+            split: validation\n    metrics:\n    \
+            - type: accuracy\n      name: accuracy\n      value: 0.75\n    \
+            - type: matthews_correlation\n      name: mcc\n      value: 0.5\n---\n";
+        let text = card().text();
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("| MRPC | accuracy | 0.7500 |") && text.contains("| a \\| b | 32 |"));
+        assert!(text.contains("```\ncloze finetune mrpc\n```"));
+    }
+
+    #[test]
+    fn a_readme_of_somebody_else_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        assert_eq!(card().write(folder.path()).unwrap(), path(README));
+        let again = Card {
+            name: "other".into(),
+            ..card()
+        };
+        assert_eq!(again.write(folder.path()).unwrap(), path(README));
+        let text = std::fs::read_to_string(path(README)).unwrap();
+        assert!(text.contains("# other") && !path(OTHER).exists());
+
+        std::fs::write(path(README), "# Mine").unwrap();
+        assert_eq!(card().write(folder.path()).unwrap(), path(OTHER));
+        assert_eq!(std::fs::read_to_string(path(README)).unwrap(), "# Mine");
+    }
+}

@@ -1,0 +1,184 @@
+//! The report of a command: its runs as charts, figures and tables.
+
+use std::time::SystemTime;
+
+use crate::view::LineChart;
+use crate::view::report::{Page, Table};
+use crate::view::style::number;
+
+use super::curve::Curve;
+use super::run::{Run, State, TRAIN, numbers};
+use super::{Records, told};
+
+/// What the page tells of the latest steps as figures.
+const FIGURES: [(&str, &str); 2] = [("train/loss", "loss"), ("train/tokens_per_s", "tokens/s")];
+
+/// A chart of the report.
+#[derive(Debug, Clone, Default)]
+pub struct Chart {
+    pub title: String,
+    /// What the vertical axis shows, with its unit.
+    pub unit: String,
+    /// Names of curves in the legend, with the group and name of their numbers: `train/loss`.
+    pub curves: Vec<(String, String)>,
+    /// Values to compare with.
+    pub references: Vec<(String, f64)>,
+}
+
+impl Chart {
+    /// A chart without curves.
+    pub fn new(title: impl Into<String>, unit: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            unit: unit.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a curve.
+    pub fn curve(mut self, name: impl Into<String>, key: impl Into<String>) -> Self {
+        self.curves.push((name.into(), key.into()));
+        self
+    }
+
+    /// Adds a value to compare with.
+    pub fn reference(mut self, name: impl Into<String>, value: f64) -> Self {
+        self.references.push((name.into(), value));
+        self
+    }
+
+    /// The charts that every run has beside those of its loss and its scores.
+    pub fn usual() -> [Self; 3] {
+        let one = |title, unit, key| Self::new(title, unit).curve("training steps", key);
+        [
+            one("Learning rate", "learning rate", "train/learning_rate"),
+            one(
+                "Gradient norm",
+                "global norm before clipping",
+                "train/gradient_norm",
+            ),
+            one("Speed", "real tokens a second", "train/tokens_per_s"),
+        ]
+    }
+}
+
+impl Records {
+    /// The report as it stands.
+    pub fn page(&self) -> Page {
+        let mut page = Page {
+            title: self.about.title.clone(),
+            command: self.about.command.clone(),
+            charts: self.charts(),
+            ..Page::default()
+        };
+        if let Some(run) = self.runs.last() {
+            page.running = run.state == State::Running;
+            page.done = run.done();
+            page.status = status(run, self.runs.len());
+            page.figures = figures(run);
+        }
+        page.tables = self.runs.iter().filter_map(scores).collect();
+        page.tables.extend(self.about.tables.iter().cloned());
+        page
+    }
+
+    fn charts(&self) -> Vec<LineChart> {
+        let drawn = self.about.charts.iter().filter_map(|chart| {
+            let mut picture = LineChart::new(&chart.title).axes("step", &chart.unit);
+            let mut empty = true;
+            for run in &self.runs {
+                for (name, key) in &chart.curves {
+                    let Some(curve) = run.curve(key) else {
+                        continue;
+                    };
+                    let name = match (&run.name, chart.curves.len()) {
+                        (None, _) => name.clone(),
+                        (Some(run), 1) => run.clone(),
+                        (Some(run), _) => format!("{run}: {name}"),
+                    };
+                    let points = curve.points();
+                    empty &= points.is_empty();
+                    picture = if !key.starts_with(TRAIN) {
+                        match points.len() {
+                            1 => picture.points(name, &points),
+                            _ => picture.line(name, &points),
+                        }
+                    } else if key.ends_with("learning_rate") {
+                        picture.line(name, &points)
+                    } else if run.name.is_some() {
+                        picture.averaged(name, &points)
+                    } else {
+                        picture.smoothed(name, &points)
+                    };
+                }
+            }
+            let references = chart.references.iter();
+            (!empty).then(|| references.fold(picture, |p, (name, y)| p.reference(name, *y)))
+        });
+        drawn.collect()
+    }
+}
+
+fn status(run: &Run, number_of_run: usize) -> String {
+    let mut text = match &run.name {
+        Some(name) => format!("run {number_of_run} ({name}), step "),
+        None => "step ".to_owned(),
+    };
+    text += &format!(
+        "{} of {}",
+        number(run.step as f64),
+        number(run.planned as f64)
+    );
+    if run.resumed > 0 {
+        text += &format!(", resumed after {}", number(run.resumed as f64));
+    }
+    if run.left_out > 0 {
+        text += &format!(", {} left out", run.left_out);
+    }
+    let finished = run.step >= run.planned;
+    text += &match (run.state, run.left()) {
+        (State::Running, Some(left)) => format!(", about {} left", told(left)),
+        (State::Running, None) => String::new(),
+        (State::Ended, _) if finished => format!("; finished after {}", told(run.took)),
+        (State::Ended, _) => format!("; stopped after {}", told(run.took)),
+        (State::BrokenOff, _) => format!("; broken off after {}", told(run.took)),
+    };
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    format!(
+        "{text} (written {})",
+        time.replace('T', " ").replace('Z', " UTC")
+    )
+}
+
+fn figures(run: &Run) -> Vec<(String, String)> {
+    let recent = |key: &str| run.curve(key).and_then(Curve::recent);
+    let mut figures: Vec<(String, String)> = FIGURES
+        .iter()
+        .filter_map(|(key, name)| Some(((*name).to_owned(), number(recent(key)?))))
+        .collect();
+    if run.state == State::Running
+        && let Some(left) = run.left()
+    {
+        figures.push(("left".into(), told(left)));
+    }
+    for (group, _, scores) in &run.scores {
+        let told = numbers(scores).map(|(name, v)| (format!("{group} {name}"), number(v)));
+        figures.extend(told.take(2));
+    }
+    figures
+}
+
+/// A run's newest scores.
+fn scores(run: &Run) -> Option<Table> {
+    let heading = match &run.name {
+        Some(name) => format!("Results of {name}"),
+        None => "Results".into(),
+    };
+    let mut table = Table::new(heading);
+    for (group, step, scores) in &run.scores {
+        for (name, value) in numbers(scores) {
+            table = table.row(format!("{group} {name}, step {step}"), number(value));
+        }
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
