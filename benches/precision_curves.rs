@@ -70,7 +70,7 @@ fn main() -> cloze::Result<()> {
                 "{name}: held-out masked-LM loss {:.4}, accuracy {:.1} %; next sentence {:.1} %",
                 last.mlm_loss,
                 100.0 * last.mlm_accuracy,
-                100.0 * last.nsp_accuracy
+                100.0 * last.nsp_accuracy.unwrap_or(0.0)
             );
         }
     }

@@ -52,7 +52,9 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     use cloze::data::Packed;
     use cloze::data::pretraining::masking::{Masker, Target};
-    use cloze::data::pretraining::{PretrainingBatch, PretrainingData, PretrainingOptions};
+    use cloze::data::pretraining::{
+        Packing, PretrainingBatch, PretrainingData, PretrainingOptions,
+    };
     use cloze::engine::{CpuEngine, Engine, PretrainingScores};
     use cloze::model::{Config, Dropout, Layout, Part, Size};
     use cloze::random::{Draws, Site, Stream};
@@ -312,7 +314,7 @@ fn main() -> cloze::lessons::LessonResult {
     let options: PretrainingOptions = PretrainingOptions {
         max_len: 32,
         mask_probability: 0.4,
-        next_sentence: false,
+        packing: Packing::Document,
         ..PretrainingOptions::default()
     };
     // Every tenth document is kept apart: the model never trains on it.

@@ -2,7 +2,7 @@
 //! and the folder in which Cloze keeps what it makes for the user.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -21,14 +21,25 @@ pub fn data_folder() -> Option<PathBuf> {
 
 /// Writes `bytes` beside `path`, forces them to the disk and renames them into place.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
-    write_beside(path, bytes, File::sync_all)?;
+    write_atomic_with(path, |file| {
+        file.write_all(bytes).map_err(|e| Error::io(path, e))
+    })
+}
+
+/// The same with what `write` writes; a file that it fails to write is not put in place.
+pub fn write_atomic_with(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
+    write_beside(path, write, File::sync_all)?;
     sync_folder(folder_of(path))
 }
 
 /// The same for what is soon written again: whoever reads the file finds it whole at any time, but
 /// nothing waits for the disk, so that a power cut may take the newest state.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    write_beside(path, bytes, |_| Ok(()))
+    let write = |file: &mut dyn Write| file.write_all(bytes).map_err(|e| Error::io(path, e));
+    write_beside(path, write, |_| Ok(()))
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -40,16 +51,19 @@ fn folder_of(path: &Path) -> &Path {
 
 fn write_beside(
     path: &Path,
-    bytes: &[u8],
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
     settle: impl FnOnce(&File) -> std::io::Result<()>,
 ) -> Result<()> {
     let folder = folder_of(path);
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
-    let mut file = tempfile::Builder::new()
+    let file = tempfile::Builder::new()
         .prefix(".cloze-")
         .tempfile_in(folder)
         .map_err(|e| Error::io(folder, e))?;
-    file.write_all(bytes).map_err(|e| Error::io(path, e))?;
+    let mut buffered = BufWriter::new(file.as_file());
+    write(&mut buffered)?;
+    buffered.flush().map_err(|e| Error::io(path, e))?;
+    drop(buffered);
     readable_by_others(file.as_file()).map_err(|e| Error::io(path, e))?;
     settle(file.as_file()).map_err(|e| Error::io(path, e))?;
     file.persist(path).map_err(|e| Error::io(path, e.error))?;

@@ -1,17 +1,18 @@
 //! Cloze: BERT in Rust, to be learned by building it and kept as a trainer.
 //!
 //! The modules follow the data: [`text`] is read and cut into word pieces, [`data`] makes batches
-//! of them, [`model`] is the network, [`engine`] runs it, [`train`] teaches it, [`eval`] measures
-//! it, [`view`] shows it;
-//! [`cli`] is the `cloze` command.
+//! of them, [`model`] is the network, [`engine`] runs it, [`train`] teaches it, [`tasks`] says what
+//! for, [`eval`] measures it, [`view`] shows it; [`cli`] is the `cloze` command.
 
 pub mod cli;
 pub mod data;
+pub mod download;
 pub mod engine;
 pub mod error;
 pub mod eval;
 pub mod features;
 pub mod files;
+pub mod hub;
 pub mod interrupt;
 pub mod lessons;
 pub mod memory;

@@ -3,11 +3,11 @@
 pub use dfdx;
 pub use dfdx::prelude::*;
 
-pub use crate::data::{Packed, PretrainingBatch, PretrainingData, PretrainingOptions};
+pub use crate::data::{Packed, Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use crate::display::{self, Show};
 pub use crate::engine::{Backend, CpuEngine, Engine, Reference};
 pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, gelu};
 pub use crate::text::{Casing, WordPiece};
 pub use crate::train::{Pretrainer, Settings, Stop};
-pub use crate::view::{BarChart, HeatMap, LineChart, LiveChart, TokenStrip};
+pub use crate::view::{AttentionView, BarChart, HeatMap, LineChart, LiveChart, TokenStrip};
 pub use crate::{check, hint, input, progress, show, solved};

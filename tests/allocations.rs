@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use cloze::data::Packed;
 use cloze::data::pretraining::PretrainingBatch;
 use cloze::engine::memory::{Forecast, Work};
-use cloze::engine::{CpuEngine, Engine, objective};
+use cloze::engine::{CpuEngine, Distillation, Engine, SoftTargets, objective};
 use cloze::model::{Dropout, Layout, PRETRAINING, Part, Size};
 use cloze::random::{Site, Stream};
 use cloze::train::optimizer::{Optimizer, Rule, Update};
@@ -118,7 +118,18 @@ fn steps_allocate_nothing_and_runs_hold_what_was_forecast() {
         });
         assert_eq!(taken, 0, "allocations in a step of pre-training, {rule:?}");
     }
-    drop(engine);
+    let mut teacher = CpuEngine::new(&config, &layout, layout.initialise(2)).unwrap();
+    let mut targets = SoftTargets::default();
+    let weights = Distillation::default().weights(&pretraining);
+    let taken = allocations(|| {
+        let rows = &pretraining.masked_rows;
+        teacher.soft_targets(&packed, rows, &mut targets).unwrap();
+        engine
+            .distillation_gradients_of_part(&pretraining, &targets, weights, DROPOUT)
+            .unwrap();
+    });
+    assert_eq!(taken, 0, "allocations in a step of distillation");
+    drop((engine, teacher));
 
     let wide = batch(&[128; 12], 500);
     for (part, recompute) in [

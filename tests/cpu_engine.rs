@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use cloze::data::{Packed, pretraining::PretrainingBatch};
-use cloze::engine::{CpuEngine, Encoder, Engine, LossWeights, Precision, Reference, objective};
+use cloze::engine::{
+    CpuEngine, Distillation, Encoder, Engine, LossWeights, Precision, Reference, SoftTargets,
+    objective,
+};
 use cloze::model::{Bert, Config, Dropout, Layout, PRETRAINING, Part, Size, cross_entropy, pick};
 use cloze::random::{Site, Stream};
 use cloze::train::optimizer::{Optimizer, Update};
@@ -69,7 +72,40 @@ fn engines(config: &Config) -> (Arc<Layout>, CpuEngine, Reference) {
 
 #[test]
 fn loss_and_every_gradient_are_the_references_with_dropout() {
+    loss_and_gradients_agree(Size::Tiny.config(203));
+}
+
+#[test]
+fn so_they_are_from_left_to_right() {
     let mut config = Size::Tiny.config(203);
+    config.is_decoder = true;
+    loss_and_gradients_agree(config);
+}
+
+/// What comes later changes nothing before it, in any block of queries.
+#[test]
+fn from_left_to_right_nothing_sees_what_follows() {
+    let mut config = Size::Tiny.config(203);
+    config.is_decoder = true;
+    let (_, mut cpu, _) = engines(&config);
+    let hidden = |cpu: &mut CpuEngine, ids: &[u32]| {
+        let mut batch = Packed::default();
+        batch.push(0, ids, &vec![0; ids.len()]);
+        cpu.hidden_states(&batch, 2..3).unwrap().layers.remove(0)
+    };
+    let ids: Vec<u32> = (0..150).map(|i| i * 7 % 203).collect();
+    let before = hidden(&mut cpu, &ids);
+    for changed in [149, 130, 128, 127, 70, 64, 63, 1] {
+        let mut other = ids.clone();
+        other[changed] = 202;
+        let after = hidden(&mut cpu, &other);
+        let same = |row: usize| before[row * 128..][..128] == after[row * 128..][..128];
+        assert!((0..changed).all(same), "{changed}");
+        assert!((changed..150).all(|row| !same(row)), "{changed}");
+    }
+}
+
+fn loss_and_gradients_agree(mut config: Config) {
     config.hidden_dropout_prob = 0.2;
     config.attention_probs_dropout_prob = 0.3;
     for lengths in [&[1][..], &[33, 2, 17, 127, 31, 1, 64], &[383, 40]] {
@@ -162,7 +198,13 @@ fn what_the_commands_read_is_the_references() {
 /// Heads of 5, a hidden size of 15 and 23 inner units: nothing divides a vector register.
 #[test]
 fn odd_sizes_have_the_gradients_of_the_model_in_f64() {
+    odd_sizes(false);
+    odd_sizes(true);
+}
+
+fn odd_sizes(left_to_right: bool) {
     let mut config = Config::new(3, 15, 3, 23, 29);
+    config.is_decoder = left_to_right;
     config.max_position_embeddings = 40;
     config.hidden_dropout_prob = 0.2;
     config.attention_probs_dropout_prob = 0.1;
@@ -200,7 +242,17 @@ fn odd_sizes_have_the_gradients_of_the_model_in_f64() {
 /// Every head of a task, with dropout before it where it has some.
 #[test]
 fn tasks_have_the_logits_and_gradients_of_the_reference() {
+    tasks_agree(Size::Tiny.config(71));
+}
+
+#[test]
+fn so_they_have_from_left_to_right() {
     let mut config = Size::Tiny.config(71);
+    config.is_decoder = true;
+    tasks_agree(config);
+}
+
+fn tasks_agree(mut config: Config) {
     config.hidden_dropout_prob = 0.2;
     let batch = batch(6, &[33, 2, 17, 1, 64], 71).packed;
     let dropout = Dropout { seed: 3, step: 2 };
@@ -244,6 +296,72 @@ fn tasks_have_the_logits_and_gradients_of_the_reference() {
         assert!((got.0 / expected.0 - 1.0).abs() < 1e-5, "{part:?}");
         compare(&layout, &got.1, &expected.1, 1e-4);
     }
+}
+
+/// A student's losses and gradients beside a teacher's answers, whole and in parts.
+#[test]
+fn distillation_has_the_losses_and_gradients_of_the_reference() {
+    let mut config = Size::Tiny.config(203);
+    config.hidden_dropout_prob = 0.2;
+    config.attention_probs_dropout_prob = 0.3;
+    let (layout, mut cpu, mut reference) = engines(&config);
+    let batch = batch(1, &[33, 2, 17, 70, 31, 1], 203);
+    let rows = &batch.masked_rows;
+    let mut wider = config.clone();
+    wider.num_hidden_layers = 3;
+    let theirs = Layout::new(&wider, &PRETRAINING);
+    let values = parameters(&theirs);
+    let mut teachers: [Box<dyn Engine>; 2] = [
+        Box::new(CpuEngine::new(&wider, &theirs, values.clone()).unwrap()),
+        Box::new(Reference::new(&wider, &theirs, values).unwrap()),
+    ];
+    let answers = teachers.each_mut().map(|teacher| {
+        let mut targets = SoftTargets::default();
+        teacher
+            .soft_targets(&batch.packed, rows, &mut targets)
+            .unwrap();
+        targets
+    });
+    for (a, b) in [
+        (&answers[0].logits, &answers[1].logits),
+        (&answers[0].hidden, &answers[1].hidden),
+    ] {
+        assert!(a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 5e-5));
+    }
+
+    let recipe = Distillation::default();
+    let (weights, dropout) = (recipe.weights(&batch), Dropout { seed: 5, step: 9 });
+    let targets = &answers[1];
+    let run = |engine: &mut dyn Engine| {
+        let scores = engine
+            .distillation_gradients_of_part(&batch, targets, weights, dropout)
+            .unwrap();
+        (scores, engine.gradients().unwrap())
+    };
+    let (got, expected) = (run(&mut cpu), run(&mut reference));
+    for (a, b) in [
+        (got.0.soft, expected.0.soft),
+        (got.0.cosine, expected.0.cosine),
+        (got.0.hard.mlm_loss, expected.0.hard.mlm_loss),
+        (got.0.loss(&recipe), expected.0.loss(&recipe)),
+    ] {
+        assert!((a / b - 1.0).abs() < 1e-5, "{:?} {:?}", got.0, expected.0);
+    }
+    assert_eq!(got.0.rows, expected.0.rows);
+    compare(&layout, &got.1, &expected.1, 1e-4);
+
+    cpu.discard().unwrap();
+    for which in [0..2, 2..6] {
+        let part = batch.slice(which);
+        let mut targets = SoftTargets::default();
+        let (packed, rows) = (&part.packed, &part.masked_rows);
+        teachers[0]
+            .soft_targets(packed, rows, &mut targets)
+            .unwrap();
+        cpu.distillation_gradients_of_part(&part, &targets, weights, dropout)
+            .unwrap();
+    }
+    compare(&layout, &cpu.gradients().unwrap(), &got.1, 1e-4);
 }
 
 #[test]

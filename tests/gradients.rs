@@ -62,8 +62,7 @@ fn values(layout: &Layout) -> Vec<f64> {
         .collect()
 }
 
-fn check(dropout: Option<Dropout>) {
-    let problem = Problem::new();
+fn check(problem: &Problem, dropout: Option<Dropout>) {
     let layout = Layout::new(&problem.config, &PRETRAINING);
     let values = values(&layout);
     let dev = Cpu::default();
@@ -105,12 +104,19 @@ fn check(dropout: Option<Dropout>) {
 
 #[test]
 fn every_parameter_has_the_gradient_of_its_finite_difference() {
-    check(None);
+    check(&Problem::new(), None);
 }
 
 #[test]
 fn so_it_has_with_dropout() {
-    check(Some(Dropout { seed: 3, step: 8 }));
+    check(&Problem::new(), Some(Dropout { seed: 3, step: 8 }));
+}
+
+#[test]
+fn so_it_has_from_left_to_right() {
+    let mut problem = Problem::new();
+    problem.config.is_decoder = true;
+    check(&problem, Some(Dropout { seed: 3, step: 8 }));
 }
 
 /// Adding a constant to all keys of a query moves every score alike: the key's bias can't matter.

@@ -64,7 +64,8 @@ fn gradients(engine: &mut dyn Engine, head: &str, batch: &Value) -> f64 {
     let mut sequences = Sequences::default();
     for (ids, segments) in rows(&batch["ids"]).iter().zip(rows(&batch["segments"])) {
         let first = segments.iter().filter(|&&s| s == 0).count();
-        sequences.push(ids, first);
+        let (a, b) = ids.split_at(first);
+        sequences.push(&[(a, 0), (b, 1)]);
     }
     let choices = if head == "choice" { 4 } else { 1 };
     let examples = Examples {
@@ -89,7 +90,10 @@ fn pretraining_gradients(engine: &mut dyn Engine, packed: Packed, batch: &Value)
         packed,
         masked_rows: masked().map(|(row, _)| row).collect(),
         masked_labels: masked().map(|(_, label)| label).collect(),
-        next_labels: numbers(&batch["following"]),
+        next_labels: match &batch["following"] {
+            Value::Null => Vec::new(),
+            following => numbers(following),
+        },
     };
     engine
         .pretraining_gradients(&batch, NO_DROPOUT)
@@ -104,6 +108,7 @@ fn parts(head: &str) -> Vec<Part> {
         "choice" => Part::MultipleChoice.with_encoder(),
         "token" => Part::TokenClassifier(4).with_encoder(),
         "span" => Part::Span.with_encoder(),
+        "causal" => vec![Part::Encoder, Part::MaskedLm],
         _ => cloze::model::PRETRAINING.to_vec(),
     }
 }
@@ -194,6 +199,11 @@ fn a_token_classifier_is_that_of_transformers() {
 #[test]
 fn a_span_head_is_that_of_transformers() {
     agrees("span");
+}
+
+#[test]
+fn a_left_to_right_model_is_that_of_transformers() {
+    agrees("causal");
 }
 
 #[test]

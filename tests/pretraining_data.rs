@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use cloze::Result;
 use cloze::data::pretraining::PretrainingExample;
-use cloze::data::{PretrainingData, PretrainingOptions};
+use cloze::data::{Packing, PretrainingData, PretrainingOptions};
 use cloze::text::{Casing, Paragraph, Paragraphs, WordPiece};
 
 const SPECIALS: usize = 5;
@@ -162,7 +162,7 @@ fn chunks_start_and_end_with_whole_sentences() {
 fn without_pairs_an_example_is_one_stretch_and_nothing_is_lost() {
     let corpus = Corpus::new(40);
     let options = PretrainingOptions {
-        next_sentence: false,
+        packing: Packing::Document,
         max_len: 32,
         ..options()
     };
@@ -177,6 +177,66 @@ fn without_pairs_an_example_is_one_stretch_and_nothing_is_lost() {
     }
     assert_eq!(words.len(), corpus.documents.len());
     assert!(data.batch(0, 4).unwrap().next_labels.is_empty());
+}
+
+/// Full sentences: every word once, in the order of the text, every example as long as whole
+/// sentences allow, and a `[SEP]` wherever another document begins.
+#[test]
+fn full_sentences_go_on_in_the_next_document_after_a_separator() {
+    let corpus = Corpus::new(40);
+    let options = PretrainingOptions {
+        packing: Packing::Full,
+        short_probability: 0.0,
+        max_len: 64,
+        ..options()
+    };
+    let data = corpus.build(&options);
+    assert_eq!(data.documents(), 40);
+    assert_eq!(data.tokens(), corpus.documents.len() as u64);
+    let (mut examples, mut crossings, mut rows) = (Vec::new(), 0, 0);
+    for index in 0..data.examples_per_epoch() {
+        let example = data.example(index).unwrap();
+        assert_eq!(example.next_label, None);
+        assert!(example.ids.len() <= 64 && example.segments.iter().all(|&s| s == 0));
+        assert!(example.targets.iter().all(|t| t.label >= SPECIALS as u32));
+        let mut ids = example.ids.clone();
+        for target in &example.targets {
+            ids[target.position as usize] = target.label;
+        }
+        rows += ids.len();
+        assert_eq!((ids[0], ids[ids.len() - 1]), (2, 3), "[CLS] … [SEP]");
+        let text = &ids[1..ids.len() - 1];
+        assert_eq!(u64::from(example.documents.0), corpus.document(text[0]));
+        for (before, after) in text.iter().zip(&text[1..]) {
+            match (before, after) {
+                (3, _) | (_, 3) => {}
+                _ => {
+                    assert_eq!(corpus.document(*before), corpus.document(*after));
+                    assert_eq!(before + 1, *after);
+                }
+            }
+        }
+        for around in text.windows(3).filter(|around| around[1] == 3) {
+            assert_eq!(around[0] + 1, around[2]);
+            assert_ne!(corpus.document(around[0]), corpus.document(around[2]));
+            crossings += 1;
+        }
+        examples.push(text.to_vec());
+    }
+    examples.sort();
+    let words: Vec<u32> = examples
+        .concat()
+        .into_iter()
+        .filter(|&id| id != 3)
+        .collect();
+    assert!(is_run(&words) && words.len() == corpus.documents.len());
+    // 39 borders, some of which fall between two examples; sentences have at most 17 words.
+    assert!((30..=39).contains(&crossings), "{crossings}");
+    assert!(
+        rows > examples.len() * (64 - 17),
+        "{rows} of {}",
+        examples.len()
+    );
 }
 
 #[test]
@@ -312,7 +372,7 @@ fn shares_are_15_percent_of_which_80_10_10_and_pairs_50_50() {
 fn every_epoch_masks_anew() {
     let corpus = Corpus::new(40);
     let options = PretrainingOptions {
-        next_sentence: false,
+        packing: Packing::Document,
         ..options()
     };
     let data = corpus.build(&options);

@@ -541,3 +541,96 @@ fn real_choices_and_entities_are_learned() {
     let codah = finetune("codah", &data.join("codah"), &more);
     assert!(number(&codah["dev"]["accuracy"]) > 0.3, "{codah}");
 }
+
+/// Paragraphs that name something, in a place that varies; every fourth names nothing where questions
+/// may have no answer.
+fn asked(rows: std::ops::Range<usize>, may_be_empty: bool) -> String {
+    let names = ["garden", "house", "road", "friend", "day"];
+    let paragraphs: Vec<Value> = rows
+        .map(|i| {
+            let empty = may_be_empty && i % 4 == 0;
+            let before = ["it was warm . ", "", "we went on . we sat . "][i % 3];
+            let name = names[i * 7 % 5];
+            let verb = if empty { "near the" } else { "called" };
+            let context = format!("{before}the end was {verb} {name} and so we went on");
+            let start = context.find(name).unwrap();
+            let answers = if empty {
+                serde_json::json!([])
+            } else {
+                serde_json::json!([{"text": name, "answer_start": start}])
+            };
+            let asked = serde_json::json!({
+                "id": format!("q{i}"), "question": "what was it called ?", "answers": answers, "is_impossible": empty,
+            });
+            serde_json::json!({"context": context, "qas": [asked]})
+        })
+        .collect();
+    serde_json::json!({"version": "2", "data": [{"title": "T", "paragraphs": paragraphs}]})
+        .to_string()
+}
+
+#[test]
+fn answers_are_found_in_paragraphs_and_predictions_score_the_same() {
+    let folder = Folder::new();
+    folder
+        .write("train-v1.1.json", &asked(0..240, false))
+        .write("dev-v1.1.json", &asked(240..300, false));
+    let trained = folder.finetune("squad", &["--epochs", "6", "--batch", "16"]);
+    assert!(number(&trained["dev"]["exact"]) > 90.0, "{trained}");
+    assert_eq!(
+        folder.evaluate("squad", "dev-v1.1.json", &[]),
+        trained["dev"]
+    );
+    let out = folder.path("answers");
+    folder.predict("squad", "dev-v1.1.json", &["--out", text(&out)]);
+    let (data, predictions) = (folder.path("dev-v1.1.json"), out.join("predictions.json"));
+    let scored = json(&succeeds(&[
+        "score",
+        "squad",
+        "--data",
+        text(&data),
+        "--predictions",
+        text(&predictions),
+        "--json",
+    ]));
+    assert_eq!(scored["f1"], trained["dev"]["f1"]);
+    assert!(out.join("nbest_predictions.json").exists() && !out.join("null_odds.json").exists());
+
+    folder
+        .write("train-v2.0.json", &asked(0..240, true))
+        .write("dev-v2.0.json", &asked(240..300, true));
+    let message = folder.finetune_fails(
+        "squad",
+        &["--train", text(&folder.path("train-v2.0.json"))],
+        1,
+    );
+    assert!(
+        message.contains("question \"q0\" has no answer: this is a file for squad2"),
+        "{message}"
+    );
+    let trained = folder.finetune("squad2", &["--epochs", "6", "--batch", "16"]);
+    assert!(number(&trained["dev"]["exact"]) > 90.0, "{trained}");
+    assert!(number(&trained["dev"]["NoAns_exact"]) > 80.0, "{trained}");
+    // The threshold is chosen once and kept with the model.
+    let config: Value =
+        serde_json::from_slice(&std::fs::read(folder.path("out/config.json")).unwrap()).unwrap();
+    assert_eq!(
+        config["null_score_threshold"],
+        trained["dev"]["null_score_threshold"]
+    );
+    assert_eq!(
+        folder.evaluate("squad2", "dev-v2.0.json", &[]),
+        trained["dev"]
+    );
+    let silent = folder.evaluate("squad2", "dev-v2.0.json", &["--null-threshold=-1e9"]);
+    assert_eq!(
+        (&silent["NoAns_exact"], &silent["HasAns_exact"]),
+        (&100.0.into(), &0.0.into())
+    );
+    let line = folder.predict("squad2", "dev-v2.0.json", &["--json"]);
+    let line: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+    assert!(
+        line["null_odds"].is_f64() && line["probability"].is_f64(),
+        "{line}"
+    );
+}

@@ -6,17 +6,24 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::model::weights::{self, Model};
-use crate::text::WordPiece;
+use crate::hub;
+use crate::model::Part;
+use crate::model::weights::{self, Model, NumberFormat};
+
+use super::model::wordpiece_of;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model folder: config.json, model.safetensors, vocab.txt or tokenizer.json
-    #[arg(value_name = "DIR")]
+    /// Model folder (config.json, model.safetensors, vocab.txt or tokenizer.json), or the name of one
+    /// on the Hub
+    #[arg(value_name = "DIR|NAME")]
     input: PathBuf,
     /// Folder to write
     #[arg(value_name = "OUT")]
     output: PathBuf,
+    /// Number format of the weights; f16 and bf16 take half the space
+    #[arg(long, value_enum, default_value_t = NumberFormat::F32)]
+    dtype: NumberFormat,
     /// Print one JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -29,19 +36,37 @@ pub fn run(args: Args) -> Result<()> {
             args.output.display()
         )));
     }
-    let model = Model::read_all(&args.input)?;
-    let wordpiece = WordPiece::from_file(&args.input, None)?;
+    let folder = hub::folder_of(&args.input)?;
+    let model = Model::read_all(&folder)?;
+    let wordpiece = wordpiece_of(&folder, &model.config)?;
+    let (config, layout) = (&model.config, &model.layout);
+    weights::write_as(&args.output, config, layout, &model.values, args.dtype)?;
     wordpiece.save(&args.output)?;
-    model.write(&args.output)?;
-    let parameters = model.layout.total();
+    for &part in &model.left_out {
+        eprintln!(
+            "left out: the {}, which the class of this model has no place for",
+            weights::describe(part)
+        );
+    }
+    if layout.parts() == [Part::Encoder] {
+        eprintln!(
+            "there is no pooler: where transformers' BertModel wants one, it starts a random one"
+        );
+    }
+    let parameters = layout.total();
     if args.json {
-        let object = json!({"parameters": parameters, "tensors": model.layout.parameters().len()});
+        let object = json!({
+            "parameters": parameters,
+            "tensors": layout.parameters().len(),
+            "dtype": args.dtype.name(),
+            "left_out": model.left_out.iter().map(|&part| weights::describe(part)).collect::<Vec<_>>(),
+        });
         println!("{object}");
     } else {
         println!(
             "{} parameters in {} tensors written to {}",
             parameters,
-            model.layout.parameters().len(),
+            layout.parameters().len(),
             args.output.display()
         );
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::error::Result;
+use crate::hub;
 use crate::model::{Config, weights};
 use crate::tasks::{self, Labels, Role};
 
@@ -19,8 +20,9 @@ pub struct Args {
     /// File of labelled rows in the task's official layout
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Model folder that `cloze finetune` or transformers wrote for the task
-    #[arg(long, value_name = "DIR")]
+    /// Model folder that `cloze finetune` or transformers wrote for the task, or the name
+    /// of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     #[command(flatten)]
     engine: EngineArgs,
@@ -30,9 +32,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let config = Config::read(&args.model.join(weights::CONFIG))?;
+    let folder = hub::folder_of(&args.model)?;
+    let config = Config::read(&folder.join(weights::CONFIG))?;
     let task = args.task.open(Labels::Model(&config))?;
-    let mut model = Loaded::read_task(&args.model, task.part(), args.engine.setup()?)?;
+    let mut model = Loaded::read_task(&folder, task.part(), args.engine.setup()?)?;
     let wordpiece = &model.wordpiece;
     let data = args.task.read(
         task.as_ref(),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::features::{Advice, Combine, Pool, Settings, Vectors, embed, layers};
+use crate::hub;
 use crate::model::Part;
 use crate::text::WordPiece;
 
@@ -19,8 +20,8 @@ use super::{lines, task};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model folder
-    #[arg(long, value_name = "DIR")]
+    /// Model folder, or the name of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Layer, or first and last of several, counted as Python counts: 0 is the embeddings, -1 the
     /// last layer
@@ -91,12 +92,13 @@ struct OfTokens<'a> {
 }
 
 pub fn run(args: Args) -> Result<()> {
+    let folder = hub::folder_of(&args.model)?;
     // A sentence-transformers folder's advice is about pooled vectors of the last layer.
     let advice = match args.pool {
-        None => Advice::read(&args.model)?,
-        Some(_) => Advice::read(&args.model).unwrap_or_default(),
+        None => Advice::read(&folder)?,
+        Some(_) => Advice::read(&folder).unwrap_or_default(),
     };
-    let mut model = Loaded::read_with(&args.model, &[Part::Encoder], args.engine.setup()?)?;
+    let mut model = Loaded::read_with(&folder, &[Part::Encoder], args.engine.setup()?)?;
     let config = model.engine.config();
     let max_len = match args.max_len {
         Some(asked) => task::max_len(config, asked)?,

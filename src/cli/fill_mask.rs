@@ -6,14 +6,15 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::eval::softmax;
+use crate::hub;
 use crate::model::Part;
 
 use super::model::Loaded;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model folder with a masked-LM head
-    #[arg(long, value_name = "DIR")]
+    /// Model folder with a masked-LM head, or the name of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Text with one or more [MASK]
     text: String,
@@ -29,7 +30,16 @@ pub fn run(args: Args) -> Result<()> {
     if args.top_k == 0 {
         return Err(Error::Usage("--top-k 0: at least 1 is needed".into()));
     }
-    let mut model = Loaded::read(&args.model, &[Part::Encoder, Part::MaskedLm])?;
+    let folder = hub::folder_of(&args.model)?;
+    let mut model = Loaded::read(&folder, &[Part::Encoder, Part::MaskedLm])?;
+    if model.engine.config().is_decoder {
+        return Err(Error::file(
+            &folder,
+            "reads from left to right (is_decoder in its config.json): it predicts the next word \
+             and sees nothing behind a blank; take a model that was pre-trained without \
+             --left-to-right",
+        ));
+    }
     let encoding = model.wordpiece.encode_with_special(&args.text);
     let mask = model.wordpiece.special().mask;
     let rows: Vec<u32> = (0u32..)

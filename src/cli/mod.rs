@@ -1,7 +1,10 @@
 //! The subcommands of `cloze`, one file each.
 
+pub mod attention;
 pub mod bench;
 pub mod convert;
+pub mod data;
+pub mod distill;
 mod engine;
 pub mod evaluate;
 pub mod features;
@@ -14,8 +17,10 @@ mod model;
 pub mod nsp;
 pub mod predict;
 pub mod pretrain;
+mod pretraining;
 mod progress;
 mod records;
+pub mod score;
 mod task;
 pub mod tokenize;
 pub mod vocab;
@@ -40,20 +45,28 @@ pub enum Command {
     Vocab(vocab::Args),
     /// Pre-train a BERT from text: masked words and next sentences
     Pretrain(pretrain::Args),
+    /// Train a smaller model that answers as a trained one does
+    Distill(distill::Args),
     /// Train a model for a task: GLUE, multiple choice, entities, your own data
     Finetune(finetune::Args),
     /// Measure a fine-tuned model on labelled data
     Evaluate(evaluate::Args),
     /// Answer with a fine-tuned model, in the layout of the task's submissions
     Predict(predict::Args),
+    /// Score a file of predictions as the official scripts do
+    Score(score::Args),
     /// Vectors of lines of text: of sentences or of every token
     Features(features::Args),
+    /// Draw what a model looks at in a text or a pair: one page with three views
+    Attention(attention::Args),
     /// Fill [MASK]s in a text
     FillMask(fill_mask::Args),
     /// Tell whether one text follows another
     Nsp(nsp::Args),
     /// Measure on this machine
     Bench(bench::Args),
+    /// List data sets and download them
+    Data(data::Args),
     /// Read a model folder and write it in today's Hugging Face layout
     Convert(convert::Args),
 }
@@ -66,13 +79,17 @@ impl Command {
             Self::Tokenize(args) => tokenize::run(args),
             Self::Vocab(args) => vocab::run(args),
             Self::Pretrain(args) => pretrain::run(args),
+            Self::Distill(args) => distill::run(args),
             Self::Finetune(args) => finetune::run(args),
             Self::Evaluate(args) => evaluate::run(args),
             Self::Predict(args) => predict::run(args),
+            Self::Score(args) => score::run(args),
             Self::Features(args) => features::run(args),
+            Self::Attention(args) => attention::run(args),
             Self::FillMask(args) => fill_mask::run(args),
             Self::Nsp(args) => nsp::run(args),
             Self::Bench(args) => bench::run(args),
+            Self::Data(args) => data::run(args),
             Self::Convert(args) => convert::run(args),
         }
     }

@@ -58,18 +58,24 @@ impl Loaded {
     }
 }
 
+/// A model's matrix of words may have this many rows more than the vocabulary has entries, padding
+/// for the sake of the hardware; with more the two may not belong together.
+const PADDING: usize = 128;
+
 /// The tokenizer in a model folder; refused where it has tokens that the model has not.
 pub fn wordpiece_of(folder: &Path, config: &Config) -> Result<WordPiece> {
     let wordpiece = WordPiece::from_file(folder, None)?;
-    if wordpiece.vocab_size() > config.vocab_size {
-        return Err(Error::file(
-            folder,
-            format!(
-                "the tokenizer has {} entries, but the model only {}",
-                wordpiece.vocab_size(),
-                config.vocab_size
-            ),
-        ));
+    let (has, knows) = (wordpiece.vocab_size(), config.vocab_size);
+    if has > knows {
+        let message =
+            format!("its vocabulary has {has} entries, but the model's vocab_size is {knows}");
+        return Err(Error::file(WordPiece::file_in(folder), message));
+    }
+    if has + PADDING <= knows {
+        eprintln!(
+            "{} has {has} entries, but the model's vocab_size is {knows}: do they belong together?",
+            WordPiece::file_in(folder).display()
+        );
     }
     Ok(wordpiece)
 }

@@ -6,14 +6,15 @@ use serde_json::json;
 
 use crate::error::Result;
 use crate::eval::softmax;
+use crate::hub;
 use crate::model::Part;
 
 use super::model::Loaded;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model folder with a next-sentence head
-    #[arg(long, value_name = "DIR")]
+    /// Model folder with a next-sentence head, or the name of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// The first text
     a: String,
@@ -26,7 +27,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let parts = [Part::Encoder, Part::Pooler, Part::NextSentence];
-    let mut model = Loaded::read(&args.model, &parts)?;
+    let mut model = Loaded::read(&hub::folder_of(&args.model)?, &parts)?;
     let (encoding, segments) = model.wordpiece.encode_pair(&args.a, &args.b);
     let batch = model.batch(&encoding.ids, &segments)?;
     let is_next = softmax(&model.engine.next_sentence_logits(&batch)?[0])[0];

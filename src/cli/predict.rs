@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
+use crate::hub;
 use crate::model::{Config, weights};
 use crate::tasks::{Answers, Labels, Role};
 use crate::train::finetune::logits;
@@ -20,8 +21,9 @@ pub struct Args {
     /// File in the task's official layout, with or without labels; - for standard input
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// Model folder that `cloze finetune` or transformers wrote for the task
-    #[arg(long, value_name = "DIR")]
+    /// Model folder that `cloze finetune` or transformers wrote for the task, or the name
+    /// of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Folder for the files of a submission, under their official names; without, the main one goes
     /// to stdout
@@ -35,9 +37,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let config = Config::read(&args.model.join(weights::CONFIG))?;
+    let folder = hub::folder_of(&args.model)?;
+    let config = Config::read(&folder.join(weights::CONFIG))?;
     let task = args.task.open(Labels::Model(&config))?;
-    let mut model = Loaded::read_task(&args.model, task.part(), args.engine.setup()?)?;
+    let mut model = Loaded::read_task(&folder, task.part(), args.engine.setup()?)?;
     let wordpiece = &model.wordpiece;
     let data = args.task.read(
         task.as_ref(),

@@ -1,328 +1,209 @@
 //! `cloze pretrain`: from text to a trained BERT.
 
-mod told;
-
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use serde_json::json;
 
-use crate::data::{PretrainingData, PretrainingOptions};
-use crate::engine::memory::Work;
+use crate::data::Packing;
 use crate::error::{Error, Result};
-use crate::model::{Config, Layout, PRETRAINING, Size};
-use crate::text::{Casing, Paragraph, Paragraphs, WordPiece, embedded};
-use crate::train::checkpoint::{self, Identity};
-use crate::train::optimizer::Rule;
-use crate::train::pretrain::State;
-use crate::train::{EvalReport, FirstPhase, Pretrainer, Records, Report, Settings, Stop};
-use crate::view::pretraining_chart;
+use crate::model::weights::{self, Model};
+use crate::model::{Config, Layout, PRETRAINING, Part, Size};
+use crate::text::{Casing, WordPiece};
 
-use super::engine::TrainingEngineArgs;
-use super::memory;
-use super::progress::TrainingBar;
-
-/// One document in this many is held out for evaluation.
-const HELD_OUT: u64 = 10;
+use super::model::wordpiece_of;
+use super::pretraining::{PAPER_WIDTH, RunArgs, Start, learning_rate, positive};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Text files (.txt, .txt.gz) and folders of them; without, a small corpus of our own is used
-    #[arg(long, num_args = 1.., value_name = "PATH")]
-    text: Vec<PathBuf>,
-    /// Folder for the model, its vocabulary and the checkpoints
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
-    /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json
-    #[arg(long, default_value = "tiny", value_name = "SIZE|CONFIG")]
-    size: String,
+    #[command(flatten)]
+    run: RunArgs,
+    /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json [default: tiny]
+    #[arg(long, value_name = "SIZE|CONFIG")]
+    size: Option<String>,
     /// vocab.txt or tokenizer.json; without, a vocabulary is trained from the text
     #[arg(long, value_name = "FILE")]
     vocab: Option<PathBuf>,
     /// Entries of the vocabulary that is trained where none is given [default: 8000; without
     /// --text 2000]
-    #[arg(long, value_name = "N", conflicts_with = "vocab")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["vocab", "init"])]
     vocab_size: Option<usize>,
     /// Keep case and accents
-    #[arg(long)]
+    #[arg(long, conflicts_with = "init")]
     cased: bool,
-    /// Optimizer steps
-    #[arg(long, default_value_t = 12000)]
-    steps: u64,
-    /// Longest sequence in tokens [default: 128; without --text 40]
-    #[arg(long)]
-    seq: Option<usize>,
-    /// Longest sequence in the first four fifths of the steps; as --seq for no such phase
-    /// [default: 40 for models narrower than 768, else as --seq]
-    #[arg(long, value_name = "SEQ")]
-    first_seq: Option<usize>,
-    /// Sequences a step
-    #[arg(long, default_value_t = 16)]
-    batch: usize,
-    /// Sequences that go through the model at once; the gradients of a step's parts are added up
-    #[arg(long, value_name = "N")]
-    micro_batch: Option<usize>,
-    /// What turns gradients into updates
-    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
-    optimizer: Rule,
-    /// Highest learning rate, reached after a tenth of the steps [default: 1e-4 from 768 wide on,
-    /// 0.192 / H for narrower models: 1.5e-3 for tiny]
-    #[arg(long)]
-    lr: Option<f64>,
-    /// Dropout in the encoder [default: 0.1, for models narrower than 768 0, as a configuration
-    /// file says]
-    #[arg(long, value_name = "P")]
-    dropout: Option<f64>,
+    /// Go on from the weights of this model folder, with its configuration and vocabulary
+    #[arg(long, value_name = "DIR")]
+    init: Option<PathBuf>,
     /// Standard deviation of the initial weights [default: 0.02 from 768 wide on, 0.9 / sqrt(H) for
     /// narrower models, as a configuration file says]
-    #[arg(long, value_name = "SIGMA")]
+    #[arg(long, value_name = "SIGMA", conflicts_with = "init")]
     initializer_range: Option<f64>,
-    #[command(flatten)]
-    engine: TrainingEngineArgs,
-    /// Mask all pieces of a word together
+    /// No pairs and no next-sentence prediction: one segment of text, as in RoBERTa
     #[arg(long)]
-    whole_word: bool,
-    /// Key of every random choice of the run
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Steps between two checkpoints; one is always written at the end
-    #[arg(long, default_value_t = 500, value_name = "N")]
-    save_every: u64,
-    /// Steps between two evaluations on held-out documents
-    #[arg(long, value_name = "N")]
-    eval_every: Option<u64>,
-    /// Continue the run in DIR
+    no_nsp: bool,
+    /// Predict every next word from those before it in place of masked ones, without pairs: the
+    /// paper's ablation. What is trained from such a model reads from left to right too
     #[arg(long)]
-    resume: bool,
-    /// Start anew in a folder that already holds a run
-    #[arg(long, conflicts_with = "resume")]
-    overwrite: bool,
-    /// Print one JSON object on stdout
-    #[arg(long)]
-    json: bool,
+    left_to_right: bool,
+    /// Without pairs: full sentences go on in the next document after a [SEP] where there is room;
+    /// document ends with its document
+    #[arg(long, value_enum, value_name = "HOW")]
+    sentences: Option<Sentences>,
 }
 
-/// Defaults that depend on the text. Our own corpus is small and regular: short sequences are all
-/// it needs.
-struct Recipe {
-    vocab_size: usize,
-    seq: usize,
+/// How text without pairs is cut into sequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sentences {
+    Full,
+    Document,
 }
 
-const FOR_TEXT: Recipe = Recipe {
-    vocab_size: 8000,
-    seq: 128,
-};
-
-const FOR_EMBEDDED: Recipe = Recipe {
-    vocab_size: 2000,
-    seq: 40,
-};
-
-/// The width from which models are started and trained as the paper's; narrower ones learn sooner
-/// with other settings.
-const PAPER_WIDTH: usize = 768;
 /// Longest sequence of the first phase of narrow models.
 const FIRST_SEQ: usize = 40;
+/// A model that was trained before goes on at this share of a new one's learning rate
+/// (google-research/bert's README: 2e-5 in place of 1e-4).
+const GOING_ON: f64 = 0.2;
 
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
-    let seq = args.seq.unwrap_or(args.recipe().seq);
-    let started = std::time::Instant::now();
-    let state = args.previous_state()?;
-    let wordpiece = args.wordpiece(state.is_some())?;
-    let options = PretrainingOptions {
-        max_len: seq,
-        whole_word: args.whole_word,
-        seed: args.seed,
-        ..PretrainingOptions::default()
+    let begun = args.run.begin()?;
+    let start = match &args.init {
+        Some(folder) => args.continued(folder)?,
+        None => args.afresh(begun.continues())?,
     };
-    let config = args.config(&wordpiece, seq)?;
-    let narrow = config.hidden_size < PAPER_WIDTH;
-    let lr = args.lr.unwrap_or(if narrow {
-        0.192 / config.hidden_size as f64
-    } else {
-        1e-4
-    });
-    let first_seq = args
-        .first_seq
-        .unwrap_or(if narrow { FIRST_SEQ } else { seq });
-    // The token files live in a folder that goes away with this value.
-    let cache = tempfile::tempdir_in(&args.out).map_err(|e| Error::io(&args.out, e))?;
-    let paragraphs = args.paragraphs()?;
-    let (data, held_out) = PretrainingData::build_split(
-        paragraphs,
-        &wordpiece,
-        &options,
-        Some(cache.path()),
-        HELD_OUT,
-    )?;
-    eprintln!(
-        "{} tokens in {} documents to train on, {} tokens in {} documents held out; {} examples an epoch",
-        data.tokens(),
-        data.documents(),
-        held_out.tokens(),
-        held_out.documents(),
-        data.examples_per_epoch(),
-    );
-    let uniform = (wordpiece.vocab_size() as f64).ln();
-    // Of the text that is trained on: a few held-out documents repeat themselves more and would give
-    // a smaller figure, which no model that knows only the text's word counts could reach.
-    let unigram = data.unigram_entropy();
-    eprintln!(
-        "loss of a uniform guess: ln({}) = {uniform:.3}; of a guess from the text's token counts alone (unigram entropy): {unigram:.3}",
-        wordpiece.vocab_size(),
-    );
-
-    let layout = Layout::new(&config, &PRETRAINING);
-    let sequences = args.micro_batch.map_or(args.batch, |n| n.min(args.batch));
-    let work = Work {
-        rows: sequences * seq,
-        sequences,
-        longest: seq,
-    };
-    memory::tell(
-        &config,
-        &layout,
-        args.engine.setup()?,
-        work,
-        "--micro-batch",
-    )?;
-    let mut about = args.about(&config, &layout, lr, seq, first_seq)?;
-    about
-        .tables
-        .insert(1, told::text(&args.text, &data, &held_out));
-    about.charts = told::charts(uniform, unigram);
-    let engine = args
-        .engine
-        .engine(&config, &layout, layout.initialise(args.seed))?;
-    let mut settings = Settings::new(args.steps, args.batch, lr);
-    settings.save_every = args.save_every;
-    settings.micro_batch = args.micro_batch.unwrap_or(0);
-    settings.optimizer.rule = args.optimizer;
-    if let Some(every) = args.eval_every {
-        settings.evaluate_every = every;
-    }
-    let mut trainer = Pretrainer::new(engine, data, held_out, settings);
-    if first_seq < seq {
-        let options = PretrainingOptions {
-            max_len: first_seq,
-            ..options
-        };
-        let folder = cache.path().join("first");
-        std::fs::create_dir(&folder).map_err(|e| Error::io(&folder, e))?;
-        let (data, held_out) = PretrainingData::build_split(
-            args.paragraphs()?,
-            &wordpiece,
-            &options,
-            Some(&folder),
-            HELD_OUT,
-        )?;
-        trainer = trainer.with_first_phase(FirstPhase {
-            data,
-            held_out,
-            until: args.steps * 4 / 5,
-        });
-    }
-    let resumed = state.as_ref().map(|state| state.step);
-    if let Some(state) = state {
-        args.continue_from(&mut trainer, state)?;
-    }
-
-    let stop = Stop::on_signals()?;
-    let mut records = Records::new(args.out.join("trainer"), about.clone());
-    records.begin(None, args.steps, resumed);
-    let mut bar = TrainingBar::new(args.steps, trainer.step());
-    let trained = trainer.run(Some(&args.out), &mut (&mut bar, &mut records), &stop);
-    bar.finish();
-    trained?;
-    let evaluation = match trainer.history().evaluations.last() {
-        Some(last) if last.step == trainer.step() => *last,
-        _ => trainer.evaluate()?,
-    };
-    records.evaluated(&evaluation);
-    records.end();
-    args.card(about, &trainer, &evaluation).write(&args.out)?;
-    args.summary(
-        &mut trainer,
-        &evaluation,
-        uniform,
-        unigram,
-        started.elapsed().as_secs_f64(),
-    )
+    args.run.train(begun, start)
 }
 
 impl Args {
     fn check(&self) -> Result<()> {
-        for (name, value) in [
-            ("--steps", self.steps),
-            ("--batch", self.batch as u64),
-            ("--micro-batch", self.micro_batch.unwrap_or(1) as u64),
-        ] {
-            if value == 0 {
-                return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
-            }
+        if let Some(deviation) = self.initializer_range {
+            positive("--initializer-range", deviation)?;
         }
-        for (name, value) in [
-            ("--lr", self.lr),
-            ("--initializer-range", self.initializer_range),
-        ] {
-            if let Some(value) = value
-                && !(value > 0.0 && value.is_finite())
-            {
-                return Err(Error::Usage(format!(
-                    "{name} {value}: a positive number is needed"
-                )));
-            }
+        let usage = |message: &str| Err(Error::Usage(message.into()));
+        if self.sentences.is_some() && self.pairs() {
+            return usage("--sentences says how text without pairs is cut: it needs --no-nsp");
         }
-        if let (Some(seq), Some(first)) = (self.seq, self.first_seq)
-            && first > seq
-        {
-            return Err(Error::Usage(format!(
-                "--first-seq {first}: at most the length of --seq, {seq}, is needed"
-            )));
+        if self.left_to_right && self.run.whole_word {
+            return usage("--whole-word: nothing is masked with --left-to-right");
         }
-        if let Some(p) = self.dropout
-            && !(0.0..1.0).contains(&p)
-        {
-            return Err(Error::Usage(format!(
-                "--dropout {p}: a number from 0 to below 1 is needed"
-            )));
-        }
-        std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))
+        Ok(())
     }
 
-    /// The state of the run that `--out` holds, where it is to be continued.
-    fn previous_state(&self) -> Result<Option<State>> {
-        if self.resume {
-            let state = State::read(&self.out)?;
-            if state.is_none() {
-                eprintln!(
-                    "{} holds no checkpoint: starting a fresh run",
-                    self.out.display()
-                );
-            }
-            return Ok(state);
-        }
-        if !self.overwrite && checkpoint::path(&self.out).exists() {
-            return Err(Error::Usage(format!(
-                "{} already holds a run: give --resume to continue it, --overwrite to start anew, or another --out",
-                self.out.display()
-            )));
-        }
-        Ok(None)
+    /// Whether the model learns to tell which sentences follow each other.
+    fn pairs(&self) -> bool {
+        !self.no_nsp && !self.left_to_right
     }
 
-    fn paragraphs(&self) -> Result<Box<dyn Iterator<Item = Result<Paragraph>>>> {
-        Ok(if self.text.is_empty() {
-            Box::new(embedded::paragraphs().map(Ok))
+    fn packing(&self) -> Packing {
+        match self.sentences {
+            _ if self.pairs() => Packing::Pairs,
+            None | Some(Sentences::Full) => Packing::Full,
+            Some(Sentences::Document) => Packing::Document,
+        }
+    }
+
+    /// What the model is made of.
+    fn parts(&self) -> &'static [Part] {
+        if self.pairs() {
+            &PRETRAINING
         } else {
-            Box::new(Paragraphs::new(&self.text)?)
+            &[Part::Encoder, Part::MaskedLm]
+        }
+    }
+
+    /// A new model.
+    fn afresh(&self, continues: bool) -> Result<Start> {
+        let wordpiece = self.wordpiece(continues)?;
+        let config = self.config(&wordpiece)?;
+        let layout = Layout::new(&config, self.parts());
+        let narrow = config.hidden_size < PAPER_WIDTH;
+        Ok(Start {
+            origin: "random weights".into(),
+            values: layout.initialise(self.run.seed),
+            layout,
+            wordpiece,
+            packing: self.packing(),
+            lr: learning_rate(&config),
+            first_seq: narrow.then_some(FIRST_SEQ),
+            teacher: None,
+            config,
         })
     }
 
+    /// A model that was trained before.
+    fn continued(&self, folder: &Path) -> Result<Start> {
+        let mut model = Model::read(folder, self.parts(), Some(self.run.seed))?;
+        model.config.clear_labels();
+        let wordpiece = wordpiece_of(folder, &model.config)?;
+        self.agrees(folder, &model.config, &wordpiece)?;
+        for part in &model.fresh {
+            eprintln!(
+                "the {} starts from random weights: {} has none",
+                weights::describe(*part),
+                folder.display()
+            );
+        }
+        wordpiece.save(&self.run.out)?;
+        Ok(Start {
+            origin: format!("the weights of {}", folder.display()),
+            lr: GOING_ON * learning_rate(&model.config),
+            config: model.config,
+            layout: model.layout,
+            values: model.values,
+            wordpiece,
+            packing: self.packing(),
+            // Where to look has been learned.
+            first_seq: None,
+            teacher: None,
+        })
+    }
+
+    /// Refuses a size or a vocabulary that is not that of the model in `folder`.
+    fn agrees(&self, folder: &Path, config: &Config, wordpiece: &WordPiece) -> Result<()> {
+        let usage = |message: String| Err(Error::Usage(message));
+        if config.is_decoder != self.left_to_right {
+            return usage(if config.is_decoder {
+                format!(
+                    "the model in {} reads from left to right: it goes on with --left-to-right only",
+                    folder.display()
+                )
+            } else {
+                format!(
+                    "--left-to-right: the model in {} was trained to look both ways",
+                    folder.display()
+                )
+            });
+        }
+        if let Some(size) = &self.size {
+            let asked = size_of(size, config.vocab_size)?;
+            let dimensions = |c: &Config| {
+                format!(
+                    "{} layers, {} wide, {} heads, {} inner units",
+                    c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.intermediate_size
+                )
+            };
+            let (asked, has) = (dimensions(&asked), dimensions(config));
+            if asked != has {
+                return usage(format!(
+                    "--size {size} has {asked}, but the model in {} has {has}: leave --size out",
+                    folder.display()
+                ));
+            }
+        }
+        if let Some(path) = &self.vocab {
+            let asked = WordPiece::from_file(path, Some(wordpiece.casing()))?;
+            if asked.tokens() != wordpiece.tokens() {
+                return usage(format!(
+                    "--vocab {} is not the vocabulary of the model in {}: leave --vocab out",
+                    path.display(),
+                    folder.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The vocabulary: given, left by the run that is continued, or trained; kept in `--out`.
-    fn wordpiece(&self, continued: bool) -> Result<WordPiece> {
+    fn wordpiece(&self, continues: bool) -> Result<WordPiece> {
         let casing = if self.cased {
             Casing::Cased
         } else {
@@ -330,176 +211,52 @@ impl Args {
         };
         let wordpiece = match &self.vocab {
             Some(path) => WordPiece::from_file(path, self.cased.then_some(Casing::Cased))?,
-            None if continued => return WordPiece::from_file(&self.out, None),
+            None if continues => return WordPiece::from_file(&self.run.out, None),
             None => {
-                let size = self.vocab_size.unwrap_or(self.recipe().vocab_size);
+                let default = if self.run.text.is_empty() { 2000 } else { 8000 };
+                let size = self.vocab_size.unwrap_or(default);
                 eprintln!("training a vocabulary of up to {size} pieces");
-                let texts = self.paragraphs()?.map(|p| p.map(|p| p.text));
+                let texts = self.run.paragraphs()?.map(|p| p.map(|p| p.text));
                 WordPiece::train(texts, size, casing)?
             }
         };
-        wordpiece.save(&self.out)?;
+        wordpiece.save(&self.run.out)?;
         Ok(wordpiece)
     }
 
-    fn recipe(&self) -> &'static Recipe {
-        if self.text.is_empty() {
-            &FOR_EMBEDDED
-        } else {
-            &FOR_TEXT
-        }
-    }
-
-    fn config(&self, wordpiece: &WordPiece, seq: usize) -> Result<Config> {
-        let path = Path::new(&self.size);
-        let mut config = if self.size.ends_with(".json") {
-            Config::read(path)?
-        } else {
-            let mut config = self.size.parse::<Size>()?.config(wordpiece.vocab_size());
+    fn config(&self, wordpiece: &WordPiece) -> Result<Config> {
+        let size = self.size.as_deref().unwrap_or("tiny");
+        let mut config = size_of(size, wordpiece.vocab_size())?;
+        if !is_file(size) && config.hidden_size < PAPER_WIDTH {
             // 0.02 suits the base model. Narrower ones hardly move for hundreds of steps with it:
             // 800 steps of a tiny one filled 46 % of held-out blanks with 0.08, and 27 % with 0.02.
-            if config.hidden_size < PAPER_WIDTH {
-                config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
-            }
+            config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
             // Dropout slows learning; without it the held-out loss of a tiny model on one novel was
             // still falling after 9,600 steps.
-            if config.hidden_size < PAPER_WIDTH {
-                (
-                    config.hidden_dropout_prob,
-                    config.attention_probs_dropout_prob,
-                ) = (0.0, 0.0);
-            }
-            config
-        };
-        if let Some(p) = self.dropout {
             (
                 config.hidden_dropout_prob,
                 config.attention_probs_dropout_prob,
-            ) = (p, p);
+            ) = (0.0, 0.0);
         }
         if let Some(deviation) = self.initializer_range {
             config.initializer_range = deviation;
         }
         config.vocab_size = wordpiece.vocab_size();
+        config.is_decoder = self.left_to_right;
         config.pad_token_id = wordpiece.special().pad;
-        if seq > config.max_position_embeddings {
-            return Err(Error::Usage(format!(
-                "--seq {seq}: the model has only {} positions",
-                config.max_position_embeddings
-            )));
-        }
         Ok(config)
     }
-
-    fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
-        let (was, now) = (said(&state.run.identity), said(&trainer.identity()));
-        let mut differences = was.iter().zip(&now).filter(|(was, now)| was != now);
-        if let Some(((what, was), (_, now))) = differences.next() {
-            return Err(Error::Usage(format!(
-                "the run in {} can't be continued: {what} was {was} and is {now} now",
-                self.out.display()
-            )));
-        }
-        let expected = trainer.engine().layout().total();
-        if state.parameters.len() != expected {
-            return Err(Error::Usage(format!(
-                "the run in {} can't be continued: its model has {} parameters, this --size {expected}",
-                self.out.display(),
-                state.parameters.len()
-            )));
-        }
-        eprintln!("continuing after step {}", state.step);
-        trainer.resume(state)
-    }
-
-    fn summary(
-        &self,
-        trainer: &mut Pretrainer,
-        evaluation: &EvalReport,
-        uniform: f64,
-        unigram: f64,
-        seconds: f64,
-    ) -> Result<()> {
-        let stopped = trainer.step() < self.steps;
-        let history = trainer.history();
-        let chart = pretraining_chart(history, uniform, unigram);
-        chart.save(self.out.join("trainer").join("loss.svg"))?;
-        let mean = |values: &mut dyn Iterator<Item = f64>| {
-            let values: Vec<f64> = values.collect();
-            values.iter().sum::<f64>() / values.len().max(1) as f64
-        };
-        let loss_first = history.steps.first().map_or(0.0, |s| s.loss);
-        // One batch is noisy: the last loss is the mean of the last ten.
-        let loss_last = mean(&mut history.steps.iter().rev().take(10).map(|s| s.loss));
-        let tokens_per_s = mean(&mut history.steps.iter().map(|s| s.tokens_per_s));
-        if self.json {
-            let object = json!({
-                "steps": trainer.step(),
-                "stopped": stopped,
-                "loss_first": loss_first,
-                "loss_last": loss_last,
-                "tokens_per_s": tokens_per_s,
-                "seconds": seconds,
-                "uniform_loss": uniform,
-                "unigram_entropy": unigram,
-                "eval": {
-                    "mlm_accuracy": evaluation.mlm_accuracy,
-                    "mlm_loss": evaluation.mlm_loss,
-                    "nsp_accuracy": evaluation.nsp_accuracy,
-                    "nsp_loss": evaluation.nsp_loss,
-                },
-            });
-            println!("{object}");
-        } else {
-            println!(
-                "{} steps in {seconds:.0} s, {tokens_per_s:.0} tokens/s; loss {loss_first:.3} -> {loss_last:.3}",
-                trainer.step()
-            );
-            println!(
-                "held out: masked LM loss {:.3} (uniform {uniform:.3}, unigram {unigram:.3}), accuracy {:.1} %; next sentence accuracy {:.1} %",
-                evaluation.mlm_loss,
-                100.0 * evaluation.mlm_accuracy,
-                100.0 * evaluation.nsp_accuracy,
-            );
-            println!(
-                "model in {0}, its curves in {0}/trainer/report.html",
-                self.out.display()
-            );
-        }
-        if stopped {
-            eprintln!(
-                "stopped after step {} of {}: the same command with --resume goes on from there",
-                trainer.step(),
-                self.steps
-            );
-        }
-        Ok(())
-    }
 }
 
-/// A value of an option as it is given.
-fn option_name(value: impl ValueEnum) -> String {
-    let value = value.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
+fn is_file(size: &str) -> bool {
+    size.ends_with(".json")
 }
 
-/// What makes a run this run, in the words of the command line.
-fn said(identity: &Identity) -> [(&'static str, String); 9] {
-    [
-        ("--seed", identity.seed.to_string()),
-        ("--batch", identity.batch.to_string()),
-        ("--seq", identity.max_len.to_string()),
-        ("--first-seq", identity.first_max_len.to_string()),
-        ("--whole-word", identity.whole_word.to_string()),
-        ("the vocabulary's size", identity.vocab_size.to_string()),
-        (
-            "the number of tokens in the text",
-            identity.tokens.to_string(),
-        ),
-        (
-            "the order of the parameters in memory",
-            identity.order.to_string(),
-        ),
-        ("--optimizer", option_name(identity.optimizer)),
-    ]
+/// The configuration that `--size` names.
+fn size_of(size: &str, vocab_size: usize) -> Result<Config> {
+    if is_file(size) {
+        Config::read(Path::new(size))
+    } else {
+        Ok(size.parse::<Size>()?.config(vocab_size))
+    }
 }

@@ -65,6 +65,23 @@ impl TrainingBar {
     }
 }
 
+/// A measurement in words.
+pub fn measured(report: &EvalReport) -> String {
+    let words = format!(
+        "loss {:.3}, perplexity {:.1}, accuracy {:.1} %",
+        report.mlm_loss,
+        report.perplexity(),
+        100.0 * report.mlm_accuracy,
+    );
+    match (report.nsp_loss, report.nsp_accuracy) {
+        (Some(loss), Some(accuracy)) => format!(
+            "{words}; next sentence loss {loss:.3}, accuracy {:.1} %",
+            100.0 * accuracy
+        ),
+        _ => words,
+    }
+}
+
 impl Report for TrainingBar {
     fn step(&mut self, report: &StepReport) {
         self.advance(report.step, report.loss, report.tokens_per_s);
@@ -72,12 +89,9 @@ impl Report for TrainingBar {
 
     fn evaluated(&mut self, report: &EvalReport) {
         self.say(&format!(
-            "step {}: held-out masked LM loss {:.3}, accuracy {:.1} %; next sentence loss {:.3}, accuracy {:.1} %",
+            "step {}: held out: {}",
             report.step,
-            report.mlm_loss,
-            100.0 * report.mlm_accuracy,
-            report.nsp_loss,
-            100.0 * report.nsp_accuracy,
+            measured(report)
         ));
     }
 

@@ -48,6 +48,17 @@ pub fn name_of(folder: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
+/// A model's name: the Hub's where the folder lies in its cache (`models--ORG--NAME/snapshots/…`), else
+/// the folder's own.
+pub fn name_of_model(folder: &Path) -> String {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let mut names = whole.iter().map(|part| part.to_string_lossy());
+    match names.find_map(|name| Some(name.strip_prefix("models--")?.replace("--", "/"))) {
+        Some(name) => name,
+        None => name_of(folder),
+    }
+}
+
 /// The processor's name, where the system tells; else its kind.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -72,5 +83,12 @@ mod tests {
         assert_eq!(name_of(&inner), "mrpc");
         assert_eq!(name_of(&inner.join("..").join("mrpc")), "mrpc");
         assert_eq!(name_of(Path::new("not/there/yet")), "yet");
+        assert_eq!(name_of_model(&inner), "mrpc");
+        let cached = folder
+            .path()
+            .join("models--a--b-c")
+            .join("snapshots")
+            .join("1f");
+        assert_eq!(name_of_model(&cached), "a/b-c");
     }
 }

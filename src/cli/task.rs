@@ -11,7 +11,7 @@ use crate::data::table::Columns;
 use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::model::Config;
-use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, Task};
+use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, SpanOptions, Task};
 use crate::text::WordPiece;
 
 #[derive(clap::Args)]
@@ -19,7 +19,8 @@ pub struct TaskArgs {
     /// The task
     #[arg(value_parser = PossibleValuesParser::new(tasks::names()))]
     pub task: String,
-    /// Longest sequence in tokens; longer texts are cut [default: 128; swag and codah 80]
+    /// Longest sequence in tokens; longer texts are cut [default: 128; squad and
+    /// squad2 384, swag and codah 80]
     #[arg(long, value_name = "N")]
     max_len: Option<usize>,
     /// Columns of your own data, by name or by number: text[,pair],label, or words,labels
@@ -31,6 +32,22 @@ pub struct TaskArgs {
     /// Which fifth of codah is kept for measuring
     #[arg(long, default_value_t = 1, value_name = "1..5")]
     fold: u32,
+    /// SQuAD: pieces by which a window is farther on than the one before
+    #[arg(long, default_value_t = SpanOptions::default().stride, value_name = "N")]
+    doc_stride: usize,
+    /// SQuAD: most pieces of a question
+    #[arg(long, default_value_t = SpanOptions::default().max_question, value_name = "N")]
+    max_query_len: usize,
+    /// SQuAD: most pieces of an answer
+    #[arg(long, default_value_t = SpanOptions::default().max_answer, value_name = "N")]
+    max_answer_len: usize,
+    /// SQuAD: answers told for each question
+    #[arg(long, default_value_t = SpanOptions::default().n_best, value_name = "N")]
+    n_best: usize,
+    /// SQuAD 2.0: answer nothing where the score of no answer exceeds the best answer's by more
+    /// [default: as fine-tuning chose it; else the best on the data]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    null_threshold: Option<f64>,
     /// Leave out bad rows and say how many there were, in place of stopping at the first
     #[arg(long)]
     skip_bad: bool,
@@ -43,6 +60,13 @@ impl TaskArgs {
             columns: self.columns.as_deref().map(Columns::parse).transpose()?,
             kind: self.kind,
             fold: self.fold,
+            spans: SpanOptions {
+                stride: self.doc_stride,
+                max_question: self.max_query_len,
+                max_answer: self.max_answer_len,
+                n_best: self.n_best,
+                threshold: self.null_threshold,
+            },
         };
         tasks::open(&self.task, &options, labels)
     }

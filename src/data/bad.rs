@@ -24,6 +24,11 @@ impl BadRows {
         }
     }
 
+    /// Whether bad rows are left out.
+    pub fn skips(&self) -> bool {
+        self.skip
+    }
+
     /// The row; None where it is bad and left out. What is wrong with a file as a whole is never left
     /// out.
     pub fn keep<T>(&mut self, row: Result<T>) -> Result<Option<T>> {

@@ -81,7 +81,7 @@ mod tests {
     fn targets_of_rows_are_those_of_the_sequences() {
         let mut sequences = Sequences::default();
         for length in [2, 1, 3] {
-            sequences.push(&vec![7; length], length);
+            sequences.push(&[(&vec![7; length], 0)]);
         }
         let rows = vec![None, Some(1), Some(2), Some(3), None, Some(4)];
         let examples = Examples {

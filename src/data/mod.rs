@@ -1,6 +1,7 @@
 //! From text to batches: one file a data set or format.
 
 pub mod bad;
+pub mod catalogue;
 pub mod choices;
 pub mod conll;
 pub mod examples;
@@ -8,9 +9,10 @@ pub mod glue;
 pub mod packed;
 pub mod pretraining;
 pub mod sequences;
+pub mod squad;
 pub mod table;
 
 pub use examples::{Examples, Targets};
 pub use packed::Packed;
-pub use pretraining::{PretrainingBatch, PretrainingData, PretrainingOptions};
+pub use pretraining::{Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use sequences::Sequences;

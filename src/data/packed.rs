@@ -77,6 +77,19 @@ impl Packed {
             .flat_map(|(range, &example)| (0..range.len() as u32).map(move |p| (example, p)))
     }
 
+    /// The row of every sequence that stands for all of it: the first, `[CLS]`, or the last where
+    /// tokens see only what is before them.
+    pub fn pooled_rows(&self, left_to_right: bool) -> impl Iterator<Item = u32> + '_ {
+        self.ranges().map(move |range| {
+            let row = if left_to_right {
+                range.end - 1
+            } else {
+                range.start
+            };
+            row as u32
+        })
+    }
+
     /// The longest sequence's length.
     pub fn longest(&self) -> usize {
         self.ranges().map(|r| r.len()).max().unwrap_or(0)

@@ -83,17 +83,19 @@ impl Sequences {
             .collect();
         let mut all = Self::default();
         for (ids, end_of_first) in encoded {
-            all.push(&ids, end_of_first);
+            let (first, second) = ids.split_at(end_of_first);
+            all.push(&[(first, 0), (second, 1)]);
         }
         Ok(all)
     }
 
-    /// Appends a sequence whose segment A has `end_of_first` tokens.
-    pub fn push(&mut self, ids: &[u32], end_of_first: usize) {
-        let second = ids.len() - end_of_first;
-        self.segments.extend(std::iter::repeat_n(0, end_of_first));
-        self.segments.extend(std::iter::repeat_n(1, second));
-        self.ids.extend(ids);
+    /// Appends a sequence given in parts, each with the segment id of its tokens.
+    pub fn push(&mut self, parts: &[(&[u32], u32)]) {
+        for &(ids, segment) in parts {
+            self.ids.extend_from_slice(ids);
+            self.segments
+                .extend(std::iter::repeat_n(segment, ids.len()));
+        }
         self.ends.push(self.ids.len());
     }
 
@@ -239,7 +241,7 @@ mod tests {
     fn lengths(lengths: &[usize]) -> Sequences {
         let mut sequences = Sequences::default();
         for &length in lengths {
-            sequences.push(&vec![5; length], length);
+            sequences.push(&[(&vec![5; length], 0)]);
         }
         sequences
     }

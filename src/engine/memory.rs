@@ -51,9 +51,11 @@ impl Forecast {
                 }
             }
         };
-        // The masked-LM head's logits, of 15 % of the tokens, and what it keeps of them.
+        // The masked-LM head's logits, of 15 % of the tokens, and what it keeps of them. From left to
+        // right every token is predicted.
+        let share = if config.is_decoder { 100 } else { 15 };
         let masked = if layout.parts().contains(&Part::MaskedLm) {
-            (rows * 15).div_ceil(100) * (config.vocab_size + 6 * h)
+            (rows * share).div_ceil(100) * (config.vocab_size + 6 * h)
         } else {
             0
         };

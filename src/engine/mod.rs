@@ -5,6 +5,7 @@
 //! fused kernels; [`Frozen`] trains a head on what another engine's encoder gives.
 
 mod cpu;
+pub mod distillation;
 mod encode;
 pub mod frozen;
 pub mod memory;
@@ -19,10 +20,11 @@ use std::sync::Arc;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
-use crate::model::{Config, Dropout, Layout};
+use crate::model::{Config, Dropout, Layout, SequenceAttention};
 use crate::train::optimizer::{Moments, Update};
 
 pub use cpu::{CpuEngine, measured_peak};
+pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
 pub use frozen::Frozen;
 pub use reference::Reference;
@@ -137,6 +139,20 @@ pub trait Engine: Send {
         self.pretraining_gradients_of_part(batch, LossWeights::of(batch), dropout)
     }
 
+    /// Forward and backward over a part of a pre-training batch with a teacher's answers to it: adds
+    /// the gradients of the weighted loss of [distillation](Distillation) to the engine's own.
+    /// `weights` are those of the whole batch; pairs take no part.
+    fn distillation_gradients_of_part(
+        &mut self,
+        part: &PretrainingBatch,
+        targets: &SoftTargets,
+        weights: DistillationWeights,
+        dropout: Dropout,
+    ) -> Result<DistillationScores>;
+
+    /// A teacher's answers at the given rows, without dropout, in place of what `into` held.
+    fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()>;
+
     /// Forward and backward with the task's head. `loss` is given the logits, (sequences or rows,
     /// outputs), and leaves the gradient of what it minimises in their place (see [`objective`]).
     fn task_gradients(
@@ -165,6 +181,21 @@ pub trait Engine: Send {
 
     /// Activations after some layers, 0 being the embeddings, and the pooler's output.
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates>;
+
+    /// What the model looks at in each sequence: attention weights with their queries and keys, and
+    /// all hidden states. For views: slower and larger than a forward pass.
+    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
+        let config = self.config().clone();
+        let states = self.hidden_states(batch, 0..config.num_hidden_layers + 1)?;
+        let (layout, values) = (self.layout().clone(), self.parameters()?);
+        let width = config.hidden_size;
+        let sequences = batch.ranges().map(|rows| {
+            let of = |layer: &Vec<f32>| layer[rows.start * width..rows.end * width].to_vec();
+            let hidden = states.layers.iter().map(of).collect();
+            SequenceAttention::of_hidden_states(&config, &layout, &values, hidden)
+        });
+        Ok(sequences.collect())
+    }
 
     /// The masked-LM head's logits at the given rows: (rows, vocabulary), row-major.
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
@@ -258,6 +289,21 @@ impl Backend {
     ) -> Result<Box<dyn Engine>> {
         Setup::from(self).engine(config, layout, values)
     }
+}
+
+/// Refuses a teacher's answers that are not to this batch or not by a model of this shape.
+fn check_targets(config: &Config, batch: &PretrainingBatch, targets: &SoftTargets) -> Result<()> {
+    let logits = batch.masked_rows.len() * config.vocab_size;
+    let hidden = batch.packed.rows() * config.hidden_size;
+    if (targets.logits.len(), targets.hidden.len()) != (logits, hidden) {
+        return Err(Error::Failed(format!(
+            "the teacher gave {} logits and {} hidden values, but the student needs {logits} and {hidden}: \
+             both must have the same vocabulary and width",
+            targets.logits.len(),
+            targets.hidden.len()
+        )));
+    }
+    Ok(())
 }
 
 /// What a model says that is asked for a head it doesn't have.

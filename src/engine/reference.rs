@@ -11,11 +11,17 @@ use dfdx::prelude::*;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
-use crate::model::{Bert, Config, Dropout, Layout, Rows, Size, cross_entropy, pick};
+use crate::model::{
+    Bert, Config, Dropout, Layout, Rows, SequenceAttention, Size, cross_entropy, pick,
+};
 use crate::train::optimizer::{Moments, Update};
 
+use super::distillation::EPSILON;
 use super::state::State;
-use super::{Engine, HiddenStates, LossWeights, PretrainingScores, lacks};
+use super::{
+    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, PretrainingScores,
+    SoftTargets, check_targets, lacks,
+};
 
 /// The dfdx model with the flat buffers that it is built from.
 pub struct Reference {
@@ -143,11 +149,41 @@ impl Engine for Reference {
         let mut scores = PretrainingScores::default();
         for (part, gradients) in parts {
             scores += part;
-            for (sum, g) in self.state.gradients.iter_mut().zip(gradients) {
-                *sum += g;
-            }
+            self.state.add(&gradients);
         }
         Ok(scores)
+    }
+
+    fn distillation_gradients_of_part(
+        &mut self,
+        batch: &PretrainingBatch,
+        targets: &SoftTargets,
+        weights: DistillationWeights,
+        dropout: Dropout,
+    ) -> Result<DistillationScores> {
+        check_targets(&self.config, batch, targets)?;
+        let total = self.state.layout.total();
+        let parts = self.in_parts(&batch.packed, |model, which| {
+            let part = batch.slice(which.clone());
+            let targets = targets.slice(batch, which);
+            let mut gradients = vec![0.0; total];
+            let scores =
+                model.distillation_gradients(&part, targets, weights, dropout, &mut gradients)?;
+            Ok((scores, gradients))
+        })?;
+        let mut scores = DistillationScores::default();
+        for (part, gradients) in parts {
+            scores += part;
+            self.state.add(&gradients);
+        }
+        Ok(scores)
+    }
+
+    fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()> {
+        into.logits = self.masked_lm_logits(batch, rows)?;
+        let last = self.config.num_hidden_layers;
+        into.hidden = self.hidden_states(batch, last..last + 1)?.layers.concat();
+        Ok(())
     }
 
     fn update(&mut self, update: &Update) -> Result<f64> {
@@ -201,9 +237,7 @@ impl Engine for Reference {
             Ok(gradients)
         })?;
         for gradients in parts {
-            for (sum, g) in self.state.gradients.iter_mut().zip(gradients) {
-                *sum += g;
-            }
+            self.state.add(&gradients);
         }
         Ok(())
     }
@@ -235,6 +269,13 @@ impl Engine for Reference {
         Ok(all)
     }
 
+    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
+        let parts = self.in_parts(batch, |model, which| {
+            Ok(model.attention(&batch.slice(which)))
+        })?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
         self.check(batch)?;
         self.modules()?.masked_lm_logits(batch, rows)
@@ -256,6 +297,14 @@ trait Modules: Send + Sync {
         gradients: &mut [f32],
     ) -> Result<PretrainingScores>;
     fn pretraining_scores(&self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
+    fn distillation_gradients(
+        &self,
+        batch: &PretrainingBatch,
+        targets: SoftTargets,
+        weights: DistillationWeights,
+        dropout: Dropout,
+        gradients: &mut [f32],
+    ) -> Result<DistillationScores>;
     /// Adds the gradients that follow from those of the logits, `slopes`.
     fn task_gradients(
         &self,
@@ -266,6 +315,7 @@ trait Modules: Send + Sync {
     ) -> Result<()>;
     fn task_logits(&self, batch: &Packed, dropout: Option<Dropout>) -> Result<Vec<f32>>;
     fn hidden_states(&self, batch: &Packed, layers: Range<usize>) -> HiddenStates;
+    fn attention(&self, batch: &Packed) -> Vec<SequenceAttention>;
     fn masked_lm_logits(&self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
     fn next_sentence_logits(&self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
 }
@@ -334,6 +384,20 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize> Modules
         Ok(pretraining_loss::<H, A, K, I, NoneTape>(self, batch, weights, None)?.1)
     }
 
+    fn distillation_gradients(
+        &self,
+        batch: &PretrainingBatch,
+        targets: SoftTargets,
+        weights: DistillationWeights,
+        dropout: Dropout,
+        gradients: &mut [f32],
+    ) -> Result<DistillationScores> {
+        let (loss, scores) = distillation_loss(self, batch, targets, weights, dropout)?;
+        let mut tape = loss.backward();
+        self.gradients.add_to(&mut tape, gradients);
+        Ok(scores)
+    }
+
     fn task_gradients(
         &self,
         batch: &Packed,
@@ -369,6 +433,10 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize> Modules
             layers,
             pooled: self.pool(rows, batch).map(|pooled| pooled.as_vec()),
         }
+    }
+
+    fn attention(&self, batch: &Packed) -> Vec<SequenceAttention> {
+        Bert::attention(self, batch)
     }
 
     fn masked_lm_logits(&self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
@@ -440,6 +508,60 @@ where
         let sum = cross_entropy(logits, &batch.next_labels);
         scores.nsp_loss = f64::from(sum.array());
         loss = loss + sum * weights.pair;
+    }
+    // The encoder's own tape is where the heads' gradients arrive.
+    let (_, tape) = hidden.split_tape();
+    let (loss, head_tapes) = loss.split_tape();
+    Ok((loss.put_tape(head_tapes.merge(tape)), scores))
+}
+
+/// A loss with the tape that leads back from it.
+type Loss = Tensor<Rank0, f32, Cpu, OwnedTape<f32, Cpu>>;
+
+/// The weighted loss of distillation with its tape, and what was measured on the way.
+fn distillation_loss<const H: usize, const A: usize, const K: usize, const I: usize>(
+    bert: &Bert<H, A, K, I, f32, Cpu>,
+    batch: &PretrainingBatch,
+    targets: SoftTargets,
+    weights: DistillationWeights,
+    dropout: Dropout,
+) -> Result<(Loss, DistillationScores)> {
+    type Tape = OwnedTape<f32, Cpu>;
+    let dev = Cpu::default();
+    let hidden = bert.encode::<Tape>(&batch.packed, Some(dropout), &mut |_, _| {});
+    let rows = batch.packed.rows();
+
+    // cos = own · theirs / (|own| |theirs|), a row each.
+    let theirs: Rows<H, f32, Cpu> = dev.tensor_from_vec(targets.hidden, (rows, Const));
+    let own = hidden.retaped::<Tape>().square();
+    let own = (own.sum::<(usize,), Axis<1>>() + EPSILON).sqrt();
+    let norms = (theirs.clone().square().sum::<(usize,), Axis<1>>() + EPSILON).sqrt();
+    let products = (hidden.retaped::<Tape>() * theirs).sum::<(usize,), Axis<1>>();
+    let cosine = (-(products / (own * norms)) + 1.0).sum::<Rank0, Axis<0>>();
+    let mut scores = DistillationScores {
+        cosine: f64::from(cosine.array()),
+        rows: rows as u64,
+        ..DistillationScores::default()
+    };
+    let mut loss = cosine * weights.cosine;
+
+    if !batch.masked_rows.is_empty() {
+        let logits = masked_logits(bert, hidden.retaped::<Tape>(), &batch.masked_rows)?;
+        let shape = *logits.shape();
+        scores.hard.mlm_correct = correct(&logits.as_vec(), shape.1, &batch.masked_labels);
+        scores.hard.mlm_total = batch.masked_rows.len() as u64;
+        let hard = cross_entropy(logits.retaped::<Tape>(), &batch.masked_labels);
+        scores.hard.mlm_loss = f64::from(hard.array());
+
+        // Σ p (ln p - ln q), p the teacher's, q the student's probabilities.
+        let t = weights.temperature;
+        let theirs: Tensor<(usize, usize), f32, Cpu> = dev.tensor_from_vec(targets.logits, shape);
+        let theirs = (theirs / t).log_softmax::<Axis<1>>();
+        let own = (logits / t).log_softmax::<Axis<1>>();
+        let apart = -own + theirs.clone();
+        let soft = (apart * theirs.exp()).sum::<Rank0, Axes2<0, 1>>() * (t * t);
+        scores.soft = f64::from(soft.array());
+        loss = loss + hard * weights.hard + soft * weights.soft;
     }
     // The encoder's own tape is where the heads' gradients arrive.
     let (_, tape) = hidden.split_tape();

@@ -34,6 +34,13 @@ impl State {
         })
     }
 
+    /// Adds gradients to those that wait.
+    pub fn add(&mut self, gradients: &[f32]) {
+        for (sum, g) in self.gradients.iter_mut().zip(gradients) {
+            *sum += g;
+        }
+    }
+
     /// Clips, updates, zeroes the gradients; returns their norm before clipping.
     pub fn update(&mut self, update: &Update) -> f64 {
         update.apply(

@@ -2,6 +2,7 @@
 
 pub mod entities;
 mod metrics;
+pub mod squad;
 
 pub use metrics::{Metric, accuracy, f1, macro_f1, matthews, pearson, spearman};
 

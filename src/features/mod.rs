@@ -66,7 +66,14 @@ impl Settings {
 /// Layers as Python counts the list of hidden states, embeddings first: `-1` is the last, `-4..-1`
 /// the last four, both ends included. Fails where there is no such layer.
 pub fn layers(text: &str, model_layers: usize) -> Result<RangeInclusive<usize>> {
-    let states = model_layers as i64 + 1;
+    let names = format!("layers 0 (embeddings) to {model_layers}");
+    counted(text, model_layers + 1, &names)
+}
+
+/// Some of `count` layers as Python counts a list, both ends included; `names` says in an error which
+/// there are.
+pub fn counted(text: &str, count: usize, names: &str) -> Result<RangeInclusive<usize>> {
+    let states = count as i64;
     let wrong = |why: String| Error::Usage(format!("--layers {text}: {why}"));
     let one = |part: &str| -> Result<usize> {
         let number: i64 = part
@@ -75,9 +82,7 @@ pub fn layers(text: &str, model_layers: usize) -> Result<RangeInclusive<usize>> 
             .map_err(|_| wrong("expected a layer such as -1, or two such as -4..-1".into()))?;
         let index = if number < 0 { states + number } else { number };
         if !(0..states).contains(&index) {
-            return Err(wrong(format!(
-                "the model has layers 0 (embeddings) to {model_layers}, or -{states} to -1"
-            )));
+            return Err(wrong(format!("the model has {names}, or -{states} to -1")));
         }
         Ok(index as usize)
     };

@@ -117,6 +117,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
             config: &self.config,
             dropout,
             mask: padding_mask(batch, dev),
+            future: (self.config.is_decoder).then(|| future_mask(batch.longest(), dev)),
         };
         let mut x = self.embeddings.forward::<T>(&pass);
         observe(0, x.retaped::<NoneTape>());
@@ -127,16 +128,17 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         real_rows(x, batch)
     }
 
-    /// The pooler's output for every sequence, `tanh(W h[CLS] + b)`: (sequences, H). None when the
-    /// model has no pooler.
+    /// The pooler's output for every sequence, `tanh(W h[CLS] + b)`: (sequences, H). A model that
+    /// reads from left to right has seen nothing at `[CLS]`: its pooler takes the last token. None
+    /// when the model has no pooler.
     pub fn pool<T: Tape<E, D> + Merge<T>>(
         &self,
         rows: Rows<H, E, D, T>,
         batch: &Packed,
     ) -> Option<Rows<H, E, D, T>> {
         let pooler = self.pooler.as_ref()?;
-        let first: Vec<u32> = batch.ranges().map(|range| range.start as u32).collect();
-        Some(pooler.forward(pick(rows, &first)).tanh())
+        let which: Vec<u32> = batch.pooled_rows(self.config.is_decoder).collect();
+        Some(pooler.forward(pick(rows, &which)).tanh())
     }
 
     /// The task head's logits, (sequences or rows, outputs). None when the model has no such head,
@@ -194,6 +196,25 @@ pub fn real_rows<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     pick(flat, &real)
 }
 
+/// What a softmax turns into 0: far below any score, far above the smallest number, so that sums
+/// stay finite.
+fn unseen<E: Real>() -> E {
+    E::from_f64(-1e9).expect("both precisions hold 1e9")
+}
+
+/// (S, S), queries by keys: 0 up to the query's own place, behind it a number that a softmax turns
+/// into 0.
+pub(super) fn future_mask<E: Real, D: BertDevice<E>>(
+    length: usize,
+    dev: &D,
+) -> Tensor<(usize, usize), E, D> {
+    let mut mask = vec![unseen(); length * length];
+    for (query, row) in mask.chunks_exact_mut(length).enumerate() {
+        row[..=query].fill(E::default());
+    }
+    dev.tensor_from_vec(mask, (length, length))
+}
+
 /// (B, S): 0 at real tokens and a number at padding that a softmax turns into 0.
 fn padding_mask<E: Real, D: BertDevice<E>>(
     batch: &Packed,
@@ -203,9 +224,7 @@ fn padding_mask<E: Real, D: BertDevice<E>>(
     if batch.rows() == shape.0 * shape.1 {
         return None;
     }
-    // Far below any score, far above the smallest number, so that sums stay finite.
-    let hidden = E::from_f64(-1e9).expect("both precisions hold 1e9");
-    let mut mask = vec![hidden; shape.0 * shape.1];
+    let mut mask = vec![unseen(); shape.0 * shape.1];
     for (sequence, range) in batch.ranges().enumerate() {
         mask[sequence * shape.1..][..range.len()].fill(E::default());
     }

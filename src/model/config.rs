@@ -40,10 +40,17 @@ pub struct Config {
     pub layer_norm_eps: f64,
     #[serde(default)]
     pub pad_token_id: u32,
+    /// Every token sees itself and those before it alone: the attention of a left-to-right language
+    /// model.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_decoder: bool,
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
 fn default_model_type() -> String {
     "bert".into()
 }
@@ -91,6 +98,7 @@ impl Config {
             initializer_range: default_initializer_range(),
             layer_norm_eps: default_layer_norm_eps(),
             pad_token_id: 0,
+            is_decoder: false,
             other: serde_json::Map::new(),
         }
     }
@@ -109,8 +117,17 @@ impl Config {
         let by_label: serde_json::Map<_, _> = labels()
             .map(|(id, label)| (label.to_owned(), id.into()))
             .collect();
+        // An explicit number of classes would overrule the names.
+        self.other.remove("num_labels");
         self.other.insert("id2label".into(), by_id.into());
         self.other.insert("label2id".into(), by_label.into());
+    }
+
+    /// Forgets the classes of a task that the model was made for before.
+    pub fn clear_labels(&mut self) {
+        for key in ["id2label", "label2id", "problem_type"] {
+            self.other.remove(key);
+        }
     }
 
     /// The names of a classifier's classes in the order of their ids; None where there are none or
@@ -120,6 +137,25 @@ impl Config {
         (0..by_id.len())
             .map(|id| by_id.get(&id.to_string())?.as_str())
             .collect()
+    }
+
+    /// How many classes transformers gives a classifier of this configuration: 2 where nothing is
+    /// said.
+    pub fn classes(&self) -> usize {
+        let names = self.other.get("id2label").and_then(|v| v.as_object());
+        let number = self.other.get("num_labels").and_then(|v| v.as_u64());
+        match (names, number) {
+            (Some(names), _) => names.len(),
+            (None, Some(number)) => number as usize,
+            (None, None) => 2,
+        }
+    }
+
+    /// Says in what number format the weights are stored, by PyTorch's name. Newer transformers
+    /// write `dtype` and read both; older ones know `torch_dtype` alone.
+    pub fn set_number_format(&mut self, name: &str) {
+        self.other.remove("dtype");
+        self.other.insert("torch_dtype".into(), name.into());
     }
 
     /// Reads `config.json` and checks that it describes a BERT that Cloze can run.
@@ -153,6 +189,9 @@ impl Config {
                 self.hidden_act
             ));
         }
+        if self.other.get("add_cross_attention") == Some(&true.into()) {
+            return Err("add_cross_attention is true, but only self-attention is supported".into());
+        }
         let positive = [
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
@@ -182,12 +221,19 @@ impl Config {
                 return Err(format!("{name} is {p}, but must be at least 0 and under 1"));
             }
         }
-        if self
-            .other
-            .get("position_embedding_type")
-            .is_some_and(|v| v != "absolute")
-        {
-            return Err("position_embedding_type must be \"absolute\"".into());
+        for (name, expected) in [
+            ("position_embedding_type", "\"absolute\""),
+            ("pruned_heads", "{}"),
+            ("quantization_config", "null"),
+        ] {
+            if let Some(found) = self.other.get(name).map(ToString::to_string)
+                && found != expected
+                && found != "null"
+            {
+                return Err(format!(
+                    "{name} is {found}, but only {expected} is supported"
+                ));
+            }
         }
         Ok(())
     }
@@ -223,6 +269,8 @@ mod tests {
         let again = Config::read(&path).unwrap();
         assert_eq!(again.labels().unwrap(), ["no", "yes", "maybe"]);
         assert_eq!(again.other["label2id"]["maybe"], 2);
+        config.clear_labels();
+        assert_eq!((config.labels(), config.other.len()), (None, 0));
     }
 
     #[test]
@@ -236,6 +284,21 @@ mod tests {
             ),
             ("\"gelu\"", "\"relu\"", "only \"gelu\""),
             ("\"bert\"", "\"gpt2\"", "only \"bert\""),
+            (
+                "\"pad_token_id\": 0",
+                "\"pad_token_id\": 0, \"position_embedding_type\": \"relative_key\"",
+                "position_embedding_type is \"relative_key\", but only \"absolute\" is supported",
+            ),
+            (
+                "\"pad_token_id\": 0",
+                "\"pad_token_id\": 0, \"quantization_config\": {\"bits\": 8}",
+                "quantization_config is {\"bits\":8}",
+            ),
+            (
+                "\"hidden_act\"",
+                "\"add_cross_attention\": true, \"hidden_act\"",
+                "only self-attention",
+            ),
             (
                 "\"vocab_size\": 1000",
                 "\"vocab_size\": 0",

@@ -28,6 +28,8 @@ pub struct Pass<'a, E: Dtype, D: Device<E>> {
     pub dropout: Option<Dropout>,
     /// (B, S): 0 at real tokens, a large negative number at padding; None where nothing is padded.
     pub mask: Option<Tensor<(usize, usize), E, D>>,
+    /// (S, S): the same for keys behind their query; None where all are seen.
+    pub future: Option<Tensor<(usize, usize), E, D>>,
 }
 
 impl<E: Real, D: BertDevice<E>> Pass<'_, E, D> {
@@ -109,6 +111,40 @@ impl<const H: usize, E: Real, D: BertDevice<E>> Embeddings<H, E, D> {
     }
 }
 
+/// What each position asks in each head: (B, A, S, K).
+pub type Queries<A, K, E, D, T = NoneTape> = Tensor<(usize, A, usize, K), E, D, T>;
+/// What each position is asked by in each head: (B, A, K, S).
+pub type Keys<A, K, E, D, T = NoneTape> = Tensor<(usize, A, K, usize), E, D, T>;
+
+/// How much each position looks at each other, `softmax(Q K^T / sqrt(K))`: (B, A, S, S), every row
+/// with the sum 1. Heads and head size may be known at run time only. `mask` hides padding (see
+/// [`Pass::mask`]), `future` what is behind a position ([`Pass::future`]).
+pub fn look<A: Dim, K: Dim, E: Real, D: BertDevice<E>, T: Tape<E, D> + Merge<T>>(
+    q: Queries<A, K, E, D, T>,
+    k: Keys<A, K, E, D, T>,
+    mask: Option<&Tensor<(usize, usize), E, D>>,
+    future: Option<&Tensor<(usize, usize), E, D>>,
+) -> Tensor<(usize, A, usize, usize), E, D, T> {
+    let size = q.shape().3.size();
+    let scale = E::from_f64(1.0 / (size as f64).sqrt()).expect("a finite number");
+    let scores = q.matmul(k) * scale;
+    let scores = match mask {
+        Some(mask) => {
+            let shape = *scores.shape();
+            scores + mask.retaped::<T>().broadcast_like::<_, Axes2<1, 2>>(&shape)
+        }
+        None => scores,
+    };
+    let scores = match future {
+        Some(mask) => {
+            let shape = *scores.shape();
+            scores + mask.retaped::<T>().broadcast_like::<_, Axes2<0, 1>>(&shape)
+        }
+        None => scores,
+    };
+    scores.softmax::<Axis<3>>()
+}
+
 /// Multi-head scaled dot-product self-attention with its output projection.
 pub struct Attention<const H: usize, const A: usize, const K: usize, E: Dtype, D: Device<E>> {
     pub query: Linear<H, H, E, D>,
@@ -140,6 +176,23 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         c.linear("output.dense", &self.output);
     }
 
+    /// What each position asks in each head: the head's own K columns of the projection.
+    pub fn queries<T: Tape<E, D>>(
+        &self,
+        x: Hidden<H, E, D, T>,
+    ) -> Queries<Const<A>, Const<K>, E, D, T> {
+        let heads = (x.shape().0, x.shape().1, Const::<A>, Const::<K>);
+        let q = at_every_position(&self.query, x).reshape_like(&heads);
+        q.permute::<_, Axes4<0, 2, 1, 3>>()
+    }
+
+    /// What each position is asked by in each head, laid out ready for the product with the query.
+    pub fn keys<T: Tape<E, D>>(&self, x: Hidden<H, E, D, T>) -> Keys<Const<A>, Const<K>, E, D, T> {
+        let heads = (x.shape().0, x.shape().1, Const::<A>, Const::<K>);
+        let k = at_every_position(&self.key, x).reshape_like(&heads);
+        k.permute::<_, Axes4<0, 2, 3, 1>>()
+    }
+
     /// `softmax(Q K^T / sqrt(K)) V` in every head, heads side by side, projected: (B, S, H).
     pub fn forward<T: Tape<E, D> + Merge<T>>(
         &self,
@@ -148,27 +201,12 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         pass: &Pass<'_, E, D>,
     ) -> Hidden<H, E, D, T> {
         let (b, s) = (x.shape().0, x.shape().1);
-        // (B, S, H) -> (B, A, S, K): every head sees its own K columns.
-        let heads = (b, s, Const::<A>, Const::<K>);
-        let q = at_every_position(&self.query, x.retaped::<T>()).reshape_like(&heads);
-        let q = q.permute::<_, Axes4<0, 2, 1, 3>>();
-        // The key is laid out as (B, A, K, S), ready for the product with the query.
-        let k = at_every_position(&self.key, x.retaped::<T>()).reshape_like(&heads);
-        let k = k.permute::<_, Axes4<0, 2, 3, 1>>();
-        let v = at_every_position(&self.value, x).reshape_like(&heads);
+        let q = self.queries(x.retaped::<T>());
+        let k = self.keys(x.retaped::<T>());
+        let v = at_every_position(&self.value, x).reshape_like(&(b, s, Const::<A>, Const::<K>));
         let v = v.permute::<_, Axes4<0, 2, 1, 3>>();
 
-        // (B, A, S, S): how much each query looks at each key.
-        let scale = E::from_f64(1.0 / (K as f64).sqrt()).expect("a finite number");
-        let scores = q.matmul(k) * scale;
-        let scores = match &pass.mask {
-            Some(mask) => {
-                let shape = *scores.shape();
-                scores + mask.retaped::<T>().broadcast_like::<_, Axes2<1, 2>>(&shape)
-            }
-            None => scores,
-        };
-        let probabilities = scores.softmax::<Axis<3>>();
+        let probabilities = look(q, k, pass.mask.as_ref(), pass.future.as_ref());
         let probabilities = match pass.dropout {
             Some(dropout) => dropout.attention(
                 probabilities,

@@ -5,6 +5,7 @@
 //! engines are checked. What a forward pass needs from the outside is a [`crate::data::Packed`]
 //! batch; what it gives is one row for each real token.
 
+mod attention;
 mod bert;
 mod build;
 mod config;
@@ -16,12 +17,13 @@ mod parameters;
 mod size;
 pub mod weights;
 
+pub use attention::{LayerAttention, SequenceAttention};
 pub use bert::{Bert, pick, real_rows};
 pub use build::{Builder, GradientReader};
 pub use config::Config;
 pub use dropout::{ATTENTION_STRIDE, Dropout, threshold};
 pub use heads::{LinearHead, MaskedLmHead, Rows, cross_entropy};
-pub use layers::{Attention, Embeddings, Hidden, Layer, Pass};
+pub use layers::{Attention, Embeddings, Hidden, Keys, Layer, Pass, Queries, look};
 pub use ops::{BertDevice, Real, gelu};
 pub use parameters::{Init, Layout, Over, PRETRAINING, Parameter, Part, TaskHead, declare};
 pub use size::Size;

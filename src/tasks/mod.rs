@@ -4,6 +4,7 @@
 
 mod choice;
 mod sentences;
+mod span;
 mod words;
 
 use std::path::Path;
@@ -19,6 +20,8 @@ use crate::eval::Scores;
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
 use crate::train::finetune::{self, Logits};
+
+pub use span::SpanOptions;
 
 /// What a file is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub trait Task {
     /// Stores in a model's configuration what a later run needs to name its answers, as transformers
     /// does.
     fn describe(&self, config: &mut Config);
+    /// Stores what measuring on a development file has told that a later run needs.
+    fn remember(&self, _scores: &Scores, _config: &mut Config) {}
     /// The score that the task is judged by, above all others.
     fn metric(&self) -> &'static str;
     /// What is minimised, with its unit.
@@ -101,6 +106,7 @@ pub struct Options {
     pub kind: Kind,
     /// Which fifth of CODAH is kept for measuring, counted from 1.
     pub fold: u32,
+    pub spans: SpanOptions,
 }
 
 /// Where the names of a task's classes come from.
@@ -123,7 +129,7 @@ pub struct Files {
 
 /// The names of all tasks, as on the command line.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let others = ["swag", "codah", "ner", "custom"];
+    let others = ["squad", "squad2", "swag", "codah", "ner", "custom"];
     glue::TASKS.iter().map(|task| task.name).chain(others)
 }
 
@@ -141,6 +147,14 @@ pub fn files(name: &str) -> Option<Files> {
                 ("dev", &["dev_matched.tsv"]),
                 ("dev_mismatched", &["dev_mismatched.tsv"]),
             ],
+        },
+        "squad" => Files {
+            train: &["train-v1.1.json"],
+            dev: &[("dev", &["dev-v1.1.json"])],
+        },
+        "squad2" => Files {
+            train: &["train-v2.0.json"],
+            dev: &[("dev", &["dev-v2.0.json"])],
         },
         "swag" => Files {
             train: &["train.csv"],
@@ -171,6 +185,7 @@ pub fn files(name: &str) -> Option<Files> {
 /// The longest sequence in tokens that a task needs unless asked otherwise.
 pub fn usual_max_len(name: &str) -> usize {
     match name {
+        "squad" | "squad2" => 384,
         "swag" | "codah" => 80,
         _ => 128,
     }
@@ -190,6 +205,8 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
             .ok_or_else(|| Error::Usage(message.into()))
     };
     Ok(match (name, options.kind) {
+        ("squad", _) => Box::new(span::Spans::new(false, options.spans, labels)?),
+        ("squad2", _) => Box::new(span::Spans::new(true, options.spans, labels)?),
         ("swag", _) => Box::new(choice::Choice::swag()),
         ("codah", _) => Box::new(choice::Choice::codah(options.fold)?),
         ("ner", _) => Box::new(words::Words::conll(labels)?),

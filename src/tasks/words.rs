@@ -204,7 +204,7 @@ impl Cut {
                 pieces.truncate(max_len - 2);
                 if ids.len() + pieces.len() + 1 > max_len {
                     ids.push(special.sep);
-                    sequences.push(&ids, ids.len());
+                    sequences.push(&[(&ids, 0)]);
                     ids.clear();
                     ids.push(special.cls);
                 }
@@ -212,7 +212,7 @@ impl Cut {
                 ids.extend(&pieces);
             }
             ids.push(special.sep);
-            sequences.push(&ids, ids.len());
+            sequences.push(&[(&ids, 0)]);
             ids.clear();
         }
         Ok(Self {

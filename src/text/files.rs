@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
@@ -153,6 +154,23 @@ pub fn read_to_string(path: &Path) -> Result<String> {
         let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
         Error::line(path, line, "not valid UTF-8; expected UTF-8 text")
     })
+}
+
+/// A JSON file, `.gz` or not. Errors tell the place in it and what was `expected`.
+pub fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> {
+    let text = read_to_string(path)?;
+    let mut json = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}'));
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let place = match error.path().to_string() {
+            whole if whole == "." => String::new(),
+            place => format!("{place}: "),
+        };
+        let message = format!("{place}{}; expected {expected}", error.inner());
+        Error::file(path, message)
+    })?;
+    json.end()
+        .map_err(|error| Error::file(path, error.to_string()))?;
+    Ok(value)
 }
 
 /// The paragraphs of several files and folders, one after the other.

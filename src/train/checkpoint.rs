@@ -11,9 +11,11 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::data::Packing;
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
+use super::distill::Taught;
 use super::optimizer::{Moments, Rule};
 use super::report::History;
 
@@ -27,15 +29,30 @@ pub struct Identity {
     /// Longest sequence in the first phase.
     pub first_max_len: usize,
     pub whole_word: bool,
+    /// Pairs where a state of earlier versions doesn't say.
+    #[serde(default = "pairs")]
+    pub packing: Packing,
+    #[serde(default)]
+    pub left_to_right: bool,
+    /// How a teacher takes part; None where there is none.
+    #[serde(default)]
+    pub taught: Option<Taught>,
     pub vocab_size: usize,
     /// Tokens of the training text: another text would be another run.
     pub tokens: u64,
+    /// Of these tokens in their order; None where a state of earlier versions doesn't say.
+    #[serde(default)]
+    pub checksum: Option<u32>,
     /// AdamW where a state of earlier versions doesn't say.
     #[serde(default)]
     pub optimizer: Rule,
     /// In which order the parameters lie: [`ORDER`]; 0 where a state of earlier versions doesn't say.
     #[serde(default)]
     pub order: u32,
+}
+
+fn pairs() -> Packing {
+    Packing::Pairs
 }
 
 /// The order of the parameters in memory. To be counted up when the declaration changes its order: a
@@ -152,8 +169,12 @@ mod tests {
             max_len: 3,
             first_max_len: 3,
             whole_word: false,
+            packing: Packing::Pairs,
+            left_to_right: false,
+            taught: None,
             vocab_size: 4,
             tokens: 5,
+            checksum: Some(6),
             optimizer: Rule::Adamw,
             order: ORDER,
         };

@@ -1,7 +1,9 @@
-//! Training: optimizer, schedule, checkpoints, the loop.
+//! Training: optimizer, schedule, checkpoints, the loop, and what a run costs.
 
+pub mod budget;
 pub mod card;
 pub mod checkpoint;
+pub mod distill;
 pub mod finetune;
 pub mod guard;
 pub mod optimizer;
@@ -11,6 +13,7 @@ pub mod report;
 pub mod schedule;
 pub mod stop;
 
+pub use distill::Teacher;
 pub use finetune::Finetuner;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
 pub use record::Records;

@@ -1,5 +1,6 @@
 //! Pre-training: masked LM and next sentence, step by step.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use crate::error::Result;
 use crate::model::{Dropout, weights};
 
 use super::checkpoint::{self, Identity, ORDER};
+use super::distill::Teacher;
 use super::guard::{Care, Guard, NO_GRADIENT};
 use super::optimizer::{Optimizer, Update};
 use super::report::{EvalReport, History, Report, StepReport};
@@ -85,6 +87,7 @@ pub struct FirstPhase {
 /// A run of pre-training.
 pub struct Pretrainer {
     engine: Box<dyn Engine>,
+    teacher: Option<Teacher>,
     first_phase: Option<FirstPhase>,
     data: PretrainingData,
     held_out: PretrainingData,
@@ -104,6 +107,7 @@ impl Pretrainer {
     ) -> Self {
         Self {
             engine,
+            teacher: None,
             first_phase: None,
             data,
             held_out,
@@ -117,6 +121,12 @@ impl Pretrainer {
     /// Takes the first steps' examples from other data than the rest's.
     pub fn with_first_phase(mut self, phase: FirstPhase) -> Self {
         self.first_phase = Some(phase);
+        self
+    }
+
+    /// Learns what the teacher answers, beside the masked tokens; pairs take no part.
+    pub fn with_teacher(mut self, teacher: Teacher) -> Self {
+        self.teacher = Some(teacher);
         self
     }
 
@@ -147,8 +157,12 @@ impl Pretrainer {
                 None => options.max_len,
             },
             whole_word: options.whole_word,
+            packing: options.packing,
+            left_to_right: options.left_to_right,
             vocab_size: self.engine.config().vocab_size,
+            taught: self.teacher.as_ref().map(Teacher::identity),
             tokens: self.data.tokens(),
+            checksum: Some(self.data.checksum()),
             optimizer: self.settings.optimizer.rule,
             order: ORDER,
         }
@@ -225,26 +239,18 @@ impl Pretrainer {
         Ok(())
     }
 
-    /// What step `step` is trained and measured on.
-    fn data_of(&self, step: u64) -> (&PretrainingData, &PretrainingData) {
-        match &self.first_phase {
-            Some(phase) if step <= phase.until => (&phase.data, &phase.held_out),
-            _ => (&self.data, &self.held_out),
-        }
-    }
-
     /// A step's report, or what went wrong where it was left out.
     fn train_step(&mut self) -> Result<std::result::Result<StepReport, String>> {
         let started = Instant::now();
         let step = self.step + 1;
         // Batch k of a run depends on nothing but the seed and k.
-        let batch = self.data_of(step).0.batch(self.step, self.settings.batch)?;
+        let data = phase_at(&self.first_phase, step).map_or(&self.data, |phase| &phase.data);
+        let batch = data.batch(self.step, self.settings.batch)?;
         let dropout = Dropout {
             seed: self.data.options().seed,
             step: step as u32,
         };
-        let scores = self.gradients(&batch, dropout)?;
-        let loss = scores.loss();
+        let (loss, scores) = self.gradients(&batch, dropout)?;
         if let Some(why) = self.guard.look(loss) {
             self.engine.discard()?;
             return self.leave_out(step, why);
@@ -282,29 +288,24 @@ impl Pretrainer {
         Ok(Err(why))
     }
 
-    /// Adds the gradients of a batch, part by part.
+    /// Adds the gradients of a batch, part by part; gives the loss that they are of and what was
+    /// scored.
     fn gradients(
         &mut self,
         batch: &PretrainingBatch,
         dropout: Dropout,
-    ) -> Result<PretrainingScores> {
-        let sequences = batch.packed.sequences();
-        let size = match self.settings.micro_batch {
-            0 => sequences,
-            size => size,
-        };
-        if size >= sequences {
-            return self.engine.pretraining_gradients(batch, dropout);
+    ) -> Result<(f64, PretrainingScores)> {
+        let engine = self.engine.as_mut();
+        let size = self.settings.micro_batch;
+        if let Some(teacher) = &mut self.teacher {
+            return teacher.gradients(engine, batch, size, dropout);
         }
         let weights = LossWeights::of(batch);
         let mut scores = PretrainingScores::default();
-        for start in (0..sequences).step_by(size) {
-            let part = batch.slice(start..sequences.min(start + size));
-            scores += self
-                .engine
-                .pretraining_gradients_of_part(&part, weights, dropout)?;
+        for part in parts(batch, size) {
+            scores += engine.pretraining_gradients_of_part(&part, weights, dropout)?;
         }
-        Ok(scores)
+        Ok((scores.loss(), scores))
     }
 
     fn evaluate_and_tell(&mut self, report: &mut dyn Report) -> Result<()> {
@@ -316,23 +317,60 @@ impl Pretrainer {
 
     /// Measures the model on held-out documents, with the same masks every time in a phase.
     pub fn evaluate(&mut self) -> Result<EvalReport> {
-        let available = self.data_of(self.step).1.examples_per_epoch() as usize;
-        let wanted = available.min(self.settings.evaluate_on);
-        let size = self.settings.batch.min(wanted);
-        let mut scores = PretrainingScores::default();
-        for k in 0..(wanted / size) as u64 {
-            crate::interrupt::poll();
-            let batch = self.data_of(self.step).1.batch(k, size)?;
-            scores += self.engine.pretraining_scores(&batch)?;
-        }
-        Ok(EvalReport {
-            step: self.step,
-            mlm_loss: scores.mean_mlm_loss(),
-            mlm_accuracy: scores.mlm_accuracy(),
-            nsp_loss: scores.mean_nsp_loss(),
-            nsp_accuracy: scores.nsp_accuracy(),
-        })
+        let phase = phase_at(&self.first_phase, self.step);
+        let held_out = phase.map_or(&self.held_out, |phase| &phase.held_out);
+        measure(self.engine.as_mut(), held_out, &self.settings, self.step)
     }
+
+    /// The same of the teacher, where there is one.
+    pub fn evaluate_teacher(&mut self) -> Result<Option<EvalReport>> {
+        let phase = phase_at(&self.first_phase, self.step);
+        let held_out = phase.map_or(&self.held_out, |phase| &phase.held_out);
+        let teacher = self.teacher.as_mut();
+        teacher
+            .map(|teacher| measure(teacher.engine(), held_out, &self.settings, self.step))
+            .transpose()
+    }
+}
+
+/// The first phase, where step `step` belongs to it.
+fn phase_at(first: &Option<FirstPhase>, step: u64) -> Option<&FirstPhase> {
+    first.as_ref().filter(|phase| step <= phase.until)
+}
+
+fn measure(
+    engine: &mut dyn Engine,
+    held_out: &PretrainingData,
+    settings: &Settings,
+    step: u64,
+) -> Result<EvalReport> {
+    let available = held_out.examples_per_epoch() as usize;
+    let wanted = available.min(settings.evaluate_on);
+    let size = settings.batch.min(wanted);
+    let mut scores = PretrainingScores::default();
+    for k in 0..(wanted / size) as u64 {
+        crate::interrupt::poll();
+        let batch = held_out.batch(k, size)?;
+        scores += engine.pretraining_scores(&batch)?;
+    }
+    Ok(EvalReport::of(step, &scores))
+}
+
+/// A batch in parts of `size` sequences, 0 for all of them at once.
+pub(super) fn parts(
+    batch: &PretrainingBatch,
+    size: usize,
+) -> impl Iterator<Item = Cow<'_, PretrainingBatch>> {
+    let sequences = batch.packed.sequences();
+    let size = if size == 0 { sequences } else { size };
+    let starts = (0..sequences).step_by(size.max(1));
+    starts.map(move |start| {
+        if size >= sequences {
+            Cow::Borrowed(batch)
+        } else {
+            Cow::Owned(batch.slice(start..sequences.min(start + size)))
+        }
+    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::PretrainingScores;
+
 /// One optimizer step of pre-training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
@@ -10,6 +12,7 @@ pub struct StepReport {
     /// Mean masked-LM loss plus mean next-sentence loss, in nats.
     pub loss: f64,
     pub mlm_loss: f64,
+    /// 0 without next-sentence prediction.
     pub nsp_loss: f64,
     pub learning_rate: f64,
     /// Global norm of the gradients before clipping.
@@ -25,8 +28,28 @@ pub struct EvalReport {
     pub step: u64,
     pub mlm_loss: f64,
     pub mlm_accuracy: f64,
-    pub nsp_loss: f64,
-    pub nsp_accuracy: f64,
+    /// None without next-sentence prediction.
+    pub nsp_loss: Option<f64>,
+    pub nsp_accuracy: Option<f64>,
+}
+
+impl EvalReport {
+    /// What was measured after `step` steps.
+    pub fn of(step: u64, scores: &PretrainingScores) -> Self {
+        let pairs = scores.nsp_total > 0;
+        Self {
+            step,
+            mlm_loss: scores.mean_mlm_loss(),
+            mlm_accuracy: scores.mlm_accuracy(),
+            nsp_loss: pairs.then(|| scores.mean_nsp_loss()),
+            nsp_accuracy: pairs.then(|| scores.nsp_accuracy()),
+        }
+    }
+
+    /// Among how many tokens a blank is left open, as it were: e to the power of the loss.
+    pub fn perplexity(&self) -> f64 {
+        self.mlm_loss.exp()
+    }
 }
 
 /// Receives the reports of a run.

@@ -1,5 +1,6 @@
 //! Showing things: charts, tensors as pictures, live displays in a notebook.
 
+pub mod attention;
 pub mod bars;
 pub mod chart;
 pub mod display;
@@ -17,6 +18,7 @@ pub mod tensor;
 mod text_plot;
 pub mod tokens;
 
+pub use attention::AttentionView;
 pub use bars::BarChart;
 pub use chart::LineChart;
 pub use display::Show;

@@ -1,10 +1,10 @@
-//! The picture of a pre-training run: its masked-LM loss over the steps, with what guessing costs.
+//! The picture of a pre-training run: its loss of tokens over the steps, with what guessing costs.
 
 use crate::train::History;
 
 use super::LineChart;
 
-/// Training and held-out masked-LM loss in nats over the steps. `uniform` is the loss of a guess
+/// Training and held-out loss of the tokens that are to be predicted, in nats over the steps. `uniform` is the loss of a guess
 /// among all tokens alike, `unigram` that of the best guess without context: only below it has a
 /// model learned to read.
 pub fn pretraining_chart(history: &History, uniform: f64, unigram: f64) -> LineChart {
@@ -18,8 +18,8 @@ pub fn pretraining_chart(history: &History, uniform: f64, unigram: f64) -> LineC
         .iter()
         .map(|e| (e.step as f64, e.mlm_loss))
         .collect();
-    LineChart::new("Masked-LM loss")
-        .axes("step", "cross-entropy (nats a masked token)")
+    LineChart::new("Loss")
+        .axes("step", "cross-entropy (nats a predicted token)")
         .smoothed("training batches", &steps)
         .line("held-out documents", &held_out)
         .reference("uniform guess: ln(V)", uniform)
@@ -46,8 +46,8 @@ mod tests {
             step: 2,
             mlm_loss: 3.5,
             mlm_accuracy: 0.2,
-            nsp_loss: 0.6,
-            nsp_accuracy: 0.7,
+            nsp_loss: Some(0.6),
+            nsp_accuracy: Some(0.7),
         };
         let history = History {
             steps: vec![step(1), step(2)],

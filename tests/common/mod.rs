@@ -21,16 +21,15 @@ pub fn succeeds(args: &[&str]) -> Output {
 
 /// Runs `cloze`, expects this exit code, and gives the last line of stderr.
 pub fn fails(args: &[&str], code: i32) -> String {
-    let output = cloze().args(args).output().unwrap();
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{args:?}: {}",
-        stderr(&output)
-    );
-    let stderr = stderr(&output);
-    assert!(!stderr.contains("panicked"), "{stderr}");
-    stderr.lines().last().unwrap_or_default().to_owned()
+    sentence(&cloze().args(args).output().unwrap(), code)
+}
+
+/// The sentence that a run failed with: the last line of stderr, after this exit code.
+pub fn sentence(output: &Output, code: i32) -> String {
+    let all = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{all}");
+    assert!(!all.contains("panicked"), "{all}");
+    all.lines().last().unwrap_or_default().to_owned()
 }
 
 /// What a run printed on stdout, as JSON.
@@ -38,7 +37,8 @@ pub fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+/// What a run wrote on stderr.
+pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

@@ -258,6 +258,36 @@ class BrowserTest(unittest.TestCase):
         self.keys.press("Enter")
         expect(cell.locator(".cm-content")).to_contain_text("letters.is_empty")
 
+    def test_two_pages_of_attention_stand_in_one_notebook(self):
+        self.done(self.run_cell(
+            "let config = Size::Tiny.config(8);\n"
+            "let layout = Layout::new(&config, &PRETRAINING);\n"
+            "let mut engine = Backend::Reference.engine(&config, &layout, layout.initialise(1))?;\n"
+            'let vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] one two three".split(\' \');\n'
+            "let wordpiece = WordPiece::from_vocab(vocab.map(String::from).collect(), Casing::Uncased)?;"
+        ))
+        frames = []
+        for texts in ('"one two", None', '"two", Some("three one")'):
+            shown = self.result(f"AttentionView::of(engine.as_mut(), &wordpiece, {texts})?")
+            self.assertGreater(shown.locator("iframe").bounding_box()["height"], 400)
+            frames.append(shown.frame_locator("iframe"))
+        for frame, tokens in zip(frames, (4, 6), strict=True):
+            expect(frame.locator(".tokens.from .token")).to_have_count(tokens)
+            frame.locator(".tokens.from .token").nth(1).click()
+        # Each has a state of its own.
+        expect(frames[0].locator("aside h2")).to_have_text("one looks at")
+        expect(frames[1].locator("aside h2")).to_have_text("two looks at")
+        frames[1].get_by_role("tab", name="Neuron").click()
+        expect(frames[1].locator("tbody tr")).to_have_count(6)
+        expect(frames[0].get_by_role("tab", selected=True)).to_have_text("Head")
+        # The page follows the notebook's colours, whatever the system's are.
+        expect(frames[0].locator("html")).to_have_attribute("data-theme", "light")
+        around = self.page.locator("body")
+        around.evaluate("body => body.style.setProperty('--jp-layout-color0', '#111')")
+        around.evaluate("body => body.style.setProperty('--jp-layout-color1', '#111')")
+        expect(frames[0].locator("html")).to_have_attribute("data-theme", "dark")
+        around.evaluate("body => body.removeAttribute('style')")
+
     def test_an_error_shows_its_sentence_and_is_red(self):
         cell = self.done(self.run_cell('let wrong: i32 = "no";'))
         shown = cell.locator(".jp-OutputArea-output").last

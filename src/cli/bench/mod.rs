@@ -1,6 +1,7 @@
 //! `cloze bench`: measurements on this machine, one file a subject.
 
 mod cells;
+mod estimate;
 mod train;
 
 use std::ffi::OsString;
@@ -17,6 +18,8 @@ pub struct Args {
 enum Command {
     /// Time training steps, or those of a peer beside them
     Train(train::Args),
+    /// Tell what a pre-training run costs: tokens, days, device-hours, money
+    Estimate(estimate::Args),
     /// Time a notebook kernel's cells, or those of several kernels beside each other
     // The options are those of `cloze-kernel`, which answers `--help` too.
     #[command(disable_help_flag = true)]
@@ -34,6 +37,7 @@ enum Command {
 pub fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Train(args) => train::run(args),
+        Command::Estimate(args) => estimate::run(args),
         Command::Cells { options } => cells::run(options),
     }
 }

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::memory::{peak, told};
 use crate::model::{Config, Dropout, Layout, Part, Size};
 use crate::random::{Site, Stream};
+use crate::train::budget::flops_per_token;
 use crate::train::optimizer::{Optimizer, Update};
 
 use super::super::engine::TrainingEngineArgs;
@@ -237,17 +238,6 @@ impl Args {
             );
         }
     }
-}
-
-/// Floating-point operations that the model's matrix products make of a token in a training step:
-/// six for every weight of the layers, and the attention's.
-fn flops_per_token(config: &Config, length: usize) -> f64 {
-    let (l, h, i) = (
-        config.num_hidden_layers as f64,
-        config.hidden_size as f64,
-        config.intermediate_size as f64,
-    );
-    6.0 * l * (4.0 * h * h + 2.0 * h * i) + 12.0 * l * h * length as f64
 }
 
 fn median(values: &mut [f64]) -> f64 {

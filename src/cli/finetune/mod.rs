@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::sequences::BatchSize;
 use crate::error::{Error, Result};
+use crate::hub;
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Part};
 use crate::tasks::{self, Dataset, Labels, Role, Task};
@@ -42,8 +43,8 @@ pub struct Args {
     /// File to measure on in place of the official one
     #[arg(long, value_name = "FILE")]
     dev: Option<PathBuf>,
-    /// Folder of the pre-trained model
-    #[arg(long, value_name = "DIR")]
+    /// Folder of the pre-trained model, or the name of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Folder for the fine-tuned model
     #[arg(long, value_name = "DIR")]
@@ -115,8 +116,9 @@ pub struct Args {
 /// A development file that was read, with the name of its results.
 type Measured = (&'static str, Box<dyn Dataset>);
 
-pub fn run(args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<()> {
     args.check()?;
+    args.model = hub::folder_of(&args.model)?;
     let train_file = args.train_file()?;
     let task = args.task.open(Labels::Training(&train_file))?;
     let first = args.model(task.as_ref(), args.seed)?;

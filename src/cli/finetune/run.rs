@@ -144,6 +144,13 @@ impl<'a> Runner<'a> {
             records.measured(trained.run.outcome.done(), name, &scores);
             trained.run.scores.push((name, scores));
         }
+        if let Some((_, scores)) = trained.run.scores.first() {
+            let before = trained.config.clone();
+            self.task.remember(scores, &mut trained.config);
+            if !self.args.several() && trained.config != before {
+                self.write(trained)?;
+            }
+        }
         Ok(())
     }
 

@@ -95,7 +95,7 @@ impl Args {
     pub(super) fn card(&self, about: About, task: &dyn Task, runs: &[Run], best: usize) -> Card {
         let kept = &runs[best];
         let name = records::name_of(&self.out);
-        let base = records::name_of(&self.model);
+        let base = records::name_of_model(&self.model);
         let (dataset, config) = match hub(task.name()) {
             Some(hub) if self.train.is_none() && self.dev.is_none() => hub,
             _ => ("", None),

@@ -1,7 +1,9 @@
 //! Cutting documents into chunks: as many whole sentences as fit into one example.
 
+use flate2::Crc;
+
 use super::store::{Sentences, Store, Writer};
-use super::{PretrainingOptions, SHORT};
+use super::{Packing, PretrainingOptions, SHORT};
 use crate::error::{Error, Result};
 use crate::random::Stream;
 use crate::text::WordPiece;
@@ -13,14 +15,22 @@ pub struct ChunkBuilder {
     most: usize,
     /// For next-sentence prediction a chunk must fall into at least two parts.
     parts: usize,
+    /// Stands between two documents in a chunk, where chunks don't end with their document.
+    separator: Option<u32>,
     short_probability: f64,
     seed: u64,
     continuation: Vec<bool>,
     open: Sentences,
+    /// The document that the sentences are of now.
     document: u32,
+    /// The documents of the open chunk's first and last sentences, and how many it goes through.
+    first: u32,
+    last: u32,
+    through: u64,
     /// Most tokens of the open chunk: now and then fewer than `most`.
     target: usize,
     counts: Vec<u64>,
+    checksum: Crc,
     documents: u64,
     last_written: Option<u32>,
 }
@@ -30,6 +40,8 @@ pub struct Chunks {
     pub store: Store,
     /// How often each token of the vocabulary occurs in the store.
     pub counts: Vec<u64>,
+    /// CRC-32 of the tokens in the order of the text.
+    pub checksum: u32,
     /// Number of documents that gave at least one chunk.
     pub documents: u64,
 }
@@ -40,14 +52,19 @@ impl ChunkBuilder {
         let mut builder = Self {
             writer,
             most: options.room(),
-            parts: if options.next_sentence { 2 } else { 1 },
+            parts: options.packing.parts(),
+            separator: (options.packing == Packing::Full).then_some(wordpiece.special().sep),
             short_probability: options.short_probability,
             seed: options.seed,
             continuation: ids.map(|id| wordpiece.is_continuation(id)).collect(),
             open: Sentences::default(),
             document: 0,
+            first: 0,
+            last: 0,
+            through: 0,
             target: 0,
             counts: vec![0; wordpiece.vocab_size()],
+            checksum: Crc::new(),
             documents: 0,
             last_written: None,
         };
@@ -72,11 +89,14 @@ impl ChunkBuilder {
             Error::Failed("the corpus has more than 4,294,967,295 documents".to_owned())
         })?;
         if document != self.document {
-            self.close()?;
+            if self.separator.is_none() {
+                self.close()?;
+            }
             self.document = document;
         }
         while !sentence.is_empty() {
-            if self.open.tokens.len() + sentence.len() <= self.target {
+            let between = usize::from(self.between().is_some());
+            if self.open.tokens.len() + between + sentence.len() <= self.target {
                 self.append(sentence);
                 return Ok(());
             }
@@ -91,7 +111,20 @@ impl ChunkBuilder {
         Ok(())
     }
 
+    /// What stands between the open chunk and the next sentence.
+    fn between(&self) -> Option<u32> {
+        let another = !self.open.tokens.is_empty() && self.last != self.document;
+        self.separator.filter(|_| another)
+    }
+
     fn append(&mut self, part: &[u32]) {
+        self.open.tokens.extend(self.between());
+        if self.open.tokens.is_empty() {
+            (self.first, self.through) = (self.document, 1);
+        } else if self.last != self.document {
+            self.through += 1;
+        }
+        self.last = self.document;
         self.open.starts.push(self.open.tokens.len());
         self.open.tokens.extend_from_slice(part);
     }
@@ -115,11 +148,15 @@ impl ChunkBuilder {
             return Ok(());
         }
         for &token in &chunk.tokens {
-            self.counts[token as usize] += 1;
+            // What separates documents is no text.
+            if self.separator != Some(token) {
+                self.counts[token as usize] += 1;
+                self.checksum.update(&token.to_le_bytes());
+            }
         }
-        self.writer.push(self.document, &chunk)?;
-        self.documents += u64::from(self.last_written != Some(self.document));
-        self.last_written = Some(self.document);
+        self.writer.push(self.first, &chunk)?;
+        self.documents += self.through - u64::from(self.last_written == Some(self.first));
+        self.last_written = Some(self.last);
         self.target = self.draw_target();
         Ok(())
     }
@@ -142,6 +179,7 @@ impl ChunkBuilder {
         Ok(Chunks {
             store,
             counts: self.counts,
+            checksum: self.checksum.sum(),
             documents: self.documents,
         })
     }

@@ -1,5 +1,5 @@
-//! Pre-training examples: masked tokens to predict, and pairs of which the second part follows the
-//! first or comes from another document.
+//! Pre-training examples: masked tokens to predict (or every next one), and pairs of which the
+//! second part follows the first or comes from another document.
 //!
 //! A corpus is cut into chunks once ([`chunks`], [`store`]) and tokenised once; everything else is
 //! drawn when an example is asked for. Example j of a run is a pure function of (seed, j): epoch
@@ -19,6 +19,7 @@ mod store;
 use std::path::Path;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use self::chunks::{ChunkBuilder, Chunks};
 use self::masking::{Masker, Target};
@@ -38,6 +39,21 @@ const TRUNCATION: Site = Site::Other(3);
 /// Characters of text that are tokenised together: enough for all threads, little for memory.
 const BATCH_BYTES: usize = 4 << 20;
 
+/// What the text of an example is: the formats that Liu et al., arXiv 1907.11692, section 3.2,
+/// compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Packing {
+    /// Two segments for next-sentence prediction, as in BERT (their SEGMENT-PAIR).
+    Pairs,
+    /// One segment of whole sentences of one document (DOC-SENTENCES). The ends of documents make
+    /// examples shorter.
+    Document,
+    /// One segment of as many whole sentences as fit, which goes on in the next document after a
+    /// `[SEP]` (FULL-SENTENCES, RoBERTa's choice).
+    Full,
+}
+
 /// How examples are made. The defaults are BERT's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PretrainingOptions {
@@ -49,8 +65,11 @@ pub struct PretrainingOptions {
     pub whole_word: bool,
     /// The share of chunks that are shorter than they need be.
     pub short_probability: f64,
-    /// Make pairs for next-sentence prediction; without it an example is one segment.
-    pub next_sentence: bool,
+    /// What the text of an example is.
+    pub packing: Packing,
+    /// Every token is to be predicted from those before it, in place of masked ones from all others:
+    /// the text stays as it is.
+    pub left_to_right: bool,
     /// Key of every draw.
     pub seed: u64,
 }
@@ -62,16 +81,32 @@ impl Default for PretrainingOptions {
             mask_probability: 0.15,
             whole_word: false,
             short_probability: 0.1,
-            next_sentence: true,
+            packing: Packing::Pairs,
+            left_to_right: false,
             seed: 0,
         }
+    }
+}
+
+impl Packing {
+    /// Segments of an example, each with a `[SEP]` at its end.
+    fn parts(self) -> usize {
+        match self {
+            Self::Pairs => 2,
+            Self::Document | Self::Full => 1,
+        }
+    }
+
+    /// Whether examples are pairs, of which the model tells whether the second part follows.
+    pub fn next_sentence(self) -> bool {
+        self == Self::Pairs
     }
 }
 
 impl PretrainingOptions {
     /// Tokens of text in the longest example.
     fn room(&self) -> usize {
-        self.max_len - if self.next_sentence { 3 } else { 2 }
+        self.max_len - 1 - self.packing.parts()
     }
 
     fn check(&self) -> Result<()> {
@@ -103,7 +138,7 @@ impl PretrainingOptions {
 pub struct PretrainingExample {
     /// Its index in the run.
     pub index: u64,
-    /// The tokens as the model sees them, masked.
+    /// The tokens as the model sees them.
     pub ids: Vec<u32>,
     /// Segment ids, one a token.
     pub segments: Vec<u32>,
@@ -111,7 +146,8 @@ pub struct PretrainingExample {
     pub targets: Vec<Target>,
     /// 0 if B follows A, 1 if it is random (as in Hugging Face's models); none without pairs.
     pub next_label: Option<u32>,
-    /// The documents of the two segments, counted from 0 in the corpus.
+    /// The documents of the two segments, counted from 0 in the corpus; of full sentences the first
+    /// one's, twice.
     pub documents: (u32, u32),
 }
 
@@ -157,6 +193,7 @@ pub struct PretrainingData {
     special: SpecialIds,
     options: PretrainingOptions,
     tokens: u64,
+    checksum: u32,
     documents: u64,
     unigram_entropy: f64,
 }
@@ -203,7 +240,7 @@ impl PretrainingData {
             }
         })?;
         let held_out = held_out.finish()?;
-        if held_out.documents < if options.next_sentence { 2 } else { 1 } {
+        if held_out.documents < options.packing.parts() as u64 {
             return Err(Error::Failed(
                 "the text has too few documents to keep some apart for evaluation: at least four \
                  are needed; separate documents by blank lines or give more files"
@@ -223,7 +260,7 @@ impl PretrainingData {
                 "the text is too short to make a single pre-training example of it".to_owned(),
             ));
         }
-        if options.next_sentence && chunks.documents < 2 {
+        if options.packing.next_sentence() && chunks.documents < 2 {
             return Err(Error::Failed(
                 "next-sentence prediction takes its random pairs from other documents, but the \
                  text has only one: separate documents by blank lines, give several files, or turn \
@@ -249,6 +286,7 @@ impl PretrainingData {
             special: wordpiece.special(),
             options: options.clone(),
             tokens,
+            checksum: chunks.checksum,
             documents: chunks.documents,
             unigram_entropy: chunks.counts.iter().map(entropy).sum(),
             store: chunks.store,
@@ -263,6 +301,12 @@ impl PretrainingData {
     /// Number of tokens of text, without special tokens.
     pub fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// CRC-32 of the tokens of the text in their order: another text, or the same in another order,
+    /// has another.
+    pub fn checksum(&self) -> u32 {
+        self.checksum
     }
 
     /// Number of documents.
@@ -311,7 +355,7 @@ impl PretrainingData {
         let special = self.special;
         let mut ids = vec![special.cls];
         let (next_label, documents, first);
-        if self.options.next_sentence {
+        if self.options.packing.next_sentence() {
             let plan = plans.get(&self.store, self.options.seed, epoch, place / BLOCK)?;
             let pair = plan.pair(
                 &self.store,
@@ -338,7 +382,11 @@ impl PretrainingData {
         }
         let mut segments = vec![0; first];
         segments.resize(ids.len(), 1);
-        let targets = self.masker.mask(index, &mut ids);
+        let targets = if self.options.left_to_right {
+            next_tokens(&ids)
+        } else {
+            self.masker.mask(index, &mut ids)
+        };
         Ok(PretrainingExample {
             index,
             ids,
@@ -348,6 +396,13 @@ impl PretrainingData {
             documents,
         })
     }
+}
+
+/// At every token but the last, the next one: what a left-to-right language model predicts.
+fn next_tokens(ids: &[u32]) -> Vec<Target> {
+    let next = (0..).zip(&ids[1..]);
+    next.map(|(position, &label)| Target { position, label })
+        .collect()
 }
 
 /// The plan of the block that was asked for last: the examples of a batch share it.

@@ -5,6 +5,9 @@
 //! head of each sequence is a task, which takes its queries in blocks, so that the scores of a block
 //! stay in the cache; the backward pass computes the probabilities again from the scores and the
 //! logarithm of each row's sum (as in Dao et al., arXiv 2205.14135).
+//!
+//! Where a token sees only what is before it, a block of queries meets the keys up to its own end
+//! and no others, which is half of the work in long sequences.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -34,6 +37,8 @@ const GROUP: usize = 64;
 pub struct Heads {
     pub count: usize,
     pub size: usize,
+    /// A query sees its own key and those before it alone.
+    pub causal: bool,
     pub dropout: Option<Mask>,
     pub precision: Precision,
 }
@@ -171,11 +176,29 @@ impl Task<'_> {
     }
 
     /// Blocks of queries, counted within the sequence.
-    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
         let length = self.length();
         (0..length)
             .step_by(BLOCK)
             .map(move |start| start..(start + BLOCK).min(length))
+    }
+
+    /// How many keys a block of queries meets, from the first on.
+    fn keys(&self, block: &Range<usize>) -> usize {
+        if self.heads.causal {
+            block.end
+        } else {
+            self.length()
+        }
+    }
+
+    /// How many keys a query sees, from the first on.
+    fn seen(&self, query: usize) -> usize {
+        if self.heads.causal {
+            query + 1
+        } else {
+            self.length()
+        }
     }
 
     /// Where queries (0), keys (1) or values (2) of row `row` of the sequence stand.
@@ -197,22 +220,23 @@ impl Task<'_> {
         Matrix::strided(&values[first..], rows.len(), self.heads.size, hidden)
     }
 
-    /// The scaled scores of a block of queries, (queries, padded length), the padding negative
-    /// infinity.
+    /// The scaled scores of a block of queries, (queries, padded number of keys), negative infinity
+    /// where a query sees nothing.
     fn scores(&self, qkv: &[f32], block: &Range<usize>, scores: &mut [f32]) {
-        let (length, stride) = (self.length(), padded(self.length()));
-        for row in scores.chunks_exact_mut(stride) {
-            row[length..].fill(f32::NEG_INFINITY);
-        }
+        let keys = self.keys(block);
+        let stride = padded(keys);
         product(
-            MatrixMut::strided(scores, block.len(), length, stride),
+            MatrixMut::strided(scores, block.len(), keys, stride),
             Old::Overwrite,
             self.heads.scale(),
             self.part(qkv, 0, block.clone()),
-            self.part(qkv, 1, 0..length).t(),
+            self.part(qkv, 1, 0..keys).t(),
             Threads::One,
             self.precision(),
         );
+        for (query, row) in block.clone().zip(scores.chunks_exact_mut(stride)) {
+            row[self.seen(query)..].fill(f32::NEG_INFINITY);
+        }
     }
 
     /// The dropout of a query's probabilities.
@@ -262,7 +286,7 @@ impl Heads {
         (1.0 / (self.size as f64).sqrt()) as f32
     }
 
-    /// `softmax(Q Kᵀ / √size) V` in every head: `qkv` is (rows, 3 × hidden), `context` (rows,
+    /// `softmax(Q Kᵀ / √size) V` in every head, over the keys that each query sees: `qkv` is (rows, 3 × hidden), `context` (rows,
     /// hidden), `log_sums` (rows, heads).
     pub fn forward(
         &self,
@@ -276,9 +300,10 @@ impl Heads {
         let (hidden, count, size) = (self.hidden(), self.count, self.size);
         let (context, log_sums) = (Shared::new(context), Shared::new(log_sums));
         scratch.for_each(batch, self, |task, b| {
-            let (length, stride) = (task.length(), padded(task.length()));
             let mut sums = [0.0; BLOCK];
             for block in task.blocks() {
+                let keys = task.keys(&block);
+                let stride = padded(keys);
                 let p = &mut b.p[..block.len() * stride];
                 task.scores(qkv, &block, p);
                 simd.run(
@@ -300,6 +325,8 @@ impl Heads {
                                     *p *= scale * factor;
                                 }
                             }
+                            // The exponential stops short of 0.
+                            row[task.seen(block.start + index)..].fill(0.0);
                         }
                     },
                 );
@@ -308,8 +335,8 @@ impl Heads {
                     MatrixMut::new(out, block.len(), size),
                     Old::Overwrite,
                     1.0,
-                    Matrix::strided(p, block.len(), length, stride),
-                    task.part(qkv, 2, 0..length),
+                    Matrix::strided(p, block.len(), keys, stride),
+                    task.part(qkv, 2, 0..keys),
                     Threads::One,
                     task.precision(),
                 );
@@ -342,20 +369,22 @@ impl Heads {
         let (hidden, size) = (self.hidden(), self.size);
         let d_qkv = Shared::new(d_qkv);
         scratch.for_each(batch, self, |task, b| {
-            let (length, stride) = (task.length(), padded(task.length()));
+            let length = task.length();
             let mut old = Old::Overwrite;
-            for block in task.blocks() {
-                let n = block.len();
+            // The last block first: it meets all keys, so that its gradients of them are the first.
+            for block in task.blocks().rev() {
+                let (n, keys) = (block.len(), task.keys(&block));
+                let stride = padded(keys);
                 let (p, d) = (&mut b.p[..n * stride], &mut b.d[..n * stride]);
                 let above = task.columns(d_context, block.clone());
                 task.scores(qkv, &block, p);
                 // The gradient of the dropped probabilities.
                 product(
-                    MatrixMut::strided(d, n, length, stride),
+                    MatrixMut::strided(d, n, keys, stride),
                     Old::Overwrite,
                     1.0,
                     above,
-                    task.part(qkv, 2, 0..length).t(),
+                    task.part(qkv, 2, 0..keys).t(),
                     Threads::One,
                     task.precision(),
                 );
@@ -372,10 +401,10 @@ impl Heads {
                             // Σ p dp over the keys is Σ out d_out over the head: the same sum in
                             // another order.
                             let slope = sum(size, |i| out[i] * d_out[i]);
-                            d[length..].fill(0.0);
+                            d[keys..].fill(0.0);
                             let mut dropout = task.dropout(block.start + index);
-                            let p = p.as_chunks_mut::<LANES>().0.iter_mut();
-                            let lanes = p.zip(d.as_chunks_mut::<LANES>().0);
+                            let chunks = p.as_chunks_mut::<LANES>().0.iter_mut();
+                            let lanes = chunks.zip(d.as_chunks_mut::<LANES>().0);
                             for (index, (p, d)) in lanes.enumerate() {
                                 let factors = dropout.factors(simd, index);
                                 for ((p, d), factor) in p.iter_mut().zip(d).zip(&factors) {
@@ -384,22 +413,25 @@ impl Heads {
                                     *p = probability * factor;
                                 }
                             }
+                            let seen = task.seen(block.start + index);
+                            p[seen..].fill(0.0);
+                            d[seen..].fill(0.0);
                         }
                     },
                 );
-                let p = Matrix::strided(p, n, length, stride);
-                let d = Matrix::strided(d, n, length, stride);
+                let p = Matrix::strided(p, n, keys, stride);
+                let d = Matrix::strided(d, n, keys, stride);
                 let (scale, block_of) = (self.scale(), &mut b.block[..n * size]);
                 let into = MatrixMut::new(block_of, n, size);
-                let keys = task.part(qkv, 1, 0..length);
+                let their_keys = task.part(qkv, 1, 0..keys);
                 let (one, precision) = (Threads::One, task.precision());
-                product(into, Old::Overwrite, scale, d, keys, one, precision);
+                product(into, Old::Overwrite, scale, d, their_keys, one, precision);
                 // SAFETY: these rows of these columns are this task's alone.
                 unsafe { d_qkv.write(task.at(0, block.start), 3 * hidden, size, block_of) };
                 let queries = task.part(qkv, 0, block);
-                let into = MatrixMut::new(&mut b.d_keys, length, size);
+                let into = MatrixMut::new(&mut b.d_keys, keys, size);
                 product(into, old, scale, d.t(), queries, one, precision);
-                let into = MatrixMut::new(&mut b.d_values, length, size);
+                let into = MatrixMut::new(&mut b.d_values, keys, size);
                 product(into, old, 1.0, p.t(), above, one, precision);
                 old = Old::Add;
             }

@@ -1,7 +1,6 @@
 //! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks. Their
 //! products are small and in f32 always.
 
-use crate::data::Packed;
 use crate::engine::Precision;
 use crate::model::{Layout, Over, Part, TaskHead};
 use crate::random::Site;
@@ -31,19 +30,16 @@ pub fn add_picked(from: &[f32], rows: &[u32], width: usize, to: &mut [f32]) {
     }
 }
 
-/// The first row, `[CLS]`, of every sequence.
-fn first_rows(batch: &Packed) -> &[u32] {
-    &batch.cu_seqlens[..batch.sequences()]
-}
-
-/// `tanh(W h[CLS] + b)`.
+/// `tanh(W h[CLS] + b)`, or of the last token in a model that reads from left to right.
 #[derive(Clone)]
 struct Pooler(Linear);
 
 /// Activations and gradients of a head, for (sequences, …) or (rows, …).
 #[derive(Default)]
 pub struct Buffers {
-    /// The `[CLS]` rows, later their gradients.
+    /// The rows that the pooler reads.
+    rows: Vec<u32>,
+    /// What stands there, later its gradients.
     picked: Vec<f32>,
     pooled: Vec<f32>,
     /// What the linear layer reads where that is not the hidden states themselves.
@@ -63,7 +59,10 @@ impl Pooler {
         let (n, h) = (pass.batch.sequences(), pass.config.hidden_size);
         grow(&mut b.picked, n * h);
         grow(&mut b.pooled, n * h);
-        pick(hidden, first_rows(pass.batch), h, &mut b.picked[..n * h]);
+        b.rows.clear();
+        b.rows
+            .extend(pass.batch.pooled_rows(pass.config.is_decoder));
+        pick(hidden, &b.rows, h, &mut b.picked[..n * h]);
         let pooled = &mut b.pooled[..n * h];
         self.0.forward(
             Precision::F32,
@@ -102,7 +101,7 @@ impl Pooler {
         let into = MatrixMut::new(&mut b.picked, n, h);
         self.0
             .backward(Precision::F32, values, dy, into, Old::Overwrite);
-        add_picked(&b.picked[..n * h], first_rows(pass.batch), h, d_hidden);
+        add_picked(&b.picked[..n * h], &b.rows, h, d_hidden);
     }
 }
 

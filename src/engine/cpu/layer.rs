@@ -41,6 +41,7 @@ impl Pass<'_> {
         Heads {
             count: c.num_attention_heads,
             size: c.hidden_size / c.num_attention_heads,
+            causal: c.is_decoder,
             dropout: Mask::new(self.dropout, site, c.attention_probs_dropout_prob),
             precision: self.precision,
         }

@@ -1,6 +1,7 @@
 //! The masked-LM head: rows picked from the hidden states, their loss and its gradients.
 
 use crate::engine::objective::Scored;
+use crate::engine::simd::Simd;
 use crate::model::{Layout, Part};
 
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
@@ -8,7 +9,7 @@ use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use super::heads::{add_picked, pick};
 use super::layer::Pass;
 use super::linear::{Linear, NormAt, place};
-use super::loss::cross_entropy;
+use super::loss::Distilled;
 use super::norm::{self, Statistics};
 use super::{grow, parts};
 
@@ -33,7 +34,21 @@ pub struct MaskedLmBuffers {
     d_dense: Vec<f32>,
     logits: Vec<f32>,
     partials: Partials,
-    scored: Vec<Scored>,
+    parts: LossParts,
+}
+
+/// What tasks of a loss leave to be added up.
+#[derive(Default)]
+pub struct LossParts {
+    pub scored: Vec<Scored>,
+    pub distilled: Vec<Distilled>,
+    pub cosines: Vec<f64>,
+}
+
+impl MaskedLmBuffers {
+    pub fn parts(&mut self) -> &mut LossParts {
+        &mut self.parts
+    }
 }
 
 impl MaskedLm {
@@ -99,42 +114,43 @@ impl MaskedLm {
     }
 
     /// Logits of the given rows of the hidden states.
-    pub fn logits(
+    pub fn logits<'b>(
+        &self,
+        pass: Pass<'_>,
+        values: &[f32],
+        hidden: &[f32],
+        rows: &[u32],
+        b: &'b mut MaskedLmBuffers,
+    ) -> &'b [f32] {
+        self.forward(pass, values, hidden, rows, b);
+        let logits = &mut b.logits[..rows.len() * self.bias.len()];
+        add_bias(pass.simd, logits, &values[self.bias.clone()]);
+        logits
+    }
+
+    /// Scores the predictions of `rows`: `loss` is given their logits without their bias, and the
+    /// bias, and leaves the gradient of what it minimises in the logits' place. With `training`,
+    /// (parameters' gradients, hidden states' gradients), adds to both what follows from it.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is another buffer of the pass"
+    )]
+    pub fn score<S>(
         &self,
         pass: Pass<'_>,
         values: &[f32],
         hidden: &[f32],
         rows: &[u32],
         b: &mut MaskedLmBuffers,
-    ) -> Vec<f32> {
-        self.forward(pass, values, hidden, rows, b);
-        let logits = &mut b.logits[..rows.len() * self.bias.len()];
-        add_bias(pass.simd, logits, &values[self.bias.clone()]);
-        logits.to_vec()
-    }
-
-    /// Scores the predictions of `rows`; with `training`, (parameters' gradients, hidden states'
-    /// gradients), adds to both those of `weight` times the summed loss.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is another buffer of the pass"
-    )]
-    pub fn score(
-        &self,
-        pass: Pass<'_>,
-        values: &[f32],
-        hidden: &[f32],
-        (rows, labels): (&[u32], &[u32]),
-        weight: f32,
-        b: &mut MaskedLmBuffers,
         training: Option<(&mut [f32], &mut [f32])>,
-    ) -> Scored {
+        loss: impl FnOnce(Simd, &mut [f32], &[f32], &mut LossParts) -> S,
+    ) -> S {
         self.forward(pass, values, hidden, rows, b);
         let (n, h, v) = (rows.len(), pass.config.hidden_size, self.bias.len());
         let simd = pass.simd;
         let logits = &mut b.logits[..n * v];
         let bias = &values[self.bias.clone()];
-        let scored = cross_entropy(simd, logits, bias, labels, weight, &mut b.scored);
+        let scored = loss(simd, logits, bias, &mut b.parts);
         let Some((gradients, d_hidden)) = training else {
             return scored;
         };

@@ -45,7 +45,10 @@ use self::run::Run;
 
 use super::simd::Simd;
 use super::state::State;
-use super::{Engine, HiddenStates, LossWeights, Precision, PretrainingScores};
+use super::{
+    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
+    PretrainingScores, SoftTargets,
+};
 
 /// Makes a buffer at least `len` long.
 fn grow<T: Default + Clone>(buffer: &mut Vec<T>, len: usize) {
@@ -407,6 +410,35 @@ impl Engine for CpuEngine {
         })
     }
 
+    fn distillation_gradients_of_part(
+        &mut self,
+        batch: &PretrainingBatch,
+        targets: &SoftTargets,
+        weights: DistillationWeights,
+        dropout: Dropout,
+    ) -> Result<DistillationScores> {
+        on_the_pool(|| {
+            self.encode(&batch.packed, Purpose::Training(dropout), &mut |_, _| {})?
+                .distillation(batch, targets, weights)
+        })
+    }
+
+    fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()> {
+        on_the_pool(|| {
+            let run = self.infer(batch)?;
+            let head = run.model.masked_lm.as_ref();
+            let head = head.ok_or_else(|| super::lacks("masked-LM"))?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            let logits = head.logits(run.pass, run.values, hidden, rows, run.masked_lm);
+            // Filled again, not made anew: these are the largest buffers of a step.
+            into.hidden.clear();
+            into.hidden.extend_from_slice(hidden);
+            into.logits.clear();
+            into.logits.extend_from_slice(logits);
+            Ok(())
+        })
+    }
+
     fn task_gradients(
         &mut self,
         batch: &Packed,
@@ -471,7 +503,9 @@ impl Engine for CpuEngine {
             let head = run.model.masked_lm.as_ref();
             let head = head.ok_or_else(|| super::lacks("masked-LM"))?;
             let hidden = &run.hidden[run.last][..run.len()];
-            Ok(head.logits(run.pass, run.values, hidden, rows, run.masked_lm))
+            Ok(head
+                .logits(run.pass, run.values, hidden, rows, run.masked_lm)
+                .to_vec())
         })
     }
 

@@ -2,13 +2,17 @@
 //! embedding tables.
 
 use crate::data::pretraining::PretrainingBatch;
-use crate::engine::{LossWeights, PretrainingScores, lacks, objective};
+use crate::engine::{
+    DistillationScores, DistillationWeights, LossWeights, PretrainingScores, SoftTargets,
+    check_targets, lacks, objective,
+};
 use crate::error::Result;
 use crate::model::Layout;
 use crate::random::Site;
 
 use super::attention::Scratch;
 use super::layer::{Gradients, Kept, Pass};
+use super::loss::{cosine, cross_entropy, distillation};
 use super::masked_lm::MaskedLmBuffers;
 use super::norm::{self, Statistics};
 use super::{Places, embedding, heads, parts};
@@ -54,13 +58,24 @@ impl Run<'_> {
         if !batch.masked_rows.is_empty() {
             let head = self.model.masked_lm.as_ref();
             let head = head.ok_or_else(|| lacks("masked-LM"))?;
-            let targets = (&batch.masked_rows[..], &batch.masked_labels[..]);
+            let (rows, labels) = (&batch.masked_rows, &batch.masked_labels);
             let into = weights.map(|_| {
                 let hidden = &mut self.gradients.hidden[..];
                 (&mut *self.parameter_gradients, hidden)
             });
             let weight = weights.map_or(0.0, |w| w.masked);
-            let scored = head.score(pass, values, hidden, targets, weight, self.masked_lm, into);
+            let buffers = &mut *self.masked_lm;
+            let scored = head.score(
+                pass,
+                values,
+                hidden,
+                rows,
+                buffers,
+                into,
+                |simd, logits, bias, parts| {
+                    cross_entropy(simd, logits, bias, labels, weight, &mut parts.scored)
+                },
+            );
             scores.mlm_loss = scored.loss;
             scores.mlm_correct = scored.correct;
             scores.mlm_total = batch.masked_rows.len() as u64;
@@ -82,6 +97,58 @@ impl Run<'_> {
         if weights.is_some() {
             self.backward();
         }
+        Ok(scores)
+    }
+
+    /// Scores masked tokens and hidden states beside a teacher's, with the gradients of the weighted
+    /// loss down to the embedding tables.
+    pub fn distillation(
+        &mut self,
+        batch: &PretrainingBatch,
+        targets: &SoftTargets,
+        weights: DistillationWeights,
+    ) -> Result<DistillationScores> {
+        let (pass, values) = (self.pass, self.values);
+        check_targets(pass.config, batch, targets)?;
+        let hidden = &self.hidden[self.last][..self.len()];
+        let (rows, labels) = (&batch.masked_rows, &batch.masked_labels);
+        self.gradients.start(batch.packed.rows(), pass.config);
+        let d_hidden = &mut self.gradients.hidden[..];
+        let mut scores = DistillationScores {
+            rows: batch.packed.rows() as u64,
+            cosine: cosine(
+                pass.simd,
+                (hidden, &targets.hidden),
+                pass.config.hidden_size,
+                weights.cosine,
+                d_hidden,
+                &mut self.masked_lm.parts().cosines,
+            ),
+            ..DistillationScores::default()
+        };
+        if !rows.is_empty() {
+            let head = self.model.masked_lm.as_ref();
+            let head = head.ok_or_else(|| lacks("masked-LM"))?;
+            let into = Some((&mut *self.parameter_gradients, d_hidden));
+            let buffers = &mut *self.masked_lm;
+            let scored = head.score(
+                pass,
+                values,
+                hidden,
+                rows,
+                buffers,
+                into,
+                |simd, logits, bias, parts| {
+                    let beside = (&labels[..], &targets.logits[..]);
+                    distillation(simd, logits, bias, beside, weights, &mut parts.distilled)
+                },
+            );
+            scores.soft = scored.soft;
+            scores.hard.mlm_loss = scored.hard.loss;
+            scores.hard.mlm_correct = scored.hard.correct;
+            scores.hard.mlm_total = rows.len() as u64;
+        }
+        self.backward();
         Ok(scores)
     }
 

@@ -18,14 +18,17 @@ use crate::data::pretraining::PretrainingBatch;
 use crate::data::{Packed, Sequences};
 use crate::error::{Error, Result};
 use crate::features::{self, Settings};
-use crate::model::{Config, Dropout, Layout, Over, Part};
+use crate::model::{Config, Dropout, Layout, Over, Part, SequenceAttention};
 use crate::random::Site;
 use crate::train::optimizer::{Moments, Update};
 
 use super::cpu::Mask;
 use super::simd::Simd;
 use super::state::State;
-use super::{Engine, HiddenStates, LossWeights, PretrainingScores, lacks};
+use super::{
+    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, PretrainingScores,
+    SoftTargets, lacks,
+};
 
 pub use file::{holds, remove};
 
@@ -246,6 +249,20 @@ impl Engine for Frozen {
         self.unavailable("masked-LM")
     }
 
+    fn distillation_gradients_of_part(
+        &mut self,
+        _: &PretrainingBatch,
+        _: &SoftTargets,
+        _: DistillationWeights,
+        _: Dropout,
+    ) -> Result<DistillationScores> {
+        self.unavailable("masked-LM")
+    }
+
+    fn soft_targets(&mut self, _: &Packed, _: &[u32], _: &mut SoftTargets) -> Result<()> {
+        self.unavailable("masked-LM")
+    }
+
     fn task_gradients(
         &mut self,
         batch: &Packed,
@@ -288,6 +305,10 @@ impl Engine for Frozen {
         self.encoder.hidden_states(batch, layers)
     }
 
+    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
+        self.encoder.attention(batch)
+    }
+
     fn masked_lm_logits(&mut self, _: &Packed, _: &[u32]) -> Result<Vec<f32>> {
         self.unavailable("masked-LM")
     }
@@ -326,7 +347,7 @@ mod tests {
         let mut sequences = Sequences::default();
         for length in [3, 7, 5] {
             let ids: Vec<u32> = (0..length).map(|i| (i * 7 + length) % 30).collect();
-            sequences.push(&ids, ids.len());
+            sequences.push(&[(&ids, 0)]);
         }
         sequences
     }

@@ -1,7 +1,7 @@
 //! Reading a vocabulary or a described tokenizer from files, checking it, and writing it.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokenizers::Tokenizer;
 use tokenizers::normalizers::NormalizerWrapper;
@@ -43,14 +43,22 @@ impl WordPiece {
                 Self::from_vocab_file(path, casing)
             };
         }
-        let (json, vocab) = (path.join("tokenizer.json"), path.join("vocab.txt"));
-        if json.is_file() {
-            Self::from_json_file(&json, casing)
-        } else if vocab.is_file() {
-            Self::from_file(&vocab, casing)
-        } else {
+        let file = Self::file_in(path);
+        if !file.is_file() {
             let message = "the folder holds neither a tokenizer.json nor a vocab.txt";
-            Err(Error::file(path, message))
+            return Err(Error::file(path, message));
+        }
+        Self::from_file(&file, casing)
+    }
+
+    /// The file that describes the tokenizer in a model folder: `tokenizer.json` where there is one,
+    /// else `vocab.txt`.
+    pub fn file_in(folder: &Path) -> PathBuf {
+        let json = folder.join("tokenizer.json");
+        if json.is_file() {
+            json
+        } else {
+            folder.join("vocab.txt")
         }
     }
 

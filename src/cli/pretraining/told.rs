@@ -1,20 +1,20 @@
-//! What the records and the model card tell of a pre-training run.
+//! What the records and the model card tell of a run on plain text.
 
 use std::path::PathBuf;
 
 use crate::cli::records;
+use crate::data::Packing;
 use crate::data::PretrainingData;
-use crate::error::Result;
-use crate::model::{Config, Layout};
+use crate::engine::Setup;
 use crate::train::card::{Card, Measured};
 use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::report::Table;
 
-use super::{Args, option_name};
+use super::{RunArgs, Start, option_name};
 
 /// The curves of a run's report.
-pub fn charts(uniform: f64, unigram: f64) -> Vec<Chart> {
+pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
     let two = |chart: Chart, name: &str| {
         chart
             .curve("training batches", format!("train/{name}"))
@@ -23,12 +23,17 @@ pub fn charts(uniform: f64, unigram: f64) -> Vec<Chart> {
     let masked = Chart::new("Masked-LM loss", "cross-entropy (nats a masked token)");
     let next = Chart::new("Next-sentence loss", "cross-entropy (nats a pair)");
     let accuracy = Chart::new("Held-out documents", "share told right")
-        .curve("masked tokens", "eval/mlm_accuracy")
-        .curve("next sentences", "eval/nsp_accuracy");
+        .curve("masked tokens", "eval/mlm_accuracy");
     let masked = two(masked, "mlm_loss")
         .reference("uniform guess: ln(V)", uniform)
         .reference("unigram entropy", unigram);
-    let mut all = vec![masked, two(next, "nsp_loss"), accuracy];
+    let mut all = vec![masked];
+    if packing == Packing::Pairs {
+        all.push(two(next, "nsp_loss"));
+        all.push(accuracy.curve("next sentences", "eval/nsp_accuracy"));
+    } else {
+        all.push(accuracy);
+    }
     all.extend(Chart::usual());
     all
 }
@@ -51,29 +56,43 @@ pub fn text(text: &[PathBuf], data: &PretrainingData, held_out: &PretrainingData
         .row("examples an epoch", data.examples_per_epoch())
 }
 
-impl Args {
+/// What the model learns, in words.
+fn learned(start: &Start) -> &'static str {
+    match start.packing {
+        _ if start.config.is_decoder => "next words, from left to right",
+        Packing::Pairs => "masked words and next sentences",
+        Packing::Document | Packing::Full => "masked words",
+    }
+}
+
+impl RunArgs {
     /// What the records tell of the run beside its numbers.
     pub(super) fn about(
         &self,
-        config: &Config,
-        layout: &Layout,
+        start: &Start,
+        setup: Setup,
         lr: f64,
-        seq: usize,
         first_seq: usize,
-    ) -> Result<About> {
-        let recipe = Table::new("Recipe")
+        first_until: u64,
+    ) -> About {
+        let config = &start.config;
+        let mut recipe = Table::new("Recipe")
+            .row("starts from", &start.origin)
+            .row("learns", learned(start))
             .row("steps", self.steps)
             .row("sequences a step", self.batch)
-            .row("longest sequence", seq)
-            .row("longest sequence of the first four fifths", first_seq)
+            .row("longest sequence", self.seq());
+        if first_seq < self.seq() {
+            recipe = recipe.row(
+                "longest sequence at first",
+                format!("{first_seq}, for {first_until} steps"),
+            );
+        }
+        let recipe = recipe
             .row("highest learning rate", lr)
             .row("warm-up", "a tenth of the steps")
             .row("optimizer", option_name(self.optimizer))
             .row("dropout", config.hidden_dropout_prob)
-            .row(
-                "standard deviation of initial weights",
-                config.initializer_range,
-            )
             .row(
                 "masking",
                 if self.whole_word {
@@ -84,21 +103,26 @@ impl Args {
             )
             .row("number format", self.engine.dtype())
             .row("seed", self.seed);
-        let setup = self.engine.setup()?;
-        Ok(About {
+        About {
             title: format!("Pre-training {}", records::name_of(&self.out)),
             command: records::command(),
             tables: vec![
                 recipe,
-                records::model(config, layout),
+                records::model(config, &start.layout),
                 records::machine(setup),
             ],
             charts: Vec::new(),
-        })
+        }
     }
 
     /// The model's card.
-    pub(super) fn card(&self, about: About, trainer: &Pretrainer, evaluation: &EvalReport) -> Card {
+    pub(super) fn card(
+        &self,
+        about: About,
+        start: &Start,
+        trainer: &Pretrainer,
+        evaluation: &EvalReport,
+    ) -> Card {
         let (steps, planned) = (trainer.step(), self.steps);
         let history = trainer.history();
         let speeds = history.steps.iter().map(|step| step.tokens_per_s);
@@ -111,26 +135,39 @@ impl Args {
         } else {
             String::new()
         };
+        let mut scores = vec![
+            ("accuracy".into(), evaluation.mlm_accuracy),
+            ("perplexity".into(), evaluation.perplexity()),
+        ];
+        scores.extend(
+            evaluation
+                .nsp_accuracy
+                .map(|share| ("nsp_accuracy".into(), share)),
+        );
+        let (pipeline, ask) = if start.config.is_decoder {
+            ("text-generation", String::new())
+        } else {
+            let ask = format!("`cloze fill-mask --model {name} \"The [MASK] sat.\"`, ");
+            ("fill-mask", ask)
+        };
         Card {
             summary: format!(
-                "A BERT pre-trained from random weights with Cloze: masked words and next \
-                 sentences.{stopped} The results are of documents that were held out."
+                "A BERT pre-trained with Cloze from {}: {}.{stopped} The results are of documents \
+                 that were held out.",
+                start.origin,
+                learned(start)
             ),
-            pipeline: "fill-mask",
+            pipeline,
             results: vec![Measured {
                 data: "held-out documents".into(),
                 dataset: "own-text".into(),
                 split: "validation",
-                scores: vec![
-                    ("accuracy".into(), evaluation.mlm_accuracy),
-                    ("perplexity".into(), evaluation.mlm_loss.exp()),
-                    ("nsp_accuracy".into(), evaluation.nsp_accuracy),
-                ],
+                scores,
                 ..Measured::default()
             }],
             usage: format!(
-                "`cloze fill-mask --model {name} \"The [MASK] sat.\"`, `cloze finetune … --model {name}`, \
-                 or `BertForPreTraining.from_pretrained(\"{name}\")` with transformers."
+                "{ask}`cloze finetune … --model {name}`, or `AutoModel.from_pretrained(\"{name}\")` \
+                 with transformers."
             ),
             command: about.command,
             tables,

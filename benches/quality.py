@@ -1,0 +1,119 @@
+"""Fine-tunes with `cloze` and with PyTorch + transformers by the same recipe and compares the metrics.
+
+    cargo build --release -p cloze
+    pip install torch transformers numpy scipy scikit-learn seqeval
+    python benches/quality.py --model DIR --data DIR --peers DIR [--tasks mrpc rte ..]
+
+`--data` holds glue/, squad/, codah/ and conll2003/; `--peers` holds torch_glue.py. Writes
+benches/results/quality.json after every run and goes on where it stopped; `--table` prints what is
+there. Our mean should be at least the peer's less two standard errors of the difference.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benches" / "results" / "quality.json"
+OWN_PEER = ROOT / "benches" / "peers" / "tasks.py"
+
+# Task: folder of the data, metric, seeds or folds, options of the recipe that both take.
+TASKS = {
+    "mrpc": ("glue/MRPC", "accuracy", 5, []),
+    "rte": ("glue/RTE", "accuracy", 5, []),
+    "cola": ("glue/CoLA", "mcc", 5, []),
+    "sts-b": ("glue/STS-B", "pearson", 5, []),
+    "sst-2": ("glue/SST-2", "accuracy", 2, ["--epochs", "1"]),
+    "ner": ("conll2003", "f1", 3, []),
+    "codah": ("codah", "accuracy", 5, ["--batch", "16"]),
+    "squad": ("squad", "f1", 1, ["--limit", "8000", "--epochs", "2", "--batch", "16", "--lr", "1e-4"]),
+}
+
+
+def ours(options, task, turn):
+    folder, _, _, recipe = TASKS[task]
+    with tempfile.TemporaryDirectory() as out:
+        command = [options.cloze, "finetune", task, "--json", "--out", out, "--model", options.model]
+        command += ["--data", options.data / folder, *recipe, "--seed", turn]
+        command += ["--fold", turn] if task == "codah" else []
+        return run(command)
+
+
+def peer(options, task, turn):
+    folder, _, _, recipe = TASKS[task]
+    if folder.startswith("glue/"):
+        command = [options.python, options.peers / "torch_glue.py", "--task", folder.removeprefix("glue/")]
+        command += ["--data", options.data / "glue", "--pad", "longest"]
+    else:
+        command = [options.python, OWN_PEER, task, "--data", options.data / folder]
+        command += ["--fold", turn] if task == "codah" else []
+    command += ["--model", options.model, *recipe, "--seed", turn]
+    if task != "squad":
+        return run(command)
+    with tempfile.TemporaryDirectory() as out:
+        predictions = pathlib.Path(out) / "predictions.json"
+        told = run([*command, "--out", predictions])
+        data = options.data / "squad" / "dev-v1.1.json.gz"
+        score = [options.cloze, "score", "squad", "--data", data, "--predictions", predictions, "--json"]
+        return told | {"dev": run(score)}
+
+
+def run(command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def table(runs):
+    print("| task | metric | runs | Cloze | PyTorch | difference | two standard errors |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+    for task, (_, metric, turns, _) in TASKS.items():
+        names = {who: [f"{task} {who} {turn}" for turn in range(1, turns + 1)] for who in ["cloze", "torch"]}
+        both = [i for i in range(turns) if all(names[who][i] in runs for who in names)]
+        if not both:
+            continue
+        scores = {who: [runs[names[who][i]]["dev"][metric] for i in both] for who in names}
+        mean = {who: statistics.mean(scores[who]) for who in scores}
+        error = "-"
+        if len(both) > 1:
+            variances = [statistics.variance(scores[who]) / len(both) for who in scores]
+            error = f"{2 * math.sqrt(sum(variances)):.4f}"
+        difference = mean["cloze"] - mean["torch"]
+        print(f"| {task} | {metric} | {len(both)} | {mean['cloze']:.4f} | {mean['torch']:.4f} "
+              f"| {difference:+.4f} | {error} |")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cloze", type=pathlib.Path, default=ROOT / "target/release/cloze")
+    parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch")
+    parser.add_argument("--model", type=pathlib.Path)
+    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--peers", type=pathlib.Path)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--turns", type=int, default=5, help="at most so many seeds or folds")
+    parser.add_argument("--table", action="store_true", help="print the table and run nothing")
+    options = parser.parse_args()
+    runs = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not options.table and not (options.model and options.data and options.peers):
+        parser.error("--model, --data and --peers are needed")
+    for turn in range(1, 1 if options.table else options.turns + 1):
+        for task in options.tasks:
+            for who, train in [("cloze", ours), ("torch", peer)]:
+                key = f"{task} {who} {turn}"
+                if turn > TASKS[task][2] or key in runs:
+                    continue
+                runs[key] = train(options, task, turn)
+                print(key, runs[key]["dev"], flush=True)
+                RESULTS.write_text(json.dumps(runs, indent=1) + "\n")
+    table(runs)
+
+
+if __name__ == "__main__":
+    main()

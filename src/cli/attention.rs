@@ -1,0 +1,89 @@
+//! `cloze attention`: what a model looks at, as a page for a browser or as numbers.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::error::Result;
+use crate::features;
+use crate::hub;
+use crate::model::Part;
+use crate::view::attention::{AttentionView, View};
+
+use super::engine::EngineArgs;
+use super::model::Loaded;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Model folder, or the name of one on the Hub
+    #[arg(long, value_name = "DIR|NAME")]
+    model: PathBuf,
+    /// The text, or the first of two
+    a: String,
+    /// The second text, which the model reads with the first
+    b: Option<String>,
+    /// The page to write: one HTML file that needs no network
+    #[arg(long, value_name = "FILE", required_unless_present = "json")]
+    out: Option<PathBuf>,
+    /// The view that the page opens with; all three are in it
+    #[arg(long, value_enum, default_value_t = View::Head)]
+    view: View,
+    /// Layer, or first and last of several, counted as Python counts: 0 is the first layer, -1 the
+    /// last [default: all]
+    #[arg(long, value_name = "N|N..M", allow_hyphen_values = true)]
+    layers: Option<String>,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Print tokens and weights as one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let folder = hub::folder_of(&args.model)?;
+    let mut model = Loaded::read_with(&folder, &[Part::Encoder], args.engine.setup()?)?;
+    let all = model.engine.config().num_hidden_layers;
+    let layers = match &args.layers {
+        Some(text) => features::counted(text, all, &format!("layers 0 to {}", all - 1))?,
+        None => 0..=all - 1,
+    };
+    let b = args.b.as_deref();
+    let view = AttentionView::of(model.engine.as_mut(), &model.wordpiece, &args.a, b)?;
+    let view = view.opened_with(args.view).layers(layers.clone());
+    let name = args.model.canonicalize().unwrap_or(args.model);
+    let view = view.named(name.file_name().unwrap_or_default().to_string_lossy());
+    let found = view.attention();
+    if let Some(out) = &args.out {
+        let page = view.page();
+        crate::files::write_atomic(out, page.as_bytes())?;
+        eprintln!(
+            "{}: attention of {} layers of {} heads over {} tokens, {:.1} MB",
+            out.display(),
+            layers.clone().count(),
+            found.heads,
+            found.tokens,
+            page.len() as f64 / 1e6,
+        );
+    }
+    if args.json {
+        let weights: Vec<Vec<Vec<&[f32]>>> = layers
+            .clone()
+            .map(|layer| {
+                let heads = 0..found.heads;
+                heads
+                    .map(|head| found.weights(layer, head).chunks(found.tokens).collect())
+                    .collect()
+            })
+            .collect();
+        println!(
+            "{}",
+            json!({
+                "tokens": view.tokens(),
+                "segments": view.segments(),
+                "layers": layers.collect::<Vec<_>>(),
+                "weights": weights,
+            })
+        );
+    }
+    Ok(())
+}

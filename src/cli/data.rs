@@ -1,0 +1,164 @@
+//! `cloze data`: the data sets that are known, and getting them from where they are officially.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use indicatif::HumanBytes;
+use serde_json::{Value, json};
+
+use crate::data::catalogue::{self, GLUE, Obtained, SETS, Set};
+use crate::error::{Error, Result};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// What there is: sizes, licences, addresses
+    List {
+        /// Print one JSON object a set on stdout, with addresses and checksums
+        #[arg(long)]
+        json: bool,
+    },
+    /// Download sets, checked and unpacked, under the file names that the other commands read
+    Get(Get),
+}
+
+#[derive(clap::Args)]
+struct Get {
+    /// Names of sets, or glue for all of GLUE's
+    #[arg(required = true, value_name = "NAME", value_parser = names())]
+    names: Vec<String>,
+    /// Folder in which each set gets a folder of its own
+    #[arg(long, default_value = "data", value_name = "DIR")]
+    dir: PathBuf,
+    /// Address or folder that holds the files in place of the official addresses, under their names
+    #[arg(long, value_name = "URL|DIR")]
+    mirror: Option<String>,
+    /// Print one JSON object a set on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+fn names() -> PossibleValuesParser {
+    let names = SETS.iter().map(|set| set.name);
+    PossibleValuesParser::new(names.chain([GLUE]))
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Result<()> {
+    match args.command {
+        Command::List { json } => {
+            list(json);
+            Ok(())
+        }
+        Command::Get(get) => get.run(),
+    }
+}
+
+fn list(json: bool) {
+    for set in SETS {
+        if json {
+            println!("{}", described(set));
+            continue;
+        }
+        let size = match set.size() {
+            Some(bytes) => HumanBytes(bytes).to_string(),
+            None if set.closed.is_some() => "not to be downloaded".into(),
+            None => "size not published".into(),
+        };
+        println!("{:<13} {}", set.name, set.what);
+        println!(
+            "{:<13} {size}; licence: {}; {}",
+            "", set.licence, set.homepage
+        );
+    }
+}
+
+fn described(set: &Set) -> Value {
+    let files: Vec<Value> = set
+        .sources
+        .iter()
+        .map(|source| {
+            json!({
+                "address": source.address,
+                "bytes": source.size,
+                "sha256": source.sha256,
+            })
+        })
+        .collect();
+    json!({
+        "name": set.name,
+        "what": set.what,
+        "licence": set.licence,
+        "homepage": set.homepage,
+        "folder": set.folder,
+        "bytes": set.size(),
+        "sources": files,
+        "closed": set.closed,
+    })
+}
+
+impl Get {
+    fn run(self) -> Result<()> {
+        for set in self.sets()? {
+            let obtained = catalogue::get(set, &self.dir, self.mirror.as_deref())?;
+            self.tell(set, &obtained);
+        }
+        Ok(())
+    }
+
+    /// The sets that were asked for, each once.
+    fn sets(&self) -> Result<Vec<&'static Set>> {
+        let mut sets: Vec<&'static Set> = Vec::new();
+        let mut add = |set: &'static Set| {
+            if !sets.iter().any(|known| known.name == set.name) {
+                sets.push(set);
+            }
+        };
+        for name in &self.names {
+            match Set::find(name) {
+                Some(set) => add(set),
+                None if name == GLUE => SETS.iter().filter(|set| set.glue).for_each(&mut add),
+                // The parser lets no other name through.
+                None => return Err(Error::Usage(format!("{name:?} is no known data set"))),
+            }
+        }
+        Ok(sets)
+    }
+
+    fn tell(&self, set: &Set, obtained: &Obtained) {
+        let folder = obtained.folder.display();
+        if self.json {
+            let files: Vec<Value> = obtained
+                .files
+                .iter()
+                .map(|(name, sha256)| json!({"name": name, "sha256": sha256}))
+                .collect();
+            let object = json!({
+                "name": set.name,
+                "folder": obtained.folder,
+                "files": files,
+                "licence": set.licence,
+                "fresh": obtained.fresh,
+            });
+            println!("{object}");
+        } else {
+            let names: Vec<&str> = obtained
+                .files
+                .iter()
+                .map(|(name, _)| name.as_str())
+                .collect();
+            let state = if obtained.fresh {
+                ""
+            } else {
+                " (there already, unchanged)"
+            };
+            println!("{}: {} in {folder}{state}", set.name, names.join(", "));
+            println!("licence: {}; {}", set.licence, set.homepage);
+        }
+    }
+}

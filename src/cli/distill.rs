@@ -1,0 +1,169 @@
+//! `cloze distill`: a smaller model that answers as a trained one does.
+
+use std::path::PathBuf;
+
+use crate::data::Packing;
+use crate::engine::Distillation;
+use crate::error::{Error, Result};
+use crate::model::weights::Model;
+use crate::model::{Layout, Part};
+use crate::train::Teacher;
+use crate::train::distill::student_of;
+
+use super::model::wordpiece_of;
+use super::pretraining::{RunArgs, Start, learning_rate, positive};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Model folder with a masked-LM head, whose vocabulary, width and settings the student takes
+    #[arg(long, value_name = "DIR")]
+    teacher: PathBuf,
+    /// How many of the teacher's layers the student starts from, spread evenly; or which, counted
+    /// from 0, as in 0,2,4,7,9,11 [default: every other one, from the first on]
+    #[arg(long, value_name = "N|LIST")]
+    layers: Option<String>,
+    /// What both models' logits are divided by before they are compared
+    #[arg(long, default_value_t = Distillation::default().temperature, value_name = "T")]
+    temperature: f64,
+    /// Weight of the divergence from the teacher's distribution at masked tokens
+    #[arg(long, default_value_t = Distillation::default().ce, value_name = "WEIGHT")]
+    alpha_ce: f64,
+    /// Weight of the masked-LM loss
+    #[arg(long, default_value_t = Distillation::default().mlm, value_name = "WEIGHT")]
+    alpha_mlm: f64,
+    /// Weight of one minus the cosine between the last hidden states
+    #[arg(long, default_value_t = Distillation::default().cos, value_name = "WEIGHT")]
+    alpha_cos: f64,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let recipe = args.recipe()?;
+    let begun = args.run.begin()?;
+    let parts = [Part::Encoder, Part::MaskedLm];
+    let Model {
+        config: theirs,
+        layout: their_layout,
+        values: their_values,
+        ..
+    } = Model::read(&args.teacher, &parts, None)?;
+    if theirs.is_decoder {
+        return Err(Error::file(
+            &args.teacher,
+            "reads from left to right (is_decoder in its config.json), but a teacher must fill blanks",
+        ));
+    }
+    let wordpiece = wordpiece_of(&args.teacher, &theirs)?;
+    let layers = chosen(args.layers.as_deref(), theirs.num_hidden_layers)?;
+    let told: Vec<String> = layers.iter().map(usize::to_string).collect();
+    eprintln!(
+        "the student starts from layers {} of the teacher's {}",
+        told.join(", "),
+        theirs.num_hidden_layers
+    );
+    wordpiece.save(&args.run.out)?;
+    let mut config = theirs.clone();
+    config.clear_labels();
+    config.num_hidden_layers = layers.len();
+    let layout = Layout::new(&config, &parts);
+    let values = student_of((&their_layout, &their_values), &layout, &layers)?;
+    let teacher = args
+        .run
+        .engine
+        .engine(&theirs, &their_layout, their_values)?;
+    let start = Start {
+        origin: format!(
+            "layers {} of the teacher {}",
+            told.join(", "),
+            args.teacher.display()
+        ),
+        lr: learning_rate(&config),
+        config,
+        layout,
+        values,
+        wordpiece,
+        packing: Packing::Full,
+        first_seq: None,
+        teacher: Some(Teacher::new(teacher, recipe)?),
+    };
+    args.run.train(begun, start)
+}
+
+impl Args {
+    fn recipe(&self) -> Result<Distillation> {
+        positive("--temperature", self.temperature)?;
+        let weights = [
+            ("--alpha-ce", self.alpha_ce),
+            ("--alpha-mlm", self.alpha_mlm),
+            ("--alpha-cos", self.alpha_cos),
+        ];
+        for (name, weight) in weights {
+            if !(weight >= 0.0 && weight.is_finite()) {
+                return Err(Error::Usage(format!(
+                    "{name} {weight}: a number from 0 on is needed"
+                )));
+            }
+        }
+        if weights.iter().all(|(_, weight)| *weight == 0.0) {
+            return Err(Error::Usage(
+                "--alpha-ce, --alpha-mlm and --alpha-cos are all 0: nothing would be learned"
+                    .into(),
+            ));
+        }
+        Ok(Distillation {
+            temperature: self.temperature,
+            ce: self.alpha_ce,
+            mlm: self.alpha_mlm,
+            cos: self.alpha_cos,
+        })
+    }
+}
+
+/// Which of the teacher's `count` layers the student starts from.
+fn chosen(asked: Option<&str>, count: usize) -> Result<Vec<usize>> {
+    let Some(asked) = asked else {
+        return Ok((0..count).step_by(2).collect());
+    };
+    let usage = |why: String| Err(Error::Usage(format!("--layers {asked}: {why}")));
+    let numbers: std::result::Result<Vec<usize>, _> = asked
+        .split(',')
+        .map(|number| number.trim().parse())
+        .collect();
+    match numbers.as_deref() {
+        Err(_) => usage("a number of layers or a list such as 0,2,4 is needed".into()),
+        Ok([wanted]) if (1..=count).contains(wanted) => {
+            Ok((0..*wanted).map(|layer| layer * count / wanted).collect())
+        }
+        Ok([_]) => usage(format!(
+            "the teacher has {count}, so 1 to {count} are needed"
+        )),
+        Ok(list) if list.is_sorted_by(|a, b| a < b) && list.iter().all(|&layer| layer < count) => {
+            Ok(list.to_vec())
+        }
+        Ok(_) => usage(format!(
+            "layers from 0 to {} are needed, in rising order",
+            count - 1
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_every_other_one_or_as_asked_for() {
+        let of = |asked| chosen(asked, 12).unwrap();
+        assert_eq!(of(None), [0, 2, 4, 6, 8, 10]);
+        assert_eq!(of(Some("6")), of(None));
+        assert_eq!(of(Some("3")), [0, 4, 8]);
+        assert_eq!(of(Some("12")), (0..12).collect::<Vec<_>>());
+        assert_eq!(of(Some("0,2,4,7,9,11")), [0, 2, 4, 7, 9, 11]);
+        assert_eq!(chosen(None, 5).unwrap(), [0, 2, 4]);
+        for wrong in ["0", "13", "0,12", "4,2", "1,1", "two", ""] {
+            let message = chosen(Some(wrong), 12).unwrap_err().to_string();
+            assert!(message.contains("--layers"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! What the commands that train on plain text share: their options, and the run from a first model
+//! to a last one.
+
+mod summary;
+mod told;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::ValueEnum;
+
+use crate::data::{Packing, PretrainingData, PretrainingOptions};
+use crate::engine::memory::Work;
+use crate::error::{Error, Result};
+use crate::model::{Config, Layout};
+use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
+use crate::train::checkpoint::{self, Identity};
+use crate::train::distill::Taught;
+use crate::train::optimizer::Rule;
+use crate::train::pretrain::State;
+use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
+
+use super::engine::TrainingEngineArgs;
+use super::memory;
+use super::progress::{TrainingBar, measured};
+
+/// One document in this many is held out for evaluation.
+const HELD_OUT: u64 = 10;
+
+/// The share of the steps that the first phase lasts where the command line doesn't say.
+const PHASE_SHARE: f64 = 0.8;
+
+#[derive(clap::Args)]
+pub struct RunArgs {
+    /// Text files (.txt, .txt.gz) and folders of them; without, a small corpus of our own is used
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    pub text: Vec<PathBuf>,
+    /// Folder for the model, its vocabulary and the checkpoints
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Optimizer steps
+    #[arg(long, default_value_t = 12000)]
+    steps: u64,
+    /// Longest sequence in tokens [default: 128; without --text 40]
+    #[arg(long)]
+    seq: Option<usize>,
+    /// Longest sequence in the first phase; as --seq for no such phase [default: as --seq; 40 for a
+    /// new model narrower than 768]
+    #[arg(long, value_name = "SEQ")]
+    first_seq: Option<usize>,
+    /// The first phase's share of the steps [default: 0.8]; the paper's is 0.9
+    #[arg(long, value_name = "SHARE")]
+    phase_share: Option<f64>,
+    /// Sequences a step
+    #[arg(long, default_value_t = 16)]
+    batch: usize,
+    /// Sequences that go through the model at once; the gradients of a step's parts are added up
+    #[arg(long, value_name = "N")]
+    micro_batch: Option<usize>,
+    /// What turns gradients into updates
+    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
+    optimizer: Rule,
+    /// Highest learning rate, reached after a tenth of the steps [default: for a new model 1e-4 from
+    /// 768 wide on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for
+    /// `pretrain --init`]
+    #[arg(long)]
+    lr: Option<f64>,
+    /// Dropout in the encoder [default: as the configuration or the first model says; for new models
+    /// 0.1, narrower than 768 0]
+    #[arg(long, value_name = "P")]
+    dropout: Option<f64>,
+    #[command(flatten)]
+    pub engine: TrainingEngineArgs,
+    /// Mask all pieces of a word together
+    #[arg(long)]
+    pub whole_word: bool,
+    /// Key of every random choice of the run
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Steps between two checkpoints; one is always written at the end
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    save_every: u64,
+    /// Steps between two evaluations on held-out documents
+    #[arg(long, value_name = "N")]
+    eval_every: Option<u64>,
+    /// Continue the run in DIR
+    #[arg(long)]
+    resume: bool,
+    /// Start anew in a folder that already holds a run
+    #[arg(long, conflicts_with = "resume")]
+    overwrite: bool,
+    /// Print one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// A run whose options have been looked at.
+pub struct Begun {
+    started: Instant,
+    /// The state of the run that is continued.
+    state: Option<State>,
+}
+
+impl Begun {
+    pub fn continues(&self) -> bool {
+        self.state.is_some()
+    }
+}
+
+/// What a run starts from.
+pub struct Start {
+    /// Where the first weights come from, in words.
+    pub origin: String,
+    pub config: Config,
+    pub layout: Arc<Layout>,
+    pub values: Vec<f32>,
+    pub wordpiece: WordPiece,
+    pub packing: Packing,
+    /// Highest learning rate where the command line names none.
+    pub lr: f64,
+    /// Longest sequence of the first phase where the command line names none; None for no such phase.
+    pub first_seq: Option<usize>,
+    pub teacher: Option<Teacher>,
+}
+
+impl RunArgs {
+    /// Refuses what can't be run; reads the state of the run that is continued.
+    pub fn begin(&self) -> Result<Begun> {
+        let started = Instant::now();
+        self.check()?;
+        std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
+        Ok(Begun {
+            started,
+            state: self.previous_state()?,
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let usage = |message: String| Err(Error::Usage(message));
+        for (name, value) in [
+            ("--steps", self.steps),
+            ("--batch", self.batch as u64),
+            ("--micro-batch", self.micro_batch.unwrap_or(1) as u64),
+        ] {
+            if value == 0 {
+                return usage(format!("{name} 0: at least 1 is needed"));
+            }
+        }
+        if let Some(value) = self.lr {
+            positive("--lr", value)?;
+        }
+        if let Some(first) = self.first_seq
+            && first > self.seq()
+        {
+            return usage(format!(
+                "--first-seq {first}: at most the length of --seq, {}, is needed",
+                self.seq()
+            ));
+        }
+        if let Some(share) = self.phase_share
+            && !(share > 0.0 && share < 1.0)
+        {
+            return usage(format!(
+                "--phase-share {share}: a number above 0 and below 1 is needed"
+            ));
+        }
+        if let Some(p) = self.dropout
+            && !(0.0..1.0).contains(&p)
+        {
+            return usage(format!(
+                "--dropout {p}: a number from 0 to below 1 is needed"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The state of the run that `--out` holds, where it is to be continued.
+    fn previous_state(&self) -> Result<Option<State>> {
+        if self.resume {
+            let state = State::read(&self.out)?;
+            if state.is_none() {
+                eprintln!(
+                    "{} holds no checkpoint: starting a fresh run",
+                    self.out.display()
+                );
+            }
+            return Ok(state);
+        }
+        if !self.overwrite && checkpoint::path(&self.out).exists() {
+            return Err(Error::Usage(format!(
+                "{} already holds a run: give --resume to continue it, --overwrite to start anew, or another --out",
+                self.out.display()
+            )));
+        }
+        Ok(None)
+    }
+
+    /// The text; our own corpus where none is given.
+    pub fn paragraphs(&self) -> Result<Box<dyn Iterator<Item = Result<Paragraph>>>> {
+        Ok(if self.text.is_empty() {
+            Box::new(embedded::paragraphs().map(Ok))
+        } else {
+            Box::new(Paragraphs::new(&self.text)?)
+        })
+    }
+
+    /// Longest sequence. Our own corpus is small and regular: short ones are all it needs.
+    fn seq(&self) -> usize {
+        let default = if self.text.is_empty() { 40 } else { 128 };
+        self.seq.unwrap_or(default)
+    }
+
+    /// Trains, measures and writes the model that `start` becomes.
+    pub fn train(&self, begun: Begun, mut start: Start) -> Result<()> {
+        let seq = self.seq();
+        if let Some(p) = self.dropout {
+            (
+                start.config.hidden_dropout_prob,
+                start.config.attention_probs_dropout_prob,
+            ) = (p, p);
+        }
+        let values = std::mem::take(&mut start.values);
+        let teacher = start.teacher.take();
+        let config = &start.config;
+        if seq > config.max_position_embeddings {
+            return Err(Error::Usage(format!(
+                "--seq {seq}: the model has only {} positions",
+                config.max_position_embeddings
+            )));
+        }
+        let first_seq = self.first_seq.or(start.first_seq).unwrap_or(seq);
+        if self.phase_share.is_some() && first_seq >= seq {
+            return Err(Error::Usage(
+                "--phase-share: there is only one phase; give a --first-seq below --seq".into(),
+            ));
+        }
+        // The token files live in a folder that goes away with this value.
+        let cache = tempfile::tempdir_in(&self.out).map_err(|e| Error::io(&self.out, e))?;
+        let build = |max_len: usize, name: &str| -> Result<(PretrainingData, PretrainingData)> {
+            let folder = cache.path().join(name);
+            std::fs::create_dir(&folder).map_err(|e| Error::io(&folder, e))?;
+            let options = self.options(&start, max_len);
+            let paragraphs = self.paragraphs()?;
+            let folder = Some(folder.as_path());
+            PretrainingData::build_split(paragraphs, &start.wordpiece, &options, folder, HELD_OUT)
+        };
+        let (data, held_out) = build(seq, "last")?;
+        let baselines = summary::Baselines::of(&data, &held_out, &start.wordpiece);
+        let sequences = self.micro_batch.map_or(self.batch, |n| n.min(self.batch));
+        let work = Work {
+            rows: sequences * seq,
+            sequences,
+            longest: seq,
+        };
+        let setup = self.engine.setup()?;
+        memory::tell(config, &start.layout, setup, work, "--micro-batch")?;
+        let lr = self.lr.unwrap_or(start.lr);
+        let share = self.phase_share.unwrap_or(PHASE_SHARE);
+        let first_until = (self.steps as f64 * share) as u64;
+        let mut about = self.about(&start, setup, lr, first_seq, first_until);
+        let text = told::text(&self.text, &data, &held_out);
+        about.tables.insert(1, text);
+        about.charts = baselines.charts(start.packing);
+        let engine = self.engine.engine(config, &start.layout, values)?;
+        let settings = self.settings(lr);
+        let mut trainer = Pretrainer::new(engine, data, held_out, settings);
+        if first_seq < seq {
+            let (data, held_out) = build(first_seq, "first")?;
+            trainer = trainer.with_first_phase(FirstPhase {
+                data,
+                held_out,
+                until: first_until,
+            });
+        }
+        if let Some(teacher) = teacher {
+            trainer = trainer.with_teacher(teacher);
+        }
+        let resumed = begun.state.as_ref().map(|state| state.step);
+        if let Some(state) = begun.state {
+            self.continue_from(&mut trainer, state)?;
+        }
+
+        if let Some(teacher) = trainer.evaluate_teacher()? {
+            eprintln!("the teacher, held out: {}", measured(&teacher));
+        }
+        let stop = Stop::on_signals()?;
+        let mut records = Records::new(self.out.join("trainer"), about.clone());
+        records.begin(None, self.steps, resumed);
+        let mut bar = TrainingBar::new(self.steps, trainer.step());
+        let trained = trainer.run(Some(&self.out), &mut (&mut bar, &mut records), &stop);
+        bar.finish();
+        trained?;
+        let evaluation = match trainer.history().evaluations.last() {
+            Some(last) if last.step == trainer.step() => *last,
+            _ => trainer.evaluate()?,
+        };
+        records.evaluated(&evaluation);
+        records.end();
+        self.card(about, &start, &trainer, &evaluation)
+            .write(&self.out)?;
+        let seconds = begun.started.elapsed().as_secs_f64();
+        summary::tell(self, &mut trainer, &evaluation, baselines, seconds)
+    }
+
+    fn options(&self, start: &Start, max_len: usize) -> PretrainingOptions {
+        let options = PretrainingOptions {
+            max_len,
+            whole_word: self.whole_word,
+            packing: start.packing,
+            left_to_right: start.config.is_decoder,
+            seed: self.seed,
+            ..PretrainingOptions::default()
+        };
+        // RoBERTa trains with full-length sequences only (Liu et al., section 3.1).
+        match start.packing {
+            Packing::Full => PretrainingOptions {
+                short_probability: 0.0,
+                ..options
+            },
+            Packing::Pairs | Packing::Document => options,
+        }
+    }
+
+    fn settings(&self, lr: f64) -> Settings {
+        let mut settings = Settings::new(self.steps, self.batch, lr);
+        settings.save_every = self.save_every;
+        settings.micro_batch = self.micro_batch.unwrap_or(0);
+        settings.optimizer.rule = self.optimizer;
+        if let Some(every) = self.eval_every {
+            settings.evaluate_every = every;
+        }
+        settings
+    }
+
+    fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
+        let mut identity = trainer.identity();
+        // A state of an earlier version knows only how many tokens there were.
+        identity.checksum = state.run.identity.checksum.and(identity.checksum);
+        let (was, now) = (said(&state.run.identity), said(&identity));
+        let mut differences = was.iter().zip(&now).filter(|(was, now)| was != now);
+        if let Some(((what, was), (_, now))) = differences.next() {
+            return Err(Error::Usage(format!(
+                "the run in {} can't be continued: {what} was {was} and is {now} now",
+                self.out.display()
+            )));
+        }
+        let expected = trainer.engine().layout().total();
+        if state.parameters.len() != expected {
+            return Err(Error::Usage(format!(
+                "the run in {} can't be continued: its model has {} parameters, this one {expected}",
+                self.out.display(),
+                state.parameters.len()
+            )));
+        }
+        eprintln!("continuing after step {}", state.step);
+        trainer.resume(state)
+    }
+}
+
+/// Refuses what is no positive number.
+pub fn positive(name: &str, value: f64) -> Result<()> {
+    if value > 0.0 && value.is_finite() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{name} {value}: a positive number is needed"
+    )))
+}
+
+/// The width from which models are started and trained as the paper's; narrower ones learn sooner
+/// with other settings.
+pub const PAPER_WIDTH: usize = 768;
+
+/// The highest learning rate of a new model.
+pub fn learning_rate(config: &Config) -> f64 {
+    if config.hidden_size < PAPER_WIDTH {
+        0.192 / config.hidden_size as f64
+    } else {
+        1e-4
+    }
+}
+
+/// A value of an option as it is given.
+fn option_name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// What makes a run this run, in the words of the command line.
+fn said(identity: &Identity) -> Vec<(&'static str, String)> {
+    let packing = match identity.packing {
+        Packing::Pairs => "in pairs",
+        Packing::Document => "sentences of one document",
+        Packing::Full => "full sentences",
+    };
+    let taught = match &identity.taught {
+        None => "without a teacher".to_owned(),
+        Some(Taught { recipe, teacher }) => format!(
+            "temperature {}, alphas {} {} {}, a teacher of checksum {teacher:08x}",
+            recipe.temperature, recipe.ce, recipe.mlm, recipe.cos
+        ),
+    };
+    vec![
+        ("--seed", identity.seed.to_string()),
+        ("--batch", identity.batch.to_string()),
+        ("--seq", identity.max_len.to_string()),
+        ("--first-seq", identity.first_max_len.to_string()),
+        ("--whole-word", identity.whole_word.to_string()),
+        ("the way it is taught", taught),
+        ("--left-to-right", identity.left_to_right.to_string()),
+        ("the cut of the text", packing.to_owned()),
+        ("the vocabulary's size", identity.vocab_size.to_string()),
+        (
+            "the number of tokens in the text",
+            identity.tokens.to_string(),
+        ),
+        (
+            "the text, or the order of its files (by checksum),",
+            identity
+                .checksum
+                .map_or_else(String::new, |sum| format!("{sum:08x}")),
+        ),
+        (
+            "the order of the parameters in memory",
+            identity.order.to_string(),
+        ),
+        ("--optimizer", option_name(identity.optimizer)),
+    ]
+}

@@ -1,0 +1,124 @@
+//! What a run on plain text says at its start and at its end.
+
+use serde_json::{Value, json};
+
+use crate::data::{Packing, PretrainingData};
+use crate::error::Result;
+use crate::text::WordPiece;
+use crate::train::record::Chart;
+use crate::train::{EvalReport, Pretrainer};
+use crate::view::pretraining_chart;
+
+use super::{RunArgs, told};
+use crate::cli::progress::measured;
+
+/// What guesses cost, in nats a token.
+#[derive(Clone, Copy)]
+pub struct Baselines {
+    /// A guess among all tokens alike.
+    uniform: f64,
+    /// The best guess that looks at no context.
+    unigram: f64,
+}
+
+impl Baselines {
+    /// Finds them and says them on stderr, with how much text there is.
+    pub fn of(data: &PretrainingData, held_out: &PretrainingData, wordpiece: &WordPiece) -> Self {
+        eprintln!(
+            "{} tokens in {} documents to train on, {} tokens in {} documents held out; {} examples an epoch",
+            data.tokens(),
+            data.documents(),
+            held_out.tokens(),
+            held_out.documents(),
+            data.examples_per_epoch(),
+        );
+        let uniform = (wordpiece.vocab_size() as f64).ln();
+        // Of the text that is trained on: a few held-out documents repeat themselves more and would
+        // give a smaller figure, which no model that knows only the text's word counts could reach.
+        let unigram = data.unigram_entropy();
+        eprintln!(
+            "loss of a uniform guess: ln({}) = {uniform:.3}; of a guess from the text's token counts alone (unigram entropy): {unigram:.3}",
+            wordpiece.vocab_size(),
+        );
+        Self { uniform, unigram }
+    }
+
+    /// The curves of the run's report, with these as references.
+    pub fn charts(self, packing: Packing) -> Vec<Chart> {
+        told::charts(packing, self.uniform, self.unigram)
+    }
+}
+
+/// Saves the run's chart and says how it went.
+pub fn tell(
+    args: &RunArgs,
+    trainer: &mut Pretrainer,
+    evaluation: &EvalReport,
+    baselines: Baselines,
+    seconds: f64,
+) -> Result<()> {
+    let Baselines { uniform, unigram } = baselines;
+    let stopped = trainer.step() < args.steps;
+    let history = trainer.history();
+    let chart = pretraining_chart(history, uniform, unigram);
+    chart.save(args.out.join("trainer").join("loss.svg"))?;
+    let mean = |values: &mut dyn Iterator<Item = f64>| {
+        let values: Vec<f64> = values.collect();
+        values.iter().sum::<f64>() / values.len().max(1) as f64
+    };
+    let loss_first = history.steps.first().map_or(0.0, |s| s.loss);
+    // One batch is noisy: the last loss is the mean of the last ten.
+    let loss_last = mean(&mut history.steps.iter().rev().take(10).map(|s| s.loss));
+    let tokens_per_s = mean(&mut history.steps.iter().map(|s| s.tokens_per_s));
+    let teacher = trainer.evaluate_teacher()?;
+    if args.json {
+        let object = json!({
+            "steps": trainer.step(),
+            "stopped": stopped,
+            "loss_first": loss_first,
+            "loss_last": loss_last,
+            "tokens_per_s": tokens_per_s,
+            "seconds": seconds,
+            "uniform_loss": uniform,
+            "unigram_entropy": unigram,
+            "eval": object(evaluation),
+            "teacher": teacher.as_ref().map(object),
+        });
+        println!("{object}");
+    } else {
+        println!(
+            "{} steps in {seconds:.0} s, {tokens_per_s:.0} tokens/s; loss {loss_first:.3} -> {loss_last:.3}",
+            trainer.step()
+        );
+        println!(
+            "held out: {} (loss of a uniform guess {uniform:.3}, unigram {unigram:.3})",
+            measured(evaluation)
+        );
+        if let Some(teacher) = &teacher {
+            println!("the teacher, held out: {}", measured(teacher));
+        }
+        println!(
+            "model in {0}, its curves in {0}/trainer/report.html",
+            args.out.display()
+        );
+    }
+    if stopped {
+        eprintln!(
+            "stopped after step {} of {}: the same command with --resume goes on from there",
+            trainer.step(),
+            args.steps
+        );
+    }
+    Ok(())
+}
+
+/// A measurement as JSON; what was not measured is null.
+fn object(evaluation: &EvalReport) -> Value {
+    json!({
+        "mlm_accuracy": evaluation.mlm_accuracy,
+        "mlm_loss": evaluation.mlm_loss,
+        "perplexity": evaluation.perplexity(),
+        "nsp_accuracy": evaluation.nsp_accuracy,
+        "nsp_loss": evaluation.nsp_loss,
+    })
+}

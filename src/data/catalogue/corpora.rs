@@ -1,0 +1,116 @@
+//! Corpora made into what pre-training reads: a paragraph a line, documents separated by a blank
+//! line.
+
+use std::io::{BufRead, BufReader, Read, Write};
+
+/// WikiText: articles begin with a heading `= Title =`; headings of sections have more signs. What
+/// its tokenisation tore apart inside numbers and compounds (` @-@ `) is mended.
+pub(super) fn wikitext(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut documents = Documents::new(out);
+    for line in BufReader::new(raw).lines() {
+        let line = line?;
+        let line = line.trim();
+        let heading = line.len() > 3 && line.starts_with("= ") && line.ends_with(" =");
+        if heading {
+            if !line.starts_with("= =") {
+                documents.next();
+            }
+        } else if !line.is_empty() {
+            let line = line
+                .replace(" @-@ ", "-")
+                .replace(" @,@ ", ",")
+                .replace(" @.@ ", ".");
+            documents.line(&line)?;
+        }
+    }
+    Ok(())
+}
+
+/// The Children's Book Test: a sentence a line in the Penn Treebank's spelling, books begun by
+/// `_BOOK_TITLE_`. Brackets and quotation marks are written as they were.
+pub(super) fn books(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<()> {
+    const SPELLINGS: [(&str, &str); 9] = [
+        ("-LRB-", "("),
+        ("-RRB-", ")"),
+        ("-LCB-", "{"),
+        ("-RCB-", "}"),
+        ("-LSB-", "["),
+        ("-RSB-", "]"),
+        ("``", "\""),
+        ("''", "\""),
+        (" n't", "n't"),
+    ];
+    let mut documents = Documents::new(out);
+    for line in BufReader::new(raw).lines() {
+        let line = line?;
+        let line = line.trim();
+        if line.starts_with("_BOOK_TITLE_") {
+            documents.next();
+        } else if !line.is_empty() {
+            let line = SPELLINGS
+                .iter()
+                .fold(line.to_owned(), |line, (from, to)| line.replace(from, to));
+            documents.line(&line)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes lines, and a blank one between documents.
+struct Documents<'a> {
+    out: &'a mut dyn Write,
+    /// Whether the document has lines already.
+    begun: bool,
+    between: bool,
+}
+
+impl<'a> Documents<'a> {
+    fn new(out: &'a mut dyn Write) -> Self {
+        Self {
+            out,
+            begun: false,
+            between: false,
+        }
+    }
+
+    fn next(&mut self) {
+        self.between |= self.begun;
+        self.begun = false;
+    }
+
+    fn line(&mut self, text: &str) -> std::io::Result<()> {
+        if std::mem::take(&mut self.between) {
+            self.out.write_all(b"\n")?;
+        }
+        self.begun = true;
+        writeln!(self.out, "{text}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Reform = fn(&mut dyn Read, &mut dyn Write) -> std::io::Result<()>;
+
+    fn text(reform: Reform, raw: &str) -> String {
+        let mut out = Vec::new();
+        reform(&mut raw.as_bytes(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn articles_become_documents_of_paragraphs() {
+        let raw = " \n = One = \n \n First @-@ rate , 1 @,@ 000 . \n Second . \n \n = = Part = = \n \n Third . \n \
+                   \n = Empty = \n \n = Two = \n \n Fourth , x = y = \n";
+        let expected = "First-rate , 1,000 .\nSecond .\nThird .\n\nFourth , x = y =\n";
+        assert_eq!(text(wikitext, raw), expected);
+    }
+
+    #[test]
+    fn books_become_documents_of_sentences() {
+        let raw = "_BOOK_TITLE_ : a.txt.out\nHe did n't -LRB- go -RRB- .\n``\n\nNo !''\n_BOOK_TITLE_ : b\nEnd .\n";
+        let expected = "He didn't ( go ) .\n\"\nNo !\"\n\nEnd .\n";
+        assert_eq!(text(books, raw), expected);
+    }
+}

@@ -1,0 +1,484 @@
+//! Questions with their contexts as token sequences: `[CLS] question [SEP] part of the context [SEP]`.
+//!
+//! A context that is too long is read through overlapping windows, each `stride` pieces further than
+//! the one before (google-research/bert, run_squad.py, `convert_examples_to_features`). A piece that
+//! stands in several windows is judged in the one that shows most of what surrounds it.
+//!
+//! Contexts are kept once, in pieces with their places in the text; a window is a range of one.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+use unicode_general_category::get_general_category;
+
+use crate::data::Sequences;
+use crate::error::{Error, Result};
+use crate::text::{Encoding, WordPiece};
+
+use super::{Paragraph, Question, Squad};
+
+/// How questions and contexts are cut. The defaults are the paper's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowOptions {
+    /// Longest sequence in tokens.
+    pub max_len: usize,
+    /// How many pieces of the context the next window starts later.
+    pub stride: usize,
+    /// Longer questions lose their last pieces.
+    pub max_question: usize,
+}
+
+impl Default for WindowOptions {
+    fn default() -> Self {
+        Self {
+            max_len: 384,
+            stride: 128,
+            max_question: 64,
+        }
+    }
+}
+
+/// The windows of all questions of a file, in its order.
+#[derive(Debug, Clone)]
+pub struct Windows {
+    contexts: Vec<Context>,
+    questions: Vec<Asked>,
+    windows: Vec<Window>,
+    cls: u32,
+    sep: u32,
+}
+
+/// A context in pieces.
+#[derive(Debug, Clone)]
+struct Context {
+    ids: Vec<u32>,
+    /// Start and end of each piece in code points of the text.
+    places: Vec<(u32, u32)>,
+}
+
+/// A question in pieces.
+#[derive(Debug, Clone)]
+struct Asked {
+    context: usize,
+    ids: Vec<u32>,
+    answer: Place,
+    /// Its windows, of which there is at least one.
+    windows: Range<usize>,
+}
+
+/// Where the answer to a question stands in its context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// The smallest run of pieces that covers it.
+    Pieces(Range<usize>),
+    /// The context doesn't answer.
+    Nowhere,
+    /// No answer is given.
+    Unknown,
+    /// No piece covers the answer: it consists of characters that the tokenizer drops.
+    Dropped,
+}
+
+#[derive(Debug, Clone)]
+struct Window {
+    question: usize,
+    /// The pieces of the context that it shows.
+    pieces: Range<usize>,
+}
+
+impl Windows {
+    /// Cuts all questions of a file into pieces and their contexts into windows. Fails where the
+    /// options leave no room for a context.
+    pub fn cut(squad: &Squad, wordpiece: &WordPiece, options: WindowOptions) -> Result<Self> {
+        let least = options.max_question + 4;
+        if options.max_len < least {
+            return Err(Error::Usage(format!(
+                "a length of {} tokens leaves no room for a context beside a question of up to {} \
+                 pieces and the special tokens: at least {least} are needed",
+                options.max_len, options.max_question
+            )));
+        }
+        if options.stride == 0 {
+            let message = "a stride of 0 never gets through a context: at least 1 is needed";
+            return Err(Error::Usage(message.to_owned()));
+        }
+        let paragraphs: Vec<&Paragraph> = squad.paragraphs().collect();
+        let cut: Vec<(Context, Vec<Cut>)> = paragraphs
+            .par_iter()
+            .map(|paragraph| cut_paragraph(paragraph, wordpiece, options))
+            .collect();
+        let special = wordpiece.special();
+        let mut all = Self {
+            contexts: Vec::with_capacity(cut.len()),
+            questions: Vec::new(),
+            windows: Vec::new(),
+            cls: special.cls,
+            sep: special.sep,
+        };
+        for (context, questions) in cut {
+            for Cut { ids, answer, parts } in questions {
+                let first = all.windows.len();
+                let question = all.questions.len();
+                let parts = parts.into_iter();
+                all.windows
+                    .extend(parts.map(|pieces| Window { question, pieces }));
+                all.questions.push(Asked {
+                    context: all.contexts.len(),
+                    ids,
+                    answer,
+                    windows: first..all.windows.len(),
+                });
+            }
+            all.contexts.push(context);
+        }
+        Ok(all)
+    }
+
+    /// Number of windows.
+    pub fn len(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+
+    /// Number of questions, the file's.
+    pub fn questions(&self) -> usize {
+        self.questions.len()
+    }
+
+    /// The windows of a question, of which there is at least one.
+    pub fn of_question(&self, question: usize) -> Range<usize> {
+        self.questions[question].windows.clone()
+    }
+
+    /// Number of tokens of a window.
+    pub fn tokens(&self, window: usize) -> usize {
+        let pieces = &self.windows[window].pieces;
+        self.first_row(window) + pieces.len() + 1
+    }
+
+    /// The row of a window's sequence in which its part of the context begins.
+    pub fn first_row(&self, window: usize) -> usize {
+        self.questions[self.windows[window].question].ids.len() + 2
+    }
+
+    /// The pieces of the context that a window shows.
+    pub fn pieces(&self, window: usize) -> Range<usize> {
+        self.windows[window].pieces.clone()
+    }
+
+    /// The code points of the context from the first to the last of a run of pieces.
+    pub fn text_range(&self, question: usize, pieces: Range<usize>) -> Range<usize> {
+        let places = &self.contexts[self.questions[question].context].places[pieces];
+        let start = places.iter().map(|&(start, _)| start).min().unwrap_or(0);
+        let end = places.iter().map(|&(_, end)| end).max().unwrap_or(0);
+        start as usize..end as usize
+    }
+
+    /// The rows of a window's sequence at which its answer starts and ends. Both are 0, the row of
+    /// `[CLS]`, where the window doesn't show all of the answer or there is none; `None` where the
+    /// answer isn't known.
+    pub fn target(&self, window: usize) -> Option<[u32; 2]> {
+        let Window { question, pieces } = &self.windows[window];
+        match &self.questions[*question].answer {
+            Place::Unknown | Place::Dropped => None,
+            Place::Pieces(answer) if pieces.start <= answer.start && answer.end <= pieces.end => {
+                let row = |piece: usize| (self.first_row(window) + piece - pieces.start) as u32;
+                Some([row(answer.start), row(answer.end - 1)])
+            }
+            Place::Pieces(_) | Place::Nowhere => Some([0, 0]),
+        }
+    }
+
+    /// Questions whose answer no piece covers, so that they can't be trained on.
+    pub fn dropped(&self) -> usize {
+        let answers = self.questions.iter().map(|question| &question.answer);
+        answers.filter(|&place| *place == Place::Dropped).count()
+    }
+
+    /// All windows as sequences.
+    pub fn sequences(&self) -> Sequences {
+        let mut sequences = Sequences::default();
+        for window in 0..self.len() {
+            self.push(window, &mut sequences);
+        }
+        sequences
+    }
+
+    /// The windows whose targets are known, as sequences with their targets (see
+    /// [`target`](Self::target)).
+    pub fn training(&self) -> (Sequences, Vec<[u32; 2]>) {
+        let (mut sequences, mut targets) = (Sequences::default(), Vec::new());
+        for window in 0..self.len() {
+            if let Some(target) = self.target(window) {
+                self.push(window, &mut sequences);
+                targets.push(target);
+            }
+        }
+        (sequences, targets)
+    }
+
+    fn push(&self, window: usize, sequences: &mut Sequences) {
+        let Window { question, pieces } = &self.windows[window];
+        let Asked { context, ids, .. } = &self.questions[*question];
+        let context = &self.contexts[*context].ids[pieces.clone()];
+        let (cls, sep) = ([self.cls], [self.sep]);
+        sequences.push(&[(&cls, 0), (ids, 0), (&sep, 0), (context, 1), (&sep, 1)]);
+    }
+
+    /// Whether no other window of its question shows more of what surrounds a piece. What counts is
+    /// the shorter side, and a hundredth of the window's length (run_squad.py,
+    /// `_check_is_max_context`); among equals the first window wins.
+    pub fn is_best_window(&self, window: usize, piece: usize) -> bool {
+        let siblings = &self.questions[self.windows[window].question].windows;
+        let mut best: Option<(usize, f64)> = None;
+        for other in siblings.clone() {
+            let pieces = &self.windows[other].pieces;
+            if !pieces.contains(&piece) {
+                continue;
+            }
+            let shorter = (piece - pieces.start).min(pieces.end - 1 - piece);
+            let seen = shorter as f64 + 0.01 * pieces.len() as f64;
+            if best.is_none_or(|(_, most)| seen > most) {
+                best = Some((other, seen));
+            }
+        }
+        best.is_some_and(|(best, _)| best == window)
+    }
+}
+
+/// A question of one paragraph.
+struct Cut {
+    ids: Vec<u32>,
+    answer: Place,
+    parts: Vec<Range<usize>>,
+}
+
+fn cut_paragraph(
+    paragraph: &Paragraph,
+    wordpiece: &WordPiece,
+    options: WindowOptions,
+) -> (Context, Vec<Cut>) {
+    let Encoding { ids, offsets, .. } = wordpiece.encode(&paragraph.context);
+    let places = with_accents(&offsets, &paragraph.context);
+    let questions = paragraph
+        .questions
+        .iter()
+        .map(|question| {
+            let mut asked = Vec::new();
+            wordpiece.encode_ids(&question.text, &mut asked);
+            asked.truncate(options.max_question);
+            let room = options.max_len - asked.len() - 3;
+            Cut {
+                parts: parts(ids.len(), room, options.stride),
+                answer: place(question, &paragraph.context, &places),
+                ids: asked,
+            }
+        })
+        .collect();
+    (Context { ids, places }, questions)
+}
+
+/// The places of pieces, each with the accents behind it that belong to no piece: an uncased
+/// vocabulary strips them, but an answer that ends with one is to be cut out with it.
+fn with_accents(offsets: &[(usize, usize)], context: &str) -> Vec<(u32, u32)> {
+    let chars: Vec<char> = match context.is_ascii() {
+        true => Vec::new(),
+        false => context.chars().collect(),
+    };
+    let nexts = offsets.iter().skip(1).map(|&(next, _)| next);
+    offsets
+        .iter()
+        .zip(nexts.chain([usize::MAX]))
+        .map(|(&(start, end), next)| {
+            let behind = chars.get(end..chars.len().min(next)).unwrap_or_default();
+            let accents = behind.iter().take_while(|&&c| is_mark(c)).count();
+            (start as u32, (end + accents) as u32)
+        })
+        .collect()
+}
+
+/// Whether a character combines with the one before it.
+fn is_mark(c: char) -> bool {
+    get_general_category(c).abbreviation().starts_with('M')
+}
+
+/// The windows over a context of so many pieces; one even where it has none.
+fn parts(pieces: usize, room: usize, stride: usize) -> Vec<Range<usize>> {
+    let mut parts = Vec::with_capacity(1);
+    let mut start = 0;
+    loop {
+        let end = pieces.min(start + room);
+        parts.push(start..end);
+        if end == pieces {
+            return parts;
+        }
+        start += stride.min(room);
+    }
+}
+
+/// Where the answer stands among the pieces: the first of several people's answers, as
+/// run_squad.py's reader takes the only one that training files have.
+fn place(question: &Question, context: &str, places: &[(u32, u32)]) -> Place {
+    let answer = match (question.answerable(), &question.answers) {
+        (None, _) | (_, None) => return Place::Unknown,
+        (Some(false), _) => return Place::Nowhere,
+        (Some(true), Some(answers)) => answers.iter().find_map(|answer| answer.place(context)),
+    };
+    let Some(Range { start, end }) = answer else {
+        return Place::Unknown;
+    };
+    let touches = |&(from, to): &(u32, u32)| (from as usize) < end && to as usize > start;
+    match (
+        places.iter().position(touches),
+        places.iter().rposition(touches),
+    ) {
+        (Some(first), Some(last)) => Place::Pieces(first..last + 1),
+        _ => Place::Dropped,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::squad::{Answer, Article};
+    use crate::text::Casing;
+
+    fn wordpiece() -> WordPiece {
+        let letters = ('a'..='z').map(String::from);
+        let special = [
+            "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##c", "##b", "京", ".",
+        ];
+        let vocab = special.map(String::from).into_iter().chain(letters);
+        WordPiece::from_vocab(vocab.collect(), Casing::Uncased).unwrap()
+    }
+
+    fn squad(context: &str, question: &str, answers: Option<&[(&str, i64)]>) -> Squad {
+        let answer = |&(text, start): &(&str, i64)| Answer {
+            text: text.to_owned(),
+            start: Some(start),
+        };
+        let question = Question {
+            id: "q".to_owned(),
+            text: question.to_owned(),
+            answers: answers.map(|answers| answers.iter().map(answer).collect()),
+            impossible: false,
+        };
+        let paragraph = Paragraph {
+            context: context.to_owned(),
+            questions: vec![question],
+        };
+        Squad {
+            articles: vec![Article {
+                title: String::new(),
+                paragraphs: vec![paragraph],
+            }],
+            misplaced: 0,
+        }
+    }
+
+    const SMALL: WindowOptions = WindowOptions {
+        max_len: 12,
+        stride: 2,
+        max_question: 3,
+    };
+
+    #[test]
+    fn windows_overlap_and_show_question_and_part() {
+        let squad = squad("a b c d e f g h i j", "x y z w", Some(&[("g h", 12)]));
+        let windows = Windows::cut(&squad, &wordpiece(), SMALL).unwrap();
+        let parts: Vec<_> = (0..windows.len()).map(|w| windows.pieces(w)).collect();
+        assert_eq!(parts, [0..6, 2..8, 4..10]);
+        let sequences = windows.sequences();
+        let text = |window: usize| wordpiece().decode(sequences.ids(window));
+        assert_eq!(text(1), "x y z c d e f g h");
+        let batch = sequences.batch(&[1]);
+        assert_eq!(batch.segments, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!((windows.tokens(1), windows.first_row(1)), (12, 5));
+        // The first window ends before the answer does.
+        let targets: Vec<_> = (0..3).map(|window| windows.target(window)).collect();
+        assert_eq!(targets, [Some([0, 0]), Some([9, 10]), Some([7, 8])]);
+        assert_eq!(windows.training().1.len(), 3);
+    }
+
+    /// As the comment of `_check_is_max_context` has it: "bought" in three spans.
+    #[test]
+    fn a_piece_is_judged_where_most_around_it_is_seen() {
+        let squad = squad("a b c d e f g h i j k", "x y z", None);
+        let options = WindowOptions { stride: 3, ..SMALL };
+        let windows = Windows::cut(&squad, &wordpiece(), options).unwrap();
+        let best: Vec<Vec<usize>> = (0..windows.len())
+            .map(|window| {
+                let pieces = windows.pieces(window);
+                pieces
+                    .filter(|&p| windows.is_best_window(window, p))
+                    .collect()
+            })
+            .collect();
+        // Windows 0..6, 3..9 and 6..11: piece 4 has one neighbour at its shorter side in the first
+        // two, of which the first wins; pieces 7 and 8 lose in the shorter third.
+        assert_eq!(best[0], [0, 1, 2, 3, 4]);
+        assert_eq!(best[1], [5, 6, 7]);
+        assert_eq!(best[2], [8, 9, 10]);
+        assert_eq!(windows.target(0), None);
+        assert!(windows.training().0.is_empty());
+    }
+
+    #[test]
+    fn answers_are_covered_through_accents_and_inside_words() {
+        let cut = |context: &str, text: &str, start: i64| {
+            let squad = squad(context, "x", Some(&[(text, start)]));
+            let windows = Windows::cut(&squad, &wordpiece(), SMALL).unwrap();
+            let target = windows.target(0)?;
+            let row = |end: usize| target[end] as usize - windows.first_row(0);
+            let place = windows.text_range(0, row(0)..row(1) + 1);
+            let text = context.chars().skip(place.start).take(place.len());
+            Some(text.collect::<String>())
+        };
+        assert_eq!(cut("z abc d", "abc", 2).unwrap(), "abc");
+        assert_eq!(cut("z abc d", "b", 3).unwrap(), "b");
+        assert_eq!(cut("京京 a", "京", 1).unwrap(), "京");
+        assert_eq!(cut("É á. b", "É á", 0).unwrap(), "É á");
+        // Accents of their own belong to the letter that they follow.
+        assert_eq!(cut("z e\u{301} b", "e\u{301}", 2).unwrap(), "e\u{301}");
+        assert_eq!(
+            cut("z e\u{301}\u{323}. b", "e\u{301}\u{323}.", 2).unwrap(),
+            "e\u{301}\u{323}."
+        );
+        // A word that is unknown as a whole can't be cut.
+        assert_eq!(cut("z abd d", "b", 3).unwrap(), "abd");
+        // What the tokenizer drops is covered by nothing.
+        let squad = squad("a \u{200b} b", "x", Some(&[("\u{200b}", 2)]));
+        let windows = Windows::cut(&squad, &wordpiece(), SMALL).unwrap();
+        assert_eq!((windows.target(0), windows.dropped()), (None, 1));
+    }
+
+    #[test]
+    fn questions_without_answer_point_at_cls_and_empty_contexts_have_a_window() {
+        let squad = squad("", "x", Some(&[]));
+        let windows = Windows::cut(&squad, &wordpiece(), SMALL).unwrap();
+        assert_eq!((windows.len(), windows.tokens(0)), (1, 4));
+        assert_eq!(windows.target(0), Some([0, 0]));
+        assert_eq!(windows.sequences().length(0), 4);
+    }
+
+    #[test]
+    fn options_that_leave_no_room_are_refused() {
+        let squad = squad("a", "x", None);
+        let message = |options| {
+            Windows::cut(&squad, &wordpiece(), options)
+                .unwrap_err()
+                .to_string()
+        };
+        let short = WindowOptions {
+            max_len: 6,
+            ..SMALL
+        };
+        assert!(message(short).contains("at least 7 are needed"));
+        let still = WindowOptions { stride: 0, ..SMALL };
+        assert!(message(still).contains("a stride of 0"));
+    }
+}

@@ -1,0 +1,124 @@
+//! Distillation: what a student is asked beside the masked tokens, namely to answer as its teacher
+//! does.
+//!
+//! Source: Sanh et al., "DistilBERT", arXiv 1910.01108, section 2, and its code (huggingface,
+//! research_projects/distillation/distiller.py): the loss is a weighted sum of the soft targets'
+//! Kullback-Leibler divergence at a temperature (Hinton et al., arXiv 1503.02531), the masked-LM loss
+//! and one minus the cosine between the last hidden states.
+
+use std::ops::{AddAssign, Range};
+
+use serde::{Deserialize, Serialize};
+
+use super::PretrainingScores;
+use crate::data::pretraining::PretrainingBatch;
+
+/// Added to squared norms, as in PyTorch's cosine embedding loss.
+pub(super) const EPSILON: f32 = 1e-12;
+
+/// What the parts of the loss count.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Distillation {
+    /// T: both models' logits are divided by it before they are compared.
+    pub temperature: f64,
+    /// Of T² times the divergence of the student's from the teacher's distribution, the mean over
+    /// masked tokens.
+    pub ce: f64,
+    /// Of the masked-LM loss.
+    pub mlm: f64,
+    /// Of one minus the cosine between both models' last hidden states, the mean over all tokens.
+    pub cos: f64,
+}
+
+impl Default for Distillation {
+    /// DistilBERT's (its README's command line).
+    fn default() -> Self {
+        Self {
+            temperature: 2.0,
+            ce: 5.0,
+            mlm: 2.0,
+            cos: 1.0,
+        }
+    }
+}
+
+impl Distillation {
+    /// What a masked token and a token of `batch` count, so that the gradients of its parts add up.
+    pub fn weights(&self, batch: &PretrainingBatch) -> DistillationWeights {
+        let masked = batch.masked_rows.len().max(1) as f64;
+        DistillationWeights {
+            temperature: self.temperature as f32,
+            soft: (self.ce / masked) as f32,
+            hard: (self.mlm / masked) as f32,
+            cosine: (self.cos / batch.packed.rows().max(1) as f64) as f32,
+        }
+    }
+}
+
+/// What single tokens count in the loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DistillationWeights {
+    pub temperature: f32,
+    /// A masked token's T² times the divergence.
+    pub soft: f32,
+    /// A masked token's cross-entropy.
+    pub hard: f32,
+    /// A token's one minus the cosine.
+    pub cosine: f32,
+}
+
+/// A teacher's answers to a batch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SoftTargets {
+    /// The masked-LM head's logits, (masked rows, vocabulary), row-major.
+    pub logits: Vec<f32>,
+    /// The last hidden states, (rows, hidden).
+    pub hidden: Vec<f32>,
+}
+
+impl SoftTargets {
+    /// Those of sequences `which` of `batch`.
+    pub(super) fn slice(&self, batch: &PretrainingBatch, which: Range<usize>) -> Self {
+        let ends = &batch.packed.cu_seqlens;
+        let (first, end) = (ends[which.start], ends[which.end]);
+        let masked = &batch.masked_rows;
+        let classes = self.logits.len() / masked.len().max(1);
+        let width = self.hidden.len() / batch.packed.rows().max(1);
+        let place = |row: u32| masked.partition_point(|&r| r < row) * classes;
+        Self {
+            logits: self.logits[place(first)..place(end)].to_vec(),
+            hidden: self.hidden[first as usize * width..end as usize * width].to_vec(),
+        }
+    }
+}
+
+/// What distillation measures on a batch. Sums, so that parts of a batch add up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DistillationScores {
+    /// Of the masked tokens.
+    pub hard: PretrainingScores,
+    /// T² times the divergence over masked tokens, in nats.
+    pub soft: f64,
+    /// One minus the cosine over all tokens.
+    pub cosine: f64,
+    /// Tokens.
+    pub rows: u64,
+}
+
+impl DistillationScores {
+    /// The loss that `recipe` minimises.
+    pub fn loss(&self, recipe: &Distillation) -> f64 {
+        recipe.ce * self.soft / self.hard.mlm_total.max(1) as f64
+            + recipe.mlm * self.hard.mean_mlm_loss()
+            + recipe.cos * self.cosine / self.rows.max(1) as f64
+    }
+}
+
+impl AddAssign for DistillationScores {
+    fn add_assign(&mut self, other: Self) {
+        self.hard += other.hard;
+        self.soft += other.soft;
+        self.cosine += other.cosine;
+        self.rows += other.rows;
+    }
+}

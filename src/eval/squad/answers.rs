@@ -1,0 +1,501 @@
+//! From the logits of a span head to answers in words.
+//!
+//! The score of a span is the logit of its start plus that of its end. Of all spans of up to
+//! `max_answer` pieces, over all windows of a question, the best few with different texts are kept;
+//! a span counts only in the window that shows most of what surrounds its first piece. Where a
+//! question may have no answer, both logits of `[CLS]` say how well that fits, in the window where
+//! it fits least (google-research/bert, run_squad.py, `write_predictions`).
+//!
+//! Other than run_squad.py, which looks at the 20 best starts and the 20 best ends of a window, the
+//! search sees all pairs; and an answer is cut out of the context by the places of its pieces, so
+//! nothing has to be guessed back from lower-cased pieces.
+
+use std::cmp::Ordering;
+
+use rayon::prelude::*;
+
+use crate::data::squad::{Squad, Windows};
+use crate::error::{Error, Result};
+
+use super::{Best, Predictions, raw, sweep};
+
+/// What counts as an answer. The defaults are those of run_squad.py for SQuAD 1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerOptions {
+    /// How many answers are kept, at least 1.
+    pub n_best: usize,
+    /// Most pieces that an answer has.
+    pub max_answer: usize,
+    /// Whether a question may have no answer, as in SQuAD 2.0.
+    pub may_be_empty: bool,
+}
+
+impl Default for AnswerOptions {
+    fn default() -> Self {
+        Self {
+            n_best: 20,
+            max_answer: 30,
+            may_be_empty: false,
+        }
+    }
+}
+
+/// What a model answers to a question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answers {
+    pub id: String,
+    /// The best answer that is not empty; empty only where the context has no piece.
+    pub best: String,
+    /// The best answers with different texts, best first; among them the empty one where a question
+    /// may have no answer.
+    pub n_best: Vec<Ranked>,
+    /// By how much the score of no answer exceeds that of the best answer; `None` where every
+    /// question has one.
+    pub null_odds: Option<f64>,
+}
+
+/// One of the best answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    pub text: String,
+    /// Among the best answers.
+    pub probability: f64,
+    pub start_logit: f32,
+    pub end_logit: f32,
+}
+
+/// A span of a context, as a window judges it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Span {
+    first: usize,
+    last: usize,
+    start_logit: f32,
+    end_logit: f32,
+}
+
+impl Span {
+    fn score(&self) -> f64 {
+        f64::from(self.start_logit) + f64::from(self.end_logit)
+    }
+
+    /// Better spans first; among equals the earlier and then the shorter.
+    fn order(&self, other: &Self) -> Ordering {
+        let score = other.score().total_cmp(&self.score());
+        score.then((self.first, self.last).cmp(&(other.first, other.last)))
+    }
+}
+
+/// Answers to all questions of a file from the logits of its windows: two for each token, that of a
+/// start and that of an end, the windows' tokens end to end.
+pub fn answer(
+    squad: &Squad,
+    windows: &Windows,
+    logits: &[f32],
+    options: AnswerOptions,
+) -> Result<Vec<Answers>> {
+    let mut starts = Vec::with_capacity(windows.len() + 1);
+    starts.push(0);
+    for window in 0..windows.len() {
+        starts.push(starts[window] + 2 * windows.tokens(window));
+    }
+    let questions: Vec<_> = squad.questions().collect();
+    if logits.len() != starts[windows.len()] || questions.len() != windows.questions() {
+        return Err(Error::Failed(format!(
+            "{} logits for the {} questions of a file do not fit the {} tokens of windows that were \
+             cut for {} questions",
+            logits.len(),
+            questions.len(),
+            starts[windows.len()] / 2,
+            windows.questions()
+        )));
+    }
+    let logits = |window: usize| &logits[starts[window]..starts[window + 1]];
+    questions
+        .par_iter()
+        .enumerate()
+        .map(|(question, (paragraph, asked))| {
+            let texts = Texts::new(&paragraph.context);
+            let ranked = rank(windows, question, &logits, &texts, options)
+                .ok_or_else(|| not_a_number(&asked.id))?;
+            Ok(Answers {
+                id: asked.id.clone(),
+                ..ranked
+            })
+        })
+        .collect()
+}
+
+fn not_a_number(id: &str) -> Error {
+    Error::Failed(format!(
+        "the model's logits for question {id:?} are not finite numbers: its training has diverged"
+    ))
+}
+
+/// The answers to one question, without its id; `None` where a logit is not finite.
+fn rank<'l>(
+    windows: &Windows,
+    question: usize,
+    logits: &impl Fn(usize) -> &'l [f32],
+    texts: &Texts,
+    options: AnswerOptions,
+) -> Option<Answers> {
+    let mut spans = Vec::new();
+    let mut null: Option<Span> = None;
+    for window in windows.of_question(question) {
+        let logits = logits(window);
+        if !logits.iter().all(|x| x.is_finite()) {
+            return None;
+        }
+        let nothing = Span {
+            first: 0,
+            last: 0,
+            start_logit: logits[0],
+            end_logit: logits[1],
+        };
+        if null.is_none_or(|least| nothing.score() < least.score()) {
+            null = Some(nothing);
+        }
+        collect(windows, window, logits, options.max_answer, &mut spans);
+    }
+    let mut ranked: Vec<(String, Span)> = distinct(&mut spans, options.n_best, |span| {
+        texts.cut(windows.text_range(question, span.first..span.last + 1))
+    });
+    let best = ranked.first().cloned();
+    let null = null.filter(|_| options.may_be_empty);
+    if let Some(null) = null {
+        let place = ranked.partition_point(|(_, span)| span.score() >= null.score());
+        ranked.insert(place, (String::new(), null));
+        if place < options.n_best {
+            ranked.truncate(options.n_best);
+        }
+    }
+    let top = ranked.first().map_or(0.0, |(_, span)| span.score());
+    let weight = |span: &Span| (span.score() - top).exp();
+    let total: f64 = ranked.iter().map(|(_, span)| weight(span)).sum();
+    // Without any span there is still a score to compare with: 0, that of an untrained head.
+    let rival = best.as_ref().map_or(0.0, |(_, span)| span.score());
+    Some(Answers {
+        id: String::new(),
+        null_odds: null.map(|null| null.score() - rival),
+        best: best.map(|(text, _)| text).unwrap_or_default(),
+        n_best: ranked
+            .into_iter()
+            .map(|(text, span)| Ranked {
+                text,
+                probability: weight(&span) / total,
+                start_logit: span.start_logit,
+                end_logit: span.end_logit,
+            })
+            .collect(),
+    })
+}
+
+/// Appends all spans that a window may answer with.
+fn collect(
+    windows: &Windows,
+    window: usize,
+    logits: &[f32],
+    max_answer: usize,
+    spans: &mut Vec<Span>,
+) {
+    let pieces = windows.pieces(window);
+    let row = |piece: usize| 2 * (windows.first_row(window) + piece - pieces.start);
+    for first in pieces.clone() {
+        if !windows.is_best_window(window, first) {
+            continue;
+        }
+        let start_logit = logits[row(first)];
+        let ends = first..pieces.end.min(first + max_answer);
+        spans.extend(ends.map(|last| Span {
+            first,
+            last,
+            start_logit,
+            end_logit: logits[row(last) + 1],
+        }));
+    }
+}
+
+/// The best `count` spans with different texts, best first.
+///
+/// Few spans are looked at: the best are moved to the front without sorting the rest, and more of
+/// them where too many texts were alike.
+fn distinct(
+    spans: &mut [Span],
+    count: usize,
+    text: impl Fn(&Span) -> String,
+) -> Vec<(String, Span)> {
+    let mut front = 2 * count;
+    loop {
+        front = front.min(spans.len());
+        if 0 < front && front < spans.len() {
+            spans.select_nth_unstable_by(front - 1, Span::order);
+        }
+        spans[..front].sort_unstable_by(Span::order);
+        let mut found: Vec<(String, Span)> = Vec::with_capacity(count);
+        for span in &spans[..front] {
+            if found.len() == count {
+                break;
+            }
+            let text = text(span);
+            if found.iter().all(|(other, _)| *other != text) {
+                found.push((text, *span));
+            }
+        }
+        if found.len() == count || front == spans.len() {
+            return found;
+        }
+        front *= 4;
+    }
+}
+
+/// A text that is cut by code points.
+struct Texts<'t> {
+    text: &'t str,
+    /// The byte at which each code point starts, and the text's length; empty where all are one
+    /// byte long.
+    bytes: Vec<usize>,
+}
+
+impl<'t> Texts<'t> {
+    fn new(text: &'t str) -> Self {
+        let mut bytes = Vec::new();
+        if !text.is_ascii() {
+            bytes.extend(text.char_indices().map(|(byte, _)| byte));
+            bytes.push(text.len());
+        }
+        Self { text, bytes }
+    }
+
+    fn cut(&self, range: std::ops::Range<usize>) -> String {
+        let byte = |point: usize| *self.bytes.get(point).unwrap_or(&point);
+        self.text[byte(range.start)..byte(range.end)].to_owned()
+    }
+}
+
+/// The null odds above which it is best, by F1 on these questions, to answer nothing: the threshold
+/// of the scorer's sweep, over the best answers that are not empty. Fails where a question has no
+/// answers to compare with.
+pub fn threshold(squad: &Squad, answers: &[Answers]) -> Result<Best> {
+    let best: Predictions = answers
+        .iter()
+        .map(|answers| (answers.id.clone(), answers.best.clone()))
+        .collect();
+    let odds: Vec<(String, f64)> = answers
+        .iter()
+        .filter_map(|answers| Some((answers.id.clone(), answers.null_odds?)))
+        .collect();
+    let swept = sweep(&raw(squad, &best)?, &odds, |question| question.f1);
+    let lowest = odds.iter().map(|(_, odds)| *odds).reduce(f64::min);
+    Ok(Best {
+        // Where nothing should be answered the threshold is under all odds.
+        threshold: swept.threshold.or(lowest.map(|lowest| lowest - 1.0)),
+        ..swept
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::data::squad::{Answer, Article, Paragraph, Question, WindowOptions};
+    use crate::text::{Casing, WordPiece};
+
+    /// One question about words that come several times, read through several windows.
+    fn asked(context: &str) -> (Squad, Windows) {
+        let question = Question {
+            id: "q".to_owned(),
+            text: "b a".to_owned(),
+            answers: Some(vec![Answer {
+                text: "a".to_owned(),
+                start: None,
+            }]),
+            impossible: false,
+        };
+        let squad = Squad {
+            articles: vec![Article {
+                title: String::new(),
+                paragraphs: vec![Paragraph {
+                    context: context.to_owned(),
+                    questions: vec![question],
+                }],
+            }],
+            misplaced: 0,
+        };
+        let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"];
+        let wordpiece = WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased);
+        let options = WindowOptions {
+            max_len: 14,
+            stride: 4,
+            max_question: 4,
+        };
+        let windows = Windows::cut(&squad, &wordpiece.unwrap(), options).unwrap();
+        (squad, windows)
+    }
+
+    const CONTEXT: &str = "á b c a b á b c c a b c a a b c b a c";
+
+    fn tokens(windows: &Windows) -> usize {
+        (0..windows.len())
+            .map(|window| windows.tokens(window))
+            .sum()
+    }
+
+    /// All pairs of rows of all windows, sorted, each text once.
+    fn brute_force(
+        windows: &Windows,
+        logits: &[f32],
+        options: AnswerOptions,
+    ) -> Vec<(String, f64)> {
+        let chars: Vec<char> = CONTEXT.chars().collect();
+        let mut all = Vec::new();
+        let mut before = 0;
+        for window in 0..windows.len() {
+            for i in 0..windows.tokens(window) {
+                for j in 0..windows.tokens(window) {
+                    let context = windows.first_row(window)..windows.tokens(window) - 1;
+                    if i > j || j - i >= options.max_answer {
+                        continue;
+                    }
+                    if !context.contains(&i) || !context.contains(&j) {
+                        continue;
+                    }
+                    let piece = |row: usize| windows.pieces(window).start + row - context.start;
+                    if !windows.is_best_window(window, piece(i)) {
+                        continue;
+                    }
+                    let range = windows.text_range(0, piece(i)..piece(j) + 1);
+                    let text: String = chars[range].iter().collect();
+                    let start = logits[2 * (before + i)];
+                    let end = logits[2 * (before + j) + 1];
+                    let score = f64::from(start) + f64::from(end);
+                    all.push((score, piece(i), piece(j), text));
+                }
+            }
+            before += windows.tokens(window);
+        }
+        all.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        let mut found: Vec<(String, f64)> = Vec::new();
+        for (score, _, _, text) in all {
+            if found.len() < options.n_best && found.iter().all(|(other, _)| *other != text) {
+                found.push((text, score));
+            }
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn the_search_finds_what_trying_all_pairs_finds(
+            // Few different values, so that many scores are equal.
+            values in prop::collection::vec(-6i8..6, 200),
+            n_best in 1usize..40,
+            max_answer in 1usize..8,
+        ) {
+            let (squad, windows) = asked(CONTEXT);
+            let rows = 2 * tokens(&windows);
+            let logits: Vec<f32> = (0..rows).map(|i| f32::from(values[i % 200]) * 0.37).collect();
+            let options = AnswerOptions { n_best, max_answer, may_be_empty: false };
+            let answers = answer(&squad, &windows, &logits, options).unwrap();
+            let got: Vec<(String, f64)> = answers[0]
+                .n_best
+                .iter()
+                .map(|r| (r.text.clone(), f64::from(r.start_logit) + f64::from(r.end_logit)))
+                .collect();
+            prop_assert_eq!(got, brute_force(&windows, &logits, options));
+            let total: f64 = answers[0].n_best.iter().map(|r| r.probability).sum();
+            prop_assert!((total - 1.0).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn no_answer_competes_where_it_may() {
+        let (squad, windows) = asked("a b c");
+        assert_eq!((windows.len(), windows.tokens(0)), (1, 8));
+        let mut logits = vec![-9.0; 16];
+        (logits[0], logits[1]) = (1.0, 2.5);
+        // "b c" scores 3, "b" 2.
+        (logits[2 * 5], logits[2 * 6 + 1], logits[2 * 5 + 1]) = (2.0, 1.0, 0.0);
+        let ask = |n_best, may_be_empty| {
+            let options = AnswerOptions {
+                n_best,
+                may_be_empty,
+                ..AnswerOptions::default()
+            };
+            answer(&squad, &windows, &logits, options)
+                .unwrap()
+                .remove(0)
+        };
+        let texts = |answers: &Answers| -> Vec<String> {
+            answers.n_best.iter().map(|r| r.text.clone()).collect()
+        };
+        let answers = ask(2, true);
+        assert_eq!(texts(&answers), ["", "b c"]);
+        assert_eq!(
+            (answers.best.as_str(), answers.null_odds),
+            ("b c", Some(0.5))
+        );
+        assert_eq!((answers.text(0.0), answers.text(0.5)), ("", "b c"));
+        let ratio = answers.n_best[0].probability / answers.n_best[1].probability;
+        assert!((ratio - 0.5f64.exp()).abs() < 1e-12);
+        assert_eq!(texts(&ask(1, true)), [""]);
+        let answers = ask(2, false);
+        assert_eq!(
+            (texts(&answers), answers.null_odds),
+            (vec!["b c".into(), "b".into()], None)
+        );
+        // Where it comes after all others it is added to them.
+        (logits[0], logits[1]) = (-5.0, -5.0);
+        let options = AnswerOptions {
+            n_best: 2,
+            may_be_empty: true,
+            ..AnswerOptions::default()
+        };
+        let answers = answer(&squad, &windows, &logits, options)
+            .unwrap()
+            .remove(0);
+        assert_eq!(texts(&answers), ["b c", "b", ""]);
+    }
+
+    #[test]
+    fn the_least_fitting_window_speaks_for_no_answer() {
+        let (squad, windows) = asked(CONTEXT);
+        assert!(windows.len() > 2);
+        let mut logits = vec![0.0; 2 * tokens(&windows)];
+        let mut row = 0;
+        for window in 0..windows.len() {
+            logits[2 * row] = [7.0, -3.0, 5.0][window % 3];
+            row += windows.tokens(window);
+        }
+        let options = AnswerOptions {
+            may_be_empty: true,
+            ..AnswerOptions::default()
+        };
+        let answers = answer(&squad, &windows, &logits, options).unwrap();
+        assert_eq!(answers[0].null_odds, Some(-3.0));
+    }
+
+    #[test]
+    fn contexts_without_a_piece_and_diverged_models() {
+        let (squad, windows) = asked("");
+        let logits = [1.0; 10];
+        let ask = |logits: &[f32]| {
+            let options = AnswerOptions {
+                may_be_empty: true,
+                ..AnswerOptions::default()
+            };
+            answer(&squad, &windows, logits, options)
+        };
+        let answers = ask(&logits).unwrap().remove(0);
+        assert_eq!((answers.text(9.0), answers.null_odds), ("", Some(2.0)));
+        let options = AnswerOptions::default();
+        let answers = answer(&squad, &windows, &logits, options)
+            .unwrap()
+            .remove(0);
+        assert_eq!((answers.text(0.0), answers.n_best.len()), ("", 0));
+        let error = ask(&[f32::NAN; 10]).unwrap_err().to_string();
+        assert!(error.contains("question \"q\" are not finite"), "{error}");
+        let error = ask(&logits[2..]).unwrap_err().to_string();
+        assert!(error.contains("do not fit the 5 tokens"), "{error}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Model folders in the Hugging Face layout: `config.json` and `model.safetensors`.
+//!
+//! Reading accepts one file or shards with their index, names with and without the `bert.` prefix,
+//! the old `gamma`/`beta`, and tensors in f32, f16 or bf16; it refuses a tensor that is missing,
+//! unknown or of another shape by name, and formats that only Python reads with the way to convert
+//! them. Writing gives what transformers loads without a missing or unexpected key.
+
+mod places;
+mod stored;
+mod writing;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+use super::{Config, Layout, PRETRAINING, Part};
+
+pub use self::places::{INDEX, class_of, files_of, refusal};
+pub use self::writing::{NumberFormat, write, write_as};
+
+use self::places::Places;
+use self::stored::Tensors;
+
+/// The file that holds the weights.
+pub const WEIGHTS: &str = "model.safetensors";
+/// The file that holds the configuration.
+pub const CONFIG: &str = "config.json";
+
+/// A model read from a folder.
+#[derive(Debug)]
+pub struct Model {
+    pub config: Config,
+    pub layout: Arc<Layout>,
+    /// Laid out as `layout` says.
+    pub values: Vec<f32>,
+    /// Parts that the file didn't hold and that start from their initialisers.
+    pub fresh: Vec<Part>,
+    /// Parts that the file holds and that were not asked for.
+    pub left_out: Vec<Part>,
+}
+
+impl Model {
+    /// Reads the parts that the task needs. A part that the file lacks as a whole is initialised
+    /// from `seed` when that is given, and refused otherwise.
+    pub fn read(folder: &Path, parts: &[Part], seed: Option<u64>) -> Result<Self> {
+        let places = Places::find(folder)?;
+        let config = Config::read(&folder.join(CONFIG))?;
+        let bytes = places.read()?;
+        Self::take(config, &Tensors::parse(&places, &bytes)?, parts, seed)
+    }
+
+    /// Reads every part that the file holds and that one class of transformers has: with a task's
+    /// head what belongs to that, else what was pre-trained.
+    pub fn read_all(folder: &Path) -> Result<Self> {
+        let places = Places::find(folder)?;
+        let config = Config::read(&folder.join(CONFIG))?;
+        let bytes = places.read()?;
+        let tensors = Tensors::parse(&places, &bytes)?;
+        let holds = |part| tensors.holds(part);
+        let parts = match tensors.task_head(&config) {
+            Some(head) => head.with_encoder(),
+            None => match (holds(Part::MaskedLm), holds(Part::NextSentence)) {
+                (true, true) => PRETRAINING.to_vec(),
+                (true, false) => vec![Part::Encoder, Part::MaskedLm],
+                (false, true) => vec![Part::Encoder, Part::Pooler, Part::NextSentence],
+                (false, false) if holds(Part::Pooler) => vec![Part::Encoder, Part::Pooler],
+                (false, false) => vec![Part::Encoder],
+            },
+        };
+        Self::take(config, &tensors, &parts, None)
+    }
+
+    fn take(config: Config, file: &Tensors, parts: &[Part], seed: Option<u64>) -> Result<Self> {
+        let layout = Layout::new(&config, parts);
+        // A head that was trained for other classes is as good as none to a task that starts one.
+        let fits = |part| seed.is_none() || file.fits(&layout, part);
+        let missing: Vec<Part> = parts
+            .iter()
+            .copied()
+            .filter(|&part| part != Part::Encoder && !(file.holds(part) && fits(part)))
+            .collect();
+        let mut values = match (missing.first(), seed) {
+            (None, _) => vec![0.0; layout.total()],
+            (Some(_), Some(seed)) => layout.initialise(seed),
+            (Some(&part), None) => {
+                let message = format!("holds no {}: {}", describe(part), advice(part));
+                return Err(Error::file(file.path(), message));
+            }
+        };
+        for (parameter, range) in layout.iter() {
+            if !missing.contains(&parameter.part) {
+                file.copy(&parameter.name, &parameter.shape, &mut values[range])?;
+            }
+        }
+        file.refuse_unknown(&config)?;
+        if parts.contains(&Part::MaskedLm) && !missing.contains(&Part::MaskedLm) {
+            file.refuse_untied()?;
+        }
+        let left_out = PRETRAINING
+            .into_iter()
+            .chain(file.task_head(&config))
+            .filter(|part| !parts.contains(part) && file.holds(*part))
+            .collect();
+        Ok(Self {
+            config,
+            layout,
+            values,
+            fresh: missing,
+            left_out,
+        })
+    }
+
+    /// Writes `config.json` and `model.safetensors` into `folder`, each whole or not at all.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        write(folder, &self.config, &self.layout, &self.values)
+    }
+}
+
+/// What a part is, with its name in files.
+pub fn describe(part: Part) -> &'static str {
+    match part {
+        Part::Encoder => "encoder",
+        Part::Pooler => "pooler (pooler.dense)",
+        Part::MaskedLm => "masked-LM head (cls.predictions)",
+        Part::NextSentence => "next-sentence head (cls.seq_relationship)",
+        Part::SequenceClassifier(_) => "sequence classifier (classifier)",
+        Part::MultipleChoice => "multiple-choice head (classifier)",
+        Part::TokenClassifier(_) => "token classifier (classifier)",
+        Part::Span => "span head (qa_outputs)",
+    }
+}
+
+fn advice(part: Part) -> &'static str {
+    match part {
+        Part::Encoder | Part::Pooler => "take a model that has one",
+        Part::MaskedLm | Part::NextSentence => {
+            "take a model that was pre-trained with it, as `cloze pretrain` writes it"
+        }
+        Part::SequenceClassifier(_)
+        | Part::MultipleChoice
+        | Part::TokenClassifier(_)
+        | Part::Span => {
+            "take a model that was fine-tuned for the task, as `cloze finetune` writes it"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! Writing a model folder: what transformers loads without a missing or unexpected key.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, TensorView};
+
+use crate::error::{Error, Result};
+use crate::files::write_atomic;
+
+use super::{CONFIG, Config, Layout, Part, WEIGHTS};
+
+/// The number format of stored weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum NumberFormat {
+    #[default]
+    F32,
+    /// Half the size; 11 bits of precision, values up to 65,504.
+    F16,
+    /// Half the size; 8 bits of precision, the range of f32.
+    Bf16,
+}
+
+impl NumberFormat {
+    /// What PyTorch and `config.json` call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+
+    fn dtype(self) -> Dtype {
+        match self {
+            Self::F32 => Dtype::F32,
+            Self::F16 => Dtype::F16,
+            Self::Bf16 => Dtype::BF16,
+        }
+    }
+
+    /// `values` rounded to nearest even, little-endian; None where one is too large.
+    fn bytes(self, values: &[f32]) -> Option<Vec<u8>> {
+        let fits =
+            |x: f32| self != Self::F16 || !x.is_finite() || half::f16::from_f32(x).is_finite();
+        if !values.iter().all(|&x| fits(x)) {
+            return None;
+        }
+        let values = values.iter();
+        Some(match self {
+            Self::F32 => values.flat_map(|x| x.to_le_bytes()).collect(),
+            Self::F16 => values
+                .flat_map(|&x| half::f16::from_f32(x).to_le_bytes())
+                .collect(),
+            Self::Bf16 => values
+                .flat_map(|&x| half::bf16::from_f32(x).to_le_bytes())
+                .collect(),
+        })
+    }
+}
+
+/// Writes a model folder in f32: see [`super::Model::write`].
+pub fn write(folder: &Path, config: &Config, layout: &Layout, values: &[f32]) -> Result<()> {
+    write_as(folder, config, layout, values, NumberFormat::F32)
+}
+
+/// The same with weights of any format; fails where a value is beyond it.
+pub fn write_as(
+    folder: &Path,
+    config: &Config,
+    layout: &Layout,
+    values: &[f32],
+    format: NumberFormat,
+) -> Result<()> {
+    let path = folder.join(WEIGHTS);
+    let bytes =
+        to_safetensors(config, layout, values, format).map_err(|m| Error::file(&path, m))?;
+    write_atomic(&path, &bytes)?;
+    let mut config = config.clone();
+    config.architectures = vec![architecture(&config, layout).into()];
+    config.set_number_format(format.name());
+    if let Some(classes) = classes(layout)
+        && classes != config.classes()
+    {
+        let names: Vec<String> = (0..classes).map(|id| format!("LABEL_{id}")).collect();
+        config.set_labels(&names);
+    }
+    write_atomic(&folder.join(CONFIG), config.to_json().as_bytes())
+}
+
+/// The class of transformers that loads these parts.
+fn architecture(config: &Config, layout: &Layout) -> &'static str {
+    let has = |part| layout.parts().contains(&part);
+    let task = layout.parts().iter().find_map(|part| match part {
+        Part::SequenceClassifier(_) => Some("BertForSequenceClassification"),
+        Part::MultipleChoice => Some("BertForMultipleChoice"),
+        Part::TokenClassifier(_) => Some("BertForTokenClassification"),
+        Part::Span => Some("BertForQuestionAnswering"),
+        Part::Encoder | Part::Pooler | Part::MaskedLm | Part::NextSentence => None,
+    });
+    if let Some(task) = task {
+        return task;
+    }
+    match (has(Part::MaskedLm), has(Part::NextSentence)) {
+        (true, false) if config.is_decoder => "BertLMHeadModel",
+        (true, true) => "BertForPreTraining",
+        (true, false) => "BertForMaskedLM",
+        (false, true) => "BertForNextSentencePrediction",
+        (false, false) => "BertModel",
+    }
+}
+
+/// How many classes the class of transformers takes from `id2label`, where it does: the span head
+/// counts its two numbers a token so.
+fn classes(layout: &Layout) -> Option<usize> {
+    layout.parts().iter().find_map(|part| match part {
+        Part::SequenceClassifier(n) | Part::TokenClassifier(n) => Some(*n),
+        Part::Span => Some(2),
+        _ => None,
+    })
+}
+
+fn to_safetensors(
+    config: &Config,
+    layout: &Layout,
+    values: &[f32],
+    format: NumberFormat,
+) -> std::result::Result<Vec<u8>, String> {
+    // A bare encoder is a `BertModel`, whose names have no prefix.
+    let prefixed = architecture(config, layout) != "BertModel";
+    let mut tensors = Vec::new();
+    for (parameter, range) in layout.iter() {
+        let name = match parameter.part {
+            Part::Encoder | Part::Pooler if prefixed => format!("bert.{}", parameter.name),
+            _ => parameter.name.clone(),
+        };
+        let bytes = format.bytes(&values[range]).ok_or_else(|| {
+            format!("tensor {name} holds a number beyond f16's 65504: bf16 has the range for it")
+        })?;
+        tensors.push((name, parameter.shape.clone(), bytes));
+    }
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        // The view is refused only if the length disagrees with the shape; both are the layout's.
+        let view = TensorView::new(format.dtype(), shape.clone(), bytes);
+        (
+            name,
+            view.expect("a layout's ranges have its shapes' lengths"),
+        )
+    });
+    let pt = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    Ok(safetensors::serialize(views, Some(pt)).expect("shapes and lengths agree"))
+}

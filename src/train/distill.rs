@@ -1,0 +1,150 @@
+//! Distillation: a trained model teaches a smaller one while that is pre-trained. See
+//! [`crate::engine::distillation`] for the loss.
+
+use flate2::Crc;
+use serde::{Deserialize, Serialize};
+
+use crate::data::PretrainingBatch;
+use crate::engine::{Distillation, DistillationScores, Engine, PretrainingScores, SoftTargets};
+use crate::error::{Error, Result};
+use crate::model::{Dropout, Layout, Parameter};
+
+use super::pretrain::parts;
+
+/// A trained model that answers every batch before its student does.
+pub struct Teacher {
+    engine: Box<dyn Engine>,
+    recipe: Distillation,
+    checksum: u32,
+    /// Its answers, in buffers that every step uses again.
+    targets: SoftTargets,
+}
+
+/// What must stay the same of the teaching for a run to be continued.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Taught {
+    pub recipe: Distillation,
+    /// CRC-32 of the teacher's parameters.
+    pub teacher: u32,
+}
+
+impl Teacher {
+    /// A model with a masked-LM head, as wide as the student and of the same vocabulary.
+    pub fn new(engine: Box<dyn Engine>, recipe: Distillation) -> Result<Self> {
+        let mut checksum = Crc::new();
+        for value in engine.parameters()? {
+            checksum.update(&value.to_le_bytes());
+        }
+        Ok(Self {
+            engine,
+            recipe,
+            checksum: checksum.sum(),
+            targets: SoftTargets::default(),
+        })
+    }
+
+    /// The model.
+    pub fn engine(&mut self) -> &mut dyn Engine {
+        self.engine.as_mut()
+    }
+
+    /// See [`Taught`].
+    pub fn identity(&self) -> Taught {
+        Taught {
+            recipe: self.recipe,
+            teacher: self.checksum,
+        }
+    }
+
+    /// Adds the student's gradients of a batch, in parts of `size` sequences (0 for the whole batch);
+    /// gives the loss and what the student scored.
+    pub(super) fn gradients(
+        &mut self,
+        student: &mut dyn Engine,
+        batch: &PretrainingBatch,
+        size: usize,
+        dropout: Dropout,
+    ) -> Result<(f64, PretrainingScores)> {
+        let weights = self.recipe.weights(batch);
+        let mut scores = DistillationScores::default();
+        for part in parts(batch, size) {
+            let targets = &mut self.targets;
+            self.engine
+                .soft_targets(&part.packed, &part.masked_rows, targets)?;
+            scores += student.distillation_gradients_of_part(&part, targets, weights, dropout)?;
+        }
+        Ok((scores.loss(&self.recipe), scores.hard))
+    }
+}
+
+/// A student's first parameters: its layer `i` is the teacher's layer `layers[i]`, everything else
+/// the teacher's own (Sanh et al., section 3, take one layer out of two). Fails where the teacher
+/// lacks what the student has.
+pub fn student_of(
+    teacher: (&Layout, &[f32]),
+    student: &Layout,
+    layers: &[usize],
+) -> Result<Vec<f32>> {
+    let (layout, theirs) = teacher;
+    let mut values = vec![0.0; student.total()];
+    for (parameter, range) in student.iter() {
+        let name = name_at_teacher(parameter, layers);
+        match layout.find(&name) {
+            Some((found, from)) if found.shape == parameter.shape => {
+                values[range].copy_from_slice(&theirs[from]);
+            }
+            _ => {
+                return Err(Error::Failed(format!(
+                    "the teacher has no {name} of shape {:?} for the student",
+                    parameter.shape
+                )));
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// What the teacher calls the student's parameter.
+fn name_at_teacher(parameter: &Parameter, layers: &[usize]) -> String {
+    const LAYER: &str = "encoder.layer.";
+    let of_layer = parameter.name.strip_prefix(LAYER);
+    let split = of_layer.and_then(|rest| rest.split_once('.'));
+    match split.and_then(|(index, rest)| Some((layers.get(index.parse::<usize>().ok()?)?, rest))) {
+        Some((layer, rest)) => format!("{LAYER}{layer}.{rest}"),
+        None => parameter.name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Config, Part};
+
+    #[test]
+    fn a_students_layers_are_the_chosen_ones_of_the_teacher() {
+        let parts = [Part::Encoder, Part::MaskedLm];
+        let layout = |layers| Layout::new(&Config::new(layers, 8, 2, 12, 20), &parts);
+        let (teacher, student) = (layout(4), layout(2));
+        let theirs: Vec<f32> = (0..teacher.total()).map(|i| i as f32).collect();
+        let values = student_of((&teacher, &theirs), &student, &[0, 3]).unwrap();
+        let same = |name: &str, at_teacher: &str| {
+            let (_, mine) = student.find(name).unwrap();
+            let (_, from) = teacher.find(at_teacher).unwrap();
+            values[mine] == theirs[from]
+        };
+        for (mine, from) in [(0, 0), (1, 3)] {
+            for rest in ["attention.self.value.weight", "output.LayerNorm.bias"] {
+                let name = |layer| format!("encoder.layer.{layer}.{rest}");
+                assert!(same(&name(mine), &name(from)), "{rest}");
+            }
+        }
+        for name in ["embeddings.word_embeddings.weight", "cls.predictions.bias"] {
+            assert!(same(name, name), "{name}");
+        }
+        let message = student_of((&teacher, &theirs), &student, &[0, 4]).unwrap_err();
+        assert!(
+            message.to_string().contains("encoder.layer.4."),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! A small HTTP server that misbehaves on request: what the tests of downloads talk to.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// What a client asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub path: String,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Request {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The first byte of the range that is asked for, and the last where one is named.
+    pub fn range(&self) -> Option<(usize, Option<usize>)> {
+        let (first, last) = self
+            .header("range")?
+            .strip_prefix("bytes=")?
+            .split_once('-')?;
+        Some((first.parse().ok()?, last.parse().ok()))
+    }
+}
+
+/// What it gets.
+pub struct Response {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// Bytes of the body after which the connection breaks.
+    pub cut: Option<usize>,
+}
+
+impl Response {
+    pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: body.into(),
+            cut: None,
+        }
+    }
+
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    pub fn cut_after(mut self, bytes: usize) -> Self {
+        self.cut = Some(bytes);
+        self
+    }
+
+    /// The part of `whole` that the request asks for, as a server does that knows ranges.
+    pub fn ranged(request: &Request, whole: &[u8]) -> Self {
+        let total = whole.len();
+        match request.range() {
+            None => Self::new(200, whole),
+            Some((first, _)) if first >= total => {
+                Self::new(416, "").with("Content-Range", &format!("bytes */{total}"))
+            }
+            Some((first, last)) => {
+                let last = last.unwrap_or(total - 1).min(total - 1);
+                let range = format!("bytes {first}-{last}/{total}");
+                Self::new(206, &whole[first..=last]).with("Content-Range", &range)
+            }
+        }
+    }
+}
+
+/// A server on a free port of this machine, until the test ends.
+pub struct Server {
+    pub address: String,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Server {
+    /// Answers every request with what `answer` says.
+    pub fn start(answer: impl Fn(&Request) -> Response + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (seen, answer) = (requests.clone(), Arc::new(answer));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (seen, answer) = (seen.clone(), answer.clone());
+                std::thread::spawn(move || serve(stream, &seen, &*answer));
+            }
+        });
+        Self { address, requests }
+    }
+
+    /// What was asked since the last call.
+    pub fn requests(&self) -> Vec<Request> {
+        std::mem::take(&mut *self.requests.lock().unwrap())
+    }
+}
+
+/// One request and its answer; a client that hangs up early is its own affair.
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request) -> Response) {
+    let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+    let Some(first) = lines.next() else { return };
+    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    let headers = lines
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            Some((name.to_lowercase(), value.trim().to_owned()))
+        })
+        .collect();
+    let request = Request { path, headers };
+    seen.lock().unwrap().push(request.clone());
+    let response = answer(&request);
+    let mut head = format!("HTTP/1.1 {} Told\r\nConnection: close\r\n", response.status);
+    let has_length = response
+        .headers
+        .iter()
+        .any(|(name, _)| name == "Content-Length");
+    if !has_length {
+        head += &format!("Content-Length: {}\r\n", response.body.len());
+    }
+    for (name, value) in &response.headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    let body = &response.body[..response.cut.unwrap_or(response.body.len())];
+    let mut stream = &stream;
+    let _ = stream.write_all((head + "\r\n").as_bytes());
+    let _ = stream.write_all(body);
+}

@@ -1,0 +1,426 @@
+//! Models of the Hub by name, from a server that speaks its protocol: redirects, ETags, ranges, and
+//! everything that can go wrong.
+
+mod common;
+#[path = "common/server.rs"]
+mod server;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use cloze::download::{Digest, of_file};
+use common::{cloze, sentence, stderr, text};
+use serde_json::json;
+use server::{Request, Response, Server};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const OTHER_COMMIT: &str = "89abcdef0123456789abcdef0123456789abcdef";
+
+/// What the server does wrong, by the name of a file.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// The first transfer breaks off after so many bytes.
+    CutOnce(usize),
+    /// Every transfer does.
+    CutAlways(usize),
+    /// Other bytes of the same number.
+    WrongBytes,
+    /// A wrong length is announced.
+    WrongSize,
+    /// The whole file whatever range is asked for, after one that broke off.
+    IgnoresRange(usize),
+    /// The file is of another commit than the list of files.
+    OtherCommit,
+}
+
+/// A repository of the Hub: small files in Git, `.safetensors` on a server of large files.
+struct Repository {
+    folder: PathBuf,
+    files: Vec<String>,
+    commit: String,
+    faults: BTreeMap<String, Fault>,
+}
+
+struct Hub {
+    server: Server,
+    /// Where large files are.
+    store: Server,
+    repository: Arc<Mutex<Repository>>,
+    home: tempfile::TempDir,
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/models"
+    ))
+    .join(name)
+}
+
+/// One transfer of a file, right or wrong.
+fn transfer(request: &Request, name: &str, repository: &Mutex<Repository>) -> Response {
+    let mut repository = repository.lock().unwrap();
+    let whole = std::fs::read(repository.folder.join(name)).unwrap();
+    // Only the length is asked for.
+    let probe = request.range() == Some((0, Some(0)));
+    let right = Response::ranged(request, &whole);
+    match repository.faults.get(name).copied() {
+        Some(Fault::CutOnce(bytes)) if !probe => {
+            repository.faults.remove(name);
+            right.cut_after(bytes)
+        }
+        Some(Fault::CutAlways(bytes)) if !probe => right.cut_after(bytes),
+        Some(Fault::WrongBytes) if !probe => Response::ranged(request, &vec![b'x'; whole.len()]),
+        Some(Fault::IgnoresRange(bytes)) if !probe => match request.range() {
+            Some((0, _)) | None => Response::new(200, whole).cut_after(bytes),
+            Some(_) => {
+                repository.faults.remove(name);
+                Response::new(200, whole)
+            }
+        },
+        Some(Fault::WrongSize) if probe => {
+            Response::new(206, "x").with("Content-Range", "bytes 0-0/999999")
+        }
+        _ => right,
+    }
+}
+
+impl Hub {
+    fn new(model: &str) -> Self {
+        let folder = fixture(model);
+        let files = std::fs::read_dir(&folder).unwrap();
+        let files = files.map(|f| f.unwrap().file_name().into_string().unwrap());
+        let repository = Arc::new(Mutex::new(Repository {
+            folder,
+            files: files
+                .chain(["README.md".into(), "pytorch_model.bin".into()])
+                .collect(),
+            commit: COMMIT.into(),
+            faults: BTreeMap::new(),
+        }));
+        let large = repository.clone();
+        let store = Server::start(move |request| {
+            let name = request.path.trim_start_matches("/store/").to_owned();
+            transfer(request, &name, &large)
+        });
+        let (own, store_address) = (repository.clone(), store.address.clone());
+        let server = Server::start(move |request| answer(request, &own, &store_address));
+        Self {
+            server,
+            store,
+            repository,
+            home: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn fault(self, name: &str, fault: Fault) -> Self {
+        let mut repository = self.repository.lock().unwrap();
+        repository.faults.insert(name.into(), fault);
+        drop(repository);
+        self
+    }
+
+    /// `cloze fill-mask` on the model of this name, with the Hub's variables set.
+    fn command(&self, model: &str) -> Command {
+        let mut command = cloze();
+        for name in [
+            "HF_HUB_CACHE",
+            "HF_TOKEN",
+            "HF_HUB_OFFLINE",
+            "http_proxy",
+            "HTTP_PROXY",
+            "all_proxy",
+            "ALL_PROXY",
+        ] {
+            command.env_remove(name);
+        }
+        command
+            .env("HF_ENDPOINT", &self.server.address)
+            .env("HF_HOME", self.home.path())
+            .args(["fill-mask", "--json", "--model", model, "the [MASK] sat"]);
+        command
+    }
+
+    fn run(&self, model: &str) -> Output {
+        self.command(model).output().unwrap()
+    }
+
+    fn cached(&self, name: &str) -> PathBuf {
+        let model = self.home.path().join("hub/models--org--name");
+        model.join("snapshots").join(COMMIT).join(name)
+    }
+}
+
+/// What the Hub says.
+fn answer(request: &Request, repository: &Mutex<Repository>, store: &str) -> Response {
+    let path = request.path.as_str();
+    let known = repository.lock().unwrap();
+    let commit = known.commit.clone();
+    if let Some(revision) = path.strip_prefix("/api/models/org/name/revision/") {
+        if !["main", "v1"].contains(&revision) {
+            return Response::new(404, "{}");
+        }
+        let siblings: Vec<_> = known
+            .files
+            .iter()
+            .map(|f| json!({"rfilename": f}))
+            .collect();
+        let info = json!({"id": "org/name", "sha": commit, "siblings": siblings});
+        return Response::new(200, info.to_string()).with("Content-Type", "application/json");
+    }
+    if path.starts_with("/api/models/") {
+        // What the Hub says of a name that it doesn't know, to who isn't logged in.
+        return Response::new(401, "{}");
+    }
+    // Small files are redirected within the Hub, large ones to another server.
+    let (name, redirected) = match path.strip_prefix("/api/resolve-cache/") {
+        Some(name) => (name, true),
+        None => (path.rsplit("/resolve/").next().unwrap_or_default(), false),
+    };
+    let name = name
+        .trim_start_matches("main/")
+        .trim_start_matches("v1/")
+        .to_owned();
+    let file = known.folder.join(&name);
+    if !file.exists() {
+        return Response::new(404, "");
+    }
+    let commit = match known.faults.get(&name) {
+        Some(Fault::OtherCommit) => OTHER_COMMIT.to_owned(),
+        _ => commit,
+    };
+    drop(known);
+    if name.ends_with(".safetensors") {
+        return Response::new(302, "")
+            .with("Location", &format!("{store}/store/{name}"))
+            .with("X-Repo-Commit", &commit)
+            .with("X-Linked-Etag", &format!("\"{}\"", of_file(&file).unwrap()));
+    }
+    if !redirected {
+        return Response::new(307, "").with("Location", &format!("/api/resolve-cache/{name}"));
+    }
+    let etag = Digest::GitBlob("").of(&file).unwrap();
+    transfer(request, &name, repository)
+        .with("X-Repo-Commit", &commit)
+        .with("ETag", &format!("\"{etag}\""))
+}
+
+fn succeeded(output: &Output) {
+    assert!(output.status.success(), "{}", stderr(output));
+}
+
+fn paths(requests: &[Request]) -> Vec<&str> {
+    requests.iter().map(|r| r.path.as_str()).collect()
+}
+
+#[test]
+fn a_model_is_fetched_by_name_once_and_only_what_it_needs() {
+    let hub = Hub::new("BertForMaskedLM");
+    let here = hub.run(text(&fixture("BertForMaskedLM")));
+    let named = hub.run("org/name");
+    succeeded(&named);
+    assert_eq!(here.stdout, named.stdout);
+    assert!(
+        stderr(&named).contains("model.safetensors: "),
+        "{}",
+        stderr(&named)
+    );
+    let asked = hub.server.requests();
+    for unwanted in ["README.md", "pytorch_model.bin", "expected.json"] {
+        let found = paths(&asked).iter().any(|path| path.contains(unwanted));
+        assert!(!found, "{unwanted}");
+    }
+    // The cache is laid out as Python's, and what is there is not fetched again.
+    assert!(hub.cached("vocab.txt").is_symlink());
+    hub.store.requests();
+    let again = hub
+        .command("org/name")
+        .env("HF_TOKEN", "secret")
+        .output()
+        .unwrap();
+    assert_eq!(named.stdout, again.stdout);
+    let asked = hub.server.requests();
+    assert_eq!(paths(&asked), ["/api/models/org/name/revision/main"]);
+    assert_eq!(asked[0].header("authorization"), Some("Bearer secret"));
+    assert!(hub.store.requests().is_empty());
+
+    // A new commit that leaves the files alone costs a few small requests.
+    hub.repository.lock().unwrap().commit = OTHER_COMMIT.into();
+    succeeded(&hub.run("org/name"));
+    let probes = hub.store.requests();
+    assert!(
+        probes.iter().all(|r| r.range() == Some((0, Some(0)))),
+        "{probes:?}"
+    );
+}
+
+#[test]
+fn revisions_shards_and_the_cache_of_another_place_work() {
+    let hub = Hub::new("shards");
+    let cache = hub.home.path().join("elsewhere");
+    let run = hub
+        .command("org/name@v1")
+        .env("HF_HUB_CACHE", &cache)
+        .output()
+        .unwrap();
+    succeeded(&run);
+    assert_eq!(run.stdout, hub.run(text(&fixture("shards"))).stdout);
+    let reference = cache.join("models--org--name/refs/v1");
+    assert_eq!(std::fs::read_to_string(reference).unwrap(), COMMIT);
+    let message = sentence(&hub.run("org/name@v2"), 1);
+    assert!(
+        message.contains("there is no folder org/name@v2, and http"),
+        "{message}"
+    );
+}
+
+#[test]
+fn without_a_network_the_cache_serves_and_what_it_lacks_is_named() {
+    let hub = Hub::new("shards");
+    let offline = || {
+        hub.command("org/name")
+            .env("HF_HUB_OFFLINE", "1")
+            .output()
+            .unwrap()
+    };
+    let message = sentence(&offline(), 1);
+    assert!(
+        message.contains("HF_HUB_OFFLINE is set, and the cache has no config.json of org/name"),
+        "{message}"
+    );
+    assert!(hub.server.requests().is_empty());
+    succeeded(&hub.run("org/name"));
+    hub.server.requests();
+    succeeded(&offline());
+    assert!(hub.server.requests().is_empty());
+
+    // Nobody listens on port 9 of this machine.
+    let nobody = || {
+        let mut command = hub.command("org/name");
+        command
+            .env("HF_ENDPOINT", "http://127.0.0.1:9")
+            .output()
+            .unwrap()
+    };
+    let run = nobody();
+    succeeded(&run);
+    assert!(
+        stderr(&run).contains("org/name is taken from the cache as it is"),
+        "{}",
+        stderr(&run)
+    );
+
+    std::fs::remove_file(hub.cached("model-00002-of-00002.safetensors")).unwrap();
+    let message = sentence(&offline(), 1);
+    assert!(
+        message.contains("the cache has no model-00002-of-00002.safetensors"),
+        "{message}"
+    );
+    let message = sentence(&nobody(), 1);
+    assert!(
+        message.contains("can't be reached") && message.contains("the cache has no"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_the_hub_does_not_have_is_told_with_both_possibilities() {
+    let hub = Hub::new("BertForMaskedLM");
+    let message = sentence(&hub.run("org/nothing"), 1);
+    assert!(
+        message.contains("there is no folder org/nothing, and http"),
+        "{message}"
+    );
+    assert!(
+        message.contains("a private or gated one needs HF_TOKEN"),
+        "{message}"
+    );
+    let message = sentence(&hub.run("some/deep/path"), 1);
+    assert!(
+        message.contains("some/deep/path is neither a folder nor the name"),
+        "{message}"
+    );
+    let mut command = hub.command("org/name");
+    let message = sentence(
+        &command.env("HF_ENDPOINT", "hub.example").output().unwrap(),
+        2,
+    );
+    assert!(
+        message.contains("HF_ENDPOINT is \"hub.example\""),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_transfer_that_breaks_off_goes_on_where_it_was() {
+    let hub = Hub::new("BertForMaskedLM").fault("model.safetensors", Fault::CutOnce(9000));
+    let run = hub.run("org/name");
+    succeeded(&run);
+    assert!(stderr(&run).contains("trying again"), "{}", stderr(&run));
+    let ranges: Vec<_> = hub
+        .store
+        .requests()
+        .iter()
+        .filter_map(Request::range)
+        .collect();
+    assert!(ranges.contains(&(9000, None)), "{ranges:?}");
+
+    // One that never gets anywhere is given up, in words.
+    let hub = Hub::new("BertForMaskedLM").fault("model.safetensors", Fault::CutAlways(0));
+    let message = sentence(&hub.run("org/name"), 1);
+    assert!(message.contains("model.safetensors: "), "{message}");
+    assert!(!hub.cached("model.safetensors").exists());
+}
+
+#[test]
+fn wrong_bytes_are_thrown_away_and_never_used() {
+    for (name, fault, expected) in [
+        ("model.safetensors", Fault::WrongBytes, "came with checksum"),
+        ("config.json", Fault::WrongBytes, "came with checksum"),
+        (
+            "model.safetensors",
+            Fault::WrongSize,
+            "but 999999 were announced",
+        ),
+        (
+            "model.safetensors",
+            Fault::IgnoresRange(9000),
+            "were announced; what came was thrown away",
+        ),
+        (
+            "vocab.txt",
+            Fault::OtherCommit,
+            "it changed while it was downloaded",
+        ),
+    ] {
+        let hub = Hub::new("BertForMaskedLM").fault(name, fault);
+        let message = sentence(&hub.run("org/name"), 1);
+        assert!(message.contains(expected), "{message}");
+        assert!(!hub.cached(name).exists());
+        hub.repository.lock().unwrap().faults.clear();
+        succeeded(&hub.run("org/name"));
+    }
+}
+
+#[test]
+fn a_repository_with_pickle_files_alone_is_refused_with_the_way_to_convert_it() {
+    let hub = Hub::new("BertForMaskedLM");
+    hub.repository
+        .lock()
+        .unwrap()
+        .files
+        .retain(|name| name != "model.safetensors");
+    let message = sentence(&hub.run("org/name"), 1);
+    assert!(
+        message.contains("pytorch_model.bin, a pickle file"),
+        "{message}"
+    );
+    let line = "from transformers import BertForMaskedLM as M; M.from_pretrained('org/name')";
+    assert!(message.contains(line), "{message}");
+    let bin = paths(&hub.server.requests())
+        .iter()
+        .any(|path| path.contains("pytorch_model.bin"));
+    assert!(!bin);
+}
