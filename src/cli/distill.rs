@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::data::Packing;
 use crate::engine::Distillation;
 use crate::error::{Error, Result};
+use crate::hub;
 use crate::model::weights::Model;
 use crate::model::{Layout, Part};
 use crate::train::Teacher;
@@ -17,8 +18,9 @@ use super::pretraining::{RunArgs, Start, learning_rate, positive};
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,
-    /// Model folder with a masked-LM head, whose vocabulary, width and settings the student takes
-    #[arg(long, value_name = "DIR")]
+    /// Folder of a model with a masked-LM head, or the name of one on the Hub, whose vocabulary, width
+    /// and settings the student takes
+    #[arg(long, value_name = "DIR|NAME")]
     teacher: PathBuf,
     /// How many of the teacher's layers the student starts from, spread evenly; or which, counted
     /// from 0, as in 0,2,4,7,9,11 [default: every other one, from the first on]
@@ -41,20 +43,21 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let recipe = args.recipe()?;
     let begun = args.run.begin()?;
+    let folder = hub::folder_of(&args.teacher)?;
     let parts = [Part::Encoder, Part::MaskedLm];
     let Model {
         config: theirs,
         layout: their_layout,
         values: their_values,
         ..
-    } = Model::read(&args.teacher, &parts, None)?;
+    } = Model::read(&folder, &parts, None)?;
     if theirs.is_decoder {
         return Err(Error::file(
-            &args.teacher,
+            &folder,
             "reads from left to right (is_decoder in its config.json), but a teacher must fill blanks",
         ));
     }
-    let wordpiece = wordpiece_of(&args.teacher, &theirs)?;
+    let wordpiece = wordpiece_of(&folder, &theirs)?;
     let layers = chosen(args.layers.as_deref(), theirs.num_hidden_layers)?;
     let told: Vec<String> = layers.iter().map(usize::to_string).collect();
     eprintln!(

@@ -5,13 +5,10 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::error::Result;
-use crate::hub;
-use crate::model::{Config, weights};
-use crate::tasks::{self, Labels, Role};
+use crate::tasks::{self, Role};
 
 use super::engine::EngineArgs;
-use super::model::Loaded;
-use super::task::{TaskArgs, line};
+use super::task::{Asked, TaskArgs, line};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -32,20 +29,13 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let folder = hub::folder_of(&args.model)?;
-    let config = Config::read(&folder.join(weights::CONFIG))?;
-    let task = args.task.open(Labels::Model(&config))?;
-    let mut model = Loaded::read_task(&folder, task.part(), args.engine.setup()?)?;
-    let wordpiece = &model.wordpiece;
-    let data = args.task.read(
-        task.as_ref(),
-        &args.data,
-        Role::Dev,
-        &config,
-        wordpiece,
-        None,
-    )?;
-    let scores = tasks::measure(model.engine.as_mut(), data.as_ref())?;
+    let setup = args.engine.setup()?;
+    let Asked {
+        task,
+        mut engine,
+        data,
+    } = args.task.ask(&args.model, &args.data, Role::Dev, setup)?;
+    let scores = tasks::measure(engine.as_mut(), data.as_ref())?;
     if args.json {
         let object = json!({"task": task.name(), "rows": data.rows(), "dev": scores});
         println!("{object}");

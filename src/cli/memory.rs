@@ -42,23 +42,34 @@ pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Wo
     work
 }
 
-/// Says on stderr what a training run needs; refuses one that needs more than there is. `option` is
-/// the command's own for fewer sequences at once.
-pub fn tell(
-    config: &Config,
-    layout: &Layout,
-    setup: Setup,
-    work: Work,
-    option: &str,
-) -> Result<()> {
+/// A training run as far as its memory goes.
+pub struct Run<'a> {
+    pub config: &'a Config,
+    pub layout: &'a Layout,
+    pub setup: Setup,
+    /// The largest batch that it can meet.
+    pub work: Work,
+    /// The model that is asked about every batch first.
+    pub teacher: Option<(&'a Config, &'a Layout)>,
+    /// The command's own option for fewer sequences at once.
+    pub option: &'static str,
+}
+
+/// Says on stderr what a run needs; refuses one that needs more than there is.
+pub fn tell(run: &Run<'_>) -> Result<()> {
+    let Run { setup, work, .. } = *run;
     // The reference's tape grows as dfdx sees fit: nothing is promised for it.
     if setup.backend == Backend::Reference {
         return Ok(());
     }
-    let forecast = Forecast::of(config, layout, work, setup.recompute);
+    let forecast = Forecast::of(run.config, run.layout, work, setup.recompute);
+    let teacher = match run.teacher_needs(work) {
+        0 => String::new(),
+        bytes => format!("; the teacher's answers {}", told(bytes)),
+    };
     eprintln!(
-        "{} parameters: {} with gradients and optimizer; activations {} for {} tokens in {} sequences",
-        layout.total(),
+        "{} parameters: {} with gradients and optimizer; activations {} for {} tokens in {} sequences{teacher}",
+        run.layout.total(),
         told(forecast.state),
         told(forecast.activations),
         work.rows,
@@ -75,63 +86,67 @@ pub fn tell(
         ),
         Precision::Bf16 | Precision::Bf16x3 => eprintln!("matrix products on {unit}"),
     }
-    match free() {
-        Some(free) => fits(config, layout, setup, work, free, option),
-        None => Ok(()),
-    }
+    free().map_or(Ok(()), |free| run.fits(free))
 }
 
-/// Refuses what needs more than `free` bytes and says what would fit.
-fn fits(
-    config: &Config,
-    layout: &Layout,
-    setup: Setup,
-    work: Work,
-    free: u64,
-    option: &str,
-) -> Result<()> {
-    let needs = |sequences: usize, recompute: bool| {
-        let part = Work {
-            rows: (work.rows * sequences).div_ceil(work.sequences.max(1)),
-            sequences,
-            longest: work.longest,
-        };
-        Forecast::of(config, layout, part, recompute).total()
-    };
-    let all = needs(work.sequences, setup.recompute);
-    if all <= free {
-        return Ok(());
+impl Run<'_> {
+    fn teacher_needs(&self, work: Work) -> u64 {
+        let of = |(config, layout)| Forecast::teacher(config, layout, work);
+        self.teacher.map_or(0, of)
     }
-    // Halves the span between what fits and what doesn't.
-    let largest = |recompute| {
-        let (mut fit, mut not) = (0, work.sequences + 1);
-        while not - fit > 1 {
-            let middle = fit + (not - fit) / 2;
-            if needs(middle, recompute) <= free {
-                fit = middle;
-            } else {
-                not = middle;
+
+    /// Refuses what needs more than `free` bytes and says what would fit.
+    fn fits(&self, free: u64) -> Result<()> {
+        let Self {
+            setup,
+            work,
+            option,
+            ..
+        } = *self;
+        let needs = |sequences: usize, recompute: bool| {
+            let part = Work {
+                rows: (work.rows * sequences).div_ceil(work.sequences.max(1)),
+                sequences,
+                longest: work.longest,
+            };
+            Forecast::of(self.config, self.layout, part, recompute).total()
+                + self.teacher_needs(part)
+        };
+        let all = needs(work.sequences, setup.recompute);
+        if all <= free {
+            return Ok(());
+        }
+        // Halves the span between what fits and what doesn't.
+        let largest = |recompute| {
+            let (mut fit, mut not) = (0, work.sequences + 1);
+            while not - fit > 1 {
+                let middle = fit + (not - fit) / 2;
+                if needs(middle, recompute) <= free {
+                    fit = middle;
+                } else {
+                    not = middle;
+                }
             }
-        }
-        fit
-    };
-    let advice = match (largest(setup.recompute), largest(true)) {
-        (0, 0) => "not even one such sequence fits".to_owned(),
-        (0, again) => format!("with --recompute {again} at once do ({option} {again})"),
-        (fit, again) if setup.recompute || again == fit => {
-            format!("{fit} at once do ({option} {fit})")
-        }
-        (fit, again) => {
-            format!("{fit} at once do ({option} {fit}), with --recompute {again}")
-        }
-    };
-    Err(Error::Usage(format!(
-        "a step of {} sequences of up to {} tokens needs {}, but {} are free: {advice}",
-        work.sequences,
-        work.longest,
-        told(all),
-        told(free),
-    )))
+            fit
+        };
+        let advice = match (largest(setup.recompute), largest(true)) {
+            (0, 0) => "not even one such sequence fits".to_owned(),
+            (0, again) => format!("with --recompute {again} at once do ({option} {again})"),
+            (fit, again) if setup.recompute || again == fit => {
+                format!("{fit} at once do ({option} {fit})")
+            }
+            (fit, again) => {
+                format!("{fit} at once do ({option} {fit}), with --recompute {again}")
+            }
+        };
+        Err(Error::Usage(format!(
+            "a step of {} sequences of up to {} tokens needs {}, but {} are free: {advice}",
+            work.sequences,
+            work.longest,
+            told(all),
+            told(free),
+        )))
+    }
 }
 
 #[cfg(test)]
@@ -150,15 +165,15 @@ mod tests {
             longest: 384,
         };
         let check = |gibibytes: u64, recompute: bool| {
-            let setup = Setup { recompute, ..setup };
-            fits(
-                &config,
-                &layout,
-                setup,
+            let run = Run {
+                config: &config,
+                layout: &layout,
+                setup: Setup { recompute, ..setup },
                 work,
-                gibibytes << 30,
-                "--micro-batch",
-            )
+                teacher: None,
+                option: "--micro-batch",
+            };
+            run.fits(gibibytes << 30)
         };
         assert!(check(64, false).is_ok());
         let message = check(4, false).unwrap_err().to_string();
@@ -185,5 +200,32 @@ mod tests {
                 .to_string()
                 .contains("not even one")
         );
+    }
+
+    #[test]
+    fn a_teacher_needs_room_too() {
+        let (large, small) = (Size::Base.config(30522), Size::Mini.config(30522));
+        let parts = Part::MaskedLm.with_encoder();
+        let layouts = [&large, &small].map(|config| Layout::new(config, &parts));
+        let mut run = Run {
+            config: &small,
+            layout: &layouts[1],
+            setup: Setup::from(Backend::Cpu),
+            work: Work {
+                rows: 64 * 128,
+                sequences: 64,
+                longest: 128,
+            },
+            teacher: None,
+            option: "--micro-batch",
+        };
+        let alone = Forecast::of(&small, &layouts[1], run.work, false).total();
+        assert!(run.fits(alone).is_ok());
+        run.teacher = Some((&large, &layouts[0]));
+        let message = run.fits(alone).unwrap_err().to_string();
+        assert!(message.contains("at once do (--micro-batch"), "{message}");
+        // 15 % of 8,192 tokens over the vocabulary, and 768 numbers of each.
+        let answers = 4 * (1228 * 30522 + 8192 * 768);
+        assert!(run.teacher_needs(run.work) > answers);
     }
 }

@@ -5,14 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::hub;
-use crate::model::{Config, weights};
-use crate::tasks::{Answers, Labels, Role};
+use crate::tasks::{Answers, Role};
 use crate::train::finetune::logits;
 
 use super::engine::EngineArgs;
-use super::model::Loaded;
-use super::task::TaskArgs;
+use super::task::{Asked, TaskArgs};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -37,20 +34,11 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let folder = hub::folder_of(&args.model)?;
-    let config = Config::read(&folder.join(weights::CONFIG))?;
-    let task = args.task.open(Labels::Model(&config))?;
-    let mut model = Loaded::read_task(&folder, task.part(), args.engine.setup()?)?;
-    let wordpiece = &model.wordpiece;
-    let data = args.task.read(
-        task.as_ref(),
-        &args.input,
-        Role::Test,
-        &config,
-        wordpiece,
-        None,
-    )?;
-    let logits = logits(model.engine.as_mut(), &data.examples().sequences)?;
+    let setup = args.engine.setup()?;
+    let Asked {
+        mut engine, data, ..
+    } = args.task.ask(&args.model, &args.input, Role::Test, setup)?;
+    let logits = logits(engine.as_mut(), &data.examples().sequences)?;
     let answers = data.answers(&logits)?;
     match &args.out {
         Some(folder) => save(&answers, folder),

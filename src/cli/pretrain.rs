@@ -6,6 +6,7 @@ use clap::ValueEnum;
 
 use crate::data::Packing;
 use crate::error::{Error, Result};
+use crate::hub;
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Layout, PRETRAINING, Part, Size};
 use crate::text::{Casing, WordPiece};
@@ -30,8 +31,9 @@ pub struct Args {
     /// Keep case and accents
     #[arg(long, conflicts_with = "init")]
     cased: bool,
-    /// Go on from the weights of this model folder, with its configuration and vocabulary
-    #[arg(long, value_name = "DIR")]
+    /// Go on from the weights of this model folder, or of a model on the Hub, with its configuration and
+    /// vocabulary
+    #[arg(long, value_name = "DIR|NAME")]
     init: Option<PathBuf>,
     /// Standard deviation of the initial weights [default: 0.02 from 768 wide on, 0.9 / sqrt(H) for
     /// narrower models, as a configuration file says]
@@ -67,7 +69,7 @@ pub fn run(args: Args) -> Result<()> {
     args.check()?;
     let begun = args.run.begin()?;
     let start = match &args.init {
-        Some(folder) => args.continued(folder)?,
+        Some(model) => args.continued(&hub::folder_of(model)?)?,
         None => args.afresh(begun.continues())?,
     };
     args.run.train(begun, start)

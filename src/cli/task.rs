@@ -8,11 +8,15 @@ use serde_json::Value;
 
 use crate::data::bad::BadRows;
 use crate::data::table::Columns;
+use crate::engine::{Engine, Setup};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
-use crate::model::Config;
+use crate::hub;
+use crate::model::{Config, weights};
 use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, SpanOptions, Task};
 use crate::text::WordPiece;
+
+use super::model::Loaded;
 
 #[derive(clap::Args)]
 pub struct TaskArgs {
@@ -53,6 +57,13 @@ pub struct TaskArgs {
     skip_bad: bool,
 }
 
+/// What [`TaskArgs::ask`] gives.
+pub struct Asked {
+    pub task: Box<dyn Task>,
+    pub engine: Box<dyn Engine>,
+    pub data: Box<dyn Dataset>,
+}
+
 impl TaskArgs {
     /// The task with its labels.
     pub fn open(&self, labels: Labels<'_>) -> Result<Box<dyn Task>> {
@@ -69,6 +80,16 @@ impl TaskArgs {
             },
         };
         tasks::open(&self.task, &options, labels)
+    }
+
+    /// A fine-tuned model with its task, and the data that it is asked about.
+    pub fn ask(&self, model: &Path, data: &Path, role: Role, setup: Setup) -> Result<Asked> {
+        let folder = hub::folder_of(model)?;
+        let config = Config::read(&folder.join(weights::CONFIG))?;
+        let task = self.open(Labels::Model(&config))?;
+        let Loaded { engine, wordpiece } = Loaded::read_task(&folder, task.part(), setup)?;
+        let data = self.read(task.as_ref(), data, role, &config, &wordpiece, None)?;
+        Ok(Asked { task, engine, data })
     }
 
     /// The longest sequence, refused where the model has fewer positions.

@@ -4,6 +4,9 @@ use crate::model::{Config, Layout, Over, Part};
 
 use super::cpu::STRIPE;
 
+/// Per cent of the tokens that are masked (Devlin et al., section 3.1).
+const MASKED: usize = 15;
+
 /// The size of the largest batch that goes through the model at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
@@ -51,9 +54,9 @@ impl Forecast {
                 }
             }
         };
-        // The masked-LM head's logits, of 15 % of the tokens, and what it keeps of them. From left to
-        // right every token is predicted.
-        let share = if config.is_decoder { 100 } else { 15 };
+        // The masked-LM head's logits, and what it keeps of the tokens that are predicted: from left to
+        // right every one.
+        let share = if config.is_decoder { 100 } else { MASKED };
         let masked = if layout.parts().contains(&Part::MaskedLm) {
             (rows * share).div_ceil(100) * (config.vocab_size + 6 * h)
         } else {
@@ -63,6 +66,13 @@ impl Forecast {
             state: 16 * layout.total() as u64,
             activations: 4 * (kept + hidden + gradients + scores + head + masked) as u64,
         }
+    }
+
+    /// Bytes beside its parameters that a teacher of a student needs to answer `work`: the activations of
+    /// one layer at a time, its logits at masked tokens and its last hidden states.
+    pub fn teacher(config: &Config, layout: &Layout, work: Work) -> u64 {
+        let answers = work.rows * (MASKED * config.vocab_size / 100 + config.hidden_size);
+        Self::of(config, layout, work, true).activations + 4 * answers as u64
     }
 
     /// All of it.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::PretrainingBatch;
 use crate::engine::{Distillation, DistillationScores, Engine, PretrainingScores, SoftTargets};
 use crate::error::{Error, Result};
-use crate::model::{Dropout, Layout, Parameter};
+use crate::model::{Config, Dropout, Layout, Parameter};
 
 use super::pretrain::parts;
 
@@ -43,7 +43,12 @@ impl Teacher {
         })
     }
 
-    /// The model.
+    /// What model it is.
+    pub fn model(&self) -> (&Config, &Layout) {
+        (self.engine.config(), self.engine.layout())
+    }
+
+    /// The model, to be asked.
     pub fn engine(&mut self) -> &mut dyn Engine {
         self.engine.as_mut()
     }

@@ -69,7 +69,14 @@ pub fn run(args: Args) -> Result<()> {
         sequences: args.batch,
         longest: args.seq,
     };
-    memory::tell(&config, &layout, setup, work, "--batch")?;
+    memory::tell(&memory::Run {
+        config: &config,
+        layout: &layout,
+        setup,
+        work,
+        teacher: None,
+        option: "--batch",
+    })?;
     let mut engine = setup.engine(&config, &layout, layout.initialise(0))?;
     let rounds = if args.peer.is_some() { args.rounds } else { 1 };
     let (mut own, mut peers) = (Vec::new(), Vec::new());

@@ -147,8 +147,14 @@ pub fn run(mut args: Args) -> Result<()> {
     let head = match args.frozen.plan(&args.model, task.as_ref(), config)? {
         Some(plan) => Some(Head::new(plan, &first, setup, sequences)?),
         None => {
-            let largest = memory::largest(sequences, settings.batch, settings.micro_batch);
-            memory::tell(config, &first.layout, setup, largest, "--micro-batch")?;
+            memory::tell(&memory::Run {
+                config,
+                layout: &first.layout,
+                setup,
+                work: memory::largest(sequences, settings.batch, settings.micro_batch),
+                teacher: None,
+                option: "--micro-batch",
+            })?;
             None
         }
     };

@@ -254,7 +254,14 @@ impl RunArgs {
             longest: seq,
         };
         let setup = self.engine.setup()?;
-        memory::tell(config, &start.layout, setup, work, "--micro-batch")?;
+        memory::tell(&memory::Run {
+            config,
+            layout: &start.layout,
+            setup,
+            work,
+            teacher: teacher.as_ref().map(Teacher::model),
+            option: "--micro-batch",
+        })?;
         let lr = self.lr.unwrap_or(start.lr);
         let share = self.phase_share.unwrap_or(PHASE_SHARE);
         let first_until = (self.steps as f64 * share) as u64;
