@@ -5,6 +5,7 @@
 //! fused kernels; [`Frozen`] trains a head on what another engine's encoder gives.
 
 mod cpu;
+pub mod cuda;
 pub mod distillation;
 mod encode;
 pub mod frozen;

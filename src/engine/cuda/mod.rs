@@ -1,0 +1,3 @@
+//! The model run fast on a GPU.
+
+pub mod device;
