@@ -95,57 +95,75 @@ impl Run<'_> {
         self.teacher.map_or(0, of)
     }
 
+    /// Bytes that a step of so many of the sequences needs.
+    fn needs(&self, sequences: usize, recompute: bool) -> u64 {
+        let work = self.work;
+        let part = Work {
+            rows: (work.rows * sequences).div_ceil(work.sequences.max(1)),
+            sequences,
+            longest: work.longest,
+        };
+        Forecast::of(self.config, self.layout, part, recompute).total() + self.teacher_needs(part)
+    }
+
+    /// How many of the sequences fit into `free` bytes.
+    fn most(&self, free: u64, recompute: bool) -> usize {
+        // Halves the span between what fits and what doesn't.
+        let (mut fit, mut not) = (0, self.work.sequences + 1);
+        while not - fit > 1 {
+            let middle = fit + (not - fit) / 2;
+            if self.needs(middle, recompute) <= free {
+                fit = middle;
+            } else {
+                not = middle;
+            }
+        }
+        fit
+    }
+
+    /// How many of the sequences fit into what is free.
+    pub fn largest(&self) -> Result<usize> {
+        if self.setup.backend == Backend::Reference {
+            return Err(Error::Usage(
+                "the reference engine's memory can't be foretold: give a --batch".into(),
+            ));
+        }
+        let free = free().ok_or_else(|| {
+            Error::Failed("this system doesn't tell how much memory is free".into())
+        })?;
+        match self.most(free, self.setup.recompute) {
+            0 => Err(self.too_large(1, free)),
+            most => Ok(most),
+        }
+    }
+
     /// Refuses what needs more than `free` bytes and says what would fit.
     fn fits(&self, free: u64) -> Result<()> {
-        let Self {
-            setup,
-            work,
-            option,
-            ..
-        } = *self;
-        let needs = |sequences: usize, recompute: bool| {
-            let part = Work {
-                rows: (work.rows * sequences).div_ceil(work.sequences.max(1)),
-                sequences,
-                longest: work.longest,
-            };
-            Forecast::of(self.config, self.layout, part, recompute).total()
-                + self.teacher_needs(part)
-        };
-        let all = needs(work.sequences, setup.recompute);
-        if all <= free {
+        let sequences = self.work.sequences;
+        if self.needs(sequences, self.setup.recompute) <= free {
             return Ok(());
         }
-        // Halves the span between what fits and what doesn't.
-        let largest = |recompute| {
-            let (mut fit, mut not) = (0, work.sequences + 1);
-            while not - fit > 1 {
-                let middle = fit + (not - fit) / 2;
-                if needs(middle, recompute) <= free {
-                    fit = middle;
-                } else {
-                    not = middle;
-                }
-            }
-            fit
-        };
-        let advice = match (largest(setup.recompute), largest(true)) {
+        Err(self.too_large(sequences, free))
+    }
+
+    fn too_large(&self, sequences: usize, free: u64) -> Error {
+        let (recompute, option) = (self.setup.recompute, self.option);
+        let advice = match (self.most(free, recompute), self.most(free, true)) {
             (0, 0) => "not even one such sequence fits".to_owned(),
             (0, again) => format!("with --recompute {again} at once do ({option} {again})"),
-            (fit, again) if setup.recompute || again == fit => {
+            (fit, again) if recompute || again == fit => {
                 format!("{fit} at once do ({option} {fit})")
             }
             (fit, again) => {
                 format!("{fit} at once do ({option} {fit}), with --recompute {again}")
             }
         };
-        Err(Error::Usage(format!(
-            "a step of {} sequences of up to {} tokens needs {}, but {} are free: {advice}",
-            work.sequences,
-            work.longest,
-            told(all),
+        Error::Usage(format!(
+            "a step of {sequences} sequences of up to {} tokens needs {}, but {} are free: {advice}",
+            self.work.longest,
+            told(self.needs(sequences, recompute)),
             told(free),
-        )))
+        ))
     }
 }
 
@@ -200,6 +218,30 @@ mod tests {
                 .to_string()
                 .contains("not even one")
         );
+    }
+
+    #[test]
+    fn the_largest_batch_is_the_last_that_fits() {
+        let config = Size::Mini.config(30522);
+        let layout = Layout::new(&config, &Part::Span.with_encoder());
+        let run = Run {
+            config: &config,
+            layout: &layout,
+            setup: Setup::from(Backend::Cpu),
+            work: Work {
+                rows: (1 << 20) * 384,
+                sequences: 1 << 20,
+                longest: 384,
+            },
+            teacher: None,
+            option: "--batch",
+        };
+        for (free, recompute) in [(1 << 30, false), (1 << 30, true), (5 << 30, false)] {
+            let most = run.most(free, recompute);
+            assert!(most > 0 && run.needs(most, recompute) <= free);
+            assert!(run.needs(most + 1, recompute) > free);
+        }
+        assert_eq!(run.most(1 << 20, true), 0);
     }
 
     #[test]
