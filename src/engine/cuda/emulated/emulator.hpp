@@ -637,8 +637,10 @@ inline float max(float a, float b) { return fmaxf(a, b); }
 // The library's door: `ENTRIES` is what the kernels of the source are.
 #define CLOZE_EMULATED_LIBRARY(...)                                                                \
     thread_local cloze::Machine* cloze::machine = nullptr;                                         \
-    extern "C" const cloze::Entry cloze_entries[] = {__VA_ARGS__, {nullptr, nullptr, nullptr}};    \
-    extern "C" int cloze_launch(unsigned index, const unsigned* blocks, unsigned threads,          \
+    extern "C" __attribute__((visibility("default"))) const cloze::Entry cloze_entries[] = {       \
+        __VA_ARGS__, {nullptr, nullptr, nullptr}};                                                 \
+    extern "C" __attribute__((visibility("default"))) int cloze_launch(                            \
+        unsigned index, const unsigned* blocks, unsigned threads,                                  \
                                 unsigned shared, void** arguments, unsigned workers,               \
                                 char* message, size_t size) {                                      \
         cloze::Launch launch;                                                                      \

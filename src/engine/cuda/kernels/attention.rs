@@ -51,7 +51,9 @@ pub fn attention_forward(
     context: Address,
     log_sums: Address,
 ) -> Result<()> {
-    let _ = (device, element, batch, heads, dropping, qkv, context, log_sums);
+    let _ = (
+        device, element, batch, heads, dropping, qkv, context, log_sums,
+    );
     Ok(())
 }
 
