@@ -1,3 +1,4 @@
 //! The model run fast on a GPU.
 
 pub mod device;
+pub mod driver;
