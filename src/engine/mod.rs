@@ -16,7 +16,7 @@ pub(crate) mod simd;
 mod state;
 
 use std::ops::{AddAssign, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
@@ -289,7 +289,7 @@ impl Setup {
         Ok(match backend {
             Backend::Reference => Box::new(Reference::new(config, layout, values)?),
             Backend::Cuda => {
-                let device = cuda::driver::open()?;
+                let device = cuda::open()?;
                 let how = CudaHow::from(self);
                 Box::new(CudaEngine::new(device, config, layout, values, how)?)
             }
@@ -324,6 +324,17 @@ impl Setup {
 }
 
 impl Backend {
+    /// The engine that is meant on this machine: `Auto` is the GPU's where there is a GPU, else the
+    /// CPU's. With it, in a sentence, what was chosen and why, where there is something to say.
+    pub fn resolve(self) -> (Self, Option<&'static str>) {
+        static AUTO: OnceLock<(Backend, Option<String>)> = OnceLock::new();
+        if self != Self::Auto {
+            return (self, None);
+        }
+        let (backend, why) = AUTO.get_or_init(cuda::choose);
+        (*backend, why.as_deref())
+    }
+
     /// An engine in f32: see [`Setup::engine`].
     pub fn engine(
         self,

@@ -11,7 +11,7 @@ use super::masked_lm;
 use super::state::padded_vocabulary;
 
 /// What a pass is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Activations are kept, or made again, for a backward pass.
     Training(Recompute),
@@ -20,7 +20,7 @@ pub enum Purpose {
 }
 
 /// What the masked-LM head is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masked {
     /// A loss beside the labels.
     Scores,

@@ -56,22 +56,29 @@ fn room(parameter: &Parameter) -> usize {
     }
 }
 
+/// Where each parameter starts, and the elements of a flat buffer.
+fn starts(layout: &Layout) -> (Vec<usize>, usize) {
+    let mut end = 0usize;
+    let place = |parameter: &Parameter| {
+        let start = if continues(parameter) {
+            end
+        } else {
+            end.next_multiple_of(ALIGNMENT)
+        };
+        end = start + room(parameter);
+        start
+    };
+    let starts = layout.parameters().iter().map(place).collect();
+    (starts, end.next_multiple_of(ALIGNMENT))
+}
+
 impl Places {
     pub fn new(layout: &Arc<Layout>) -> Self {
-        let mut end = 0usize;
-        let place = |parameter: &Parameter| {
-            let start = if continues(parameter) {
-                end
-            } else {
-                end.next_multiple_of(ALIGNMENT)
-            };
-            end = start + room(parameter);
-            start
-        };
+        let (starts, total) = starts(layout);
         Self {
-            starts: layout.parameters().iter().map(place).collect(),
-            total: end.next_multiple_of(ALIGNMENT),
             layout: layout.clone(),
+            starts,
+            total,
         }
     }
 
@@ -173,12 +180,12 @@ pub struct State {
 
 impl State {
     /// Bytes of the state of a layout.
-    pub fn bytes(places: &Places, element: Element) -> u64 {
+    pub fn bytes(layout: &Layout, element: Element) -> u64 {
         let working = match element {
             Element::F32 => 0,
             Element::Bf16 | Element::F16 => element.bytes(),
         };
-        places.total() as u64 * (16 + working)
+        starts(layout).1 as u64 * (16 + working)
     }
 
     /// A fresh state with these parameters; fails where their number is not the layout's. The
@@ -191,7 +198,7 @@ impl State {
     ) -> Result<Self> {
         let places = Places::new(layout);
         let flat = 4 * places.total() as u64;
-        let at = device.allocate(Self::bytes(&places, element))?;
+        let at = device.allocate(Self::bytes(layout, element))?;
         let buffer = |index: u64| at.offset(index * flat);
         let state = Self {
             values: buffer(0),

@@ -5,6 +5,7 @@
 //! numbers of that type, "(f32)" single precision whatever the element. All arithmetic is in f32, and
 //! every sum is taken in an order that depends on sizes alone.
 
+mod attention;
 mod elementwise;
 mod embedding;
 mod loss;
@@ -12,6 +13,9 @@ mod norm;
 mod optimizer;
 mod rows;
 
+pub use attention::{
+    AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
+};
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
 };
