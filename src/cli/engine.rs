@@ -23,7 +23,6 @@ pub struct EngineArgs {
     matmul: Matmul,
     /// Give the same bits in every run on the same device: all engines do so in any case
     #[arg(long)]
-    #[expect(dead_code, reason = "nothing has to be done for it")]
     deterministic: bool,
 }
 
