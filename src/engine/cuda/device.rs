@@ -106,7 +106,10 @@ pub enum Epilogue {
     Bias(Address),
     /// Adds a bias, keeps the sum in `before`, (rows, columns) of c's element, and stores its GELU
     /// (the exact one, by erf; an implementation that has only the tanh form must refuse).
-    BiasGelu { bias: Address, before: Address },
+    BiasGelu {
+        bias: Address,
+        before: Address,
+    },
 }
 
 /// `c = alpha · a b`, or `c += alpha · a b`; sums are f32.

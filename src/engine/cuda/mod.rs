@@ -1,4 +1,5 @@
 //! The model run fast on a GPU.
 
 pub mod device;
+pub mod emulated;
 pub mod kernels;

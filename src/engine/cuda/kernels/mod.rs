@@ -5,6 +5,7 @@
 //! numbers of that type, "(f32)" single precision whatever the element. All arithmetic is in f32, and
 //! every sum is taken in an order that depends on sizes alone.
 
+pub mod attention;
 mod elementwise;
 mod embedding;
 mod loss;
