@@ -98,11 +98,15 @@ __device__ __forceinline__ void add_rows(u32 count, u32 width, const T *d, float
     store_floats<V>(entry, column, width, old);
 }
 
-// A block of a row of blocks is one of the different ids of the batch.
+// A block of a row of blocks is one of the different ids of the batch, or of those that could have
+// been in it and have no rows.
 extern "C" __global__ void __launch_bounds__(256)
     word_gradients(u32 width, const u32 *order, const u32 *starts, const u32 *ids, const T *d,
                    float *table) {
     u32 first = starts[blockIdx.x], count = starts[blockIdx.x + 1] - first;
+    if (count == 0) {
+        return;
+    }
     float *entry = table + (u64)ids[order[first]] * width;
     add_rows(count, width, d, entry, [&](u32 k) { return order[first + k]; });
 }

@@ -111,7 +111,7 @@ pub struct Batch {
     pub word_order: Address,
     /// Where each different id's rows start in `word_order`: u32, words + 1.
     pub word_starts: Address,
-    /// Different ids.
+    /// Different ids, or more: the starts at the end may be those of no rows.
     pub words: u32,
 }
 
