@@ -134,6 +134,15 @@ template <typename E> struct Packed {
     }
 };
 
+// Hides from the compiler what is in a vector, so that what was made of it before is made again in place
+// of being kept in registers.
+template <typename E> __device__ __forceinline__ void forget(Packed<E> &x) {
+#ifndef CLOZE_EMULATED
+    u32 *w = x.words.word;
+    asm volatile("" : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3]));
+#endif
+}
+
 // Elements `first` to `first + N - 1` of a row of `width`, those past its end as zero. `whole` says
 // that all vectors of all rows are complete and aligned.
 template <typename E>

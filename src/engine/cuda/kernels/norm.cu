@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(256)
 // Rows that a group of threads handles at a time.
 static constexpr u32 ROWS = 4;
 // Threads of a block at most.
-static constexpr u32 THREADS = 512;
+static constexpr u32 THREADS = 576;
 
 // Eight sums over the warp at the cost of two: lane l has the one of number l / 4.
 __device__ __forceinline__ float warp_sums(float *x) {
@@ -180,6 +180,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             both[r] *= inverse_width;
         }
         turn ^= 1;
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) {
+            forget(x[r]);
+            forget(dy[r]);
+        }
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
             u32 columns = first + r < n ? width : 0;
