@@ -33,7 +33,7 @@ use crate::train::optimizer::{Moments, Update};
 use self::attention::Scratch;
 pub(super) use self::dropout::Mask;
 use self::dropout::Rows;
-pub(super) use self::elementwise::STRIPE;
+pub(super) use self::elementwise::{STRIPE, bias_gelu};
 pub(super) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use self::heads::Head;
 use self::layer::{Gradients, Kept, Layer, Pass};

@@ -2,4 +2,5 @@
 
 pub mod device;
 pub mod driver;
+pub mod emulated;
 pub mod kernels;
