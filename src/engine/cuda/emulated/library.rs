@@ -11,13 +11,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ring::digest::{Context, SHA256};
 
 use crate::engine::cuda::device::{Argument, Element, Grid, Kernel};
-use crate::engine::cuda::kernels::{HEADERS, SOURCES, Source};
+use crate::engine::cuda::kernels::{Source, code};
 use crate::error::{Error, Result};
 
-const EMULATOR: Source = Source {
-    name: "emulator.hpp",
-    text: include_str!("emulator.hpp"),
-};
+const EMULATOR: &str = include_str!("emulator.hpp");
 const OPTIONS: &[&str] = &[
     "-std=c++17",
     "-O2",
@@ -165,16 +162,22 @@ impl Library {
     }
 }
 
-/// All sources, and in tests the emulator's own.
-fn sources() -> impl Iterator<Item = &'static Source> {
+/// The source of a kernel, in tests also the emulator's own.
+fn source(kernel: &str) -> Option<&'static Source> {
     #[cfg(test)]
-    const OWN: &[Source] = &[Source {
-        name: "tests.cu",
-        text: include_str!("tests.cu"),
-    }];
-    #[cfg(not(test))]
-    const OWN: &[Source] = &[];
-    SOURCES.iter().chain(OWN)
+    {
+        const OWN: &Source = &Source {
+            name: "tests.cu",
+            text: concat!(
+                "#include \"emulator.hpp\"\n#line 1 \"tests.cu\"\n",
+                include_str!("tests.cu")
+            ),
+        };
+        if OWN.kernels().any(|name| name == kernel) {
+            return Some(OWN);
+        }
+    }
+    Source::of(kernel)
 }
 
 type Loaded = HashMap<(&'static str, Element), Arc<Mutex<Option<Arc<Library>>>>>;
@@ -182,8 +185,7 @@ type Loaded = HashMap<(&'static str, Element), Arc<Mutex<Option<Arc<Library>>>>>
 /// The library that has the kernel: loaded, compiled first where it is not in the cache.
 pub fn of(kernel: Kernel) -> Result<Arc<Library>> {
     static LOADED: OnceLock<Mutex<Loaded>> = OnceLock::new();
-    let source = sources()
-        .find(|source| names(source.text).contains(&kernel.name))
+    let source = source(kernel.name)
         .ok_or_else(|| Error::Failed(format!("there is no kernel {}", kernel.name)))?;
     let slot = LOADED
         .get_or_init(Mutex::default)
@@ -202,61 +204,20 @@ pub fn of(kernel: Kernel) -> Result<Arc<Library>> {
     Ok(library)
 }
 
-/// The names of a source's kernels: `__global__` functions with their names written out.
-fn names(text: &str) -> Vec<&str> {
-    let code: Vec<&str> = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or(line))
-        .collect();
-    let mut names = Vec::new();
-    let mut sought = false;
-    for line in code {
-        let mut rest = match line.find("__global__") {
-            Some(at) => {
-                sought = true;
-                &line[at + "__global__".len()..]
-            }
-            None => line,
-        };
-        while sought {
-            let Some(open) = rest.find('(') else { break };
-            let before = rest[..open].trim_end();
-            let word = |c: char| c.is_alphanumeric() || c == '_';
-            let start = before.trim_end_matches(word).len();
-            if &before[start..] == "__launch_bounds__" {
-                let close = rest.find(')').map_or(rest.len(), |at| at + 1);
-                rest = &rest[close..];
-            } else {
-                names.push(&before[start..]);
-                sought = false;
-            }
-        }
-    }
-    names
-}
-
 /// The compiled library, in the cache.
 fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     let (compiler, version) = compiler()?;
-    let mut text = format!(
-        "#include \"{}\"\n#include \"{}\"\n",
-        EMULATOR.name, source.name
+    let kernels = source.kernels();
+    let entries: Vec<String> = kernels.map(|name| format!("CLOZE_ENTRY({name})")).collect();
+    let text = format!(
+        "{}\nCLOZE_EMULATED_LIBRARY({})\n",
+        source.text,
+        entries.join(", ")
     );
-    let entries: Vec<String> = names(source.text)
-        .iter()
-        .map(|name| format!("CLOZE_ENTRY({name})"))
-        .collect();
-    text += &format!("CLOZE_EMULATED_LIBRARY({})\n", entries.join(", "));
-    let element = match element {
-        Element::F32 => "-DELEMENT=0",
-        Element::Bf16 => "-DELEMENT=1",
-        Element::F16 => "-DELEMENT=2",
-    };
-    let pieces: Vec<&Source> = HEADERS.iter().chain([&EMULATOR, source]).collect();
-    let mut hash = Context::new(&SHA256);
+    let element = format!("-DELEMENT={}", code(element));
     let options = OPTIONS.join(" ");
-    let texts = pieces.iter().map(|piece| piece.text);
-    for part in texts.chain([&*text, element, &*options, &**version]) {
+    let mut hash = Context::new(&SHA256);
+    for part in [EMULATOR, &text, &element, &options, version] {
         hash.update(&(part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
@@ -276,13 +237,19 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
     // Beside its place, so that it is put there in one step.
     let work = tempfile::tempdir_in(&folder).map_err(|e| Error::io(&folder, e))?;
-    for piece in pieces {
-        write(&work.path().join(piece.name), piece.text)?;
-    }
+    write(&work.path().join("emulator.hpp"), EMULATOR)?;
     write(&work.path().join("library.cpp"), &text)?;
     let output = Command::new(compiler)
         .args(OPTIONS)
-        .args([element, "-x", "c++", "library.cpp", "-o", "library.so"])
+        .args([
+            &*element,
+            "-I.",
+            "-x",
+            "c++",
+            "library.cpp",
+            "-o",
+            "library.so",
+        ])
         .current_dir(work.path())
         .output()
         .map_err(|e| Error::io(compiler, e))?;
@@ -300,19 +267,4 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|e| Error::io(path, e))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_are_found_by_name() {
-        let text = "// extern \"C\" __global__ void not_this(float* x)\n\
-                    extern \"C\" __global__ void __launch_bounds__(128, 2)\n\
-                    first(float* x,\n  unsigned n) { f(n); }\n\
-                    extern \"C\" __global__ void second (float* x) {}\n\
-                    __device__ void third(float* x) {}\n";
-        assert_eq!(names(text), ["first", "second"]);
-    }
 }

@@ -37,82 +37,35 @@ static constexpr u32 V = 16 / sizeof(T);
 
 #define ALL 0xffffffffu
 
-__device__ __forceinline__ u32 bits_of(float x) {
-#ifdef CLOZE_EMULATED
-    u32 bits;
-    __builtin_memcpy(&bits, &x, 4);
-    return bits;
-#else
-    return __float_as_uint(x);
-#endif
-}
-
-__device__ __forceinline__ float float_of(u32 bits) {
-#ifdef CLOZE_EMULATED
-    float x;
-    __builtin_memcpy(&x, &bits, 4);
-    return x;
-#else
-    return __uint_as_float(bits);
-#endif
-}
+// A number as a type, for functions that are made for several.
+template <u32 W> struct Count {
+    static constexpr u32 N = W;
+};
 
 // The two numbers of the short type E in a word, the first in the low half.
 template <typename E> struct Pair;
 
 template <> struct Pair<Bf16> {
-    static __device__ __forceinline__ float low(u32 word) { return float_of(word << 16); }
-    static __device__ __forceinline__ float high(u32 word) { return float_of(word & 0xffff0000u); }
+    static __device__ __forceinline__ float low(u32 word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(u32 word) { return __uint_as_float(word & 0xffff0000u); }
     // Rounds to nearest even.
     static __device__ __forceinline__ u32 of(float low, float high) {
 #ifdef CLOZE_EMULATED
-        return round(low) | round(high) << 16;
+        return cloze::float_to_bf16(low) | (u32)cloze::float_to_bf16(high) << 16;
 #else
         u32 word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
 #endif
     }
-#ifdef CLOZE_EMULATED
-    static u32 round(float x) {
-        u32 bits = bits_of(x);
-        if ((bits & 0x7fffffffu) > 0x7f800000u) {
-            return 0x7fffu;
-        }
-        return (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
-    }
-#endif
 };
 
 template <> struct Pair<F16> {
 #ifdef CLOZE_EMULATED
-    static float low(u32 word) { return widen(word & 0xffffu); }
-    static float high(u32 word) { return widen(word >> 16); }
-    static u32 of(float low, float high) { return round(low) | round(high) << 16; }
-    static float widen(u32 half) {
-        u32 sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 31, fraction = half & 0x3ffu;
-        if (exponent == 0) {
-            // A subnormal number counts in units of 2^-24.
-            float x = (float)fraction * 5.9604644775390625e-8f;
-            return sign ? -x : x;
-        }
-        u32 widened = exponent == 31 ? 255 : exponent + 112;
-        return float_of(sign | widened << 23 | fraction << 13);
-    }
-    static u32 round(float x) {
-        u32 bits = bits_of(x), sign = (bits >> 16) & 0x8000u, size = bits & 0x7fffffffu;
-        if (size > 0x7f800000u) {
-            return 0x7fffu;
-        }
-        // 65520 is the middle between the largest number and what would be the next.
-        if (size >= 0x477ff000u) {
-            return sign | 0x7c00u;
-        }
-        if (size < 0x38800000u) {
-            // Adding 0.5 leaves the units of 2^-24 in the last bits, rounded to nearest even.
-            return sign | (bits_of(float_of(size) + 0.5f) - 0x3f000000u);
-        }
-        return sign | ((size - 0x38000000u + 0xfffu + ((size >> 13) & 1)) >> 13);
+    static float low(u32 word) { return cloze::f16_to_float((u16)word); }
+    static float high(u32 word) { return cloze::f16_to_float((u16)(word >> 16)); }
+    static u32 of(float low, float high) {
+        return cloze::float_to_f16(low) | (u32)cloze::float_to_f16(high) << 16;
     }
 #else
     static __device__ __forceinline__ float low(u32 word) {
@@ -157,11 +110,11 @@ template <typename E> struct Packed;
 template <> struct Packed<float> {
     static constexpr u32 N = 4;
     Words words;
-    __device__ __forceinline__ float get(u32 i) const { return float_of(words.word[i]); }
+    __device__ __forceinline__ float get(u32 i) const { return __uint_as_float(words.word[i]); }
     __device__ __forceinline__ void put(const float *x) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            words.word[i] = bits_of(x[i]);
+            words.word[i] = __float_as_uint(x[i]);
         }
     }
 };
@@ -180,6 +133,15 @@ template <typename E> struct Packed {
         }
     }
 };
+
+// Hides from the compiler what is in a vector, so that what was made of it before is made again in place
+// of being kept in registers.
+template <typename E> __device__ __forceinline__ void forget(Packed<E> &x) {
+#ifndef CLOZE_EMULATED
+    u32 *w = x.words.word;
+    asm volatile("" : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3]));
+#endif
+}
 
 // Elements `first` to `first + N - 1` of a row of `width`, those past its end as zero. `whole` says
 // that all vectors of all rows are complete and aligned.
@@ -224,7 +186,7 @@ __device__ __forceinline__ void load_floats(const float *row, u32 first, u32 wid
             Words words = *(const Words *)(row + first + i);
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
-                x[i + j] = float_of(words.word[j]);
+                x[i + j] = __uint_as_float(words.word[j]);
             }
         }
     } else {
@@ -244,7 +206,7 @@ __device__ __forceinline__ void store_floats(float *row, u32 first, u32 width, c
             Words words;
 #pragma unroll
             for (u32 j = 0; j < 4; j++) {
-                words.word[j] = bits_of(x[i + j]);
+                words.word[j] = __float_as_uint(x[i + j]);
             }
             *(Words *)(row + first + i) = words;
         }
@@ -283,12 +245,37 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
+// 2^x and 1 / x to about 2^-22 of themselves, one instruction each.
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef CLOZE_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+__device__ __forceinline__ float reciprocal(float x) {
+#ifdef CLOZE_EMULATED
+    return 1.0f / x;
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+static constexpr float LOG2_E = 1.44269504088896341f;
+
+__device__ __forceinline__ float fast_exp(float x) { return power_of_two(x * LOG2_E); }
+
 // Dropout: the generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
 // 3", SC 2011), keyed and counted as in src/random.rs.
 
 #define DROPPING                                                                                   \
     const u32 *state, const u32 *sequence_of_row, const u32 *positions, const u32 *examples,       \
-        u32 site, u32 threshold, float kept
+        u32 site, u32 threshold, float kept_scale
 
 struct Draws {
     u32 draw[4];
@@ -308,10 +295,16 @@ __device__ __forceinline__ Draws philox(u32 key0, u32 key1, u32 c0, u32 c1, u32 
     return {{c0, c1, c2, c3}};
 }
 
+// `x` or nothing, as bit `index` of `kept_bits` says; what is kept is scaled.
+__device__ __forceinline__ float drop(float x, u32 kept_bits, u32 index, float scale) {
+    return kept_bits >> index & 1 ? x * scale : 0.0f;
+}
+
 // The random numbers of one example at one site and step.
 struct Stream {
-    u32 key0, key1, step, site, example;
+    u32 key0 = 0, key1 = 0, step = 0, site = 0, example = 0;
 
+    __device__ __forceinline__ Stream() {}
     __device__ __forceinline__ Stream(const u32 *state, const u32 *examples, u32 site, u32 sequence)
         : key0(state[0]), key1(state[1]), step(state[2] ^ examples[2 * sequence + 1] * 0x9E3779B1u),
           site(site), example(examples[2 * sequence]) {}
@@ -349,3 +342,28 @@ struct Stream {
         return (u32)(wide >> skip) & (N == 32 ? ALL : (1u << (N % 32)) - 1);
     }
 };
+
+// Dropout of one row of hidden states, or none where there is no `state`. Without `sequence_of_row` a row
+// is a sequence, without `positions` it stands at position 0.
+struct RowDropping {
+    Stream stream;
+    u32 start = 0, threshold = 0;
+    bool on = false;
+
+    __device__ __forceinline__ RowDropping(u32 row, u32 width, DROPPING) {
+        if (state) {
+            u32 sequence = sequence_of_row ? sequence_of_row[row] : row;
+            stream = Stream(state, examples, site, sequence);
+            start = positions ? positions[row] * width : 0;
+            this->threshold = threshold;
+            on = true;
+        }
+    }
+
+    template <u32 N> __device__ __forceinline__ u32 kept_bits(u32 column, bool whole) const {
+        return on ? stream.kept_bits<N>(start + column, threshold, whole) : ALL;
+    }
+};
+
+// What a kernel gives to RowDropping.
+#define DROPPED state, sequence_of_row, positions, examples, site, threshold, kept_scale

@@ -5,6 +5,7 @@
 //! numbers of that type, "(f32)" single precision whatever the element. All arithmetic is in f32, and
 //! every sum is taken in an order that depends on sizes alone.
 
+pub mod attention;
 mod elementwise;
 mod embedding;
 mod loss;
@@ -15,7 +16,9 @@ mod rows;
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
 };
-pub use embedding::{EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward};
+pub use embedding::{
+    EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
+};
 pub use loss::{
     Cosine, CrossEntropy, DISTILLED, Distil, SCORED, cosine, cross_entropy, distillation,
 };
@@ -35,77 +38,45 @@ pub struct Source {
 }
 
 macro_rules! source {
-    ($name:literal) => {
+    ($($name:literal),+) => {
         Source {
-            name: $name,
-            text: concat!(
-                include_str!("common.cuh"),
-                "\n#line 1 \"",
-                $name,
-                "\"\n",
-                include_str!($name)
-            ),
+            name: [$($name),+][[$($name),+].len() - 1],
+            // Messages name the file that a line is in.
+            text: concat!($("#line 1 \"", $name, "\"\n", include_str!($name), "\n"),+),
         }
     };
 }
 
 /// All sources.
 pub const SOURCES: &[Source] = &[
-    source!("embedding.cu"),
-    source!("norm.cu"),
-    source!("gelu.cu"),
-    source!("rows.cu"),
-    source!("loss.cu"),
-    source!("optimizer.cu"),
+    source!("common.cuh", "normalise.cuh", "embedding.cu"),
+    source!("common.cuh", "normalise.cuh", "norm.cu"),
+    source!("common.cuh", "gelu.cu"),
+    source!("common.cuh", "rows.cu"),
+    source!("common.cuh", "loss.cu"),
+    source!("common.cuh", "optimizer.cu"),
 ];
 
 /// What stands in front of a kernel's name.
 const KERNEL: &str = "extern \"C\" __global__ void";
 
-/// What a kernel's parameter is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parameter {
-    Address,
-    U32,
-    F32,
-}
-
 impl Source {
     /// The source that has the kernel.
     pub fn of(kernel: &str) -> Option<&'static Source> {
-        SOURCES.iter().find(|source| source.kernels().any(|(name, _)| name == kernel))
+        let has = |source: &&Source| source.kernels().any(|name| name == kernel);
+        SOURCES.iter().find(has)
     }
 
-    /// The kernels in it, each with the text of its parameters.
-    pub fn kernels(&self) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
+    /// The names of the kernels in it.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.text.split(KERNEL).skip(1).filter_map(|rest| {
-            let rest = rest.trim_start();
             // Bounds on the threads may stand before the name.
-            let rest = match rest.strip_prefix("__launch_bounds__(") {
+            let rest = match rest.trim_start().strip_prefix("__launch_bounds__(") {
                 Some(bounds) => bounds.split_once(')')?.1,
                 None => rest,
             };
-            let (name, rest) = rest.split_once('(')?;
-            Some((name.trim(), rest.split_once(')')?.0))
+            Some(rest.split_once('(')?.0.trim())
         })
-    }
-
-    /// What a kernel takes; None where it isn't in this source or takes what no kernel may take.
-    pub fn parameters(&self, kernel: &str) -> Option<Vec<Parameter>> {
-        let (_, list) = self.kernels().find(|(name, _)| *name == kernel)?;
-        let parameters = list.split(',').map(|declared| {
-            let declared = declared.trim();
-            if declared.contains('*') {
-                Some(Parameter::Address)
-            } else if declared.starts_with("u32 ") {
-                Some(Parameter::U32)
-            } else if declared.starts_with("float ") {
-                Some(Parameter::F32)
-            } else {
-                None
-            }
-        });
-        parameters.collect()
     }
 }
 
@@ -137,9 +108,10 @@ pub struct Batch {
     pub examples: Address,
     /// Rows sorted by id, u32 a row.
     pub word_order: Address,
-    /// Where each different id's rows start in `word_order`: u32, words + 1.
+    /// Where each different id's rows start in `word_order`: u32, words + 1. Those of ids that don't
+    /// exist start where the next do.
     pub word_starts: Address,
-    /// Different ids.
+    /// Different ids, or more.
     pub words: u32,
 }
 
@@ -172,7 +144,9 @@ fn dropping(batch: Option<&Batch>, dropping: Option<&Dropping>) -> Result<[Argum
             d.kept.into(),
         ],
         (Some(_), None) => {
-            return Err(Error::Failed("dropout needs the batch whose rows it drops".into()));
+            return Err(Error::Failed(
+                "dropout needs the batch whose rows it drops".into(),
+            ));
         }
     })
 }
@@ -200,8 +174,7 @@ fn vector(element: Element) -> u32 {
     16 / element.bytes() as u32
 }
 
-/// Launches a kernel on `blocks` of `threads`. Nothing happens where there is no block. Where
-/// assertions are on, arguments that are not what the kernel takes are a programming error.
+/// Launches a kernel on `blocks` of `threads`. Nothing happens where there is no block.
 fn launch(
     device: &mut dyn Device,
     element: Element,
@@ -212,20 +185,6 @@ fn launch(
     if blocks.contains(&0) {
         return Ok(());
     }
-    debug_assert_eq!(
-        Source::of(name).and_then(|source| source.parameters(name)),
-        Some(
-            arguments
-                .iter()
-                .map(|argument| match argument {
-                    Argument::Address(_) => Parameter::Address,
-                    Argument::U32(_) => Parameter::U32,
-                    Argument::F32(_) => Parameter::F32,
-                })
-                .collect()
-        ),
-        "what {name} takes and what it is given"
-    );
     // Limits of every GPU since compute capability 3.0.
     if blocks[0] > i32::MAX as u32 || blocks[1].max(blocks[2]) > 65_535 || threads > 1024 {
         return Err(Error::Failed(format!(
