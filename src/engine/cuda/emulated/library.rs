@@ -208,9 +208,7 @@ pub fn of(kernel: Kernel) -> Result<Arc<Library>> {
 fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     let (compiler, version) = compiler()?;
     let kernels = source.kernels();
-    let entries: Vec<String> = kernels
-        .map(|name| format!("CLOZE_ENTRY({name})"))
-        .collect();
+    let entries: Vec<String> = kernels.map(|name| format!("CLOZE_ENTRY({name})")).collect();
     let text = format!(
         "{}\nCLOZE_EMULATED_LIBRARY({})\n",
         source.text,
