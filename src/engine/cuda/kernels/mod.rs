@@ -13,6 +13,9 @@ mod norm;
 mod optimizer;
 mod rows;
 
+pub use attention::{
+    AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
+};
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
 };
