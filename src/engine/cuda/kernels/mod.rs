@@ -12,6 +12,8 @@ mod loss;
 mod norm;
 mod optimizer;
 mod rows;
+#[cfg(test)]
+mod tests;
 
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
