@@ -12,6 +12,8 @@ mod loss;
 mod norm;
 mod optimizer;
 mod rows;
+#[cfg(test)]
+mod tests;
 
 pub use attention::{
     AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
