@@ -7,7 +7,7 @@
 //!
 //! Activations live in buffers that grow to the largest batch seen and are then used again.
 
-mod attention;
+pub(super) mod attention;
 mod dropout;
 mod elementwise;
 mod embedding;

@@ -5,7 +5,7 @@
 //! numbers of that type, "(f32)" single precision whatever the element. All arithmetic is in f32, and
 //! every sum is taken in an order that depends on sizes alone.
 
-pub mod attention;
+mod attention;
 mod elementwise;
 mod embedding;
 mod loss;
@@ -13,10 +13,15 @@ mod norm;
 mod optimizer;
 mod rows;
 
+pub use attention::{
+    AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
+};
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
 };
-pub use embedding::{EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward};
+pub use embedding::{
+    EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
+};
 pub use loss::{
     Cosine, CrossEntropy, DISTILLED, Distil, SCORED, cosine, cross_entropy, distillation,
 };
@@ -53,6 +58,8 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "rows.cu"),
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
+    source!("common.cuh", "attention.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cu"),
 ];
 
 /// What stands in front of a kernel's name.
@@ -141,7 +148,9 @@ fn dropping(batch: Option<&Batch>, dropping: Option<&Dropping>) -> Result<[Argum
             d.kept.into(),
         ],
         (Some(_), None) => {
-            return Err(Error::Failed("dropout needs the batch whose rows it drops".into()));
+            return Err(Error::Failed(
+                "dropout needs the batch whose rows it drops".into(),
+            ));
         }
     })
 }
