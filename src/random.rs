@@ -55,7 +55,7 @@ pub enum Site {
 }
 
 impl Site {
-    fn number(self) -> u32 {
+    pub(crate) fn number(self) -> u32 {
         // The low byte tells the kind, the rest the layer or parameter.
         match self {
             Self::Init(n) => n << 8,

@@ -7,17 +7,17 @@
 //!
 //! Activations live in buffers that grow to the largest batch seen and are then used again.
 
-mod attention;
-mod dropout;
-mod elementwise;
-mod embedding;
+pub(super) mod attention;
+pub(super) mod dropout;
+pub(super) mod elementwise;
+pub(super) mod embedding;
 mod gemm;
-mod heads;
+pub(super) mod heads;
 mod layer;
 mod linear;
-mod loss;
+pub(super) mod loss;
 mod masked_lm;
-mod norm;
+pub(super) mod norm;
 mod run;
 
 use std::ops::Range;
@@ -33,7 +33,7 @@ use crate::train::optimizer::{Moments, Update};
 use self::attention::Scratch;
 pub(super) use self::dropout::Mask;
 use self::dropout::Rows;
-pub(super) use self::elementwise::STRIPE;
+pub(super) use self::elementwise::{STRIPE, bias_gelu};
 pub(super) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use self::heads::Head;
 use self::layer::{Gradients, Kept, Layer, Pass};

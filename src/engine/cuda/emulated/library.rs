@@ -1,0 +1,270 @@
+//! Kernels as shared libraries of the host: each source compiled once for each element type, when
+//! the first of its kernels is launched, and kept in the user's cache by the hash of all that went
+//! into it.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, OsString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ring::digest::{Context, SHA256};
+
+use crate::engine::cuda::device::{Argument, Element, Grid, Kernel};
+use crate::engine::cuda::kernels::{Source, code};
+use crate::error::{Error, Result};
+
+const EMULATOR: &str = include_str!("emulator.hpp");
+const OPTIONS: &[&str] = &[
+    "-std=c++17",
+    "-O2",
+    "-w",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",
+    // Kernels read pieces of memory as vectors of other types, as CUDA's compilers allow.
+    "-fno-strict-aliasing",
+    // Its longjmp refuses to go from fiber to fiber.
+    "-U_FORTIFY_SOURCE",
+    "-DCLOZE_EMULATED=1",
+];
+
+/// The C++ compiler and its version, which is asked once.
+pub fn compiler() -> Result<&'static (OsString, String)> {
+    static FOUND: OnceLock<std::result::Result<(OsString, String), String>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let name = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+        match Command::new(&name).arg("--version").output() {
+            Ok(output) if output.status.success() => {
+                Ok((name, String::from_utf8_lossy(&output.stdout).into_owned()))
+            }
+            Ok(output) => Err(format!("{} --version: {}", name.display(), output.status)),
+            Err(error) => Err(format!(
+                "emulating kernels takes a C++ compiler: {}: {error}",
+                name.display()
+            )),
+        }
+    });
+    found.as_ref().map_err(|e| Error::Failed(e.clone()))
+}
+
+/// As `cloze::Entry` in the emulator.
+#[repr(C)]
+struct Entry {
+    name: *const c_char,
+    kinds: *const c_char,
+    call: *const c_void,
+}
+
+/// As `cloze_launch` in the emulator.
+type Launch = unsafe extern "C" fn(
+    index: u32,
+    blocks: *const u32,
+    threads: u32,
+    shared: u32,
+    arguments: *mut *mut c_void,
+    workers: u32,
+    message: *mut c_char,
+    size: usize,
+) -> c_int;
+
+/// The kernels of one source for one element type.
+pub struct Library {
+    /// For each kernel, what its arguments are: see `cloze::Entry`.
+    kinds: HashMap<String, (u32, Vec<u8>)>,
+    launch: Launch,
+    /// What the function lies in.
+    _loaded: libloading::Library,
+}
+
+impl Library {
+    fn open(path: &Path) -> Result<Self> {
+        let failed = |e| Error::file(path, format!("can't be loaded: {e}"));
+        // SAFETY: it is what this process or another of the same version compiled, whose
+        // initialisers do nothing; the signatures are the emulator's.
+        unsafe {
+            let loaded = libloading::Library::new(path).map_err(failed)?;
+            let launch = *loaded.get::<Launch>(b"cloze_launch").map_err(failed)?;
+            let entries = *loaded
+                .get::<*const Entry>(b"cloze_entries")
+                .map_err(failed)?;
+            let mut kinds = HashMap::new();
+            let mut entry = entries;
+            while !(*entry).name.is_null() {
+                let name = CStr::from_ptr((*entry).name).to_string_lossy().into_owned();
+                let of = CStr::from_ptr((*entry).kinds).to_bytes().to_vec();
+                kinds.insert(name, (kinds.len() as u32, of));
+                entry = entry.add(1);
+            }
+            Ok(Self {
+                kinds,
+                launch,
+                _loaded: loaded,
+            })
+        }
+    }
+
+    /// Runs a kernel to its end.
+    pub fn launch(&self, name: &str, grid: Grid, arguments: &[Argument]) -> Result<()> {
+        let (index, kinds) = &self.kinds[name];
+        let given: Vec<u8> = arguments
+            .iter()
+            .map(|argument| match argument {
+                Argument::Address(_) => b'p',
+                Argument::U32(_) => b'u',
+                Argument::F32(_) => b'f',
+            })
+            .collect();
+        if given != *kinds {
+            return Err(Error::Failed(format!(
+                "kernel {name} takes {}, not {}",
+                String::from_utf8_lossy(kinds),
+                String::from_utf8_lossy(&given)
+            )));
+        }
+        let mut values: Vec<u64> = arguments
+            .iter()
+            .map(|argument| match argument {
+                Argument::Address(at) => at.0,
+                Argument::U32(value) => u64::from(*value).to_le(),
+                Argument::F32(value) => u64::from(value.to_bits()).to_le(),
+            })
+            .collect();
+        let mut places: Vec<*mut c_void> = values
+            .iter_mut()
+            .map(|value| std::ptr::from_mut(value).cast())
+            .collect();
+        let blocks: u64 = grid.blocks.iter().map(|&n| u64::from(n)).product();
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = (workers as u64).min(blocks) as u32;
+        let mut message = [0u8; 512];
+        // SAFETY: the arguments have the kinds that the kernel takes; each place holds the value of
+        // one. What the kernel does with addresses is the kernel's to get right, as on a GPU.
+        let code = unsafe {
+            (self.launch)(
+                *index,
+                grid.blocks.as_ptr(),
+                grid.threads,
+                grid.shared,
+                places.as_mut_ptr(),
+                workers,
+                message.as_mut_ptr().cast(),
+                message.len(),
+            )
+        };
+        if code == 0 {
+            return Ok(());
+        }
+        let end = message.iter().position(|&byte| byte == 0);
+        let message = String::from_utf8_lossy(&message[..end.unwrap_or(message.len())]);
+        Err(Error::Failed(message.into_owned()))
+    }
+}
+
+/// The source of a kernel, in tests also the emulator's own.
+fn source(kernel: &str) -> Option<&'static Source> {
+    #[cfg(test)]
+    {
+        const OWN: &Source = &Source {
+            name: "tests.cu",
+            text: concat!(
+                "#include \"emulator.hpp\"\n#line 1 \"tests.cu\"\n",
+                include_str!("tests.cu")
+            ),
+        };
+        if OWN.kernels().any(|name| name == kernel) {
+            return Some(OWN);
+        }
+    }
+    Source::of(kernel)
+}
+
+type Loaded = HashMap<(&'static str, Element), Arc<Mutex<Option<Arc<Library>>>>>;
+
+/// The library that has the kernel: loaded, compiled first where it is not in the cache.
+pub fn of(kernel: Kernel) -> Result<Arc<Library>> {
+    static LOADED: OnceLock<Mutex<Loaded>> = OnceLock::new();
+    let source = source(kernel.name)
+        .ok_or_else(|| Error::Failed(format!("there is no kernel {}", kernel.name)))?;
+    let slot = LOADED
+        .get_or_init(Mutex::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .entry((source.name, kernel.element))
+        .or_default()
+        .clone();
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = &*slot {
+        return Ok(library.clone());
+    }
+    let path = compiled(source, kernel.element)?;
+    let library = Arc::new(Library::open(&path)?);
+    *slot = Some(library.clone());
+    Ok(library)
+}
+
+/// The compiled library, in the cache.
+fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
+    let (compiler, version) = compiler()?;
+    let kernels = source.kernels();
+    let entries: Vec<String> = kernels.map(|name| format!("CLOZE_ENTRY({name})")).collect();
+    let text = format!(
+        "{}\nCLOZE_EMULATED_LIBRARY({})\n",
+        source.text,
+        entries.join(", ")
+    );
+    let element = format!("-DELEMENT={}", code(element));
+    let options = OPTIONS.join(" ");
+    let mut hash = Context::new(&SHA256);
+    for part in [EMULATOR, &text, &element, &options, version] {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    let digest = hash.finish();
+    let digest: String = digest.as_ref()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let stem = source.name.trim_end_matches(".cu");
+    let folder = dirs::cache_dir()
+        .unwrap_or_else(std::env::temp_dir)
+        .join("cloze/emulated");
+    let path = folder.join(format!("{stem}-{digest}.so"));
+    if path.exists() {
+        return Ok(path);
+    }
+    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+    // Beside its place, so that it is put there in one step.
+    let work = tempfile::tempdir_in(&folder).map_err(|e| Error::io(&folder, e))?;
+    write(&work.path().join("emulator.hpp"), EMULATOR)?;
+    write(&work.path().join("library.cpp"), &text)?;
+    let output = Command::new(compiler)
+        .args(OPTIONS)
+        .args([
+            &*element,
+            "-I.",
+            "-x",
+            "c++",
+            "library.cpp",
+            "-o",
+            "library.so",
+        ])
+        .current_dir(work.path())
+        .output()
+        .map_err(|e| Error::io(compiler, e))?;
+    if !output.status.success() {
+        return Err(Error::Failed(format!(
+            "{} can't be compiled for emulation:\n{}",
+            source.name,
+            String::from_utf8_lossy(&output.stderr)
+        )));
+    }
+    let made = work.path().join("library.so");
+    std::fs::rename(&made, &path).map_err(|e| Error::io(&path, e))?;
+    Ok(path)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|e| Error::io(path, e))
+}

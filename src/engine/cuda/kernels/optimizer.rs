@@ -1,0 +1,213 @@
+//! AdamW and LAMB over the flat buffers: [`crate::train::optimizer`] on the device, which decides by
+//! itself how far to clip and whether to update at all, so that a recorded graph can be replayed.
+
+use std::ops::Range;
+
+use super::launch;
+use crate::engine::cuda::device::{Address, Device, Element};
+use crate::error::Result;
+use crate::model::Parameter;
+use crate::train::optimizer::Update;
+
+/// Blocks that take a sum of squares.
+const SQUARES_BLOCKS: u32 = 1056;
+
+/// Parameters handled by one block of an update at most.
+const CHUNK: usize = 1 << 14;
+
+/// Bytes of scratch of [`sum_of_squares`].
+pub fn squares_partials() -> u64 {
+    8 * u64::from(SQUARES_BLOCKS)
+}
+
+/// The sum of squares of `count` numbers `x` (f32), as f64 into `into`. `partials`:
+/// [`squares_partials`] bytes.
+pub fn sum_of_squares(
+    device: &mut dyn Device,
+    element: Element,
+    count: u64,
+    x: Address,
+    partials: Address,
+    into: Address,
+) -> Result<()> {
+    let blocks = count.div_ceil(256 * 16).clamp(1, u64::from(SQUARES_BLOCKS)) as u32;
+    let (low, high) = (count as u32, (count >> 32) as u32);
+    let arguments = [low.into(), high.into(), x.into(), partials.into()];
+    launch(
+        device,
+        element,
+        "squares",
+        ([blocks, 1, 1], 256),
+        &arguments,
+    )?;
+    let arguments = [blocks.into(), partials.into(), into.into()];
+    launch(
+        device,
+        element,
+        "finish_squares",
+        ([1, 1, 1], 256),
+        &arguments,
+    )
+}
+
+/// The flat buffers cut into parts of one parameter each, for kernels whose blocks take one part.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chunks {
+    /// Of each part: where it starts, its length, 1 where weight decay applies, and the parameter's
+    /// number. Then, for each parameter, the number of its first part, and the number of parts.
+    words: Vec<u32>,
+    count: u32,
+    parameters: u32,
+}
+
+impl Chunks {
+    /// Those of parameters with their places in the flat buffers.
+    pub fn of<'a>(parameters: impl Iterator<Item = (&'a Parameter, Range<usize>)>) -> Self {
+        let (mut words, mut firsts) = (Vec::new(), Vec::new());
+        for (number, (parameter, range)) in parameters.enumerate() {
+            firsts.push(words.len() as u32 / 4);
+            for start in range.clone().step_by(CHUNK) {
+                let length = CHUNK.min(range.end - start);
+                let decay = u32::from(parameter.decay);
+                words.extend([start as u32, length as u32, decay, number as u32]);
+            }
+        }
+        let (count, parameters) = (words.len() as u32 / 4, firsts.len() as u32);
+        words.extend(firsts);
+        words.push(count);
+        Self {
+            words,
+            count,
+            parameters,
+        }
+    }
+
+    /// What [`Parameters::chunks`] wants on the device.
+    pub fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    /// Bytes of scratch of [`lamb`].
+    pub fn partials(&self) -> u64 {
+        16 * u64::from(self.count) + 4 * u64::from(self.parameters)
+    }
+}
+
+/// What an update computes with, on the device: computed once a step in f64, as 1 - 0.999^t loses
+/// digits in f32.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step([f32; Self::WORDS], f64);
+
+impl Step {
+    const WORDS: usize = 10;
+
+    /// Bytes on the device.
+    pub const BYTES: usize = 4 * Self::WORDS + 8;
+
+    /// `loss_scale`: what the gradients were multiplied by, 1 for nothing.
+    pub fn new(update: &Update, loss_scale: f64) -> Self {
+        let (o, rate) = (&update.optimizer, update.learning_rate);
+        let power = update.step as i32;
+        let first = 1.0 / (1.0 - o.beta1.powi(power));
+        let second = 1.0 / (1.0 - o.beta2.powi(power)).sqrt();
+        let words = [
+            rate,
+            1.0 - rate * o.weight_decay,
+            o.weight_decay,
+            o.beta1,
+            o.beta2,
+            o.epsilon,
+            first,
+            second,
+            1.0 / loss_scale,
+            0.0,
+        ];
+        Self(words.map(|word| word as f32), update.max_norm)
+    }
+
+    /// What [`Parameters::step`] wants on the device.
+    pub fn bytes(&self) -> Vec<u8> {
+        let words = self.0.iter().flat_map(|word| word.to_le_bytes());
+        words.chain(self.1.to_le_bytes()).collect()
+    }
+}
+
+/// What an update works on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Parameters<'a> {
+    pub chunks: &'a Chunks,
+    /// [`Chunks::words`] on the device.
+    pub chunks_at: Address,
+    /// [`Step::bytes`] on the device.
+    pub step: Address,
+    /// (f64) What [`sum_of_squares`] says of the gradients, times the loss scale squared. Where that
+    /// is not a finite number, the gradients are zeroed and nothing else happens.
+    pub squares: Address,
+    /// (f32)
+    pub values: Address,
+    /// (f32) Zeroed.
+    pub gradients: Address,
+    /// (f32) The running means of the gradients and of their squares.
+    pub first: Address,
+    pub second: Address,
+    /// (E) Takes a copy of the values, or none.
+    pub copy: Address,
+}
+
+/// AdamW: clips the gradients by their global norm, updates, zeroes the gradients.
+pub fn adamw(device: &mut dyn Device, element: Element, a: &Parameters<'_>) -> Result<()> {
+    let arguments = [
+        a.chunks_at.into(),
+        a.step.into(),
+        a.squares.into(),
+        a.values.into(),
+        a.gradients.into(),
+        a.first.into(),
+        a.second.into(),
+        a.copy.into(),
+    ];
+    let grid = ([a.chunks.count, 1, 1], 256);
+    launch(device, element, "adamw", grid, &arguments)
+}
+
+/// LAMB in place of [`adamw`]. `partials`: [`Chunks::partials`] bytes.
+pub fn lamb(
+    device: &mut dyn Device,
+    element: Element,
+    a: &Parameters<'_>,
+    partials: Address,
+) -> Result<()> {
+    let ratios = partials.offset(16 * u64::from(a.chunks.count));
+    let firsts = a.chunks_at.offset(16 * u64::from(a.chunks.count));
+    let grid = ([a.chunks.count, 1, 1], 256);
+    let arguments = [
+        a.chunks_at.into(),
+        a.step.into(),
+        a.squares.into(),
+        a.values.into(),
+        a.gradients.into(),
+        a.first.into(),
+        a.second.into(),
+        partials.into(),
+    ];
+    launch(device, element, "lamb_moments", grid, &arguments)?;
+    let arguments = [
+        a.chunks_at.into(),
+        firsts.into(),
+        partials.into(),
+        ratios.into(),
+    ];
+    let blocks = [a.chunks.parameters, 1, 1];
+    launch(device, element, "lamb_ratios", (blocks, 32), &arguments)?;
+    let arguments = [
+        a.chunks_at.into(),
+        a.step.into(),
+        a.squares.into(),
+        a.values.into(),
+        a.first.into(),
+        a.second.into(),
+        ratios.into(),
+        a.copy.into(),
+    ];
+    launch(device, element, "lamb_update", grid, &arguments)
+}
