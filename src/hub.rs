@@ -13,6 +13,7 @@ use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 
 use crate::download::{Digest, FRUITLESS, TransferBar, told, unreachable};
 use crate::error::{Error, Result};
+use crate::lessons::data;
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 
 /// A model's name, for sentences that ask for one.
@@ -27,11 +28,15 @@ const COMPANIONS: [&str; 6] = [
     "1_Pooling/config.json",
 ];
 
-/// The folder of a model: `model` itself where that is one, else the Hub's model of that name,
-/// `org/name` or `org/name@revision`, which is downloaded where the cache hasn't got it.
+/// The folder of a model: `model` itself where that is one, else that of [our own](data::MODEL), else
+/// the Hub's model of that name, `org/name` or `org/name@revision`, which is downloaded where the cache
+/// hasn't got it.
 pub fn folder_of(model: &Path) -> Result<PathBuf> {
     if model.is_dir() {
         return Ok(model.to_path_buf());
+    }
+    if model == Path::new(data::MODEL) {
+        return data::folder(data::MODEL);
     }
     let shown = model.display();
     if model.exists() {

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::error::Result;
 use crate::features;
 use crate::hub;
+use crate::lessons::data::MODEL;
 use crate::model::Part;
 use crate::view::attention::{AttentionView, View};
 
@@ -16,7 +17,7 @@ use super::model::Loaded;
 #[derive(clap::Args)]
 pub struct Args {
     /// Model folder, or the name of one on the Hub
-    #[arg(long, value_name = "DIR|NAME")]
+    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// The text, or the first of two
     a: String,

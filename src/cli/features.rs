@@ -11,6 +11,7 @@ use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::features::{Advice, Combine, Pool, Settings, Vectors, embed, layers};
 use crate::hub;
+use crate::lessons::data::MODEL;
 use crate::model::Part;
 use crate::text::WordPiece;
 
@@ -21,7 +22,7 @@ use super::{lines, task};
 #[derive(clap::Args)]
 pub struct Args {
     /// Model folder, or the name of one on the Hub
-    #[arg(long, value_name = "DIR|NAME")]
+    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Layer, or first and last of several, counted as Python counts: 0 is the embeddings, -1 the
     /// last layer

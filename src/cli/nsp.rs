@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::error::Result;
 use crate::eval::softmax;
 use crate::hub;
+use crate::lessons::data::MODEL;
 use crate::model::Part;
 
 use super::model::Loaded;
@@ -14,7 +15,7 @@ use super::model::Loaded;
 #[derive(clap::Args)]
 pub struct Args {
     /// Model folder with a next-sentence head, or the name of one on the Hub
-    #[arg(long, value_name = "DIR|NAME")]
+    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// The first text
     a: String,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::data::sequences::BatchSize;
 use crate::error::{Error, Result};
 use crate::hub;
+use crate::lessons::data::MODEL;
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Part};
 use crate::tasks::{self, Dataset, Labels, Role, Task};
@@ -44,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     dev: Option<PathBuf>,
     /// Folder of the pre-trained model, or the name of one on the Hub
-    #[arg(long, value_name = "DIR|NAME")]
+    #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Folder for the fine-tuned model
     #[arg(long, value_name = "DIR")]

@@ -1,0 +1,135 @@
+//! What the lessons need and no network is asked for: small labelled sets that were written for Cloze,
+//! and `cloze-tiny`, a small model of our own. They are part of the library, so an installed `cloze`
+//! has them without a checkout; commands take folders, so they are laid out in the user's cache.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use flate2::Crc;
+
+use crate::error::{Error, Result};
+use crate::files::write_atomic;
+
+/// The model that commands take where none is named.
+pub const MODEL: &str = "cloze-tiny";
+
+/// A file's name and its bytes.
+type File = (&'static str, &'static [u8]);
+
+macro_rules! folder {
+    ($name:literal: $($file:literal)*) => {
+        ($name, &[$((
+            $file,
+            include_bytes!(concat!("../../lessons/data/", $name, "/", $file)),
+        )),*])
+    };
+}
+
+/// Every folder of `lessons/data` with its files.
+const FOLDERS: [(&str, &[File]); 6] = [
+    folder!("spam": "train.tsv" "dev.tsv"),
+    folder!("answerable": "train.tsv" "dev.tsv"),
+    folder!("endings": "train.csv" "val.csv"),
+    folder!("names": "train.txt" "valid.txt"),
+    folder!("questions": "train-v2.0.json" "dev-v2.0.json"),
+    folder!("cloze-tiny": "config.json" "model.safetensors" "vocab.txt" "tokenizer_config.json" "README.md"),
+];
+
+/// The names that [`folder`] takes.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FOLDERS.iter().map(|(name, _)| *name)
+}
+
+/// The folder of a set or of the model, in the user's cache: `spam`, `answerable`, `endings`,
+/// `names`, `questions` or `cloze-tiny`. Files that are missing there are written.
+///
+/// # Errors
+/// Where there is no such set, or the cache can't be written.
+pub fn folder(name: &str) -> Result<PathBuf> {
+    let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir);
+    lay_out(&cache.join("cloze").join("lessons").join(version()), name)
+}
+
+fn lay_out(root: &Path, name: &str) -> Result<PathBuf> {
+    let Some((_, files)) = FOLDERS.iter().find(|(known, _)| *known == name) else {
+        let all: Vec<&str> = names().collect();
+        return Err(Error::Usage(format!(
+            "the lessons have no data called {name:?}; they have {}",
+            all.join(", ")
+        )));
+    };
+    let folder = root.join(name);
+    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+    for (file, bytes) in *files {
+        let path = folder.join(file);
+        // Written whole or not at all, so the length tells.
+        let there = std::fs::metadata(&path).is_ok_and(|found| found.len() == bytes.len() as u64);
+        if !there {
+            write_atomic(&path, bytes)?;
+        }
+    }
+    Ok(folder)
+}
+
+/// What tells one version of the data from another: programs of several versions share the cache.
+fn version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    VERSION.get_or_init(|| {
+        let mut sum = Crc::new();
+        for (_, files) in FOLDERS {
+            for (_, bytes) in files {
+                sum.update(bytes);
+            }
+        }
+        format!("{:08x}", sum.sum())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files of a folder, sorted.
+    fn listing(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn everything_in_the_folder_is_laid_out_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/data");
+        for name in listing(&source) {
+            if name.ends_with(".md") {
+                continue;
+            }
+            let folder = lay_out(root.path(), &name).unwrap();
+            assert_eq!(listing(&folder), listing(&source.join(&name)), "{name}");
+            for file in listing(&folder) {
+                let [got, wanted] = [&folder, &source.join(&name)]
+                    .map(|folder| std::fs::read(folder.join(&file)).unwrap());
+                assert!(got == wanted, "{name}/{file}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_cut_off_is_written_again_and_what_is_whole_is_left() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = lay_out(root.path(), "spam").unwrap();
+        let (train, dev) = (folder.join("train.tsv"), folder.join("dev.tsv"));
+        let whole = std::fs::read(&train).unwrap();
+        std::fs::write(&train, &whole[..100]).unwrap();
+        let modified = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
+        let before = modified(&dev);
+        assert_eq!(lay_out(root.path(), "spam").unwrap(), folder);
+        assert_eq!(std::fs::read(&train).unwrap(), whole);
+        assert_eq!(modified(&dev), before);
+        let message = lay_out(root.path(), "spma").unwrap_err().to_string();
+        assert!(message.contains("cloze-tiny"), "{message}");
+    }
+}
