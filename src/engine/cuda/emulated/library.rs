@@ -173,7 +173,7 @@ fn source(kernel: &str) -> Option<&'static Source> {
                 include_str!("tests.cu")
             ),
         };
-        if OWN.kernels().any(|(name, _)| name == kernel) {
+        if OWN.kernels().any(|name| name == kernel) {
             return Some(OWN);
         }
     }
@@ -208,9 +208,7 @@ pub fn of(kernel: Kernel) -> Result<Arc<Library>> {
 fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     let (compiler, version) = compiler()?;
     let kernels = source.kernels();
-    let entries: Vec<String> = kernels
-        .map(|(name, _)| format!("CLOZE_ENTRY({name})"))
-        .collect();
+    let entries: Vec<String> = kernels.map(|name| format!("CLOZE_ENTRY({name})")).collect();
     let text = format!(
         "{}\nCLOZE_EMULATED_LIBRARY({})\n",
         source.text,

@@ -16,7 +16,9 @@ const STRIPE: u32 = 4;
 /// Blocks and threads of a kernel that works on columns, and into how many stripes it cuts the rows.
 pub(super) fn column_grid(element: Element, n: u32, width: u32) -> ([u32; 3], u32, u32) {
     let across = width.div_ceil(COLUMN_THREADS * vector(element));
-    let stripes = n.div_ceil(STRIPE).min(COLUMN_BLOCKS.div_ceil(across.max(1)));
+    let stripes = n
+        .div_ceil(STRIPE)
+        .min(COLUMN_BLOCKS.div_ceil(across.max(1)));
     ([across, stripes, 1], COLUMN_THREADS, stripes)
 }
 
@@ -93,7 +95,13 @@ pub fn gelu_backward(
         d.into(),
         scratch.into(),
     ];
-    launch(device, element, "gelu_backward", (blocks, threads), &arguments)?;
+    launch(
+        device,
+        element,
+        "gelu_backward",
+        (blocks, threads),
+        &arguments,
+    )?;
     finish_sums(device, element, scratch, stripes, width, &[bias_gradient])
 }
 
@@ -128,7 +136,13 @@ pub fn bias_gradient(
         d.into(),
         scratch.into(),
     ];
-    launch(device, element, "column_sums", (blocks, threads), &arguments)?;
+    launch(
+        device,
+        element,
+        "column_sums",
+        (blocks, threads),
+        &arguments,
+    )?;
     finish_sums(device, element, scratch, stripes, width, &[into])
 }
 

@@ -89,7 +89,7 @@ pub struct EmbeddingBackward<'a> {
     pub partials: Address,
 }
 
-/// See [`EmbeddingBackward`]. Widths of more than 512 vectors of 16 bytes are refused.
+/// See [`EmbeddingBackward`]. Widths of more than 640 vectors of 16 bytes are refused.
 pub fn embedding_backward(
     device: &mut dyn Device,
     element: Element,
@@ -144,10 +144,18 @@ pub fn embedding_backward(
             a.d_sums.into(),
             a.partials.into(),
         ];
-        launch(device, element, "segment_sums", (blocks, threads), &arguments)?;
+        launch(
+            device,
+            element,
+            "segment_sums",
+            (blocks, threads),
+            &arguments,
+        )?;
         let entry = |index: u32| {
             if index < a.tables.segment_entries {
-                a.tables.segments.offset(4 * u64::from(index) * u64::from(width))
+                a.tables
+                    .segments
+                    .offset(4 * u64::from(index) * u64::from(width))
             } else {
                 Address::NONE
             }

@@ -47,7 +47,13 @@ pub fn cross_entropy(device: &mut dyn Device, element: Element, a: &CrossEntropy
         a.weight.into(),
         a.scored.into(),
     ];
-    launch(device, element, "cross_entropy", ([a.n, 1, 1], THREADS), &arguments)
+    launch(
+        device,
+        element,
+        "cross_entropy",
+        ([a.n, 1, 1], THREADS),
+        &arguments,
+    )
 }
 
 /// Cross-entropy over (n, classes) beside a teacher's logits.
@@ -85,7 +91,13 @@ pub fn distillation(device: &mut dyn Device, element: Element, a: &Distil) -> Re
         a.weights.hard.into(),
         a.scored.into(),
     ];
-    launch(device, element, "distillation", ([a.n, 1, 1], THREADS), &arguments)
+    launch(
+        device,
+        element,
+        "distillation",
+        ([a.n, 1, 1], THREADS),
+        &arguments,
+    )
 }
 
 /// One minus the cosine between rows of hidden states, (n, width).
@@ -116,5 +128,11 @@ pub fn cosine(device: &mut dyn Device, element: Element, a: &Cosine) -> Result<(
         a.d_own.into(),
         a.scored.into(),
     ];
-    launch(device, element, "cosine", ([a.n.div_ceil(8), 1, 1], 256), &arguments)
+    launch(
+        device,
+        element,
+        "cosine",
+        ([a.n.div_ceil(8), 1, 1], 256),
+        &arguments,
+    )
 }

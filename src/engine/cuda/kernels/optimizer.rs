@@ -33,9 +33,21 @@ pub fn sum_of_squares(
     let blocks = count.div_ceil(256 * 16).clamp(1, u64::from(SQUARES_BLOCKS)) as u32;
     let (low, high) = (count as u32, (count >> 32) as u32);
     let arguments = [low.into(), high.into(), x.into(), partials.into()];
-    launch(device, element, "squares", ([blocks, 1, 1], 256), &arguments)?;
+    launch(
+        device,
+        element,
+        "squares",
+        ([blocks, 1, 1], 256),
+        &arguments,
+    )?;
     let arguments = [blocks.into(), partials.into(), into.into()];
-    launch(device, element, "finish_squares", ([1, 1, 1], 256), &arguments)
+    launch(
+        device,
+        element,
+        "finish_squares",
+        ([1, 1, 1], 256),
+        &arguments,
+    )
 }
 
 /// The flat buffers cut into parts of one parameter each, for kernels whose blocks take one part.

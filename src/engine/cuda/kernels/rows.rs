@@ -100,7 +100,9 @@ pub fn cast(
         (Element::F32, to) => ("narrow", to),
         (from, Element::F32) => ("widen", from),
         (from, to) => {
-            return Err(Error::Failed(format!("no kernel turns {from:?} into {to:?}")));
+            return Err(Error::Failed(format!(
+                "no kernel turns {from:?} into {to:?}"
+            )));
         }
     };
     // Counts of parameters and activations of one batch fit into 32 bits; in two parts in any case.
