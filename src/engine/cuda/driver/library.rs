@@ -66,7 +66,7 @@ macro_rules! functions {
 
         impl $table {
             /// The functions of a library, or the name of the first that it lacks.
-            fn of(library: &$crate::engine::cuda::driver::library::Opened) -> Result<Self, &'static str> {
+            fn of(library: &$crate::engine::cuda::driver::library::Opened) -> ::std::result::Result<Self, &'static str> {
                 Ok(Self {
                     $($name: {
                         let symbol = $crate::engine::cuda::driver::library::symbol!($name $($symbol)?);
