@@ -9,7 +9,7 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element};
 use super::kernels::{
-    CrossEntropy, Drops, add_bias, add_picked, bias_gradient, cast, cross_entropy, drop_rows,
+    CrossEntropy, Drops, add_picked, bias_gradient, cast, cross_entropy, drop_rows,
     partials, pick, tanh_backward, tanh_bias,
 };
 use super::linear::Linear;
@@ -178,14 +178,14 @@ impl Head {
         }
     }
 
-    /// Logits in f32, (sequences or rows, columns), without their bias.
-    fn products(
+    /// What the linear layer reads, made ready.
+    fn read(
         &self,
         device: &mut dyn Device,
         pass: Pass<'_>,
         hidden: Address,
         b: &Buffers,
-    ) -> Result<()> {
+    ) -> Result<Address> {
         if let Some(pooler) = &self.pooler {
             pooler.forward(device, pass, hidden, b)?;
         }
@@ -197,8 +197,7 @@ impl Head {
             let rows = self.dropped_rows(pass);
             drop_rows(device, element, rows, pass.width(), input, &drops)?;
         }
-        let logits = (b.logits, Element::F32);
-        self.linear.forward(device, pass, (n, element), input, logits)
+        Ok(input)
     }
 
     /// Logits in f32, (sequences or rows, columns).
@@ -209,10 +208,11 @@ impl Head {
         hidden: Address,
         b: &Buffers,
     ) -> Result<()> {
-        self.products(device, pass, hidden, b)?;
-        let size = (self.rows(pass) as u32, self.columns() as u32);
-        let bias = pass.value(self.linear.bias);
-        add_bias(device, Element::F32, size, b.logits, bias)
+        let input = self.read(device, pass, hidden, b)?;
+        let all = (self.rows(pass), self.element(pass));
+        let logits = (b.logits, Element::F32);
+        self.linear
+            .forward_with_bias(device, pass, all, input, logits)
     }
 
     /// Cross-entropy with a label a row into `scored`; the gradient of `weight` times it in the
@@ -226,7 +226,10 @@ impl Head {
         scored: Address,
         b: &Buffers,
     ) -> Result<()> {
-        self.products(device, pass, hidden, b)?;
+        let input = self.read(device, pass, hidden, b)?;
+        let all = (self.rows(pass), self.element(pass));
+        let logits = (b.logits, Element::F32);
+        self.linear.forward(device, pass, all, input, logits)?;
         let loss = CrossEntropy {
             n: self.rows(pass) as u32,
             classes: self.shape.outputs as u32,

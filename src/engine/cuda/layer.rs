@@ -7,7 +7,7 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device};
 use super::kernels::{
-    AttentionBackward, Heads, NormBackward, NormForward, add_bias, attention_backward,
+    AttentionBackward, Heads, NormBackward, NormForward, attention_backward,
     attention_forward, attention_scratch, bias_gelu, bias_gradient, gelu_backward, norm_backward,
     norm_forward, partials,
 };
@@ -171,9 +171,8 @@ impl Layer {
         let (element, batch, h) = (pass.element(), pass.batch(), pass.width());
         let (rows, inner) = (batch.rows, self.intermediate.outputs as u32);
         let all = (pass.rows(), element);
-        self.qkv.forward(device, pass, all, x, (kept.qkv, element))?;
-        let bias = pass.value(self.qkv.bias);
-        add_bias(device, element, (rows, 3 * h), kept.qkv, bias)?;
+        self.qkv
+            .forward_with_bias(device, pass, all, x, (kept.qkv, element))?;
         attention_forward(
             device,
             element,

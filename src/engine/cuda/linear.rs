@@ -91,6 +91,22 @@ impl Linear {
         multiply(device, pass, x, self.matrix(pass, element).t(), y, false)
     }
 
+    /// [`forward`](Self::forward) with the bias.
+    pub fn forward_with_bias(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        (n, element): (usize, Element),
+        x: Address,
+        (y, y_element): (Address, Element),
+    ) -> Result<()> {
+        let x = Matrix::new(x, element, n, self.inputs);
+        let y = Matrix::new(y, y_element, n, self.outputs);
+        let bias = pass.value(self.bias);
+        let weight = self.matrix(pass, element).t();
+        multiply_with_bias(device, pass, x, weight, y, bias)
+    }
+
     /// `dx = dy W`, or with `add` `dx += dy W`, all of `element`.
     pub fn backward(
         &self,
@@ -123,7 +139,27 @@ impl Linear {
     }
 }
 
-/// `c = a b`, or with `add` `c += a b`. Products in f32 of an engine in another format are exact.
+/// `c = a b + bias`, the bias f32, one number a column.
+pub fn multiply_with_bias(
+    device: &mut dyn Device,
+    pass: Pass<'_>,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    bias: Address,
+) -> Result<()> {
+    device.multiply(&Product {
+        a,
+        b,
+        c,
+        alpha: 1.0,
+        add: false,
+        tf32: pass.tf32,
+        epilogue: Epilogue::Bias(bias),
+    })
+}
+
+/// `c = a b`, or with `add` `c += a b`.
 pub fn multiply(
     device: &mut dyn Device,
     pass: Pass<'_>,

@@ -7,11 +7,11 @@ use crate::model::Part;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element, Matrix};
 use super::kernels::{
-    CrossEntropy, Distil, NormBackward, NormForward, add_bias, add_picked, bias_gelu,
+    CrossEntropy, Distil, NormBackward, NormForward, add_picked, bias_gelu,
     bias_gradient, cross_entropy, distillation, gelu_backward, norm_backward, norm_forward,
     partials, pick,
 };
-use super::linear::{Linear, NormAt, multiply};
+use super::linear::{Linear, NormAt, multiply, multiply_with_bias};
 use super::pass::Pass;
 use super::shape::{Masked, Shape};
 use super::state::{Places, padded_vocabulary};
@@ -104,15 +104,14 @@ impl MaskedLm {
         Matrix::new(at, pass.element(), rows, c.hidden_size)
     }
 
-    /// Logits without their bias, of `logits_element`, in `b.logits`.
+    /// Everything up to the last product, whose factor it gives.
     fn forward(
         &self,
         device: &mut dyn Device,
         pass: Pass<'_>,
         hidden: Address,
-        logits_element: Element,
         b: &Buffers,
-    ) -> Result<()> {
+    ) -> Result<Matrix> {
         let element = pass.element();
         let (size, all) = ((b.n as u32, pass.width()), (b.n, element));
         let rows = pass.sent.rows;
@@ -133,10 +132,7 @@ impl MaskedLm {
             out: b.normed,
         };
         norm_forward(device, element, &norm)?;
-        let words = self.words(pass);
-        let normed = Matrix::new(b.normed, element, b.n, pass.config.hidden_size);
-        let logits = Matrix::new(b.logits, logits_element, b.n, words.rows);
-        multiply(device, pass, normed, words.t(), logits, false)
+        Ok(Matrix::new(b.normed, element, b.n, pass.config.hidden_size))
     }
 
     /// Logits of the rows that were sent with the batch, in f32: (rows, padded vocabulary).
@@ -147,15 +143,11 @@ impl MaskedLm {
         hidden: Address,
         b: &Buffers,
     ) -> Result<()> {
-        self.forward(device, pass, hidden, Element::F32, b)?;
-        let size = (b.n as u32, self.words(pass).rows as u32);
-        add_bias(
-            device,
-            Element::F32,
-            size,
-            b.logits,
-            pass.value(self.bias),
-        )
+        let normed = self.forward(device, pass, hidden, b)?;
+        let words = self.words(pass);
+        let logits = Matrix::new(b.logits, Element::F32, b.n, words.rows);
+        let bias = pass.value(self.bias);
+        multiply_with_bias(device, pass, normed, words.t(), logits, bias)
     }
 
     /// Scores the predictions of the rows that were sent with the batch into `scored`. With
@@ -175,7 +167,10 @@ impl MaskedLm {
         b: &Buffers,
     ) -> Result<()> {
         let element = pass.element();
-        self.forward(device, pass, hidden, element, b)?;
+        let normed = self.forward(device, pass, hidden, b)?;
+        let words = self.words(pass);
+        let products = Matrix::new(b.logits, element, b.n, words.rows);
+        multiply(device, pass, normed, words.t(), products, false)?;
         let classes = pass.config.vocab_size as u32;
         let stride = padded_vocabulary(pass.config.vocab_size) as u32;
         let (n, logits, labels) = (b.n as u32, b.logits, pass.sent.labels);

@@ -44,6 +44,7 @@ use crate::train::optimizer::{Moments, Update};
 use self::arena::Arena;
 use self::batch::{Sent, Staging, Wanted};
 use self::device::{Address, Device, Element};
+use self::driver::{Gpu, Missing, probe};
 use self::graphs::{Graphs, Key, Work};
 use self::heads::{Head, NEXT_SENTENCE};
 use self::kernels::{DISTILLED, SCORED, cast};
@@ -63,12 +64,25 @@ pub use self::forecast::forecast;
 
 /// The GPU of this machine; fails with what is missing.
 pub fn open() -> Result<Box<dyn Device>> {
-    Err(Error::Failed("TEMPORARY".into()))
+    Ok(Box::new(Gpu::open(probe()?)?))
 }
 
-/// What [`Backend::Auto`] is on this machine, and why.
+/// What [`Backend::Auto`] is on this machine, and what there is to say of that: nothing where there
+/// is no GPU.
 pub(super) fn choose() -> (Backend, Option<String>) {
-    (Backend::Cpu, None)
+    told(probe().map(|found| found.properties().name.clone()))
+}
+
+/// [`choose`], with the GPU's name or what is missing.
+fn told(found: std::result::Result<String, Missing>) -> (Backend, Option<String>) {
+    match found {
+        Ok(name) => (Backend::Cuda, Some(format!("computing on {name}"))),
+        Err(Missing::Driver(_) | Missing::Device { visible: None }) => (Backend::Cpu, None),
+        Err(missing) => (
+            Backend::Cpu,
+            Some(format!("computing on the CPU: {missing}")),
+        ),
+    }
 }
 
 /// How the engine computes.

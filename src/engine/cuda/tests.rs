@@ -497,7 +497,7 @@ fn gradients_that_are_no_numbers_change_nothing_and_lower_the_scale() {
         };
         let before = cuda.parameters().unwrap();
         let packed = batch(6, &[12, 5]).packed;
-        let mut spoil = |cuda: &mut CudaEngine, value: f32| {
+        let spoil = |cuda: &mut CudaEngine, value: f32| {
             cuda.task_gradients(&packed, DROPOUT, &mut |logits| logits.fill(value)).unwrap();
             cuda.update(&update(1, Rule::Adamw)).unwrap()
         };

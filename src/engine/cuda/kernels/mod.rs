@@ -19,7 +19,9 @@ pub use attention::{
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
 };
-pub use embedding::{EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward};
+pub use embedding::{
+    EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
+};
 pub use loss::{
     Cosine, CrossEntropy, DISTILLED, Distil, SCORED, cosine, cross_entropy, distillation,
 };
@@ -109,9 +111,10 @@ pub struct Batch {
     pub examples: Address,
     /// Rows sorted by id, u32 a row.
     pub word_order: Address,
-    /// Where each different id's rows start in `word_order`: u32, words + 1.
+    /// Where each different id's rows start in `word_order`: u32, words + 1. Those of ids that don't
+    /// exist start where the next do.
     pub word_starts: Address,
-    /// Different ids, or more: the starts at the end may be those of no rows.
+    /// Different ids, or more.
     pub words: u32,
 }
 
@@ -144,7 +147,9 @@ fn dropping(batch: Option<&Batch>, dropping: Option<&Dropping>) -> Result<[Argum
             d.kept.into(),
         ],
         (Some(_), None) => {
-            return Err(Error::Failed("dropout needs the batch whose rows it drops".into()));
+            return Err(Error::Failed(
+                "dropout needs the batch whose rows it drops".into(),
+            ));
         }
     })
 }
