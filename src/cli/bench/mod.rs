@@ -2,16 +2,20 @@
 
 mod cells;
 mod estimate;
+mod selftest;
 mod train;
 
 use std::ffi::OsString;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Args {
+    #[command(flatten)]
+    selftest: selftest::Args,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(clap::Subcommand)]
@@ -36,8 +40,12 @@ enum Command {
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<()> {
     match args.command {
-        Command::Train(args) => train::run(args),
-        Command::Estimate(args) => estimate::run(args),
-        Command::Cells { options } => cells::run(options),
+        Some(Command::Train(args)) => train::run(args),
+        Some(Command::Estimate(args)) => estimate::run(args),
+        Some(Command::Cells { options }) => cells::run(options),
+        None if args.selftest.asked() => selftest::run(args.selftest),
+        None => Err(Error::Usage(
+            "what is to be measured? One of train, estimate, cells, or --gpu-selftest".into(),
+        )),
     }
 }

@@ -1,22 +1,17 @@
 //! `cloze bench train`: tokens a second of whole training steps, and those of a peer beside them.
-//!
-//! The work is that of the usual PyTorch benchmark of a BERT with a SQuAD head: uniform random ids at
-//! full length, dropout 0.1, cross-entropy of start and end, AdamW over all parameters, no clipping.
+//! The work is that of [`crate::train::speed`].
 
 use std::process::Command as Process;
-use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::data::Packed;
 use crate::engine::memory::Work;
-use crate::engine::{Engine, measured_peak, objective};
+use crate::engine::{Engine, measured_peak};
 use crate::error::{Error, Result};
 use crate::memory::{peak, told};
-use crate::model::{Config, Dropout, Layout, Part, Size};
-use crate::random::{Site, Stream};
+use crate::model::{Config, Layout, Part, Size};
 use crate::train::budget::flops_per_token;
-use crate::train::optimizer::{Optimizer, Update};
+use crate::train::speed::step_seconds;
 
 use super::super::engine::TrainingEngineArgs;
 use super::super::memory;
@@ -124,38 +119,7 @@ impl Args {
 
     /// Tokens a second: the median over the timed steps.
     fn measure(&self, engine: &mut dyn Engine) -> Result<f64> {
-        let mut draws = Stream::new(0, 0, Site::Other(5), 0).draws();
-        let mut batch = Packed::default();
-        for example in 0..self.batch as u64 {
-            let ids: Vec<u32> = (0..self.seq)
-                .map(|_| draws.below(VOCABULARY as u32))
-                .collect();
-            batch.push(example, &ids, &vec![0; self.seq]);
-        }
-        let places: Vec<[u32; 2]> = (0..self.batch)
-            .map(|_| [0; 2].map(|_| draws.below(self.seq as u32)))
-            .collect();
-        let mut seconds = Vec::new();
-        for step in 1..=WARM_UP + self.steps {
-            let started = Instant::now();
-            let dropout = Dropout {
-                seed: 0,
-                step: step as u32,
-            };
-            engine.task_gradients(&batch, dropout, &mut |logits| {
-                let weight = 1.0 / places.len() as f32;
-                objective::spans(logits, &batch.cu_seqlens, &places, weight);
-            })?;
-            engine.update(&Update {
-                optimizer: Optimizer::default(),
-                learning_rate: 1e-5,
-                step,
-                max_norm: f64::INFINITY,
-            })?;
-            if step > WARM_UP {
-                seconds.push(started.elapsed().as_secs_f64());
-            }
-        }
+        let mut seconds = step_seconds(engine, (self.batch, self.seq), WARM_UP, self.steps)?;
         Ok((self.batch * self.seq) as f64 / median(&mut seconds))
     }
 

@@ -6,6 +6,7 @@
 //! every sum is taken in an order that depends on sizes alone.
 
 pub mod attention;
+mod bandwidth;
 mod elementwise;
 mod embedding;
 mod loss;
@@ -16,6 +17,7 @@ mod rows;
 pub use attention::{
     AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
 };
+pub use bandwidth::{stream_copy, stream_triad};
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
 };
@@ -58,6 +60,7 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "rows.cu"),
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
+    source!("common.cuh", "bandwidth.cu"),
 ];
 
 /// What stands in front of a kernel's name.
