@@ -1,6 +1,6 @@
 //! The options that say what computes and how, shared by the commands that run or train a model.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use clap::ValueEnum;
 
@@ -61,8 +61,12 @@ enum Matmul {
 }
 
 impl EngineArgs {
-    /// What was asked for.
+    /// What was asked for. Says once on stderr what `auto` chose, where a GPU is or could be here.
     pub fn setup(&self) -> Result<Setup> {
+        static TOLD: Once = Once::new();
+        if let (_, Some(choice)) = self.backend.resolve() {
+            TOLD.call_once(|| eprintln!("{choice}"));
+        }
         Ok(Setup {
             backend: self.backend,
             precision: match (self.dtype, self.matmul) {

@@ -106,7 +106,13 @@ impl Run<'_> {
             recompute,
             ..self.setup
         };
-        Forecast::with(setup, self.config, self.layout, work, self.teacher.is_some())
+        Forecast::with(
+            setup,
+            self.config,
+            self.layout,
+            work,
+            self.teacher.is_some(),
+        )
     }
 
     fn teacher_needs(&self, work: Work) -> u64 {

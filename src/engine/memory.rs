@@ -62,13 +62,7 @@ pub struct Forecast {
 
 impl Forecast {
     /// Of a training step with the engine of `setup`; `taught` where it is distillation.
-    pub fn with(
-        setup: Setup,
-        config: &Config,
-        layout: &Layout,
-        work: Work,
-        taught: bool,
-    ) -> Self {
+    pub fn with(setup: Setup, config: &Config, layout: &Layout, work: Work, taught: bool) -> Self {
         match setup.backend.resolve().0 {
             Backend::Cuda => cuda::forecast(config, layout, work, CudaHow::from(setup), taught),
             Backend::Cpu | Backend::Auto | Backend::Reference => {

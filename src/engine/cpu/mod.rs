@@ -12,7 +12,7 @@ pub(super) mod dropout;
 pub(super) mod elementwise;
 pub(super) mod embedding;
 mod gemm;
-mod heads;
+pub(super) mod heads;
 mod layer;
 mod linear;
 pub(super) mod loss;

@@ -3,20 +3,14 @@
 use crate::engine::memory::{Forecast, Work, masked_share};
 use crate::model::{Config, Layout, Part};
 
+use super::How;
 use super::heads::NEXT_SENTENCE;
 use super::shape::{Masked, Purpose, Shape};
 use super::state::State;
-use super::How;
 
 /// Bytes of a training step with the layout's heads. With a teacher (`distils`), its answers lie on
 /// the device too.
-pub fn forecast(
-    config: &Config,
-    layout: &Layout,
-    work: Work,
-    how: How,
-    distils: bool,
-) -> Forecast {
+pub fn forecast(config: &Config, layout: &Layout, work: Work, how: How, distils: bool) -> Forecast {
     let masked_lm = layout.parts().contains(&Part::MaskedLm);
     let pairs = layout.parts().contains(&Part::NextSentence);
     let shape = Shape {

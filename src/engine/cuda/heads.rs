@@ -9,8 +9,8 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element};
 use super::kernels::{
-    CrossEntropy, Drops, add_picked, bias_gradient, cast, cross_entropy, drop_rows,
-    partials, pick, tanh_backward, tanh_bias,
+    CrossEntropy, Drops, add_picked, bias_gradient, cast, cross_entropy, drop_rows, partials, pick,
+    tanh_backward, tanh_bias,
 };
 use super::linear::Linear;
 use super::pass::Pass;
@@ -64,7 +64,11 @@ impl Buffers {
             d: take(if_trains(pooled)),
             input: take(if dropped { input } else { 0 }),
             logits: take(4 * logits),
-            d_logits: take(if narrow { shape.element.bytes() * logits } else { 0 }),
+            d_logits: take(if narrow {
+                shape.element.bytes() * logits
+            } else {
+                0
+            }),
             partials: take(if_trains(partials(h.max(outputs) as u32))),
         }
     }
@@ -92,7 +96,14 @@ impl Pooler {
         let (n, single) = (pass.sequences(), Element::F32);
         let size = (n as u32, pass.width());
         let rows = pass.sent.pooled;
-        pick(device, pass.element(), size, hidden, rows, (b.picked, single))?;
+        pick(
+            device,
+            pass.element(),
+            size,
+            hidden,
+            rows,
+            (b.picked, single),
+        )?;
         self.0
             .forward(device, pass, (n, single), b.picked, (b.pooled, single))?;
         let bias = pass.value(self.0.bias);

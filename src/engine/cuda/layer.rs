@@ -7,9 +7,9 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device};
 use super::kernels::{
-    AttentionBackward, Heads, NormBackward, NormForward, attention_backward,
-    attention_forward, attention_scratch, bias_gelu, bias_gradient, gelu_backward, norm_backward,
-    norm_forward, partials,
+    AttentionBackward, Heads, NormBackward, NormForward, attention_backward, attention_forward,
+    attention_scratch, bias_gelu, bias_gradient, gelu_backward, norm_backward, norm_forward,
+    partials,
 };
 use super::linear::{Linear, NormAt};
 use super::pass::Pass;

@@ -51,7 +51,9 @@ impl Linear {
     /// their biases.
     pub fn joined<const N: usize>(places: &Places, names: [String; N]) -> Self {
         let join = |what: &str| -> Range<usize> {
-            let parts = names.each_ref().map(|n| places.find(&format!("{n}.{what}")));
+            let parts = names
+                .each_ref()
+                .map(|n| places.find(&format!("{n}.{what}")));
             for pair in parts.windows(2) {
                 assert_eq!(pair[0].end, pair[1].start, "{names:?} lie together");
             }

@@ -7,9 +7,8 @@ use crate::model::Part;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element, Matrix};
 use super::kernels::{
-    CrossEntropy, Distil, NormBackward, NormForward, add_picked, bias_gelu,
-    bias_gradient, cross_entropy, distillation, gelu_backward, norm_backward, norm_forward,
-    partials, pick,
+    CrossEntropy, Distil, NormBackward, NormForward, add_picked, bias_gelu, bias_gradient,
+    cross_entropy, distillation, gelu_backward, norm_backward, norm_forward, partials, pick,
 };
 use super::linear::{Linear, NormAt, multiply, multiply_with_bias};
 use super::pass::Pass;

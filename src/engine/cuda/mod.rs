@@ -199,7 +199,12 @@ impl CudaEngine {
         }
         let from = (state.values, Element::F32);
         let to = (state.weights, state.element);
-        cast(self.device.get_mut().as_mut(), state.places.total() as u64, from, to)
+        cast(
+            self.device.get_mut().as_mut(),
+            state.places.total() as u64,
+            from,
+            to,
+        )
     }
 
     fn shape(&self, batch: &Packed, purpose: Purpose, asked: &Asked<'_>) -> Shape<'_> {
@@ -350,7 +355,9 @@ impl CudaEngine {
             return Ok(padded);
         }
         let rows = padded.chunks_exact(stride);
-        Ok(rows.flat_map(|row| row[..columns].iter().copied()).collect())
+        Ok(rows
+            .flat_map(|row| row[..columns].iter().copied())
+            .collect())
     }
 
     /// Losses of `n` rows, and how many were right, of what lies there in `size` bytes a row. The
@@ -702,7 +709,9 @@ impl Engine for CudaEngine {
         if scale != 1.0 {
             // A power of two: nothing is rounded.
             let factor = (1.0 / scale) as f32;
-            gradients.iter_mut().for_each(|gradient| *gradient *= factor);
+            gradients
+                .iter_mut()
+                .for_each(|gradient| *gradient *= factor);
         }
         Ok(gradients)
     }

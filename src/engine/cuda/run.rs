@@ -120,11 +120,7 @@ impl<'a> Run<'a> {
 
     /// Scores the masked tokens and pairs that were sent; with `weights`, what a token and a pair
     /// count in the loss, with its gradients down to the embedding tables.
-    pub fn pretraining(
-        self,
-        device: &mut dyn Device,
-        weights: Option<LossWeights>,
-    ) -> Result<()> {
+    pub fn pretraining(self, device: &mut dyn Device, weights: Option<LossWeights>) -> Result<()> {
         let (pass, a) = (self.pass, self.activations);
         self.encode(device, &mut |_, _, _| Ok(()))?;
         let d_hidden = match weights {
@@ -153,11 +149,7 @@ impl<'a> Run<'a> {
 
     /// Scores masked tokens and hidden states beside a teacher's, with the gradients of the weighted
     /// loss down to the embedding tables.
-    pub fn distillation(
-        self,
-        device: &mut dyn Device,
-        weights: DistillationWeights,
-    ) -> Result<()> {
+    pub fn distillation(self, device: &mut dyn Device, weights: DistillationWeights) -> Result<()> {
         let (pass, a) = (self.pass, self.activations);
         self.encode(device, &mut |_, _, _| Ok(()))?;
         let d_hidden = self.start(device)?.hidden;

@@ -152,11 +152,7 @@ unsafe impl Number for u32 {}
 unsafe impl Number for f64 {}
 
 /// `count` numbers from the device.
-pub fn download<T: Number>(
-    device: &mut dyn Device,
-    from: Address,
-    count: usize,
-) -> Result<Vec<T>> {
+pub fn download<T: Number>(device: &mut dyn Device, from: Address, count: usize) -> Result<Vec<T>> {
     let mut values = vec![T::default(); count];
     if count > 0 {
         device.download(from, bytes_of_mut(&mut values))?;

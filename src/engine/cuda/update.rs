@@ -6,9 +6,7 @@ use crate::train::optimizer::{Rule, Update};
 
 use super::device::{Address, Device, Element};
 use super::graphs::{Graphs, Key, Work};
-use super::kernels::{
-    Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares,
-};
+use super::kernels::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares};
 use super::state::{State, bytes_of, download};
 
 /// The dynamic scale of the loss in f16: gradients too small for the format are multiplied into its
@@ -148,7 +146,14 @@ impl Updater {
         let count = state.places.total() as u64;
         let partials = self.squares_partials;
         let element = state.element;
-        sum_of_squares(device, element, count, state.gradients, partials, self.squares)?;
+        sum_of_squares(
+            device,
+            element,
+            count,
+            state.gradients,
+            partials,
+            self.squares,
+        )?;
         let parameters = Parameters {
             chunks: &self.chunks,
             chunks_at: self.chunks_at,

@@ -31,6 +31,7 @@ impl Cache {
     }
 
     /// Another folder.
+    #[cfg(test)]
     pub fn at(folder: PathBuf) -> Self {
         Self {
             folder: Some(folder),

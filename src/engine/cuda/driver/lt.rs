@@ -199,97 +199,7 @@ impl Products {
     }
 
     fn plan(&self, description: &Description) -> Result<Plan> {
-        let f = &self.lt.functions;
-        let told = |status| check(f, status, || format!("describe {description}"));
-        let compute = match description.tf32 {
-            true => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
-            false => Compute::CUBLAS_COMPUTE_32F,
-        };
-        let mut operation = ptr::null_mut();
-        // SAFETY: the operation has a place.
-        told(unsafe {
-            (f.cublasLtMatmulDescCreate)(&mut operation, compute, cudaDataType::CUDA_R_32F)
-        })?;
-        // From here on dropped with what it holds where something fails.
-        let mut plan = Unfinished {
-            functions: f,
-            operation,
-            layouts: Vec::new(),
-            preference: ptr::null_mut(),
-        };
-        let transpositions = [
-            (
-                DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA,
-                description.left_transposed,
-            ),
-            (
-                DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB,
-                description.right_transposed,
-            ),
-        ];
-        for (attribute, transposed) in transpositions {
-            // SAFETY: the operation is alive; the value is a cublasOperation_t, 0 or 1.
-            told(unsafe { set_operation(f, operation, attribute, &i32::from(transposed)) })?;
-        }
-        if description.bias {
-            let attribute = DescAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE;
-            let epilogue = Epilogue::CUBLASLT_EPILOGUE_BIAS as u32;
-            // SAFETY: as above; the value is a cublasLtEpilogue_t.
-            told(unsafe { set_operation(f, operation, attribute, &epilogue) })?;
-        }
-        for layout in [description.left, description.right, description.result] {
-            let Layout {
-                element,
-                rows,
-                columns,
-                leading,
-            } = layout;
-            let mut made = ptr::null_mut();
-            // SAFETY: the layout has a place.
-            told(unsafe {
-                let leading = i64::try_from(leading).unwrap_or(i64::MAX);
-                (f.cublasLtMatrixLayoutCreate)(
-                    &mut made,
-                    data_type(element),
-                    rows,
-                    columns,
-                    leading,
-                )
-            })?;
-            plan.layouts.push(made);
-        }
-        // SAFETY: the preference has a place.
-        told(unsafe { (f.cublasLtMatmulPreferenceCreate)(&mut plan.preference) })?;
-        let [left_bytes, right_bytes, result_bytes] = description.alignments;
-        let preferences = [
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32,
-            ),
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-                left_bytes,
-            ),
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                right_bytes,
-            ),
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                result_bytes,
-            ),
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-                result_bytes,
-            ),
-        ];
-        for (attribute, value) in preferences {
-            // SAFETY: the preference is alive; these attributes are uint32_t.
-            told(unsafe { set_preference(f, plan.preference, attribute, &value) })?;
-        }
-        let attribute = PrefAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-        // SAFETY: the preference is alive; this attribute is uint64_t.
-        told(unsafe { set_preference(f, plan.preference, attribute, &WORKSPACE) })?;
+        let plan = Unfinished::new(&self.lt.functions, description)?;
         let algorithm = self.algorithm(&plan, description)?;
         let (operation, layouts) = plan.into_parts();
         Ok(Plan {
@@ -378,7 +288,102 @@ struct Unfinished<'a> {
     preference: cublasLtMatmulPreference_t,
 }
 
-impl Unfinished<'_> {
+impl<'a> Unfinished<'a> {
+    /// What cuBLASLt is told of a product; needs no GPU.
+    fn new(f: &'a Functions, description: &Description) -> Result<Self> {
+        let told = |status| check(f, status, || format!("describe {description}"));
+        let compute = match description.tf32 {
+            true => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+            false => Compute::CUBLAS_COMPUTE_32F,
+        };
+        let mut operation = ptr::null_mut();
+        // SAFETY: the operation has a place.
+        told(unsafe {
+            (f.cublasLtMatmulDescCreate)(&mut operation, compute, cudaDataType::CUDA_R_32F)
+        })?;
+        // From here on dropped with what it holds where something fails.
+        let mut plan = Self {
+            functions: f,
+            operation,
+            layouts: Vec::new(),
+            preference: ptr::null_mut(),
+        };
+        let transpositions = [
+            (
+                DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA,
+                description.left_transposed,
+            ),
+            (
+                DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB,
+                description.right_transposed,
+            ),
+        ];
+        for (attribute, transposed) in transpositions {
+            // SAFETY: the operation is alive; the value is a cublasOperation_t, 0 or 1.
+            told(unsafe { set_operation(f, operation, attribute, &i32::from(transposed)) })?;
+        }
+        if description.bias {
+            let attribute = DescAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE;
+            let epilogue = Epilogue::CUBLASLT_EPILOGUE_BIAS as u32;
+            // SAFETY: as above; the value is a cublasLtEpilogue_t.
+            told(unsafe { set_operation(f, operation, attribute, &epilogue) })?;
+        }
+        for layout in [description.left, description.right, description.result] {
+            let Layout {
+                element,
+                rows,
+                columns,
+                leading,
+            } = layout;
+            let mut made = ptr::null_mut();
+            // SAFETY: the layout has a place.
+            told(unsafe {
+                let leading = i64::try_from(leading).unwrap_or(i64::MAX);
+                (f.cublasLtMatrixLayoutCreate)(
+                    &mut made,
+                    data_type(element),
+                    rows,
+                    columns,
+                    leading,
+                )
+            })?;
+            plan.layouts.push(made);
+        }
+        // SAFETY: the preference has a place.
+        told(unsafe { (f.cublasLtMatmulPreferenceCreate)(&mut plan.preference) })?;
+        let [left_bytes, right_bytes, result_bytes] = description.alignments;
+        let preferences = [
+            (
+                PrefAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32,
+            ),
+            (
+                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                left_bytes,
+            ),
+            (
+                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                right_bytes,
+            ),
+            (
+                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                result_bytes,
+            ),
+            (
+                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+                result_bytes,
+            ),
+        ];
+        for (attribute, value) in preferences {
+            // SAFETY: the preference is alive; these attributes are uint32_t.
+            told(unsafe { set_preference(f, plan.preference, attribute, &value) })?;
+        }
+        let attribute = PrefAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        // SAFETY: the preference is alive; this attribute is uint64_t.
+        told(unsafe { set_preference(f, plan.preference, attribute, &WORKSPACE) })?;
+        Ok(plan)
+    }
+
     /// The parts that outlive the making.
     fn into_parts(mut self) -> (cublasLtMatmulDesc_t, [cublasLtMatrixLayout_t; 3]) {
         let layouts = std::mem::take(&mut self.layouts);
@@ -469,4 +474,70 @@ fn check(functions: &Functions, status: u32, doing: impl Fn() -> String) -> Resu
         "cuBLASLt could not {}: {words} (status {status})",
         doing()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::cuda::device;
+    use crate::engine::cuda::device::{Matrix, Product};
+    use crate::engine::cuda::driver::search::{Surroundings, Wanted};
+
+    /// NVIDIA's own library, where it is found, takes every attribute that it is given: it refuses
+    /// those it doesn't know and values of a wrong size. Algorithms it tells only on a GPU.
+    #[test]
+    fn descriptions_are_taken_by_the_library() {
+        let surroundings = Surroundings::of_process();
+        let found = surroundings.find(Wanted::CublasLt, &[13, 12], |library| {
+            CublasLt::of(&library)
+        });
+        let lt = match found {
+            Ok(lt) => lt,
+            Err(missing) => return eprintln!("not tested without cuBLASLt: {missing}"),
+        };
+        assert!(
+            (12..14).contains(&lt.version.0),
+            "{:?} of {:?}",
+            lt.version,
+            lt.path
+        );
+        for (element, result) in [
+            (Element::F32, Element::F32),
+            (Element::Bf16, Element::Bf16),
+            (Element::Bf16, Element::F32),
+            (Element::F16, Element::F16),
+            (Element::F16, Element::F32),
+        ] {
+            let matrix = |rows, columns, element| Matrix::new(Address(256), element, rows, columns);
+            let product = Product {
+                a: matrix(3, 5, element),
+                b: matrix(30_522, 5, element).t(),
+                c: matrix(3, 30_522, result),
+                alpha: 1.0,
+                add: false,
+                tf32: true,
+                epilogue: device::Epilogue::Bias(Address(512)),
+            };
+            let description = Description::of(&product).unwrap();
+            let plan = Unfinished::new(&lt.functions, &description).unwrap();
+            let attribute = DescAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+            // SAFETY: the operation is alive; the address is not read here.
+            let status =
+                unsafe { set_operation(&lt.functions, plan.operation, attribute, &512u64) };
+            assert_eq!(status, 0);
+            let (operation, layouts) = plan.into_parts();
+            // SAFETY: made by the library just now, destroyed once.
+            unsafe {
+                for layout in layouts {
+                    assert_eq!((lt.functions.cublasLtMatrixLayoutDestroy)(layout), 0);
+                }
+                assert_eq!((lt.functions.cublasLtMatmulDescDestroy)(operation), 0);
+            }
+        }
+        // Its words for a status.
+        let error = check(&lt.functions, 7, || "test".into())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("unsupported value"), "{error}");
+    }
 }

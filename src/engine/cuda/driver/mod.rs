@@ -1,11 +1,12 @@
 //! A GPU as a [`Device`](super::device::Device), without a toolkit: the driver, NVRTC and cuBLASLt are
 //! opened where they lie ([`probe`]), kernels are compiled when they are first launched.
 //!
-//! What has run where: [`nvrtc`] and [`search`] with the real compiler, without a GPU. Everything
-//! else was run with libraries that stand in for NVIDIA's (`fake.c`, made by the tests): they
-//! keep work back until it is waited for, check what they are given and multiply by the book. **No
-//! line of this has run on a GPU**: neither a context, nor a copy, launch, product or recording; nor
-//! was NVIDIA's own cuBLASLt ever asked for an algorithm.
+//! What has run where: [`nvrtc`] and [`search`] with NVIDIA's compiler, which needs no GPU; the
+//! descriptions of products with NVIDIA's cuBLASLt 13.0, which took all of them. Everything else ran
+//! with libraries that stand in for NVIDIA's (`fake.c`, compiled by the tests): they keep work back
+//! until it is waited for, hold calls to the documentation and multiply by the book. **No line of this
+//! has run on a GPU**: no context, copy, launch, product or recording; nor has NVIDIA's cuBLASLt been
+//! asked for an algorithm, or its driver for anything.
 
 mod api;
 mod cache;

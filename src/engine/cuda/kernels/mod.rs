@@ -5,7 +5,7 @@
 //! numbers of that type, "(f32)" single precision whatever the element. All arithmetic is in f32, and
 //! every sum is taken in an order that depends on sizes alone.
 
-pub mod attention;
+mod attention;
 mod bandwidth;
 mod elementwise;
 mod embedding;
@@ -13,6 +13,8 @@ mod loss;
 mod norm;
 mod optimizer;
 mod rows;
+#[cfg(test)]
+mod tests;
 
 pub use attention::{
     AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
@@ -60,6 +62,8 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "rows.cu"),
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
+    source!("common.cuh", "attention.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cu"),
     source!("common.cuh", "bandwidth.cu"),
 ];
 
