@@ -71,3 +71,65 @@ fn measured(data: &Value) -> Option<Measured> {
         seconds: number("seconds")?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(section: Section, name: &str, data: Value) -> Entry {
+        Entry {
+            section,
+            name: name.into(),
+            passed: Some(true),
+            line: String::new(),
+            data,
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut report = Report::new(false, None).unwrap();
+        save(&report, folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let kernel = |name: &str, bytes: f64, flops: f64, seconds: f64, share: f64| {
+            let data = json!({"bytes": bytes, "flops": flops, "seconds": seconds, "share": share});
+            entry(Section::Speed, name, data)
+        };
+        let speed = |name: &str, tokens_per_s: f64| {
+            entry(
+                Section::Training,
+                name,
+                json!({"tokens_per_s": tokens_per_s}),
+            )
+        };
+        for one in [
+            entry(Section::Speed, "bandwidth", json!({"best": 4.1e12})),
+            entry(Section::Speed, "largest product", json!({"bf16": 7.1e14})),
+            kernel("base norm_forward", 1.5e8, 0.0, 4.4e-5, 0.83),
+            kernel("base attention forward 384", 1.5e8, 2.9e10, 1.3e-4, 0.33),
+            kernel("base product output forward", 1.9e8, 1.16e11, 1.9e-4, 0.86),
+            kernel("large product output forward", 1.3e8, 1.03e11, 1.7e-4, 0.85),
+            speed("base 64×384 bf16", 612_345.0),
+            speed("large 32×384 bf16", 201_234.0),
+        ] {
+            report.take(one).unwrap();
+        }
+        save(&report, folder.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let roofline = read("roofline.svg");
+        for text in [
+            "attention, base",
+            "product, large",
+            "4100 GB/s, 710 TFLOP/s",
+        ] {
+            assert!(roofline.contains(text), "{text}");
+        }
+        let shares = read("shares.svg");
+        assert!(shares.contains("base norm_forward") && shares.contains("83 %"));
+        let training = read("training.svg");
+        assert!(training.contains("large 32×384 bf16"));
+        assert!(training.contains("published: base, batch 592, FP16"));
+    }
+}

@@ -39,7 +39,13 @@ pub struct Args {
     #[arg(long, requires = "gpu_selftest", value_name = "N")]
     minutes: Option<f64>,
     /// With --gpu-selftest: only these parts
-    #[arg(long, requires = "gpu_selftest", value_enum, value_delimiter = ',', value_name = "PART")]
+    #[arg(
+        long,
+        requires = "gpu_selftest",
+        value_enum,
+        value_delimiter = ',',
+        value_name = "PART"
+    )]
     only: Vec<Section>,
     /// With --emulate: a few of the cases
     #[arg(long, requires = "emulate")]
@@ -53,7 +59,7 @@ pub struct Args {
 }
 
 /// What a section has used up of the time at the latest when it ends: none may starve those behind it.
-const SHARES: [f64; 6] = [0.12, 0.38, 0.48, 0.66, 0.82, 1.0];
+const SHARES: [f64; 6] = [0.10, 0.32, 0.38, 0.54, 0.70, 1.0];
 /// A GPU's check that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(80);
 /// The emulated device is slow.
@@ -92,8 +98,13 @@ pub fn run(args: Args) -> Result<()> {
     if let Some(section) = args.worker {
         return worker::serve(section, args.scale(), args.emulate, args.skip);
     }
-    if args.minutes.is_some_and(|minutes| !(minutes > 0.0 && minutes < 1e4)) {
-        return Err(Error::Usage("--minutes: a positive number is needed".into()));
+    if args
+        .minutes
+        .is_some_and(|minutes| !(minutes > 0.0 && minutes < 1e4))
+    {
+        return Err(Error::Usage(
+            "--minutes: a positive number is needed".into(),
+        ));
     }
     // One sentence where there is nothing to test.
     worker::available(args.emulate)?;
@@ -131,7 +142,11 @@ fn test(
         .into_iter()
         .map(|check| check.name)
         .collect();
-    let patience = if args.emulate { EMULATED_PATIENCE } else { PATIENCE };
+    let patience = if args.emulate {
+        EMULATED_PATIENCE
+    } else {
+        PATIENCE
+    };
     let (mut done, mut losses) = (0, 0);
     while done < names.len() {
         if losses == LOSSES || deadline.is_some_and(|deadline| Instant::now() >= deadline) {

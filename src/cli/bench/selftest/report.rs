@@ -51,7 +51,12 @@ impl Entry {
             Some(false) => "FAIL",
             None => "--  ",
         };
-        format!("{mark} {:<8} {:<34} {}", self.section.name(), self.name, self.line)
+        format!(
+            "{mark} {:<8} {:<34} {}",
+            self.section.name(),
+            self.name,
+            self.line
+        )
     }
 
     fn object(&self) -> Value {
@@ -161,7 +166,9 @@ impl Report {
                 [Some(true), Some(false), None].map(|passed| self.count(Some(section), passed));
             if good + bad + none > 0 {
                 let name = section.name();
-                line(format!("{name:<9} {good} passed, {bad} failed, {none} not run"));
+                line(format!(
+                    "{name:<9} {good} passed, {bad} failed, {none} not run"
+                ));
             }
         }
         for entry in &self.entries {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -42,19 +42,23 @@ pub fn serve(section: Section, scale: Scale, emulate: bool, skip: usize) -> Resu
     let checks = selftest::checks(section, scale, emulate);
     let mut out = std::io::stdout().lock();
     let mut broken = None;
-    let ended = selftest::run(checks.get(skip..).unwrap_or_default(), &mut session, &mut |name, told| {
-        let line = match told {
-            None => json!({"begins": name}),
-            Some(told) => json!({
-                "check": name,
-                "passed": told.passed,
-                "told": told.line,
-                "data": told.data,
-            }),
-        };
-        let written = writeln!(out, "{line}").and_then(|()| out.flush());
-        broken = broken.take().or(written.err());
-    });
+    let ended = selftest::run(
+        checks.get(skip..).unwrap_or_default(),
+        &mut session,
+        &mut |name, told| {
+            let line = match told {
+                None => json!({"begins": name}),
+                Some(told) => json!({
+                    "check": name,
+                    "passed": told.passed,
+                    "told": told.line,
+                    "data": told.data,
+                }),
+            };
+            let written = writeln!(out, "{line}").and_then(|()| out.flush());
+            broken = broken.take().or(written.err());
+        },
+    );
     if let Some(error) = broken {
         return Err(Error::io("<stdout>", error));
     }
@@ -181,13 +185,16 @@ impl Worker {
 
     /// How the process ended.
     fn why(&mut self) -> String {
-        let how = match self.child.wait() {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
+        let how = match self.wait() {
+            Some(status) => status.to_string(),
+            None => "it said no more".to_owned(),
         };
         // What it said last may still be on its way.
         thread::sleep(Duration::from_millis(50));
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = self
+            .last_words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         format!("its process ended ({how}): {}", words.join(" | "))
     }
@@ -203,10 +210,23 @@ impl Worker {
         self.spoke
     }
 
+    /// Waits until it has ended, but not for long: what a driver holds may never end.
+    fn wait(&mut self) -> Option<ExitStatus> {
+        let until = Instant::now() + Duration::from_secs(15);
+        while Instant::now() < until {
+            match self.child.try_wait() {
+                Ok(None) => thread::sleep(Duration::from_millis(20)),
+                Ok(status) => return status,
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
     /// Ends it where it still runs.
     pub fn end(mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.wait();
     }
 }

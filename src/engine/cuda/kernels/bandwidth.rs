@@ -19,7 +19,13 @@ pub fn stream_copy(
     to: Address,
 ) -> Result<()> {
     let arguments = [vectors.into(), from.into(), to.into()];
-    launch(device, Element::F32, "stream_copy", grid(vectors), &arguments)
+    launch(
+        device,
+        Element::F32,
+        "stream_copy",
+        grid(vectors),
+        &arguments,
+    )
 }
 
 /// `a = b + factor · c` for `vectors` vectors of four f32.
@@ -31,5 +37,11 @@ pub fn stream_triad(
     a: Address,
 ) -> Result<()> {
     let arguments = [vectors.into(), factor.into(), b.into(), c.into(), a.into()];
-    launch(device, Element::F32, "stream_triad", grid(vectors), &arguments)
+    launch(
+        device,
+        Element::F32,
+        "stream_triad",
+        grid(vectors),
+        &arguments,
+    )
 }

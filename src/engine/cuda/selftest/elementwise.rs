@@ -14,7 +14,9 @@ fn each(suite: &mut Suite<'_>, case: impl Fn(&mut Trial<'_>, usize, usize) -> Re
     for &width in suite.scale.widths() {
         for lengths in suite.scale.lengths() {
             let n = lengths.iter().sum();
-            suite.case(&format!("{n} rows of {width}"), |trial| case(trial, n, width));
+            suite.case(&format!("{n} rows of {width}"), |trial| {
+                case(trial, n, width)
+            });
         }
     }
 }
@@ -43,7 +45,9 @@ pub fn add_bias(suite: &mut Suite<'_>) {
 pub fn bias_gelu(suite: &mut Suite<'_>) {
     each(suite, |trial, n, width| {
         let element = trial.element;
-        let x = rounded(element, &numbers(n * width, 1));
+        let mut x = rounded(element, &numbers(n * width, 1));
+        // Far out, where the normal distribution is 0.
+        x[0] = -40.0;
         let bias = numbers(width, 2);
         let at = trial.constant(element, &x)?;
         let bias_at = trial.constant(Element::F32, &bias)?;
@@ -63,7 +67,9 @@ pub fn bias_gelu(suite: &mut Suite<'_>) {
 
 fn with_bias<'a>(x: &'a [f32], bias: &'a [f32]) -> impl Iterator<Item = f64> + 'a {
     let bias = bias.iter().cycle();
-    x.iter().zip(bias).map(|(&x, &b)| f64::from(x) + f64::from(b))
+    x.iter()
+        .zip(bias)
+        .map(|(&x, &b)| f64::from(x) + f64::from(b))
 }
 
 /// The normal distribution up to x, and its density there.
@@ -134,6 +140,28 @@ pub fn bias_gradient(suite: &mut Suite<'_>) {
         trial.within("the sum, beside f64,", &got, &exact, 1e-4);
         Ok(())
     });
+}
+
+/// The copy and the triad that other kernels are measured by.
+pub fn stream(suite: &mut Suite<'_>) {
+    for vectors in [1u32, 7, 2047, 2049, 20_000] {
+        suite.aligned_case(&format!("{vectors} vectors"), |trial| {
+            let (single, count) = (Element::F32, 4 * vectors as usize);
+            let (x, y) = (numbers(count, 1), numbers(count, 2));
+            let (b, c) = (trial.constant(single, &x)?, trial.constant(single, &y)?);
+            let (copy, triad) = (trial.empty(single, count)?, trial.empty(single, count)?);
+            kernels::stream_copy(trial.device, vectors, b, copy)?;
+            kernels::stream_triad(trial.device, vectors, 0.5, [b, c], triad)?;
+            let places = [(copy, single, count), (triad, single, count)];
+            if let Some([copy, triad]) = trial.outputs(places)? {
+                trial.same("the copy", &copy, &x);
+                // Half of a number is exact: nothing depends on how it is added.
+                let sums: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + 0.5 * y).collect();
+                trial.same("the triad", &triad, &sums);
+            }
+            Ok(())
+        });
+    }
 }
 
 pub fn tanh(suite: &mut Suite<'_>) {

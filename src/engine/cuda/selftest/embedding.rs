@@ -17,7 +17,8 @@ use super::trial::{Trial, VOCABULARY, numbers, rounded};
 
 const SITE: Site = Site::EmbeddingDropout;
 /// Entries of the tables of words, positions and segments.
-const ENTRIES: [usize; 3] = [VOCABULARY as usize, 512, 2];
+/// Three segments, of which batches have two: they are worked on in pairs.
+const ENTRIES: [usize; 3] = [VOCABULARY as usize, 512, 3];
 
 pub fn forward(suite: &mut Suite<'_>) {
     each(suite, forward_case);
@@ -52,7 +53,7 @@ fn forward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64) 
             words: trial.constant(Element::F32, &tables[0])?,
             positions: trial.constant(Element::F32, &tables[1])?,
             segments: trial.constant(Element::F32, &tables[2])?,
-            segment_entries: 2,
+            segment_entries: 3,
         },
         norm: kernels::Norm {
             gain: trial.constant(Element::F32, &gain)?,
@@ -131,7 +132,7 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
             words: trial.changing(Element::F32, &tables[0])?,
             positions: trial.changing(Element::F32, &tables[1])?,
             segments: trial.changing(Element::F32, &tables[2])?,
-            segment_entries: 2,
+            segment_entries: 3,
         },
         partials: trial.scratch(kernels::partials(width as u32))?,
     };
@@ -155,7 +156,9 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
     let [weight, bias] = &mut sums;
     add_parameter_gradients(simd, saved, &d_out, weight, bias, &mut Partials::default());
     let packed = &sample.packed;
-    for (table, index) in tables.iter_mut().zip([&packed.ids, &packed.positions, &packed.segments])
+    for (table, index) in tables
+        .iter_mut()
+        .zip([&packed.ids, &packed.positions, &packed.segments])
     {
         cpu::add_to_table(simd, index, &expected, width, table);
     }

@@ -3,16 +3,14 @@
 use crate::engine::DistillationWeights;
 use crate::engine::cpu::loss as cpu;
 use crate::engine::cuda::device::{Address, Element};
-use crate::engine::cuda::kernels::{
-    self, Cosine, CrossEntropy, DISTILLED, Distil, SCORED,
-};
+use crate::engine::cuda::kernels::{self, Cosine, CrossEntropy, DISTILLED, Distil, SCORED};
 use crate::engine::simd::Simd;
 use crate::error::Result;
 
 use super::trial::{Trial, bound, indices, numbers, rounded};
 use super::{Scale, Suite};
 
-/// Rows, classes, and numbers from a row to the next.
+/// Rows, classes, and numbers from a row to the next: of whole vectors, of whole words, of neither.
 fn shapes(scale: Scale) -> &'static [(usize, usize, usize)] {
     match scale {
         Scale::Full => &[
@@ -25,26 +23,45 @@ fn shapes(scale: Scale) -> &'static [(usize, usize, usize)] {
             (77, 8000, 8000),
             (33, 30522, 30528),
             (2, 30522, 30523),
+            (3, 1000, 1002),
             (3, 119_547, 119_552),
         ],
-        Scale::Small => &[(1, 2, 8), (31, 17, 17), (7, 203, 256), (2, 3001, 3008)],
+        Scale::Small => &[
+            (1, 2, 8),
+            (5, 17, 17),
+            (33, 30, 32),
+            (3, 1000, 1002),
+            (2, 1000, 1001),
+            (2, 10_001, 10_008),
+        ],
         Scale::Short => &[(3, 17, 17), (2, 203, 256)],
     }
 }
 
-/// Rows of logits with room behind each, zero there.
+/// Rows of logits with room behind each, poison there.
 fn logits(trial: &Trial<'_>, (n, classes, stride): (usize, usize, usize)) -> Vec<f32> {
     let mut all = rounded(trial.element, &numbers(n * stride, 1));
     for row in all.chunks_exact_mut(stride) {
         row[..classes].iter_mut().for_each(|x| *x *= 4.0);
-        row[classes..].fill(0.0);
+        row[classes..].fill(f32::NAN);
     }
     all
 }
 
+/// One for each row, of which one is right.
+fn labels(x: &[f32], bias: &[f32], (n, classes, stride): (usize, usize, usize)) -> Vec<u32> {
+    let mut labels = indices(n, classes as u32, 5);
+    let row = &x[n / 2 * stride..][..classes];
+    let sum = |&i: &u32| row[i as usize] + bias[i as usize];
+    let best = (0..classes as u32).max_by(|a, b| sum(a).total_cmp(&sum(b)));
+    labels[n / 2] = best.unwrap_or(0);
+    labels
+}
+
 fn without_padding(all: &[f32], classes: usize, stride: usize) -> Vec<f32> {
     let rows = all.chunks_exact(stride);
-    rows.flat_map(|row| row[..classes].iter().copied()).collect()
+    rows.flat_map(|row| row[..classes].iter().copied())
+        .collect()
 }
 
 /// What a kernel scored: words of a row, at one index of each row.
@@ -60,7 +77,7 @@ fn floats(words: &[u32]) -> Vec<f32> {
 
 pub fn cross_entropy(suite: &mut Suite<'_>) {
     for &shape in shapes(suite.scale) {
-        for weight in [0.0, 0.37] {
+        for weight in [0.0, 0.37, 300.0] {
             let (n, classes, stride) = shape;
             let name = format!("{n} rows of {classes} in {stride}, weight {weight}");
             suite.case(&name, |trial| entropy_case(trial, shape, weight));
@@ -72,7 +89,7 @@ fn entropy_case(trial: &mut Trial<'_>, shape: (usize, usize, usize), weight: f32
     let (element, (n, classes, stride)) = (trial.element, shape);
     let x = logits(trial, shape);
     let bias = numbers(classes, 2);
-    let labels = indices(n, classes as u32, 5);
+    let labels = labels(&x, &bias, shape);
     let a = CrossEntropy {
         n: n as u32,
         classes: classes as u32,
@@ -118,7 +135,7 @@ fn entropy_case(trial: &mut Trial<'_>, shape: (usize, usize, usize), weight: f32
             .chunks_exact(stride)
             .flat_map(|row| row[classes..].to_vec())
             .collect();
-        trial.same("what lies behind", &padding, &vec![0.0; padding.len()]);
+        trial.same("what lies behind", &padding, &vec![f32::NAN; padding.len()]);
         near_by_row(trial, &without_padding(&got, classes, stride), &d, classes);
     }
     Ok(())
@@ -161,7 +178,7 @@ fn distillation_case(
     let x = logits(trial, shape);
     let bias = numbers(classes, 2);
     let teacher: Vec<f32> = numbers(n * classes, 3).iter().map(|x| 3.0 * x).collect();
-    let labels = indices(n, classes as u32, 5);
+    let labels = labels(&x, &bias, shape);
     let weights = DistillationWeights {
         temperature,
         soft: 0.6,
@@ -186,7 +203,9 @@ fn distillation_case(
     };
     let mut d = without_padding(&x, classes, stride);
     let (mut hard, mut soft, mut right) = (Vec::new(), Vec::new(), Vec::new());
-    let rows = d.chunks_exact_mut(classes).zip(teacher.chunks_exact(classes));
+    let rows = d
+        .chunks_exact_mut(classes)
+        .zip(teacher.chunks_exact(classes));
     for ((row, theirs), label) in rows.zip(&labels) {
         let target = (std::slice::from_ref(label), theirs);
         let simd = Simd::detect();
@@ -201,7 +220,10 @@ fn distillation_case(
     let told = |index: usize| floats(&column(&padded, words, index));
     trial.within("losses beside labels", &told(0), &hard, 1e-4);
     trial.within("losses beside the teacher", &told(2), &soft, 1e-3);
-    let told: Vec<f32> = column(&padded, words, 1).iter().map(|&x| x as f32).collect();
+    let told: Vec<f32> = column(&padded, words, 1)
+        .iter()
+        .map(|&x| x as f32)
+        .collect();
     trial.same("what is right", &told, &right);
     trial.near("the gradient", &without_padding(&got, classes, stride), &d);
     Ok(())
@@ -240,7 +262,14 @@ fn cosine_case(trial: &mut Trial<'_>, n: usize, width: usize) -> Result<()> {
         return Ok(());
     };
     let mut each = Vec::new();
-    cpu::cosine(Simd::detect(), (&own, &theirs), width, weight, &mut d, &mut each);
+    cpu::cosine(
+        Simd::detect(),
+        (&own, &theirs),
+        width,
+        weight,
+        &mut d,
+        &mut each,
+    );
     trial.within("one minus the cosines", &scored, &each, 1e-4);
     trial.near("the gradient", &got, &d);
     Ok(())

@@ -43,8 +43,15 @@ fn libraries() -> Result<Told> {
             |error| format!("nvidia-smi: {error}"),
             |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         );
-    let line = format!("{}\n    {}", lines.join("; "), clocks.replace('\n', "\n    "));
-    Ok(Told::good(line, json!({"found": lines, "nvidia_smi": clocks})))
+    let line = format!(
+        "{}\n    {}",
+        lines.join("; "),
+        clocks.replace('\n', "\n    ")
+    );
+    Ok(Told::good(
+        line,
+        json!({"found": lines, "nvidia_smi": clocks}),
+    ))
 }
 
 fn device(session: &mut Session<'_>) -> Result<Told> {
@@ -87,13 +94,17 @@ fn compile(source: &Source, element: Element) -> Result<Told> {
     let device = Architecture::of(found.properties().capability);
     let target = Target::for_device(device, nvrtc.architectures());
     let target = target.ok_or_else(|| {
-        Error::Failed(format!("NVRTC knows no architecture that runs on sm_{}", device.0))
+        Error::Failed(format!(
+            "NVRTC knows no architecture that runs on sm_{}",
+            device.0
+        ))
     })?;
     let started = Instant::now();
     let compiled = nvrtc.compile(source.name, source.text, element, target)?;
     let seconds = started.elapsed().as_secs_f64();
     let all = usage(&compiled.log);
-    let spills = |u: &&crate::engine::cuda::driver::nvrtc::Usage| u.spill_stores + u.spill_loads > 0;
+    let spills =
+        |u: &&crate::engine::cuda::driver::nvrtc::Usage| u.spill_stores + u.spill_loads > 0;
     let spilling = all.iter().filter(spills).count();
     let mut line = format!("{seconds:.2} s, {} kernels, {spilling} spill", all.len());
     let mut kernels: HashMap<&str, Value> = HashMap::new();

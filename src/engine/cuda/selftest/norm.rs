@@ -119,7 +119,11 @@ fn forward_case(
 fn exact(x: &[f32], gain: &[f32], shift: &[f32]) -> Vec<f64> {
     let n = x.len() as f64;
     let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
-    let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n;
+    let variance = x
+        .iter()
+        .map(|&x| (f64::from(x) - mean).powi(2))
+        .sum::<f64>()
+        / n;
     let scale = 1.0 / (variance + f64::from(EPSILON)).sqrt();
     let one = |((&x, &g), &s): ((&f32, &f32), &f32)| {
         (f64::from(x) - mean) * scale * f64::from(g) + f64::from(s)

@@ -49,7 +49,9 @@ pub fn checks() -> Vec<Check> {
         (Element::F16, false),
     ];
     let kinds = [Kind::Forward, Kind::Input, Kind::Weight];
-    let pairs = all.into_iter().flat_map(|how| kinds.map(|kind| (how, kind)));
+    let pairs = all
+        .into_iter()
+        .flat_map(|how| kinds.map(|kind| (how, kind)));
     pairs
         .map(|((element, tf32), kind)| {
             let name = if tf32 { "tf32" } else { name_of(element) };
@@ -123,7 +125,7 @@ fn cases(suite: &mut Suite<'_>, kind: Kind, tf32: bool) {
             } = one;
             let name =
                 format!("{m}×{k}×{n}, add {add}, alpha {alpha}, gap {gap}, epilogue {epilogue:?}");
-            suite.case(&name, |trial| case(trial, one));
+            suite.aligned_case(&name, |trial| case(trial, one));
         }
     }
 }

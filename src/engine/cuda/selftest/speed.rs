@@ -50,10 +50,7 @@ struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    fn with<T>(
-        device: &'a mut dyn Device,
-        work: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> Result<T> {
+    fn with<T>(device: &'a mut dyn Device, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let mut room = Self {
             device,
             held: Vec::new(),
@@ -161,7 +158,8 @@ fn bandwidth(session: &mut Session<'_>) -> Result<(f64, Told)> {
         fill / 1e9,
         by_clock / 1e9
     );
-    let data = json!({"copy": copy, "triad": triad, "fill": fill, "best": best, "by_clock": by_clock});
+    let data =
+        json!({"copy": copy, "triad": triad, "fill": fill, "best": best, "by_clock": by_clock});
     Ok((best, Told::good(line, data)))
 }
 

@@ -295,7 +295,11 @@ fn ten_steps(session: &mut Session<'_>, case: Case, element: Element, tf32: bool
     let reference = session.memo.steps.of(case)?;
     let mut cuda = engine(session, &case.config(), how(element, tf32))?;
     let bounds = bounds(element, tf32);
-    let floor = if element == Element::F32 && !tf32 { 1e-4 } else { 1e-2 };
+    let floor = if element == Element::F32 && !tf32 {
+        1e-4
+    } else {
+        1e-2
+    };
     let mut complaints = Vec::new();
     let (mut loss_error, mut norm_error) = (0.0f64, 0.0f64);
     let mut worst = Vec::new();
@@ -314,7 +318,11 @@ fn ten_steps(session: &mut Session<'_>, case: Case, element: Element, tf32: bool
         let expected = reference.gradients.get(&step);
         if let Some((got, expected)) = gradients.as_ref().zip(expected) {
             let (error, name) = farthest(&reference.layout, got, expected, floor);
-            let bound = if step == 1 { bounds.gradient } else { bounds.drifted };
+            let bound = if step == 1 {
+                bounds.gradient
+            } else {
+                bounds.drifted
+            };
             if error > bound {
                 complaints.push(format!(
                     "step {step}: the gradient of {name} is {error:.1e} off, more than {bound:.0e}"
@@ -370,10 +378,7 @@ fn relative(got: f64, expected: f64) -> f64 {
 }
 
 /// Losses of three steps on one batch, and the gradients that they add up to.
-fn three_passes(
-    cuda: &mut CudaEngine,
-    batch: &PretrainingBatch,
-) -> Result<(Vec<f64>, Vec<f32>)> {
+fn three_passes(cuda: &mut CudaEngine, batch: &PretrainingBatch) -> Result<(Vec<f64>, Vec<f32>)> {
     let mut losses = Vec::new();
     for _ in 0..3 {
         let dropout = Dropout { seed: 1, step: 4 };
@@ -456,7 +461,10 @@ fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result
     let states = got.layers.iter().zip(&expected.layers).enumerate();
     errors.extend(states.map(|(i, (g, e))| (format!("hidden states {i}"), distance(g, e))));
     let lacks = || Error::Failed("a pooler's output is missing".into());
-    let (got, expected) = (got.pooled.ok_or_else(lacks)?, expected.pooled.ok_or_else(lacks)?);
+    let (got, expected) = (
+        got.pooled.ok_or_else(lacks)?,
+        expected.pooled.ok_or_else(lacks)?,
+    );
     errors.push(("the pooler's output".into(), distance(&got, &expected)));
     let rows = &batch.masked_rows;
     let (got, expected) = (
@@ -469,10 +477,18 @@ fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result
         cpu.next_sentence_logits(packed)?.concat(),
     );
     errors.push(("pairs' logits".into(), distance(&got, &expected)));
-    let (got, expected) = (cuda.pretraining_scores(&batch)?, cpu.pretraining_scores(&batch)?);
+    let (got, expected) = (
+        cuda.pretraining_scores(&batch)?,
+        cpu.pretraining_scores(&batch)?,
+    );
     errors.push(("the loss".into(), relative(got.loss(), expected.loss())));
-    let worst = errors.iter().fold(0.0f64, |most, (_, error)| most.max(*error));
-    let told: Vec<String> = errors.iter().map(|(what, e)| format!("{what} {e:.1e}")).collect();
+    let worst = errors
+        .iter()
+        .fold(0.0f64, |most, (_, error)| most.max(*error));
+    let told: Vec<String> = errors
+        .iter()
+        .map(|(what, e)| format!("{what} {e:.1e}"))
+        .collect();
     let data: serde_json::Map<String, Value> = errors
         .iter()
         .map(|(what, error)| (what.clone(), json!(super::finite(*error))))

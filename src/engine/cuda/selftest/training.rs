@@ -32,7 +32,11 @@ struct Case {
 
 impl Case {
     fn format(&self) -> &'static str {
-        if self.tf32 { "tf32" } else { name_of(self.element) }
+        if self.tf32 {
+            "tf32"
+        } else {
+            name_of(self.element)
+        }
     }
 
     fn how(&self) -> How {
@@ -124,7 +128,11 @@ fn timed(session: &mut Session<'_>, case: Case) -> Result<Told> {
     // Measured before the engine takes the memory.
     session.roofline()?;
     let mut cuda = engine(session, case)?;
-    let steps = if case.element == Element::F32 { 4 } else { STEPS };
+    let steps = if case.element == Element::F32 {
+        4
+    } else {
+        STEPS
+    };
     let mut seconds = step_seconds(&mut cuda, (case.batch, LENGTH), WARM_UP, steps)?;
     seconds.sort_by(f64::total_cmp);
     told_of(session, case, &cuda, seconds[seconds.len() / 2])

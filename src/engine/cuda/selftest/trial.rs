@@ -117,6 +117,8 @@ pub fn packed(lengths: &[usize]) -> Packed {
 /// A buffer that the device was asked for.
 struct Held {
     start: Address,
+    /// Bytes of the guard before it; [`GUARD`] are behind it.
+    before: u64,
     bytes: u64,
     /// What must still be in it at the end.
     constant: Option<Vec<u8>>,
@@ -135,12 +137,20 @@ pub struct Distance {
 pub struct Trial<'a> {
     pub device: &'a mut dyn Device,
     pub element: Element,
-    /// Whether the case runs once more to see that it gives the same bits.
-    again: bool,
+    how: How,
     held: Vec<Held>,
     staging: Staging,
     digest: DefaultHasher,
     distances: Vec<Distance>,
+}
+
+/// How a case runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct How {
+    /// Once more, to see that it gives the same bits.
+    pub again: bool,
+    /// With all numbers one place behind where vectors could be read.
+    pub shifted: bool,
 }
 
 /// A batch on the device and what the CPU engine wants of it.
@@ -150,19 +160,12 @@ pub struct Sample {
     pub rows: Rows,
 }
 
-/// What a case gave.
-pub struct Outcome {
-    pub distances: Vec<Distance>,
-    /// Of all bits that it gave.
-    pub digest: u64,
-}
-
 impl<'a> Trial<'a> {
-    pub fn new(device: &'a mut dyn Device, element: Element, again: bool) -> Self {
+    pub fn new(device: &'a mut dyn Device, element: Element, how: How) -> Self {
         Self {
             device,
             element,
-            again,
+            how,
             held: Vec::new(),
             staging: Staging::default(),
             digest: DefaultHasher::new(),
@@ -170,8 +173,9 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Runs a case and gives all of its memory back, however it ended.
-    pub fn run(mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<Outcome> {
+    /// Runs a case and gives all of its memory back, however it ended. The digest of all bits that it
+    /// gave.
+    pub fn run(mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<u64> {
         let worked = work(&mut self);
         let sound = worked.and_then(|()| self.check_buffers());
         for held in std::mem::take(&mut self.held) {
@@ -179,47 +183,50 @@ impl<'a> Trial<'a> {
         }
         self.staging.release(self.device);
         sound?;
-        Ok(Outcome {
-            distances: self.distances,
-            digest: self.digest.finish(),
-        })
+        Ok(self.digest.finish())
     }
 
-    /// A buffer, poisoned throughout, guards included.
-    fn allocate(&mut self, bytes: u64, constant: Option<Vec<u8>>) -> Result<Address> {
+    /// A buffer, poisoned throughout, guards included, `shift` bytes behind where it would be.
+    fn allocate(&mut self, bytes: u64, shift: u64, constant: Option<Vec<u8>>) -> Result<Address> {
         // The guard behind begins right at the end.
-        let whole = bytes + 2 * GUARD;
+        let before = GUARD + shift;
+        let whole = before + bytes + GUARD;
         let start = self.device.allocate(whole)?;
         self.held.push(Held {
             start,
+            before,
             bytes,
             constant,
         });
         self.device.fill(start, POISON, whole)?;
-        Ok(start.offset(GUARD))
+        Ok(start.offset(before))
+    }
+
+    fn shift(&self, element: Element) -> u64 {
+        if self.how.shifted { element.bytes() } else { 0 }
     }
 
     /// A place for `count` numbers that a kernel is to write.
     pub fn empty(&mut self, element: Element, count: usize) -> Result<Address> {
-        self.allocate(element.bytes() * count as u64, None)
+        self.allocate(element.bytes() * count as u64, self.shift(element), None)
     }
 
-    /// A place for so many bytes of scratch.
+    /// A place for so many bytes of scratch, which is aligned always, as the engine's is.
     pub fn scratch(&mut self, bytes: u64) -> Result<Address> {
-        self.allocate(bytes, None)
+        self.allocate(bytes, 0, None)
     }
 
     /// Numbers that a kernel may change.
     pub fn changing(&mut self, element: Element, values: &[f32]) -> Result<Address> {
         let bytes = encode(element, values);
-        let at = self.allocate(bytes.len() as u64, None)?;
+        let at = self.allocate(bytes.len() as u64, self.shift(element), None)?;
         self.device.upload(at, &bytes)?;
         Ok(at)
     }
 
     /// Numbers that must stay as they are.
     pub fn constant(&mut self, element: Element, values: &[f32]) -> Result<Address> {
-        self.constant_bytes(encode(element, values))
+        self.constant_at(self.shift(element), encode(element, values))
     }
 
     /// Whole numbers that must stay as they are.
@@ -229,7 +236,11 @@ impl<'a> Trial<'a> {
 
     /// Bytes that must stay as they are.
     pub fn constant_bytes(&mut self, bytes: Vec<u8>) -> Result<Address> {
-        let at = self.allocate(bytes.len() as u64, Some(bytes.clone()))?;
+        self.constant_at(0, bytes)
+    }
+
+    fn constant_at(&mut self, shift: u64, bytes: Vec<u8>) -> Result<Address> {
+        let at = self.allocate(bytes.len() as u64, shift, Some(bytes.clone()))?;
         self.device.upload(at, &bytes)?;
         Ok(at)
     }
@@ -260,7 +271,7 @@ impl<'a> Trial<'a> {
             let bytes = self.bytes(at, element.bytes() * count as u64)?;
             *into = decode(element, &bytes);
         }
-        Ok((!self.again).then_some(all))
+        Ok((!self.how.again).then_some(all))
     }
 
     /// The same of bytes.
@@ -273,9 +284,14 @@ impl<'a> Trial<'a> {
         Ok(bytes)
     }
 
+    /// What was compared so far.
+    pub fn distances(&self) -> &[Distance] {
+        &self.distances
+    }
+
     /// Whether only the bits count.
     pub fn is_again(&self) -> bool {
-        self.again
+        self.how.again
     }
 
     /// Compares with what should be there, within what the element's rounding may do.
@@ -319,9 +335,9 @@ impl<'a> Trial<'a> {
     fn check_buffers(&mut self) -> Result<()> {
         self.device.synchronize()?;
         for held in &self.held {
-            let mut bytes = vec![0; (held.bytes + 2 * GUARD) as usize];
+            let mut bytes = vec![0; (held.before + held.bytes + GUARD) as usize];
             self.device.download(held.start, &mut bytes)?;
-            let (before, rest) = bytes.split_at(GUARD as usize);
+            let (before, rest) = bytes.split_at(held.before as usize);
             let (inside, behind) = rest.split_at(held.bytes as usize);
             for (guard, where_) in [(before, "before"), (behind, "behind")] {
                 if guard.iter().any(|&byte| byte != POISON) {
