@@ -88,7 +88,7 @@ impl Args {
             (None, true) => return None,
         };
         // Some seconds are for what comes after the last check.
-        let seconds = (60.0 * minutes - 10.0).max(1.0) * share;
+        let seconds = (60.0 * minutes - f64::min(10.0, 6.0 * minutes)) * share;
         Some(started + Duration::from_secs_f64(seconds))
     }
 }
