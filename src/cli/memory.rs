@@ -63,7 +63,7 @@ pub fn tell(run: &Run<'_>) -> Result<()> {
     if backend == Backend::Reference {
         return Ok(());
     }
-    let forecast = run.needs(work, setup.recompute);
+    let forecast = run.forecast(work, setup.recompute);
     let teacher = match run.teacher_needs(work) {
         0 => String::new(),
         bytes => format!("; the teacher's answers {}", told(bytes)),
@@ -101,18 +101,13 @@ enum Place {
 }
 
 impl Run<'_> {
-    fn needs(&self, work: Work, recompute: Recompute) -> Forecast {
+    fn forecast(&self, work: Work, recompute: Recompute) -> Forecast {
         let setup = Setup {
             recompute,
             ..self.setup
         };
-        Forecast::with(
-            setup,
-            self.config,
-            self.layout,
-            work,
-            self.teacher.is_some(),
-        )
+        let teacher = self.teacher.is_some();
+        Forecast::with(setup, self.config, self.layout, work, teacher)
     }
 
     fn teacher_needs(&self, work: Work) -> u64 {
@@ -120,42 +115,69 @@ impl Run<'_> {
         self.teacher.map_or(0, of)
     }
 
+    /// Bytes that a step needs in all.
+    fn needs(&self, work: Work, recompute: Recompute) -> u64 {
+        self.forecast(work, recompute).total() + self.teacher_needs(work)
+    }
+
+    /// How many of the sequences fit into `free` bytes.
+    fn most(&self, free: u64, recompute: Recompute) -> usize {
+        largest_part(self.work, free, |part| self.needs(part, recompute))
+    }
+
+    /// How many of the sequences fit into what is free.
+    pub fn largest(&self) -> Result<usize> {
+        let (place, free) = match self.setup.backend.resolve().0 {
+            Backend::Reference => {
+                return Err(Error::Usage(
+                    "the reference engine's memory can't be foretold: give a --batch".into(),
+                ));
+            }
+            Backend::Cuda => (Place::Gpu, cuda::open()?.free_memory()?),
+            Backend::Cpu | Backend::Auto => {
+                let free = free().ok_or_else(|| {
+                    Error::Failed("this system doesn't tell how much memory is free".into())
+                })?;
+                (Place::Machine, free)
+            }
+        };
+        match self.most(free, self.setup.recompute) {
+            0 => Err(self.too_large(1, place, free)),
+            most => Ok(most),
+        }
+    }
+
     /// Refuses what needs more than `free` bytes and says what would fit.
     fn fits(&self, place: Place, free: u64) -> Result<()> {
-        let Self {
-            setup,
-            work,
-            option,
-            ..
-        } = *self;
-        let needs = |work: Work, recompute: Recompute| {
-            self.needs(work, recompute).total() + self.teacher_needs(work)
-        };
-        let all = needs(work, setup.recompute);
-        if all <= free {
+        if self.needs(self.work, self.setup.recompute) <= free {
             return Ok(());
         }
-        let largest = |recompute| largest_part(work, free, |part| needs(part, recompute));
-        let advice = match (largest(setup.recompute), largest(Recompute::Layers)) {
+        Err(self.too_large(self.work.sequences, place, free))
+    }
+
+    fn too_large(&self, sequences: usize, place: Place, free: u64) -> Error {
+        let (recompute, option) = (self.setup.recompute, self.option);
+        let again = self.most(free, Recompute::Layers);
+        let advice = match (self.most(free, recompute), again) {
             (0, 0) => "not even one such sequence fits".to_owned(),
             (0, again) => format!("with --recompute {again} at once do ({option} {again})"),
-            (fit, again) if setup.recompute == Recompute::Layers || again == fit => {
+            (fit, again) if recompute == Recompute::Layers || again == fit => {
                 format!("{fit} at once do ({option} {fit})")
             }
             (fit, again) => {
                 format!("{fit} at once do ({option} {fit}), with --recompute {again}")
             }
         };
+        let needs = self.needs(self.work.part(sequences), recompute);
         let free = match place {
             Place::Machine => format!("{} are free", told(free)),
             Place::Gpu => format!("{} of the GPU's memory are free", told(free)),
         };
-        Err(Error::Usage(format!(
-            "a step of {} sequences of up to {} tokens needs {}, but {free}: {advice}",
-            work.sequences,
-            work.longest,
-            told(all),
-        )))
+        Error::Usage(format!(
+            "a step of {sequences} sequences of up to {} tokens needs {}, but {free}: {advice}",
+            self.work.longest,
+            told(needs),
+        ))
     }
 }
 
@@ -217,6 +239,31 @@ mod tests {
                 .to_string()
                 .contains("not even one")
         );
+    }
+
+    #[test]
+    fn the_largest_batch_is_the_last_that_fits() {
+        let config = Size::Mini.config(30522);
+        let layout = Layout::new(&config, &Part::Span.with_encoder());
+        let run = Run {
+            config: &config,
+            layout: &layout,
+            setup: Setup::from(Backend::Cpu),
+            work: Work {
+                rows: (1 << 20) * 384,
+                sequences: 1 << 20,
+                longest: 384,
+            },
+            teacher: None,
+            option: "--batch",
+        };
+        let (nothing, layers) = (Recompute::Nothing, Recompute::Layers);
+        for (free, recompute) in [(1 << 30, nothing), (1 << 30, layers), (5 << 30, nothing)] {
+            let most = run.most(free, recompute);
+            assert!(most > 0 && run.needs(run.work.part(most), recompute) <= free);
+            assert!(run.needs(run.work.part(most + 1), recompute) > free);
+        }
+        assert_eq!(run.most(1 << 20, layers), 0);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct Work {
 
 impl Work {
     /// The same with fewer sequences.
-    fn part(self, sequences: usize) -> Self {
+    pub fn part(self, sequences: usize) -> Self {
         Self {
             rows: (self.rows * sequences).div_ceil(self.sequences.max(1)),
             sequences,

@@ -1,6 +1,6 @@
-//! The work by which training is timed: that of the usual PyTorch benchmark of a BERT with a SQuAD
-//! head. Uniform random ids at full length, dropout 0.1, cross-entropy of start and end, AdamW over all
-//! parameters, no clipping.
+//! The work by which models are timed: that of the usual PyTorch benchmark of a BERT with a SQuAD head.
+//! Uniform random ids at full length; in training dropout 0.1, cross-entropy of start and end, AdamW over
+//! all parameters, no clipping.
 
 use std::time::Instant;
 
@@ -11,10 +11,20 @@ use crate::error::Result;
 use crate::model::Dropout;
 use crate::random::{Site, Stream};
 
-/// Seconds of each of `steps` steps of (sequences, tokens a sequence), after `warm_up` that are not
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Forward, backward, update.
+    Train,
+    /// Forward only.
+    Infer,
+}
+
+/// Seconds of each of `steps` passes over (sequences, tokens a sequence), after `warm_up` that are not
 /// timed. The engine's model must have a span head.
-pub fn step_seconds(
+pub fn pass_seconds(
     engine: &mut dyn Engine,
+    pass: Pass,
     (sequences, length): (usize, usize),
     warm_up: u64,
     steps: u64,
@@ -32,23 +42,34 @@ pub fn step_seconds(
     let mut seconds = Vec::new();
     for step in 1..=warm_up + steps {
         let started = Instant::now();
-        let dropout = Dropout {
-            seed: 0,
-            step: step as u32,
-        };
-        engine.task_gradients(&batch, dropout, &mut |logits| {
-            let weight = 1.0 / places.len() as f32;
-            objective::spans(logits, &batch.cu_seqlens, &places, weight);
-        })?;
-        engine.update(&Update {
-            optimizer: Optimizer::default(),
-            learning_rate: 1e-5,
-            step,
-            max_norm: f64::INFINITY,
-        })?;
+        match pass {
+            Pass::Train => train(engine, &batch, &places, step)?,
+            Pass::Infer => {
+                engine.task_logits(&batch)?;
+            }
+        }
         if step > warm_up {
             seconds.push(started.elapsed().as_secs_f64());
         }
     }
     Ok(seconds)
+}
+
+/// One training step.
+fn train(engine: &mut dyn Engine, batch: &Packed, places: &[[u32; 2]], step: u64) -> Result<()> {
+    let dropout = Dropout {
+        seed: 0,
+        step: step as u32,
+    };
+    engine.task_gradients(batch, dropout, &mut |logits| {
+        let weight = 1.0 / places.len() as f32;
+        objective::spans(logits, &batch.cu_seqlens, places, weight);
+    })?;
+    engine.update(&Update {
+        optimizer: Optimizer::default(),
+        learning_rate: 1e-5,
+        step,
+        max_norm: f64::INFINITY,
+    })?;
+    Ok(())
 }

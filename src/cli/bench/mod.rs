@@ -2,12 +2,14 @@
 
 mod cells;
 mod estimate;
+mod peer;
 mod selftest;
-mod train;
+mod speed;
 
 use std::ffi::OsString;
 
 use crate::error::{Error, Result};
+use crate::train::speed::Pass;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
@@ -21,7 +23,9 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// Time training steps, or those of a peer beside them
-    Train(train::Args),
+    Train(speed::Args),
+    /// Time forward passes, or those of a peer beside them
+    Infer(speed::Args),
     /// Tell what a pre-training run costs: tokens, days, device-hours, money
     Estimate(estimate::Args),
     /// Time a notebook kernel's cells, or those of several kernels beside each other
@@ -40,12 +44,14 @@ enum Command {
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<()> {
     match args.command {
-        Some(Command::Train(args)) => train::run(args),
+        Some(Command::Train(args)) => speed::run(args, Pass::Train),
+        Some(Command::Infer(args)) => speed::run(args, Pass::Infer),
         Some(Command::Estimate(args)) => estimate::run(args),
         Some(Command::Cells { options }) => cells::run(options),
         None if args.selftest.asked() => selftest::run(args.selftest),
         None => Err(Error::Usage(
-            "what is to be measured? One of train, estimate, cells, or --gpu-selftest".into(),
+            "what is to be measured? One of train, infer, estimate, cells, or --gpu-selftest"
+                .into(),
         )),
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory::told;
 use crate::model::{Config, Layout, Part, Size};
 use crate::train::budget::flops_per_token;
-use crate::train::speed::step_seconds;
+use crate::train::speed::{Pass, pass_seconds};
 
 use super::trial::name_of;
 use super::{Check, Session, Told};
@@ -133,7 +133,7 @@ fn timed(session: &mut Session<'_>, case: Case) -> Result<Told> {
     } else {
         STEPS
     };
-    let mut seconds = step_seconds(&mut cuda, (case.batch, LENGTH), WARM_UP, steps)?;
+    let mut seconds = pass_seconds(&mut cuda, Pass::Train, (case.batch, LENGTH), WARM_UP, steps)?;
     seconds.sort_by(f64::total_cmp);
     told_of(session, case, &cuda, seconds[seconds.len() / 2])
 }
@@ -161,7 +161,7 @@ fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Told> {
             told(free)
         )));
     }
-    let seconds = step_seconds(&mut cuda, (batch, LENGTH), 1, 1)?;
+    let seconds = pass_seconds(&mut cuda, Pass::Train, (batch, LENGTH), 1, 1)?;
     let case = Case { batch, ..case };
     let mut result = told_of(session, case, &cuda, seconds[0])?;
     result.line = format!("{batch} sequences fit into {}: {}", told(free), result.line);
