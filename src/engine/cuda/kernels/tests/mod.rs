@@ -1,5 +1,6 @@
 //! Every kernel on the emulated device beside the CPU engine's function for it.
 
+mod compiled;
 mod elementwise;
 mod embedding;
 mod loss;
