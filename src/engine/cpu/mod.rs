@@ -7,7 +7,7 @@
 //!
 //! Activations live in buffers that grow to the largest batch seen and are then used again.
 
-mod attention;
+pub(super) mod attention;
 pub(super) mod dropout;
 pub(super) mod elementwise;
 pub(super) mod embedding;

@@ -1,8 +1,9 @@
 //! Self-attention over packed sequences: flash attention on the tensor cores in bf16 and f16 where
-//! heads are 32 or 64 wide, plain kernels for everything else.
+//! heads are 32 or 64 wide (`flash.cu`), plain kernels for everything else (`attention.cu`).
 
-use crate::engine::cuda::device::{Address, Device, Element};
-use crate::error::Result;
+use crate::engine::cuda::device::{Address, Argument, Device, Element, Grid, Kernel};
+use crate::error::{Error, Result};
+use crate::model::ATTENTION_STRIDE;
 
 use super::{Batch, Dropping};
 
@@ -35,12 +36,17 @@ pub struct AttentionBackward {
 
 /// Numbers of scratch that the backward pass takes for up to `rows` rows.
 pub fn attention_scratch(rows: u32, heads: Heads) -> usize {
-    rows as usize * heads.count as usize
+    2 * rows as usize * heads.count as usize
 }
 
-/// `softmax(Q Kᵀ / √size) V` in every head of every sequence: `qkv` is (rows, 3 · hidden), `context`
-/// (rows, hidden), both of `element`; `log_sums` (rows, heads) in f32.
-#[expect(clippy::too_many_arguments, reason = "three buffers and what they are")]
+/// `softmax(Q Kᵀ / √size) V` in every head of every sequence, over the keys that each query sees:
+/// `qkv` is (rows, 3 · hidden), `context` (rows, hidden), both of `element`; `log_sums`, (rows,
+/// heads) in f32, is the logarithm of each softmax's sum. With dropout the probabilities are those of
+/// [`crate::model::Dropout::attention`].
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is another buffer of the pass"
+)]
 pub fn attention_forward(
     device: &mut dyn Device,
     element: Element,
@@ -51,13 +57,16 @@ pub fn attention_forward(
     context: Address,
     log_sums: Address,
 ) -> Result<()> {
-    let _ = (
-        device, element, batch, heads, dropping, qkv, context, log_sums,
-    );
-    Ok(())
+    let call = Call::new(element, batch, heads, dropping)?;
+    let kernel = match call.flash() {
+        Some(flash) => flash.forward(),
+        None => plain("attention_forward"),
+    };
+    call.launch(device, kernel, &[qkv, context, log_sums])
 }
 
-/// From the gradient of the context, that of queries, keys and values.
+/// From the gradient of the context, that of queries, keys and values; probabilities are computed
+/// again from the scores and `log_sums` (arXiv 2205.14135).
 pub fn attention_backward(
     device: &mut dyn Device,
     element: Element,
@@ -66,6 +75,208 @@ pub fn attention_backward(
     dropping: Option<&Dropping>,
     pass: &AttentionBackward,
 ) -> Result<()> {
-    let _ = (device, element, batch, heads, dropping, pass);
-    Ok(())
+    let call = Call::new(element, batch, heads, dropping)?;
+    let AttentionBackward {
+        qkv,
+        context,
+        log_sums,
+        d_context,
+        d_qkv,
+        scratch,
+    } = *pass;
+    if let Some(flash) = call.flash() {
+        let buffers = [qkv, context, d_context, log_sums, scratch, d_qkv];
+        call.launch(device, flash.d_queries(), &buffers)?;
+        let buffers = [qkv, d_context, scratch, d_qkv];
+        return call.launch(device, flash.d_keys(), &buffers);
+    }
+    let count = batch.rows * heads.count;
+    super::launch(
+        device,
+        element,
+        "attention_slopes",
+        ([count.div_ceil(4), 1, 1], 128),
+        &[
+            context.into(),
+            d_context.into(),
+            scratch.into(),
+            count.into(),
+            heads.size.into(),
+        ],
+    )?;
+    let buffers = [qkv, d_context, log_sums, scratch, d_qkv];
+    call.launch(device, plain("attention_d_queries"), &buffers)?;
+    call.launch(device, plain("attention_d_keys"), &buffers)
 }
+
+/// A kernel over blocks of rows of each head of each sequence.
+struct Blocks {
+    name: &'static str,
+    /// Rows of a block.
+    rows: u32,
+    /// Bytes of dynamic shared memory.
+    shared: u32,
+}
+
+/// A kernel of `attention.cu`.
+fn plain(name: &'static str) -> Blocks {
+    Blocks {
+        name,
+        rows: 8,
+        shared: 0,
+    }
+}
+
+/// The kernels of `flash.cu` for one head size.
+struct Flash {
+    size: u32,
+    dropout: bool,
+}
+
+impl Flash {
+    /// Bytes of so many rows of shared memory.
+    fn bytes(&self, rows: u32) -> u32 {
+        2 * self.size * rows
+    }
+
+    /// 128 queries, and two tiles of 64 keys and values.
+    fn forward(&self) -> Blocks {
+        Blocks {
+            name: match (self.size, self.dropout) {
+                (64, false) => "flash_forward_64",
+                (64, true) => "flash_forward_64_dropout",
+                (_, false) => "flash_forward_32",
+                (_, true) => "flash_forward_32_dropout",
+            },
+            rows: 128,
+            shared: self.bytes(128 + 4 * 64),
+        }
+    }
+
+    /// 64 queries and their gradients, and two tiles of 64 keys and values.
+    fn d_queries(&self) -> Blocks {
+        Blocks {
+            name: match (self.size, self.dropout) {
+                (64, false) => "flash_d_queries_64",
+                (64, true) => "flash_d_queries_64_dropout",
+                (_, false) => "flash_d_queries_32",
+                (_, true) => "flash_d_queries_32_dropout",
+            },
+            rows: 64,
+            shared: self.bytes(6 * 64),
+        }
+    }
+
+    /// 64 keys and values, and two tiles of 64 queries and their gradients, with two numbers a query.
+    fn d_keys(&self) -> Blocks {
+        Blocks {
+            name: match (self.size, self.dropout) {
+                (64, false) => "flash_d_keys_64",
+                (64, true) => "flash_d_keys_64_dropout",
+                (_, false) => "flash_d_keys_32",
+                (_, true) => "flash_d_keys_32_dropout",
+            },
+            rows: 64,
+            shared: self.bytes(6 * 64) + 2 * 64 * 8,
+        }
+    }
+}
+
+/// What all kernels of a pass are told.
+struct Call<'a> {
+    element: Element,
+    batch: &'a Batch,
+    heads: Heads,
+    dropping: Option<&'a Dropping>,
+}
+
+impl<'a> Call<'a> {
+    fn new(
+        element: Element,
+        batch: &'a Batch,
+        heads: Heads,
+        dropping: Option<&'a Dropping>,
+    ) -> Result<Self> {
+        if heads.size == 0 || heads.size > 128 {
+            return Err(Error::Failed(format!(
+                "attention heads are 1 to 128 wide on the GPU, not {}",
+                heads.size
+            )));
+        }
+        // Beyond it the random numbers of different queries would be the same.
+        if batch.longest > ATTENTION_STRIDE {
+            return Err(Error::Failed(format!(
+                "attention takes sequences of up to {ATTENTION_STRIDE} tokens, not {}",
+                batch.longest
+            )));
+        }
+        Ok(Self {
+            element,
+            batch,
+            heads,
+            dropping,
+        })
+    }
+
+    /// The tensor cores' kernels, where they can do it.
+    fn flash(&self) -> Option<Flash> {
+        let (size, dropout) = (self.heads.size, self.dropping.is_some());
+        let can = self.element != Element::F32 && (size == 32 || size == 64);
+        can.then_some(Flash { size, dropout })
+    }
+
+    /// Launches a kernel; its parameters are the buffers and what this call knows.
+    fn launch(&self, device: &mut dyn Device, kernel: Blocks, buffers: &[Address]) -> Result<()> {
+        let blocks = self.batch.longest.div_ceil(kernel.rows);
+        let parts = u64::from(self.batch.sequences) * u64::from(self.heads.count);
+        let grid = u64::from(blocks) * parts;
+        if grid == 0 {
+            return Ok(());
+        }
+        let Ok(grid) = i32::try_from(grid) else {
+            return Err(Error::Failed(format!(
+                "attention over {} sequences is too much for one launch",
+                self.batch.sequences
+            )));
+        };
+        let mut arguments: Vec<Argument> = buffers.iter().map(|&at| at.into()).collect();
+        let scale = (1.0 / f64::from(self.heads.size).sqrt()) as f32;
+        arguments.extend::<[Argument; 6]>([
+            self.batch.cu_seqlens.into(),
+            self.heads.count.into(),
+            self.heads.size.into(),
+            blocks.into(),
+            u32::from(self.heads.causal).into(),
+            scale.into(),
+        ]);
+        arguments.extend::<[Argument; 5]>(match self.dropping {
+            Some(d) => [
+                d.state.into(),
+                self.batch.examples.into(),
+                d.site.into(),
+                d.threshold.into(),
+                d.kept.into(),
+            ],
+            None => [
+                Address::NONE.into(),
+                Address::NONE.into(),
+                0.into(),
+                0.into(),
+                1.0.into(),
+            ],
+        });
+        let grid = Grid {
+            blocks: [grid as u32, 1, 1],
+            threads: 128,
+            shared: kernel.shared,
+        };
+        let kernel = Kernel {
+            name: kernel.name,
+            element: self.element,
+        };
+        device.launch(kernel, grid, &arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests;

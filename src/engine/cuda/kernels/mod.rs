@@ -5,7 +5,7 @@
 //! numbers of that type, "(f32)" single precision whatever the element. All arithmetic is in f32, and
 //! every sum is taken in an order that depends on sizes alone.
 
-pub mod attention;
+mod attention;
 mod elementwise;
 mod embedding;
 mod loss;
@@ -15,6 +15,9 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use attention::{
+    AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
+};
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
 };
@@ -57,6 +60,8 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "rows.cu"),
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
+    source!("common.cuh", "attention.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cu"),
 ];
 
 /// What stands in front of a kernel's name.
