@@ -8,16 +8,16 @@
 //! Activations live in buffers that grow to the largest batch seen and are then used again.
 
 pub(super) mod attention;
-mod dropout;
-mod elementwise;
-mod embedding;
+pub(super) mod dropout;
+pub(super) mod elementwise;
+pub(super) mod embedding;
 mod gemm;
-mod heads;
+pub(super) mod heads;
 mod layer;
 mod linear;
-mod loss;
+pub(super) mod loss;
 mod masked_lm;
-mod norm;
+pub(super) mod norm;
 mod run;
 
 use std::ops::Range;

@@ -19,9 +19,9 @@ pub struct Norm<'a> {
 /// What a row's normalisation needs again in the backward pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Statistics {
-    mean: f32,
+    pub mean: f32,
     /// One over the standard deviation.
-    rstd: f32,
+    pub rstd: f32,
 }
 
 impl Norm<'_> {

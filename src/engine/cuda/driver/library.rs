@@ -24,7 +24,11 @@ impl Opened {
     pub fn open(path: &Path) -> Result<Self, String> {
         // SAFETY: this runs the library's initialisers. The names are those of NVIDIA's libraries
         // (or of tests' own), whose initialisers may run at any time and on any thread.
-        let library = unsafe { libloading::Library::new(path) }.map_err(|e| e.to_string())?;
+        let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
+            // The loader's own words, which name the file, stand behind libloading's.
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            source.unwrap_or_else(|| error.to_string())
+        })?;
         Ok(Self {
             path: path.to_path_buf(),
             library: Box::leak(Box::new(library)),
@@ -66,7 +70,7 @@ macro_rules! functions {
 
         impl $table {
             /// The functions of a library, or the name of the first that it lacks.
-            fn of(library: &$crate::engine::cuda::driver::library::Opened) -> Result<Self, &'static str> {
+            fn of(library: &$crate::engine::cuda::driver::library::Opened) -> ::std::result::Result<Self, &'static str> {
                 Ok(Self {
                     $($name: {
                         let symbol = $crate::engine::cuda::driver::library::symbol!($name $($symbol)?);

@@ -12,6 +12,7 @@ use cudarc::nvrtc::sys::nvrtcProgram;
 use super::library::{Opened, functions};
 use super::search::{NotFound, Surroundings, Wanted};
 use crate::engine::cuda::device::Element;
+use crate::engine::cuda::kernels::code;
 use crate::error::{self, Error};
 
 functions! {
@@ -101,13 +102,8 @@ impl fmt::Display for Target {
 /// arithmetic is f32 in all of them, and a division or a square root of the optimizer must not be
 /// less exact because activations are bf16; kernels that want a fast exponential say so themselves.
 pub fn options(element: Element, target: Target) -> Vec<String> {
-    let number = match element {
-        Element::F32 => 0,
-        Element::Bf16 => 1,
-        Element::F16 => 2,
-    };
     vec![
-        format!("-DELEMENT={number}"),
+        format!("-DELEMENT={}", code(element)),
         target.option(),
         "--std=c++17".into(),
         "-default-device".into(),

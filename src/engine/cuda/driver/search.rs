@@ -271,3 +271,6 @@ fn without_repetition(paths: Vec<PathBuf>) -> Vec<PathBuf> {
         .filter(|path| seen.insert(path.clone()))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

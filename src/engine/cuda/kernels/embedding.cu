@@ -98,16 +98,20 @@ __device__ __forceinline__ void add_rows(u32 count, u32 width, const T *d, float
     store_floats<V>(entry, column, width, old);
 }
 
-// A block of a row of blocks is one of the different ids of the batch.
+// A row of blocks is one of the different ids of the batch.
 extern "C" __global__ void __launch_bounds__(256)
     word_gradients(u32 width, const u32 *order, const u32 *starts, const u32 *ids, const T *d,
                    float *table) {
     u32 first = starts[blockIdx.x], count = starts[blockIdx.x + 1] - first;
+    // More entries than there are ids: what was recorded for a batch serves others of its size.
+    if (count == 0) {
+        return;
+    }
     float *entry = table + (u64)ids[order[first]] * width;
     add_rows(count, width, d, entry, [&](u32 k) { return order[first + k]; });
 }
 
-// A block of a row of blocks is one position, of which each sequence has a row or none.
+// A row of blocks is one position, of which each sequence has a row or none.
 extern "C" __global__ void __launch_bounds__(256)
     position_gradients(u32 width, u32 sequences, const u32 *cu_seqlens, const T *d, float *table) {
     u32 position = blockIdx.x;

@@ -89,7 +89,7 @@ pub struct EmbeddingBackward<'a> {
     pub partials: Address,
 }
 
-/// See [`EmbeddingBackward`]. Widths of more than 512 vectors of 16 bytes are refused.
+/// See [`EmbeddingBackward`]. Widths of more than 640 vectors of 16 bytes are refused.
 pub fn embedding_backward(
     device: &mut dyn Device,
     element: Element,

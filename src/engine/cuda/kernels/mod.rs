@@ -12,6 +12,8 @@ mod loss;
 mod norm;
 mod optimizer;
 mod rows;
+#[cfg(test)]
+mod tests;
 
 pub use attention::{
     AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
@@ -113,9 +115,10 @@ pub struct Batch {
     pub examples: Address,
     /// Rows sorted by id, u32 a row.
     pub word_order: Address,
-    /// Where each different id's rows start in `word_order`: u32, words + 1.
+    /// Where each different id's rows start in `word_order`: u32, words + 1. Those of ids that don't
+    /// exist start where the next do.
     pub word_starts: Address,
-    /// Different ids.
+    /// Different ids, or more.
     pub words: u32,
 }
 

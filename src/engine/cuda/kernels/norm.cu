@@ -74,24 +74,28 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // Rows that a group of threads handles at a time.
-static constexpr u32 ROWS = 4;
+static constexpr u32 ROWS = 2;
 // Threads of a block at most.
-static constexpr u32 THREADS = 576;
+static constexpr u32 THREADS = 640;
 
-// Eight sums over the warp at the cost of two: lane l has the one of number l / 4.
-__device__ __forceinline__ float warp_sums(float *x) {
+// Sums of N numbers over the warp, N being 2, 4, .. 32, for little more than the cost of one: lane l has
+// that of number l / (32 / N).
+template <u32 N> __device__ __forceinline__ float warp_sums(float *x) {
 #pragma unroll
-    for (u32 half = 4; half > 0; half /= 2) {
-        bool upper = threadIdx.x % 32 & 4 * half;
+    for (u32 far = 16, half = N / 2; half > 0; far /= 2, half /= 2) {
+        bool upper = threadIdx.x % 32 & far;
 #pragma unroll
         for (u32 i = 0; i < half; i++) {
             // Each side gives away what the other goes on with.
             float given = upper ? x[i] : x[half + i], own = upper ? x[half + i] : x[i];
-            x[i] = own + __shfl_xor_sync(ALL, given, 4 * half);
+            x[i] = own + __shfl_xor_sync(ALL, given, far);
         }
     }
-    x[0] += __shfl_xor_sync(ALL, x[0], 2);
-    return x[0] + __shfl_xor_sync(ALL, x[0], 1);
+#pragma unroll
+    for (u32 far = 16 / N; far > 0; far /= 2) {
+        x[0] += __shfl_xor_sync(ALL, x[0], far);
+    }
+    return x[0];
 }
 
 // The gradient of norm_forward, or with `drop_out` of a LayerNorm with dropout behind it. Groups of
@@ -159,9 +163,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             both[2 * r] = alone;
             both[2 * r + 1] = times;
         }
-        float sum = warp_sums(both);
-        if (lane % 4 == 0) {
-            exchange[turn][warp][lane / 4] = sum;
+        constexpr u32 SHARE = 32 / (2 * ROWS);
+        float sum = warp_sums<2 * ROWS>(both);
+        if (lane % SHARE == 0) {
+            exchange[turn][warp][lane / SHARE] = sum;
         }
         // The other half is written the next time, so that one barrier is enough.
         __syncthreads();

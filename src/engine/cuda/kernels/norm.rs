@@ -86,7 +86,7 @@ pub struct NormBackward<'a> {
     pub partials: Address,
 }
 
-/// See [`NormBackward`]. Widths of more than 512 vectors of 16 bytes are refused.
+/// See [`NormBackward`]. Widths of more than 640 vectors of 16 bytes are refused.
 pub fn norm_backward(
     device: &mut dyn Device,
     element: Element,
@@ -96,9 +96,13 @@ pub fn norm_backward(
 }
 
 /// Rows that a group of threads handles at a time.
-const BACKWARD_ROWS: u32 = 4;
-/// Blocks at most: three a multiprocessor of the largest GPUs.
-pub(super) const BACKWARD_BLOCKS: u32 = 396;
+const BACKWARD_ROWS: u32 = 2;
+/// Threads of a block at most, and of a multiprocessor: what its registers are enough for.
+const BACKWARD_THREADS: u32 = 640;
+/// Multiprocessors of the largest GPUs.
+const MULTIPROCESSORS: u32 = 132;
+/// Blocks at most: see `blocks` below, where lanes are 160.
+pub(super) const BACKWARD_BLOCKS: u32 = 4 * MULTIPROCESSORS;
 
 /// [`norm_backward`]; `drop_out` says that dropout stood behind the LayerNorm and not before it.
 pub(super) fn backward(
@@ -112,15 +116,17 @@ pub(super) fn backward(
     }
     // A thread owns a vector of columns.
     let lanes = a.width.div_ceil(vector(element)).next_multiple_of(32);
-    if lanes > 512 {
+    if lanes > BACKWARD_THREADS {
         return Err(Error::Failed(format!(
             "a LayerNorm {} wide is more than the CUDA engine can train: at most {}",
             a.width,
-            512 * vector(element)
+            BACKWARD_THREADS * vector(element)
         )));
     }
-    let groups = (192 / lanes).max(1);
-    let blocks = a.n.div_ceil(groups * BACKWARD_ROWS).min(BACKWARD_BLOCKS);
+    let groups = (256 / lanes).max(1);
+    let threads = groups * lanes;
+    let together = MULTIPROCESSORS * (BACKWARD_THREADS / threads);
+    let blocks = a.n.div_ceil(groups * BACKWARD_ROWS).min(together);
     let (batch, drops) = a.dropping.unzip();
     let mut arguments = vec![
         a.n.into(),
@@ -136,7 +142,7 @@ pub(super) fn backward(
         u32::from(drop_out).into(),
     ];
     arguments.extend(dropping(batch, drops)?);
-    let grid = ([blocks, 1, 1], groups * lanes);
+    let grid = ([blocks, 1, 1], threads);
     launch(device, element, "norm_backward", grid, &arguments)?;
     let into = [a.gain_gradient, a.bias_gradient, a.linear_bias_gradient];
     finish_sums(device, element, a.partials, blocks, a.width, &into)

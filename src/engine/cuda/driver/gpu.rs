@@ -1,0 +1,472 @@
+//! A GPU as a device.
+
+use std::collections::HashSet;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUevent, CUgraphExec, CUstreamCaptureMode};
+
+use super::api::{Functions, Status};
+use super::cache::Cache;
+use super::context::Context;
+use super::lt::description::{Description, shape};
+use super::lt::{Products, WORKSPACE};
+use super::modules::{Lookup, Modules};
+use super::probe::Found;
+use super::staging::Staging;
+use crate::engine::cuda::device::{
+    Address, Argument, Device, Epilogue, Graph, Grid, Kernel, Mark, Matrix, Product, Properties,
+};
+use crate::engine::cuda::kernels::{self, Source};
+use crate::error::{Error, Result};
+use crate::memory::told;
+
+/// Marks that are remembered; older ones are written over.
+const MARKS: usize = 1024;
+
+/// A GPU, with all that was asked of it. What is left is given back in the order of the fields:
+/// what uses memory before it, and the context last.
+pub struct Gpu {
+    recordings: Recordings,
+    products: Products,
+    modules: Modules,
+    staging: Staging,
+    marks: Marks,
+    memory: Memory,
+    context: Arc<Context>,
+    properties: Properties,
+}
+
+impl Gpu {
+    /// The device that was found, with the kernels of [`kernels`], which are compiled when they are
+    /// first launched and kept in the user's cache.
+    pub fn open(found: Found) -> Result<Self> {
+        Self::with(found, Cache::of_user(), Source::of)
+    }
+
+    pub(super) fn with(found: Found, cache: Cache, lookup: Lookup) -> Result<Self> {
+        let context = Arc::new(Context::open(&found)?);
+        let properties = found.properties().clone();
+        let mut memory = Memory {
+            context: context.clone(),
+            held: HashSet::new(),
+        };
+        let workspace = memory.allocate(WORKSPACE)?;
+        Ok(Self {
+            modules: Modules::new(context.clone(), &found, cache, lookup)?,
+            products: Products::new(context.clone(), found.lt, workspace)?,
+            staging: Staging::new(context.clone()),
+            recordings: Recordings {
+                context: context.clone(),
+                under_way: false,
+                kept: Vec::new(),
+            },
+            marks: Marks {
+                context: context.clone(),
+                events: Vec::new(),
+                next: 0,
+            },
+            memory,
+            context,
+            properties,
+        })
+    }
+
+    /// Enters the context to do what can't be recorded.
+    fn enter_now(&self, doing: &str) -> Result<()> {
+        if self.recordings.under_way {
+            return Err(Error::Failed(format!(
+                "the GPU was asked to {doing} while launches are recorded"
+            )));
+        }
+        self.context.enter()
+    }
+
+    /// The product alone: an epilogue only where cuBLASLt has it.
+    fn multiply_plainly(&mut self, product: &Product, description: Description) -> Result<()> {
+        let Product { a, b, c, .. } = product;
+        if c.rows == 0 || c.columns == 0 {
+            return Ok(());
+        }
+        if shape(a).1 == 0 && !description.bias {
+            // A sum of nothing.
+            return match product.add {
+                true => Ok(()),
+                false => self.clear(c),
+            };
+        }
+        let beta = if product.add { 1.0 } else { 0.0 };
+        let bias = match product.epilogue {
+            Epilogue::Bias(bias) => bias,
+            _ => Address::NONE,
+        };
+        let places = (b.at, a.at, c.at);
+        self.products
+            .multiply(description, places, (product.alpha, beta), bias)
+    }
+
+    /// Zeroes a matrix, but not what lies between its rows.
+    fn clear(&self, matrix: &Matrix) -> Result<()> {
+        let bytes = matrix.element.bytes() as usize;
+        let (pitch, width) = (matrix.stride * bytes, matrix.columns * bytes);
+        let f = &self.context.functions;
+        // SAFETY: the matrix lies in device memory, as asked of callers of `Device::multiply`.
+        let status = unsafe {
+            (f.cuMemsetD2D8Async)(
+                matrix.at.0,
+                pitch,
+                0,
+                width,
+                matrix.rows,
+                self.context.stream,
+            )
+        };
+        self.context.check(status, "set its memory")
+    }
+}
+
+impl Device for Gpu {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        self.context.enter()?;
+        self.memory.free()
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Address> {
+        self.enter_now("allocate memory")?;
+        self.memory.allocate(bytes)
+    }
+
+    fn release(&mut self, at: Address) {
+        // A device that is lost has nothing to give back.
+        if self.context.enter().is_ok() {
+            self.memory.release(at);
+        }
+    }
+
+    fn upload(&mut self, to: Address, bytes: &[u8]) -> Result<()> {
+        self.enter_now("copy from the host")?;
+        self.staging.upload(to, bytes)
+    }
+
+    fn download(&mut self, from: Address, into: &mut [u8]) -> Result<()> {
+        self.enter_now("copy to the host")?;
+        if into.is_empty() {
+            return Ok(());
+        }
+        let f = &self.context.functions;
+        let (to, stream) = (into.as_mut_ptr().cast(), self.context.stream);
+        // SAFETY: there is room for as many bytes, and they are waited for before this returns.
+        let status = unsafe { (f.cuMemcpyDtoHAsync_v2)(to, from.0, into.len(), stream) };
+        self.context.check(status, "copy from its memory")?;
+        self.context.synchronize()
+    }
+
+    fn copy(&mut self, from: Address, to: Address, bytes: u64) -> Result<()> {
+        self.context.enter()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (f, stream) = (&self.context.functions, self.context.stream);
+        // SAFETY: both are places on the device; the driver refuses those that are not.
+        let status = unsafe { (f.cuMemcpyDtoDAsync_v2)(to.0, from.0, bytes as usize, stream) };
+        self.context.check(status, "copy within its memory")
+    }
+
+    fn fill(&mut self, at: Address, byte: u8, bytes: u64) -> Result<()> {
+        self.context.enter()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (f, stream) = (&self.context.functions, self.context.stream);
+        // SAFETY: a place on the device; the driver refuses others.
+        let status = unsafe { (f.cuMemsetD8Async)(at.0, byte, bytes as usize, stream) };
+        self.context.check(status, "set its memory")
+    }
+
+    fn launch(&mut self, kernel: Kernel, grid: Grid, arguments: &[Argument]) -> Result<()> {
+        self.context.enter()?;
+        if grid.shared > self.properties.shared {
+            return Err(Error::Failed(format!(
+                "the kernel {} asks for {} bytes of shared memory, and {} has {} a block",
+                kernel.name, grid.shared, self.properties.name, self.properties.shared
+            )));
+        }
+        self.modules.launch(kernel, grid, arguments)
+    }
+
+    /// Biases are f32. Where an epilogue takes a kernel of its own, the matrices it works on must be
+    /// without gaps.
+    fn multiply(&mut self, product: &Product) -> Result<()> {
+        self.context.enter()?;
+        let description = Description::of(product)?;
+        let c = &product.c;
+        let size = || -> Result<(u32, u32)> {
+            let number = |n: usize| u32::try_from(n).ok();
+            match (number(c.rows), number(c.columns), c.stride == c.columns) {
+                (Some(rows), Some(columns), true) => Ok((rows, columns)),
+                _ => Err(Error::Failed(format!("a bias can't be added to {c:?}"))),
+            }
+        };
+        match product.epilogue {
+            Epilogue::Nothing => self.multiply_plainly(product, description),
+            Epilogue::Bias(_) if description.bias => self.multiply_plainly(product, description),
+            Epilogue::Bias(bias) => {
+                let size = size()?;
+                self.multiply_plainly(product, description)?;
+                kernels::add_bias(self, c.element, size, c.at, bias)
+            }
+            Epilogue::BiasGelu { bias, before } => {
+                let size = size()?;
+                let into = Matrix { at: before, ..*c };
+                let product = Product {
+                    c: into,
+                    ..*product
+                };
+                self.multiply_plainly(&product, Description::of(&product)?)?;
+                kernels::bias_gelu(self, c.element, size, before, bias, c.at)?;
+                kernels::add_bias(self, c.element, size, before, bias)
+            }
+        }
+    }
+
+    fn synchronize(&mut self) -> Result<()> {
+        self.enter_now("wait")?;
+        self.context.synchronize()
+    }
+
+    fn mark(&mut self) -> Result<Mark> {
+        self.enter_now("tell the time")?;
+        self.marks.mark()
+    }
+
+    fn seconds(&mut self, from: Mark, to: Mark) -> Result<f64> {
+        self.enter_now("tell the time")?;
+        self.marks.seconds(from, to)
+    }
+
+    fn begin_capture(&mut self) -> Result<bool> {
+        self.enter_now("record launches")?;
+        self.recordings.begin()?;
+        Ok(true)
+    }
+
+    fn end_capture(&mut self) -> Result<Graph> {
+        self.context.enter()?;
+        self.recordings.end()
+    }
+
+    fn replay(&mut self, graph: Graph) -> Result<()> {
+        self.enter_now("replay a recording")?;
+        self.recordings.replay(graph)
+    }
+
+    fn drop_graph(&mut self, graph: Graph) {
+        if self.context.enter().is_ok() {
+            self.recordings.forget(graph);
+        }
+    }
+}
+
+/// Memory of the device.
+struct Memory {
+    context: Arc<Context>,
+    held: HashSet<u64>,
+}
+
+impl Memory {
+    fn free(&self) -> Result<u64> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both have places.
+        let status = unsafe { (self.context.functions.cuMemGetInfo_v2)(&mut free, &mut total) };
+        self.context.check(status, "tell its free memory")?;
+        Ok(free as u64)
+    }
+
+    /// The driver aligns to 256 bytes or more.
+    fn allocate(&mut self, bytes: u64) -> Result<Address> {
+        let mut at = 0;
+        // SAFETY: the address has a place. The driver refuses 0 bytes.
+        let status =
+            unsafe { (self.context.functions.cuMemAlloc_v2)(&mut at, bytes.max(1) as usize) };
+        if Functions::result(status) == Err(Status::OUT_OF_MEMORY) {
+            let free = self.free()?;
+            return Err(Error::Failed(format!(
+                "the GPU has no room for {}: {} of its memory are free",
+                told(bytes),
+                told(free)
+            )));
+        }
+        self.context.check(status, "give memory")?;
+        self.held.insert(at);
+        Ok(Address(at))
+    }
+
+    fn release(&mut self, at: Address) {
+        if self.held.remove(&at.0) {
+            // SAFETY: allocated here and given back once; the driver waits for what uses it.
+            unsafe { (self.context.functions.cuMemFree_v2)(at.0) };
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        for at in std::mem::take(&mut self.held) {
+            // SAFETY: as above.
+            unsafe { (self.context.functions.cuMemFree_v2)(at) };
+        }
+    }
+}
+
+/// Points in the stream: a ring of events.
+struct Marks {
+    context: Arc<Context>,
+    events: Vec<CUevent>,
+    next: usize,
+}
+
+// SAFETY: events may be used from any thread.
+unsafe impl Send for Marks {}
+
+impl Marks {
+    fn mark(&mut self) -> Result<Mark> {
+        let f = &self.context.functions;
+        let slot = self.next % MARKS;
+        if slot == self.events.len() {
+            let mut event = ptr::null_mut();
+            // SAFETY: the event has a place.
+            let status = unsafe { (f.cuEventCreate)(&mut event, 0) };
+            self.context.check(status, "make an event")?;
+            self.events.push(event);
+        }
+        // SAFETY: event and stream are alive.
+        let status = unsafe { (f.cuEventRecord)(self.events[slot], self.context.stream) };
+        self.context.check(status, "mark a time")?;
+        self.next += 1;
+        Ok(Mark(self.next - 1))
+    }
+
+    fn seconds(&self, from: Mark, to: Mark) -> Result<f64> {
+        let event = |mark: Mark| {
+            let remembered = mark.0 < self.next && mark.0 + MARKS >= self.next;
+            let event = remembered.then(|| self.events[mark.0 % MARKS]);
+            event.ok_or_else(|| Error::Failed("the time of this mark is forgotten".into()))
+        };
+        let (from, to) = (event(from)?, event(to)?);
+        let f = &self.context.functions;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are alive and recorded, and the number has a place.
+        let status = unsafe {
+            match (f.cuEventSynchronize)(to) {
+                0 => (f.cuEventElapsedTime_v2)(&mut milliseconds, from, to),
+                status => status,
+            }
+        };
+        self.context
+            .check(status, "tell the time between two marks")?;
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        for &event in &self.events {
+            // SAFETY: made here, destroyed once.
+            unsafe { (self.context.functions.cuEventDestroy_v2)(event) };
+        }
+    }
+}
+
+/// Launches that are recorded as graphs.
+struct Recordings {
+    context: Arc<Context>,
+    under_way: bool,
+    /// None in the place of one that was forgotten.
+    kept: Vec<Option<CUgraphExec>>,
+}
+
+// SAFETY: graphs may be used from any thread, one at a time.
+unsafe impl Send for Recordings {}
+
+impl Recordings {
+    fn begin(&mut self) -> Result<()> {
+        // Relaxed: a kernel that is launched for the first time is compiled and loaded meanwhile.
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let f = &self.context.functions;
+        // SAFETY: the stream is alive.
+        let status = unsafe { (f.cuStreamBeginCapture_v2)(self.context.stream, mode) };
+        self.context.check(status, "record launches")?;
+        self.under_way = true;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Graph> {
+        if !std::mem::take(&mut self.under_way) {
+            return Err(Error::Failed("nothing is recorded".into()));
+        }
+        let f = &self.context.functions;
+        let (mut graph, mut runnable) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the stream is alive, and the graph has a place.
+        let status = unsafe { (f.cuStreamEndCapture)(self.context.stream, &mut graph) };
+        self.context.check(status, "record launches")?;
+        // SAFETY: the graph was recorded just now, and is not needed once it is made runnable.
+        let status = unsafe {
+            let status = (f.cuGraphInstantiateWithFlags)(&mut runnable, graph, 0);
+            (f.cuGraphDestroy)(graph);
+            status
+        };
+        self.context.check(status, "make a recording runnable")?;
+        self.kept.push(Some(runnable));
+        Ok(Graph(self.kept.len() - 1))
+    }
+
+    fn replay(&self, Graph(index): Graph) -> Result<()> {
+        let graph = self.kept.get(index).copied().flatten();
+        let graph = graph.ok_or_else(|| Error::Failed("this recording is forgotten".into()))?;
+        // SAFETY: graph and stream are alive.
+        let status = unsafe { (self.context.functions.cuGraphLaunch)(graph, self.context.stream) };
+        self.context.check(status, "replay a recording")
+    }
+
+    fn forget(&mut self, Graph(index): Graph) {
+        if let Some(graph) = self.kept.get_mut(index).and_then(Option::take) {
+            // SAFETY: made here, destroyed once; the driver waits for a replay under way.
+            unsafe { (self.context.functions.cuGraphExecDestroy)(graph) };
+        }
+    }
+}
+
+impl Drop for Recordings {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        let f = &self.context.functions;
+        if self.under_way {
+            let mut graph = ptr::null_mut();
+            // SAFETY: ends the recording that was begun; what it gives is destroyed.
+            unsafe {
+                if (f.cuStreamEndCapture)(self.context.stream, &mut graph) == 0 {
+                    (f.cuGraphDestroy)(graph);
+                }
+            }
+        }
+        for graph in self.kept.drain(..).flatten() {
+            // SAFETY: made here, destroyed once.
+            unsafe { (f.cuGraphExecDestroy)(graph) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

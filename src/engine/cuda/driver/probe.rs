@@ -1,0 +1,408 @@
+//! What this machine has for training on a GPU, or in one sentence why it can't.
+
+use std::ffi::{CStr, OsString};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+
+use super::api::{Functions, Status};
+use super::library::Opened;
+use super::lt::CublasLt;
+use super::nvrtc::{Architecture, Nvrtc, Version};
+use super::search::{NotFound, Surroundings, Wanted};
+use crate::engine::cuda::device::Properties;
+use crate::error::Error;
+
+/// The oldest CUDA of a driver that is supported.
+const OLDEST_DRIVER: Version = (12, 0);
+
+/// Everything that training on a GPU takes.
+pub struct Found {
+    pub(super) functions: Functions,
+    /// Its number among the devices that this process may see.
+    pub(super) ordinal: i32,
+    pub(super) nvrtc: Arc<Nvrtc>,
+    pub(super) lt: CublasLt,
+    properties: Properties,
+}
+
+impl Found {
+    /// What the device is.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The compiler.
+    pub fn nvrtc(&self) -> &Nvrtc {
+        &self.nvrtc
+    }
+
+    /// What was found where, one line each, for people.
+    pub fn told(&self) -> Vec<String> {
+        let p = &self.properties;
+        let (major, minor) = version(p.driver);
+        let (nvrtc_major, nvrtc_minor) = self.nvrtc.version();
+        let (lt_major, lt_minor) = self.lt.version;
+        vec![
+            format!(
+                "{}, sm_{}, driver for CUDA {major}.{minor}",
+                p.name,
+                Architecture::of(p.capability).0
+            ),
+            format!(
+                "NVRTC {nvrtc_major}.{nvrtc_minor}: {}",
+                self.nvrtc.path().display()
+            ),
+            format!("cuBLASLt {lt_major}.{lt_minor}: {}", self.lt.path.display()),
+        ]
+    }
+}
+
+/// Why there is no training on a GPU here. Displayed, it is one sentence for the person who can
+/// change that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missing {
+    /// No `libcuda.so.1`.
+    Driver(NotFound),
+    /// The driver's CUDA is older than what is supported.
+    OldDriver { driver: Version },
+    /// The driver could not start.
+    Refused { why: String },
+    /// No GPU, or none that this process may see.
+    Device { visible: Option<String> },
+    /// None that the kernels are written for; the first of them.
+    Architecture {
+        name: String,
+        capability: (u32, u32),
+    },
+    /// The device is another process's alone.
+    Taken { name: String },
+    /// The device is set to run nothing.
+    Prohibited { name: String },
+    /// A library that compiles or multiplies.
+    Library {
+        wanted: Wanted,
+        driver: Version,
+        not_found: NotFound,
+    },
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver(not_found) => write!(
+                f,
+                "there is no NVIDIA driver here: {} was not found ({not_found})",
+                Wanted::Driver.file(0)
+            ),
+            Self::OldDriver {
+                driver: (major, minor),
+            } => {
+                let (oldest, _) = OLDEST_DRIVER;
+                write!(
+                    f,
+                    "NVIDIA's driver is too old: it runs CUDA {major}.{minor}, and {oldest}.0 or newer is \
+                     needed (driver 525 or newer)"
+                )
+            }
+            Self::Refused { why } => write!(f, "NVIDIA's driver did not start: {why}"),
+            Self::Device { visible: None } => {
+                write!(f, "NVIDIA's driver is here, but it sees no GPU")
+            }
+            Self::Device {
+                visible: Some(value),
+            } => write!(
+                f,
+                "no GPU may be used: CUDA_VISIBLE_DEVICES is {value:?}, which names none that is there"
+            ),
+            Self::Architecture {
+                name,
+                capability: (major, minor),
+            } => write!(
+                f,
+                "the GPU is too old: {name} has compute capability {major}.{minor}, and 8.0 (A100, RTX 30) \
+                 or newer is needed"
+            ),
+            Self::Taken { name } => write!(
+                f,
+                "another process has {name} for itself (compute mode \"exclusive process\"); end it, or let \
+                 others in with `nvidia-smi -c 0`"
+            ),
+            Self::Prohibited { name } => write!(
+                f,
+                "{name} is set to run nothing (compute mode \"prohibited\"); `nvidia-smi -c 0` lets it"
+            ),
+            Self::Library {
+                wanted,
+                driver: (major, minor),
+                not_found,
+            } => write!(
+                f,
+                "{} for CUDA {major}.{minor} was not found: `pip install \"{}{}\"`, or CUDA_PATH set to a \
+                 toolkit, mends that ({not_found})",
+                wanted.title(),
+                wanted.wheel(),
+                // Before CUDA 13 the name of a wheel ended with the version.
+                if *major >= 13 { "==13.*" } else { "-cu12" },
+            ),
+        }
+    }
+}
+
+impl From<Missing> for Error {
+    fn from(missing: Missing) -> Self {
+        Self::Failed(missing.to_string())
+    }
+}
+
+/// Looks for a GPU and all that training on it takes. Where there is no driver this takes well under
+/// a millisecond; where there is one, the driver starts. Never panics.
+pub fn probe() -> Result<Found, Missing> {
+    let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
+    probe_in(
+        &Surroundings::of_process,
+        |system| system.find(Wanted::Driver, &[], Ok),
+        visible,
+    )
+}
+
+/// The same, with what it goes by. Python environments are looked for only after the driver.
+pub(super) fn probe_in(
+    surroundings: &dyn Fn() -> Surroundings,
+    driver: impl FnOnce(&Surroundings) -> Result<Opened, NotFound>,
+    visible: Option<OsString>,
+) -> Result<Found, Missing> {
+    let system = Surroundings {
+        system: true,
+        ..Surroundings::default()
+    };
+    let library = driver(&system).map_err(Missing::Driver)?;
+    let functions = Functions::open(&library);
+    let functions = match functions {
+        Ok(functions) => functions,
+        Err(name) => {
+            let version = version_of(&library);
+            return Err(match version {
+                Some(driver) if driver < OLDEST_DRIVER => Missing::OldDriver { driver },
+                _ => Missing::Refused {
+                    why: format!("{} has no function {name}", library.path.display()),
+                },
+            });
+        }
+    };
+    let driver = start(&functions, visible.as_deref())?;
+    let (ordinal, properties) = choose(&functions, driver, visible)?;
+    check_available(&functions, ordinal, &properties.name)?;
+    // A driver runs libraries of its own major version and older ones.
+    let (major, _) = version(driver);
+    let majors: Vec<u32> = (OLDEST_DRIVER.0..=major.min(13)).rev().collect();
+    let surroundings = surroundings();
+    let oldest = needed(properties.capability);
+    let missing = |wanted| {
+        move |not_found| Missing::Library {
+            wanted,
+            driver: version(driver),
+            not_found,
+        }
+    };
+    let nvrtc = surroundings
+        .find(Wanted::Nvrtc, &majors, |library| {
+            let nvrtc = Nvrtc::of(library)?;
+            new_enough(nvrtc.version(), oldest)?;
+            Ok(nvrtc)
+        })
+        .map_err(missing(Wanted::Nvrtc))?;
+    let lt = surroundings
+        .find(Wanted::CublasLt, &majors, |library| {
+            let lt = CublasLt::of(&library)?;
+            new_enough(lt.version, oldest)?;
+            Ok(lt)
+        })
+        .map_err(missing(Wanted::CublasLt))?;
+    Ok(Found {
+        functions,
+        ordinal,
+        nvrtc: Arc::new(nvrtc),
+        lt,
+        properties,
+    })
+}
+
+/// (13, 0) of 13000.
+fn version(number: u32) -> Version {
+    (number / 1000, number % 1000 / 10)
+}
+
+/// The version that a driver tells which lacks other functions.
+fn version_of(library: &Opened) -> Option<Version> {
+    // SAFETY: the signature that this function has had since CUDA 2.2.
+    let get: unsafe extern "C" fn(*mut i32) -> u32 =
+        unsafe { library.function("cuDriverGetVersion") }?;
+    let mut number = 0;
+    // SAFETY: the number has a place.
+    let status = unsafe { get(&mut number) };
+    (status == 0).then_some(version(u32::try_from(number).ok()?))
+}
+
+/// The version that libraries must have for a device: those before 12.8 don't know Blackwell.
+fn needed(capability: (u32, u32)) -> Version {
+    match capability.0 {
+        ..10 => OLDEST_DRIVER,
+        10 | 12 => (12, 8),
+        _ => (13, 0),
+    }
+}
+
+fn new_enough(version: Version, oldest: Version) -> Result<(), String> {
+    if version >= oldest {
+        return Ok(());
+    }
+    let ((major, minor), (least, least_minor)) = (version, oldest);
+    Err(format!(
+        "it is of CUDA {major}.{minor}, and this GPU needs {least}.{least_minor} or newer"
+    ))
+}
+
+/// Starts the driver; the CUDA that it runs, 13000 for 13.0.
+fn start(functions: &Functions, visible: Option<&std::ffi::OsStr>) -> Result<u32, Missing> {
+    let mut number = 0;
+    // SAFETY: the number has a place, and this may be asked before the driver is started.
+    let status = unsafe { (functions.cuDriverGetVersion)(&mut number) };
+    let driver = match (Functions::result(status), u32::try_from(number)) {
+        (Ok(()), Ok(driver)) => driver,
+        _ => return Err(refused(functions, Status(status))),
+    };
+    if version(driver) < OLDEST_DRIVER {
+        return Err(Missing::OldDriver {
+            driver: version(driver),
+        });
+    }
+    // SAFETY: 0 is the only value that the flags may have.
+    match Functions::result(unsafe { (functions.cuInit)(0) }) {
+        Ok(()) => Ok(driver),
+        Err(Status::NO_DEVICE) => Err(no_device(visible)),
+        Err(status) => Err(refused(functions, status)),
+    }
+}
+
+/// What a status says that the driver gave when it was started.
+fn refused(functions: &Functions, status: Status) -> Missing {
+    let words = functions.words(status);
+    let hint = match status {
+        Status::STUB_LIBRARY => {
+            "; a stub for linking stands before the driver in the library path (LD_LIBRARY_PATH)"
+        }
+        Status::SYSTEM_DRIVER_MISMATCH => {
+            "; the library and the kernel module are of different versions, as after an update: restart \
+             the machine"
+        }
+        Status::COMPAT_NOT_SUPPORTED => {
+            "; forward compatibility libraries are in the library path, and this GPU does not run them"
+        }
+        Status::SYSTEM_NOT_READY => "; is NVIDIA's fabric manager running?",
+        _ => "",
+    };
+    Missing::Refused { why: words + hint }
+}
+
+fn no_device(visible: Option<&std::ffi::OsStr>) -> Missing {
+    Missing::Device {
+        visible: visible.map(|value| value.to_string_lossy().into_owned()),
+    }
+}
+
+/// The first device that the kernels run on.
+fn choose(
+    functions: &Functions,
+    driver: u32,
+    visible: Option<OsString>,
+) -> Result<(i32, Properties), Missing> {
+    let mut count = 0;
+    // SAFETY: the count has a place.
+    let status = unsafe { (functions.cuDeviceGetCount)(&mut count) };
+    Functions::result(status).map_err(|status| refused(functions, status))?;
+    let mut first = None;
+    for ordinal in 0..count {
+        let properties = describe(functions, ordinal, driver)?;
+        if Architecture::of(properties.capability) >= Architecture::OLDEST {
+            return Ok((ordinal, properties));
+        }
+        first.get_or_insert(properties);
+    }
+    Err(match first {
+        Some(Properties {
+            name, capability, ..
+        }) => Missing::Architecture { name, capability },
+        None => no_device(visible.as_deref()),
+    })
+}
+
+/// What a device is.
+fn describe(functions: &Functions, ordinal: i32, driver: u32) -> Result<Properties, Missing> {
+    let mut device = 0;
+    let mut name = [0u8; 256];
+    let mut memory = 0;
+    // SAFETY: all have places, the name one of the length that is told.
+    let status = unsafe {
+        match (functions.cuDeviceGet)(&mut device, ordinal) {
+            0 => match (functions.cuDeviceGetName)(name.as_mut_ptr().cast(), 256, device) {
+                0 => (functions.cuDeviceTotalMem_v2)(&mut memory, device),
+                status => status,
+            },
+            status => status,
+        }
+    };
+    Functions::result(status).map_err(|status| refused(functions, status))?;
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or(c"a GPU");
+    let attribute = |attribute| functions.attribute(device, attribute);
+    let kilohertz = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+    let bits = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+    Ok(Properties {
+        name: name.to_string_lossy().into_owned(),
+        capability: (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        ),
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        memory: memory as u64,
+        // Two transfers a cycle.
+        bandwidth: 2.0 * 1e3 * f64::from(kilohertz) * f64::from(bits) / 8.0,
+        shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        driver,
+    })
+}
+
+/// Refuses a device that can't be used now. That another process has it for itself shows only when a
+/// context is asked for, which takes time and is done only where it may be so.
+fn check_available(functions: &Functions, ordinal: i32, name: &str) -> Result<(), Missing> {
+    let mut device = 0;
+    // SAFETY: the device has a place.
+    let status = unsafe { (functions.cuDeviceGet)(&mut device, ordinal) };
+    Functions::result(status).map_err(|status| refused(functions, status))?;
+    // The numbers of CUcomputemode.
+    const PROHIBITED: u32 = 2;
+    const EXCLUSIVE_PROCESS: u32 = 3;
+    let name = name.to_owned();
+    match functions.attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) {
+        PROHIBITED => return Err(Missing::Prohibited { name }),
+        EXCLUSIVE_PROCESS => {}
+        _ => return Ok(()),
+    }
+    let mut context = ptr::null_mut();
+    // SAFETY: the context has a place.
+    let status = unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, device) };
+    match Functions::result(status) {
+        Ok(()) => {
+            // SAFETY: retained just now, and not used.
+            unsafe { (functions.cuDevicePrimaryCtxRelease_v2)(device) };
+            Ok(())
+        }
+        Err(Status::DEVICE_UNAVAILABLE) => Err(Missing::Taken { name }),
+        Err(status) => Err(refused(functions, status)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+use super::*;
+
+/// A file with nothing in it, and the folders above it.
+fn touch(path: &Path) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, "").unwrap();
+}
+
+fn surroundings(variables: &[(&str, &Path)]) -> Surroundings {
+    let of = |name: &str| {
+        let value = variables.iter().find(|(variable, _)| *variable == name);
+        value.map(|(_, value)| value.as_os_str().to_owned())
+    };
+    Surroundings {
+        // This machine's own would stand between those of the test.
+        toolkits: Vec::new(),
+        system: false,
+        ..Surroundings::of_variables(&of)
+    }
+}
+
+#[test]
+fn every_layout_of_wheels_is_known() {
+    let home = tempfile::tempdir().unwrap();
+    let venv = home.path().join("venv");
+    let packages = venv.join("lib/python3.12/site-packages");
+    let nvrtc = [
+        "nvidia/cu13/lib/libnvrtc.so.13",
+        "nvidia/cuda_nvrtc/lib/libnvrtc.so.13",
+        "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+    ];
+    let lt = [
+        "nvidia/cu13/lib/libcublasLt.so.13",
+        "nvidia/cublas/lib/libcublasLt.so.12",
+    ];
+    for file in nvrtc.iter().chain(&lt) {
+        touch(&packages.join(file));
+    }
+    let found = surroundings(&[("VIRTUAL_ENV", &venv)]);
+    let in_packages =
+        |files: &[&str]| -> Vec<PathBuf> { files.iter().map(|file| packages.join(file)).collect() };
+    assert_eq!(
+        found.candidates(Wanted::Nvrtc, &[13, 12]),
+        in_packages(&nvrtc)
+    );
+    assert_eq!(
+        found.candidates(Wanted::Nvrtc, &[12]),
+        in_packages(&nvrtc[2..])
+    );
+    assert_eq!(
+        found.candidates(Wanted::CublasLt, &[13, 12]),
+        in_packages(&lt)
+    );
+    assert_eq!(
+        found.candidates(Wanted::CublasLt, &[12]),
+        in_packages(&lt[1..])
+    );
+}
+
+#[test]
+fn a_toolkit_stands_before_wheels_and_the_active_environment_before_others() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |folder: &str| home.path().join(folder);
+    let file = "nvidia/cu13/lib/libnvrtc.so.13";
+    let [venv, conda, user] = [
+        at("venv/lib/python3.9/site-packages"),
+        at("conda/lib/python3.13/site-packages"),
+        at("home/.local/lib/python3.12/site-packages"),
+    ];
+    for packages in [&venv, &conda, &user, &at("extra")] {
+        touch(&packages.join(file));
+    }
+    // The newest Python of an environment comes first, and 3.13 is newer than 3.9.
+    let newer = at("venv/lib/python3.13/site-packages");
+    touch(&newer.join(file));
+    let toolkit = at("toolkit/targets/x86_64-linux/lib/libnvrtc.so.13");
+    touch(&toolkit);
+    let beside_python = at("conda/lib/libnvrtc.so.13");
+    touch(&beside_python);
+    let found = surroundings(&[
+        ("VIRTUAL_ENV", &at("venv")),
+        ("CONDA_PREFIX", &at("conda")),
+        ("HOME", &at("home")),
+        ("PYTHONPATH", &at("extra")),
+    ]);
+    let found = Surroundings {
+        toolkits: vec![at("toolkit")],
+        ..found
+    };
+    let packages = [newer, venv, conda, user, at("extra")].map(|packages| packages.join(file));
+    let expected = [&[toolkit][..], &packages, &[beside_python]].concat();
+    assert_eq!(found.candidates(Wanted::Nvrtc, &[13, 12]), expected);
+    let told = found.find(Wanted::CublasLt, &[13], Ok).err().unwrap();
+    let place = |folder| at(folder).display().to_string();
+    let looked = [
+        place("toolkit"),
+        format!("Python packages of {}", place("venv")),
+        format!("Python packages of {}", place("conda")),
+        format!("Python packages of {}", place("home/.local")),
+        format!("Python packages of {}", place("extra")),
+    ];
+    assert_eq!((told.looked, told.refused), (looked.to_vec(), vec![]));
+}
+
+#[test]
+fn the_environment_of_the_first_python_is_found_without_running_it() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |folder: &str| home.path().join(folder);
+    // A virtual environment's Python is a link to that of the system.
+    touch(&at("system/bin/python3.12"));
+    fs::create_dir_all(at("venv/bin")).unwrap();
+    std::os::unix::fs::symlink(at("system/bin/python3.12"), at("venv/bin/python3")).unwrap();
+    touch(&at("later/bin/python3"));
+    fs::create_dir_all(at("empty")).unwrap();
+    let path = std::env::join_paths([at("empty"), at("venv/bin"), at("later/bin")]).unwrap();
+    let real = fs::canonicalize(at("system")).unwrap();
+    assert_eq!(of_python(&path), [at("venv"), real]);
+    assert_eq!(of_python(at("empty").as_os_str()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn the_system_s_loader_is_asked_first_and_majors_in_order() {
+    let system = Surroundings {
+        system: true,
+        ..Surroundings::default()
+    };
+    let names = |wanted, majors: &[u32]| system.candidates(wanted, majors);
+    let expected = ["libnvrtc.so.13", "libnvrtc.so.12"].map(PathBuf::from);
+    assert_eq!(names(Wanted::Nvrtc, &[13, 12]), expected);
+    assert_eq!(names(Wanted::Driver, &[])[0], Path::new("libcuda.so.1"));
+    let process = Surroundings::of_process();
+    assert!(process.system && process.toolkits.contains(&"/usr/local/cuda".into()));
+}
