@@ -1,6 +1,8 @@
 //! What launches refuse, and how kernels are found. That they compute what the CPU engine computes is
 //! tested where the self-test's checks are ([`crate::engine::cuda::selftest`]).
 
+mod compiled;
+
 use super::*;
 use crate::engine::cuda::emulated::for_tests;
 
