@@ -11,6 +11,7 @@ pub mod pretrain;
 pub mod record;
 pub mod report;
 pub mod schedule;
+pub mod speed;
 pub mod stop;
 
 pub use distill::Teacher;

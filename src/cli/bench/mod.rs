@@ -3,16 +3,21 @@
 mod cells;
 mod estimate;
 mod peer;
+mod selftest;
 mod speed;
 
 use std::ffi::OsString;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::train::speed::Pass;
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Args {
+    #[command(flatten)]
+    selftest: selftest::Args,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(clap::Subcommand)]
@@ -39,9 +44,14 @@ enum Command {
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<()> {
     match args.command {
-        Command::Train(args) => speed::run(args, speed::Pass::Train),
-        Command::Infer(args) => speed::run(args, speed::Pass::Infer),
-        Command::Estimate(args) => estimate::run(args),
-        Command::Cells { options } => cells::run(options),
+        Some(Command::Train(args)) => speed::run(args, Pass::Train),
+        Some(Command::Infer(args)) => speed::run(args, Pass::Infer),
+        Some(Command::Estimate(args)) => estimate::run(args),
+        Some(Command::Cells { options }) => cells::run(options),
+        None if args.selftest.asked() => selftest::run(args.selftest),
+        None => Err(Error::Usage(
+            "what is to be measured? One of train, infer, estimate, cells, or --gpu-selftest"
+                .into(),
+        )),
     }
 }

@@ -1,24 +1,19 @@
 //! `cloze bench train` and `infer`: tokens a second of whole training steps or of forward passes, and
 //! those of a peer beside them.
 //!
-//! The work is that of the usual PyTorch benchmark of a BERT with a SQuAD head: uniform random ids at
-//! full length; in training dropout 0.1, cross-entropy of start and end, AdamW over all parameters, no
-//! clipping.
+//! The work is that of [`crate::train::speed`].
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use serde_json::json;
 
-use crate::data::Packed;
 use crate::engine::memory::Work;
-use crate::engine::{Engine, Setup, measured_peak, objective};
+use crate::engine::{Engine, Setup, measured_peak};
 use crate::error::{Error, Result};
 use crate::memory::{peak, told};
-use crate::model::{Config, Dropout, Layout, Part, Size};
-use crate::random::{Site, Stream};
+use crate::model::{Config, Layout, Part, Size};
 use crate::train::budget::flops_per_token;
-use crate::train::optimizer::{Optimizer, Update};
+use crate::train::speed::{Pass, pass_seconds};
 use crate::view::BarChart;
 
 use super::super::engine::TrainingEngineArgs;
@@ -68,15 +63,6 @@ pub struct Args {
     /// Print a JSON object on stdout, one a line for several batches
     #[arg(long)]
     json: bool,
-}
-
-/// What is timed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pass {
-    /// Forward, backward, update.
-    Train,
-    /// Forward only.
-    Infer,
 }
 
 /// One measured run.
@@ -227,30 +213,8 @@ impl Args {
 
     /// Tokens a second: the median over the timed steps.
     fn measure(&self, engine: &mut dyn Engine, batch: usize, pass: Pass) -> Result<f64> {
-        let mut draws = Stream::new(0, 0, Site::Other(5), 0).draws();
-        let mut packed = Packed::default();
-        for example in 0..batch as u64 {
-            let ids: Vec<u32> = (0..self.seq)
-                .map(|_| draws.below(VOCABULARY as u32))
-                .collect();
-            packed.push(example, &ids, &vec![0; self.seq]);
-        }
-        let places: Vec<[u32; 2]> = (0..batch)
-            .map(|_| [0; 2].map(|_| draws.below(self.seq as u32)))
-            .collect();
-        let mut seconds = Vec::new();
-        for step in 1..=WARM_UP + self.steps {
-            let started = Instant::now();
-            match pass {
-                Pass::Train => train(engine, &packed, &places, step)?,
-                Pass::Infer => {
-                    engine.task_logits(&packed)?;
-                }
-            }
-            if step > WARM_UP {
-                seconds.push(started.elapsed().as_secs_f64());
-            }
-        }
+        let size = (batch, self.seq);
+        let mut seconds = pass_seconds(engine, pass, size, WARM_UP, self.steps)?;
         Ok((batch * self.seq) as f64 / median(&mut seconds))
     }
 
@@ -325,25 +289,6 @@ impl Args {
         }
         chart
     }
-}
-
-/// One training step.
-fn train(engine: &mut dyn Engine, batch: &Packed, places: &[[u32; 2]], step: u64) -> Result<()> {
-    let dropout = Dropout {
-        seed: 0,
-        step: step as u32,
-    };
-    engine.task_gradients(batch, dropout, &mut |logits| {
-        let weight = 1.0 / places.len() as f32;
-        objective::spans(logits, &batch.cu_seqlens, places, weight);
-    })?;
-    engine.update(&Update {
-        optimizer: Optimizer::default(),
-        learning_rate: 1e-5,
-        step,
-        max_norm: f64::INFINITY,
-    })?;
-    Ok(())
 }
 
 /// The median speed and the first memory that was told.

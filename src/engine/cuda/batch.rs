@@ -65,6 +65,11 @@ impl Staging {
         Ok((places.sent(packed, self.device.at()), moved))
     }
 
+    /// The device's memory, which is the caller's to give back.
+    pub fn into_memory(self) -> Address {
+        self.device.at()
+    }
+
     /// Gives the device's memory back.
     pub fn release(&mut self, device: &mut dyn Device) {
         self.device.release(device);

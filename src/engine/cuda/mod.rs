@@ -25,6 +25,7 @@ mod linear;
 mod masked_lm;
 mod pass;
 mod run;
+pub mod selftest;
 mod shape;
 mod state;
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl Places {
     }
 
     /// Values in the layout's order, put in their places.
-    fn spread(&self, values: &[f32]) -> Vec<f32> {
+    pub fn spread(&self, values: &[f32]) -> Vec<f32> {
         let mut spread = vec![0.0; self.total];
         for ((_, to), (_, from)) in self.iter().zip(self.layout.iter()) {
             spread[to].copy_from_slice(&values[from]);
@@ -118,7 +118,7 @@ impl Places {
     }
 
     /// Values at their places in the layout's order.
-    fn gather(&self, spread: &[f32]) -> Vec<f32> {
+    pub fn gather(&self, spread: &[f32]) -> Vec<f32> {
         let mut values = Vec::with_capacity(self.layout.total());
         for (_, from) in self.iter() {
             values.extend_from_slice(&spread[from]);

@@ -277,6 +277,3 @@ impl<'a> Call<'a> {
         device.launch(kernel, grid, &arguments)
     }
 }
-
-#[cfg(test)]
-mod tests;

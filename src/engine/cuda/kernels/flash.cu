@@ -75,22 +75,26 @@ template <u32 D> struct Right {
     }
 };
 
-// Reads a left factor: 16 rows, in their order, elements 16 k to 16 k + 15.
+// Reads a left factor: 16 rows from `first`, a multiple of 16, in their order, elements 16 k to
+// 16 k + 15.
 template <u32 D>
 __device__ __forceinline__ void left(u32 (&a)[4], const unsigned char *rows, u32 first, u32 k, const Lane &lane) {
-    load_matrices(a, rows + Rows<D>::at(first + lane.l % 16, 2 * k + lane.l / 16));
+    load_matrices(a, rows + first * Rows<D>::BYTES + Rows<D>::at(lane.l % 16, 2 * k + lane.l / 16));
 }
 
 // Begins to load ROWS rows from `first` on, zeros where the sequence has ended.
 template <u32 D, u32 ROWS>
 __device__ __forceinline__ void fetch(unsigned char *to, const T *from, u32 stride, u32 first, u32 length) {
     constexpr u32 PIECES = Rows<D>::PIECES, AT_ONCE = THREADS / PIECES;
+    static_assert(AT_ONCE % 16 == 0, "the swizzle of a thread's rows is the same");
     const u32 piece = threadIdx.x % PIECES, row = threadIdx.x / PIECES;
+    unsigned char *const own = to + Rows<D>::at(row, piece);
 #pragma unroll
     for (u32 i = 0; i < ROWS; i += AT_ONCE) {
         const bool there = first + row + i < length;
-        const T *source = from + (u64)(there ? first + row + i : 0) * stride + piece * 8;
-        copy<16>(to + Rows<D>::at(row + i, piece), source, there);
+        // Fits 32 bits: 4096 rows of 2^20 elements.
+        const T *source = from + ((there ? first + row + i : 0) * stride + piece * 8);
+        copy<16>(own + i * Rows<D>::BYTES, source, there);
     }
 }
 
@@ -214,7 +218,6 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
     fetch<D, TILE>(stages + TILE_BYTES, q + 2 * hidden, stride, 0, part.length);
     commit_copies();
 
-    u32 a[2][D / 16][4];
     float out[2][D / 8][4], top[2][2], total[2][2];
 #pragma unroll
     for (u32 m = 0; m < 2; m++) {
@@ -223,6 +226,8 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
         total[m][0] = total[m][1] = 0.0f;
     }
     const float log2_scale = scale * LOG2_E;
+    // Draws for the lane's first query and keys 4t to 4t + 3.
+    const u32 call = (part.head * STRIDE + own + lane.g) * CALLS + lane.t;
 
     for (u32 tile = 0; tile * TILE < end; tile++) {
         const unsigned char *const keys = stages + tile % 2 * 2 * TILE_BYTES;
@@ -239,15 +244,6 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
         if (own >= part.length) {
             continue;
         }
-        if (tile == 0) {
-#pragma unroll
-            for (u32 m = 0; m < 2; m++) {
-#pragma unroll
-                for (u32 i = 0; i < D / 16; i++) {
-                    left<D>(a[m][i], queries, warp * 32 + m * 16, i, lane);
-                }
-            }
-        }
 #pragma unroll 1
         for (u32 step = 0; step < TILE; step += STEP) {
             const u32 first = tile * TILE + step;
@@ -258,15 +254,19 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
             clear(s[0]);
             clear(s[1]);
 #pragma unroll
-            for (u32 j = 0; j < STEP / 16; j++) {
+            for (u32 i = 0; i < D / 16; i++) {
+                // Read again at each step: registers are scarcer than this.
+                u32 a[2][4];
+                left<D>(a[0], queries, warp * 32, i, lane);
+                left<D>(a[1], queries, warp * 32 + 16, i, lane);
 #pragma unroll
-                for (u32 i = 0; i < D / 16; i++) {
+                for (u32 j = 0; j < STEP / 16; j++) {
                     u32 b[4];
                     right.columns(b, keys, step + j * 16, i);
 #pragma unroll
                     for (u32 m = 0; m < 2; m++) {
-                        mma<T>(s[m][2 * j], a[m][i], b[0], b[1]);
-                        mma<T>(s[m][2 * j + 1], a[m][i], b[2], b[3]);
+                        mma<T>(s[m][2 * j], a[m], b[0], b[1]);
+                        mma<T>(s[m][2 * j + 1], a[m], b[2], b[3]);
                     }
                 }
             }
@@ -339,8 +339,7 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
                     u32 calls[STEP / 8], draws[STEP / 8][4];
 #pragma unroll
                     for (u32 n = 0; n < STEP / 8; n++) {
-                        const u32 query = own + m * 16 + lane.g + n % 2 * 8;
-                        calls[n] = (part.head * STRIDE + query) * CALLS + first / 4 + n / 2 * 4 + lane.t;
+                        calls[n] = call + (m * 16 + n % 2 * 8) * CALLS + first / 4 + n / 2 * 4;
                     }
                     draw(draws, calls, stream);
 #pragma unroll
@@ -464,7 +463,7 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
         if (half == 0) {
             of_query[row] = make_float2(log_sum, slope);
             if (there) {
-                const u64 to = (u64)part.start * heads + (u64)part.head * part.length + query;
+                const u32 to = part.start * heads + part.head * part.length + query;
                 ((float2 *)statistics)[to] = make_float2(log_sum, slope);
             }
         }
@@ -478,6 +477,8 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
         left<D>(da[i], above, warp * 16, i, lane);
     }
     const float log2_scale = scale * LOG2_E;
+    // Draws for the lane's first query and keys 4t to 4t + 3.
+    const u32 call = (part.head * STRIDE + own + lane.g) * CALLS + lane.t;
 
     for (u32 tile = 0; tile * TILE < end; tile++) {
         const unsigned char *const keys = stages + tile % 2 * 2 * TILE_BYTES;
@@ -533,8 +534,7 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
                 u32 calls[STEP / 8];
 #pragma unroll
                 for (u32 n = 0; n < STEP / 8; n++) {
-                    const u32 query = own + lane.g + n % 2 * 8;
-                    calls[n] = (part.head * STRIDE + query) * CALLS + first / 4 + n / 2 * 4 + lane.t;
+                    calls[n] = call + n % 2 * 8 * CALLS + first / 4 + n / 2 * 4;
                 }
                 draw(draws, calls, stream);
             }
@@ -582,6 +582,8 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
 template <u32 D, bool DROP>
 __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const float *statistics,
                                        T *d_qkv, CALL) {
+    // The generator's calls are worth making four at a time; without them registers run short.
+    constexpr u32 STEP = DROP ? 32 : 16;
     constexpr u32 KEYS = 64, TILE_BYTES = TILE * Rows<D>::BYTES;
     // Two tiles and the statistics of their queries.
     constexpr u32 STAGE_BYTES = 2 * TILE_BYTES + TILE * 8;
@@ -598,8 +600,7 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
     const u32 own = part.first + warp * 16;
     const T *q = qkv + (u64)part.start * stride + part.head * D;
     const T *d_out = d_context + (u64)part.start * hidden + part.head * D;
-    const float2 *of_queries =
-        (const float2 *)statistics + (u64)part.start * heads + (u64)part.head * part.length;
+    const u32 of_queries = part.start * heads + part.head * part.length;
     Stream stream;
     if (DROP) {
         stream = Stream(state, examples, site, part.sequence);
@@ -615,15 +616,30 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
         if (threadIdx.x < TILE) {
             const u32 query = tile * TILE + threadIdx.x;
             const bool there = query < part.length;
-            copy<8>(stage + 2 * TILE_BYTES + threadIdx.x * 8, of_queries + (there ? query : 0), there);
+            const float2 *source = (const float2 *)statistics + of_queries + (there ? query : 0);
+            copy<8>(stage + 2 * TILE_BYTES + threadIdx.x * 8, source, there);
         }
         commit_copies();
     };
     fetch<D, KEYS>(keys, q + hidden, stride, part.first, part.length);
     fetch<D, KEYS>(values, q + 2 * hidden, stride, part.first, part.length);
+    commit_copies();
     fetch_stage(begin);
 
     u32 a[D / 16][4], va[D / 16][4];
+    wait_for_copies<1>();
+    __syncthreads();
+    {
+        // Place i of the upper eight rows and of the lower eight: neighbouring keys.
+        const u32 i = lane.l % 8;
+        const u32 row = i / 2 * 4 + i % 2 * 2 + lane.l / 8 % 2;
+        const u32 first = warp * 16 * Rows<D>::BYTES;
+#pragma unroll
+        for (u32 k = 0; k < D / 16; k++) {
+            load_matrices(a[k], keys + first + Rows<D>::at(row, 2 * k + lane.l / 16));
+            load_matrices(va[k], values + first + Rows<D>::at(row, 2 * k + lane.l / 16));
+        }
+    }
     float to_keys[D / 8][4], to_values[D / 8][4];
     clear(to_keys);
     clear(to_values);
@@ -631,6 +647,9 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
     const bool odd = lane.g % 2 != 0;
     // The lane's keys are this one and the next.
     const u32 key_of_lane = lane.g / 2 * 4 + (odd ? 2 : 0);
+    // Draws for its four keys and the query in its first column, or its second.
+    const u32 call =
+        (part.head * STRIDE + 4 * lane.t + (odd ? 1 : 0)) * CALLS + own / 4 + lane.g / 2;
 
     for (u32 tile = begin; tile * TILE < part.length; tile++) {
         const unsigned char *const queries = stages + tile % 2 * STAGE_BYTES;
@@ -643,16 +662,6 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
         }
         if (own >= part.length) {
             continue;
-        }
-        if (tile == begin) {
-            // Place i of the upper eight rows and of the lower eight: neighbouring keys.
-            const u32 i = lane.l % 8;
-            const u32 row = warp * 16 + i / 2 * 4 + i % 2 * 2 + lane.l / 8 % 2;
-#pragma unroll
-            for (u32 i = 0; i < D / 16; i++) {
-                load_matrices(a[i], keys + Rows<D>::at(row, 2 * i + lane.l / 16));
-                load_matrices(va[i], values + Rows<D>::at(row, 2 * i + lane.l / 16));
-            }
         }
 #pragma unroll 1
         for (u32 step = 0; step < TILE; step += STEP) {
@@ -691,28 +700,26 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
                     }
                 }
             }
-            u32 draws[STEP / 8][4];
+            // For each of a lane's two queries in a tile, bit 4 n and the next: whether it keeps the
+            // lane's two keys in tile n.
+            u32 kept_of[2] = {0, 0};
             if (DROP) {
-                u32 calls[STEP / 8];
+                u32 calls[STEP / 8], draws[STEP / 8][4], kept = 0;
 #pragma unroll
                 for (u32 n = 0; n < STEP / 8; n++) {
-                    const u32 query = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + (odd ? 1 : 0);
-                    calls[n] = (part.head * STRIDE + query) * CALLS + own / 4 + lane.g / 2;
+                    calls[n] = call + (first + n / 2 * 16 + n % 2 * 2) * CALLS;
                 }
                 draw(draws, calls, stream);
 #pragma unroll
                 for (u32 n = 0; n < STEP / 8; n++) {
-                    u32(&x)[4] = draws[n];
 #pragma unroll
-                    for (u32 half = 0; half < 2; half++) {
-                        const u32 kept = odd ? x[2 + half] : x[half];
-                        const u32 given = odd ? x[half] : x[2 + half];
-                        const u32 taken = __shfl_xor_sync(ALL, given, 4);
-                        // In the place of what is no longer needed: of each key, both queries.
-                        x[half] = odd ? taken : kept;
-                        x[2 + half] = odd ? kept : taken;
+                    for (u32 i = 0; i < 4; i++) {
+                        kept |= draws[n][i] >= threshold ? 1u << (4 * n + i) : 0;
                     }
                 }
+                const u32 given = __shfl_xor_sync(ALL, kept, 4);
+                kept_of[0] = odd ? given >> 2 : kept;
+                kept_of[1] = odd ? kept >> 2 : given;
             }
 #pragma unroll
             for (u32 n = 0; n < STEP / 8; n++) {
@@ -724,8 +731,7 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
                     const float slope = i % 2 ? of_two.w : of_two.y;
                     const float p = power_of_two(s[n][i] * log2_scale - log_sum);
                     if (DROP) {
-                        // Query i % 2, key i / 2.
-                        const bool kept = draws[n][i % 2 * 2 + i / 2] >= threshold;
+                        const bool kept = kept_of[i % 2] >> (4 * n + i / 2) & 1;
                         s[n][i] = kept ? p : 0.0f;
                         d[n][i] = p * (d[n][i] * (kept ? kept_scale : 0.0f) - slope);
                     } else {
@@ -775,7 +781,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) flash_forward_64_dropout(FO
 extern "C" __global__ void __launch_bounds__(128, 4) flash_forward_32(FORWARD) {
     forward<32, false>(qkv, context, log_sums, TOLD);
 }
-extern "C" __global__ void __launch_bounds__(128, 4) flash_forward_32_dropout(FORWARD) {
+extern "C" __global__ void __launch_bounds__(128, 3) flash_forward_32_dropout(FORWARD) {
     forward<32, true>(qkv, context, log_sums, TOLD);
 }
 

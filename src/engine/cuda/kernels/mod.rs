@@ -6,6 +6,7 @@
 //! every sum is taken in an order that depends on sizes alone.
 
 mod attention;
+mod bandwidth;
 mod elementwise;
 mod embedding;
 mod loss;
@@ -18,6 +19,7 @@ mod tests;
 pub use attention::{
     AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
 };
+pub use bandwidth::{stream_copy, stream_triad};
 pub use elementwise::{
     add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
 };
@@ -62,6 +64,7 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "optimizer.cu"),
     source!("common.cuh", "attention.cu"),
     source!("common.cuh", "tensor.cuh", "flash.cu"),
+    source!("common.cuh", "bandwidth.cu"),
 ];
 
 /// What stands in front of a kernel's name.

@@ -1,0 +1,135 @@
+//! Charts of what was measured.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::engine::cuda::selftest::Section;
+use crate::error::{Error, Result};
+use crate::view::roofline::Measured;
+use crate::view::{BarChart, RooflineChart};
+
+use super::report::{Entry, Report};
+
+/// Published tokens a second on one H200 at length 384, fine-tuning on SQuAD in FP16 with NVIDIA's
+/// PyTorch container.
+const PUBLISHED: [(&str, f64); 2] = [
+    ("published: base, batch 592, FP16", 358_000.0),
+    ("published: large, batch 192, FP16", 134_000.0),
+];
+
+/// Writes the charts for which there are measurements.
+pub fn save(report: &Report, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+    let of = |section| {
+        let own = move |e: &&Entry| e.section == section && e.passed == Some(true);
+        report.entries.iter().filter(own)
+    };
+    let find = |name: &str, key: &str| {
+        let entry = of(Section::Speed).find(|e| e.name == name)?;
+        entry.data.get(key)?.as_f64()
+    };
+    let roof = find("bandwidth", "best").zip(find("largest product", "bf16"));
+    if let Some((bandwidth, peak)) = roof {
+        let mut roofline = RooflineChart::new("Kernels below the roofline", bandwidth, peak);
+        let mut shares = BarChart::new("Share of the roofline").unit("%");
+        for entry in of(Section::Speed) {
+            let (Some(measured), Some(share)) = (measured(&entry.data), number(entry, "share"))
+            else {
+                continue;
+            };
+            let mut words = entry.name.split(' ');
+            let size = words.next().unwrap_or_default();
+            let kind = words.next().unwrap_or_default();
+            roofline = roofline.kernel(&format!("{kind}, {size}"), measured);
+            shares = shares.bar(&entry.name, (1000.0 * share).round() / 10.0);
+        }
+        roofline.save(folder.join("roofline.svg"))?;
+        shares.save(folder.join("shares.svg"))?;
+    }
+    let speeds: Vec<(&str, f64)> = of(Section::Training)
+        .filter_map(|e| Some((e.name.as_str(), number(e, "tokens_per_s")?.round())))
+        .collect();
+    if !speeds.is_empty() {
+        let chart = BarChart::new("Training at length 384").unit("tokens/s");
+        let chart = chart.bars(speeds).bars(PUBLISHED);
+        chart.save(folder.join("training.svg"))?;
+    }
+    Ok(())
+}
+
+fn number(entry: &Entry, key: &str) -> Option<f64> {
+    entry.data.get(key)?.as_f64()
+}
+
+fn measured(data: &Value) -> Option<Measured> {
+    let number = |key: &str| data.get(key)?.as_f64();
+    Some(Measured {
+        bytes: number("bytes")?,
+        flops: number("flops")?,
+        seconds: number("seconds")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(section: Section, name: &str, data: Value) -> Entry {
+        Entry {
+            section,
+            name: name.into(),
+            passed: Some(true),
+            line: String::new(),
+            data,
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut report = Report::new(false, None).unwrap();
+        save(&report, folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let kernel = |name: &str, bytes: f64, flops: f64, seconds: f64, share: f64| {
+            let data = json!({"bytes": bytes, "flops": flops, "seconds": seconds, "share": share});
+            entry(Section::Speed, name, data)
+        };
+        let speed = |name: &str, tokens_per_s: f64| {
+            entry(
+                Section::Training,
+                name,
+                json!({"tokens_per_s": tokens_per_s}),
+            )
+        };
+        for one in [
+            entry(Section::Speed, "bandwidth", json!({"best": 4.1e12})),
+            entry(Section::Speed, "largest product", json!({"bf16": 7.1e14})),
+            kernel("base norm_forward", 1.5e8, 0.0, 4.4e-5, 0.83),
+            kernel("base attention forward 384", 1.5e8, 2.9e10, 1.3e-4, 0.33),
+            kernel("base product output forward", 1.9e8, 1.16e11, 1.9e-4, 0.86),
+            kernel("large product output forward", 1.3e8, 1.03e11, 1.7e-4, 0.85),
+            speed("base 64×384 bf16", 612_345.0),
+            speed("large 32×384 bf16", 201_234.0),
+        ] {
+            report.take(one).unwrap();
+        }
+        save(&report, folder.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let roofline = read("roofline.svg");
+        for text in [
+            "attention, base",
+            "product, large",
+            "4100 GB/s, 710 TFLOP/s",
+        ] {
+            assert!(roofline.contains(text), "{text}");
+        }
+        let shares = read("shares.svg");
+        assert!(shares.contains("base norm_forward") && shares.contains("83 %"));
+        let training = read("training.svg");
+        assert!(training.contains("large 32×384 bf16"));
+        assert!(training.contains("published: base, batch 592, FP16"));
+    }
+}

@@ -1,0 +1,188 @@
+//! `cloze bench --gpu-selftest`: everything that can be found out about a GPU in one call.
+//!
+//! Each section of [`crate::engine::cuda::selftest`] runs in a process of its own ([`worker`]): a
+//! kernel that hangs or that takes the device with it costs one check, and the next process goes on
+//! behind it. What is known is written as soon as it is.
+
+mod charts;
+mod report;
+mod worker;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::engine::cuda::selftest::{Scale, Section, checks};
+use crate::error::{Error, Result};
+
+use self::report::{Entry, Report};
+use self::worker::{Heard, Worker};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Test this machine's GPU: every kernel beside the CPU, training steps, timings
+    #[arg(long)]
+    gpu_selftest: bool,
+    /// With --gpu-selftest: the same kernels on the processor, thread by thread, without timings; needs
+    /// a C++ compiler
+    #[arg(long, requires = "gpu_selftest")]
+    emulate: bool,
+    /// With --gpu-selftest: a folder for the results, written as they come
+    #[arg(long, requires = "gpu_selftest", value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// With --gpu-selftest: a folder for charts as SVG
+    #[arg(long, requires = "gpu_selftest", value_name = "DIR")]
+    chart: Option<PathBuf>,
+    /// With --gpu-selftest: print one JSON object on stdout
+    #[arg(long, requires = "gpu_selftest")]
+    json: bool,
+    /// With --gpu-selftest: minutes after which what is left is not run [default: 8 on a GPU]
+    #[arg(long, requires = "gpu_selftest", value_name = "N")]
+    minutes: Option<f64>,
+    /// With --gpu-selftest: only these parts
+    #[arg(
+        long,
+        requires = "gpu_selftest",
+        value_enum,
+        value_delimiter = ',',
+        value_name = "PART"
+    )]
+    only: Vec<Section>,
+    /// With --emulate: a few of the cases
+    #[arg(long, requires = "emulate")]
+    short: bool,
+    /// Run one section as another process' worker
+    #[arg(long, requires = "gpu_selftest", hide = true)]
+    worker: Option<Section>,
+    /// Leave out so many of the worker's checks
+    #[arg(long, requires = "worker", hide = true, default_value_t = 0)]
+    skip: usize,
+}
+
+/// What a section has used up of the time at the latest when it ends: none may starve those behind it.
+const SHARES: [f64; 6] = [0.10, 0.32, 0.38, 0.54, 0.70, 1.0];
+/// A GPU's check that says nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(80);
+/// The emulated device is slow.
+const EMULATED_PATIENCE: Duration = Duration::from_secs(1200);
+/// Processes that a section may lose.
+const LOSSES: usize = 12;
+
+impl Args {
+    /// Whether the self-test is asked for.
+    pub fn asked(&self) -> bool {
+        self.gpu_selftest
+    }
+
+    fn scale(&self) -> Scale {
+        match (self.emulate, self.short) {
+            (false, _) => Scale::Full,
+            (true, false) => Scale::Small,
+            (true, true) => Scale::Short,
+        }
+    }
+
+    fn deadline(&self, started: Instant, share: f64) -> Option<Instant> {
+        let minutes = match (self.minutes, self.emulate) {
+            (Some(minutes), _) => minutes,
+            (None, false) => 8.0,
+            (None, true) => return None,
+        };
+        // Some seconds are for what comes after the last check.
+        let seconds = (60.0 * minutes - f64::min(10.0, 6.0 * minutes)) * share;
+        Some(started + Duration::from_secs_f64(seconds))
+    }
+}
+
+/// Runs the self-test, or a part of it as a worker.
+pub fn run(args: Args) -> Result<()> {
+    if let Some(section) = args.worker {
+        return worker::serve(section, args.scale(), args.emulate, args.skip);
+    }
+    if args
+        .minutes
+        .is_some_and(|minutes| !(minutes > 0.0 && minutes < 1e4))
+    {
+        return Err(Error::Usage(
+            "--minutes: a positive number is needed".into(),
+        ));
+    }
+    // One sentence where there is nothing to test.
+    worker::available(args.emulate)?;
+    let started = Instant::now();
+    let mut report = Report::new(args.emulate, args.out.clone())?;
+    for (section, share) in Section::ALL.into_iter().zip(SHARES) {
+        if args.only.is_empty() || args.only.contains(&section) {
+            let deadline = args.deadline(started, share);
+            test(&args, section, deadline, &mut report)?;
+            report.write()?;
+        }
+    }
+    if let Some(folder) = args.chart.as_ref().or(args.out.as_ref()) {
+        charts::save(&report, folder)?;
+    }
+    if args.json {
+        println!("{}", report.object());
+    } else {
+        println!("{}", report.summary());
+    }
+    match report.unsatisfied() {
+        0 => Ok(()),
+        n => Err(Error::Failed(format!("{n} checks failed or were not run"))),
+    }
+}
+
+/// Runs a section in as many processes as it takes.
+fn test(
+    args: &Args,
+    section: Section,
+    deadline: Option<Instant>,
+    report: &mut Report,
+) -> Result<()> {
+    let names: Vec<String> = checks(section, args.scale(), args.emulate)
+        .into_iter()
+        .map(|check| check.name)
+        .collect();
+    let patience = if args.emulate {
+        EMULATED_PATIENCE
+    } else {
+        PATIENCE
+    };
+    let (mut done, mut losses) = (0, 0);
+    while done < names.len() {
+        if losses == LOSSES || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            break;
+        }
+        let mut worker = Worker::start(section, args, done)?;
+        while done < names.len() {
+            let (told, over) = match worker.hear(patience, deadline) {
+                Heard::Told(entry) => (Some(entry), false),
+                Heard::Ended(_) if worker.is_between_checks() => (None, true),
+                Heard::Ended(why) => (Some(Entry::failed(section, &names[done], why)), true),
+                Heard::Silence => {
+                    let seconds = patience.as_secs();
+                    let why = format!("nothing came for {seconds} s: it hangs");
+                    (Some(Entry::failed(section, &names[done], why)), true)
+                }
+                Heard::Late => (None, true),
+            };
+            if let Some(entry) = told {
+                report.take(entry)?;
+                done += 1;
+            }
+            if over {
+                break;
+            }
+        }
+        if !worker.spoke() {
+            // Another one would not do better.
+            losses = LOSSES;
+        } else {
+            losses += usize::from(done < names.len());
+        }
+        worker.end();
+    }
+    for name in &names[done..] {
+        report.take(Entry::not_run(section, name))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! What is known so far, for people and programs, on the terminal and in files.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use crate::engine::cuda::selftest::Section;
+use crate::error::{Error, Result};
+use crate::files;
+
+/// A check and what came of it.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub section: Section,
+    pub name: String,
+    /// None where it was not run.
+    pub passed: Option<bool>,
+    pub line: String,
+    pub data: Value,
+}
+
+impl Entry {
+    pub fn failed(section: Section, name: &str, why: String) -> Self {
+        Self {
+            section,
+            name: name.into(),
+            passed: Some(false),
+            data: json!({"error": &why}),
+            line: why,
+        }
+    }
+
+    pub fn not_run(section: Section, name: &str) -> Self {
+        Self {
+            section,
+            name: name.into(),
+            passed: None,
+            line: "not run: the time was over, or too many processes were lost".into(),
+            data: json!({}),
+        }
+    }
+
+    /// For people.
+    fn told(&self) -> String {
+        let mark = match self.passed {
+            Some(true) => "ok  ",
+            Some(false) => "FAIL",
+            None => "--  ",
+        };
+        format!(
+            "{mark} {:<8} {:<34} {}",
+            self.section.name(),
+            self.name,
+            self.line
+        )
+    }
+
+    fn object(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("section".into(), self.section.name().into());
+        object.insert("check".into(), self.name.as_str().into());
+        object.insert("passed".into(), self.passed.into());
+        object.insert("told".into(), self.line.as_str().into());
+        if let Value::Object(data) = &self.data {
+            object.extend(data.clone());
+        }
+        object.into()
+    }
+}
+
+/// Everything that was told.
+pub struct Report {
+    emulated: bool,
+    started: Instant,
+    pub entries: Vec<Entry>,
+    folder: Option<PathBuf>,
+    events: Option<File>,
+}
+
+impl Report {
+    pub fn new(emulated: bool, folder: Option<PathBuf>) -> Result<Self> {
+        let events = match &folder {
+            Some(folder) => {
+                fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+                let path = folder.join("events.jsonl");
+                Some(File::create(&path).map_err(|e| Error::io(&path, e))?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            emulated,
+            started: Instant::now(),
+            entries: Vec::new(),
+            folder,
+            events,
+        })
+    }
+
+    /// Takes an entry, tells it, and puts it into the file.
+    pub fn take(&mut self, entry: Entry) -> Result<()> {
+        eprintln!("{}", entry.told());
+        if let Some(events) = &mut self.events {
+            let written = writeln!(events, "{}", entry.object()).and_then(|()| events.sync_data());
+            written.map_err(|e| Error::io("events.jsonl", e))?;
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Writes what is known so far.
+    pub fn write(&self) -> Result<()> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let mut text: String = self.entries.iter().map(|e| e.told() + "\n").collect();
+        text += &self.summary();
+        text.push('\n');
+        files::replace(&folder.join("report.txt"), text.as_bytes())?;
+        let object = format!("{:#}\n", self.object());
+        files::replace(&folder.join("report.json"), object.as_bytes())
+    }
+
+    fn count(&self, section: Option<Section>, passed: Option<bool>) -> usize {
+        let of = |e: &&Entry| section.is_none_or(|s| e.section == s) && e.passed == passed;
+        self.entries.iter().filter(of).count()
+    }
+
+    /// Checks that failed or were not run.
+    pub fn unsatisfied(&self) -> usize {
+        self.count(None, Some(false)) + self.count(None, None)
+    }
+
+    pub fn object(&self) -> Value {
+        let mut sections = Map::new();
+        for section in Section::ALL {
+            let own = self.entries.iter().filter(|e| e.section == section);
+            let own: Vec<Value> = own.map(Entry::object).collect();
+            if !own.is_empty() {
+                sections.insert(section.name().into(), own.into());
+            }
+        }
+        json!({
+            "emulated": self.emulated,
+            "ok": self.unsatisfied() == 0,
+            "passed": self.count(None, Some(true)),
+            "failed": self.count(None, Some(false)),
+            "not_run": self.count(None, None),
+            "seconds": self.started.elapsed().as_secs_f64(),
+            "sections": sections,
+        })
+    }
+
+    /// How it went, in a few lines: what failed, and the numbers that count most.
+    pub fn summary(&self) -> String {
+        let mut text = String::new();
+        let mut line = |line: String| {
+            // Writing to a string doesn't fail.
+            let _ = writeln!(text, "{line}");
+        };
+        for section in Section::ALL {
+            let [good, bad, none] =
+                [Some(true), Some(false), None].map(|passed| self.count(Some(section), passed));
+            if good + bad + none > 0 {
+                let name = section.name();
+                line(format!(
+                    "{name:<9} {good} passed, {bad} failed, {none} not run"
+                ));
+            }
+        }
+        for entry in &self.entries {
+            let headline = matches!(entry.section, Section::Training)
+                || (entry.section == Section::Speed && !entry.name.contains("product "));
+            if entry.passed != Some(true) || headline {
+                line(entry.told());
+            }
+        }
+        let seconds = self.started.elapsed().as_secs_f64();
+        match self.unsatisfied() {
+            0 => line(format!("all passed in {seconds:.0} s")),
+            n => line(format!("{n} failed or not run, after {seconds:.0} s")),
+        }
+        text.trim_end().to_owned()
+    }
+}

@@ -1,0 +1,47 @@
+//! Kernels that only move memory: what others are measured by.
+
+use super::launch;
+use crate::engine::cuda::device::{Address, Device, Element};
+use crate::error::Result;
+
+/// Vectors of 16 bytes that a block handles.
+const BLOCK: u32 = 512 * 4;
+
+fn grid(vectors: u32) -> ([u32; 3], u32) {
+    ([vectors.div_ceil(BLOCK), 1, 1], 512)
+}
+
+/// Copies `vectors` vectors of 16 bytes.
+pub fn stream_copy(
+    device: &mut dyn Device,
+    vectors: u32,
+    from: Address,
+    to: Address,
+) -> Result<()> {
+    let arguments = [vectors.into(), from.into(), to.into()];
+    launch(
+        device,
+        Element::F32,
+        "stream_copy",
+        grid(vectors),
+        &arguments,
+    )
+}
+
+/// `a = b + factor · c` for `vectors` vectors of four f32.
+pub fn stream_triad(
+    device: &mut dyn Device,
+    vectors: u32,
+    factor: f32,
+    [b, c]: [Address; 2],
+    a: Address,
+) -> Result<()> {
+    let arguments = [vectors.into(), factor.into(), b.into(), c.into(), a.into()];
+    launch(
+        device,
+        Element::F32,
+        "stream_triad",
+        grid(vectors),
+        &arguments,
+    )
+}

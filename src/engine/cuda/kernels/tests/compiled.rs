@@ -1,0 +1,121 @@
+//! Every kernel compiled by NVIDIA's compiler, which needs no GPU, for every element and architecture:
+//! that there is no error and no warning, and that nothing is kept in memory for want of registers.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+
+use super::{ELEMENTS, SOURCES, Source};
+use crate::engine::cuda::device::Element;
+use crate::engine::cuda::driver::nvrtc::{Architecture, Nvrtc, Target, Usage, usage};
+use crate::engine::cuda::driver::search::Surroundings;
+
+const ARCHITECTURES: [u32; 6] = [80, 86, 89, 90, 100, 120];
+
+/// Bytes that a thread may keep in local memory, spilled registers included.
+const LOCAL_MEMORY: u32 = 0;
+
+/// The folder of Python packages that has the wheel nvidia-cuda-nvrtc.
+const PACKAGES: &str = "CLOZE_TEST_NVRTC";
+
+/// A file that takes the table of all kernels.
+const TABLE: &str = "CLOZE_TEST_KERNELS";
+
+/// Only where no folder is told may there be no compiler.
+fn nvrtc() -> Option<Nvrtc> {
+    let majors = [13, 12];
+    if let Some(packages) = std::env::var_os(PACKAGES) {
+        let surroundings = Surroundings {
+            packages: vec![packages.into()],
+            ..Surroundings::default()
+        };
+        let found = Nvrtc::find(&surroundings, &majors);
+        return Some(found.unwrap_or_else(|missing| panic!("{PACKAGES}: {missing}")));
+    }
+    let found = Nvrtc::find(&Surroundings::of_process(), &majors);
+    if let Err(missing) = &found {
+        eprintln!("not tested without NVRTC, and without {PACKAGES}: {missing}");
+    }
+    found.ok()
+}
+
+/// A source for an element and an architecture.
+type Case = (&'static Source, Element, u32);
+
+fn compiled(nvrtc: &Nvrtc, (source, element, architecture): Case) -> Result<Vec<Usage>, String> {
+    let target = Target::Cubin(Architecture(architecture));
+    let compiled = nvrtc
+        .compile(source.name, source.text, element, target)
+        .map_err(|error| error.to_string())?;
+    if compiled.log.contains("warning") {
+        return Err(compiled.log);
+    }
+    let kernels = usage(&compiled.log);
+    let missing = |name: &&str| kernels.iter().all(|kernel| kernel.kernel != *name);
+    match source.kernels().find(missing) {
+        None => Ok(kernels),
+        Some(name) => Err(format!("the log has no {name}:\n{}", compiled.log)),
+    }
+}
+
+#[test]
+fn every_kernel_compiles_and_keeps_its_numbers_in_registers() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let known = |number: &u32| nvrtc.architectures().contains(&Architecture(*number));
+    let architectures: Vec<u32> = ARCHITECTURES.into_iter().filter(known).collect();
+    assert!(
+        nvrtc.version() < (13, 0) || architectures == ARCHITECTURES,
+        "NVRTC {:?} lacks an architecture: {architectures:?}",
+        nvrtc.version()
+    );
+    let mut cases: Vec<Case> = Vec::new();
+    for source in SOURCES {
+        for element in ELEMENTS {
+            cases.extend(
+                architectures
+                    .iter()
+                    .map(|&number| (source, element, number)),
+            );
+        }
+    }
+    let results: Vec<_> = cases
+        .par_iter()
+        .map(|&case| (case, compiled(&nvrtc, case)))
+        .collect();
+    let mut table = format!(
+        "{:<20} {:<24} {:>4} {:>5} {:>9} {:>8} {:>6} {:>6} {:>6}\n",
+        "source", "kernel", "type", "sm", "registers", "shared", "local", "stores", "loads"
+    );
+    let mut wrong = String::new();
+    for ((source, element, number), result) in results {
+        let kernels = result.unwrap_or_else(|why| {
+            let _ = writeln!(wrong, "{} {element:?} sm_{number}: {why}", source.name);
+            Vec::new()
+        });
+        for k in kernels {
+            let row = format!(
+                "{:<20} {:<24} {:>4} {number:>5} {:>9} {:>8} {:>6} {:>6} {:>6}",
+                source.name,
+                k.kernel,
+                format!("{element:?}").to_lowercase(),
+                k.registers,
+                k.shared,
+                k.stack,
+                k.spill_stores,
+                k.spill_loads
+            );
+            let _ = writeln!(table, "{row}");
+            if k.stack > LOCAL_MEMORY {
+                let _ = writeln!(
+                    wrong,
+                    "more than {LOCAL_MEMORY} bytes of local memory: {row}"
+                );
+            }
+        }
+    }
+    if let Some(path) = std::env::var_os(TABLE).map(PathBuf::from) {
+        std::fs::write(&path, &table).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+    assert!(wrong.is_empty(), "{wrong}\n{table}");
+}

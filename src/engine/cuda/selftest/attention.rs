@@ -1,0 +1,294 @@
+//! Attention beside the CPU engine's, and where it is small beside its definition in f64.
+
+use crate::engine::Precision;
+use crate::engine::cpu::attention::{Heads as CpuHeads, Scratch};
+use crate::engine::cuda::device::Element;
+use crate::engine::cuda::kernels::{
+    AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
+};
+use crate::engine::simd::Simd;
+use crate::error::Result;
+use crate::model::{ATTENTION_STRIDE, threshold};
+use crate::random::{Site, Stream};
+
+use super::trial::{DROPOUT, Sample, Trial, numbers, rounded};
+use super::{Scale, Suite};
+
+const SITE: Site = Site::AttentionDropout(3);
+
+/// Every shape of heads: 64 and 32 wide, which the tensor cores take, and others.
+pub fn plain_and_flash(suite: &mut Suite<'_>) {
+    let (heads, lengths): (&[(u32, u32)], &[&[usize]]) = match suite.scale {
+        Scale::Full => (
+            &[(2, 64), (3, 32), (2, 20), (1, 128), (1, 17), (12, 64)],
+            &[
+                &[1],
+                &[2],
+                &[31],
+                &[33],
+                &[64],
+                &[127],
+                &[128],
+                &[383],
+                &[512],
+                &[512, 1, 33, 127, 2, 383, 31, 65],
+            ],
+        ),
+        Scale::Small => (
+            &[(2, 64), (3, 32), (2, 20), (1, 17)],
+            &[&[1], &[2], &[31], &[33], &[64], &[1, 7, 35, 2], &[130, 65]],
+        ),
+        Scale::Short => (&[(1, 64), (2, 17)], &[&[1], &[7, 35]]),
+    };
+    // Over many tiles, which is slow where threads are run one by one.
+    let many: &[(u32, u32, &[usize])] = match suite.scale {
+        Scale::Full => &[(16, 64, &[512, 384, 512])],
+        Scale::Small => &[(1, 64, &[383]), (1, 32, &[257])],
+        Scale::Short => &[],
+    };
+    let pairs = heads
+        .iter()
+        .flat_map(|&(count, size)| lengths.iter().map(move |&l| (count, size, l)));
+    for (count, size, lengths) in pairs.chain(many.iter().copied()) {
+        for (causal, p) in [(false, 0.0), (false, 0.1), (true, 0.0), (true, 0.4)] {
+            let heads = Heads {
+                count,
+                size,
+                causal,
+            };
+            let name =
+                format!("{count} heads of {size}, {lengths:?}, causal {causal}, dropout {p}");
+            suite.aligned_case(&name, |trial| case(trial, heads, lengths, p));
+        }
+    }
+}
+
+/// What goes in.
+struct Inputs {
+    sample: Sample,
+    heads: Heads,
+    p: f64,
+    /// (rows, 3 · hidden)
+    qkv: Vec<f32>,
+    /// (rows, hidden)
+    d_context: Vec<f32>,
+}
+
+/// What comes out: the context, the logarithms of sums, the gradient of `qkv`.
+struct Results {
+    context: Vec<f32>,
+    log_sums: Vec<f32>,
+    d_qkv: Vec<f32>,
+}
+
+fn case(trial: &mut Trial<'_>, heads: Heads, lengths: &[usize], p: f64) -> Result<()> {
+    let element = trial.element;
+    let sample = trial.sample(lengths)?;
+    let (rows, hidden) = (sample.packed.rows(), (heads.count * heads.size) as usize);
+    let inputs = Inputs {
+        sample,
+        heads,
+        p,
+        qkv: rounded(element, &numbers(3 * rows * hidden, 1)),
+        d_context: rounded(element, &numbers(rows * hidden, 2)),
+    };
+    let (dropping, _) = inputs.sample.dropping(SITE, p);
+    let batch = &inputs.sample.sent.batch;
+    let sums = rows * heads.count as usize;
+    let pass = AttentionBackward {
+        qkv: trial.constant(element, &inputs.qkv)?,
+        context: trial.empty(element, rows * hidden)?,
+        log_sums: trial.empty(Element::F32, sums)?,
+        d_context: trial.constant(element, &inputs.d_context)?,
+        d_qkv: trial.empty(element, 3 * rows * hidden)?,
+        scratch: trial.empty(Element::F32, attention_scratch(batch.rows, heads))?,
+    };
+    let (drops, device) = (dropping.as_ref(), &mut *trial.device);
+    attention_forward(
+        device,
+        element,
+        batch,
+        heads,
+        drops,
+        pass.qkv,
+        pass.context,
+        pass.log_sums,
+    )?;
+    attention_backward(device, element, batch, heads, drops, &pass)?;
+    let got = trial.outputs([
+        (pass.context, element, rows * hidden),
+        (pass.log_sums, Element::F32, sums),
+        (pass.d_qkv, element, 3 * rows * hidden),
+    ])?;
+    let Some([context, log_sums, d_qkv]) = got else {
+        return Ok(());
+    };
+    let got = Results {
+        context,
+        log_sums,
+        d_qkv,
+    };
+    compare(trial, "", &got, &inputs.on_cpu(), hidden);
+    if rows < 80 {
+        compare(trial, ", beside f64,", &got, &inputs.defined(), hidden);
+    }
+    Ok(())
+}
+
+fn compare(trial: &mut Trial<'_>, beside: &str, got: &Results, expected: &Results, hidden: usize) {
+    let context = (&got.context, &expected.context);
+    trial.near(&format!("the context{beside}"), context.0, context.1);
+    let sums = (&got.log_sums, &expected.log_sums);
+    trial.within(&format!("sums' logarithms{beside}"), sums.0, sums.1, 1e-4);
+    let part = |all: &[f32], which: usize| -> Vec<f32> {
+        let rows = all.chunks_exact(3 * hidden);
+        let own = which * hidden..(which + 1) * hidden;
+        rows.flat_map(|row| row[own.clone()].to_vec()).collect()
+    };
+    for (which, what) in ["queries'", "keys'", "values'"].iter().enumerate() {
+        let what = format!("{what} gradient{beside}");
+        // Gradients of scores are differences, of a sequence of one token nothing but what rounding
+        // leaves of them: they count beside the values' gradients where those are larger.
+        let (values, expected_values) = (part(&got.d_qkv, 2), part(&expected.d_qkv, 2));
+        let (of_got, of_expected) = (part(&got.d_qkv, which), part(&expected.d_qkv, which));
+        if norm(&of_expected) < norm(&expected_values) {
+            let (all, expected) = (
+                [of_got, values].concat(),
+                [of_expected, expected_values].concat(),
+            );
+            trial.near(&what, &all, &expected);
+        } else {
+            trial.near(&what, &of_got, &of_expected);
+        }
+    }
+}
+
+fn norm(values: &[f32]) -> f64 {
+    let squares = values.iter().map(|&x| f64::from(x) * f64::from(x));
+    squares.sum::<f64>().sqrt()
+}
+
+impl Inputs {
+    /// By the CPU engine in f32.
+    fn on_cpu(&self) -> Results {
+        let packed = &self.sample.packed;
+        let heads = CpuHeads {
+            count: self.heads.count as usize,
+            size: self.heads.size as usize,
+            causal: self.heads.causal,
+            dropout: self.sample.dropping(SITE, self.p).1,
+            precision: Precision::F32,
+        };
+        let (simd, mut scratch) = (Simd::detect(), Scratch::default());
+        let (qkv, d_context) = (&self.qkv, &self.d_context);
+        let mut context = vec![0.0; d_context.len()];
+        let mut log_sums = vec![0.0; packed.rows() * heads.count];
+        let mut d_qkv = vec![0.0; qkv.len()];
+        let (c, l, s) = (&mut context, &mut log_sums, &mut scratch);
+        heads.forward(simd, packed, qkv, c, l, s);
+        heads.backward(simd, packed, qkv, l, c, d_context, &mut d_qkv, s);
+        Results {
+            context,
+            log_sums,
+            d_qkv,
+        }
+    }
+
+    /// By the definition, in f64.
+    fn defined(&self) -> Results {
+        let packed = &self.sample.packed;
+        let (count, size) = (self.heads.count as usize, self.heads.size as usize);
+        let mut results = Results {
+            context: vec![0.0; self.d_context.len()],
+            log_sums: vec![0.0; packed.rows() * count],
+            d_qkv: vec![0.0; self.qkv.len()],
+        };
+        for (rows, &example) in packed.ranges().zip(&packed.examples) {
+            for head in 0..count {
+                let one = Head {
+                    inputs: self,
+                    first: rows.start,
+                    rows: rows.len(),
+                    head,
+                    stream: Stream::new(DROPOUT.seed, DROPOUT.step, SITE, example),
+                };
+                one.defined(size, &mut results);
+            }
+        }
+        results
+    }
+}
+
+/// A head of a sequence.
+struct Head<'a> {
+    inputs: &'a Inputs,
+    first: usize,
+    rows: usize,
+    head: usize,
+    stream: Stream,
+}
+
+impl Head<'_> {
+    /// What a probability is multiplied by.
+    fn factor(&self, query: usize, key: usize) -> f64 {
+        let element = (self.head as u32 * ATTENTION_STRIDE + query as u32) * ATTENTION_STRIDE;
+        let p = self.inputs.p;
+        let kept = self.stream.bits(element + key as u32) >= threshold(p);
+        if kept { 1.0 / (1.0 - p) } else { 0.0 }
+    }
+
+    fn defined(&self, size: usize, results: &mut Results) {
+        let (inputs, rows) = (self.inputs, self.rows);
+        let (count, hidden) = (
+            inputs.heads.count as usize,
+            (inputs.heads.count * inputs.heads.size) as usize,
+        );
+        let at = |which: usize, row: usize, i: usize| {
+            (self.first + row) * 3 * hidden + which * hidden + self.head * size + i
+        };
+        let of = |which, row, i| f64::from(inputs.qkv[at(which, row, i)]);
+        let root = (size as f64).sqrt();
+        let mut sums = vec![0.0; 3 * rows * size];
+        for query in 0..rows {
+            let seen = if inputs.heads.causal { query + 1 } else { rows };
+            let out = (self.first + query) * hidden + self.head * size;
+            let d = |i: usize| f64::from(inputs.d_context[out + i]);
+            let score = |key: usize| -> f64 {
+                (0..size)
+                    .map(|i| of(0, query, i) * of(1, key, i))
+                    .sum::<f64>()
+                    / root
+            };
+            let scores: Vec<f64> = (0..seen).map(score).collect();
+            let total: f64 = scores.iter().map(|x| x.exp()).sum();
+            results.log_sums[(self.first + query) * count + self.head] = total.ln() as f32;
+            let p: Vec<f64> = scores.iter().map(|x| x.exp() / total).collect();
+            let factors: Vec<f64> = (0..seen).map(|key| self.factor(query, key)).collect();
+            let d_p = |key: usize| -> f64 {
+                factors[key] * (0..size).map(|i| d(i) * of(2, key, i)).sum::<f64>()
+            };
+            let d_p: Vec<f64> = (0..seen).map(d_p).collect();
+            let slope: f64 = p.iter().zip(&d_p).map(|(p, d)| p * d).sum();
+            for i in 0..size {
+                let sum: f64 = (0..seen).map(|k| p[k] * factors[k] * of(2, k, i)).sum();
+                results.context[out + i] = sum as f32;
+            }
+            for key in 0..seen {
+                let d_score = p[key] * (d_p[key] - slope) / root;
+                for i in 0..size {
+                    sums[query * size + i] += d_score * of(1, key, i);
+                    sums[(rows + key) * size + i] += d_score * of(0, query, i);
+                    sums[(2 * rows + key) * size + i] += p[key] * factors[key] * d(i);
+                }
+            }
+        }
+        for which in 0..3 {
+            for row in 0..rows {
+                for i in 0..size {
+                    let sum = sums[(which * rows + row) * size + i];
+                    results.d_qkv[at(which, row, i)] = sum as f32;
+                }
+            }
+        }
+    }
+}

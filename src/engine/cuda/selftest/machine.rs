@@ -1,0 +1,134 @@
+//! What the machine is, and what the compiler makes of the kernels.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::engine::cuda::device::Element;
+use crate::engine::cuda::driver::nvrtc::{Architecture, Target, usage};
+use crate::engine::cuda::driver::probe;
+use crate::engine::cuda::kernels::{SOURCES, Source};
+use crate::error::{Error, Result};
+use crate::memory::told;
+
+use super::trial::name_of;
+use super::{Check, Session, Told};
+
+pub fn checks(emulated: bool) -> Vec<Check> {
+    let mut checks = vec![Check::new("device", device)];
+    if !emulated {
+        checks.insert(0, Check::new("libraries", |_| libraries()));
+        let elements = [Element::F32, Element::Bf16, Element::F16];
+        let all = SOURCES
+            .iter()
+            .flat_map(|source| elements.map(|element| (source, element)));
+        checks.extend(all.map(|(source, element)| {
+            let name = format!("compile {} {}", source.name, name_of(element));
+            Check::new(name, move |_| compile(source, element))
+        }));
+    }
+    checks
+}
+
+fn libraries() -> Result<Told> {
+    let lines = probe()?.told();
+    let clocks = std::process::Command::new("nvidia-smi")
+        .args([
+            "--query-gpu=driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,mig.mode.current",
+            "--format=csv",
+        ])
+        .output()
+        .map_or_else(
+            |error| format!("nvidia-smi: {error}"),
+            |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        );
+    let line = format!(
+        "{}\n    {}",
+        lines.join("; "),
+        clocks.replace('\n', "\n    ")
+    );
+    Ok(Told::good(
+        line,
+        json!({"found": lines, "nvidia_smi": clocks}),
+    ))
+}
+
+fn device(session: &mut Session<'_>) -> Result<Told> {
+    let started = Instant::now();
+    let device = session.device()?;
+    let seconds = started.elapsed().as_secs_f64();
+    let free = device.free_memory()?;
+    let p = device.properties();
+    let line = format!(
+        "{}, compute capability {}.{}, {} multiprocessors, {} of memory ({} free), {:.0} GB/s by its clock, \
+         {} KiB of shared memory a block; opened in {seconds:.2} s",
+        p.name,
+        p.capability.0,
+        p.capability.1,
+        p.multiprocessors,
+        told(p.memory),
+        told(free),
+        p.bandwidth / 1e9,
+        p.shared >> 10,
+    );
+    let data = json!({
+        "name": p.name,
+        "capability": [p.capability.0, p.capability.1],
+        "multiprocessors": p.multiprocessors,
+        "memory": p.memory,
+        "free": free,
+        "bandwidth_by_clock": p.bandwidth,
+        "shared": p.shared,
+        "driver": p.driver,
+        "seconds_to_open": seconds,
+        "processors": rayon::current_num_threads(),
+    });
+    Ok(Told::good(line, data))
+}
+
+/// Compiles a source, so that it is known what its kernels take. Spilling registers is a failure.
+fn compile(source: &Source, element: Element) -> Result<Told> {
+    let found = probe()?;
+    let nvrtc = found.nvrtc();
+    let device = Architecture::of(found.properties().capability);
+    let target = Target::for_device(device, nvrtc.architectures());
+    let target = target.ok_or_else(|| {
+        Error::Failed(format!(
+            "NVRTC knows no architecture that runs on sm_{}",
+            device.0
+        ))
+    })?;
+    let started = Instant::now();
+    let compiled = nvrtc.compile(source.name, source.text, element, target)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let all = usage(&compiled.log);
+    let spills =
+        |u: &&crate::engine::cuda::driver::nvrtc::Usage| u.spill_stores + u.spill_loads > 0;
+    let spilling = all.iter().filter(spills).count();
+    let mut line = format!("{seconds:.2} s, {} kernels, {spilling} spill", all.len());
+    let mut kernels: HashMap<&str, Value> = HashMap::new();
+    for u in &all {
+        line += &format!(
+            "\n    {:<28} {:>3} registers, {:>5} bytes shared, {:>3} of local memory, {} spilt",
+            u.kernel,
+            u.registers,
+            u.shared,
+            u.stack,
+            u.spill_stores + u.spill_loads
+        );
+        let kernel = json!({
+            "registers": u.registers,
+            "shared": u.shared,
+            "local": u.stack,
+            "spill_stores": u.spill_stores,
+            "spill_loads": u.spill_loads,
+        });
+        kernels.insert(&u.kernel, kernel);
+    }
+    Ok(Told {
+        passed: spilling == 0,
+        line,
+        data: json!({"seconds": seconds, "spilling": spilling, "kernels": kernels}),
+    })
+}

@@ -1,0 +1,279 @@
+//! Matrix products: every one of a layer and of the heads, in every element type, transposed as the
+//! layer wants them, added to, with every epilogue, beside the CPU engine's product and f64.
+
+use crate::engine::Precision;
+use crate::engine::cpu::{self, Old, Threads};
+use crate::engine::cuda::device::{Address, Device, Element, Epilogue, Matrix, Product};
+use crate::engine::simd::Simd;
+use crate::error::Result;
+
+use super::trial::{Trial, bound, name_of, numbers, rounded};
+use super::{Check, Scale, Suite, suite};
+
+/// What a product is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// `x Wᵀ`
+    Forward,
+    /// `dy W`
+    Input,
+    /// `dyᵀ x` in f32
+    Weight,
+}
+
+/// One product to try: m rows of x, k columns, n of the result.
+#[derive(Debug, Clone, Copy)]
+struct Try {
+    kind: Kind,
+    size: [usize; 3],
+    tf32: bool,
+    add: bool,
+    alpha: f32,
+    /// Numbers between the end of a row of `a` and the next.
+    gap: usize,
+    epilogue: Kept,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    Bias,
+    Gelu,
+}
+
+pub fn checks() -> Vec<Check> {
+    let all = [
+        (Element::F32, false),
+        (Element::F32, true),
+        (Element::Bf16, false),
+        (Element::F16, false),
+    ];
+    let kinds = [Kind::Forward, Kind::Input, Kind::Weight];
+    let pairs = all
+        .into_iter()
+        .flat_map(|how| kinds.map(|kind| (how, kind)));
+    pairs
+        .map(|((element, tf32), kind)| {
+            let name = if tf32 { "tf32" } else { name_of(element) };
+            Check::new(format!("{kind:?} {name}").to_lowercase(), move |session| {
+                let scale = session.scale;
+                let device: &mut dyn Device = session.device()?;
+                let cases = |suite: &mut Suite<'_>| cases(suite, kind, tf32);
+                Ok(suite(device, element, scale, cases).told())
+            })
+        })
+        .collect()
+}
+
+/// Rows, inputs and outputs of linear layers.
+fn sizes(scale: Scale) -> &'static [[usize; 3]] {
+    match scale {
+        Scale::Full => &[
+            [512, 768, 2304],
+            [383, 768, 768],
+            [127, 768, 3072],
+            [512, 3072, 768],
+            [33, 1024, 4096],
+            [31, 384, 1536],
+            [1, 768, 768],
+            [77, 768, 30528],
+            [64, 768, 8],
+            [2, 128, 128],
+        ],
+        Scale::Small => &[
+            [33, 128, 384],
+            [31, 128, 128],
+            [1, 64, 64],
+            [17, 64, 256],
+            [5, 128, 8],
+        ],
+        Scale::Short => &[[5, 64, 24]],
+    }
+}
+
+fn cases(suite: &mut Suite<'_>, kind: Kind, tf32: bool) {
+    for &size in sizes(suite.scale) {
+        let plain = Try {
+            kind,
+            size,
+            tf32,
+            add: kind == Kind::Weight,
+            alpha: 1.0,
+            gap: 0,
+            epilogue: Kept::Nothing,
+        };
+        let mut tries = vec![
+            plain,
+            Try {
+                add: !plain.add,
+                alpha: 0.5,
+                ..plain
+            },
+            Try { gap: 16, ..plain },
+        ];
+        if kind == Kind::Forward {
+            tries.extend([Kept::Bias, Kept::Gelu].map(|epilogue| Try { epilogue, ..plain }));
+        }
+        for one in tries {
+            let Try {
+                size: [m, k, n],
+                add,
+                alpha,
+                gap,
+                epilogue,
+                ..
+            } = one;
+            let name =
+                format!("{m}×{k}×{n}, add {add}, alpha {alpha}, gap {gap}, epilogue {epilogue:?}");
+            suite.aligned_case(&name, |trial| case(trial, one));
+        }
+    }
+}
+
+/// A matrix as it is stored, and what it stands for on the host.
+struct Factor {
+    values: Vec<f32>,
+    rows: usize,
+    columns: usize,
+    gap: usize,
+    transposed: bool,
+}
+
+impl Factor {
+    fn new(element: Element, [rows, columns]: [usize; 2], gap: usize, key: usize) -> Self {
+        Self {
+            values: rounded(element, &numbers(rows * (columns + gap), key)),
+            rows,
+            columns,
+            gap,
+            transposed: false,
+        }
+    }
+
+    fn t(self) -> Self {
+        Self {
+            transposed: true,
+            ..self
+        }
+    }
+
+    fn send(&self, trial: &mut Trial<'_>) -> Result<Matrix> {
+        let at = trial.constant(trial.element, &self.values)?;
+        Ok(Matrix {
+            stride: self.columns + self.gap,
+            transposed: self.transposed,
+            ..Matrix::new(at, trial.element, self.rows, self.columns)
+        })
+    }
+
+    fn view(&self) -> cpu::Matrix<'_> {
+        let stride = self.columns + self.gap;
+        let whole = cpu::Matrix::strided(&self.values, self.rows, self.columns, stride);
+        if self.transposed { whole.t() } else { whole }
+    }
+
+    /// An element of what it stands for.
+    fn get(&self, row: usize, column: usize) -> f64 {
+        let (row, column) = match self.transposed {
+            true => (column, row),
+            false => (row, column),
+        };
+        f64::from(self.values[row * (self.columns + self.gap) + column])
+    }
+}
+
+fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
+    let element = trial.element;
+    let [rows, inputs, outputs] = one.size;
+    let factor = |shape, key| Factor::new(element, shape, 0, key);
+    let first = |shape, key| Factor::new(element, shape, one.gap, key);
+    let (a, b) = match one.kind {
+        Kind::Forward => (first([rows, inputs], 1), factor([outputs, inputs], 2).t()),
+        Kind::Input => (first([rows, outputs], 1), factor([outputs, inputs], 2)),
+        Kind::Weight => (first([rows, outputs], 1).t(), factor([rows, inputs], 2)),
+    };
+    let (m, n, k) = match one.kind {
+        Kind::Forward => (rows, outputs, inputs),
+        Kind::Input => (rows, inputs, outputs),
+        Kind::Weight => (outputs, inputs, rows),
+    };
+    // The gradients of weights are f32 whatever the factors are.
+    let stored = match one.kind {
+        Kind::Weight => Element::F32,
+        Kind::Forward | Kind::Input => element,
+    };
+    let mut c = rounded(stored, &numbers(m * n, 3));
+    let bias = numbers(n, 4);
+    let at = match one.add {
+        true => trial.changing(stored, &c)?,
+        false => trial.empty(stored, m * n)?,
+    };
+    let bias_at = trial.constant(Element::F32, &bias)?;
+    let before = match one.epilogue {
+        Kept::Gelu => trial.empty(stored, m * n)?,
+        Kept::Nothing | Kept::Bias => Address::NONE,
+    };
+    let product = Product {
+        a: a.send(trial)?,
+        b: b.send(trial)?,
+        c: Matrix::new(at, stored, m, n),
+        alpha: one.alpha,
+        add: one.add,
+        tf32: one.tf32,
+        epilogue: match one.epilogue {
+            Kept::Nothing => Epilogue::Nothing,
+            Kept::Bias => Epilogue::Bias(bias_at),
+            Kept::Gelu => Epilogue::BiasGelu {
+                bias: bias_at,
+                before,
+            },
+        },
+    };
+    trial.device.multiply(&product)?;
+    let kept = if before == Address::NONE { 0 } else { m * n };
+    let Some([got, sums]) = trial.outputs([(at, stored, m * n), (before, stored, kept)])? else {
+        return Ok(());
+    };
+    let old = c.clone();
+    cpu::product(
+        cpu::MatrixMut::new(&mut c, m, n),
+        if one.add { Old::Add } else { Old::Overwrite },
+        one.alpha,
+        a.view(),
+        b.view(),
+        Threads::All,
+        Precision::F32,
+    );
+    let bound = match (one.tf32, stored) {
+        // Factors of ten bits.
+        (true, _) => 1e-3,
+        (false, stored) => bound(stored),
+    };
+    if one.epilogue != Kept::Nothing {
+        cpu::elementwise::add_bias(Simd::detect(), &mut c, &bias);
+    }
+    if one.epilogue == Kept::Gelu {
+        trial.within("what GELU takes", &sums, &c, bound);
+        let mut y = vec![0.0; m * n];
+        cpu::bias_gelu(Simd::detect(), &c, &vec![0.0; n], &mut y);
+        trial.within("GELU of the product", &got, &y, bound);
+        return Ok(());
+    }
+    trial.within("the product", &got, &c, bound);
+    if m * n * k < 1 << 20 {
+        let exact: Vec<f64> = (0..m * n)
+            .map(|i| {
+                let (row, column) = (i / n, i % n);
+                let sum: f64 = (0..k).map(|x| a.get(row, x) * b.get(x, column)).sum();
+                let old = if one.add { f64::from(old[i]) } else { 0.0 };
+                let bias = match one.epilogue {
+                    Kept::Bias => f64::from(bias[column]),
+                    Kept::Nothing | Kept::Gelu => 0.0,
+                };
+                f64::from(one.alpha) * sum + old + bias
+            })
+            .collect();
+        trial.within("the product, beside f64,", &got, &exact, bound);
+    }
+    Ok(())
+}

@@ -1,0 +1,597 @@
+//! The kernels and products of a training step, as a step of base and of large launches them.
+
+use crate::data::Packed;
+use crate::engine::cuda::batch::{Sent, Staging, Wanted};
+use crate::engine::cuda::device::{Address, Device, Element, Epilogue, Matrix, Product};
+use crate::engine::cuda::kernels::{
+    self, AttentionBackward, Chunks, CrossEntropy, Dropping, EmbeddingBackward, EmbeddingForward,
+    Heads, Norm, NormBackward, NormForward, Parameters, SCORED, Step, Tables, partials,
+    squares_partials,
+};
+use crate::engine::cuda::state::{Places, padded_vocabulary};
+use crate::error::Result;
+use crate::model::{Config, Dropout, Layout, PRETRAINING, Size, threshold};
+use crate::random::Site;
+use crate::train::optimizer::{Optimizer, Rule, Update};
+
+use super::super::trial::indices;
+use super::super::{Check, Session, Told};
+use super::{Room, Work, timed};
+
+const ELEMENT: Element = Element::Bf16;
+const VOCABULARY: usize = 30522;
+const DROPPED: f64 = 0.1;
+
+/// A model's step.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    size: Size,
+    sequences: usize,
+    length: usize,
+}
+
+type Prepare = fn(&mut Room<'_>, &Set) -> Result<Work>;
+
+/// What kernels share: the batch on the device.
+struct Set {
+    shape: Shape,
+    config: Config,
+    sent: Sent,
+    dropping: Dropping,
+}
+
+const KERNELS: &[(&str, Prepare)] = &[
+    ("embedding_forward", embedding_forward),
+    ("embedding_backward", embedding_backward),
+    ("norm_forward", norm_forward),
+    ("norm_backward", norm_backward),
+    ("add_bias", add_bias),
+    ("bias_gelu", bias_gelu),
+    ("gelu_backward", gelu_backward),
+    ("bias_gradient", bias_gradient),
+    ("cross_entropy", cross_entropy),
+    ("cast", cast),
+    ("sum_of_squares", sum_of_squares),
+    ("adamw", adamw),
+    ("lamb", lamb),
+];
+
+const SHAPES: [Shape; 2] = [
+    Shape {
+        size: Size::Base,
+        sequences: 64,
+        length: 384,
+    },
+    Shape {
+        size: Size::Large,
+        sequences: 32,
+        length: 384,
+    },
+];
+
+pub fn checks() -> Vec<Check> {
+    let mut checks = Vec::new();
+    for shape in SHAPES {
+        let name = shape.size.name();
+        for &(kernel, prepare) in KERNELS {
+            checks.push(Check::new(format!("{name} {kernel}"), move |session| {
+                time(session, shape, prepare)
+            }));
+        }
+        for length in [128, 384, 512] {
+            // As many tokens in any case.
+            let shape = Shape {
+                sequences: shape.sequences * shape.length / length,
+                length,
+                ..shape
+            };
+            for (what, prepare) in [
+                ("forward", attention_forward as Prepare),
+                ("backward", attention_backward),
+            ] {
+                checks.push(Check::new(
+                    format!("{name} attention {what} {length}"),
+                    move |session| time(session, shape, prepare),
+                ));
+            }
+        }
+        for (what, inputs, outputs, picked) in products(shape) {
+            for kind in ["forward", "input", "weight"] {
+                checks.push(Check::new(
+                    format!("{name} product {what} {kind}"),
+                    move |session| time_product(session, shape, kind, [inputs, outputs], picked),
+                ));
+            }
+        }
+    }
+    checks
+}
+
+/// Linear layers: name, inputs, outputs, and whether they work on masked tokens alone.
+fn products(shape: Shape) -> [(&'static str, usize, usize, bool); 5] {
+    let (_, h, _, i) = shape.size.dimensions();
+    [
+        ("queries-keys-values", h, 3 * h, false),
+        ("attention's output", h, h, false),
+        ("intermediate", h, i, false),
+        ("output", i, h, false),
+        ("vocabulary", h, padded_vocabulary(VOCABULARY), true),
+    ]
+}
+
+fn time(session: &mut Session<'_>, shape: Shape, prepare: Prepare) -> Result<Told> {
+    let told = format!("{}×{}", shape.sequences, shape.length);
+    timed(session, &told, |room| {
+        let set = Set::new(room, shape)?;
+        prepare(room, &set)
+    })
+}
+
+impl Shape {
+    fn rows(self) -> usize {
+        self.sequences * self.length
+    }
+
+    /// Tokens that are predicted.
+    fn masked(self) -> usize {
+        self.rows() * 15 / 100
+    }
+}
+
+impl Set {
+    fn new(room: &mut Room<'_>, shape: Shape) -> Result<Self> {
+        let mut packed = Packed::default();
+        for example in 0..shape.sequences as u64 {
+            let ids = indices(shape.length, VOCABULARY as u32, example);
+            packed.push(example, &ids, &vec![0; shape.length]);
+        }
+        let mut staging = Staging::default();
+        let dropout = Some(Dropout { seed: 1, step: 1 });
+        let wanted = Wanted::default();
+        let (sent, _) = staging.send(room.device, &packed, wanted, dropout, VOCABULARY)?;
+        // The staging's memory goes with the room's.
+        room.held.push(staging.into_memory());
+        Ok(Self {
+            shape,
+            config: shape.size.config(VOCABULARY),
+            sent,
+            dropping: Dropping {
+                state: sent.state,
+                site: Site::FeedForwardDropout(0).number(),
+                threshold: threshold(DROPPED),
+                kept: (1.0 / (1.0 - DROPPED)) as f32,
+            },
+        })
+    }
+
+    fn rows(&self) -> usize {
+        self.shape.rows()
+    }
+
+    fn width(&self) -> usize {
+        self.config.hidden_size
+    }
+
+    /// Numbers of (rows, hidden).
+    fn hidden(&self) -> usize {
+        self.rows() * self.width()
+    }
+
+    /// Bytes of so many numbers of the element type for each of (rows, hidden).
+    fn bytes(&self, each: f64) -> f64 {
+        each * ELEMENT.bytes() as f64 * self.hidden() as f64
+    }
+
+    fn norm(&self, room: &mut Room<'_>) -> Result<Norm> {
+        Ok(Norm {
+            gain: room.numbers(Element::F32, self.width())?,
+            bias: room.numbers(Element::F32, self.width())?,
+            epsilon: 1e-12,
+        })
+    }
+
+    fn tables(&self, room: &mut Room<'_>) -> Result<Tables> {
+        let width = self.width();
+        Ok(Tables {
+            words: room.numbers(Element::F32, VOCABULARY * width)?,
+            positions: room.numbers(Element::F32, 512 * width)?,
+            segments: room.numbers(Element::F32, 2 * width)?,
+            segment_entries: 2,
+        })
+    }
+}
+
+fn embedding_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (batch, dropping, width) = (set.sent.batch, set.dropping, set.width() as u32);
+    let (tables, norm) = (set.tables(room)?, set.norm(room)?);
+    let sums = room.numbers(ELEMENT, set.hidden())?;
+    let statistics = room.numbers(Element::F32, 2 * set.rows())?;
+    let out = room.numbers(ELEMENT, set.hidden())?;
+    Ok(Work {
+        bytes: set.bytes(2.0) + 4.0 * (set.hidden() + set.shape.length * set.width()) as f64,
+        flops: 0.0,
+        run: Box::new(move |device| {
+            let a = EmbeddingForward {
+                batch: &batch,
+                width,
+                tables,
+                norm,
+                dropping: Some(&dropping),
+                sums,
+                statistics,
+                out,
+            };
+            kernels::embedding_forward(device, ELEMENT, &a)
+        }),
+    })
+}
+
+fn embedding_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (batch, dropping, width) = (set.sent.batch, set.dropping, set.width());
+    let (tables, norm) = (set.tables(room)?, set.norm(room)?);
+    let [sums, d_out, d_sums] = [
+        room.numbers(ELEMENT, set.hidden())?,
+        room.numbers(ELEMENT, set.hidden())?,
+        room.numbers(ELEMENT, set.hidden())?,
+    ];
+    let statistics = room.numbers(Element::F32, 2 * set.rows())?;
+    let scratch = room.take(partials(width as u32))?;
+    let entries = VOCABULARY.min(set.rows());
+    Ok(Work {
+        // The gradient of the sums is written once and read for each table, whose entries are read
+        // and written.
+        bytes: set.bytes(6.0) + 8.0 * ((entries + set.shape.length) * width) as f64,
+        flops: 0.0,
+        run: Box::new(move |device| {
+            let a = EmbeddingBackward {
+                batch: &batch,
+                width: width as u32,
+                gain: norm.gain,
+                dropping: Some(&dropping),
+                sums,
+                statistics,
+                d_out,
+                d_sums,
+                gain_gradient: norm.gain,
+                bias_gradient: norm.bias,
+                tables,
+                partials: scratch,
+            };
+            kernels::embedding_backward(device, ELEMENT, &a)
+        }),
+    })
+}
+
+fn norm_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (batch, dropping, norm) = (set.sent.batch, set.dropping, set.norm(room)?);
+    let (n, width) = (batch.rows, set.width() as u32);
+    let bias = room.numbers(Element::F32, set.width())?;
+    let [x, residual, out] = [
+        room.numbers(ELEMENT, set.hidden())?,
+        room.numbers(ELEMENT, set.hidden())?,
+        room.numbers(ELEMENT, set.hidden())?,
+    ];
+    let statistics = room.numbers(Element::F32, 2 * set.rows())?;
+    Ok(Work {
+        bytes: set.bytes(4.0),
+        flops: 0.0,
+        run: Box::new(move |device| {
+            let a = NormForward {
+                n,
+                width,
+                x,
+                bias,
+                dropping: Some((&batch, &dropping)),
+                residual,
+                norm,
+                statistics,
+                out,
+            };
+            kernels::norm_forward(device, ELEMENT, &a)
+        }),
+    })
+}
+
+fn norm_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (batch, dropping, norm) = (set.sent.batch, set.dropping, set.norm(room)?);
+    let (n, width) = (batch.rows, set.width() as u32);
+    let linear = room.numbers(Element::F32, set.width())?;
+    let [sums, d_out, d_residual, d_linear] = [
+        room.numbers(ELEMENT, set.hidden())?,
+        room.numbers(ELEMENT, set.hidden())?,
+        room.numbers(ELEMENT, set.hidden())?,
+        room.numbers(ELEMENT, set.hidden())?,
+    ];
+    let statistics = room.numbers(Element::F32, 2 * set.rows())?;
+    let scratch = room.take(partials(width))?;
+    Ok(Work {
+        bytes: set.bytes(4.0),
+        flops: 0.0,
+        run: Box::new(move |device| {
+            let a = NormBackward {
+                n,
+                width,
+                gain: norm.gain,
+                sums,
+                statistics,
+                dropping: Some((&batch, &dropping)),
+                d_out,
+                d_residual,
+                d_linear,
+                gain_gradient: norm.gain,
+                bias_gradient: norm.bias,
+                linear_bias_gradient: linear,
+                partials: scratch,
+            };
+            kernels::norm_backward(device, ELEMENT, &a)
+        }),
+    })
+}
+
+fn add_bias(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let size = (set.rows() as u32, 3 * set.width() as u32);
+    let x = room.numbers(ELEMENT, 3 * set.hidden())?;
+    let bias = room.numbers(Element::F32, 3 * set.width())?;
+    Ok(Work {
+        bytes: set.bytes(6.0),
+        flops: 0.0,
+        run: Box::new(move |device| kernels::add_bias(device, ELEMENT, size, x, bias)),
+    })
+}
+
+fn bias_gelu(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let inner = set.config.intermediate_size;
+    let count = set.rows() * inner;
+    let (x, out) = (room.numbers(ELEMENT, count)?, room.numbers(ELEMENT, count)?);
+    let bias = room.numbers(Element::F32, inner)?;
+    let size = (set.rows() as u32, inner as u32);
+    Ok(Work {
+        bytes: (2 * ELEMENT.bytes()) as f64 * count as f64,
+        flops: 0.0,
+        run: Box::new(move |device| kernels::bias_gelu(device, ELEMENT, size, x, bias, out)),
+    })
+}
+
+fn gelu_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let inner = set.config.intermediate_size;
+    let count = set.rows() * inner;
+    let (x, d) = (room.numbers(ELEMENT, count)?, room.numbers(ELEMENT, count)?);
+    let (bias, into) = (
+        room.numbers(Element::F32, inner)?,
+        room.numbers(Element::F32, inner)?,
+    );
+    let scratch = room.take(partials(inner as u32))?;
+    let size = (set.rows() as u32, inner as u32);
+    Ok(Work {
+        bytes: (3 * ELEMENT.bytes()) as f64 * count as f64,
+        flops: 0.0,
+        run: Box::new(move |device| {
+            kernels::gelu_backward(device, ELEMENT, size, x, bias, d, into, scratch)
+        }),
+    })
+}
+
+fn bias_gradient(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let width = 3 * set.width() as u32;
+    let d = room.numbers(ELEMENT, 3 * set.hidden())?;
+    let into = room.numbers(Element::F32, width as usize)?;
+    let scratch = room.take(partials(width))?;
+    let size = (set.rows() as u32, width, width);
+    Ok(Work {
+        bytes: set.bytes(3.0),
+        flops: 0.0,
+        run: Box::new(move |device| {
+            kernels::bias_gradient(device, ELEMENT, size, d, into, scratch)
+        }),
+    })
+}
+
+fn cross_entropy(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (n, stride) = (set.shape.masked(), padded_vocabulary(VOCABULARY));
+    let labels = indices(n, VOCABULARY as u32, 3);
+    let a = CrossEntropy {
+        n: n as u32,
+        classes: VOCABULARY as u32,
+        stride: stride as u32,
+        logits: room.numbers(ELEMENT, n * stride)?,
+        bias: room.numbers(Element::F32, VOCABULARY)?,
+        labels: room.words(&labels)?,
+        weight: 1.0 / n as f32,
+        scored: room.take(SCORED * n as u64)?,
+    };
+    Ok(Work {
+        bytes: (2 * ELEMENT.bytes()) as f64 * (n * VOCABULARY) as f64,
+        flops: 0.0,
+        run: Box::new(move |device| kernels::cross_entropy(device, ELEMENT, &a)),
+    })
+}
+
+/// The flat buffers of a model.
+fn flat(room: &mut Room<'_>, set: &Set) -> Result<(usize, [Address; 4])> {
+    let layout = Layout::new(&set.config, &PRETRAINING);
+    let total = Places::new(&layout).total();
+    let mut buffers = [Address::NONE; 4];
+    for buffer in &mut buffers {
+        *buffer = room.numbers(Element::F32, total)?;
+    }
+    // Squares' means are not below zero.
+    room.device.fill(buffers[3], 0, 4 * total as u64)?;
+    Ok((total, buffers))
+}
+
+fn cast(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (total, [from, ..]) = flat(room, set)?;
+    let to = room.numbers(ELEMENT, total)?;
+    Ok(Work {
+        bytes: (4 + ELEMENT.bytes()) as f64 * total as f64,
+        flops: 0.0,
+        run: Box::new(move |device| {
+            kernels::cast(device, total as u64, (from, Element::F32), (to, ELEMENT))
+        }),
+    })
+}
+
+fn sum_of_squares(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (total, [_, gradients, ..]) = flat(room, set)?;
+    let scratch = room.take(squares_partials())?;
+    let into = room.take(8)?;
+    Ok(Work {
+        bytes: 4.0 * total as f64,
+        flops: 0.0,
+        run: Box::new(move |device| {
+            kernels::sum_of_squares(device, ELEMENT, total as u64, gradients, scratch, into)
+        }),
+    })
+}
+
+fn adamw(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    optimizer(room, set, Rule::Adamw)
+}
+
+fn lamb(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    optimizer(room, set, Rule::Lamb)
+}
+
+fn optimizer(room: &mut Room<'_>, set: &Set, rule: Rule) -> Result<Work> {
+    let layout = Layout::new(&set.config, &PRETRAINING);
+    let places = Places::new(&layout);
+    let chunks = Chunks::of(places.iter());
+    let (total, [values, gradients, first, second]) = flat(room, set)?;
+    let update = Update {
+        optimizer: Optimizer {
+            rule,
+            ..Optimizer::default()
+        },
+        learning_rate: 1e-5,
+        step: 10,
+        max_norm: 1.0,
+    };
+    let step = room.take(Step::BYTES as u64)?;
+    room.device.upload(step, &Step::new(&update, 1.0).bytes())?;
+    let squares = room.take(8)?;
+    room.device.upload(squares, &1f64.to_ne_bytes())?;
+    let chunks_at = room.words(chunks.words())?;
+    let copy = room.numbers(ELEMENT, total)?;
+    let scratch = room.take(chunks.partials())?;
+    // LAMB reads parameters and means once more when it knows its ratios.
+    let numbers = match rule {
+        Rule::Adamw => 8.0,
+        Rule::Lamb => 11.0,
+    };
+    Ok(Work {
+        bytes: (4.0 * numbers + ELEMENT.bytes() as f64) * total as f64,
+        flops: 0.0,
+        run: Box::new(move |device| {
+            let a = Parameters {
+                chunks: &chunks,
+                chunks_at,
+                step,
+                squares,
+                values,
+                gradients,
+                first,
+                second,
+                copy,
+            };
+            match rule {
+                Rule::Adamw => kernels::adamw(device, ELEMENT, &a),
+                Rule::Lamb => kernels::lamb(device, ELEMENT, &a, scratch),
+            }
+        }),
+    })
+}
+
+/// Heads, and the buffers of both passes.
+fn attention(room: &mut Room<'_>, set: &Set) -> Result<(Heads, AttentionBackward)> {
+    let heads = Heads {
+        count: set.config.num_attention_heads as u32,
+        size: set.config.head_size() as u32,
+        causal: false,
+    };
+    let scratch = kernels::attention_scratch(set.sent.batch.rows, heads);
+    let pass = AttentionBackward {
+        qkv: room.numbers(ELEMENT, 3 * set.hidden())?,
+        context: room.numbers(ELEMENT, set.hidden())?,
+        log_sums: room.numbers(Element::F32, set.rows() * heads.count as usize)?,
+        d_context: room.numbers(ELEMENT, set.hidden())?,
+        d_qkv: room.numbers(ELEMENT, 3 * set.hidden())?,
+        scratch: room.take(4 * scratch as u64)?,
+    };
+    Ok((heads, pass))
+}
+
+fn forward(
+    device: &mut dyn Device,
+    set: (kernels::Batch, Dropping),
+    heads: Heads,
+    pass: &AttentionBackward,
+) -> Result<()> {
+    let (batch, dropping) = (&set.0, Some(&set.1));
+    let (qkv, context, sums) = (pass.qkv, pass.context, pass.log_sums);
+    kernels::attention_forward(device, ELEMENT, batch, heads, dropping, qkv, context, sums)
+}
+
+fn attention_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (heads, pass) = attention(room, set)?;
+    let with = (set.sent.batch, set.dropping);
+    Ok(Work {
+        bytes: set.bytes(4.0),
+        // Two products of (length, length, size) a head.
+        flops: 4.0 * set.hidden() as f64 * set.shape.length as f64,
+        run: Box::new(move |device| forward(device, with, heads, &pass)),
+    })
+}
+
+fn attention_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+    let (heads, pass) = attention(room, set)?;
+    let with = (set.sent.batch, set.dropping);
+    // Its logarithms of sums are those of these scores.
+    forward(room.device, with, heads, &pass)?;
+    Ok(Work {
+        bytes: set.bytes(8.0),
+        // Five such products, one of them the forward pass' scores once more.
+        flops: 10.0 * set.hidden() as f64 * set.shape.length as f64,
+        run: Box::new(move |device| {
+            let (batch, dropping) = (&with.0, Some(&with.1));
+            kernels::attention_backward(device, ELEMENT, batch, heads, dropping, &pass)
+        }),
+    })
+}
+
+fn time_product(
+    session: &mut Session<'_>,
+    shape: Shape,
+    kind: &'static str,
+    [inputs, outputs]: [usize; 2],
+    picked: bool,
+) -> Result<Told> {
+    let rows = if picked { shape.masked() } else { shape.rows() };
+    timed(session, &format!("{rows}×{inputs}×{outputs}"), |room| {
+        let mut matrix = |element, rows, columns| -> Result<Matrix> {
+            let at = room.numbers(element, rows * columns)?;
+            Ok(Matrix::new(at, element, rows, columns))
+        };
+        let x = matrix(ELEMENT, rows, inputs)?;
+        let y = matrix(ELEMENT, rows, outputs)?;
+        let (a, b, c, add) = match kind {
+            "forward" => (x, matrix(ELEMENT, outputs, inputs)?.t(), y, false),
+            "input" => (y, matrix(ELEMENT, outputs, inputs)?, x, false),
+            _ => (y.t(), x, matrix(Element::F32, outputs, inputs)?, true),
+        };
+        let bytes = |m: Matrix| m.element.bytes() as f64 * (m.rows * m.columns) as f64;
+        let product = Product {
+            a,
+            b,
+            c,
+            alpha: 1.0,
+            add,
+            tf32: false,
+            epilogue: Epilogue::Nothing,
+        };
+        Ok(Work {
+            bytes: bytes(a) + bytes(b) + bytes(c) * if add { 2.0 } else { 1.0 },
+            flops: 2.0 * rows as f64 * inputs as f64 * outputs as f64,
+            run: Box::new(move |device| device.multiply(&product)),
+        })
+    })
+}

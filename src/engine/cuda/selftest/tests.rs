@@ -1,0 +1,228 @@
+//! The checks on the emulated device: they pass, and they see what is wrong.
+
+use std::cell::Cell;
+
+use super::trial::{bound, distance, numbers, rounded};
+use super::*;
+use crate::engine::cuda::emulated::{Emulated, for_tests};
+use crate::engine::cuda::kernels;
+
+/// Every kernel in every element type; see [`KERNELS`].
+fn agrees(name: &str) {
+    let Some(mut device) = for_tests() else {
+        return;
+    };
+    let kernel = KERNELS.iter().find(|kernel| kernel.0 == name);
+    let (_, cases) = kernel.unwrap_or_else(|| panic!("{name} is no kernel"));
+    for element in [Element::F32, Element::Bf16, Element::F16] {
+        let told = suite(&mut device, element, Scale::Small, cases).told();
+        eprintln!("{name} {element:?}: {}", told.line);
+        assert!(told.passed, "{name} {element:?}: {}", told.line);
+    }
+}
+
+macro_rules! kernels {
+    ($($name:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            agrees(stringify!($name));
+        })*
+
+        #[test]
+        fn every_kernel_has_a_test() {
+            let names: Vec<&str> = KERNELS.iter().map(|kernel| kernel.0).collect();
+            assert_eq!(names, [$(stringify!($name)),*]);
+        }
+    };
+}
+
+kernels! {
+    embedding_forward,
+    embedding_backward,
+    norm_forward,
+    norm_backward,
+    add_bias,
+    bias_gelu,
+    gelu_backward,
+    bias_gradient,
+    stream,
+    tanh,
+    add,
+    pick,
+    add_picked,
+    drop_rows,
+    cast,
+    cross_entropy,
+    distillation,
+    cosine,
+    sum_of_squares,
+    adamw,
+    lamb,
+    attention,
+}
+
+/// Runs checks on the emulated device: name, whether it passed, what was told.
+fn told_of(checks: &[Check]) -> Option<(Vec<(String, bool, String)>, Ended)> {
+    for_tests()?;
+    let open = || -> Result<Box<dyn Device>> { Ok(Box::new(Emulated::new()?)) };
+    let mut session = Session::new(&open, Scale::Short);
+    let mut all = Vec::new();
+    let ended = run(checks, &mut session, &mut |name, told| {
+        all.extend(told.map(|told| (name.to_owned(), told.passed, told.line)));
+    });
+    Some((all, ended))
+}
+
+#[test]
+fn products_agree() {
+    let Some((all, _)) = told_of(&products::checks()) else {
+        return;
+    };
+    assert_eq!(all.len(), 12);
+    for (name, passed, line) in all {
+        assert!(passed, "{name}: {line}");
+    }
+}
+
+/// A bias added to two rows of four; `spoil` may do what it should not.
+fn biases(name: &str, spoil: impl Fn(&mut Trial<'_>, &mut [f32]) -> Result<()> + 'static) -> Check {
+    Check::new(name, move |session| {
+        let cases = |suite: &mut Suite<'_>| {
+            suite.case("the only case", |trial| {
+                let element = trial.element;
+                let mut x = rounded(element, &numbers(8, 1));
+                let bias = numbers(4, 2);
+                let at = trial.changing(element, &x)?;
+                let bias_at = trial.constant(Element::F32, &bias)?;
+                kernels::add_bias(trial.device, element, (2, 4), at, bias_at)?;
+                spoil(trial, &mut x)?;
+                let Some([got]) = trial.outputs([(at, element, 8)])? else {
+                    return Ok(());
+                };
+                for row in x.chunks_exact_mut(4) {
+                    row.iter_mut().zip(&bias).for_each(|(x, b)| *x += b);
+                }
+                trial.near("the sum", &got, &x);
+                Ok(())
+            });
+        };
+        let device = session.device()?;
+        Ok(suite(device, Element::F32, Scale::Full, cases).told())
+    })
+}
+
+/// Whatever is wrong is told, and what follows is run.
+#[test]
+fn what_is_wrong_is_told() {
+    let runs = Cell::new(0u32);
+    let checks = [
+        biases("right", |_, _| Ok(())),
+        biases("one number is off", |_, x| {
+            x[5] += 0.01;
+            Ok(())
+        }),
+        biases("never written", |trial, _| {
+            let at = trial.empty(Element::F32, 8)?;
+            if let Some([got]) = trial.outputs([(at, Element::F32, 8)])? {
+                trial.near("nothing", &got, &[0.0f32; 8]);
+            }
+            Ok(())
+        }),
+        biases("beside a buffer", |trial, _| {
+            let at = trial.changing(Element::F32, &[1.0; 8])?;
+            let bias = trial.constant(Element::F32, &[1.0; 4])?;
+            kernels::add_bias(trial.device, Element::F32, (3, 4), at, bias)
+        }),
+        biases("into an input", |trial, _| {
+            let at = trial.constant(Element::F32, &[1.0; 8])?;
+            let bias = trial.constant(Element::F32, &[1.0; 4])?;
+            kernels::add_bias(trial.device, Element::F32, (2, 4), at, bias)
+        }),
+        biases("other bits", move |trial, _| {
+            runs.set(runs.get() + 1);
+            let at = trial.changing(Element::F32, &[runs.get() as f32])?;
+            trial.outputs([(at, Element::F32, 1)]).map(|_| ())
+        }),
+        biases("a panic", |_, x| panic!("{} numbers", x.len())),
+        Check::new("an error", |_| Err(Error::Failed("no such device".into()))),
+        biases("right again", |_, _| Ok(())),
+    ];
+    let Some((all, ended)) = told_of(&checks) else {
+        return;
+    };
+    assert_eq!(ended, Ended::Whole);
+    let expected = [
+        ("right", true, "2 cases, 0 failed"),
+        ("one number is off", false, "the sum is "),
+        ("never written", false, "nothing is inf off"),
+        (
+            "beside a buffer",
+            false,
+            "something was written behind a buffer of 32 bytes",
+        ),
+        ("into an input", false, "an input of 32 bytes was changed"),
+        ("other bits", false, "other bits in the second run"),
+        ("a panic", false, "a panic: 8 numbers"),
+        ("an error", false, "no such device"),
+        ("right again", true, "2 cases, 0 failed"),
+    ];
+    assert_eq!(all.len(), expected.len());
+    for ((name, passed, line), (expected, good, what)) in all.iter().zip(expected) {
+        assert_eq!((name.as_str(), *passed), (expected, good), "{line}");
+        assert!(line.contains(what), "{name}: {line}");
+    }
+}
+
+#[test]
+fn a_distance_is_the_larger_of_all_and_of_one() {
+    let expected = [3.0f32, -4.0, 0.0, 0.0];
+    assert_eq!(distance(&expected, &expected), 0.0);
+    // One of a norm of five; half of one of four.
+    assert!((distance(&[3.0, -3.0, 0.0, 0.0], &expected) - 0.2).abs() < 1e-9);
+    let mut many = vec![1.0f32; 10_000];
+    let all = many.clone();
+    many[7] = 1.1;
+    assert!((distance(&many, &all) - 0.05).abs() < 1e-6);
+    for wrong in [f32::NAN, f32::INFINITY] {
+        assert_eq!(distance(&[wrong], &[1.0f32]), f64::INFINITY);
+    }
+    assert_eq!(distance(&[1.0], &[1.0f32, 1.0]), f64::INFINITY);
+    assert_eq!(distance(&[0.0], &[0.0f32]), 0.0);
+    assert!(bound(Element::F32) < bound(Element::Bf16));
+}
+
+#[test]
+fn numbers_have_no_pattern() {
+    let all = numbers(1 << 18, 0);
+    let mean = all.iter().map(|&x| f64::from(x)).sum::<f64>() / all.len() as f64;
+    assert!(mean.abs() < 0.02, "{mean}");
+    assert!(all.iter().all(|x| (-2.0..2.0).contains(x)));
+    for width in [128, 768, 1024] {
+        assert_ne!(all[..width], all[width..2 * width]);
+    }
+    assert_ne!(numbers(100, 1), numbers(100, 2));
+}
+
+/// A GPU has all sections, the emulated device those that take no clock; no two checks of a section
+/// have one name.
+#[test]
+fn sections_have_their_checks() {
+    for (scale, emulated) in [
+        (Scale::Full, false),
+        (Scale::Small, true),
+        (Scale::Short, true),
+    ] {
+        for section in Section::ALL {
+            let mut names: Vec<String> = checks(section, scale, emulated)
+                .into_iter()
+                .map(|check| check.name)
+                .collect();
+            let timed = [Section::Speed, Section::Training].contains(&section);
+            assert_eq!(names.is_empty(), timed && emulated, "{section:?}");
+            let count = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), count, "{section:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Whole training steps: tokens a second, the share of what products reach, memory, the largest batch.
+
+use serde_json::json;
+
+use crate::engine::cuda::device::Element;
+use crate::engine::cuda::state::State;
+use crate::engine::cuda::{CudaEngine, How, forecast};
+use crate::engine::memory::{Work, largest};
+use crate::engine::{Engine, Recompute};
+use crate::error::{Error, Result};
+use crate::memory::told;
+use crate::model::{Config, Layout, Part, Size};
+use crate::train::budget::flops_per_token;
+use crate::train::speed::{Pass, pass_seconds};
+
+use super::trial::name_of;
+use super::{Check, Session, Told};
+
+const VOCABULARY: usize = 30522;
+const LENGTH: usize = 384;
+const WARM_UP: u64 = 3;
+const STEPS: u64 = 10;
+
+/// What is timed.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    size: Size,
+    batch: usize,
+    element: Element,
+    tf32: bool,
+}
+
+impl Case {
+    fn format(&self) -> &'static str {
+        if self.tf32 {
+            "tf32"
+        } else {
+            name_of(self.element)
+        }
+    }
+
+    fn how(&self) -> How {
+        How {
+            element: self.element,
+            tf32: self.tf32,
+            recompute: Recompute::Nothing,
+        }
+    }
+
+    fn config(&self) -> Config {
+        self.size.config(VOCABULARY)
+    }
+}
+
+pub fn checks() -> Vec<Check> {
+    let case = |size, batch, element, tf32| Case {
+        size,
+        batch,
+        element,
+        tf32,
+    };
+    let cases = [
+        case(Size::Base, 64, Element::Bf16, false),
+        case(Size::Large, 32, Element::Bf16, false),
+        case(Size::Base, 128, Element::Bf16, false),
+        case(Size::Base, 256, Element::Bf16, false),
+        case(Size::Large, 128, Element::Bf16, false),
+        case(Size::Base, 64, Element::F16, false),
+        case(Size::Base, 64, Element::F32, true),
+        case(Size::Large, 32, Element::F32, true),
+        case(Size::Base, 128, Element::F32, true),
+        case(Size::Base, 64, Element::F32, false),
+    ];
+    let time = |case: Case| {
+        let (size, batch, format) = (case.size.name(), case.batch, case.format());
+        let name = format!("{size} {batch}×{LENGTH} {format}");
+        Check::new(name, move |session| timed(session, case))
+    };
+    let most = [Size::Base, Size::Large].map(|size| {
+        let case = case(size, 0, Element::Bf16, false);
+        let name = format!("largest batch of {} at {LENGTH}", size.name());
+        Check::new(name, move |session| largest_batch(session, case))
+    });
+    cases.into_iter().map(time).chain(most).collect()
+}
+
+fn engine(session: &Session<'_>, case: Case) -> Result<CudaEngine> {
+    let config = case.config();
+    let layout = Layout::new(&config, &Part::Span.with_encoder());
+    let values = layout.initialise(0);
+    CudaEngine::new(session.another()?, &config, &layout, values, case.how())
+}
+
+/// What a step of so many sequences reached.
+fn told_of(session: &mut Session<'_>, case: Case, cuda: &CudaEngine, seconds: f64) -> Result<Told> {
+    let peak = session.roofline()?.peak;
+    let tokens_per_s = (case.batch * LENGTH) as f64 / seconds;
+    let flops = flops_per_token(cuda.config(), LENGTH) * tokens_per_s;
+    let state = State::bytes(cuda.layout(), case.element);
+    let activations = cuda.activation_bytes();
+    let line = format!(
+        "{tokens_per_s:>9.0} tokens/s, {:>7.1} ms a step, {:.0} TFLOP/s of the model ({:.0} % of the largest \
+         bf16 product's), {} of state, {} of activations; {} replays",
+        seconds * 1e3,
+        flops / 1e12,
+        100.0 * flops / peak,
+        told(state),
+        told(activations),
+        cuda.replayed(),
+    );
+    let data = json!({
+        "size": case.size.name(),
+        "batch": case.batch,
+        "seq": LENGTH,
+        "dtype": case.format(),
+        "seconds": seconds,
+        "tokens_per_s": tokens_per_s,
+        "model_tflops": flops / 1e12,
+        "mfu": flops / peak,
+        "state_bytes": state,
+        "activation_bytes": activations,
+        "replayed": cuda.replayed(),
+    });
+    Ok(Told::good(line, data))
+}
+
+fn timed(session: &mut Session<'_>, case: Case) -> Result<Told> {
+    // Measured before the engine takes the memory.
+    session.roofline()?;
+    let mut cuda = engine(session, case)?;
+    let steps = if case.element == Element::F32 {
+        4
+    } else {
+        STEPS
+    };
+    let mut seconds = pass_seconds(&mut cuda, Pass::Train, (case.batch, LENGTH), WARM_UP, steps)?;
+    seconds.sort_by(f64::total_cmp);
+    told_of(session, case, &cuda, seconds[seconds.len() / 2])
+}
+
+/// By the plan of the arena, and one step of that size to prove it.
+fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Told> {
+    /// What the driver, the batch itself and a head's answers take beside it.
+    const RESERVE: u64 = 1 << 30;
+    session.roofline()?;
+    let mut cuda = engine(session, case)?;
+    let free = cuda.device.get_mut().free_memory()?.saturating_sub(RESERVE);
+    let all = 1 << 14;
+    let work = Work {
+        rows: all * LENGTH,
+        sequences: all,
+        longest: LENGTH,
+    };
+    let layout = cuda.layout().clone();
+    let config = case.config();
+    let needs = |work| forecast(&config, &layout, work, case.how(), false).activations;
+    let batch = largest(work, free, needs);
+    if batch == 0 {
+        return Err(Error::Failed(format!(
+            "not one sequence fits into {}",
+            told(free)
+        )));
+    }
+    let seconds = pass_seconds(&mut cuda, Pass::Train, (batch, LENGTH), 1, 1)?;
+    let case = Case { batch, ..case };
+    let mut result = told_of(session, case, &cuda, seconds[0])?;
+    result.line = format!("{batch} sequences fit into {}: {}", told(free), result.line);
+    Ok(result)
+}

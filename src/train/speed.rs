@@ -1,0 +1,75 @@
+//! The work by which models are timed: that of the usual PyTorch benchmark of a BERT with a SQuAD head.
+//! Uniform random ids at full length; in training dropout 0.1, cross-entropy of start and end, AdamW over
+//! all parameters, no clipping.
+
+use std::time::Instant;
+
+use super::optimizer::{Optimizer, Update};
+use crate::data::Packed;
+use crate::engine::{Engine, objective};
+use crate::error::Result;
+use crate::model::Dropout;
+use crate::random::{Site, Stream};
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Forward, backward, update.
+    Train,
+    /// Forward only.
+    Infer,
+}
+
+/// Seconds of each of `steps` passes over (sequences, tokens a sequence), after `warm_up` that are not
+/// timed. The engine's model must have a span head.
+pub fn pass_seconds(
+    engine: &mut dyn Engine,
+    pass: Pass,
+    (sequences, length): (usize, usize),
+    warm_up: u64,
+    steps: u64,
+) -> Result<Vec<f64>> {
+    let vocabulary = engine.config().vocab_size as u32;
+    let mut draws = Stream::new(0, 0, Site::Other(5), 0).draws();
+    let mut batch = Packed::default();
+    for example in 0..sequences as u64 {
+        let ids: Vec<u32> = (0..length).map(|_| draws.below(vocabulary)).collect();
+        batch.push(example, &ids, &vec![0; length]);
+    }
+    let places: Vec<[u32; 2]> = (0..sequences)
+        .map(|_| [0; 2].map(|_| draws.below(length as u32)))
+        .collect();
+    let mut seconds = Vec::new();
+    for step in 1..=warm_up + steps {
+        let started = Instant::now();
+        match pass {
+            Pass::Train => train(engine, &batch, &places, step)?,
+            Pass::Infer => {
+                engine.task_logits(&batch)?;
+            }
+        }
+        if step > warm_up {
+            seconds.push(started.elapsed().as_secs_f64());
+        }
+    }
+    Ok(seconds)
+}
+
+/// One training step.
+fn train(engine: &mut dyn Engine, batch: &Packed, places: &[[u32; 2]], step: u64) -> Result<()> {
+    let dropout = Dropout {
+        seed: 0,
+        step: step as u32,
+    };
+    engine.task_gradients(batch, dropout, &mut |logits| {
+        let weight = 1.0 / places.len() as f32;
+        objective::spans(logits, &batch.cu_seqlens, places, weight);
+    })?;
+    engine.update(&Update {
+        optimizer: Optimizer::default(),
+        learning_rate: 1e-5,
+        step,
+        max_norm: f64::INFINITY,
+    })?;
+    Ok(())
+}
