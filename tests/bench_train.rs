@@ -1,4 +1,4 @@
-//! `cloze bench train` as a user or a script runs it.
+//! `cloze bench train` and `infer` as a user or a script runs it.
 
 mod common;
 
@@ -35,6 +35,45 @@ fn the_measurement_has_every_key_of_its_contract() {
     }
     let reference = json(&succeeds(&with(&["--backend", "reference", "--json"])));
     assert_eq!(reference["backend"], "reference");
+}
+
+#[test]
+fn forward_passes_are_a_third_of_a_steps_operations() {
+    let mut args = with(&["--json"]);
+    args[1] = "infer";
+    let got = json(&succeeds(&args));
+    let number = |key: &str| got[key].as_f64().unwrap();
+    let flops = 6.0 * 2.0 * 12.0 * 128.0 * 128.0 + 12.0 * 2.0 * 128.0 * 32.0;
+    let model = number("tokens_per_s") * flops / 3.0 / 1e12;
+    assert!((number("model_tflops") / model - 1.0).abs() < 1e-6, "{got}");
+    args.push("--find-batch");
+    args.retain(|arg| !["--batch", "2"].contains(arg));
+    assert!(fails(&args, 2).contains("bench train"));
+}
+
+#[test]
+fn several_batches_are_a_line_and_a_bar_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let chart = folder.path().join("speed.svg");
+    let mut args = with(&["--json", "--chart", text(&chart)]);
+    args[5] = "1,3";
+    let output = succeeds(&args);
+    let lines: Vec<serde_json::Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let batches: Vec<_> = lines.iter().map(|line| line["batch"].as_u64()).collect();
+    assert_eq!(batches, [Some(1), Some(3)]);
+    let chart = std::fs::read_to_string(&chart).unwrap();
+    assert!(chart.contains("batch 1") && chart.contains("batch 3"));
+}
+
+#[test]
+fn the_reference_is_not_asked_for_its_largest_batch() {
+    let asked = ["bench", "train", "--size", "tiny", "--find-batch"];
+    let message = fails(&[&asked[..], &["--backend", "reference"]].concat(), 2);
+    assert!(message.contains("give a --batch"), "{message}");
 }
 
 #[cfg(unix)]

@@ -1,26 +1,29 @@
 //! The options that say what computes and how, shared by the commands that run or train a model.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use clap::ValueEnum;
 
-use crate::engine::{Backend, Engine, Precision, Setup};
+use crate::engine::{Backend, Engine, Precision, Recompute, Setup};
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
 
 /// Options of the commands that run a model.
 #[derive(clap::Args, Debug, Clone, Copy)]
 pub struct EngineArgs {
-    /// What computes: the readable dfdx model, or the fused engine
+    /// What computes: the readable dfdx model, or the fused engine on the CPU or on an NVIDIA GPU
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
     /// Number format of the matrix products; parameters, sums and the optimizer are f32
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
     /// How f32 matrix products are computed: fast splits them into three of bf16 where the processor
-    /// has matrix units for that
+    /// has matrix units for that, and takes TF32 on a GPU
     #[arg(long, value_enum, default_value_t = Matmul::Exact)]
     matmul: Matmul,
+    /// Give the same bits in every run on the same device: all engines do so in any case
+    #[arg(long)]
+    deterministic: bool,
 }
 
 /// Options of the commands that train one.
@@ -29,14 +32,26 @@ pub struct TrainingEngineArgs {
     #[command(flatten)]
     run: EngineArgs,
     /// Compute layers again in the backward pass in place of keeping them: less memory, more work
-    #[arg(long)]
-    recompute: bool,
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "layers")]
+    recompute: Option<Recompute>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Dtype {
     F32,
     Bf16,
+    /// With a scaled loss, on a GPU
+    F16,
+}
+
+impl Dtype {
+    fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,21 +61,27 @@ enum Matmul {
 }
 
 impl EngineArgs {
-    /// What was asked for.
+    /// What was asked for. Says once on stderr what `auto` chose, where a GPU is or could be here.
     pub fn setup(&self) -> Result<Setup> {
+        static TOLD: Once = Once::new();
+        if let (_, Some(choice)) = self.backend.resolve() {
+            TOLD.call_once(|| eprintln!("{choice}"));
+        }
         Ok(Setup {
             backend: self.backend,
             precision: match (self.dtype, self.matmul) {
                 (Dtype::Bf16, Matmul::Exact) => Precision::Bf16,
-                (Dtype::Bf16, Matmul::Fast) => {
-                    let message =
-                        "--matmul fast is a way to compute f32 products: not with --dtype bf16";
-                    return Err(Error::Usage(message.into()));
+                (Dtype::F16, Matmul::Exact) => Precision::F16,
+                (Dtype::Bf16 | Dtype::F16, Matmul::Fast) => {
+                    return Err(Error::Usage(format!(
+                        "--matmul fast is a way to compute f32 products: not with --dtype {}",
+                        self.dtype.name()
+                    )));
                 }
                 (Dtype::F32, Matmul::Fast) => Precision::Bf16x3,
                 (Dtype::F32, Matmul::Exact) => Precision::F32,
             },
-            recompute: false,
+            recompute: Recompute::Nothing,
         })
     }
 }
@@ -69,7 +90,7 @@ impl TrainingEngineArgs {
     /// What was asked for.
     pub fn setup(&self) -> Result<Setup> {
         Ok(Setup {
-            recompute: self.recompute,
+            recompute: self.recompute.unwrap_or_default(),
             ..self.run.setup()?
         })
     }
@@ -85,15 +106,13 @@ impl TrainingEngineArgs {
     }
 
     pub fn dtype(&self) -> &'static str {
-        match self.run.dtype {
-            Dtype::F32 => "f32",
-            Dtype::Bf16 => "bf16",
-        }
+        self.run.dtype.name()
     }
 
     pub fn backend(&self) -> &'static str {
-        match self.run.backend {
+        match self.run.backend.resolve().0 {
             Backend::Reference => "reference",
+            Backend::Cuda => "cuda",
             Backend::Cpu | Backend::Auto => "cpu",
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::data::Sequences;
 use crate::data::sequences::BatchSize;
-use crate::engine::memory::{Forecast, Work};
-use crate::engine::{Backend, CpuEngine, Precision, Setup};
+use crate::engine::memory::{Forecast, Work, largest as largest_part};
+use crate::engine::{Backend, CpuEngine, Precision, Recompute, Setup, cuda};
 use crate::error::{Error, Result};
 use crate::memory::{free, told};
 use crate::model::{Config, Layout};
@@ -58,11 +58,12 @@ pub struct Run<'a> {
 /// Says on stderr what a run needs; refuses one that needs more than there is.
 pub fn tell(run: &Run<'_>) -> Result<()> {
     let Run { setup, work, .. } = *run;
+    let backend = setup.backend.resolve().0;
     // The reference's tape grows as dfdx sees fit: nothing is promised for it.
-    if setup.backend == Backend::Reference {
+    if backend == Backend::Reference {
         return Ok(());
     }
-    let forecast = Forecast::of(run.config, run.layout, work, setup.recompute);
+    let forecast = run.forecast(work, setup.recompute);
     let teacher = match run.teacher_needs(work) {
         0 => String::new(),
         bytes => format!("; the teacher's answers {}", told(bytes)),
@@ -75,9 +76,12 @@ pub fn tell(run: &Run<'_>) -> Result<()> {
         work.rows,
         work.sequences,
     );
+    if backend == Backend::Cuda {
+        return run.fits(Place::Gpu, cuda::open()?.free_memory()?);
+    }
     let unit = CpuEngine::unit(setup.precision);
     match setup.precision {
-        Precision::F32 => {}
+        Precision::F32 | Precision::F16 => {}
         Precision::Bf16 if unit == "f32" => eprintln!(
             "this processor has no bf16 instructions: factors are rounded to bf16, but no time is saved"
         ),
@@ -86,66 +90,94 @@ pub fn tell(run: &Run<'_>) -> Result<()> {
         ),
         Precision::Bf16 | Precision::Bf16x3 => eprintln!("matrix products on {unit}"),
     }
-    free().map_or(Ok(()), |free| run.fits(free))
+    free().map_or(Ok(()), |free| run.fits(Place::Machine, free))
+}
+
+/// Whose memory is meant.
+#[derive(Clone, Copy)]
+enum Place {
+    Machine,
+    Gpu,
 }
 
 impl Run<'_> {
+    fn forecast(&self, work: Work, recompute: Recompute) -> Forecast {
+        let setup = Setup {
+            recompute,
+            ..self.setup
+        };
+        let teacher = self.teacher.is_some();
+        Forecast::with(setup, self.config, self.layout, work, teacher)
+    }
+
     fn teacher_needs(&self, work: Work) -> u64 {
         let of = |(config, layout)| Forecast::teacher(config, layout, work);
         self.teacher.map_or(0, of)
     }
 
-    /// Refuses what needs more than `free` bytes and says what would fit.
-    fn fits(&self, free: u64) -> Result<()> {
-        let Self {
-            setup,
-            work,
-            option,
-            ..
-        } = *self;
-        let needs = |sequences: usize, recompute: bool| {
-            let part = Work {
-                rows: (work.rows * sequences).div_ceil(work.sequences.max(1)),
-                sequences,
-                longest: work.longest,
-            };
-            Forecast::of(self.config, self.layout, part, recompute).total()
-                + self.teacher_needs(part)
+    /// Bytes that a step needs in all.
+    fn needs(&self, work: Work, recompute: Recompute) -> u64 {
+        self.forecast(work, recompute).total() + self.teacher_needs(work)
+    }
+
+    /// How many of the sequences fit into `free` bytes.
+    fn most(&self, free: u64, recompute: Recompute) -> usize {
+        largest_part(self.work, free, |part| self.needs(part, recompute))
+    }
+
+    /// How many of the sequences fit into what is free.
+    pub fn largest(&self) -> Result<usize> {
+        let (place, free) = match self.setup.backend.resolve().0 {
+            Backend::Reference => {
+                return Err(Error::Usage(
+                    "the reference engine's memory can't be foretold: give a --batch".into(),
+                ));
+            }
+            Backend::Cuda => (Place::Gpu, cuda::open()?.free_memory()?),
+            Backend::Cpu | Backend::Auto => {
+                let free = free().ok_or_else(|| {
+                    Error::Failed("this system doesn't tell how much memory is free".into())
+                })?;
+                (Place::Machine, free)
+            }
         };
-        let all = needs(work.sequences, setup.recompute);
-        if all <= free {
+        match self.most(free, self.setup.recompute) {
+            0 => Err(self.too_large(1, place, free)),
+            most => Ok(most),
+        }
+    }
+
+    /// Refuses what needs more than `free` bytes and says what would fit.
+    fn fits(&self, place: Place, free: u64) -> Result<()> {
+        if self.needs(self.work, self.setup.recompute) <= free {
             return Ok(());
         }
-        // Halves the span between what fits and what doesn't.
-        let largest = |recompute| {
-            let (mut fit, mut not) = (0, work.sequences + 1);
-            while not - fit > 1 {
-                let middle = fit + (not - fit) / 2;
-                if needs(middle, recompute) <= free {
-                    fit = middle;
-                } else {
-                    not = middle;
-                }
-            }
-            fit
-        };
-        let advice = match (largest(setup.recompute), largest(true)) {
+        Err(self.too_large(self.work.sequences, place, free))
+    }
+
+    fn too_large(&self, sequences: usize, place: Place, free: u64) -> Error {
+        let (recompute, option) = (self.setup.recompute, self.option);
+        let again = self.most(free, Recompute::Layers);
+        let advice = match (self.most(free, recompute), again) {
             (0, 0) => "not even one such sequence fits".to_owned(),
             (0, again) => format!("with --recompute {again} at once do ({option} {again})"),
-            (fit, again) if setup.recompute || again == fit => {
+            (fit, again) if recompute == Recompute::Layers || again == fit => {
                 format!("{fit} at once do ({option} {fit})")
             }
             (fit, again) => {
                 format!("{fit} at once do ({option} {fit}), with --recompute {again}")
             }
         };
-        Err(Error::Usage(format!(
-            "a step of {} sequences of up to {} tokens needs {}, but {} are free: {advice}",
-            work.sequences,
-            work.longest,
-            told(all),
-            told(free),
-        )))
+        let needs = self.needs(self.work.part(sequences), recompute);
+        let free = match place {
+            Place::Machine => format!("{} are free", told(free)),
+            Place::Gpu => format!("{} of the GPU's memory are free", told(free)),
+        };
+        Error::Usage(format!(
+            "a step of {sequences} sequences of up to {} tokens needs {}, but {free}: {advice}",
+            self.work.longest,
+            told(needs),
+        ))
     }
 }
 
@@ -168,12 +200,19 @@ mod tests {
             let run = Run {
                 config: &config,
                 layout: &layout,
-                setup: Setup { recompute, ..setup },
+                setup: Setup {
+                    recompute: if recompute {
+                        Recompute::Layers
+                    } else {
+                        Recompute::Nothing
+                    },
+                    ..setup
+                },
                 work,
                 teacher: None,
                 option: "--micro-batch",
             };
-            run.fits(gibibytes << 30)
+            run.fits(Place::Machine, gibibytes << 30)
         };
         assert!(check(64, false).is_ok());
         let message = check(4, false).unwrap_err().to_string();
@@ -203,6 +242,31 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_batch_is_the_last_that_fits() {
+        let config = Size::Mini.config(30522);
+        let layout = Layout::new(&config, &Part::Span.with_encoder());
+        let run = Run {
+            config: &config,
+            layout: &layout,
+            setup: Setup::from(Backend::Cpu),
+            work: Work {
+                rows: (1 << 20) * 384,
+                sequences: 1 << 20,
+                longest: 384,
+            },
+            teacher: None,
+            option: "--batch",
+        };
+        let (nothing, layers) = (Recompute::Nothing, Recompute::Layers);
+        for (free, recompute) in [(1 << 30, nothing), (1 << 30, layers), (5 << 30, nothing)] {
+            let most = run.most(free, recompute);
+            assert!(most > 0 && run.needs(run.work.part(most), recompute) <= free);
+            assert!(run.needs(run.work.part(most + 1), recompute) > free);
+        }
+        assert_eq!(run.most(1 << 20, layers), 0);
+    }
+
+    #[test]
     fn a_teacher_needs_room_too() {
         let (large, small) = (Size::Base.config(30522), Size::Mini.config(30522));
         let parts = Part::MaskedLm.with_encoder();
@@ -220,9 +284,9 @@ mod tests {
             option: "--micro-batch",
         };
         let alone = Forecast::of(&small, &layouts[1], run.work, false).total();
-        assert!(run.fits(alone).is_ok());
+        assert!(run.fits(Place::Machine, alone).is_ok());
         run.teacher = Some((&large, &layouts[0]));
-        let message = run.fits(alone).unwrap_err().to_string();
+        let message = run.fits(Place::Machine, alone).unwrap_err().to_string();
         assert!(message.contains("at once do (--micro-batch"), "{message}");
         // 15 % of 8,192 tokens over the vocabulary, and 768 numbers of each.
         let answers = 4 * (1228 * 30522 + 8192 * 768);

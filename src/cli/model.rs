@@ -16,9 +16,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Reads a model folder; `parts` must all be in it.
+    /// Reads a model folder; `parts` must all be in it. For a text or two: the CPU has answered before
+    /// a GPU is ready.
     pub fn read(folder: &Path, parts: &[Part]) -> Result<Self> {
-        Self::read_with(folder, parts, Backend::Auto.into())
+        Self::read_with(folder, parts, Backend::Cpu.into())
     }
 
     /// The same, with the engine that the command line asks for.

@@ -1,8 +1,9 @@
-//! What the CPU engine will need, said before it is allocated.
+//! What an engine will need, said before it is allocated.
 
 use crate::model::{Config, Layout, Over, Part};
 
 use super::cpu::STRIPE;
+use super::{Backend, CudaHow, Recompute, Setup, cuda};
 
 /// Per cent of the tokens that are masked (Devlin et al., section 3.1).
 const MASKED: usize = 15;
@@ -17,6 +18,39 @@ pub struct Work {
     pub longest: usize,
 }
 
+impl Work {
+    /// The same with fewer sequences.
+    pub fn part(self, sequences: usize) -> Self {
+        Self {
+            rows: (self.rows * sequences).div_ceil(self.sequences.max(1)),
+            sequences,
+            longest: self.longest,
+        }
+    }
+}
+
+/// How many of the sequences of `work` can go through at once where `needs` says what work needs and
+/// `free` bytes are there.
+pub fn largest(work: Work, free: u64, needs: impl Fn(Work) -> u64) -> usize {
+    // Halves the span between what fits and what doesn't.
+    let (mut fit, mut not) = (0, work.sequences + 1);
+    while not - fit > 1 {
+        let middle = fit + (not - fit) / 2;
+        if needs(work.part(middle)) <= free {
+            fit = middle;
+        } else {
+            not = middle;
+        }
+    }
+    fit
+}
+
+/// Tokens that are predicted of `rows`: from left to right every one.
+pub(super) fn masked_share(config: &Config, rows: usize) -> usize {
+    let share = if config.is_decoder { 100 } else { MASKED };
+    (rows * share).div_ceil(100)
+}
+
 /// Bytes that a training run holds for as long as it goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
@@ -27,8 +61,18 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Of a training step of a model with a task's head. `recompute` as in
-    /// [`crate::engine::Setup`].
+    /// Of a training step with the engine of `setup`; `taught` where it is distillation.
+    pub fn with(setup: Setup, config: &Config, layout: &Layout, work: Work, taught: bool) -> Self {
+        match setup.backend.resolve().0 {
+            Backend::Cuda => cuda::forecast(config, layout, work, CudaHow::from(setup), taught),
+            Backend::Cpu | Backend::Auto | Backend::Reference => {
+                Self::of(config, layout, work, setup.recompute != Recompute::Nothing)
+            }
+        }
+    }
+
+    /// Of a training step of a model with a task's head on the CPU engine, which computes layers
+    /// again with `recompute`.
     pub fn of(config: &Config, layout: &Layout, work: Work, recompute: bool) -> Self {
         let (h, i) = (config.hidden_size, config.intermediate_size);
         let (layers, heads) = (config.num_hidden_layers, config.num_attention_heads);
@@ -54,11 +98,9 @@ impl Forecast {
                 }
             }
         };
-        // The masked-LM head's logits, and what it keeps of the tokens that are predicted: from left to
-        // right every one.
-        let share = if config.is_decoder { 100 } else { MASKED };
+        // The masked-LM head's logits, and what it keeps of the tokens that are predicted.
         let masked = if layout.parts().contains(&Part::MaskedLm) {
-            (rows * share).div_ceil(100) * (config.vocab_size + 6 * h)
+            masked_share(config, rows) * (config.vocab_size + 6 * h)
         } else {
             0
         };

@@ -16,7 +16,7 @@ pub(crate) mod simd;
 mod state;
 
 use std::ops::{AddAssign, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
@@ -25,6 +25,7 @@ use crate::model::{Config, Dropout, Layout, SequenceAttention};
 use crate::train::optimizer::{Moments, Update};
 
 pub use cpu::{CpuEngine, measured_peak};
+pub use cuda::{CudaEngine, How as CudaHow};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
 pub use frozen::Frozen;
@@ -168,6 +169,12 @@ pub trait Engine: Send {
     /// optimizer stay as they are.
     fn update(&mut self, update: &Update) -> Result<f64>;
 
+    /// Why the last [`update`](Engine::update) had no finite norm, where that is no fault of the run:
+    /// an engine in f16 looks for the largest scale of the loss that its gradients allow.
+    fn overflow(&self) -> Option<String> {
+        None
+    }
+
     /// Zeroes the gradients that wait for [`Engine::update`].
     fn discard(&mut self) -> Result<()>;
 
@@ -212,12 +219,15 @@ pub enum Backend {
     Reference,
     /// Fused kernels on the CPU.
     Cpu,
+    /// The same on an NVIDIA GPU.
+    Cuda,
     /// The fastest that this machine has.
     Auto,
 }
 
-/// What the factors of matrix products are rounded to. Their sums, parameters, gradients, the
-/// optimizer and everything between the products are f32 always.
+/// What the factors of matrix products are rounded to. Their sums, parameters, gradients and the
+/// optimizer are f32 always; so is everything between the products on the CPU, whereas on a GPU
+/// activations are stored as what factors are rounded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// Not at all.
@@ -228,8 +238,23 @@ pub enum Precision {
     /// To the sum of two bf16 numbers, high and low; of the four products that of the two low ones
     /// is left out. The error is at most 2⁻¹⁵ of `Σ|a||b|`, and about 4e-6 of the norm of a
     /// result of random factors. An infinite factor may give NaN for infinity. F32 on a processor
-    /// that would not be faster at it.
+    /// that would not be faster at it. On a GPU TF32 in its place: factors of 11 bits.
     Bf16x3,
+    /// To f16, with the loss scaled so that small gradients are not lost (Micikevicius et al., "Mixed
+    /// precision training", arXiv 1710.03740). On a GPU alone.
+    F16,
+}
+
+/// What is computed again in the backward pass in place of being kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Recompute {
+    #[default]
+    #[value(skip)]
+    Nothing,
+    /// What is little work: GELU's output and those of the LayerNorms
+    Cheap,
+    /// Whole layers: about a third more work, a small part of the memory (Chen et al., arXiv 1604.06174)
+    Layers,
 }
 
 /// Which engine, and how it computes.
@@ -237,8 +262,7 @@ pub enum Precision {
 pub struct Setup {
     pub backend: Backend,
     pub precision: Precision,
-    /// Layers are computed again in the backward pass in place of being kept.
-    pub recompute: bool,
+    pub recompute: Recompute,
 }
 
 impl From<Backend> for Setup {
@@ -246,7 +270,7 @@ impl From<Backend> for Setup {
         Self {
             backend,
             precision: Precision::default(),
-            recompute: false,
+            recompute: Recompute::default(),
         }
     }
 }
@@ -260,27 +284,57 @@ impl Setup {
         layout: &Arc<Layout>,
         values: Vec<f32>,
     ) -> Result<Box<dyn Engine>> {
-        Ok(match self.backend {
-            Backend::Reference => {
-                if self.precision != Precision::F32 || self.recompute {
-                    return Err(Error::Usage(
-                        "the reference engine computes in f32 and keeps its activations; \
-                         --dtype bf16, --matmul fast and --recompute need --backend cpu"
-                            .into(),
-                    ));
-                }
-                Box::new(Reference::new(config, layout, values)?)
+        let backend = self.backend.resolve().0;
+        self.check(backend)?;
+        Ok(match backend {
+            Backend::Reference => Box::new(Reference::new(config, layout, values)?),
+            Backend::Cuda => {
+                let device = cuda::open()?;
+                let how = CudaHow::from(self);
+                Box::new(CudaEngine::new(device, config, layout, values, how)?)
             }
             Backend::Cpu | Backend::Auto => {
                 let engine = CpuEngine::new(config, layout, values)?;
                 let engine = engine.with_precision(self.precision);
-                Box::new(engine.with_recompute(self.recompute))
+                Box::new(engine.with_recompute(self.recompute == Recompute::Layers))
             }
         })
+    }
+
+    /// Refuses what `backend` can't do.
+    fn check(self, backend: Backend) -> Result<()> {
+        let usual = self.precision == Precision::F32 && self.recompute == Recompute::Nothing;
+        let refused = match backend {
+            Backend::Reference if !usual => {
+                "the reference engine computes in f32 and keeps its activations; \
+                 --dtype bf16, --matmul fast and --recompute need --backend cpu"
+            }
+            Backend::Cpu | Backend::Auto if self.precision == Precision::F16 => {
+                "--dtype f16 needs a GPU (--backend cuda): on the CPU bf16 is the short format"
+            }
+            // Nothing to gain: what it would save is little beside what the CPU engine keeps in f32.
+            Backend::Cpu | Backend::Auto if self.recompute == Recompute::Cheap => {
+                "--recompute cheap needs a GPU (--backend cuda): \
+                 on the CPU --recompute computes whole layers again"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Usage(refused.into()))
     }
 }
 
 impl Backend {
+    /// The engine that is meant on this machine: `Auto` is the GPU's where there is a GPU, else the
+    /// CPU's. With it, in a sentence, what was chosen and why, where there is something to say.
+    pub fn resolve(self) -> (Self, Option<&'static str>) {
+        static AUTO: OnceLock<(Backend, Option<String>)> = OnceLock::new();
+        if self != Self::Auto {
+            return (self, None);
+        }
+        let (backend, why) = AUTO.get_or_init(cuda::choose);
+        (*backend, why.as_deref())
+    }
+
     /// An engine in f32: see [`Setup::engine`].
     pub fn engine(
         self,

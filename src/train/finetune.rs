@@ -297,7 +297,13 @@ impl<'a> Finetuner<'a> {
                 step,
                 max_norm: self.settings.max_norm,
             })?;
-            fault = (!norm.is_finite()).then(|| NO_GRADIENT.into());
+            if !norm.is_finite() {
+                if let Some(why) = self.engine.overflow() {
+                    self.outcome.skipped += 1;
+                    return Ok(Err(why));
+                }
+                fault = Some(NO_GRADIENT.into());
+            }
         }
         if let Some(why) = fault {
             self.guard.bad(step, &why)?;

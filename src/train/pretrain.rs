@@ -263,6 +263,10 @@ impl Pretrainer {
             max_norm: self.settings.max_norm,
         })?;
         if !norm.is_finite() {
+            if let Some(why) = self.engine.overflow() {
+                self.step = step;
+                return Ok(Err(why));
+            }
             return self.leave_out(step, NO_GRADIENT.into());
         }
         self.guard.good(loss);

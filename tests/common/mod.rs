@@ -3,6 +3,8 @@
 // Every file of tests is a program of its own and uses only some of this.
 #![allow(dead_code)]
 
+pub mod pretraining;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;

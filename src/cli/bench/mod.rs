@@ -2,7 +2,8 @@
 
 mod cells;
 mod estimate;
-mod train;
+mod peer;
+mod speed;
 
 use std::ffi::OsString;
 
@@ -17,7 +18,9 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// Time training steps, or those of a peer beside them
-    Train(train::Args),
+    Train(speed::Args),
+    /// Time forward passes, or those of a peer beside them
+    Infer(speed::Args),
     /// Tell what a pre-training run costs: tokens, days, device-hours, money
     Estimate(estimate::Args),
     /// Time a notebook kernel's cells, or those of several kernels beside each other
@@ -36,7 +39,8 @@ enum Command {
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<()> {
     match args.command {
-        Command::Train(args) => train::run(args),
+        Command::Train(args) => speed::run(args, speed::Pass::Train),
+        Command::Infer(args) => speed::run(args, speed::Pass::Infer),
         Command::Estimate(args) => estimate::run(args),
         Command::Cells { options } => cells::run(options),
     }

@@ -1,6 +1,771 @@
-//! The model run fast on a GPU.
+//! The model run fast on a GPU: packed rows, flat buffers, fused kernels.
+//!
+//! File for file as the CPU engine: [`layer`], [`masked_lm`] and [`heads`] put kernels ([`kernels`])
+//! and matrix products together, [`run`] makes a step of them. They ask a [`Device`] for everything:
+//! [`driver`] is a GPU, [`emulated`] the same kernels on the processor. [`state`] owns the flat
+//! buffers, [`arena`] and [`shape`] place the activations, [`batch`] sends a batch, [`graphs`] records
+//! steps that repeat, and [`update`] is the optimizer.
+//!
+//! Activations, their gradients and the factors of matrix products are stored in one format: f32,
+//! bf16, or f16 with a scaled loss. Parameters, their gradients, the optimizer, biases, LayerNorms'
+//! scales and statistics and all sums are f32 always. No kernel adds in an order that depends on
+//! chance, so the same batches give the same bits.
 
+mod arena;
+mod batch;
 pub mod device;
 pub mod driver;
 pub mod emulated;
+mod forecast;
+mod graphs;
+mod heads;
 pub mod kernels;
+mod layer;
+mod linear;
+mod masked_lm;
+mod pass;
+mod run;
+mod shape;
+mod state;
+#[cfg(test)]
+mod tests;
+mod update;
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::data::Packed;
+use crate::data::pretraining::PretrainingBatch;
+use crate::error::{Error, Result};
+use crate::model::{Config, Dropout, Layout, Over, TaskHead};
+use crate::train::optimizer::{Moments, Update};
+
+use self::arena::Arena;
+use self::batch::{Sent, Staging, Wanted};
+use self::device::{Address, Device, Element};
+use self::driver::{Gpu, Missing, probe};
+use self::graphs::{Graphs, Key, Work};
+use self::heads::{Head, NEXT_SENTENCE};
+use self::kernels::{DISTILLED, SCORED, cast};
+use self::pass::Pass;
+use self::run::{Model, Run};
+use self::shape::{Activations, Masked, Purpose, Scores, Shape};
+use self::state::{State, bytes_of, download};
+use self::update::Updater;
+
+use super::memory::{self, Work as Load};
+use super::{
+    Backend, DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
+    PretrainingScores, Recompute, Setup, SoftTargets, check_targets, lacks,
+};
+
+pub use self::forecast::forecast;
+
+/// The GPU of this machine; fails with what is missing.
+pub fn open() -> Result<Box<dyn Device>> {
+    Ok(Box::new(Gpu::open(probe()?)?))
+}
+
+/// What [`Backend::Auto`] is on this machine, and what there is to say of that: nothing where there
+/// is no GPU.
+pub(super) fn choose() -> (Backend, Option<String>) {
+    told(probe().map(|found| found.properties().name.clone()))
+}
+
+/// [`choose`], with the GPU's name or what is missing.
+fn told(found: std::result::Result<String, Missing>) -> (Backend, Option<String>) {
+    match found {
+        Ok(name) => (Backend::Cuda, Some(format!("computing on {name}"))),
+        Err(Missing::Driver(_) | Missing::Device { visible: None }) => (Backend::Cpu, None),
+        Err(missing) => (
+            Backend::Cpu,
+            Some(format!("computing on the CPU: {missing}")),
+        ),
+    }
+}
+
+/// How the engine computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct How {
+    /// What activations and the factors of products are stored as.
+    pub element: Element,
+    /// Whether products in f32 may round their factors to TF32.
+    pub tf32: bool,
+    pub recompute: Recompute,
+}
+
+impl From<Setup> for How {
+    fn from(setup: Setup) -> Self {
+        Self {
+            element: match setup.precision {
+                Precision::F32 | Precision::Bf16x3 => Element::F32,
+                Precision::Bf16 => Element::Bf16,
+                Precision::F16 => Element::F16,
+            },
+            tf32: setup.precision == Precision::Bf16x3,
+            recompute: setup.recompute,
+        }
+    }
+}
+
+/// The engine.
+pub struct CudaEngine {
+    // Reading parameters changes nothing of the engine, but everything that is asked of the device
+    // goes in order through one stream.
+    device: RefCell<Box<dyn Device>>,
+    config: Config,
+    how: How,
+    state: State,
+    model: Model,
+    arena: Arena,
+    staging: Staging,
+    graphs: Graphs,
+    updater: Updater,
+}
+
+/// A batch on the device, and the places of its activations.
+struct Prepared {
+    sent: Sent,
+    activations: Activations,
+    scores: Scores,
+    /// The sizes of a recording's [`Key`].
+    sizes: [usize; 5],
+}
+
+/// What a pass computes beside the encoder.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    wanted: Wanted<'a>,
+    masked: Masked,
+    head: Option<TaskHead>,
+    states: bool,
+}
+
+impl Default for Asked<'_> {
+    fn default() -> Self {
+        Self {
+            wanted: Wanted::default(),
+            masked: Masked::Scores,
+            head: None,
+            states: false,
+        }
+    }
+}
+
+impl CudaEngine {
+    /// A model with these parameters on `device`; any size that the configuration allows.
+    pub fn new(
+        mut device: Box<dyn Device>,
+        config: &Config,
+        layout: &Arc<Layout>,
+        values: Vec<f32>,
+        how: How,
+    ) -> Result<Self> {
+        let state = State::new(device.as_mut(), layout, &values, how.element)?;
+        let updater = Updater::new(device.as_mut(), &state)?;
+        let model = Model::find(&state.places, config.num_hidden_layers);
+        let mut engine = Self {
+            device: RefCell::new(device),
+            config: config.clone(),
+            how,
+            state,
+            model,
+            arena: Arena::default(),
+            staging: Staging::default(),
+            graphs: Graphs::default(),
+            updater,
+        };
+        engine.copy_weights()?;
+        Ok(engine)
+    }
+
+    /// How often a recorded step was replayed.
+    pub fn replayed(&self) -> u64 {
+        self.graphs.replayed()
+    }
+
+    /// Bytes of the device's memory that activations take.
+    pub fn activation_bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+
+    /// Makes the working copy of the parameters anew.
+    fn copy_weights(&mut self) -> Result<()> {
+        let state = &self.state;
+        if state.element == Element::F32 {
+            return Ok(());
+        }
+        let from = (state.values, Element::F32);
+        let to = (state.weights, state.element);
+        cast(
+            self.device.get_mut().as_mut(),
+            state.places.total() as u64,
+            from,
+            to,
+        )
+    }
+
+    fn shape(&self, batch: &Packed, purpose: Purpose, asked: &Asked<'_>) -> Shape<'_> {
+        Shape {
+            config: &self.config,
+            element: self.how.element,
+            purpose,
+            rows: batch.rows(),
+            sequences: batch.sequences(),
+            picked: asked.wanted.rows.len(),
+            masked: asked.masked,
+            head: asked.head,
+            states: asked.states,
+        }
+    }
+
+    /// Sends a batch and places its activations.
+    fn prepare(
+        &mut self,
+        batch: &Packed,
+        dropout: Option<Dropout>,
+        asked: Asked<'_>,
+    ) -> Result<Prepared> {
+        let c = &self.config;
+        batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)?;
+        let purpose = match dropout {
+            Some(_) => Purpose::Training(self.how.recompute),
+            None => Purpose::Inference,
+        };
+        let shape = self.shape(batch, purpose, &asked);
+        let (plan, scores) = (shape.plan(), Scores::of(&shape));
+        self.room(batch, purpose, &asked, plan.bytes())?;
+        let device = self.device.get_mut().as_mut();
+        let moved = self.arena.reserve(device, plan.bytes())?;
+        let wanted = Wanted {
+            left_to_right: self.config.is_decoder,
+            ..asked.wanted
+        };
+        let (sent, elsewhere) =
+            self.staging
+                .send(device, batch, wanted, dropout, self.config.vocab_size)?;
+        if moved || elsewhere {
+            self.graphs.clear(device);
+        }
+        let shape = self.shape(batch, purpose, &asked);
+        Ok(Prepared {
+            sent,
+            activations: plan.place(self.arena.at(), |plan| Activations::take(plan, &shape)),
+            scores,
+            sizes: [
+                batch.rows(),
+                batch.sequences(),
+                batch.longest(),
+                wanted.rows.len(),
+                wanted.next_labels.len(),
+            ],
+        })
+    }
+
+    /// Refuses a batch whose activations don't fit, and says what does.
+    fn room(
+        &mut self,
+        batch: &Packed,
+        purpose: Purpose,
+        asked: &Asked<'_>,
+        needs: u64,
+    ) -> Result<()> {
+        if needs <= self.arena.bytes() {
+            return Ok(());
+        }
+        // The arena is given back before a larger one is taken.
+        let free = self.device.get_mut().free_memory()? + self.arena.bytes();
+        if needs <= free {
+            return Ok(());
+        }
+        let work = Load {
+            rows: batch.rows(),
+            sequences: batch.sequences(),
+            longest: batch.longest(),
+        };
+        let whole = self.shape(batch, purpose, asked);
+        let fit = memory::largest(work, free, |part| {
+            let share = |n: usize| (n * part.sequences).div_ceil(work.sequences);
+            let shape = Shape {
+                rows: part.rows,
+                sequences: part.sequences,
+                picked: share(whole.picked),
+                ..whole
+            };
+            shape.bytes()
+        });
+        let advice = match fit {
+            0 => "not even one such sequence fits".to_owned(),
+            fit => format!("{fit} at once fit (--micro-batch {fit} in training)"),
+        };
+        Err(Error::Failed(format!(
+            "{} sequences of up to {} tokens need {} of the GPU's memory, but {} are free: {advice}",
+            work.sequences,
+            work.longest,
+            crate::memory::told(needs),
+            crate::memory::told(free),
+        )))
+    }
+
+    /// Launches or replays what `work` launches for a batch that was prepared.
+    fn launch(
+        &mut self,
+        prepared: &Prepared,
+        key: Option<Key>,
+        drops: bool,
+        work: impl FnOnce(&mut dyn Device, Run<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let pass = Pass {
+            config: &self.config,
+            state: &self.state,
+            sent: &prepared.sent,
+            tf32: self.how.tf32,
+            drops,
+        };
+        let run = Run {
+            pass,
+            model: &self.model,
+            activations: &prepared.activations,
+            recompute: self.how.recompute,
+            scores: prepared.scores,
+        };
+        let device = self.device.get_mut().as_mut();
+        match key {
+            None => work(device, run),
+            Some(key) => self.graphs.run(device, key, |device| work(device, run)),
+        }
+    }
+
+    fn download<T: state::Number>(&mut self, from: Address, count: usize) -> Result<Vec<T>> {
+        download(self.device.get_mut().as_mut(), from, count)
+    }
+
+    /// Numbers in f32 whose rows have `columns` of `stride` columns that mean something.
+    fn download_rows(
+        &mut self,
+        from: Address,
+        rows: usize,
+        columns: usize,
+        stride: usize,
+    ) -> Result<Vec<f32>> {
+        let padded: Vec<f32> = self.download(from, rows * stride)?;
+        if columns == stride {
+            return Ok(padded);
+        }
+        let rows = padded.chunks_exact(stride);
+        Ok(rows
+            .flat_map(|row| row[..columns].iter().copied())
+            .collect())
+    }
+
+    /// Losses of `n` rows, and how many were right, of what lies there in `size` bytes a row. The
+    /// third number of a row is added up where there is one.
+    fn scored(&mut self, at: Address, n: usize, size: u64) -> Result<(f64, u64, f64)> {
+        let words = size as usize / 4;
+        let values: Vec<u32> = self.download(at, n * words)?;
+        let mut sums = (0.0, 0, 0.0);
+        for row in values.chunks_exact(words) {
+            sums.0 += f64::from(f32::from_bits(row[0]));
+            sums.1 += u64::from(row[1]);
+            if let Some(&third) = row.get(2) {
+                sums.2 += f64::from(f32::from_bits(third));
+            }
+        }
+        Ok(sums)
+    }
+
+    /// A pre-training batch forward, and with weights and dropout backward.
+    fn pretraining(
+        &mut self,
+        batch: &PretrainingBatch,
+        training: Option<(LossWeights, Dropout)>,
+    ) -> Result<PretrainingScores> {
+        let mut scores = PretrainingScores::default();
+        if batch.packed.rows() == 0 {
+            return Ok(scores);
+        }
+        let (masked, pairs) = (batch.masked_rows.len(), batch.next_labels.len());
+        if masked > 0 {
+            self.model.masked_lm()?;
+        }
+        if pairs > 0 {
+            self.model.next_sentence()?;
+        }
+        let asked = Asked {
+            wanted: Wanted {
+                rows: &batch.masked_rows,
+                labels: &batch.masked_labels,
+                next_labels: &batch.next_labels,
+                ..Wanted::default()
+            },
+            head: (pairs > 0).then_some(NEXT_SENTENCE),
+            ..Asked::default()
+        };
+        let dropout = training.map(|(_, dropout)| dropout);
+        let prepared = self.prepare(&batch.packed, dropout, asked)?;
+        let scale = self.updater.scale() as f32;
+        let weights = training.map(|(weights, _)| LossWeights {
+            masked: weights.masked * scale,
+            pair: weights.pair * scale,
+        });
+        let key = weights.map(|weights| Key {
+            work: Work::Pretraining,
+            sizes: prepared.sizes,
+            numbers: [weights.masked.to_bits(), weights.pair.to_bits(), 0, 0],
+        });
+        self.launch(&prepared, key, dropout.is_some(), |device, run| {
+            run.pretraining(device, weights)
+        })?;
+        let at = prepared.activations.scores;
+        (scores.mlm_loss, scores.mlm_correct, _) = self.scored(at, masked, SCORED)?;
+        let at = at.offset(prepared.scores.masked);
+        (scores.nsp_loss, scores.nsp_correct, _) = self.scored(at, pairs, SCORED)?;
+        (scores.mlm_total, scores.nsp_total) = (masked as u64, pairs as u64);
+        Ok(scores)
+    }
+
+    /// The logits of a head, as what it is made of sees them: without those that fill up.
+    fn head_logits(
+        &mut self,
+        batch: &Packed,
+        head: impl Fn(&Model) -> Result<&Head>,
+    ) -> Result<Vec<f32>> {
+        let shape = head(&self.model)?.shape;
+        if batch.rows() == 0 {
+            return Ok(Vec::new());
+        }
+        let asked = Asked {
+            head: Some(shape),
+            ..Asked::default()
+        };
+        let prepared = self.prepare(batch, None, asked)?;
+        self.launch(&prepared, None, false, |device, run| {
+            run.logits(device, head(run.model)?)
+        })?;
+        let at = prepared.activations.head.map(|buffers| buffers.logits);
+        let columns = head(&self.model)?.columns();
+        let rows = head_rows(shape, batch);
+        self.download_rows(at.unwrap_or_default(), rows, shape.outputs, columns)
+    }
+
+    /// The masked-LM head's logits at `rows`, and with `hidden` the last hidden states of all rows.
+    fn masked_lm(
+        &mut self,
+        batch: &Packed,
+        rows: &[u32],
+        hidden: bool,
+    ) -> Result<(Vec<f32>, Vec<f32>)> {
+        self.model.masked_lm()?;
+        if batch.rows() == 0 {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let asked = Asked {
+            wanted: Wanted {
+                rows,
+                ..Wanted::default()
+            },
+            masked: Masked::Logits,
+            states: hidden,
+            ..Asked::default()
+        };
+        let prepared = self.prepare(batch, None, asked)?;
+        let mut states = Vec::new();
+        self.launch(&prepared, None, false, |device, run| {
+            run.encode(device, &mut |_, _, _| Ok(()))?;
+            if hidden {
+                states = read_states(device, run, run.last())?;
+            }
+            match run.masked_lm_buffers() {
+                Some(buffers) => {
+                    let head = run.model.masked_lm()?;
+                    head.logits(device, run.pass, run.last(), buffers)
+                }
+                None => Ok(()),
+            }
+        })?;
+        let Some(buffers) = prepared.activations.masked_lm else {
+            return Ok((Vec::new(), states));
+        };
+        let (classes, stride) = (
+            self.config.vocab_size,
+            state::padded_vocabulary(self.config.vocab_size),
+        );
+        let logits = self.download_rows(buffers.logits, rows.len(), classes, stride)?;
+        Ok((logits, states))
+    }
+}
+
+/// Rows of a head's logits.
+fn head_rows(head: TaskHead, batch: &Packed) -> usize {
+    match head.over {
+        Over::Pooled => batch.sequences(),
+        Over::Rows => batch.rows(),
+    }
+}
+
+/// Hidden states as the host takes them: (rows, hidden) in f32.
+fn read_states(device: &mut dyn Device, run: Run<'_>, hidden: Address) -> Result<Vec<f32>> {
+    let count = run.pass.rows() * run.pass.config.hidden_size;
+    let element = run.pass.element();
+    if element == Element::F32 {
+        return download(device, hidden, count);
+    }
+    let states = run.activations.states;
+    cast(
+        device,
+        count as u64,
+        (hidden, element),
+        (states, Element::F32),
+    )?;
+    download(device, states, count)
+}
+
+impl Drop for CudaEngine {
+    fn drop(&mut self) {
+        let device = self.device.get_mut().as_mut();
+        self.graphs.clear(device);
+        self.staging.release(device);
+        self.arena.release(device);
+        self.updater.release(device);
+        self.state.release(device);
+    }
+}
+
+impl Engine for CudaEngine {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn layout(&self) -> &Arc<Layout> {
+        self.state.places.layout()
+    }
+
+    fn parameters(&self) -> Result<Vec<f32>> {
+        self.state.values(self.device.borrow_mut().as_mut())
+    }
+
+    fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
+        self.state
+            .set_values(self.device.get_mut().as_mut(), values)?;
+        self.copy_weights()
+    }
+
+    fn moments(&self) -> Result<Moments> {
+        self.state.moments(self.device.borrow_mut().as_mut())
+    }
+
+    fn set_moments(&mut self, moments: Moments) -> Result<()> {
+        let device = self.device.get_mut().as_mut();
+        self.state.set_moments(device, &moments)
+    }
+
+    fn pretraining_gradients_of_part(
+        &mut self,
+        batch: &PretrainingBatch,
+        weights: LossWeights,
+        dropout: Dropout,
+    ) -> Result<PretrainingScores> {
+        self.pretraining(batch, Some((weights, dropout)))
+    }
+
+    fn distillation_gradients_of_part(
+        &mut self,
+        batch: &PretrainingBatch,
+        targets: &SoftTargets,
+        weights: DistillationWeights,
+        dropout: Dropout,
+    ) -> Result<DistillationScores> {
+        check_targets(&self.config, batch, targets)?;
+        let (rows, masked) = (batch.packed.rows(), batch.masked_rows.len());
+        if rows == 0 {
+            return Ok(DistillationScores::default());
+        }
+        if masked > 0 {
+            self.model.masked_lm()?;
+        }
+        let asked = Asked {
+            wanted: Wanted {
+                rows: &batch.masked_rows,
+                labels: &batch.masked_labels,
+                ..Wanted::default()
+            },
+            masked: Masked::Distilled,
+            ..Asked::default()
+        };
+        let prepared = self.prepare(&batch.packed, Some(dropout), asked)?;
+        let device = self.device.get_mut().as_mut();
+        let a = &prepared.activations;
+        device.upload(a.teacher, bytes_of(&targets.hidden))?;
+        if let Some(buffers) = &a.masked_lm {
+            device.upload(buffers.teacher, bytes_of(&targets.logits))?;
+        }
+        let scale = self.updater.scale() as f32;
+        let weights = DistillationWeights {
+            temperature: weights.temperature,
+            soft: weights.soft * scale,
+            hard: weights.hard * scale,
+            cosine: weights.cosine * scale,
+        };
+        let key = Key {
+            work: Work::Distillation,
+            sizes: prepared.sizes,
+            numbers: [
+                weights.temperature,
+                weights.soft,
+                weights.hard,
+                weights.cosine,
+            ]
+            .map(f32::to_bits),
+        };
+        self.launch(&prepared, Some(key), true, |device, run| {
+            run.distillation(device, weights)
+        })?;
+        let at = prepared.activations.scores;
+        let mut scores = DistillationScores {
+            rows: rows as u64,
+            ..DistillationScores::default()
+        };
+        let hard = &mut scores.hard;
+        (hard.mlm_loss, hard.mlm_correct, scores.soft) = self.scored(at, masked, DISTILLED)?;
+        hard.mlm_total = masked as u64;
+        let at = at.offset(prepared.scores.masked + prepared.scores.pairs);
+        let cosines: Vec<f32> = self.download(at, rows)?;
+        scores.cosine = cosines.iter().map(|&one| f64::from(one)).sum();
+        Ok(scores)
+    }
+
+    fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()> {
+        (into.logits, into.hidden) = self.masked_lm(batch, rows, true)?;
+        Ok(())
+    }
+
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()> {
+        let head = self.model.task()?;
+        let (shape, columns) = (head.shape, head.columns());
+        if batch.rows() == 0 {
+            loss(&mut []);
+            return Ok(());
+        }
+        let asked = Asked {
+            head: Some(shape),
+            ..Asked::default()
+        };
+        let prepared = self.prepare(batch, Some(dropout), asked)?;
+        // The host's loss stands between two recordings.
+        let key = |work: Work| Key {
+            work,
+            sizes: prepared.sizes,
+            numbers: [0; 4],
+        };
+        let forward = Some(key(Work::TaskForward));
+        self.launch(&prepared, forward, true, |device, run| {
+            run.logits(device, run.model.task()?)
+        })?;
+        let buffers = prepared.activations.head.as_ref();
+        let at = buffers.ok_or_else(|| lacks("task"))?.logits;
+        let rows = head_rows(shape, batch);
+        let mut logits = self.download_rows(at, rows, shape.outputs, columns)?;
+        loss(&mut logits);
+        let scale = self.updater.scale() as f32;
+        let mut d_logits = vec![0.0; rows * columns];
+        let rows = d_logits.chunks_exact_mut(columns);
+        for (to, from) in rows.zip(logits.chunks_exact(shape.outputs)) {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = scale * from;
+            }
+        }
+        let device = self.device.get_mut().as_mut();
+        device.upload(at, bytes_of(&d_logits))?;
+        let backward = Some(key(Work::TaskBackward));
+        self.launch(&prepared, backward, true, |device, run| {
+            run.task_backward(device, run.model.task()?)
+        })
+    }
+
+    fn update(&mut self, update: &Update) -> Result<f64> {
+        let device = self.device.get_mut().as_mut();
+        self.updater
+            .update(device, &mut self.graphs, &self.state, update)
+    }
+
+    fn overflow(&self) -> Option<String> {
+        self.updater.overflow().map(str::to_owned)
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.state.clear_gradients(self.device.get_mut().as_mut())
+    }
+
+    fn gradients(&self) -> Result<Vec<f32>> {
+        let mut gradients = self.state.gradients(self.device.borrow_mut().as_mut())?;
+        let scale = self.updater.scale();
+        if scale != 1.0 {
+            // A power of two: nothing is rounded.
+            let factor = (1.0 / scale) as f32;
+            gradients
+                .iter_mut()
+                .for_each(|gradient| *gradient *= factor);
+        }
+        Ok(gradients)
+    }
+
+    fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
+        self.pretraining(batch, None)
+    }
+
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
+        self.head_logits(batch, Model::task)
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        let mut copies = Vec::with_capacity(layers.len());
+        if batch.rows() == 0 {
+            copies.resize(layers.len(), Vec::new());
+            return Ok(HiddenStates {
+                layers: copies,
+                pooled: self.model.pooler.as_ref().map(|_| Vec::new()),
+            });
+        }
+        let asked = Asked {
+            states: true,
+            ..Asked::default()
+        };
+        let prepared = self.prepare(batch, None, asked)?;
+        let width = self.config.hidden_size;
+        let mut pooled = None;
+        self.launch(&prepared, None, false, |device, run| {
+            run.encode(device, &mut |device, layer, hidden| {
+                if layers.contains(&layer) {
+                    copies.push(read_states(device, run, hidden)?);
+                }
+                Ok(())
+            })?;
+            if let Some(pooler) = &run.model.pooler {
+                let buffers = run.head_buffers();
+                pooler.forward(device, run.pass, run.last(), buffers)?;
+                let count = batch.sequences() * width;
+                pooled = Some(download(device, buffers.pooled, count)?);
+            }
+            Ok(())
+        })?;
+        Ok(HiddenStates {
+            layers: copies,
+            pooled,
+        })
+    }
+
+    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
+        Ok(self.masked_lm(batch, rows, false)?.0)
+    }
+
+    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
+        let logits = self.head_logits(batch, Model::next_sentence)?;
+        Ok(logits.as_chunks().0.to_vec())
+    }
+}

@@ -47,7 +47,8 @@ impl Unit {
     /// rounded operands are multiplied as f32.
     pub fn of(self, precision: Precision) -> Self {
         match (self, precision) {
-            (_, Precision::F32) => Self::F32,
+            // F16 is no format of this engine: it is refused before.
+            (_, Precision::F32 | Precision::F16) => Self::F32,
             // Three products at twice the rate of f32 are no gain.
             #[cfg(target_arch = "x86_64")]
             (Self::Avx512Bf16(_), Precision::Bf16x3) => Self::F32,

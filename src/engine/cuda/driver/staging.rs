@@ -202,7 +202,7 @@ mod tests {
     fn small_pieces_do_not_wait_for_each_other() {
         let mut ring: Ring<usize> = Ring::new(CAPACITY);
         for event in 0..1000 {
-            assert_eq!(ring.reserve(10_000).1, []);
+            assert!(ring.reserve(10_000).1.is_empty());
             ring.sent(event, 10_000, event);
         }
     }

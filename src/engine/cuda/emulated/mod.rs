@@ -44,13 +44,18 @@ pub struct Emulated {
 impl Emulated {
     /// Fails where there is no C++ compiler.
     pub fn new() -> Result<Self> {
+        Self::with_memory(MEMORY)
+    }
+
+    /// The same with so many bytes of memory.
+    pub fn with_memory(memory: u64) -> Result<Self> {
         library::compiler()?;
         Ok(Self {
             properties: Properties {
                 name: "kernels emulated on the processor".to_owned(),
                 capability: (9, 0),
                 multiprocessors: 4,
-                memory: MEMORY,
+                memory,
                 bandwidth: 1e9,
                 shared: SHARED,
                 driver: 0,
@@ -139,11 +144,11 @@ impl Device for Emulated {
     }
 
     fn free_memory(&self) -> Result<u64> {
-        Ok(MEMORY - self.memory.used())
+        Ok(self.properties.memory - self.memory.used())
     }
 
     fn allocate(&mut self, bytes: u64) -> Result<Address> {
-        let free = MEMORY - self.memory.used();
+        let free = self.properties.memory - self.memory.used();
         if bytes > free {
             return Err(Error::Failed(format!(
                 "out of device memory: asked for {bytes} bytes, {free} are free"

@@ -1,10 +1,12 @@
 //! AdamW and LAMB over the flat buffers: [`crate::train::optimizer`] on the device, which decides by
 //! itself how far to clip and whether to update at all, so that a recorded graph can be replayed.
 
+use std::ops::Range;
+
 use super::launch;
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
-use crate::model::Layout;
+use crate::model::Parameter;
 use crate::train::optimizer::Update;
 
 /// Blocks that take a sum of squares.
@@ -59,9 +61,10 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    pub fn of(layout: &Layout) -> Self {
+    /// Those of parameters with their places in the flat buffers.
+    pub fn of<'a>(parameters: impl Iterator<Item = (&'a Parameter, Range<usize>)>) -> Self {
         let (mut words, mut firsts) = (Vec::new(), Vec::new());
-        for (number, (parameter, range)) in layout.iter().enumerate() {
+        for (number, (parameter, range)) in parameters.enumerate() {
             firsts.push(words.len() as u32 / 4);
             for start in range.clone().step_by(CHUNK) {
                 let length = CHUNK.min(range.end - start);

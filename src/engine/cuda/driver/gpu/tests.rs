@@ -5,7 +5,7 @@ use crate::engine::cuda::driver::fake::{Fake, SOURCE, bytes_of, numbers_of};
 fn lookup(kernel: &str) -> Option<&'static Source> {
     SOURCE
         .kernels()
-        .any(|(name, _)| name == kernel)
+        .any(|name| name == kernel)
         .then_some(&SOURCE)
 }
 

@@ -50,7 +50,7 @@ fn updates_are_the_cpu_engines() {
     for rule in [Rule::Adamw, Rule::Lamb] {
         for mut bench in Bench::all() {
             let element = bench.element;
-            let chunks = Chunks::of(&layout);
+            let chunks = Chunks::of(layout.iter());
             let mut values = layout.initialise(2);
             let mut moments = Moments::zeros(total);
             let chunks_at = bench.numbers(chunks.words());

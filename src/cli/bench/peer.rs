@@ -1,0 +1,56 @@
+//! A peer: another program that does the same work and tells how fast.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+use super::speed::Measured;
+
+/// The program and its work.
+pub struct Peer<'a> {
+    /// Program and arguments, with spaces between.
+    pub command: &'a str,
+    pub size: &'a str,
+    pub dtype: &'a str,
+    pub batch: usize,
+    pub seq: usize,
+}
+
+impl Peer<'_> {
+    /// Runs it once.
+    pub fn run(&self) -> Result<Measured> {
+        let mut words = self.command.split_whitespace();
+        let program = words
+            .next()
+            .ok_or_else(|| Error::Usage("--peer is empty: expected a program".into()))?;
+        let output = Command::new(program)
+            .args(words)
+            .args(["--size", self.size, "--dtype", self.dtype])
+            .args(["--batch", &self.batch.to_string()])
+            .args(["--seq", &self.seq.to_string()])
+            .args(["--threads", &rayon::current_num_threads().to_string()])
+            .output()
+            .map_err(|e| Error::io(program, e))?;
+        let failed = |what: &str| {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let last = said.lines().last().unwrap_or_default();
+            Error::Failed(format!("the peer {:?} {what}: {last}", self.command))
+        };
+        if !output.status.success() {
+            return Err(failed("failed"));
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let object: Option<Value> = text
+            .lines()
+            .rev()
+            .find_map(|line| serde_json::from_str(line).ok());
+        let number = |key: &str| object.as_ref()?.get(key)?.as_f64();
+        Ok(Measured {
+            tokens_per_s: number("tokens_per_s")
+                .ok_or_else(|| failed("printed no JSON object with tokens_per_s"))?,
+            peak_bytes: number("peak_GiB").map(|gibibytes| (gibibytes * 1.073_741_824e9) as u64),
+        })
+    }
+}

@@ -1,0 +1,361 @@
+//! `cloze bench train` and `infer`: tokens a second of whole training steps or of forward passes, and
+//! those of a peer beside them.
+//!
+//! The work is that of the usual PyTorch benchmark of a BERT with a SQuAD head: uniform random ids at
+//! full length; in training dropout 0.1, cross-entropy of start and end, AdamW over all parameters, no
+//! clipping.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::data::Packed;
+use crate::engine::memory::Work;
+use crate::engine::{Engine, Setup, measured_peak, objective};
+use crate::error::{Error, Result};
+use crate::memory::{peak, told};
+use crate::model::{Config, Dropout, Layout, Part, Size};
+use crate::random::{Site, Stream};
+use crate::train::budget::flops_per_token;
+use crate::train::optimizer::{Optimizer, Update};
+use crate::view::BarChart;
+
+use super::super::engine::TrainingEngineArgs;
+use super::super::memory;
+use super::peer::Peer;
+
+/// BERT's uncased vocabulary.
+const VOCABULARY: usize = 30522;
+const WARM_UP: u64 = 3;
+/// More sequences than any memory holds.
+const TOO_MANY: usize = 1 << 20;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// tiny, mini, small, medium, minilm, base or large
+    #[arg(long, default_value = "base")]
+    size: Size,
+    /// Sequences a step; several numbers are measured one after the other
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "32",
+        value_name = "N[,N..]"
+    )]
+    batch: Vec<usize>,
+    /// Measure the largest batch that fits into memory
+    #[arg(long, conflicts_with = "batch")]
+    find_batch: bool,
+    /// Tokens of every sequence
+    #[arg(long, default_value_t = 384, value_name = "N")]
+    seq: usize,
+    /// Timed steps, after three that are not
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    steps: u64,
+    #[command(flatten)]
+    engine: TrainingEngineArgs,
+    /// A program to run alternately, which is given --size, --batch, --seq, --dtype and --threads and
+    /// prints a JSON object with tokens_per_s
+    #[arg(long, value_name = "COMMAND")]
+    peer: Option<String>,
+    /// Runs of each, alternating
+    #[arg(long, default_value_t = 3, requires = "peer", value_name = "N")]
+    rounds: usize,
+    /// Draw the tokens a second of every batch, and the peer's
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
+    chart: Option<PathBuf>,
+    /// Print a JSON object on stdout, one a line for several batches
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Forward, backward, update.
+    Train,
+    /// Forward only.
+    Infer,
+}
+
+/// One measured run.
+pub struct Measured {
+    pub tokens_per_s: f64,
+    pub peak_bytes: Option<u64>,
+}
+
+/// What was measured of one batch size.
+struct Row {
+    batch: usize,
+    tokens_per_s: f64,
+    peak_bytes: Option<u64>,
+    /// Floating-point operations of the model a second.
+    flops: f64,
+    /// Those of large matrix products on this machine.
+    peak_flops: f64,
+    peer: Option<Measured>,
+}
+
+pub fn run(args: Args, pass: Pass) -> Result<()> {
+    args.check(pass)?;
+    let setup = args.engine.setup()?;
+    let config = args.size.config(VOCABULARY);
+    let layout = Layout::new(&config, &Part::Span.with_encoder());
+    let batches = if args.find_batch {
+        let batch = args.memory(&config, &layout, setup, TOO_MANY).largest()?;
+        eprintln!("the largest batch that fits: {batch}");
+        vec![batch]
+    } else {
+        args.batch.clone()
+    };
+    let peak_flops = measured_peak(setup.precision);
+    let mut rows = Vec::new();
+    for batch in batches {
+        if pass == Pass::Train {
+            memory::tell(&args.memory(&config, &layout, setup, batch))?;
+        }
+        let mut engine = setup.engine(&config, &layout, layout.initialise(0))?;
+        let (own, peer) = args.alternate(engine.as_mut(), batch, pass)?;
+        let row = Row {
+            batch,
+            flops: flops(&config, args.seq, pass) * own.tokens_per_s,
+            tokens_per_s: own.tokens_per_s,
+            peak_bytes: own.peak_bytes,
+            peak_flops,
+            peer,
+        };
+        args.print(&row);
+        rows.push(row);
+    }
+    if let Some(path) = &args.chart {
+        args.draw(&rows, pass).save(path)?;
+        eprintln!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// Floating-point operations of a token: a backward pass has twice those of the forward pass.
+fn flops(config: &Config, seq: usize, pass: Pass) -> f64 {
+    let all = flops_per_token(config, seq);
+    match pass {
+        Pass::Train => all,
+        Pass::Infer => all / 3.0,
+    }
+}
+
+impl Args {
+    fn check(&self, pass: Pass) -> Result<()> {
+        if self.find_batch && pass == Pass::Infer {
+            return Err(Error::Usage(
+                "--find-batch looks for room for a training step: use it with bench train".into(),
+            ));
+        }
+        let batches = self.batch.iter().map(|&batch| ("--batch", batch));
+        for (name, value) in batches.chain([
+            ("--seq", self.seq),
+            ("--steps", self.steps as usize),
+            ("--rounds", self.rounds),
+        ]) {
+            if value == 0 {
+                return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
+            }
+        }
+        let positions = self.size.config(VOCABULARY).max_position_embeddings;
+        if self.seq > positions {
+            return Err(Error::Usage(format!(
+                "--seq {}: the model has only {positions} positions",
+                self.seq
+            )));
+        }
+        Ok(())
+    }
+
+    fn memory<'a>(
+        &self,
+        config: &'a Config,
+        layout: &'a Layout,
+        setup: Setup,
+        batch: usize,
+    ) -> memory::Run<'a> {
+        memory::Run {
+            config,
+            layout,
+            setup,
+            work: Work {
+                rows: batch * self.seq,
+                sequences: batch,
+                longest: self.seq,
+            },
+            teacher: None,
+            option: "--batch",
+        }
+    }
+
+    /// Our runs and the peer's, one after the other; the medians of their speeds.
+    fn alternate(
+        &self,
+        engine: &mut dyn Engine,
+        batch: usize,
+        pass: Pass,
+    ) -> Result<(Measured, Option<Measured>)> {
+        let peer = self.peer.as_deref().map(|command| Peer {
+            command,
+            size: self.size.name(),
+            dtype: self.engine.dtype(),
+            batch,
+            seq: self.seq,
+        });
+        let rounds = if peer.is_some() { self.rounds } else { 1 };
+        let (mut own, mut theirs) = (Vec::new(), Vec::new());
+        for round in 1..=rounds {
+            own.push(Measured {
+                tokens_per_s: self.measure(engine, batch, pass)?,
+                peak_bytes: peak(),
+            });
+            if let (Some(peer), Some(own)) = (&peer, own.last()) {
+                let measured = peer.run()?;
+                eprintln!(
+                    "round {round}: {:.0} tokens/s, {:.0} of the peer",
+                    own.tokens_per_s, measured.tokens_per_s
+                );
+                theirs.push(measured);
+            }
+        }
+        Ok((middle(own), peer.map(|_| middle(theirs))))
+    }
+
+    /// Tokens a second: the median over the timed steps.
+    fn measure(&self, engine: &mut dyn Engine, batch: usize, pass: Pass) -> Result<f64> {
+        let mut draws = Stream::new(0, 0, Site::Other(5), 0).draws();
+        let mut packed = Packed::default();
+        for example in 0..batch as u64 {
+            let ids: Vec<u32> = (0..self.seq)
+                .map(|_| draws.below(VOCABULARY as u32))
+                .collect();
+            packed.push(example, &ids, &vec![0; self.seq]);
+        }
+        let places: Vec<[u32; 2]> = (0..batch)
+            .map(|_| [0; 2].map(|_| draws.below(self.seq as u32)))
+            .collect();
+        let mut seconds = Vec::new();
+        for step in 1..=WARM_UP + self.steps {
+            let started = Instant::now();
+            match pass {
+                Pass::Train => train(engine, &packed, &places, step)?,
+                Pass::Infer => {
+                    engine.task_logits(&packed)?;
+                }
+            }
+            if step > WARM_UP {
+                seconds.push(started.elapsed().as_secs_f64());
+            }
+        }
+        Ok((batch * self.seq) as f64 / median(&mut seconds))
+    }
+
+    fn print(&self, row: &Row) {
+        let Row {
+            batch,
+            tokens_per_s,
+            peak_bytes,
+            flops,
+            peak_flops,
+            ref peer,
+        } = *row;
+        if self.json {
+            let mut object = json!({
+                "size": self.size.name(),
+                "batch": batch,
+                "seq": self.seq,
+                "dtype": self.engine.dtype(),
+                "backend": self.engine.backend(),
+                "threads": rayon::current_num_threads(),
+                "tokens_per_s": tokens_per_s,
+                "sequences_per_s": tokens_per_s / self.seq as f64,
+                "model_tflops": flops / 1e12,
+                "peak_bytes": peak_bytes,
+                "mfu": flops / peak_flops,
+            });
+            if let Some(peer) = peer {
+                object["peer_tokens_per_s"] = peer.tokens_per_s.into();
+                object["peer_peak_bytes"] = peer.peak_bytes.into();
+                object["ratio"] = (tokens_per_s / peer.tokens_per_s).into();
+            }
+            println!("{object}");
+            return;
+        }
+        println!(
+            "{} {batch}×{} {}: {tokens_per_s:.0} tokens/s, {:.3} TFLOP/s of the model ({:.0} % of the {:.3} that matrix products reach here), peak memory {}",
+            self.size.name(),
+            self.seq,
+            self.engine.dtype(),
+            flops / 1e12,
+            100.0 * flops / peak_flops,
+            peak_flops / 1e12,
+            peak_bytes.map_or("unknown".into(), told),
+        );
+        if let Some(peer) = peer {
+            println!(
+                "peer: {:.0} tokens/s, peak memory {}; ratio {:.2}",
+                peer.tokens_per_s,
+                peer.peak_bytes.map_or("unknown".into(), told),
+                tokens_per_s / peer.tokens_per_s
+            );
+        }
+    }
+
+    fn draw(&self, rows: &[Row], pass: Pass) -> BarChart {
+        let what = match pass {
+            Pass::Train => "Training steps",
+            Pass::Infer => "Forward passes",
+        };
+        let title = format!(
+            "{what}, {}, {} tokens a sequence, {}",
+            self.size.name(),
+            self.seq,
+            self.engine.dtype()
+        );
+        let mut chart = BarChart::new(title).unit("tokens/s");
+        for row in rows {
+            chart = chart.bar(format!("batch {}", row.batch), row.tokens_per_s);
+            if let Some(peer) = &row.peer {
+                chart = chart.bar(format!("batch {}, peer", row.batch), peer.tokens_per_s);
+            }
+        }
+        chart
+    }
+}
+
+/// One training step.
+fn train(engine: &mut dyn Engine, batch: &Packed, places: &[[u32; 2]], step: u64) -> Result<()> {
+    let dropout = Dropout {
+        seed: 0,
+        step: step as u32,
+    };
+    engine.task_gradients(batch, dropout, &mut |logits| {
+        let weight = 1.0 / places.len() as f32;
+        objective::spans(logits, &batch.cu_seqlens, places, weight);
+    })?;
+    engine.update(&Update {
+        optimizer: Optimizer::default(),
+        learning_rate: 1e-5,
+        step,
+        max_norm: f64::INFINITY,
+    })?;
+    Ok(())
+}
+
+/// The median speed and the first memory that was told.
+fn middle(runs: Vec<Measured>) -> Measured {
+    let mut speeds: Vec<f64> = runs.iter().map(|run| run.tokens_per_s).collect();
+    Measured {
+        tokens_per_s: median(&mut speeds),
+        peak_bytes: runs.iter().find_map(|run| run.peak_bytes),
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

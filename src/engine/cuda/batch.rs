@@ -1,0 +1,285 @@
+//! A batch on its way to the device: every array of indices that a step needs, the rows in the
+//! order of their words, and the step's random numbers' key, one behind the other in one upload.
+
+use crate::data::Packed;
+use crate::error::Result;
+use crate::model::Dropout;
+
+use super::arena::Arena;
+use super::device::{Address, Device};
+use super::kernels::Batch;
+use super::state::bytes_of;
+
+/// Arrays start at a multiple of so many numbers of four bytes.
+const ALIGNMENT: usize = 4;
+
+/// What the heads need beside the batch itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// Rows that the masked-LM head reads.
+    pub rows: &'a [u32],
+    /// The token at each of them.
+    pub labels: &'a [u32],
+    /// One a sequence, of the next-sentence head.
+    pub next_labels: &'a [u32],
+    /// Whether sequences are pooled by their last token.
+    pub left_to_right: bool,
+}
+
+/// A batch in the device's memory, with [`Wanted`]'s arrays.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent {
+    pub batch: Batch,
+    pub rows: Address,
+    pub labels: Address,
+    pub next_labels: Address,
+    /// The row of each sequence that the pooler reads.
+    pub pooled: Address,
+    /// Seed, low and high half, and step: the key of dropout's random numbers.
+    pub state: Address,
+}
+
+/// The upload's memory on both sides, kept from step to step.
+#[derive(Debug, Default)]
+pub struct Staging {
+    words: Vec<u32>,
+    /// How often each token of the vocabulary is in the batch; later where its next row goes.
+    counts: Vec<u32>,
+    device: Arena,
+}
+
+impl Staging {
+    /// Sends a batch. Gives too whether it lies elsewhere than the one before may have done.
+    pub fn send(
+        &mut self,
+        device: &mut dyn Device,
+        packed: &Packed,
+        wanted: Wanted<'_>,
+        dropout: Option<Dropout>,
+        vocabulary: usize,
+    ) -> Result<(Sent, bool)> {
+        let places = self.write(packed, wanted, dropout, vocabulary);
+        let bytes = bytes_of(&self.words);
+        let moved = self.device.reserve(device, bytes.len() as u64)?;
+        device.upload(self.device.at(), bytes)?;
+        Ok((places.sent(packed, self.device.at()), moved))
+    }
+
+    /// Gives the device's memory back.
+    pub fn release(&mut self, device: &mut dyn Device) {
+        self.device.release(device);
+    }
+
+    /// Puts all arrays into `words`.
+    fn write(
+        &mut self,
+        packed: &Packed,
+        wanted: Wanted<'_>,
+        dropout: Option<Dropout>,
+        vocabulary: usize,
+    ) -> Places {
+        self.words.clear();
+        let rows = packed.rows();
+        let (seed, step) = dropout.map_or((0, 0), |dropout| (dropout.seed, dropout.step));
+        // A batch with the same number of rows, sequences and labels has every array at the same
+        // place: what was recorded for one serves the other.
+        let state = self.push([seed as u32, (seed >> 32) as u32, step]);
+        let ids = self.push(packed.ids.iter().copied());
+        let segments = self.push(packed.segments.iter().copied());
+        let positions = self.push(packed.positions.iter().copied());
+        let cu_seqlens = self.push(packed.cu_seqlens.iter().copied());
+        let owners = packed.ranges().enumerate();
+        let sequence_of_row =
+            self.push(owners.flat_map(|(sequence, rows)| rows.map(move |_| sequence as u32)));
+        let examples = packed.examples.iter();
+        let examples = self.push(examples.flat_map(|&e| [e as u32, (e >> 32) as u32]));
+        let pooled = self.push(packed.pooled_rows(wanted.left_to_right));
+        let picked = self.push(wanted.rows.iter().copied());
+        let labels = self.push(wanted.labels.iter().copied());
+        let next_labels = self.push(wanted.next_labels.iter().copied());
+        let words = rows.min(vocabulary);
+        let word_order = self.room(rows);
+        let word_starts = self.room(words + 1);
+        self.sort(&packed.ids, vocabulary, [word_order, word_starts], words);
+        Places {
+            state,
+            ids,
+            segments,
+            positions,
+            cu_seqlens,
+            sequence_of_row,
+            examples,
+            pooled,
+            picked,
+            labels,
+            next_labels,
+            word_order,
+            word_starts,
+            words: words as u32,
+        }
+    }
+
+    /// Appends an array; gives where it starts.
+    fn push(&mut self, array: impl IntoIterator<Item = u32>) -> usize {
+        let start = self.words.len();
+        self.words.extend(array);
+        self.pad();
+        start
+    }
+
+    fn room(&mut self, len: usize) -> usize {
+        let start = self.words.len();
+        self.words.resize(start + len, 0);
+        self.pad();
+        start
+    }
+
+    fn pad(&mut self) {
+        let end = self.words.len().next_multiple_of(ALIGNMENT);
+        self.words.resize(end, 0);
+    }
+
+    /// Sorts rows by their token, equal tokens by row, by counting; writes the order, and where each
+    /// different token's rows start in it. There are always `words` starts and an end: the tokens
+    /// that a batch doesn't have take no rows at its end, so that the number does not change from
+    /// batch to batch.
+    fn sort(&mut self, ids: &[u32], vocabulary: usize, at: [usize; 2], words: usize) {
+        let [order, starts] = at;
+        self.counts.clear();
+        self.counts.resize(vocabulary, 0);
+        for &id in ids {
+            self.counts[id as usize] += 1;
+        }
+        let (mut row, mut different) = (0, 0);
+        for count in &mut self.counts {
+            if *count > 0 {
+                self.words[starts + different] = row;
+                different += 1;
+            }
+            row += std::mem::replace(count, row);
+        }
+        self.words[starts + different..=starts + words].fill(row);
+        for (row, &id) in ids.iter().enumerate() {
+            let place = &mut self.counts[id as usize];
+            self.words[order + *place as usize] = row as u32;
+            *place += 1;
+        }
+    }
+}
+
+/// Where each array starts in the upload, in numbers of four bytes.
+struct Places {
+    state: usize,
+    ids: usize,
+    segments: usize,
+    positions: usize,
+    cu_seqlens: usize,
+    sequence_of_row: usize,
+    examples: usize,
+    pooled: usize,
+    picked: usize,
+    labels: usize,
+    next_labels: usize,
+    word_order: usize,
+    word_starts: usize,
+    words: u32,
+}
+
+impl Places {
+    fn sent(&self, packed: &Packed, base: Address) -> Sent {
+        let at = |place: usize| base.offset(4 * place as u64);
+        Sent {
+            batch: Batch {
+                rows: packed.rows() as u32,
+                sequences: packed.sequences() as u32,
+                longest: packed.longest() as u32,
+                ids: at(self.ids),
+                segments: at(self.segments),
+                positions: at(self.positions),
+                cu_seqlens: at(self.cu_seqlens),
+                sequence_of_row: at(self.sequence_of_row),
+                examples: at(self.examples),
+                word_order: at(self.word_order),
+                word_starts: at(self.word_starts),
+                words: self.words,
+            },
+            rows: at(self.picked),
+            labels: at(self.labels),
+            next_labels: at(self.next_labels),
+            pooled: at(self.pooled),
+            state: at(self.state),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch() -> Packed {
+        let mut packed = Packed::default();
+        packed.push(7 | 3 << 32, &[5, 2, 5, 9, 2], &[0, 0, 0, 1, 1]);
+        packed.push(8, &[9], &[0]);
+        packed.push(9, &[0, 5, 2], &[0, 0, 1]);
+        packed
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_their_words() {
+        let packed = batch();
+        for vocabulary in [10, 1000] {
+            let mut staging = Staging::default();
+            for _ in 0..2 {
+                let places = staging.write(&packed, Wanted::default(), None, vocabulary);
+                let order = &staging.words[places.word_order..][..9];
+                assert_eq!(order, [6, 1, 4, 8, 0, 2, 7, 3, 5]);
+                assert_eq!(places.words, 9);
+                let starts = &staging.words[places.word_starts..][..10];
+                assert_eq!(starts, [0, 1, 4, 7, 9, 9, 9, 9, 9, 9]);
+            }
+        }
+        // Fewer tokens in the vocabulary than rows: a start for each that there can be.
+        let mut packed = Packed::default();
+        packed.push(0, &[1, 0, 1, 1], &[0; 4]);
+        let mut staging = Staging::default();
+        let places = staging.write(&packed, Wanted::default(), None, 2);
+        assert_eq!(&staging.words[places.word_starts..][..3], [0, 1, 4]);
+        assert_eq!(&staging.words[places.word_order..][..4], [1, 0, 2, 3]);
+    }
+
+    #[test]
+    fn arrays_lie_apart_and_hold_the_batch() {
+        let packed = batch();
+        let wanted = Wanted {
+            rows: &[1, 3],
+            labels: &[40, 41],
+            next_labels: &[1, 0, 1],
+            left_to_right: true,
+        };
+        let dropout = Dropout {
+            seed: 2 | 9 << 32,
+            step: 77,
+        };
+        let mut staging = Staging::default();
+        let places = staging.write(&packed, wanted, Some(dropout), 10);
+        let sent = places.sent(&packed, Address(1 << 12));
+        let array = |at: Address, len: usize| {
+            assert_eq!(at.0 % 16, 0);
+            &staging.words[(at.0 as usize - (1 << 12)) / 4..][..len]
+        };
+        assert_eq!(array(sent.state, 3), [2, 9, 77]);
+        assert_eq!(array(sent.batch.ids, 9), packed.ids);
+        assert_eq!(array(sent.batch.segments, 9), packed.segments);
+        assert_eq!(array(sent.batch.positions, 9), packed.positions);
+        assert_eq!(array(sent.batch.cu_seqlens, 4), packed.cu_seqlens);
+        let owners = array(sent.batch.sequence_of_row, 9);
+        assert_eq!(owners, [0, 0, 0, 0, 0, 1, 2, 2, 2]);
+        assert_eq!(array(sent.batch.examples, 6), [7, 3, 8, 0, 9, 0]);
+        assert_eq!(array(sent.pooled, 3), [4, 5, 8]);
+        assert_eq!(array(sent.rows, 2), [1, 3]);
+        assert_eq!(array(sent.labels, 2), [40, 41]);
+        assert_eq!(array(sent.next_labels, 3), [1, 0, 1]);
+        let batch = sent.batch;
+        assert_eq!((batch.rows, batch.sequences, batch.longest), (9, 3, 5));
+    }
+}

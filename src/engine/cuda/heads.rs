@@ -1,0 +1,327 @@
+//! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks. What is
+//! over the pooler is small and in f32 always; what is over every row reads the hidden states as they
+//! are stored, and gives f32.
+
+use crate::error::Result;
+use crate::model::{Over, Part, TaskHead};
+use crate::random::Site;
+
+use super::arena::{Plan, Span};
+use super::device::{Address, Device, Element};
+use super::kernels::{
+    CrossEntropy, Drops, add_picked, bias_gradient, cast, cross_entropy, drop_rows, partials, pick,
+    tanh_backward, tanh_bias,
+};
+use super::linear::Linear;
+use super::pass::Pass;
+use super::shape::Shape;
+use super::state::{Places, padded_outputs};
+
+/// The next-sentence head as one of a task's kind: two classes over the pooler.
+pub const NEXT_SENTENCE: TaskHead = TaskHead {
+    name: "cls.seq_relationship",
+    over: Over::Pooled,
+    outputs: 2,
+    dropout: false,
+};
+
+/// Activations and gradients of a head, for (sequences, …) or (rows, …).
+#[derive(Debug, Clone, Copy)]
+pub struct Buffers {
+    /// What the pooler reads, later its gradient: (sequences, hidden) in f32, like the next two.
+    picked: Address,
+    pub pooled: Address,
+    d: Address,
+    /// What the linear layer reads where dropout changed it, in f32 over the pooler.
+    input: Address,
+    /// In f32 with padding columns; later their gradients.
+    pub logits: Address,
+    /// The gradients of the logits as activations are stored, of a head over rows.
+    d_logits: Address,
+    partials: Address,
+}
+
+impl Buffers {
+    pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
+        let h = shape.config.hidden_size;
+        let over = shape.head.map_or(Over::Pooled, |head| head.over);
+        let dropped = shape.trains() && shape.head.is_some_and(|head| head.dropout);
+        let (pooled, input, n) = match over {
+            Over::Pooled => {
+                let bytes = 4 * (shape.sequences * h) as u64;
+                (bytes, bytes, shape.sequences)
+            }
+            Over::Rows => (0, shape.hidden(), shape.rows),
+        };
+        let outputs = shape.head.map_or(0, |head| padded_outputs(head.outputs));
+        let logits = (n * outputs) as u64;
+        let narrow = over == Over::Rows && shape.trains() && shape.element != Element::F32;
+        let if_trains = |bytes: u64| if shape.trains() { bytes } else { 0 };
+        let mut take = |bytes: u64| plan.take(Span::Heads, bytes);
+        Self {
+            picked: take(pooled),
+            pooled: take(pooled),
+            d: take(if_trains(pooled)),
+            input: take(if dropped { input } else { 0 }),
+            logits: take(4 * logits),
+            d_logits: take(if narrow {
+                shape.element.bytes() * logits
+            } else {
+                0
+            }),
+            partials: take(if_trains(partials(h.max(outputs) as u32))),
+        }
+    }
+}
+
+/// `tanh(W h[CLS] + b)`, or of the last token in a model that reads from left to right.
+#[derive(Clone)]
+pub struct Pooler(Linear);
+
+impl Pooler {
+    /// None when the model has none.
+    pub fn find(places: &Places) -> Option<Self> {
+        let has = places.layout().parts().contains(&Part::Pooler);
+        has.then(|| Self(Linear::find(places, "pooler.dense")))
+    }
+
+    /// Into `b.pooled`.
+    pub fn forward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        hidden: Address,
+        b: &Buffers,
+    ) -> Result<()> {
+        let (n, single) = (pass.sequences(), Element::F32);
+        let size = (n as u32, pass.width());
+        let rows = pass.sent.pooled;
+        pick(
+            device,
+            pass.element(),
+            size,
+            hidden,
+            rows,
+            (b.picked, single),
+        )?;
+        self.0
+            .forward(device, pass, (n, single), b.picked, (b.pooled, single))?;
+        let bias = pass.value(self.0.bias);
+        tanh_bias(device, pass.element(), size, b.pooled, bias)
+    }
+
+    /// From the gradient of the pooler's output in `b.d`.
+    fn backward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        b: &Buffers,
+        d_hidden: Address,
+    ) -> Result<()> {
+        let (n, h, single) = (pass.sequences(), pass.width(), Element::F32);
+        let size = (n as u32, h);
+        tanh_backward(device, pass.element(), size, b.pooled, b.d)?;
+        let into = pass.gradient(self.0.bias);
+        bias_gradient(device, single, (size.0, h, h), b.d, into, b.partials)?;
+        self.0
+            .add_weight_gradient(device, pass, (n, single), b.picked, b.d)?;
+        // What was picked is not needed any more: its place takes its gradient.
+        self.0
+            .backward(device, pass, (n, single), b.d, b.picked, false)?;
+        let from = (b.picked, single);
+        let rows = pass.sent.pooled;
+        add_picked(device, pass.element(), size, from, rows, d_hidden)
+    }
+}
+
+/// A linear layer over the pooler's output or over every row.
+pub struct Head {
+    pub shape: TaskHead,
+    linear: Linear,
+    /// None for a head over every row.
+    pooler: Option<Pooler>,
+}
+
+impl Head {
+    /// None when the model lacks the pooler that the head reads.
+    fn find(places: &Places, shape: TaskHead) -> Option<Self> {
+        let linear = Linear::find(places, shape.name);
+        let outputs = padded_outputs(linear.outputs);
+        Some(Self {
+            linear: linear.padded(outputs),
+            pooler: match shape.over {
+                Over::Pooled => Some(Pooler::find(places)?),
+                Over::Rows => None,
+            },
+            shape,
+        })
+    }
+
+    /// None when the model has no such head.
+    pub fn next_sentence(places: &Places) -> Option<Self> {
+        let has = places.layout().parts().contains(&Part::NextSentence);
+        has.then(|| Self::find(places, NEXT_SENTENCE)).flatten()
+    }
+
+    /// None when the model has no task's head.
+    pub fn task(places: &Places) -> Option<Self> {
+        Self::find(places, places.layout().task_head()?)
+    }
+
+    /// Columns of the logits, with those that only fill up.
+    pub fn columns(&self) -> usize {
+        self.linear.outputs
+    }
+
+    /// Rows of the logits.
+    pub fn rows(&self, pass: Pass<'_>) -> usize {
+        match self.shape.over {
+            Over::Pooled => pass.sequences(),
+            Over::Rows => pass.rows(),
+        }
+    }
+
+    /// What the linear layer's factors are stored as.
+    fn element(&self, pass: Pass<'_>) -> Element {
+        match self.shape.over {
+            Over::Pooled => Element::F32,
+            Over::Rows => pass.element(),
+        }
+    }
+
+    /// What the linear layer reads, made ready.
+    fn read(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        hidden: Address,
+        b: &Buffers,
+    ) -> Result<Address> {
+        if let Some(pooler) = &self.pooler {
+            pooler.forward(device, pass, hidden, b)?;
+        }
+        let (n, element) = (self.rows(pass), self.element(pass));
+        let input = self.input(pass, hidden, b);
+        if let Some(drops) = self.dropping(pass) {
+            let bytes = (n * pass.config.hidden_size) as u64 * element.bytes();
+            device.copy(self.reads(hidden, b), input, bytes)?;
+            let rows = self.dropped_rows(pass);
+            drop_rows(device, element, rows, pass.width(), input, &drops)?;
+        }
+        Ok(input)
+    }
+
+    /// Logits in f32, (sequences or rows, columns).
+    pub fn forward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        hidden: Address,
+        b: &Buffers,
+    ) -> Result<()> {
+        let input = self.read(device, pass, hidden, b)?;
+        let all = (self.rows(pass), self.element(pass));
+        let logits = (b.logits, Element::F32);
+        self.linear
+            .forward_with_bias(device, pass, all, input, logits)
+    }
+
+    /// Cross-entropy with a label a row into `scored`; the gradient of `weight` times it in the
+    /// logits' place.
+    pub fn score(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        hidden: Address,
+        weight: f32,
+        scored: Address,
+        b: &Buffers,
+    ) -> Result<()> {
+        let input = self.read(device, pass, hidden, b)?;
+        let all = (self.rows(pass), self.element(pass));
+        let logits = (b.logits, Element::F32);
+        self.linear.forward(device, pass, all, input, logits)?;
+        let loss = CrossEntropy {
+            n: self.rows(pass) as u32,
+            classes: self.shape.outputs as u32,
+            stride: self.columns() as u32,
+            logits: b.logits,
+            bias: pass.value(self.linear.bias),
+            labels: pass.sent.next_labels,
+            weight,
+            scored,
+        };
+        cross_entropy(device, Element::F32, &loss)
+    }
+
+    /// From the gradient of the logits, which stands in their place, to that of the hidden states,
+    /// which are added to `d_hidden`.
+    pub fn backward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        hidden: Address,
+        d_hidden: Address,
+        b: &Buffers,
+    ) -> Result<()> {
+        let (n, element) = (self.rows(pass), self.element(pass));
+        let (rows, columns) = (n as u32, self.columns() as u32);
+        let into = pass.gradient(self.linear.bias);
+        let size = (rows, columns, columns);
+        bias_gradient(device, Element::F32, size, b.logits, into, b.partials)?;
+        let dy = if element == Element::F32 {
+            b.logits
+        } else {
+            let count = (n * self.columns()) as u64;
+            let from = (b.logits, Element::F32);
+            cast(device, count, from, (b.d_logits, element))?;
+            b.d_logits
+        };
+        let input = self.input(pass, hidden, b);
+        self.linear
+            .add_weight_gradient(device, pass, (n, element), input, dy)?;
+        // A head over rows is alone: what it gives is all that the hidden states get.
+        let d = match &self.pooler {
+            Some(_) => b.d,
+            None => d_hidden,
+        };
+        self.linear
+            .backward(device, pass, (n, element), dy, d, false)?;
+        if let Some(drops) = self.dropping(pass) {
+            let rows = self.dropped_rows(pass);
+            drop_rows(device, element, rows, pass.width(), d, &drops)?;
+        }
+        match &self.pooler {
+            Some(pooler) => pooler.backward(device, pass, b, d_hidden),
+            None => Ok(()),
+        }
+    }
+
+    /// What goes through dropout into the linear layer.
+    fn reads(&self, hidden: Address, b: &Buffers) -> Address {
+        match self.shape.over {
+            Over::Pooled => b.pooled,
+            Over::Rows => hidden,
+        }
+    }
+
+    /// What the linear layer reads.
+    fn input(&self, pass: Pass<'_>, hidden: Address, b: &Buffers) -> Address {
+        match self.dropping(pass) {
+            Some(_) => b.input,
+            None => self.reads(hidden, b),
+        }
+    }
+
+    fn dropping(&self, pass: Pass<'_>) -> Option<super::kernels::Dropping> {
+        let drops = pass.hidden_dropping(Site::HeadDropout);
+        drops.filter(|_| self.shape.dropout)
+    }
+
+    fn dropped_rows<'a>(&self, pass: Pass<'a>) -> Drops<'a> {
+        match self.shape.over {
+            Over::Pooled => Drops::Sequences(pass.batch()),
+            Over::Rows => Drops::Rows(pass.batch()),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! One encoder layer, forward and backward, with the activations that it keeps between the two.
+
+use crate::engine::Recompute;
+use crate::error::Result;
+use crate::random::Site;
+
+use super::arena::{Plan, Span};
+use super::device::{Address, Device};
+use super::kernels::{
+    AttentionBackward, Heads, NormBackward, NormForward, attention_backward, attention_forward,
+    attention_scratch, bias_gelu, bias_gradient, gelu_backward, norm_backward, norm_forward,
+    partials,
+};
+use super::linear::{Linear, NormAt};
+use super::pass::Pass;
+use super::shape::{Purpose, Shape};
+use super::state::Places;
+
+/// Where a layer's parameters are.
+pub struct Layer {
+    index: u32,
+    /// Query, key and value in one.
+    qkv: Linear,
+    attention: Linear,
+    attention_norm: NormAt,
+    intermediate: Linear,
+    output: Linear,
+    output_norm: NormAt,
+}
+
+/// What a layer keeps for its backward pass; (rows, hidden) where nothing else is said.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    /// (rows, 3 × hidden)
+    qkv: Address,
+    /// (rows, heads), f32
+    log_sums: Address,
+    context: Address,
+    attended: Address,
+    /// (rows, 2), f32, like the other.
+    attended_statistics: Address,
+    normed: Address,
+    /// Before the bias and after GELU, (rows, intermediate).
+    inner: Address,
+    activated: Address,
+    fed: Address,
+    fed_statistics: Address,
+}
+
+impl Kept {
+    /// Places for all layers, which share those that nothing is kept in.
+    pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Self> {
+        let layers = shape.config.num_hidden_layers;
+        match shape.purpose {
+            Purpose::Inference | Purpose::Training(Recompute::Layers) => {
+                let cheap = Self::take_cheap(plan, shape);
+                vec![Self::take_one(plan, shape, Span::Layers, cheap); layers]
+            }
+            Purpose::Training(Recompute::Cheap) => {
+                let cheap = Self::take_cheap(plan, shape);
+                let one = |_| Self::take_one(plan, shape, Span::Step, cheap);
+                (0..layers).map(one).collect()
+            }
+            Purpose::Training(Recompute::Nothing) => {
+                let one = |_| {
+                    let cheap = [
+                        plan.take(Span::Step, shape.hidden()),
+                        plan.take(Span::Step, shape.inner()),
+                    ];
+                    Self::take_one(plan, shape, Span::Step, cheap)
+                };
+                (0..layers).map(one).collect()
+            }
+        }
+    }
+
+    /// What is cheap to compute again, `normed` and `activated`, in one place for all layers.
+    fn take_cheap(plan: &mut Plan, shape: &Shape<'_>) -> [Address; 2] {
+        [shape.hidden(), shape.inner()].map(|bytes| plan.take(Span::Layers, bytes))
+    }
+
+    fn take_one(
+        plan: &mut Plan,
+        shape: &Shape<'_>,
+        span: Span,
+        [normed, activated]: [Address; 2],
+    ) -> Self {
+        let heads = shape.config.num_attention_heads;
+        let mut take = |bytes: u64| plan.take(span, bytes);
+        Self {
+            qkv: take(3 * shape.hidden()),
+            log_sums: take(4 * (shape.rows * heads) as u64),
+            context: take(shape.hidden()),
+            attended: take(shape.hidden()),
+            attended_statistics: take(shape.statistics()),
+            normed,
+            inner: take(shape.inner()),
+            activated,
+            fed: take(shape.hidden()),
+            fed_statistics: take(shape.statistics()),
+        }
+    }
+}
+
+/// Gradients of activations, shared by all layers.
+#[derive(Debug, Clone, Copy)]
+pub struct Gradients {
+    /// Of a layer's output before, of its input after the layer's backward pass: (rows, hidden).
+    pub hidden: Address,
+    pub residual: Address,
+    linear: Address,
+    /// (rows, intermediate)
+    inner: Address,
+    /// (rows, 3 × hidden)
+    qkv: Address,
+    attention: Address,
+    pub partials: Address,
+}
+
+impl Gradients {
+    pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
+        let c = shape.config;
+        let heads = Heads {
+            count: c.num_attention_heads as u32,
+            size: c.head_size() as u32,
+            causal: c.is_decoder,
+        };
+        let widest = c.intermediate_size.max(3 * c.hidden_size);
+        let scratch = attention_scratch(shape.rows as u32, heads);
+        let mut take = |bytes: u64| plan.take(Span::Layers, bytes);
+        Self {
+            residual: take(shape.hidden()),
+            linear: take(shape.hidden()),
+            inner: take(shape.inner()),
+            qkv: take(3 * shape.hidden()),
+            attention: take(4 * scratch as u64),
+            partials: take(partials(widest as u32)),
+            // The heads leave it to the layers.
+            hidden: plan.take(Span::Step, shape.hidden()),
+        }
+    }
+}
+
+impl Layer {
+    pub fn find(places: &Places, index: usize) -> Self {
+        let name = |rest: &str| format!("encoder.layer.{index}.{rest}");
+        let linear = |rest: &str| Linear::find(places, &name(rest));
+        Self {
+            index: index as u32,
+            qkv: Linear::joined(
+                places,
+                ["query", "key", "value"].map(|n| name(&format!("attention.self.{n}"))),
+            ),
+            attention: linear("attention.output.dense"),
+            attention_norm: NormAt::find(places, &name("attention.output.LayerNorm")),
+            intermediate: linear("intermediate.dense"),
+            output: linear("output.dense"),
+            output_norm: NormAt::find(places, &name("output.LayerNorm")),
+        }
+    }
+
+    /// `x` (rows, hidden) to `y` of that size.
+    pub fn forward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        x: Address,
+        kept: &Kept,
+        y: Address,
+    ) -> Result<()> {
+        let (element, batch, h) = (pass.element(), pass.batch(), pass.width());
+        let (rows, inner) = (batch.rows, self.intermediate.outputs as u32);
+        let all = (pass.rows(), element);
+        self.qkv
+            .forward_with_bias(device, pass, all, x, (kept.qkv, element))?;
+        attention_forward(
+            device,
+            element,
+            batch,
+            pass.heads(),
+            pass.attention_dropping(self.index).as_ref(),
+            kept.qkv,
+            kept.context,
+            kept.log_sums,
+        )?;
+        self.attention
+            .forward(device, pass, all, kept.context, (kept.attended, element))?;
+        let drops = pass.hidden_dropping(Site::AttentionOutputDropout(self.index));
+        let norm = NormForward {
+            n: rows,
+            width: h,
+            x: kept.attended,
+            bias: pass.value(self.attention.bias),
+            dropping: drops.as_ref().map(|drops| (batch, drops)),
+            residual: x,
+            norm: self.attention_norm.of(pass),
+            statistics: kept.attended_statistics,
+            out: kept.normed,
+        };
+        norm_forward(device, element, &norm)?;
+        self.intermediate
+            .forward(device, pass, all, kept.normed, (kept.inner, element))?;
+        let bias = pass.value(self.intermediate.bias);
+        let size = (rows, inner);
+        bias_gelu(device, element, size, kept.inner, bias, kept.activated)?;
+        self.output
+            .forward(device, pass, all, kept.activated, (kept.fed, element))?;
+        let drops = pass.hidden_dropping(Site::FeedForwardDropout(self.index));
+        let norm = NormForward {
+            x: kept.fed,
+            bias: pass.value(self.output.bias),
+            dropping: drops.as_ref().map(|drops| (batch, drops)),
+            residual: kept.normed,
+            norm: self.output_norm.of(pass),
+            statistics: kept.fed_statistics,
+            out: y,
+            ..norm
+        };
+        norm_forward(device, element, &norm)
+    }
+
+    /// The layer's output once more, from what it kept.
+    pub fn output_again(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        kept: &Kept,
+        y: Address,
+    ) -> Result<()> {
+        let sums = (kept.fed, kept.fed_statistics);
+        normalise(device, pass, &self.output_norm, sums, y)
+    }
+
+    /// What is cheap to compute, once more.
+    pub fn cheap_again(&self, device: &mut dyn Device, pass: Pass<'_>, kept: &Kept) -> Result<()> {
+        let sums = (kept.attended, kept.attended_statistics);
+        normalise(device, pass, &self.attention_norm, sums, kept.normed)?;
+        let size = (pass.batch().rows, self.intermediate.outputs as u32);
+        let bias = pass.value(self.intermediate.bias);
+        bias_gelu(
+            device,
+            pass.element(),
+            size,
+            kept.inner,
+            bias,
+            kept.activated,
+        )
+    }
+
+    /// From the gradient of the layer's output to that of its input `x`, both in `d.hidden`; adds
+    /// the parameters' gradients.
+    pub fn backward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        x: Address,
+        kept: &Kept,
+        d: &Gradients,
+    ) -> Result<()> {
+        let (element, batch, h) = (pass.element(), pass.batch(), pass.width());
+        let (rows, inner) = (batch.rows, self.intermediate.outputs as u32);
+        let all = (pass.rows(), element);
+
+        // Feed-forward block.
+        let drops = pass.hidden_dropping(Site::FeedForwardDropout(self.index));
+        let norm = NormBackward {
+            n: rows,
+            width: h,
+            gain: pass.value(self.output_norm.weight),
+            sums: kept.fed,
+            statistics: kept.fed_statistics,
+            dropping: drops.as_ref().map(|drops| (batch, drops)),
+            d_out: d.hidden,
+            d_residual: d.residual,
+            d_linear: d.linear,
+            gain_gradient: pass.gradient(self.output_norm.weight),
+            bias_gradient: pass.gradient(self.output_norm.bias),
+            linear_bias_gradient: pass.gradient(self.output.bias),
+            partials: d.partials,
+        };
+        norm_backward(device, element, &norm)?;
+        self.output
+            .add_weight_gradient(device, pass, all, kept.activated, d.linear)?;
+        self.output
+            .backward(device, pass, all, d.linear, d.inner, false)?;
+        let bias = self.intermediate.bias;
+        gelu_backward(
+            device,
+            element,
+            (rows, inner),
+            kept.inner,
+            pass.value(bias),
+            d.inner,
+            pass.gradient(bias),
+            d.partials,
+        )?;
+        self.intermediate
+            .add_weight_gradient(device, pass, all, kept.normed, d.inner)?;
+        self.intermediate
+            .backward(device, pass, all, d.inner, d.residual, true)?;
+
+        // Attention block: `residual` is now the gradient of its output.
+        let drops = pass.hidden_dropping(Site::AttentionOutputDropout(self.index));
+        let norm = NormBackward {
+            gain: pass.value(self.attention_norm.weight),
+            sums: kept.attended,
+            statistics: kept.attended_statistics,
+            dropping: drops.as_ref().map(|drops| (batch, drops)),
+            d_out: d.residual,
+            d_residual: d.hidden,
+            gain_gradient: pass.gradient(self.attention_norm.weight),
+            bias_gradient: pass.gradient(self.attention_norm.bias),
+            linear_bias_gradient: pass.gradient(self.attention.bias),
+            ..norm
+        };
+        norm_backward(device, element, &norm)?;
+        self.attention
+            .add_weight_gradient(device, pass, all, kept.context, d.linear)?;
+        let d_context = d.residual;
+        self.attention
+            .backward(device, pass, all, d.linear, d_context, false)?;
+        attention_backward(
+            device,
+            element,
+            batch,
+            pass.heads(),
+            pass.attention_dropping(self.index).as_ref(),
+            &AttentionBackward {
+                qkv: kept.qkv,
+                context: kept.context,
+                log_sums: kept.log_sums,
+                d_context,
+                d_qkv: d.qkv,
+                scratch: d.attention,
+            },
+        )?;
+        let size = (rows, 3 * h, 3 * h);
+        let into = pass.gradient(self.qkv.bias);
+        bias_gradient(device, element, size, d.qkv, into, d.partials)?;
+        self.qkv.add_weight_gradient(device, pass, all, x, d.qkv)?;
+        self.qkv.backward(device, pass, all, d.qkv, d.hidden, true)
+    }
+}
+
+/// LayerNorm of sums that were kept, with their statistics, as it was computed before.
+fn normalise(
+    device: &mut dyn Device,
+    pass: Pass<'_>,
+    norm: &NormAt,
+    (sums, statistics): (Address, Address),
+    out: Address,
+) -> Result<()> {
+    let norm = NormForward {
+        n: pass.batch().rows,
+        width: pass.width(),
+        x: sums,
+        bias: Address::NONE,
+        dropping: None,
+        residual: Address::NONE,
+        norm: norm.of(pass),
+        statistics,
+        out,
+    };
+    norm_forward(device, pass.element(), &norm)
+}

@@ -1,0 +1,182 @@
+//! Linear layers in the flat buffers: where their parameters are, and their three products.
+
+use std::ops::Range;
+
+use crate::error::Result;
+
+use super::device::{Address, Device, Element, Epilogue, Matrix, Product};
+use super::kernels::Norm;
+use super::pass::Pass;
+use super::state::Places;
+
+/// Where a linear layer's weight (outputs, inputs) and bias start in the flat buffers.
+#[derive(Debug, Clone)]
+pub struct Linear {
+    pub weight: usize,
+    pub bias: usize,
+    pub inputs: usize,
+    pub outputs: usize,
+}
+
+/// Where a LayerNorm's scale and shift start.
+#[derive(Debug, Clone)]
+pub struct NormAt {
+    pub weight: usize,
+    pub bias: usize,
+}
+
+impl NormAt {
+    pub fn find(places: &Places, name: &str) -> Self {
+        Self {
+            weight: places.find(&format!("{name}.weight")).start,
+            bias: places.find(&format!("{name}.bias")).start,
+        }
+    }
+
+    pub fn of(&self, pass: Pass<'_>) -> Norm {
+        Norm {
+            gain: pass.value(self.weight),
+            bias: pass.value(self.bias),
+            epsilon: pass.config.layer_norm_eps as f32,
+        }
+    }
+}
+
+impl Linear {
+    pub fn find(places: &Places, name: &str) -> Self {
+        Self::joined(places, [name.to_owned()])
+    }
+
+    /// Several layers that read the same, as one: their weights lie one behind the other, and so do
+    /// their biases.
+    pub fn joined<const N: usize>(places: &Places, names: [String; N]) -> Self {
+        let join = |what: &str| -> Range<usize> {
+            let parts = names
+                .each_ref()
+                .map(|n| places.find(&format!("{n}.{what}")));
+            for pair in parts.windows(2) {
+                assert_eq!(pair[0].end, pair[1].start, "{names:?} lie together");
+            }
+            parts[0].start..parts[N - 1].end
+        };
+        let (weight, bias) = (join("weight"), join("bias"));
+        Self {
+            outputs: bias.len(),
+            inputs: weight.len() / bias.len(),
+            weight: weight.start,
+            bias: bias.start,
+        }
+    }
+
+    /// With more outputs, for which the buffers have room that is zero.
+    pub fn padded(self, outputs: usize) -> Self {
+        Self { outputs, ..self }
+    }
+
+    fn matrix(&self, pass: Pass<'_>, element: Element) -> Matrix {
+        let at = pass.weight(self.weight, element);
+        Matrix::new(at, element, self.outputs, self.inputs)
+    }
+
+    /// `y = x Wᵀ`, without the bias, which what follows adds: `x` (n, inputs) of `element`, which is
+    /// the engine's or f32, `y` (n, outputs) of its own.
+    pub fn forward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        (n, element): (usize, Element),
+        x: Address,
+        (y, y_element): (Address, Element),
+    ) -> Result<()> {
+        let x = Matrix::new(x, element, n, self.inputs);
+        let y = Matrix::new(y, y_element, n, self.outputs);
+        multiply(device, pass, x, self.matrix(pass, element).t(), y, false)
+    }
+
+    /// [`forward`](Self::forward) with the bias.
+    pub fn forward_with_bias(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        (n, element): (usize, Element),
+        x: Address,
+        (y, y_element): (Address, Element),
+    ) -> Result<()> {
+        let x = Matrix::new(x, element, n, self.inputs);
+        let y = Matrix::new(y, y_element, n, self.outputs);
+        let bias = pass.value(self.bias);
+        let weight = self.matrix(pass, element).t();
+        multiply_with_bias(device, pass, x, weight, y, bias)
+    }
+
+    /// `dx = dy W`, or with `add` `dx += dy W`, all of `element`.
+    pub fn backward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        (n, element): (usize, Element),
+        dy: Address,
+        dx: Address,
+        add: bool,
+    ) -> Result<()> {
+        let dy = Matrix::new(dy, element, n, self.outputs);
+        let dx = Matrix::new(dx, element, n, self.inputs);
+        multiply(device, pass, dy, self.matrix(pass, element), dx, add)
+    }
+
+    /// `dW += dyᵀ x`, both of `element`.
+    pub fn add_weight_gradient(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        (n, element): (usize, Element),
+        x: Address,
+        dy: Address,
+    ) -> Result<()> {
+        let x = Matrix::new(x, element, n, self.inputs);
+        let dy = Matrix::new(dy, element, n, self.outputs);
+        let at = pass.gradient(self.weight);
+        let dw = Matrix::new(at, Element::F32, self.outputs, self.inputs);
+        multiply(device, pass, dy.t(), x, dw, true)
+    }
+}
+
+/// `c = a b + bias`, the bias f32, one number a column.
+pub fn multiply_with_bias(
+    device: &mut dyn Device,
+    pass: Pass<'_>,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    bias: Address,
+) -> Result<()> {
+    device.multiply(&Product {
+        a,
+        b,
+        c,
+        alpha: 1.0,
+        add: false,
+        tf32: pass.tf32,
+        epilogue: Epilogue::Bias(bias),
+    })
+}
+
+/// `c = a b`, or with `add` `c += a b`.
+pub fn multiply(
+    device: &mut dyn Device,
+    pass: Pass<'_>,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    add: bool,
+) -> Result<()> {
+    device.multiply(&Product {
+        a,
+        b,
+        c,
+        alpha: 1.0,
+        add,
+        tf32: pass.tf32,
+        epilogue: Epilogue::Nothing,
+    })
+}

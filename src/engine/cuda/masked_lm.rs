@@ -1,0 +1,272 @@
+//! The masked-LM head: rows picked from the hidden states, their loss and its gradients.
+
+use crate::engine::DistillationWeights;
+use crate::error::Result;
+use crate::model::Part;
+
+use super::arena::{Plan, Span};
+use super::device::{Address, Device, Element, Matrix};
+use super::kernels::{
+    CrossEntropy, Distil, NormBackward, NormForward, add_picked, bias_gelu, bias_gradient,
+    cross_entropy, distillation, gelu_backward, norm_backward, norm_forward, partials, pick,
+};
+use super::linear::{Linear, NormAt, multiply, multiply_with_bias};
+use super::pass::Pass;
+use super::shape::{Masked, Shape};
+use super::state::{Places, padded_vocabulary};
+
+/// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
+/// and a bias for each token.
+pub struct MaskedLm {
+    words: usize,
+    bias: usize,
+    dense: Linear,
+    norm: NormAt,
+}
+
+/// Activations and gradients of the head, (picked rows, hidden) where nothing else is said.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffers {
+    /// How many rows there are.
+    n: usize,
+    picked: Address,
+    dense: Address,
+    activated: Address,
+    statistics: Address,
+    normed: Address,
+    d: Address,
+    d_dense: Address,
+    /// (picked rows, padded vocabulary), later their gradients.
+    pub logits: Address,
+    partials: Address,
+    /// A teacher's logits, (picked rows, vocabulary) in f32.
+    pub teacher: Address,
+}
+
+impl Buffers {
+    pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
+        let (n, c, element) = (shape.picked, shape.config, shape.element);
+        let rows = (n * c.hidden_size) as u64 * element.bytes();
+        let (logits, teacher) = match shape.masked {
+            Masked::Scores => (element.bytes(), 0),
+            Masked::Distilled => (element.bytes(), 4),
+            Masked::Logits => (4, 0),
+        };
+        let (d, sums) = if shape.trains() {
+            (rows, partials(shape.classes() as u32))
+        } else {
+            (0, 0)
+        };
+        let mut take = |bytes: u64| plan.take(Span::Heads, bytes);
+        Self {
+            n,
+            picked: take(rows),
+            dense: take(rows),
+            activated: take(rows),
+            statistics: take(8 * n as u64),
+            normed: take(rows),
+            d: take(d),
+            d_dense: take(d),
+            logits: take(logits * (n * shape.classes()) as u64),
+            partials: take(sums),
+            // Sent before the pass begins.
+            teacher: plan.take(Span::Step, teacher * (n * c.vocab_size) as u64),
+        }
+    }
+}
+
+/// What the predictions are compared with.
+#[derive(Debug, Clone, Copy)]
+pub enum Loss {
+    /// With the labels; the weight of each, 0 where there is no backward pass.
+    Labels(f32),
+    /// With a teacher's logits too.
+    Teacher(DistillationWeights),
+}
+
+impl MaskedLm {
+    /// None when the model has no such head.
+    pub fn find(places: &Places) -> Option<Self> {
+        let has = places.layout().parts().contains(&Part::MaskedLm);
+        has.then(|| Self {
+            words: places.find("embeddings.word_embeddings.weight").start,
+            bias: places.find("cls.predictions.bias").start,
+            dense: Linear::find(places, "cls.predictions.transform.dense"),
+            norm: NormAt::find(places, "cls.predictions.transform.LayerNorm"),
+        })
+    }
+
+    fn words(&self, pass: Pass<'_>) -> Matrix {
+        let c = pass.config;
+        let at = pass.weight(self.words, pass.element());
+        let rows = padded_vocabulary(c.vocab_size);
+        Matrix::new(at, pass.element(), rows, c.hidden_size)
+    }
+
+    /// Everything up to the last product, whose factor it gives.
+    fn forward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        hidden: Address,
+        b: &Buffers,
+    ) -> Result<Matrix> {
+        let element = pass.element();
+        let (size, all) = ((b.n as u32, pass.width()), (b.n, element));
+        let rows = pass.sent.rows;
+        pick(device, element, size, hidden, rows, (b.picked, element))?;
+        self.dense
+            .forward(device, pass, all, b.picked, (b.dense, element))?;
+        let bias = pass.value(self.dense.bias);
+        bias_gelu(device, element, size, b.dense, bias, b.activated)?;
+        let norm = NormForward {
+            n: size.0,
+            width: size.1,
+            x: b.activated,
+            bias: Address::NONE,
+            dropping: None,
+            residual: Address::NONE,
+            norm: self.norm.of(pass),
+            statistics: b.statistics,
+            out: b.normed,
+        };
+        norm_forward(device, element, &norm)?;
+        Ok(Matrix::new(b.normed, element, b.n, pass.config.hidden_size))
+    }
+
+    /// Logits of the rows that were sent with the batch, in f32: (rows, padded vocabulary).
+    pub fn logits(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        hidden: Address,
+        b: &Buffers,
+    ) -> Result<()> {
+        let normed = self.forward(device, pass, hidden, b)?;
+        let words = self.words(pass);
+        let logits = Matrix::new(b.logits, Element::F32, b.n, words.rows);
+        let bias = pass.value(self.bias);
+        multiply_with_bias(device, pass, normed, words.t(), logits, bias)
+    }
+
+    /// Scores the predictions of the rows that were sent with the batch into `scored`. With
+    /// `d_hidden`, adds the gradients of the parameters and of the hidden states.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is another buffer of the pass"
+    )]
+    pub fn score(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        hidden: Address,
+        loss: Loss,
+        scored: Address,
+        d_hidden: Option<Address>,
+        b: &Buffers,
+    ) -> Result<()> {
+        let element = pass.element();
+        let normed = self.forward(device, pass, hidden, b)?;
+        let words = self.words(pass);
+        let products = Matrix::new(b.logits, element, b.n, words.rows);
+        multiply(device, pass, normed, words.t(), products, false)?;
+        let classes = pass.config.vocab_size as u32;
+        let stride = padded_vocabulary(pass.config.vocab_size) as u32;
+        let (n, logits, labels) = (b.n as u32, b.logits, pass.sent.labels);
+        let bias = pass.value(self.bias);
+        match loss {
+            Loss::Labels(weight) => {
+                let loss = CrossEntropy {
+                    n,
+                    classes,
+                    stride,
+                    logits,
+                    bias,
+                    labels,
+                    weight,
+                    scored,
+                };
+                cross_entropy(device, element, &loss)?;
+            }
+            Loss::Teacher(weights) => {
+                let loss = Distil {
+                    n,
+                    classes,
+                    stride,
+                    logits,
+                    bias,
+                    labels,
+                    teacher: b.teacher,
+                    weights,
+                    scored,
+                };
+                distillation(device, element, &loss)?;
+            }
+        }
+        match d_hidden {
+            None => Ok(()),
+            Some(d_hidden) => self.backward(device, pass, d_hidden, b),
+        }
+    }
+
+    /// From the gradient of the logits, which stands in their place.
+    fn backward(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        d_hidden: Address,
+        b: &Buffers,
+    ) -> Result<()> {
+        let (element, h) = (pass.element(), pass.config.hidden_size);
+        let (size, all) = ((b.n as u32, h as u32), (b.n, element));
+        let words = self.words(pass);
+        let columns = words.rows as u32;
+        let into = pass.gradient(self.bias);
+        let shape = (size.0, columns, columns);
+        bias_gradient(device, element, shape, b.logits, into, b.partials)?;
+        let d_logits = Matrix::new(b.logits, element, b.n, words.rows);
+        let normed = Matrix::new(b.normed, element, b.n, h);
+        let d_words = Matrix::new(pass.gradient(self.words), Element::F32, words.rows, h);
+        multiply(device, pass, d_logits.t(), normed, d_words, true)?;
+        let d = Matrix::new(b.d, element, b.n, h);
+        multiply(device, pass, d_logits, words, d, false)?;
+        let norm = NormBackward {
+            n: size.0,
+            width: size.1,
+            gain: pass.value(self.norm.weight),
+            sums: b.activated,
+            statistics: b.statistics,
+            dropping: None,
+            d_out: b.d,
+            d_residual: b.d_dense,
+            d_linear: Address::NONE,
+            gain_gradient: pass.gradient(self.norm.weight),
+            bias_gradient: pass.gradient(self.norm.bias),
+            linear_bias_gradient: Address::NONE,
+            partials: b.partials,
+        };
+        norm_backward(device, element, &norm)?;
+        gelu_backward(
+            device,
+            element,
+            size,
+            b.dense,
+            pass.value(self.dense.bias),
+            b.d_dense,
+            pass.gradient(self.dense.bias),
+            b.partials,
+        )?;
+        self.dense
+            .add_weight_gradient(device, pass, all, b.picked, b.d_dense)?;
+        self.dense
+            .backward(device, pass, all, b.d_dense, b.d, false)?;
+        add_picked(
+            device,
+            element,
+            size,
+            (b.d, element),
+            pass.sent.rows,
+            d_hidden,
+        )
+    }
+}

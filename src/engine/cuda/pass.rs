@@ -1,0 +1,90 @@
+//! What every step of a pass needs to know.
+
+use crate::model::{Config, threshold};
+use crate::random::Site;
+
+use super::batch::Sent;
+use super::device::{Address, Element};
+use super::kernels::{Batch, Dropping, Heads};
+use super::state::State;
+
+/// One pass over one batch.
+#[derive(Clone, Copy)]
+pub struct Pass<'a> {
+    pub config: &'a Config,
+    pub state: &'a State,
+    pub sent: &'a Sent,
+    /// Whether products in f32 may round their factors to TF32.
+    pub tf32: bool,
+    /// Whether dropout is applied.
+    pub drops: bool,
+}
+
+impl<'a> Pass<'a> {
+    /// What activations are stored as.
+    pub fn element(self) -> Element {
+        self.state.element
+    }
+
+    pub fn batch(self) -> &'a Batch {
+        &self.sent.batch
+    }
+
+    pub fn rows(self) -> usize {
+        self.sent.batch.rows as usize
+    }
+
+    pub fn sequences(self) -> usize {
+        self.sent.batch.sequences as usize
+    }
+
+    pub fn width(self) -> u32 {
+        self.config.hidden_size as u32
+    }
+
+    /// A parameter in f32.
+    pub fn value(self, place: usize) -> Address {
+        self.state.values.offset(4 * place as u64)
+    }
+
+    /// A parameter's gradient in f32.
+    pub fn gradient(self, place: usize) -> Address {
+        self.state.gradients.offset(4 * place as u64)
+    }
+
+    /// A parameter as products of `element` read it: the engine's, or f32.
+    pub fn weight(self, place: usize, element: Element) -> Address {
+        if element == Element::F32 {
+            return self.value(place);
+        }
+        self.state.weights.offset(element.bytes() * place as u64)
+    }
+
+    /// Dropout of hidden states at a site.
+    pub fn hidden_dropping(self, site: Site) -> Option<Dropping> {
+        self.dropping(site, self.config.hidden_dropout_prob)
+    }
+
+    /// Dropout of a layer's attention probabilities.
+    pub fn attention_dropping(self, layer: u32) -> Option<Dropping> {
+        let p = self.config.attention_probs_dropout_prob;
+        self.dropping(Site::AttentionDropout(layer), p)
+    }
+
+    fn dropping(self, site: Site, p: f64) -> Option<Dropping> {
+        (self.drops && p > 0.0).then(|| Dropping {
+            state: self.sent.state,
+            site: site.number(),
+            threshold: threshold(p),
+            kept: (1.0 / (1.0 - p)) as f32,
+        })
+    }
+
+    pub fn heads(self) -> Heads {
+        Heads {
+            count: self.config.num_attention_heads as u32,
+            size: self.config.head_size() as u32,
+            causal: self.config.is_decoder,
+        }
+    }
+}

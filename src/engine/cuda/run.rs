@@ -1,0 +1,257 @@
+//! What is launched for a pass: the encoder, the heads' losses, and the backward pass from them to
+//! the embedding tables. Nothing here waits for the device or reads from it, so that all of it can
+//! be recorded.
+
+use crate::engine::{DistillationWeights, LossWeights, Recompute, lacks};
+use crate::error::Result;
+use crate::model::Over;
+use crate::random::Site;
+
+use super::device::{Address, Device};
+use super::heads::{self, Head, Pooler};
+use super::kernels::{
+    Cosine, EmbeddingBackward, EmbeddingForward, Tables, cosine, embedding_backward,
+    embedding_forward,
+};
+use super::layer::{Gradients, Layer};
+use super::linear::NormAt;
+use super::masked_lm::{self, Loss, MaskedLm};
+use super::pass::Pass;
+use super::shape::{Activations, Scores};
+use super::state::Places;
+
+/// Where the parts of the model are in the flat buffers.
+pub struct Model {
+    words: usize,
+    positions: usize,
+    segments: usize,
+    embedding_norm: NormAt,
+    layers: Vec<Layer>,
+    pub masked_lm: Option<MaskedLm>,
+    pub next_sentence: Option<Head>,
+    pub task: Option<Head>,
+    pub pooler: Option<Pooler>,
+}
+
+impl Model {
+    pub fn find(places: &Places, layers: usize) -> Self {
+        let embedding = |name: &str| places.find(&format!("embeddings.{name}.weight")).start;
+        Self {
+            words: embedding("word_embeddings"),
+            positions: embedding("position_embeddings"),
+            segments: embedding("token_type_embeddings"),
+            embedding_norm: NormAt::find(places, "embeddings.LayerNorm"),
+            layers: (0..layers).map(|i| Layer::find(places, i)).collect(),
+            masked_lm: MaskedLm::find(places),
+            next_sentence: Head::next_sentence(places),
+            task: Head::task(places),
+            pooler: Pooler::find(places),
+        }
+    }
+
+    pub fn masked_lm(&self) -> Result<&MaskedLm> {
+        self.masked_lm.as_ref().ok_or_else(|| lacks("masked-LM"))
+    }
+
+    pub fn next_sentence(&self) -> Result<&Head> {
+        let head = self.next_sentence.as_ref();
+        head.ok_or_else(|| lacks("next-sentence"))
+    }
+
+    pub fn task(&self) -> Result<&Head> {
+        self.task.as_ref().ok_or_else(|| lacks("task"))
+    }
+
+    fn tables(&self, pass: Pass<'_>, at: impl Fn(usize) -> Address) -> Tables {
+        Tables {
+            words: at(self.words),
+            positions: at(self.positions),
+            segments: at(self.segments),
+            segment_entries: pass.config.type_vocab_size as u32,
+        }
+    }
+}
+
+/// A pass over a batch that was sent.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    pub pass: Pass<'a>,
+    pub model: &'a Model,
+    pub activations: &'a Activations,
+    pub recompute: Recompute,
+    pub scores: Scores,
+}
+
+impl<'a> Run<'a> {
+    /// The encoder. `observe` sees the hidden states after the embeddings (0) and after each layer.
+    pub fn encode(
+        self,
+        device: &mut dyn Device,
+        observe: &mut dyn FnMut(&mut dyn Device, usize, Address) -> Result<()>,
+    ) -> Result<()> {
+        let (pass, a) = (self.pass, self.activations);
+        embedding_forward(
+            device,
+            pass.element(),
+            &EmbeddingForward {
+                batch: pass.batch(),
+                width: pass.width(),
+                tables: self.model.tables(pass, |place| pass.value(place)),
+                norm: self.model.embedding_norm.of(pass),
+                dropping: pass.hidden_dropping(Site::EmbeddingDropout).as_ref(),
+                sums: a.embedding_sums,
+                statistics: a.embedding_statistics,
+                out: a.hidden[0],
+            },
+        )?;
+        observe(device, 0, a.hidden[0])?;
+        for (index, layer) in self.model.layers.iter().enumerate() {
+            let (x, y) = (a.hidden[index], a.hidden[index + 1]);
+            layer.forward(device, pass, x, &a.kept[index], y)?;
+            observe(device, index + 1, y)?;
+        }
+        Ok(())
+    }
+
+    /// The last layer's hidden states.
+    pub fn last(self) -> Address {
+        self.activations.hidden[self.model.layers.len()]
+    }
+
+    /// Scores the masked tokens and pairs that were sent; with `weights`, what a token and a pair
+    /// count in the loss, with its gradients down to the embedding tables.
+    pub fn pretraining(self, device: &mut dyn Device, weights: Option<LossWeights>) -> Result<()> {
+        let (pass, a) = (self.pass, self.activations);
+        self.encode(device, &mut |_, _, _| Ok(()))?;
+        let d_hidden = match weights {
+            Some(_) => Some(self.start(device)?.hidden),
+            None => None,
+        };
+        if let Some(buffers) = &a.masked_lm {
+            let loss = Loss::Labels(weights.map_or(0.0, |weights| weights.masked));
+            let head = self.model.masked_lm()?;
+            head.score(device, pass, self.last(), loss, a.scores, d_hidden, buffers)?;
+        }
+        if let Some(buffers) = &a.head {
+            let head = self.model.next_sentence()?;
+            let weight = weights.map_or(0.0, |weights| weights.pair);
+            let scored = a.scores.offset(self.scores.masked);
+            head.score(device, pass, self.last(), weight, scored, buffers)?;
+            if let Some(d_hidden) = d_hidden {
+                head.backward(device, pass, self.last(), d_hidden, buffers)?;
+            }
+        }
+        match weights {
+            Some(_) => self.backward(device),
+            None => Ok(()),
+        }
+    }
+
+    /// Scores masked tokens and hidden states beside a teacher's, with the gradients of the weighted
+    /// loss down to the embedding tables.
+    pub fn distillation(self, device: &mut dyn Device, weights: DistillationWeights) -> Result<()> {
+        let (pass, a) = (self.pass, self.activations);
+        self.encode(device, &mut |_, _, _| Ok(()))?;
+        let d_hidden = self.start(device)?.hidden;
+        let beside = Cosine {
+            n: pass.batch().rows,
+            width: pass.width(),
+            own: self.last(),
+            theirs: a.teacher,
+            weight: weights.cosine,
+            d_own: d_hidden,
+            scored: a.scores.offset(self.scores.masked + self.scores.pairs),
+        };
+        cosine(device, pass.element(), &beside)?;
+        if let Some(buffers) = &a.masked_lm {
+            let head = self.model.masked_lm()?;
+            let loss = Loss::Teacher(weights);
+            let d_hidden = Some(d_hidden);
+            head.score(device, pass, self.last(), loss, a.scores, d_hidden, buffers)?;
+        }
+        self.backward(device)
+    }
+
+    /// A head's logits, into its buffers.
+    pub fn logits(self, device: &mut dyn Device, head: &Head) -> Result<()> {
+        self.encode(device, &mut |_, _, _| Ok(()))?;
+        head.forward(device, self.pass, self.last(), self.head_buffers())
+    }
+
+    /// From the gradient of the task's logits, in their place, to those of every parameter.
+    pub fn task_backward(self, device: &mut dyn Device, head: &Head) -> Result<()> {
+        let d_hidden = match head.shape.over {
+            Over::Pooled => self.start(device)?.hidden,
+            // Written whole by the head.
+            Over::Rows => self.gradients().hidden,
+        };
+        let buffers = self.head_buffers();
+        head.backward(device, self.pass, self.last(), d_hidden, buffers)?;
+        self.backward(device)
+    }
+
+    /// The buffers of the head that the pass was planned with.
+    pub fn head_buffers(self) -> &'a heads::Buffers {
+        let buffers = self.activations.head.as_ref();
+        buffers.expect("the pass was planned with this head")
+    }
+
+    /// The buffers of the masked-LM head, where rows were sent for it.
+    pub fn masked_lm_buffers(self) -> Option<&'a masked_lm::Buffers> {
+        self.activations.masked_lm.as_ref()
+    }
+
+    fn gradients(self) -> &'a Gradients {
+        let gradients = self.activations.gradients.as_ref();
+        gradients.expect("the pass was planned for training")
+    }
+
+    /// The gradients' buffers, those of the last hidden states zero.
+    fn start(self, device: &mut dyn Device) -> Result<&'a Gradients> {
+        let gradients = self.gradients();
+        let numbers = (self.pass.rows() * self.pass.config.hidden_size) as u64;
+        let bytes = numbers * self.pass.element().bytes();
+        device.fill(gradients.hidden, 0, bytes)?;
+        Ok(gradients)
+    }
+
+    /// From the gradient of the last hidden states to those of every parameter of the encoder.
+    fn backward(self, device: &mut dyn Device) -> Result<()> {
+        let (pass, a, d) = (self.pass, self.activations, self.gradients());
+        for (index, layer) in self.model.layers.iter().enumerate().rev() {
+            let (x, y, kept) = (a.hidden[index], a.hidden[index + 1], &a.kept[index]);
+            match self.recompute {
+                Recompute::Nothing => {}
+                Recompute::Cheap => {
+                    // What the embeddings gave was kept.
+                    if let Some(before) = index.checked_sub(1) {
+                        let below = &self.model.layers[before];
+                        below.output_again(device, pass, &a.kept[before], x)?;
+                    }
+                    layer.cheap_again(device, pass, kept)?;
+                }
+                Recompute::Layers => layer.forward(device, pass, x, kept, y)?,
+            }
+            layer.backward(device, pass, x, kept, d)?;
+        }
+        let norm = &self.model.embedding_norm;
+        embedding_backward(
+            device,
+            pass.element(),
+            &EmbeddingBackward {
+                batch: pass.batch(),
+                width: pass.width(),
+                gain: pass.value(norm.weight),
+                dropping: pass.hidden_dropping(Site::EmbeddingDropout).as_ref(),
+                sums: a.embedding_sums,
+                statistics: a.embedding_statistics,
+                d_out: d.hidden,
+                d_sums: d.residual,
+                gain_gradient: pass.gradient(norm.weight),
+                bias_gradient: pass.gradient(norm.bias),
+                tables: self.model.tables(pass, |place| pass.gradient(place)),
+                partials: d.partials,
+            },
+        )
+    }
+}

@@ -1,0 +1,291 @@
+//! Pre-training's variants as a user runs them: without pairs, from left to right, in phases, from a
+//! model's weights, over several files.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::pretraining::{corpus, run};
+use common::{cloze, fails, json, stderr, succeeds, text};
+
+fn config(folder: &Path) -> serde_json::Value {
+    serde_json::from_str(&fs::read_to_string(folder.join("config.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn without_pairs_there_is_no_next_sentence_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
+    let args = [&run(&corpus, &out, "12")[..], &["--no-nsp"]].concat();
+    let output = succeeds(&args);
+    assert!(
+        !stderr(&output).contains("next sentence"),
+        "{}",
+        stderr(&output)
+    );
+    let trained = json(&output);
+    let measured = &trained["eval"];
+    assert!(measured["nsp_accuracy"].is_null() && measured["nsp_loss"].is_null());
+    let number = |key: &str| measured[key].as_f64().unwrap();
+    assert!((number("perplexity").ln() - number("mlm_loss")).abs() < 1e-9);
+    assert!(number("mlm_loss") < trained["uniform_loss"].as_f64().unwrap());
+    assert_eq!(config(&out)["architectures"][0], "BertForMaskedLM");
+    let message = fails(&["nsp", "--model", text(&out), "a", "b"], 1);
+    assert!(message.contains("pooler"), "{message}");
+    succeeds(&["fill-mask", "--model", text(&out), "the [MASK] sat"]);
+
+    // Sentences of single documents are other examples, and more of them.
+    let examples = |output: &std::process::Output| -> u64 {
+        let told = stderr(output);
+        let words: Vec<&str> = told.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == "examples").unwrap();
+        words[at - 1].parse().unwrap()
+    };
+    let other = folder.path().join("documents");
+    let documents = ["--no-nsp", "--sentences", "document"];
+    let documents = succeeds(&[&run(&corpus, &other, "12")[..], &documents].concat());
+    assert!(examples(&documents) > examples(&output));
+    assert!(json(&documents)["eval"] != *measured);
+
+    let resumed = [&run(&corpus, &out, "20")[..], &["--resume"]].concat();
+    let message = fails(&resumed, 2);
+    assert!(message.contains("full sentences"), "{message}");
+    let message = fails(
+        &[&run(&corpus, &other, "1")[..], &["--sentences", "full"]].concat(),
+        2,
+    );
+    assert!(message.contains("--no-nsp"), "{message}");
+}
+
+/// Every next token is predicted, nothing is masked, and what is made of the model reads from left
+/// to right too.
+#[test]
+fn a_left_to_right_model_predicts_what_follows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
+    let args = [&run(&corpus, &out, "60")[..], &["--left-to-right"]].concat();
+    let trained = json(&succeeds(&args));
+    let loss = trained["eval"]["mlm_loss"].as_f64().unwrap();
+    assert!(
+        loss < trained["unigram_entropy"].as_f64().unwrap(),
+        "{trained}"
+    );
+    assert!(trained["eval"]["nsp_accuracy"].is_null());
+    let written = config(&out);
+    assert_eq!(written["architectures"][0], "BertLMHeadModel");
+    assert_eq!(written["is_decoder"], true);
+
+    let told = fails(&["fill-mask", "--model", text(&out), "the [MASK] sat"], 1);
+    assert!(told.contains("from left to right"), "{told}");
+    let other = folder.path().join("other");
+    let usage = |args: &[&str], expected: &str| {
+        let told = fails(args, 2);
+        assert!(told.contains(expected), "{told}");
+    };
+    let masked = [
+        &run(&corpus, &other, "1")[..],
+        &["--left-to-right", "--whole-word"],
+    ]
+    .concat();
+    usage(&masked, "nothing is masked");
+    usage(
+        &[&run(&corpus, &out, "70")[..], &["--no-nsp", "--resume"]].concat(),
+        "--left-to-right was true",
+    );
+    let init = [
+        "pretrain",
+        "--text",
+        text(&corpus),
+        "--out",
+        text(&other),
+        "--init",
+    ];
+    let init = [&init[..], &[text(&out), "--steps", "1", "--seq", "32"]].concat();
+    usage(&init, "goes on with --left-to-right only");
+    succeeds(&[&init[..], &["--left-to-right"]].concat());
+
+    // A class that the last words alone tell: the first token, which has seen nothing, could not.
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let mut rows = String::from("text\tlabel\n");
+    for (animal, label) in [("cat", "a"), ("dog", "b"), ("owl", "a"), ("fox", "b")] {
+        for day in ["Monday", "Tuesday", "Friday", "Sunday"] {
+            rows += &format!("On {day} there sat the {animal}\t{label}\n");
+        }
+    }
+    for name in ["train.tsv", "dev.tsv"] {
+        fs::write(data.join(name), &rows).unwrap();
+    }
+    let tuned = folder.path().join("tuned");
+    let args = [
+        "finetune",
+        "custom",
+        "--columns",
+        "text,label",
+        "--data",
+        text(&data),
+        "--model",
+        text(&out),
+        "--out",
+        text(&tuned),
+        "--epochs",
+        "30",
+        "--batch",
+        "8",
+        "--lr",
+        "1e-3",
+        "--json",
+    ];
+    let tuned_run = json(&succeeds(&args));
+    assert_eq!(tuned_run["dev"]["accuracy"], 1.0, "{tuned_run}");
+    assert_eq!(config(&tuned)["is_decoder"], true);
+}
+
+#[test]
+fn the_first_phase_ends_where_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = corpus(folder.path());
+    let measured = |name: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        let args = [&run(&corpus, &out, "10")[..], &["--eval-every", "1"], more].concat();
+        let told = stderr(&succeeds(&args));
+        let lines = told.lines().filter(|line| line.contains("held out: "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (usual, long) = (
+        measured("usual", &[]),
+        measured("long", &["--phase-share", "0.9"]),
+    );
+    assert_eq!((usual.len(), long.len()), (11, 11));
+    assert!(usual[3].contains("perplexity"), "{}", usual[3]);
+    // A phase's data are measured from its first step on: the usual one ends with step 8.
+    assert_eq!(usual[..9], long[..9]);
+    assert_ne!(usual[9], long[9]);
+    let same = measured("same", &["--phase-share", "0.8"]);
+    assert_eq!(usual, same);
+
+    let out = folder.path().join("other");
+    for share in ["0", "1", "1.5", "NaN"] {
+        let args = [&run(&corpus, &out, "10")[..], &["--phase-share", share]].concat();
+        assert!(fails(&args, 2).contains("above 0 and below 1"));
+    }
+    let mut args = run(&corpus, &out, "10");
+    let first = args.iter().position(|a| *a == "--first-seq").unwrap();
+    args[first + 1] = "32";
+    args.extend(["--phase-share", "0.5"]);
+    let message = fails(&args, 2);
+    assert!(message.contains("only one phase"), "{message}");
+}
+
+#[test]
+fn pretraining_goes_on_from_a_models_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = corpus(folder.path());
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let trained = json(&succeeds(
+        &[&run(&corpus, &first, "60")[..], &["--no-nsp"]].concat(),
+    ));
+    let further = |out: &Path, steps: &'static str| {
+        let mut args: Vec<String> = run(&corpus, out, steps)
+            .into_iter()
+            .map(Into::into)
+            .collect();
+        let size = args.iter().position(|a| a == "--vocab-size").unwrap();
+        args.drain(size..size + 2);
+        args.extend(["--init".into(), text(&first).into()]);
+        args
+    };
+    let with = |args: &[String], more: &[&str]| -> Vec<String> {
+        let more = more.iter().map(|&a| a.to_owned());
+        args.iter().cloned().chain(more).collect()
+    };
+    let succeeds = |args: &[String]| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        succeeds(&args)
+    };
+    let fails = |args: &[String]| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        fails(&args, 2)
+    };
+    // The first model had no pairs: what tells them apart starts anew, and that is said.
+    let args = further(&second, "20");
+    let output = succeeds(&args);
+    let told = stderr(&output);
+    for head in ["pooler", "next-sentence head"] {
+        assert!(told.contains(&format!("the {head}")), "{told}");
+    }
+    assert!(!told.contains("the masked-LM head"), "{told}");
+    let second_run = json(&output);
+    let loss = |run: &serde_json::Value| run["eval"]["mlm_loss"].as_f64().unwrap();
+    let uniform = trained["uniform_loss"].as_f64().unwrap();
+    assert!(loss(&trained) < uniform - 1.0, "{trained}");
+    assert!(loss(&second_run) < uniform - 1.0, "{second_run}");
+    let vocabulary = |folder: &Path| fs::read(folder.join("vocab.txt")).unwrap();
+    assert!(vocabulary(&first) == vocabulary(&second));
+    let width = |folder: &Path| config(folder)["hidden_size"].clone();
+    assert_eq!(width(&first), width(&second));
+
+    // What agrees may be said; what does not is refused.
+    let vocab = first.join("vocab.txt");
+    let third = folder.path().join("third");
+    let again = with(
+        &further(&third, "1"),
+        &["--size", "tiny", "--vocab", text(&vocab), "--no-nsp"],
+    );
+    succeeds(&again);
+    let fourth = further(&folder.path().join("fourth"), "1");
+    let message = fails(&with(&fourth, &["--size", "mini"]));
+    assert!(message.contains("--size mini has 4 layers"), "{message}");
+    let other = folder.path().join("other.txt");
+    let tokens = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n";
+    fs::write(&other, tokens).unwrap();
+    let message = fails(&with(&fourth, &["--vocab", text(&other)]));
+    assert!(
+        message.contains("other.txt is not the vocabulary"),
+        "{message}"
+    );
+    for flag in [&["--vocab-size", "300"][..], &["--cased"]] {
+        let output = cloze().args(with(&fourth, flag)).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+/// Shards are read in the order of their names, whatever the order in which they were written and
+/// whether they are packed: they are the same run as one file with all their documents.
+#[test]
+fn shards_are_the_same_run_as_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = corpus(folder.path());
+    let all = fs::read_to_string(&whole).unwrap();
+    let documents: Vec<&str> = all.split("\n\n").collect();
+    let shards = folder.path().join("shards");
+    fs::create_dir_all(shards.join("b")).unwrap();
+    let packed = fs::File::create(shards.join("b/2.txt.gz")).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, documents[5..].join("\n\n").as_bytes()).unwrap();
+    packed.finish().unwrap();
+    fs::write(shards.join("b/1.txt"), documents[3..5].join("\n\n")).unwrap();
+    fs::write(shards.join("a.txt"), documents[..3].join("\n\n")).unwrap();
+    let weights = |name: &str, texts: &[&Path]| {
+        let out = folder.path().join(name);
+        let mut args = run(&whole, &out, "3");
+        args.splice(2..3, texts.iter().map(|path| text(path)));
+        succeeds(&args);
+        fs::read(out.join("model.safetensors")).unwrap()
+    };
+    let expected = weights("one", &[&whole]);
+    assert!(weights("folder", &[&shards]) == expected);
+    let (a, b) = (shards.join("a.txt"), shards.join("b"));
+    assert!(weights("listed", &[&a, &b]) == expected);
+    // The order of the arguments is the order of the documents.
+    assert!(weights("turned", &[&b, &a]) != expected);
+
+    // A run of another order is another run, though it has as many tokens.
+    let out = folder.path().join("listed");
+    let mut args = run(&whole, &out, "5");
+    args.splice(2..3, [text(&b), text(&a)]);
+    args.push("--resume");
+    let message = fails(&args, 2);
+    assert!(message.contains("the text"), "{message}");
+}
