@@ -63,7 +63,8 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
     source!("common.cuh", "attention.cu"),
-    source!("common.cuh", "tensor.cuh", "flash.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash_forward.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash_backward.cu"),
     source!("common.cuh", "bandwidth.cu"),
 ];
 
