@@ -48,7 +48,7 @@ fn on_the_emulated_device_everything_passes_and_is_told() {
     );
     let kernels = sections["kernels"].as_array().unwrap();
     // In three element types each.
-    assert!(kernels.len() >= 60 && kernels.len() % 3 == 0);
+    assert!(kernels.len() >= 60 && kernels.len().is_multiple_of(3));
     for check in kernels {
         assert!(check["cases"].as_u64().unwrap() > 0, "{check}");
         let error = check["error"].as_f64().unwrap();

@@ -103,7 +103,7 @@ fn compare(layout: &Layout, got: &[f32], expected: &[f32], bound: f64) {
             norm += f64::from(*e).powi(2);
         }
         let relative = (difference / norm.max(floor * whole)).sqrt();
-        if !(relative <= worst.0) {
+        if relative.is_nan() || relative > worst.0 {
             worst = (relative, parameter.name.as_str());
         }
     }

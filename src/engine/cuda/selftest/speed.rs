@@ -96,7 +96,7 @@ impl<'a> Room<'a> {
     }
 
     /// Seconds of `work`, the middle of several measurements.
-    fn seconds(&mut self, work: &mut dyn FnMut(&mut dyn Device) -> Result<()>) -> Result<f64> {
+    fn seconds(&mut self, work: &mut Launches<'_>) -> Result<f64> {
         for _ in 0..2 {
             work(self.device)?;
         }
@@ -214,13 +214,16 @@ fn peaks(session: &mut Session<'_>) -> Result<(f64, Told)> {
     ))
 }
 
+/// What is timed.
+type Launches<'a> = dyn FnMut(&mut dyn Device) -> Result<()> + 'a;
+
 /// A kernel at work.
 struct Work {
     /// That it reads and writes at least.
     bytes: f64,
     /// Of products.
     flops: f64,
-    run: Box<dyn FnMut(&mut dyn Device) -> Result<()>>,
+    run: Box<Launches<'static>>,
 }
 
 /// Times a kernel.

@@ -61,8 +61,11 @@ kernels! {
     attention,
 }
 
-/// Runs checks on the emulated device: name, whether it passed, what was told.
-fn told_of(checks: &[Check]) -> Option<(Vec<(String, bool, String)>, Ended)> {
+/// A check's name, whether it passed, what was told.
+type Line = (String, bool, String);
+
+/// Runs checks on the emulated device.
+fn told_of(checks: &[Check]) -> Option<(Vec<Line>, Ended)> {
     for_tests()?;
     let open = || -> Result<Box<dyn Device>> { Ok(Box::new(Emulated::new()?)) };
     let mut session = Session::new(&open, Scale::Short);
@@ -132,7 +135,7 @@ fn what_is_wrong_is_told() {
             let from = trial.constant(Element::F32, &[1.0; 12])?;
             let to = trial.empty(Element::F32, 8)?;
             // Shifted buffers are not for vectors.
-            let vectors = if to.0 % 16 == 0 { 3 } else { 0 };
+            let vectors = if to.0.is_multiple_of(16) { 3 } else { 0 };
             kernels::stream_copy(trial.device, vectors, from, to)
         }),
         biases("into an input", |trial, _| {
