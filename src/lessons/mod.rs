@@ -22,8 +22,21 @@ pub use notebook::Built;
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 2] = [
+const SOURCES: [(&str, &str); 6] = [
+    (
+        "00_orientation",
+        include_str!("../../lessons/00_orientation.rs"),
+    ),
     ("01_tokens", include_str!("../../lessons/01_tokens.rs")),
+    (
+        "02_embeddings",
+        include_str!("../../lessons/02_embeddings.rs"),
+    ),
+    (
+        "03_attention",
+        include_str!("../../lessons/03_attention.rs"),
+    ),
+    ("04_encoder", include_str!("../../lessons/04_encoder.rs")),
     (
         "05_masked_lm",
         include_str!("../../lessons/05_masked_lm.rs"),
