@@ -173,6 +173,10 @@ fn main() -> cloze::lessons::LessonResult {
             (0.5, "You divided by K; its square root is meant."),
         ];
         for (factor, slip) in slips {
+            // Only what has the right shape can be compared.
+            if yours.shape() != right.shape() {
+                break;
+            }
             let apart = (yours.clone() - right.clone() * factor).abs().as_vec();
             judge.holds(
                 "the score of [1, 0, 0, 0] and [6, 0, 0, 0] is 6 / sqrt(4) = 3",
