@@ -1,5 +1,5 @@
 // Self-attention over packed sequences for every element type and heads up to 128 wide, in f32
-// throughout: what checks the tensor cores' kernels of flash.cu, and what runs where those can't.
+// throughout: what checks the tensor cores' kernels of flash.cuh, and what runs where those can't.
 //
 // No score is ever stored. A block has eight rows of one head of one sequence, two a warp, and meets
 // the other rows in chunks of 32 that lie in shared memory: a lane has the score of each of its

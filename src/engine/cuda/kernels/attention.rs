@@ -1,5 +1,5 @@
 //! Self-attention over packed sequences: flash attention on the tensor cores in bf16 and f16 where
-//! heads are 32 or 64 wide (`flash.cu`), plain kernels for everything else (`attention.cu`).
+//! heads are 32 or 64 wide (`flash.cuh`), plain kernels for everything else (`attention.cu`).
 
 use crate::engine::cuda::device::{Address, Argument, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
@@ -127,7 +127,7 @@ fn plain(name: &'static str) -> Blocks {
     }
 }
 
-/// The kernels of `flash.cu` for one head size.
+/// The kernels of `flash.cuh` for one head size.
 struct Flash {
     size: u32,
     dropout: bool,
@@ -153,7 +153,8 @@ impl Flash {
         }
     }
 
-    /// 64 queries and their gradients, and two tiles of 64 keys and values.
+    /// 64 queries and their gradients, and two tiles of 64 keys and values, with two numbers a
+    /// query.
     fn d_queries(&self) -> Blocks {
         Blocks {
             name: match (self.size, self.dropout) {
@@ -163,7 +164,7 @@ impl Flash {
                 (_, true) => "flash_d_queries_32_dropout",
             },
             rows: 64,
-            shared: self.bytes(6 * 64),
+            shared: self.bytes(6 * 64) + 64 * 8,
         }
     }
 

@@ -1,6 +1,9 @@
 // What memory delivers: kernels that do nothing else, to measure others by. (J. McCalpin, "Memory
 // bandwidth and machine balance in current high performance computers", 1995: copy and triad.)
 
+// Vectors are what other kernels load at once, whatever the element type.
+static_assert(V * sizeof(T) == sizeof(Words), "a vector");
+
 static constexpr u32 THREADS = 512;
 static constexpr u32 UNROLL = 4;
 

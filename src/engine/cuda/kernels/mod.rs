@@ -63,7 +63,8 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "loss.cu"),
     source!("common.cuh", "optimizer.cu"),
     source!("common.cuh", "attention.cu"),
-    source!("common.cuh", "tensor.cuh", "flash.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash_forward.cu"),
+    source!("common.cuh", "tensor.cuh", "flash.cuh", "flash_backward.cu"),
     source!("common.cuh", "bandwidth.cu"),
 ];
 
@@ -71,6 +72,12 @@ pub const SOURCES: &[Source] = &[
 const KERNEL: &str = "extern \"C\" __global__ void";
 
 impl Source {
+    /// Whether it has kernels for an element: flash attention's products take factors of 16 bits, as
+    /// tensor cores do, and in f32 its sources are empty.
+    pub fn is_for(&self, element: Element) -> bool {
+        element != Element::F32 || !self.name.starts_with("flash_")
+    }
+
     /// The source that has the kernel.
     pub fn of(kernel: &str) -> Option<&'static Source> {
         let has = |source: &&Source| source.kernels().any(|name| name == kernel);

@@ -20,9 +20,10 @@ pub fn checks(emulated: bool) -> Vec<Check> {
     if !emulated {
         checks.insert(0, Check::new("libraries", |_| libraries()));
         let elements = [Element::F32, Element::Bf16, Element::F16];
-        let all = SOURCES
-            .iter()
-            .flat_map(|source| elements.map(|element| (source, element)));
+        let all = SOURCES.iter().flat_map(|source| {
+            let elements = elements.into_iter().filter(|&e| source.is_for(e));
+            elements.map(move |element| (source, element))
+        });
         checks.extend(all.map(|(source, element)| {
             let name = format!("compile {} {}", source.name, name_of(element));
             Check::new(name, move |_| compile(source, element))

@@ -385,8 +385,7 @@ impl<'a> Suite<'a> {
         how: trial::How,
         work: impl Fn(&mut Trial<'_>) -> Result<()>,
     ) -> Result<u64> {
-        let trial = Trial::new(self.device, self.element, how);
-        caught(|| trial.run(work))
+        Trial::new(self.device, self.element, how).run(work)
     }
 
     /// Whether a distance is within its bound.

@@ -17,7 +17,8 @@ use crate::random::{Site, Stream};
 
 /// Bytes before and behind each buffer that nothing may write.
 const GUARD: u64 = 1024;
-/// As f32, bf16 and f16 alike it is not a number, so that what was never written shows.
+/// As f32, bf16 and f16 alike it is not a number, so that what was never written shows, and what was
+/// read beside a buffer. A GPU's arithmetic makes another such number of it, which shows in guards.
 const POISON: u8 = 0xFF;
 
 /// The key of every case's dropout: a seed beyond 32 bits.
@@ -176,7 +177,7 @@ impl<'a> Trial<'a> {
     /// Runs a case and gives all of its memory back, however it ended. The digest of all bits that it
     /// gave.
     pub fn run(mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<u64> {
-        let worked = work(&mut self);
+        let worked = super::caught(|| work(&mut self));
         let sound = worked.and_then(|()| self.check_buffers());
         for held in std::mem::take(&mut self.held) {
             self.device.release(held.start);

@@ -6,6 +6,8 @@ mod compiled;
 use super::*;
 use crate::engine::cuda::emulated::for_tests;
 
+const ELEMENTS: [Element; 3] = [Element::F32, Element::Bf16, Element::F16];
+
 #[test]
 fn every_kernel_is_found_by_its_name() {
     let names: Vec<&str> = SOURCES.iter().flat_map(|s| s.kernels()).collect();

@@ -1,0 +1,195 @@
+// Self-attention over packed sequences on the tensor cores (Dao, "FlashAttention-2", arXiv
+// 2307.08691), for elements of two bytes and heads 32 or 64 wide. No score is ever stored.
+//
+// Forward and the queries' gradient give each warp queries and go over the keys; the gradient of keys
+// and values gives each warp keys and goes over the queries, with the scores transposed. So whatever
+// a warp computes in the accumulators of one product is, in the same registers, the left factor of
+// the next: nothing but the four matrices goes through shared memory, warps meet only where a tile is
+// loaded, and no sum is shared, which makes the result the same in every run. The price is that the
+// backward pass computes scores, their gradients and the random numbers twice (seven products instead
+// of five): it is paid in arithmetic, of which there is plenty where the queries' gradient would
+// otherwise go to memory and back for every tile of keys.
+//
+// Dropout takes four consecutive keys of a query from one call of the generator. Sixteen rows that
+// are the columns of two tiles (and the inner dimension of the next product) are therefore dealt out
+// so that a lane has rows 4t to 4t + 3 of them, instead of 2t, 2t + 1, 2t + 8 and 2t + 9: rows of
+// shared memory are read in that order, which costs nothing.
+
+#if ELEMENT != 0
+
+static constexpr u32 THREADS = 128;
+// Rows of a tile of what is gone over.
+static constexpr u32 TILE = 64;
+// Rows of it whose scores are computed together.
+static constexpr u32 STEP = 32;
+// From query to query and head to head in the stream of random numbers, in calls of four.
+static constexpr u32 STRIDE = 4096, CALLS = STRIDE / 4;
+static constexpr float LN_2 = 0.693147180559945309f;
+
+#define MINUS_INFINITY __uint_as_float(0xff800000u)
+
+// What lane l is among the lanes of a fragment, see tensor.cuh.
+struct Lane {
+    u32 l, g, t;
+
+    __device__ __forceinline__ Lane() : l(threadIdx.x % 32), g(l / 4), t(l % 4) {}
+};
+
+// Where rows of D elements lie in shared memory: 16-byte pieces of a row change places so that the
+// eight rows of a matrix that ldmatrix reads, in the order dealt out above, lie in different banks.
+template <u32 D> struct Rows {
+    static constexpr u32 PIECES = D / 8, BYTES = 2 * D;
+
+    static __device__ __forceinline__ u32 swizzle(u32 row) {
+        return D == 64 ? (row & 1) | (row >> 1 & 6) : row >> 2 & 3;
+    }
+    static __device__ __forceinline__ u32 at(u32 row, u32 piece) {
+        return row * BYTES + (piece ^ swizzle(row)) * 16;
+    }
+};
+
+// The row that stands at place `i` of eight in the `tile`-th of two tiles.
+__device__ __forceinline__ u32 dealt(u32 tile, u32 i) { return 4 * (i / 2) + 2 * tile + i % 2; }
+
+// Where a lane reads of matrices in shared memory. Sixteen rows further on change no swizzle, and two
+// pieces further on are two bits of the address, so every place is one of the lane's own plus and
+// exclusive-or constants.
+__device__ __forceinline__ const unsigned char *place(const unsigned char *rows, u32 bytes, u32 own, u32 k) {
+    return rows + bytes + (own ^ 32 * k);
+}
+
+// Reads right factors.
+template <u32 D> struct Right {
+    u32 across, down;
+
+    __device__ __forceinline__ explicit Right(const Lane &lane) {
+        const u32 i = lane.l % 8, low = lane.l / 8 % 2, high = lane.l / 16;
+        across = Rows<D>::at(dealt(high, i), low);
+        down = Rows<D>::at(dealt(low, i), high);
+    }
+
+    // Rows as columns: of 16 rows from `first` on, elements 16 k to 16 k + 15; b0 and b1 of the first
+    // tile, then of the second.
+    __device__ __forceinline__ void columns(u32 (&b)[4], const unsigned char *rows, u32 first, u32 k) const {
+        load_matrices(b, place(rows, first * Rows<D>::BYTES, across, k));
+    }
+    // Rows as the inner dimension: b0 and b1 of elements 16 n to 16 n + 7, then of the next eight.
+    __device__ __forceinline__ void inner(u32 (&b)[4], const unsigned char *rows, u32 first, u32 n) const {
+        load_matrices_transposed(b, place(rows, first * Rows<D>::BYTES, down, n));
+    }
+};
+
+// Reads a left factor: 16 rows from `first`, a multiple of 16, in their order, elements 16 k to
+// 16 k + 15.
+template <u32 D>
+__device__ __forceinline__ void left(u32 (&a)[4], const unsigned char *rows, u32 first, u32 k, const Lane &lane) {
+    load_matrices(a, place(rows, first * Rows<D>::BYTES, Rows<D>::at(lane.l % 16, lane.l / 16), k));
+}
+
+// Begins to load ROWS rows from `first` on, zeros where the sequence has ended.
+template <u32 D, u32 ROWS>
+__device__ __forceinline__ void fetch(unsigned char *to, const T *from, u32 stride, u32 first, u32 length) {
+    constexpr u32 PIECES = Rows<D>::PIECES, AT_ONCE = THREADS / PIECES;
+    static_assert(AT_ONCE % 16 == 0, "the swizzle of a thread's rows is the same");
+    const u32 piece = threadIdx.x % PIECES, row = threadIdx.x / PIECES;
+    unsigned char *const own = to + Rows<D>::at(row, piece);
+#pragma unroll
+    for (u32 i = 0; i < ROWS; i += AT_ONCE) {
+        const bool there = first + row + i < length;
+        // Fits 32 bits: 4096 rows of 2^20 elements.
+        const T *source = from + ((there ? first + row + i : 0) * stride + piece * 8);
+        copy<16>(own + i * Rows<D>::BYTES, source, there);
+    }
+}
+
+// Stores a warp's 16 rows of sums times `scale`, where the sequence has not ended, through memory of
+// the warp's own. `row_of[0]` and [1] are the rows of c[0], c[1] and of c[2], c[3].
+template <u32 D>
+__device__ __forceinline__ void store(unsigned char *own, T *to, u32 stride, u32 first, u32 length,
+                                      const float (&c)[D / 8][4], const float (&scale)[2],
+                                      const u32 (&row_of)[2], const Lane &lane) {
+    __syncwarp();
+#pragma unroll
+    for (u32 n = 0; n < D / 8; n++) {
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            *(u32 *)(own + Rows<D>::at(row_of[half], n) + lane.t * 4) =
+                Pair<T>::of(c[n][2 * half] * scale[half], c[n][2 * half + 1] * scale[half]);
+        }
+    }
+    __syncwarp();
+    constexpr u32 PIECES = Rows<D>::PIECES;
+    const u32 piece = lane.l % PIECES;
+#pragma unroll
+    for (u32 i = 0; i < 16; i += 32 / PIECES) {
+        const u32 row = i + lane.l / PIECES;
+        if (first + row < length) {
+            *(Words *)(to + (u64)(first + row) * stride + piece * 8) =
+                *(const Words *)(own + Rows<D>::at(row, piece));
+        }
+    }
+}
+
+// N calls of the generator side by side, so that they share the keys of the rounds.
+template <u32 N>
+__device__ __forceinline__ void draw(u32 (&to)[N][4], const u32 (&calls)[N], const Stream &stream) {
+    u32 key0 = stream.key0, key1 = stream.key1;
+#pragma unroll
+    for (u32 i = 0; i < N; i++) {
+        to[i][0] = calls[i];
+        to[i][1] = stream.step;
+        to[i][2] = stream.site;
+        to[i][3] = stream.example;
+    }
+#pragma unroll
+    for (u32 round = 0; round < 10; round++) {
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            const u64 p0 = (u64)0xD2511F53u * to[i][0], p1 = (u64)0xCD9E8D57u * to[i][2];
+            to[i][0] = (u32)(p1 >> 32) ^ to[i][1] ^ key0;
+            to[i][1] = (u32)p1;
+            to[i][2] = (u32)(p0 >> 32) ^ to[i][3] ^ key1;
+            to[i][3] = (u32)p0;
+        }
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+}
+
+// Accumulators of two neighbouring tiles as a left factor.
+__device__ __forceinline__ void as_left(u32 (&a)[4], const float (&first)[4], const float (&second)[4]) {
+    a[0] = Pair<T>::of(first[0], first[1]);
+    a[1] = Pair<T>::of(first[2], first[3]);
+    a[2] = Pair<T>::of(second[0], second[1]);
+    a[3] = Pair<T>::of(second[2], second[3]);
+}
+
+template <u32 N> __device__ __forceinline__ void clear(float (&c)[N][4]) {
+#pragma unroll
+    for (u32 n = 0; n < N; n++) {
+        c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0.0f;
+    }
+}
+
+// Which sequence, head and rows a block has: blocks of rows are the fastest, so that those that go
+// over the same tiles run at the same time.
+struct Part {
+    u32 sequence, head, first, start, length;
+
+    __device__ __forceinline__ Part(const u32 *cu_seqlens, u32 heads, u32 blocks, u32 rows) {
+        const u32 index = blockIdx.x / blocks;
+        first = blockIdx.x % blocks * rows;
+        head = index % heads;
+        sequence = index / heads;
+        start = cu_seqlens[sequence];
+        length = cu_seqlens[sequence + 1] - start;
+    }
+};
+
+// What all of these kernels are told, after their buffers.
+#define CALL                                                                                       \
+    const u32 *cu_seqlens, u32 heads, u32 size, u32 blocks, u32 causal, float scale,               \
+        const u32 *state, const u32 *examples, u32 site, u32 threshold, float kept_scale
+#define TOLD cu_seqlens, heads, size, blocks, causal, scale, state, examples, site, threshold, kept_scale
+
+#endif

@@ -1,0 +1,414 @@
+// Attention on the tensor cores, backward: see flash.cuh.
+
+#if ELEMENT != 0
+
+// Queries that the gradient of keys and values takes together, instead of 16: the generator's calls
+// are worth making four at a time, where registers allow.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+static constexpr u32 DROPPING_STEP = 16;
+#else
+static constexpr u32 DROPPING_STEP = 32;
+#endif
+
+// A block has 64 queries, a warp 16 of them. Also leaves in `statistics`, for each head of each
+// sequence and each query, the sum's logarithm to the base 2 and the slope: the sum over the keys of
+// probability times its gradient, which is that over the head of context times its gradient. What
+// dropout multiplies all that it keeps by stays out of the sums: slopes are divided by it, and what is
+// stored is multiplied.
+template <u32 D, bool DROP>
+__device__ __forceinline__ void d_queries(const T *qkv, const T *context, const T *d_context,
+                                          const float *log_sums, float *statistics, T *d_qkv, CALL) {
+    constexpr u32 QUERIES = 64, TILE_BYTES = TILE * Rows<D>::BYTES;
+    DYNAMIC_SHARED(memory);
+    unsigned char *const queries = memory, *const above = memory + TILE_BYTES;
+    unsigned char *const stages = memory + 2 * TILE_BYTES;
+    float2 *const of_query = (float2 *)(memory + 6 * TILE_BYTES);
+    const Part part(cu_seqlens, heads, blocks, QUERIES);
+    if (part.first >= part.length) {
+        return;
+    }
+    const Lane lane;
+    const Right<D> right(lane);
+    const u32 warp = threadIdx.x / 32, hidden = heads * D, stride = 3 * hidden;
+    const u32 own = part.first + warp * 16;
+    const T *q = qkv + (u64)part.start * stride + part.head * D;
+    const u64 in_context = (u64)part.start * hidden + part.head * D;
+    Stream stream;
+    if (DROP) {
+        stream = Stream(state, examples, site, part.sequence);
+    }
+    const u32 end = causal ? min(part.length, part.first + QUERIES) : part.length;
+
+    fetch<D, QUERIES>(queries, q, stride, part.first, part.length);
+    fetch<D, QUERIES>(above, d_context + in_context, hidden, part.first, part.length);
+    commit_copies();
+    fetch<D, TILE>(stages, q + hidden, stride, 0, part.length);
+    fetch<D, TILE>(stages + TILE_BYTES, q + 2 * hidden, stride, 0, part.length);
+    commit_copies();
+
+    u32 a[D / 16][4], da[D / 16][4];
+    float sums[D / 8][4];
+    clear(sums);
+    {
+        // Two threads a query.
+        constexpr u32 PIECES = Rows<D>::PIECES / 2;
+        const u32 row = threadIdx.x / 2, half = threadIdx.x % 2, query = part.first + row;
+        const bool there = query < part.length;
+        const u64 at = (u64)(part.start + (there ? query : 0));
+        const T *out = context + at * hidden + part.head * D + half * (D / 2);
+        const float log_sum = log_sums[at * heads + part.head] * LOG2_E;
+        Packed<T> of_out[PIECES];
+#pragma unroll
+        for (u32 i = 0; i < PIECES; i++) {
+            of_out[i].words = *(const Words *)(out + i * 8);
+        }
+        wait_for_copies<1>();
+        __syncthreads();
+        float slope = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < PIECES; i++) {
+            Packed<T> d;
+            d.words = *(const Words *)(above + Rows<D>::at(row, half * PIECES + i));
+#pragma unroll
+            for (u32 e = 0; e < 8; e++) {
+                slope += of_out[i].get(e) * d.get(e);
+            }
+        }
+        slope += __shfl_xor_sync(ALL, slope, 1);
+        slope = DROP ? slope / kept_scale : slope;
+        if (half == 0) {
+            of_query[row] = make_float2(log_sum, slope);
+            if (there) {
+                const u32 to = part.start * heads + part.head * part.length + query;
+                ((float2 *)statistics)[to] = make_float2(log_sum, slope);
+            }
+        }
+        // The statistics of a warp's queries are written by its own lanes.
+        __syncwarp();
+    }
+    const float2 of_rows[2] = {of_query[warp * 16 + lane.g], of_query[warp * 16 + lane.g + 8]};
+#pragma unroll
+    for (u32 i = 0; i < D / 16; i++) {
+        left<D>(a[i], queries, warp * 16, i, lane);
+        left<D>(da[i], above, warp * 16, i, lane);
+    }
+    const float log2_scale = scale * LOG2_E;
+    // Draws for the lane's first query and keys 4t to 4t + 3.
+    const u32 call = (part.head * STRIDE + own + lane.g) * CALLS + lane.t;
+
+    for (u32 tile = 0; tile * TILE < end; tile++) {
+        const unsigned char *const keys = stages + tile % 2 * 2 * TILE_BYTES;
+        const unsigned char *const values = keys + TILE_BYTES;
+        wait_for_copies<0>();
+        __syncthreads();
+        if ((tile + 1) * TILE < end) {
+            unsigned char *const next = stages + (tile + 1) % 2 * 2 * TILE_BYTES;
+            fetch<D, TILE>(next, q + hidden, stride, (tile + 1) * TILE, part.length);
+            fetch<D, TILE>(next + TILE_BYTES, q + 2 * hidden, stride, (tile + 1) * TILE, part.length);
+            commit_copies();
+        }
+        if (own >= part.length) {
+            continue;
+        }
+#pragma unroll 1
+        for (u32 step = 0; step < TILE; step += STEP) {
+            const u32 first = tile * TILE + step;
+            if (first >= end || (causal && first > own + 15)) {
+                break;
+            }
+            float s[STEP / 8][4], d[STEP / 8][4];
+            clear(s);
+            clear(d);
+#pragma unroll
+            for (u32 j = 0; j < STEP / 16; j++) {
+#pragma unroll
+                for (u32 i = 0; i < D / 16; i++) {
+                    u32 b[4];
+                    right.columns(b, keys, step + j * 16, i);
+                    mma<T>(s[2 * j], a[i], b[0], b[1]);
+                    mma<T>(s[2 * j + 1], a[i], b[2], b[3]);
+                    right.columns(b, values, step + j * 16, i);
+                    mma<T>(d[2 * j], da[i], b[0], b[1]);
+                    mma<T>(d[2 * j + 1], da[i], b[2], b[3]);
+                }
+            }
+            if (first + STEP > part.length || (causal && first + STEP > own + 1)) {
+#pragma unroll
+                for (u32 n = 0; n < STEP / 8; n++) {
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) {
+                        const u32 key = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + i % 2;
+                        const u32 query = own + lane.g + i / 2 * 8;
+                        if (key >= part.length || (causal && key > query)) {
+                            s[n][i] = MINUS_INFINITY;
+                        }
+                    }
+                }
+            }
+            u32 draws[STEP / 8][4];
+            if (DROP) {
+                u32 calls[STEP / 8];
+#pragma unroll
+                for (u32 n = 0; n < STEP / 8; n++) {
+                    calls[n] = call + n % 2 * 8 * CALLS + first / 4 + n / 2 * 4;
+                }
+                draw(draws, calls, stream);
+            }
+#pragma unroll
+            for (u32 n = 0; n < STEP / 8; n++) {
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    const float2 of_row = of_rows[i / 2];
+                    const float p = power_of_two(s[n][i] * log2_scale - of_row.x);
+                    float kept = p;
+                    if (DROP) {
+                        const u32 drawn = draws[n / 2 * 2 + i / 2][n % 2 * 2 + i % 2];
+                        kept = drawn >= threshold ? p : 0.0f;
+                    }
+                    s[n][i] = kept * d[n][i] - p * of_row.y;
+                }
+            }
+#pragma unroll
+            for (u32 j = 0; j < STEP / 16; j++) {
+                u32 d_scores[4];
+                as_left(d_scores, s[2 * j], s[2 * j + 1]);
+#pragma unroll
+                for (u32 n = 0; n < D / 16; n++) {
+                    u32 b[4];
+                    right.inner(b, keys, step + j * 16, n);
+                    mma<T>(sums[2 * n], d_scores, b[0], b[1]);
+                    mma<T>(sums[2 * n + 1], d_scores, b[2], b[3]);
+                }
+            }
+        }
+    }
+    if (own >= part.length) {
+        return;
+    }
+    const u32 rows[2] = {lane.g, lane.g + 8};
+    const float all = DROP ? scale * kept_scale : scale;
+    const float factor[2] = {all, all};
+    T *const to = d_qkv + (u64)part.start * stride + part.head * D;
+    unsigned char *const through = queries + warp * 16 * Rows<D>::BYTES;
+    store<D>(through, to, stride, own, part.length, sums, factor, rows, lane);
+}
+
+// A block has 64 keys, a warp 16 of them, and their values; needs what d_queries leaves. Lanes 4 apart
+// have two each of four consecutive keys: each draws for one of two queries, and gives the other its
+// half.
+template <u32 D, bool DROP>
+__device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const float *statistics,
+                                       T *d_qkv, CALL) {
+    constexpr u32 STEP = DROP ? DROPPING_STEP : 16;
+    constexpr u32 KEYS = 64, TILE_BYTES = TILE * Rows<D>::BYTES;
+    // Two tiles and the statistics of their queries.
+    constexpr u32 STAGE_BYTES = 2 * TILE_BYTES + TILE * 8;
+    DYNAMIC_SHARED(memory);
+    unsigned char *const keys = memory, *const values = memory + TILE_BYTES;
+    unsigned char *const stages = memory + 2 * TILE_BYTES;
+    const Part part(cu_seqlens, heads, blocks, KEYS);
+    if (part.first >= part.length) {
+        return;
+    }
+    const Lane lane;
+    const Right<D> right(lane);
+    const u32 warp = threadIdx.x / 32, hidden = heads * D, stride = 3 * hidden;
+    const u32 own = part.first + warp * 16;
+    const T *q = qkv + (u64)part.start * stride + part.head * D;
+    const T *d_out = d_context + (u64)part.start * hidden + part.head * D;
+    const u32 of_queries = part.start * heads + part.head * part.length;
+    Stream stream;
+    if (DROP) {
+        stream = Stream(state, examples, site, part.sequence);
+    }
+    // Queries before the first key do not see it.
+    const u32 begin = causal ? part.first / TILE : 0;
+
+    auto fetch_stage = [&](u32 tile) {
+        unsigned char *const stage = stages + tile % 2 * STAGE_BYTES;
+        fetch<D, TILE>(stage, q, stride, tile * TILE, part.length);
+        fetch<D, TILE>(stage + TILE_BYTES, d_out, hidden, tile * TILE, part.length);
+        // Queries behind the end: with zeros for all they have, they add nothing.
+        if (threadIdx.x < TILE) {
+            const u32 query = tile * TILE + threadIdx.x;
+            const bool there = query < part.length;
+            const float2 *source = (const float2 *)statistics + of_queries + (there ? query : 0);
+            copy<8>(stage + 2 * TILE_BYTES + threadIdx.x * 8, source, there);
+        }
+        commit_copies();
+    };
+    fetch<D, KEYS>(keys, q + hidden, stride, part.first, part.length);
+    fetch<D, KEYS>(values, q + 2 * hidden, stride, part.first, part.length);
+    commit_copies();
+    fetch_stage(begin);
+
+    u32 a[D / 16][4], va[D / 16][4];
+    wait_for_copies<1>();
+    __syncthreads();
+    {
+        // Place i of the upper eight rows and of the lower eight: neighbouring keys.
+        const u32 i = lane.l % 8, row = i / 2 * 4 + i % 2 * 2 + lane.l / 8 % 2;
+        const u32 of_warp = warp * 16 * Rows<D>::BYTES, of_lane = Rows<D>::at(row, lane.l / 16);
+#pragma unroll
+        for (u32 k = 0; k < D / 16; k++) {
+            load_matrices(a[k], place(keys, of_warp, of_lane, k));
+            load_matrices(va[k], place(values, of_warp, of_lane, k));
+        }
+    }
+    float to_keys[D / 8][4], to_values[D / 8][4];
+    clear(to_keys);
+    clear(to_values);
+    const float log2_scale = scale * LOG2_E;
+    const bool odd = lane.g % 2 != 0;
+    // The lane's keys are this one and the next.
+    const u32 key_of_lane = lane.g / 2 * 4 + (odd ? 2 : 0);
+    // Draws for its four keys and the query in its first column, or its second.
+    const u32 call =
+        (part.head * STRIDE + 4 * lane.t + (odd ? 1 : 0)) * CALLS + own / 4 + lane.g / 2;
+
+    for (u32 tile = begin; tile * TILE < part.length; tile++) {
+        const unsigned char *const queries = stages + tile % 2 * STAGE_BYTES;
+        const unsigned char *const above = queries + TILE_BYTES;
+        const float2 *const of_tile = (const float2 *)(above + TILE_BYTES);
+        wait_for_copies<0>();
+        __syncthreads();
+        if ((tile + 1) * TILE < part.length) {
+            fetch_stage(tile + 1);
+        }
+        if (own >= part.length) {
+            continue;
+        }
+#pragma unroll 1
+        for (u32 step = 0; step < TILE; step += STEP) {
+            const u32 first = tile * TILE + step;
+            if (first >= part.length) {
+                break;
+            }
+            if (causal && first + STEP <= own) {
+                continue;
+            }
+            float s[STEP / 8][4], d[STEP / 8][4];
+            clear(s);
+            clear(d);
+#pragma unroll
+            for (u32 j = 0; j < STEP / 16; j++) {
+#pragma unroll
+                for (u32 i = 0; i < D / 16; i++) {
+                    u32 b[4];
+                    right.columns(b, queries, step + j * 16, i);
+                    mma<T>(s[2 * j], a[i], b[0], b[1]);
+                    mma<T>(s[2 * j + 1], a[i], b[2], b[3]);
+                    right.columns(b, above, step + j * 16, i);
+                    mma<T>(d[2 * j], va[i], b[0], b[1]);
+                    mma<T>(d[2 * j + 1], va[i], b[2], b[3]);
+                }
+            }
+            if (causal && first < own + 15) {
+#pragma unroll
+                for (u32 n = 0; n < STEP / 8; n++) {
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) {
+                        const u32 query = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + i % 2;
+                        if (own + key_of_lane + i / 2 > query) {
+                            s[n][i] = MINUS_INFINITY;
+                        }
+                    }
+                }
+            }
+            // For each of a lane's two queries in a tile, bit 4 n and the next: whether it keeps the
+            // lane's two keys in tile n.
+            u32 kept_of[2] = {0, 0};
+            if (DROP) {
+                u32 kept = 0;
+#pragma unroll
+                for (u32 j = 0; j < STEP / 16; j++) {
+                    const u32 first_call = call + (first + j * 16) * CALLS;
+                    const u32 calls[2] = {first_call, first_call + 2 * CALLS};
+                    u32 draws[2][4];
+                    draw(draws, calls, stream);
+#pragma unroll
+                    for (u32 i = 0; i < 8; i++) {
+                        kept |= draws[i / 4][i % 4] >= threshold ? 1u << (8 * j + i) : 0;
+                    }
+                }
+                const u32 given = __shfl_xor_sync(ALL, kept, 4);
+                kept_of[0] = odd ? given >> 2 : kept;
+                kept_of[1] = odd ? kept >> 2 : given;
+            }
+#pragma unroll
+            for (u32 n = 0; n < STEP / 8; n++) {
+                const float2 *of_query = of_tile + step + n / 2 * 16 + 4 * lane.t + n % 2 * 2;
+                const float4 of_two = *(const float4 *)of_query;
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    const float log_sum = i % 2 ? of_two.z : of_two.x;
+                    const float slope = i % 2 ? of_two.w : of_two.y;
+                    const float p = power_of_two(s[n][i] * log2_scale - log_sum);
+                    // Column i % 2 is one of the queries, row i / 2 one of the keys.
+                    s[n][i] = !DROP || kept_of[i % 2] >> (4 * n + i / 2) & 1 ? p : 0.0f;
+                    d[n][i] = s[n][i] * d[n][i] - p * slope;
+                }
+            }
+#pragma unroll
+            for (u32 j = 0; j < STEP / 16; j++) {
+                u32 p[4], d_scores[4];
+                as_left(p, s[2 * j], s[2 * j + 1]);
+                as_left(d_scores, d[2 * j], d[2 * j + 1]);
+#pragma unroll
+                for (u32 n = 0; n < D / 16; n++) {
+                    u32 b[4];
+                    right.inner(b, above, step + j * 16, n);
+                    mma<T>(to_values[2 * n], p, b[0], b[1]);
+                    mma<T>(to_values[2 * n + 1], p, b[2], b[3]);
+                    right.inner(b, queries, step + j * 16, n);
+                    mma<T>(to_keys[2 * n], d_scores, b[0], b[1]);
+                    mma<T>(to_keys[2 * n + 1], d_scores, b[2], b[3]);
+                }
+            }
+        }
+    }
+    if (own >= part.length) {
+        return;
+    }
+    const u32 rows[2] = {key_of_lane, key_of_lane + 1};
+    const float to_all = DROP ? kept_scale : 1.0f;
+    const float of_keys[2] = {scale * to_all, scale * to_all}, of_values[2] = {to_all, to_all};
+    T *const to = d_qkv + (u64)part.start * stride + hidden + part.head * D;
+    unsigned char *const through = keys + warp * 16 * Rows<D>::BYTES;
+    store<D>(through, to, stride, own, part.length, to_keys, of_keys, rows, lane);
+    store<D>(through, to + hidden, stride, own, part.length, to_values, of_values, rows, lane);
+}
+
+#define D_QUERIES                                                                                  \
+    const T *qkv, const T *context, const T *d_context, const float *log_sums, float *statistics,  \
+        T *d_qkv, CALL
+
+extern "C" __global__ void __launch_bounds__(128, 3) flash_d_queries_64(D_QUERIES) {
+    d_queries<64, false>(qkv, context, d_context, log_sums, statistics, d_qkv, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 3) flash_d_queries_64_dropout(D_QUERIES) {
+    d_queries<64, true>(qkv, context, d_context, log_sums, statistics, d_qkv, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 4) flash_d_queries_32(D_QUERIES) {
+    d_queries<32, false>(qkv, context, d_context, log_sums, statistics, d_qkv, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 4) flash_d_queries_32_dropout(D_QUERIES) {
+    d_queries<32, true>(qkv, context, d_context, log_sums, statistics, d_qkv, TOLD);
+}
+
+#define D_KEYS const T *qkv, const T *d_context, const float *statistics, T *d_qkv, CALL
+
+extern "C" __global__ void __launch_bounds__(128, 3) flash_d_keys_64(D_KEYS) {
+    d_keys<64, false>(qkv, d_context, statistics, d_qkv, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 3) flash_d_keys_64_dropout(D_KEYS) {
+    d_keys<64, true>(qkv, d_context, statistics, d_qkv, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 4) flash_d_keys_32(D_KEYS) {
+    d_keys<32, false>(qkv, d_context, statistics, d_qkv, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 4) flash_d_keys_32_dropout(D_KEYS) {
+    d_keys<32, true>(qkv, d_context, statistics, d_qkv, TOLD);
+}
+
+#endif

@@ -1,0 +1,229 @@
+// Attention on the tensor cores, forward: see flash.cuh.
+
+#if ELEMENT != 0
+
+// Scores under the greatest so far by this power of two or less need no new reference: numbers to
+// 2^8 are as exact as those to 1, and the sum is divided out in the end.
+static constexpr float SLACK = 8.0f;
+
+// A block has 128 queries, a warp 32 of them: tiles of 16, which share the right factors.
+template <u32 D, bool DROP>
+__device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sums, CALL) {
+    constexpr u32 QUERIES = 128, TILE_BYTES = TILE * Rows<D>::BYTES;
+    DYNAMIC_SHARED(memory);
+    unsigned char *const queries = memory, *const stages = memory + QUERIES * Rows<D>::BYTES;
+    const Part part(cu_seqlens, heads, blocks, QUERIES);
+    if (part.first >= part.length) {
+        return;
+    }
+    const Lane lane;
+    const Right<D> right(lane);
+    const u32 warp = threadIdx.x / 32, hidden = heads * D, stride = 3 * hidden;
+    const u32 own = part.first + warp * 32;
+    const T *q = qkv + (u64)part.start * stride + part.head * D;
+    Stream stream;
+    if (DROP) {
+        stream = Stream(state, examples, site, part.sequence);
+    }
+    const u32 end = causal ? min(part.length, part.first + QUERIES) : part.length;
+
+    fetch<D, QUERIES>(queries, q, stride, part.first, part.length);
+    fetch<D, TILE>(stages, q + hidden, stride, 0, part.length);
+    fetch<D, TILE>(stages + TILE_BYTES, q + 2 * hidden, stride, 0, part.length);
+    commit_copies();
+
+    float out[2][D / 8][4], top[2][2], total[2][2];
+#pragma unroll
+    for (u32 m = 0; m < 2; m++) {
+        clear(out[m]);
+        top[m][0] = top[m][1] = MINUS_INFINITY;
+        total[m][0] = total[m][1] = 0.0f;
+    }
+    const float log2_scale = scale * LOG2_E;
+    // Draws for the lane's first query and keys 4t to 4t + 3.
+    const u32 call = (part.head * STRIDE + own + lane.g) * CALLS + lane.t;
+
+    for (u32 tile = 0; tile * TILE < end; tile++) {
+        const unsigned char *const keys = stages + tile % 2 * 2 * TILE_BYTES;
+        const unsigned char *const values = keys + TILE_BYTES;
+        wait_for_copies<0>();
+        // This tile is there for all warps, and the one before it is no longer read.
+        __syncthreads();
+        if ((tile + 1) * TILE < end) {
+            unsigned char *const next = stages + (tile + 1) % 2 * 2 * TILE_BYTES;
+            fetch<D, TILE>(next, q + hidden, stride, (tile + 1) * TILE, part.length);
+            fetch<D, TILE>(next + TILE_BYTES, q + 2 * hidden, stride, (tile + 1) * TILE, part.length);
+            commit_copies();
+        }
+        if (own >= part.length) {
+            continue;
+        }
+#pragma unroll 1
+        for (u32 step = 0; step < TILE; step += STEP) {
+            const u32 first = tile * TILE + step;
+            if (first >= end || (causal && first > own + 31)) {
+                break;
+            }
+            float s[2][STEP / 8][4];
+            clear(s[0]);
+            clear(s[1]);
+#pragma unroll
+            for (u32 i = 0; i < D / 16; i++) {
+                // Read again at each step: registers are scarcer than this.
+                u32 a[2][4];
+                left<D>(a[0], queries, warp * 32, i, lane);
+                left<D>(a[1], queries, warp * 32 + 16, i, lane);
+#pragma unroll
+                for (u32 j = 0; j < STEP / 16; j++) {
+                    u32 b[4];
+                    right.columns(b, keys, step + j * 16, i);
+#pragma unroll
+                    for (u32 m = 0; m < 2; m++) {
+                        mma<T>(s[m][2 * j], a[m], b[0], b[1]);
+                        mma<T>(s[m][2 * j + 1], a[m], b[2], b[3]);
+                    }
+                }
+            }
+            if (first + STEP > part.length || (causal && first + STEP > own + 1)) {
+#pragma unroll
+                for (u32 m = 0; m < 2; m++) {
+#pragma unroll
+                    for (u32 n = 0; n < STEP / 8; n++) {
+#pragma unroll
+                        for (u32 i = 0; i < 4; i++) {
+                            const u32 key = first + n / 2 * 16 + 4 * lane.t + n % 2 * 2 + i % 2;
+                            const u32 query = own + m * 16 + lane.g + i / 2 * 8;
+                            if (key >= part.length || (causal && key > query)) {
+                                s[m][n][i] = MINUS_INFINITY;
+                            }
+                        }
+                    }
+                }
+            }
+            bool higher = false;
+            float highest[2][2];
+#pragma unroll
+            for (u32 m = 0; m < 2; m++) {
+#pragma unroll
+                for (u32 half = 0; half < 2; half++) {
+                    float x = MINUS_INFINITY;
+#pragma unroll
+                    for (u32 n = 0; n < STEP / 8; n++) {
+                        x = fmaxf(x, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+                    }
+                    highest[m][half] = x * log2_scale;
+                    higher = higher || highest[m][half] > top[m][half] + SLACK;
+                }
+            }
+            // At the first step always, seldom after it.
+            if (__any_sync(ALL, higher)) {
+#pragma unroll
+                for (u32 m = 0; m < 2; m++) {
+#pragma unroll
+                    for (u32 half = 0; half < 2; half++) {
+                        float x = highest[m][half];
+                        x = fmaxf(x, __shfl_xor_sync(ALL, x, 1));
+                        x = fmaxf(x, __shfl_xor_sync(ALL, x, 2));
+                        // Finite: every query sees a key at the first step.
+                        x = fmaxf(x, top[m][half]);
+                        const float correction = power_of_two(top[m][half] - x);
+                        top[m][half] = x;
+                        total[m][half] *= correction;
+#pragma unroll
+                        for (u32 n = 0; n < D / 8; n++) {
+                            out[m][n][2 * half] *= correction;
+                            out[m][n][2 * half + 1] *= correction;
+                        }
+                    }
+                }
+            }
+            u32 p[2][STEP / 16][4];
+#pragma unroll
+            for (u32 m = 0; m < 2; m++) {
+#pragma unroll
+                for (u32 n = 0; n < STEP / 8; n++) {
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) {
+                        s[m][n][i] = power_of_two(s[m][n][i] * log2_scale - top[m][i / 2]);
+                        total[m][i / 2] += s[m][n][i];
+                    }
+                }
+                if (DROP) {
+                    // Of each 16 keys, the four of this lane for its two queries.
+                    u32 calls[STEP / 8], draws[STEP / 8][4];
+#pragma unroll
+                    for (u32 n = 0; n < STEP / 8; n++) {
+                        calls[n] = call + (m * 16 + n % 2 * 8) * CALLS + first / 4 + n / 2 * 4;
+                    }
+                    draw(draws, calls, stream);
+#pragma unroll
+                    for (u32 n = 0; n < STEP / 8; n++) {
+#pragma unroll
+                        for (u32 i = 0; i < 4; i++) {
+                            const u32 drawn = draws[n / 2 * 2 + i / 2][n % 2 * 2 + i % 2];
+                            s[m][n][i] = drawn >= threshold ? s[m][n][i] : 0.0f;
+                        }
+                    }
+                }
+#pragma unroll
+                for (u32 j = 0; j < STEP / 16; j++) {
+                    as_left(p[m][j], s[m][2 * j], s[m][2 * j + 1]);
+                }
+            }
+#pragma unroll
+            for (u32 j = 0; j < STEP / 16; j++) {
+#pragma unroll
+                for (u32 n = 0; n < D / 16; n++) {
+                    u32 b[4];
+                    right.inner(b, values, step + j * 16, n);
+#pragma unroll
+                    for (u32 m = 0; m < 2; m++) {
+                        mma<T>(out[m][2 * n], p[m][j], b[0], b[1]);
+                        mma<T>(out[m][2 * n + 1], p[m][j], b[2], b[3]);
+                    }
+                }
+            }
+        }
+    }
+
+    if (own >= part.length) {
+        return;
+    }
+    T *const to = context + (u64)part.start * hidden + part.head * D;
+#pragma unroll
+    for (u32 m = 0; m < 2; m++) {
+        float factor[2];
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            float sum = total[m][half];
+            sum += __shfl_xor_sync(ALL, sum, 1);
+            sum += __shfl_xor_sync(ALL, sum, 2);
+            factor[half] = (DROP ? kept_scale : 1.0f) / sum;
+            const u32 query = own + m * 16 + lane.g + half * 8;
+            if (lane.t == 0 && query < part.length) {
+                log_sums[(u64)(part.start + query) * heads + part.head] =
+                    top[m][half] * LN_2 + logf(sum);
+            }
+        }
+        const u32 rows[2] = {lane.g, lane.g + 8};
+        unsigned char *const through = queries + (warp * 32 + m * 16) * Rows<D>::BYTES;
+        store<D>(through, to, hidden, own + m * 16, part.length, out[m], factor, rows, lane);
+    }
+}
+
+#define FORWARD const T *qkv, T *context, float *log_sums, CALL
+
+extern "C" __global__ void __launch_bounds__(128, 3) flash_forward_64(FORWARD) {
+    forward<64, false>(qkv, context, log_sums, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 3) flash_forward_64_dropout(FORWARD) {
+    forward<64, true>(qkv, context, log_sums, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 4) flash_forward_32(FORWARD) {
+    forward<32, false>(qkv, context, log_sums, TOLD);
+}
+extern "C" __global__ void __launch_bounds__(128, 3) flash_forward_32_dropout(FORWARD) {
+    forward<32, true>(qkv, context, log_sums, TOLD);
+}
+
+#endif
