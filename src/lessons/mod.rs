@@ -162,14 +162,16 @@ mod tests {
     fn a_stray_file_among_the_lessons_is_named() {
         let dir = tempfile::tempdir().unwrap();
         assert!(check_folder(dir.path()).is_ok());
-        std::fs::write(dir.path().join("01_tokens.rs"), SOURCES[0].1).unwrap();
+        let (name, source) = SOURCES[0];
+        let lesson = dir.path().join(format!("{name}.rs"));
+        std::fs::write(&lesson, source).unwrap();
         assert!(check_folder(dir.path()).is_ok());
-        std::fs::write(dir.path().join("01_tokens.rs"), "fn main() {}").unwrap();
+        std::fs::write(&lesson, "fn main() {}").unwrap();
         let error = check_folder(dir.path()).unwrap_err().to_string();
         assert!(error.contains("differs"), "{error}");
-        std::fs::write(dir.path().join("01_tokens.rs"), SOURCES[0].1).unwrap();
-        std::fs::write(dir.path().join("02_draft.rs"), "").unwrap();
+        std::fs::write(&lesson, source).unwrap();
+        std::fs::write(dir.path().join("99_draft.rs"), "").unwrap();
         let error = check_folder(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("02_draft.rs: is no lesson"), "{error}");
+        assert!(error.contains("99_draft.rs: is no lesson"), "{error}");
     }
 }
