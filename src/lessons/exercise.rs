@@ -6,15 +6,18 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use dfdx::prelude::{Dtype, HasShape, Shape, Storage, Tensor};
+
 use super::Exercise;
 use crate::view::display::wire::{self, Record};
 use crate::view::display::{self, Content, Show};
-use crate::view::style::escape;
+use crate::view::style::{self, escape};
 
 /// The environment variable that makes a lesson, run as a program, behave as if the exercises that
 /// it names (`01.2`, several with commas, or `all`) were not solved. The tests use it.
@@ -162,6 +165,59 @@ impl Judge {
         });
     }
 
+    /// A tensor should have the shape of `expected` and, within `tolerance`, its numbers; says where
+    /// the first is that has not, and shows both where they are small.
+    pub fn close_tensor<S: Shape, E: Dtype, D: Storage<E>>(
+        &mut self,
+        what: &str,
+        yours: &Tensor<S, E, D>,
+        expected: &Tensor<S, E, D>,
+        tolerance: f64,
+        think: &str,
+    ) {
+        let sizes = |tensor: &Tensor<S, E, D>| -> Vec<usize> {
+            tensor.shape().concrete().into_iter().collect()
+        };
+        let shape = sizes(expected);
+        if sizes(yours) != shape {
+            let named = |sizes: &[usize]| {
+                let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+                sizes.join("×")
+            };
+            return self.note(false, || {
+                let (got, wanted) = (named(&sizes(yours)), named(&shape));
+                format!("{what} has the shape {got}, but should have {wanted}\n{think}")
+            });
+        }
+        // Every number type of dfdx converts; one that did not would count as wrong.
+        let number = |value: &E| value.to_f64().unwrap_or(f64::NAN);
+        let (got, wanted) = (yours.as_vec(), expected.as_vec());
+        let differs = |(a, b): &(&E, &E)| {
+            let apart = (number(a) - number(b)).abs();
+            !matches!(
+                apart.partial_cmp(&tolerance),
+                Some(Ordering::Less | Ordering::Equal)
+            )
+        };
+        let first = got.iter().zip(&wanted).position(|pair| differs(&pair));
+        self.note(first.is_none(), || {
+            let at = first.unwrap_or_default();
+            let count = got.iter().zip(&wanted).filter(differs).count();
+            let mut text = format!(
+                "{what} is {} at {:?}, but should be {} (within {tolerance}; {count} of {} numbers differ)",
+                style::number(number(&got[at])),
+                place(at, &shape),
+                style::number(number(&wanted[at])),
+                got.len(),
+            );
+            if got.len() <= SMALL {
+                let (got, wanted) = (yours.content().plain(), expected.content().plain());
+                text += &format!("\nyours:     {got}\nshould be: {wanted}");
+            }
+            format!("{text}\n{think}")
+        });
+    }
+
     /// Something should hold.
     pub fn holds(&mut self, what: &str, holds: bool, think: &str) {
         self.note(holds, || format!("expected: {what}\n{think}"));
@@ -174,6 +230,19 @@ impl Judge {
             (None, false) => self.fault = Some(fault()),
         }
     }
+}
+
+/// Tensors with more numbers than this are not written out.
+const SMALL: usize = 24;
+
+/// Where the number at `index`, counted row by row, stands in a tensor.
+fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut place = vec![0; shape.len()];
+    for (at, size) in place.iter_mut().zip(shape).rev() {
+        *at = index % size;
+        index /= size;
+    }
+    place
 }
 
 /// A list as `Debug`, its middle left away where it is long.
@@ -407,6 +476,27 @@ mod tests {
         let fault = judge.fault.unwrap();
         assert!(fault.contains("it has 100 entries, expected 101"));
         assert!(fault.len() < 300);
+    }
+
+    #[test]
+    fn tensors_are_compared_by_shape_and_by_place() {
+        use dfdx::prelude::*;
+        let dev = Cpu::default();
+        let tensor =
+            |rows: usize, values: &[f32]| dev.tensor_from_vec(values.to_vec(), (rows, Const::<2>));
+        let right = tensor(2, &[1.0, 2.0, 3.0, 4.0]);
+        let fault = |yours: &Tensor<(usize, Const<2>), f32, Cpu>| {
+            let mut judge = Judge::default();
+            judge.close_tensor("f(x)", yours, &right, 0.1, "Think.");
+            judge.fault
+        };
+        assert_eq!(fault(&tensor(2, &[1.0, 2.05, 3.0, 4.0])), None);
+        let shape = fault(&tensor(1, &[1.0, 2.0])).unwrap();
+        assert_eq!(shape, "f(x) has the shape 1×2, but should have 2×2\nThink.");
+        let wrong = fault(&tensor(2, &[1.0, 2.0, f32::NAN, 5.0])).unwrap();
+        let start = "f(x) is NaN at [1, 0], but should be 3 (within 0.1; 2 of 4 numbers differ)";
+        assert!(wrong.starts_with(start), "{wrong}");
+        assert!(wrong.contains("yours:     2×2 f32 cpu") && wrong.ends_with("Think."));
     }
 
     #[test]

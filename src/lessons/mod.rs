@@ -22,8 +22,21 @@ pub use notebook::Built;
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 2] = [
+const SOURCES: [(&str, &str); 6] = [
+    (
+        "00_orientation",
+        include_str!("../../lessons/00_orientation.rs"),
+    ),
     ("01_tokens", include_str!("../../lessons/01_tokens.rs")),
+    (
+        "02_embeddings",
+        include_str!("../../lessons/02_embeddings.rs"),
+    ),
+    (
+        "03_attention",
+        include_str!("../../lessons/03_attention.rs"),
+    ),
+    ("04_encoder", include_str!("../../lessons/04_encoder.rs")),
     (
         "05_masked_lm",
         include_str!("../../lessons/05_masked_lm.rs"),
@@ -149,14 +162,16 @@ mod tests {
     fn a_stray_file_among_the_lessons_is_named() {
         let dir = tempfile::tempdir().unwrap();
         assert!(check_folder(dir.path()).is_ok());
-        std::fs::write(dir.path().join("01_tokens.rs"), SOURCES[0].1).unwrap();
+        let (name, source) = SOURCES[0];
+        let lesson = dir.path().join(format!("{name}.rs"));
+        std::fs::write(&lesson, source).unwrap();
         assert!(check_folder(dir.path()).is_ok());
-        std::fs::write(dir.path().join("01_tokens.rs"), "fn main() {}").unwrap();
+        std::fs::write(&lesson, "fn main() {}").unwrap();
         let error = check_folder(dir.path()).unwrap_err().to_string();
         assert!(error.contains("differs"), "{error}");
-        std::fs::write(dir.path().join("01_tokens.rs"), SOURCES[0].1).unwrap();
-        std::fs::write(dir.path().join("02_draft.rs"), "").unwrap();
+        std::fs::write(&lesson, source).unwrap();
+        std::fs::write(dir.path().join("99_draft.rs"), "").unwrap();
         let error = check_folder(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("02_draft.rs: is no lesson"), "{error}");
+        assert!(error.contains("99_draft.rs: is no lesson"), "{error}");
     }
 }
