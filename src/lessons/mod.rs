@@ -25,11 +25,19 @@ pub use progress::Progress;
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 2] = [
+const SOURCES: [(&str, &str); 4] = [
     ("01_tokens", include_str!("../../lessons/01_tokens.rs")),
     (
         "05_masked_lm",
         include_str!("../../lessons/05_masked_lm.rs"),
+    ),
+    (
+        "13_gpu_benchmarks",
+        include_str!("../../lessons/13_gpu_benchmarks.rs"),
+    ),
+    (
+        "14_making_it_fast",
+        include_str!("../../lessons/14_making_it_fast.rs"),
     ),
 ];
 
