@@ -561,9 +561,9 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Expected numbers
     //
-    // - the corpus: 1,440 paragraphs, 63,791 words between blanks, 622 different words after
+    // - the corpus: 1,440 paragraphs, 64,471 words between blanks, 623 different words after
     //   splitting;
-    // - 80,894 tokens with 1,000 pieces: 1.27 for each word between blanks, punctuation included;
+    // - 81,718 tokens with 1,000 pieces: 1.27 for each word between blanks, punctuation included;
     // - the whole notebook computes for under a second; the rest is compiling.
     //
     // ## On real text
@@ -579,7 +579,7 @@ fn main() -> cloze::lessons::LessonResult {
     // 2. A larger vocabulary makes sequences shorter and the embedding table larger. At 30,522 pieces
     //    of 768 numbers, what share of BERT-base's 110 million parameters is that table?
     //
-    // The crate's source of this part: `src/text/wordpiece.rs`
+    // The crate's source of this part: `src/text/wordpiece/mod.rs`
     // and `src/text/vocabulary.rs`.
 
     // %% [end]

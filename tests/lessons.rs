@@ -5,8 +5,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cloze::lessons::{self, Lesson};
+use cloze::lessons::format::CellKind;
+use cloze::lessons::{self, Lesson, held};
 use serde_json::Value;
+use unicase::UniCase;
 
 /// A lesson's program, which `cargo test` builds beside the tests.
 fn program(lesson: &Lesson) -> PathBuf {
@@ -32,6 +34,7 @@ fn run(lesson: &Lesson, unsolved: &str) -> (Output, String) {
     let output = Command::new(program(lesson))
         .env("CLOZE_EXERCISE_STUB", unsolved)
         .env("CLOZE_LESSON_QUICK", "1")
+        .env("CLOZE_DATA", env!("CARGO_TARGET_TMPDIR"))
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout.clone()).unwrap();
@@ -91,10 +94,11 @@ fn notebooks_are_valid_nbformat_with_stable_ids() {
     let (dir, again) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for solutions in [false, true] {
         let out = dir.path().join(solutions.to_string());
-        let paths = lessons::build(&out, solutions).unwrap();
+        let built = lessons::build(&out, solutions).unwrap();
         let twin = lessons::build(&again.path().join(solutions.to_string()), solutions).unwrap();
-        assert_eq!(paths.len(), lessons::all().unwrap().len());
-        for (path, twin) in paths.iter().zip(&twin) {
+        assert_eq!(built.lessons.len(), lessons::all().unwrap().len());
+        let paths = [&built.index].into_iter().chain(&built.lessons);
+        for (path, twin) in paths.zip([&twin.index].into_iter().chain(&twin.lessons)) {
             let bytes = std::fs::read(path).unwrap();
             assert_eq!(
                 bytes,
@@ -116,7 +120,7 @@ fn check_notebook(notebook: &Value) {
     assert_eq!(notebook["metadata"]["language_info"]["name"], "rust");
     let mut ids = HashSet::new();
     let cells = notebook["cells"].as_array().unwrap();
-    assert!(cells.len() > 10);
+    assert!(cells.len() > 3);
     for cell in cells {
         let id = cell["id"].as_str().unwrap();
         assert!(
@@ -145,8 +149,12 @@ fn check_notebook(notebook: &Value) {
 #[test]
 fn a_learner_s_notebook_holds_stubs_and_never_a_solution() {
     let dir = tempfile::tempdir().unwrap();
-    let learner = lessons::build(&dir.path().join("learner"), false).unwrap();
-    let solved = lessons::build(&dir.path().join("solved"), true).unwrap();
+    let learner = lessons::build(&dir.path().join("learner"), false)
+        .unwrap()
+        .lessons;
+    let solved = lessons::build(&dir.path().join("solved"), true)
+        .unwrap()
+        .lessons;
     for (lesson, (learner, solved)) in lessons::all()
         .unwrap()
         .iter()
@@ -184,6 +192,7 @@ fn a_learner_s_notebook_holds_stubs_and_never_a_solution() {
 fn every_lesson_file_is_listed_and_is_an_example() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     lessons::check_folder(&root.join("lessons")).unwrap();
+    held::generated(&root.join("lessons"), &lessons::all().unwrap(), false).unwrap();
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let manifest: toml::Table = manifest.parse().unwrap();
     let examples: HashSet<(String, String)> = manifest["example"]
@@ -206,6 +215,201 @@ fn every_lesson_file_is_listed_and_is_an_example() {
     for (_, path) in expected {
         assert!(root.join(&path).is_file(), "{path}");
     }
+}
+
+#[test]
+fn links_needs_and_minutes_hold() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let all = lessons::all().unwrap();
+    held::needs(&all).unwrap();
+    for lesson in &all {
+        held::links(lesson, &all, Some(root)).unwrap();
+        held::minutes(lesson).unwrap();
+    }
+}
+
+/// Words that the spelling test takes for mistakes and that are none.
+fn accepted_words() -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/words.txt");
+    let text = std::fs::read_to_string(path).unwrap();
+    let words = text
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'));
+    words.map(str::to_lowercase).collect()
+}
+
+/// What Britain writes for a word that it doesn't write so.
+fn british(word: &UniCase<&str>) -> Option<&'static [&'static str]> {
+    let variants = *typos_vars::VARS.find(word)?;
+    let home = typos_vars::Category::BritishIse;
+    let fits =
+        |bits: u8| typos_vars::CategorySet::from_bits(bits).is_ok_and(|set| set.contains(home));
+    if variants.iter().any(|(bits, _)| fits(*bits)) {
+        return None;
+    }
+    let first = variants.first()?;
+    Some(typos_vars::corrections(home, *first.1))
+}
+
+/// The mistakes of a text, each with what was meant; `prose` is held to British spelling, code to no
+/// country's.
+fn misspelled(text: &str, prose: bool) -> Vec<(String, String)> {
+    let tokenizer = typos::tokens::Tokenizer::new();
+    let words = tokenizer.parse_str(text).flat_map(|name| name.split());
+    let words: Vec<String> = words.map(|word| word.token().to_owned()).collect();
+    let wrong = words.into_iter().filter_map(|word| {
+        let key = UniCase::new(word.as_str());
+        let meant = typos_dict::WORD.find(&key).copied();
+        let meant = meant.or_else(|| british(&key).filter(|_| prose))?;
+        Some((word.to_lowercase(), meant.join(" or ")))
+    });
+    wrong.collect()
+}
+
+/// Markdown without its code and its formulas.
+fn without_code(text: &str) -> String {
+    let outside = |text: &str, mark: &str| -> String {
+        let parts: Vec<&str> = text.split(mark).step_by(2).collect();
+        parts.join(" ")
+    };
+    let links = |text: &str| -> String {
+        let cut = |part: &str| part.split_once(')').map_or("", |rest| rest.1).to_owned();
+        let mut parts = text.split("](");
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |whole, part| whole + " " + &cut(part))
+    };
+    ["```", "`", "$$", "$"]
+        .iter()
+        .fold(links(text), |text, mark| outside(&text, mark))
+}
+
+#[test]
+fn words_are_spelled_as_britain_spells_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons");
+    let accepted = accepted_words();
+    let mut met = HashSet::new();
+    let mut complaints = Vec::new();
+    let mut look = |place: &str, text: &str, prose: bool| {
+        for (word, meant) in misspelled(text, prose) {
+            if accepted.contains(&word) {
+                met.insert(word);
+            } else {
+                complaints.push(format!("{place}: {word:?} should be {meant:?}"));
+            }
+        }
+    };
+    for lesson in lessons::all().unwrap() {
+        let place = format!("lessons/{}.rs", lesson.name);
+        let titles = [&lesson.title, &lesson.summary];
+        let exercises = lesson.exercises.iter();
+        let told = exercises.flat_map(|e| e.hints.iter().chain([&e.title]));
+        for text in titles.into_iter().chain(told) {
+            look(&place, &without_code(text), true);
+        }
+        for cell in &lesson.cells {
+            let text = cell.solution();
+            let place = format!("{place}:{}", cell.line);
+            match cell.kind {
+                CellKind::Markdown => {
+                    look(&place, &without_code(&text), true);
+                    look(&place, &text, false);
+                }
+                CellKind::Code => look(&place, &text, false),
+            }
+        }
+    }
+    for name in ["README.md", "data/README.md"] {
+        let text = std::fs::read_to_string(root.join(name)).unwrap();
+        look(&format!("lessons/{name}"), &without_code(&text), true);
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    // The list stays short: what nothing needs any more goes.
+    let idle: Vec<_> = accepted
+        .iter()
+        .filter(|word| !met.contains(*word))
+        .collect();
+    assert!(
+        idle.is_empty(),
+        "lessons/words.txt has words that no lesson needs: {idle:?}"
+    );
+}
+
+#[test]
+fn the_spelling_test_finds_what_it_should() {
+    let words = |text: &str, prose| -> Vec<String> {
+        let found = misspelled(text, prose).into_iter();
+        found.map(|(word, _)| word).collect()
+    };
+    assert_eq!(words("teh color of attention", true), ["teh", "color"]);
+    assert_eq!(words("let color = recieve(softmax);", false), ["recieve"]);
+    assert_eq!(words("normalize the colour", true), ["normalize"]);
+    let text = "A `color` and $color$ in [color](https://a.b/color)\n```\ncolor\n``` colour";
+    assert_eq!(words(&without_code(text), true), ["color"]);
+}
+
+#[test]
+fn every_folder_of_data_is_told_of_in_its_readme() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/data");
+    let readme = std::fs::read_to_string(data.join("README.md")).unwrap();
+    for entry in std::fs::read_dir(&data).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            name == "README.md" || readme.contains(&format!("`{name}")),
+            "lessons/data/{name} is not told of in lessons/data/README.md"
+        );
+    }
+}
+
+/// What the command says of the progress that `data` keeps, as JSON.
+fn told_progress(data: &Path) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_cloze"))
+        .args(["lessons", "progress", "--json"])
+        .env("CLOZE_DATA", data)
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn progress_is_kept_shown_and_not_earned_by_the_lessons_own_solutions() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = &lessons::all().unwrap()[0];
+    let (id, title) = (&first.exercises[0].id, &first.exercises[0].title);
+    let run = |unsolved: &str| {
+        let output = Command::new(program(first))
+            .env("CLOZE_EXERCISE_STUB", unsolved)
+            .env("CLOZE_LESSON_QUICK", "1")
+            .env("CLOZE_DATA", dir.path())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run("").contains("don't count as yours"));
+    assert_eq!(told_progress(dir.path())["passed"], 0);
+
+    let line = format!("{{\"exercise\":\"{id}\",\"passed\":\"2026-01-31T10:00:00Z\"}}\n");
+    std::fs::write(dir.path().join("progress.jsonl"), line).unwrap();
+    let told = told_progress(dir.path());
+    assert_eq!(told["passed"], 1);
+    assert_eq!(told["lessons"][0]["exercises"][0]["date"], "2026-01-31");
+    // A check that fails later takes nothing away.
+    let failed = run(id);
+    let expected = format!("○ {id} {title}: not solved yet (passed before, on 2026-01-31)");
+    assert!(failed.contains(&expected), "{failed}");
+    assert_eq!(told_progress(dir.path()), told);
+
+    let table = Command::new(env!("CARGO_BIN_EXE_cloze"))
+        .args(["lessons", "progress"])
+        .env("CLOZE_DATA", dir.path())
+        .output()
+        .unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(
+        table.contains("●○") && table.contains("last on 2026-01-31"),
+        "{table}"
+    );
+    assert!(table.contains("the next is"), "{table}");
 }
 
 #[test]

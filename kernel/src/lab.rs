@@ -40,10 +40,19 @@ pub fn run(options: Options) -> Result<()> {
     install::start_spare()?;
     let folder = repository.join("notebooks");
     let notebooks = cloze::lessons::build(&folder, false)?;
-    eprintln!("{} lessons are in {}.", notebooks.len(), folder.display());
+    eprintln!(
+        "{} lessons are in {}.",
+        notebooks.lessons.len(),
+        folder.display()
+    );
 
     let mut command = jupyter.command();
     command.arg("--ServerApp.root_dir").arg(&folder);
+    // It opens with the map of the course.
+    if let Some(index) = notebooks.index.file_name() {
+        let page = format!("/lab/tree/{}", index.to_string_lossy());
+        command.arg(format!("--LabApp.default_url={page}"));
+    }
     if options.no_browser {
         command.arg("--no-browser");
     }

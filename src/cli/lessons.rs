@@ -1,13 +1,15 @@
-//! `cloze lessons`: list the lessons, build their notebooks, check their sources.
+//! `cloze lessons`: list the lessons, build their notebooks, check their sources, show what was passed.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
-use crate::error::Result;
-use crate::lessons;
+use serde_json::json;
 
-/// Lists the lessons, builds their notebooks, or checks their sources.
+use crate::error::{Error, Result};
+use crate::lessons::{self, Progress, held, progress};
+
+/// Lists the lessons, builds their notebooks, checks their sources, or shows what you have passed.
 #[derive(Debug, Parser)]
 pub struct Args {
     #[command(subcommand)]
@@ -27,13 +29,27 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "notebooks")]
         out: PathBuf,
     },
-    /// Check that the lessons are well formed: every exercise with a solution, a check and a hint.
+    /// Check that the lessons are well formed and say what is true: solutions, checks, hints, links,
+    /// minutes, and in a checkout stray files, the README's table and the map.
     Check {
         /// The lesson's number or name; all of them where it is left away.
         lesson: Option<String>,
-        /// The folder of the sources, searched for stray files where it is there.
+        /// The folder of the sources, looked at where it is there.
         #[arg(long, value_name = "DIR", default_value = "lessons")]
         dir: PathBuf,
+        /// Write the README's table and the map anew where they don't agree with the lessons.
+        #[arg(long)]
+        fix: bool,
+        /// Compare the stated seconds with measured ones: a JSON object from lessons to seconds, as
+        /// tests/jupyter/run_notebooks.py writes it.
+        #[arg(long, value_name = "FILE")]
+        times: Option<PathBuf>,
+    },
+    /// Show which exercises you have passed, and when.
+    Progress {
+        /// Print a JSON object on stdout.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -42,12 +58,26 @@ pub fn run(args: Args) -> Result<()> {
     match args.command {
         Command::List => list(),
         Command::Build { solutions, out } => {
-            for path in lessons::build(&out, solutions)? {
+            let built = lessons::build(&out, solutions)?;
+            for path in [built.index].iter().chain(&built.lessons) {
                 println!("{}", path.display());
             }
             Ok(())
         }
-        Command::Check { lesson, dir } => check(lesson.as_deref(), &dir),
+        Command::Check {
+            lesson,
+            dir,
+            fix,
+            times,
+        } => {
+            check(lesson.as_deref(), &dir, fix)?;
+            match times {
+                Some(file) => times_told(&file),
+                None => Ok(()),
+            }
+        }
+        Command::Progress { json: true } => progress_as_json(),
+        Command::Progress { json: false } => progress_as_table(),
     }
 }
 
@@ -64,21 +94,123 @@ fn list() -> Result<()> {
     Ok(())
 }
 
-fn check(lesson: Option<&str>, dir: &Path) -> Result<()> {
+fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
+    let all = lessons::all()?;
     let checked = match lesson {
         Some(name) => vec![lessons::find(name)?],
-        None => lessons::all()?,
+        None => all.clone(),
     };
-    if dir.is_dir() {
+    // The folder lies in a checkout, or there is none.
+    let root = dir.is_dir().then(|| dir.join(".."));
+    for lesson in &checked {
+        held::links(lesson, &all, root.as_deref())?;
+        held::minutes(lesson)?;
+    }
+    if lesson.is_none() {
+        held::needs(&all)?;
+    }
+    if root.is_some() {
         lessons::check_folder(dir)?;
+        held::generated(dir, &all, fix)?;
+    } else if fix {
+        let message = format!("--fix: there is no folder {} to write to", dir.display());
+        return Err(Error::Usage(message));
     }
     for lesson in checked {
         println!(
-            "{}: {} cells, {} exercises",
+            "{}: {} cells, {} exercises, {} minutes ({:.0} by its length)",
             lesson.name,
             lesson.cells.len(),
-            lesson.exercises.len()
+            lesson.exercises.len(),
+            lesson.minutes,
+            held::estimated_minutes(&lesson)
         );
+    }
+    Ok(())
+}
+
+fn times_told(file: &Path) -> Result<()> {
+    for line in held::seconds(&lessons::all()?, file)? {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn progress_as_json() -> Result<()> {
+    let (all, progress) = (lessons::all()?, Progress::load()?);
+    let (mut passed, mut total) = (0, 0);
+    let mut told = Vec::new();
+    for lesson in &all {
+        let mut exercises = Vec::new();
+        for exercise in &lesson.exercises {
+            let moment = progress.moment(&exercise.id);
+            total += 1;
+            passed += usize::from(moment.is_some());
+            exercises.push(json!({
+                "id": exercise.id,
+                "title": exercise.title,
+                "passed": moment.is_some(),
+                "date": progress.day(&exercise.id),
+                "time": moment,
+            }));
+        }
+        let all_passed = exercises.iter().all(|exercise| exercise["passed"] == true);
+        told.push(json!({
+            "name": lesson.name,
+            "title": lesson.title,
+            "minutes": lesson.minutes,
+            "passed": all_passed,
+            "exercises": exercises,
+        }));
+    }
+    let object = json!({
+        "passed": passed,
+        "total": total,
+        "file": progress::path(),
+        "lessons": told,
+    });
+    println!("{object}");
+    Ok(())
+}
+
+fn progress_as_table() -> Result<()> {
+    let (all, progress) = (lessons::all()?, Progress::load()?);
+    let (mut passed, mut total) = (0, 0);
+    let mut next = None;
+    let widest = all.iter().map(|lesson| lesson.title.chars().count()).max();
+    let widest = widest.unwrap_or(0);
+    for lesson in &all {
+        let days: Vec<Option<&str>> = lesson
+            .exercises
+            .iter()
+            .map(|exercise| progress.day(&exercise.id))
+            .collect();
+        let done = days.iter().flatten().count();
+        let dots: String = days
+            .iter()
+            .map(|day| if day.is_some() { '●' } else { '○' })
+            .collect();
+        let last = match days.iter().flatten().max() {
+            Some(day) => format!("  last on {day}"),
+            None => String::new(),
+        };
+        println!(
+            "{}  {:<widest$}  {done} of {}  {dots}{last}",
+            lesson.number(),
+            lesson.title,
+            days.len()
+        );
+        passed += done;
+        total += days.len();
+        if next.is_none() {
+            let open = days.iter().position(Option::is_none);
+            next = open.map(|index| &lesson.exercises[index]);
+        }
+    }
+    print!("\n{passed} of {total} exercises passed");
+    match next {
+        Some(exercise) => println!("; the next is {} {}", exercise.id, exercise.title),
+        None => println!(": all of them"),
     }
     Ok(())
 }

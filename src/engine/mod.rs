@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
 use crate::train::optimizer::{Moments, Update};
 
-pub use cpu::{CpuEngine, measured_peak};
+pub use cpu::{CpuEngine, measured_peak, round_to_bf16};
 pub use cuda::{CudaEngine, How as CudaHow};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;

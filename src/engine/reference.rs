@@ -34,21 +34,31 @@ pub struct Reference {
     pools: Vec<rayon::ThreadPool>,
 }
 
+/// Pools of one thread each.
+fn pools(count: usize) -> Result<Vec<rayon::ThreadPool>> {
+    (0..count)
+        .map(|_| rayon::ThreadPoolBuilder::new().num_threads(1).build())
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|e| Error::Failed(format!("no thread could be started: {e}")))
+}
+
 impl Reference {
     /// A model with these parameters. Fails for sizes that have no type of their own.
     pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
-        let pools = (0..rayon::current_num_threads())
-            .map(|_| rayon::ThreadPoolBuilder::new().num_threads(1).build())
-            .collect::<std::result::Result<_, _>>()
-            .map_err(|e| Error::Failed(format!("no thread could be started: {e}")))?;
         let mut reference = Self {
             config: config.clone(),
             state: State::new(layout, values)?,
             model: None,
-            pools,
+            pools: pools(rayon::current_num_threads())?,
         };
         reference.modules()?;
         Ok(reference)
+    }
+
+    /// The same on so many threads: a batch is cut into as many parts.
+    pub fn with_threads(mut self, threads: usize) -> Result<Self> {
+        self.pools = pools(threads.max(1))?;
+        Ok(self)
     }
 
     fn modules(&mut self) -> Result<&dyn Modules> {

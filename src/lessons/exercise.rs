@@ -2,7 +2,8 @@
 //!
 //! A stub never returns: `exercise!` unwinds, so it fits any return type. `check!` catches it and
 //! answers with the first hint; it catches a learner's panic too, and says what it was. What was
-//! passed is remembered for the process, which in a notebook is the session.
+//! passed is remembered for the process, which in a notebook is the session, and noted for good in
+//! [`super::progress`] where the answer is the learner's and not the lesson's own.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,6 +16,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use dfdx::prelude::{Dtype, HasShape, Shape, Storage, Tensor};
 
 use super::Exercise;
+use super::progress::{self, Progress};
 use crate::view::display::wire::{self, Record};
 use crate::view::display::{self, Content, Show};
 use crate::view::style::{self, escape};
@@ -31,6 +33,8 @@ struct Unsolved(String);
 struct State {
     passed: bool,
     hints_given: usize,
+    /// Whether the lesson's own solution was run.
+    given: bool,
 }
 
 static STATES: LazyLock<Mutex<HashMap<String, State>>> = LazyLock::new(Mutex::default);
@@ -74,6 +78,21 @@ pub fn unsolved(id: &str) -> ! {
 pub fn stubbed(id: &str) -> bool {
     let asked = std::env::var(STUB_VARIABLE).unwrap_or_default();
     asked.split(',').any(|name| name == id || name == "all")
+}
+
+/// Opens the lesson's own solution: notes that it is run, and tells whether the program was asked to
+/// treat it as missing.
+pub fn given(id: &str) -> bool {
+    let stubbed = stubbed(id);
+    if !stubbed {
+        states().entry(id.to_owned()).or_default().given = true;
+    }
+    stubbed
+}
+
+/// Whether the lesson's own solution of the exercise was run in this session.
+pub fn was_given(id: &str) -> bool {
+    states().get(id).is_some_and(|s| s.given)
 }
 
 /// Whether the exercise's check was passed in this session.
@@ -270,16 +289,39 @@ pub fn check(id: &str, judge: impl FnOnce(&mut Judge)) {
     let verdict = judged(judge);
     let passed = matches!(verdict, Verdict::Right { .. });
     states().entry(id.to_owned()).or_default().passed = passed;
+    let exercise = declared(id);
+    let before = kept(&exercise, passed);
     // The session remembers it too, for `:next`.
     wire::send(&Record::Checked {
         id: id.to_owned(),
         passed,
     });
     let report = Report {
-        exercise: declared(id),
+        exercise,
         verdict,
+        before,
     };
     display::show(&report);
+}
+
+/// The day on which an exercise of the course was passed before this check; notes one that is passed
+/// now by the learner's own answer. Where the file is not to be read or written, a check judges all
+/// the same, and standard error says why nothing is kept.
+fn kept(exercise: &Exercise, passed: bool) -> Option<String> {
+    if exercise.hints.is_empty() {
+        return None;
+    }
+    let id = &exercise.id;
+    let before = Progress::load().map(|progress| progress.day(id).map(str::to_owned));
+    let noted = match (&before, passed && !was_given(id)) {
+        (Ok(None), true) => progress::note(id),
+        _ => Ok(()),
+    };
+    let before = before.and_then(|before| noted.map(|()| before));
+    before.unwrap_or_else(|error| {
+        eprintln!("your progress is not kept: {error}");
+        None
+    })
 }
 
 fn judged(judge: impl FnOnce(&mut Judge)) -> Verdict {
@@ -317,6 +359,8 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 struct Report {
     exercise: Exercise,
     verdict: Verdict,
+    /// The day on which the exercise was passed in an earlier run of its check.
+    before: Option<String>,
 }
 
 impl Report {
@@ -331,31 +375,38 @@ impl Report {
             true => String::new(),
             false => format!("\nNext hint: cloze::hint!(\"{id}\")"),
         };
+        // What was passed once stays passed, whatever is tried later.
+        let before = match &self.before {
+            Some(day) => format!(" (passed before, on {day})"),
+            None => String::new(),
+        };
         match &self.verdict {
             Verdict::Right { checks } => (
                 "✓",
                 "46,160,67",
-                format!("{id} {title}: right ({checks} checks)"),
+                format!("{id} {title}: right ({checks} checks){before}"),
             ),
             Verdict::Unsolved { id: open } if open == id => (
                 "○",
                 "122,128,136",
-                format!("{id} {title}: not solved yet{first_hint}"),
+                format!("{id} {title}: not solved yet{before}{first_hint}"),
             ),
             Verdict::Unsolved { id: open } => (
                 "○",
                 "122,128,136",
-                format!("{id} {title}: needs exercise {open} first, which is not solved yet"),
+                format!(
+                    "{id} {title}: needs exercise {open} first, which is not solved yet{before}"
+                ),
             ),
             Verdict::Wrong { fault } => (
                 "✗",
                 "218,112,32",
-                format!("{id} {title}: not right yet\n{fault}{help}"),
+                format!("{id} {title}: not right yet{before}\n{fault}{help}"),
             ),
             Verdict::Panicked { message } => (
                 "✗",
                 "218,112,32",
-                format!("{id} {title}: your code panicked\n  {message}{help}"),
+                format!("{id} {title}: your code panicked{before}\n  {message}{help}"),
             ),
         }
     }
@@ -393,6 +444,17 @@ macro_rules! exercise {
 /// to (see `STUB_VARIABLE`) takes the stub's way here.
 #[macro_export]
 macro_rules! solution {
+    ($id:literal) => {
+        if $crate::lessons::exercise::given($id) {
+            $crate::exercise!($id)
+        }
+    };
+}
+
+/// Opens an answer of your own in a lesson's source, where `solution!` opened the lesson's: passing its
+/// check then counts as yours.
+#[macro_export]
+macro_rules! answer {
     ($id:literal) => {
         if $crate::lessons::exercise::stubbed($id) {
             $crate::exercise!($id)
@@ -432,8 +494,34 @@ mod tests {
         let report = Report {
             exercise: declared(id),
             verdict,
+            before: None,
         };
         report.content().plain()
+    }
+
+    #[test]
+    fn an_exercise_that_was_passed_before_is_told_so_by_every_verdict() {
+        let verdicts = [
+            Verdict::Right { checks: 3 },
+            Verdict::Unsolved { id: "01.1".into() },
+            Verdict::Unsolved { id: "01.2".into() },
+            Verdict::Wrong {
+                fault: "f()".into(),
+            },
+            Verdict::Panicked {
+                message: "f()".into(),
+            },
+        ];
+        for verdict in verdicts {
+            let report = Report {
+                exercise: declared("01.1"),
+                verdict,
+                before: Some("2026-01-31".into()),
+            };
+            let text = report.content().plain();
+            let first = text.lines().next().unwrap();
+            assert!(first.ends_with("(passed before, on 2026-01-31)"), "{text}");
+        }
     }
 
     #[test]

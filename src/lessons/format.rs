@@ -5,6 +5,8 @@
 //! // title = "Tokens"                      front matter: TOML in comments
 //! // summary = "…"
 //! // minutes = 30
+//! // seconds = 12                           what its cells compute, in a notebook on 2 cores
+//! // needs = ["00"]                         the lessons that it builds on
 //! //
 //! // [[exercise]]
 //! // id = "01.1"
@@ -59,10 +61,22 @@ pub struct Lesson {
     pub summary: String,
     /// How long a learner takes, in minutes.
     pub minutes: u32,
+    /// How long a notebook with its solutions runs on two cores, in seconds, compiling included;
+    /// none where nobody measured it.
+    pub seconds: Option<u32>,
+    /// The numbers of the lessons that it builds on: `01`.
+    pub needs: Vec<String>,
     /// The exercises in order.
     pub exercises: Vec<Exercise>,
     /// The cells in order.
     pub cells: Vec<Cell>,
+}
+
+impl Lesson {
+    /// Its number, as its name begins with it: `01`.
+    pub fn number(&self) -> &str {
+        self.name.split('_').next().unwrap_or_default()
+    }
 }
 
 /// An exercise as the front matter declares it.
@@ -139,9 +153,13 @@ impl Cell {
     }
 }
 
-/// The exercise that `cloze::solution!("01.2");` opens.
+/// The exercise that `cloze::solution!("01.2");` opens, or `cloze::answer!("01.2");`, which a learner
+/// writes in its place.
 fn gate(line: &str) -> Option<&str> {
-    let id = line.trim().strip_prefix("cloze::solution!(\"")?;
+    let call = line.trim().strip_prefix("cloze::")?;
+    let id = call
+        .strip_prefix("solution!(\"")
+        .or_else(|| call.strip_prefix("answer!(\""))?;
     id.strip_suffix("\");")
 }
 
@@ -152,6 +170,9 @@ struct FrontMatter {
     title: String,
     summary: String,
     minutes: u32,
+    seconds: Option<u32>,
+    #[serde(default)]
+    needs: Vec<String>,
     #[serde(default, rename = "exercise")]
     exercises: Vec<Exercise>,
 }
@@ -179,6 +200,7 @@ impl Parser<'_> {
     fn lesson(&self, name: &str) -> Result<Lesson> {
         let number = name.split('_').next().unwrap_or_default();
         let (front, after) = self.front_matter()?;
+        self.check_needs(number, &front.needs)?;
         self.check_exercises(number, &front.exercises)?;
         let cells = self.cells(name, after)?;
         self.check_solutions(&front.exercises, &cells)?;
@@ -187,6 +209,8 @@ impl Parser<'_> {
             title: front.title,
             summary: front.summary,
             minutes: front.minutes,
+            seconds: front.seconds,
+            needs: front.needs,
             exercises: front.exercises,
             cells,
         })
@@ -216,6 +240,23 @@ impl Parser<'_> {
         let before = error.span().map_or("", |span| &toml[..span.start]);
         // Line 1 is the fence.
         self.error(1 + before.matches('\n').count(), error.message())
+    }
+
+    /// A lesson builds on lessons before it, each named once, in order.
+    fn check_needs(&self, number: &str, needs: &[String]) -> Result<()> {
+        let line = self.line_with("// needs = ");
+        for (index, need) in needs.iter().enumerate() {
+            let two_digits = need.len() == 2 && need.bytes().all(|b| b.is_ascii_digit());
+            if !two_digits || need.as_str() >= number {
+                let message = format!("needs {need:?}: expected the number of an earlier lesson");
+                return Err(self.error(line, message));
+            }
+            if index > 0 && needs[index - 1] >= *need {
+                let message = format!("needs {need:?}: each lesson stands once, in order");
+                return Err(self.error(line, message));
+            }
+        }
+        Ok(())
     }
 
     fn check_exercises(&self, number: &str, exercises: &[Exercise]) -> Result<()> {
@@ -466,6 +507,35 @@ fn main() -> cloze::lessons::LessonResult {
             "fn lower(text: &str) -> String {\n    \
              // Your code goes here. Stuck? cloze::hint!(\"01.1\")\n    cloze::exercise!(\"01.1\")\n}"
         );
+    }
+
+    #[test]
+    fn what_a_lesson_needs_and_takes_stands_in_its_front_matter() {
+        let lesson = parse("01_x", GOOD).unwrap();
+        assert_eq!((lesson.needs.len(), lesson.seconds), (0, None));
+        let more = "// minutes = 30\n// seconds = 12\n// needs = [\"00\"]\n";
+        let lesson = parse("01_x", &GOOD.replace("// minutes = 30\n", more)).unwrap();
+        assert_eq!(
+            (lesson.needs, lesson.seconds),
+            (vec!["00".into()], Some(12))
+        );
+        for wrong in ["[\"01\"]", "[\"0\"]", "[\"x1\"]", "[\"00\", \"00\"]"] {
+            let more = format!("// minutes = 30\n// needs = {wrong}\n");
+            let source = GOOD.replace("// minutes = 30\n", &more);
+            let error = parse("01_x", &source).unwrap_err().to_string();
+            assert!(error.starts_with("lessons/01_x.rs:5: needs "), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_one_s_own_may_stand_in_place_of_the_solution() {
+        let answered = GOOD.replace("cloze::solution!", "cloze::answer!");
+        let (one, other) = (
+            parse("01_x", GOOD).unwrap(),
+            parse("01_x", &answered).unwrap(),
+        );
+        assert_eq!(one.cells[1].stub(), other.cells[1].stub());
+        assert_eq!(one.cells[1].solution(), other.cells[1].solution());
     }
 
     #[test]

@@ -5,10 +5,13 @@
 //! minutes, its exercises and their hints: `format` reads it, and everything here asks there.
 //! The sources are part of the library, so an installed `cloze` has them without a checkout.
 
+pub mod course;
 pub mod data;
 pub mod exercise;
 pub mod format;
+pub mod held;
 pub mod notebook;
+pub mod progress;
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +20,13 @@ use crate::error::{Error, Result};
 pub use exercise::Judge;
 pub use format::{Exercise, Lesson};
 pub use notebook::Built;
+pub use progress::Progress;
 
 /// What the `main` of a lesson gives back.
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 8] = [
     (
         "00_orientation",
         include_str!("../../lessons/00_orientation.rs"),
@@ -40,6 +44,14 @@ const SOURCES: [(&str, &str); 6] = [
     (
         "05_masked_lm",
         include_str!("../../lessons/05_masked_lm.rs"),
+    ),
+    (
+        "13_gpu_benchmarks",
+        include_str!("../../lessons/13_gpu_benchmarks.rs"),
+    ),
+    (
+        "14_making_it_fast",
+        include_str!("../../lessons/14_making_it_fast.rs"),
     ),
 ];
 
@@ -69,24 +81,38 @@ pub fn find(name: &str) -> Result<Lesson> {
     }
 }
 
+/// The paths of the notebooks that were built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notebooks {
+    /// The one that opens the course.
+    pub index: PathBuf,
+    /// Those of the lessons, in order.
+    pub lessons: Vec<PathBuf>,
+}
+
 /// Writes every lesson as a notebook into `out` (made where it is missing), with the solutions or
-/// with stubs in their place, and gives the notebooks' paths in order.
+/// with stubs in their place, and the notebook that opens the course.
 ///
 /// A notebook that was changed since it was written is kept, and standard error says so.
-pub fn build(out: &Path, solutions: bool) -> Result<Vec<PathBuf>> {
+pub fn build(out: &Path, solutions: bool) -> Result<Notebooks> {
     std::fs::create_dir_all(out).map_err(|e| Error::io(out, e))?;
-    let mut paths = Vec::new();
-    for lesson in all()? {
-        let path = out.join(format!("{}.ipynb", lesson.name));
-        if notebook::write(&lesson, solutions, &path)? == Built::Kept {
+    let all = all()?;
+    let put = |name: &str, notebook: &serde_json::Value| {
+        let path = out.join(format!("{name}.ipynb"));
+        if notebook::write(notebook, &path)? == Built::Kept {
             eprintln!(
                 "{} was changed since it was built and is kept; move it away to have it built anew",
                 path.display()
             );
         }
-        paths.push(path);
-    }
-    Ok(paths)
+        Ok(path)
+    };
+    let index = put(course::INDEX, &notebook::index(&all))?;
+    let lessons = all
+        .iter()
+        .map(|lesson| put(&lesson.name, &notebook::notebook(lesson, solutions)))
+        .collect::<Result<_>>()?;
+    Ok(Notebooks { index, lessons })
 }
 
 /// The environment variable that shortens a lesson's training to a few steps; the tests set it.
@@ -103,7 +129,7 @@ pub fn steps(full: u64) -> u64 {
 /// The folder that holds the lessons' sources in a checkout: every file in it must be a lesson of
 /// the course, with the source that this program was built from, or one of the few named here.
 pub fn check_folder(dir: &Path) -> Result<()> {
-    const OTHERS: [&str; 2] = ["README.md", "data"];
+    const OTHERS: [&str; 4] = ["README.md", "data", "map.svg", "words.txt"];
     let entries = std::fs::read_dir(dir).map_err(|e| Error::io(dir, e))?;
     for entry in entries {
         let path = entry.map_err(|e| Error::io(dir, e))?.path();
@@ -138,6 +164,13 @@ pub fn finish(name: &str) -> LessonResult {
         .filter(|id| !exercise::passed(id))
         .collect();
     if open.is_empty() {
+        let given = |exercise: &Exercise| exercise::was_given(&exercise.id);
+        if lesson.exercises.iter().any(given) {
+            println!(
+                "The solutions were the lesson's own, so they don't count as yours: lessons/README.md \
+                 says how to put yours in their place."
+            );
+        }
         return Ok(());
     }
     let message = format!("lesson {name}: not passed yet: {}", open.join(", "));

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::course;
 use super::format::{CellKind, Lesson};
 use crate::error::{Error, Result};
 
@@ -23,42 +24,67 @@ pub enum Built {
 
 /// The notebook of a lesson, with the solutions or with stubs in their place.
 pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
-    let slug = lesson.name.replace('_', "-");
-    let cells: Vec<Value> = lesson
-        .cells
-        .iter()
-        .enumerate()
-        .map(|(index, cell)| {
-            let source = if solutions {
-                cell.solution()
-            } else {
-                cell.stub()
-            };
-            // Ids tell the cell's place, so that building again gives the same file.
-            let id = format!("{slug}-{index:03}");
-            match cell.kind {
-                CellKind::Markdown => json!({
-                    "cell_type": "markdown",
-                    "id": id,
-                    "metadata": {},
-                    "source": lines(&source),
-                }),
-                CellKind::Code => json!({
-                    "cell_type": "code",
-                    "execution_count": null,
-                    "id": id,
-                    "metadata": {},
-                    "outputs": [],
-                    "source": lines(&source),
-                }),
+    let cells = lesson.cells.iter().map(|cell| {
+        let source = match solutions {
+            true => cell.solution(),
+            false => cell.stub(),
+        };
+        match cell.kind {
+            CellKind::Markdown => {
+                json!({ "cell_type": "markdown", "source": linked(&source) })
             }
-        })
-        .collect();
+            CellKind::Code => json!({ "cell_type": "code", "source": source }),
+        }
+    });
+    of_cells(&lesson.name, cells.collect())
+}
+
+/// The notebook that opens the course.
+pub fn index(lessons: &[Lesson]) -> Value {
+    of_cells(course::INDEX, course::index_cells(lessons))
+}
+
+/// Text whose links to other lessons' sources lead to their notebooks.
+fn linked(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (index, part) in text.split("](").enumerate() {
+        if index == 0 {
+            out.push_str(part);
+            continue;
+        }
+        out.push_str("](");
+        let (target, rest) = part.split_at(part.find(')').unwrap_or(part.len()));
+        match target.strip_suffix(".rs") {
+            Some(name) if !name.contains(['/', ':']) => {
+                out.push_str(name);
+                out.push_str(".ipynb");
+            }
+            _ => out.push_str(target),
+        }
+        out.push_str(rest);
+    }
+    out
+}
+
+/// A notebook of cells that have a kind and a source, a text each.
+fn of_cells(name: &str, mut cells: Vec<Value>) -> Value {
+    let slug = name.replace('_', "-");
+    for (index, cell) in cells.iter_mut().enumerate() {
+        let source = cell["source"].as_str().unwrap_or_default().to_owned();
+        cell["source"] = json!(lines(&source));
+        // Ids tell the cell's place, so that building again gives the same file.
+        cell["id"] = json!(format!("{slug}-{index:03}"));
+        cell["metadata"] = json!({});
+        if cell["cell_type"] == "code" {
+            cell["execution_count"] = Value::Null;
+            cell["outputs"] = json!([]);
+        }
+    }
     let checksum = checksum(&cells);
     json!({
         "cells": cells,
         "metadata": {
-            "cloze": { "lesson": lesson.name, "checksum": checksum },
+            "cloze": { "lesson": name, "checksum": checksum },
             "kernelspec": { "display_name": "Cloze (Rust)", "language": "rust", "name": "cloze" },
             "language_info": {
                 "codemirror_mode": "rust",
@@ -97,10 +123,9 @@ fn checksum(cells: &[Value]) -> String {
     format!("{:08x}", crc.sum())
 }
 
-/// Writes the notebook of a lesson to `path`, unless one stands there that was changed since it
-/// was built, or that Cloze did not build.
-pub fn write(lesson: &Lesson, solutions: bool, path: &Path) -> Result<Built> {
-    let notebook = notebook(lesson, solutions);
+/// Writes a notebook to `path`, unless one stands there that was changed since it was built, or that
+/// Cloze did not build.
+pub fn write(notebook: &Value, path: &Path) -> Result<Built> {
     match std::fs::read(path) {
         Ok(bytes) => {
             // What is no notebook of ours is somebody's work.
@@ -117,7 +142,7 @@ pub fn write(lesson: &Lesson, solutions: bool, path: &Path) -> Result<Built> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(Error::io(path, e)),
     }
-    let mut text = serde_json::to_string_pretty(&notebook)
+    let mut text = serde_json::to_string_pretty(notebook)
         .map_err(|e| Error::file(path, format!("the notebook can't be written: {e}")))?;
     text.push('\n');
     let io = |e| Error::io(path, e);
@@ -155,14 +180,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lesson.ipynb");
         let lesson = &lessons::all().unwrap()[0];
-        assert_eq!(write(lesson, false, &path).unwrap(), Built::Written);
-        assert_eq!(write(lesson, false, &path).unwrap(), Built::Unchanged);
+        assert_eq!(
+            write(&notebook(lesson, false), &path).unwrap(),
+            Built::Written
+        );
+        assert_eq!(
+            write(&notebook(lesson, false), &path).unwrap(),
+            Built::Unchanged
+        );
         edit(&path, |n| {
             let code = n["cells"].as_array_mut().unwrap();
             let code = code.iter_mut().find(|c| c["cell_type"] == "code").unwrap();
             code["source"] = json!("let mine = 1;");
         });
-        assert_eq!(write(lesson, true, &path).unwrap(), Built::Kept);
+        assert_eq!(write(&notebook(lesson, true), &path).unwrap(), Built::Kept);
         assert!(std::fs::read_to_string(&path).unwrap().contains("let mine"));
     }
 
@@ -171,7 +202,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lesson.ipynb");
         let lesson = &lessons::all().unwrap()[0];
-        write(lesson, false, &path).unwrap();
+        write(&notebook(lesson, false), &path).unwrap();
         edit(&path, |n| {
             for cell in n["cells"].as_array_mut().unwrap() {
                 // Front ends may join the lines, and they fill in outputs.
@@ -181,9 +212,23 @@ mod tests {
                 cell["outputs"] = json!([{ "output_type": "stream" }]);
             }
         });
-        assert_eq!(write(lesson, false, &path).unwrap(), Built::Unchanged);
+        assert_eq!(
+            write(&notebook(lesson, false), &path).unwrap(),
+            Built::Unchanged
+        );
         assert!(std::fs::read_to_string(&path).unwrap().contains("stream"));
-        assert_eq!(write(lesson, true, &path).unwrap(), Built::Written);
+        assert_eq!(
+            write(&notebook(lesson, true), &path).unwrap(),
+            Built::Written
+        );
+    }
+
+    #[test]
+    fn links_to_lessons_lead_to_their_notebooks() {
+        let text = "[a](05_masked_lm.rs), [b](https://docs.rs/x.rs) and [c](05_x.rs";
+        let linked = linked(text);
+        assert!(linked.starts_with("[a](05_masked_lm.ipynb), [b](https://docs.rs/x.rs)"));
+        assert_eq!(super::linked("no link (at all) ]"), "no link (at all) ]");
     }
 
     #[test]
@@ -193,7 +238,7 @@ mod tests {
         for text in ["", "not json", "{\"cells\":[]}"] {
             let path = dir.path().join("other.ipynb");
             std::fs::write(&path, text).unwrap();
-            assert_eq!(write(lesson, false, &path).unwrap(), Built::Kept);
+            assert_eq!(write(&notebook(lesson, false), &path).unwrap(), Built::Kept);
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

@@ -3,9 +3,11 @@
     cloze lessons build --solutions --out DIR
     python tests/jupyter/run_notebooks.py DIR
 
-The executed notebooks, outputs included, are written to DIR/executed.
+The executed notebooks, outputs included, are written to DIR/executed, and how many seconds each took to
+DIR/times.json, which `cloze lessons check --times` compares with what the lessons state.
 """
 
+import json
 import pathlib
 import sys
 import time
@@ -28,8 +30,10 @@ def execute(path, folder):
         nbformat.write(notebook, folder / path.name)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     outputs = sum(len(cell.outputs) for cell in cells)
-    print(f"{path.name}: {len(cells)} cells, {outputs} outputs, {time.time() - started:.0f} s")
+    seconds = time.time() - started
+    print(f"{path.name}: {len(cells)} cells, {outputs} outputs, {seconds:.0f} s")
     assert outputs > 0, f"{path.name} shows nothing"
+    return seconds
 
 
 def main():
@@ -38,8 +42,8 @@ def main():
     executed.mkdir(parents=True, exist_ok=True)
     notebooks = sorted(source.glob("*.ipynb"))
     assert notebooks, f"no notebooks in {source}"
-    for path in notebooks:
-        execute(path, executed)
+    times = {path.stem: round(execute(path, executed), 1) for path in notebooks}
+    (source / "times.json").write_text(json.dumps(times, indent=2) + "\n")
 
 
 if __name__ == "__main__":

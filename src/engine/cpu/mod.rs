@@ -34,6 +34,7 @@ use self::attention::Scratch;
 pub(super) use self::dropout::Mask;
 use self::dropout::Rows;
 pub(super) use self::elementwise::{STRIPE, bias_gelu};
+pub use self::gemm::round_to_bf16;
 pub(super) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use self::heads::Head;
 use self::layer::{Gradients, Kept, Layer, Pass};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cloze::display::Content;
 use cloze::lessons::format::{Cell, CellKind};
-use cloze::lessons::{self, Exercise, Lesson};
+use cloze::lessons::{self, Exercise, Lesson, Progress};
 
 use super::{put, say_text, wrong};
 use crate::session::evaluator::Evaluator;
@@ -18,6 +18,8 @@ pub struct Course {
     at: usize,
     /// The exercise that was looked at last.
     current: Option<String>,
+    /// What was passed in this session: its functions are there to be used. What was passed ever is
+    /// kept in [`Progress`].
     passed: BTreeSet<String>,
 }
 
@@ -74,28 +76,22 @@ pub fn run(evaluator: &mut Evaluator, command: &str, argument: &str, sink: &Sink
 }
 
 fn lesson(evaluator: &mut Evaluator, name: &str, sink: &Sink) -> Result<Outcome, CellError> {
+    // A file that can't be read takes nothing away from the lessons.
+    let (progress, trouble) = match Progress::load() {
+        Ok(progress) => (progress, None),
+        Err(error) => (Progress::default(), Some(error.to_string())),
+    };
     if name.is_empty() {
         let all = lessons::all().map_err(|error| wrong(&error.to_string()))?;
-        let line = |lesson: &Lesson| {
-            let open = lesson.exercises.iter();
-            let done = open.filter(|one| evaluator.course.passed.contains(&one.id));
-            format!(
-                "{}  {} ({} minutes; {} of {} exercises passed)",
-                &lesson.name[..2],
-                lesson.title,
-                lesson.minutes,
-                done.count(),
-                lesson.exercises.len()
-            )
-        };
-        let mut lines: Vec<String> = all.iter().map(line).collect();
+        let mut lines: Vec<String> = all.iter().map(|one| listed(one, &progress)).collect();
         lines.push("Begin one with `:lesson 01`.".to_owned());
+        lines.extend(trouble);
         put(sink, paragraphs(&lines));
         return Ok(Outcome::default());
     }
     let lesson = lessons::find(name).map_err(|error| wrong(&error.to_string()))?;
-    let about = [
-        format!("Lesson {}: {}", &lesson.name[..2], lesson.title),
+    let mut about = vec![
+        format!("Lesson {}: {}", lesson.number(), lesson.title),
         lesson.summary.clone(),
         format!(
             "About {} minutes, {} exercises. `:next` goes on, step by step.",
@@ -103,11 +99,38 @@ fn lesson(evaluator: &mut Evaluator, name: &str, sink: &Sink) -> Result<Outcome,
             lesson.exercises.len()
         ),
     ];
+    let days = lesson.exercises.iter().filter_map(|exercise| {
+        let day = progress.day(&exercise.id)?;
+        Some(format!("{} on {day}", exercise.id))
+    });
+    let days: Vec<String> = days.collect();
+    if !days.is_empty() {
+        about.push(format!("You passed {}.", days.join(", ")));
+    }
+    about.extend(trouble);
     put(sink, paragraphs(&about));
     evaluator.course.at = 0;
     evaluator.course.current = None;
     evaluator.course.lesson = Some(lesson);
     Ok(Outcome::default())
+}
+
+/// A lesson in the list: its length and how far the learner has come.
+fn listed(lesson: &Lesson, progress: &Progress) -> String {
+    let exercises = lesson.exercises.iter();
+    let days: Vec<&str> = exercises.filter_map(|one| progress.day(&one.id)).collect();
+    let last = match days.iter().max() {
+        Some(day) => format!(", last on {day}"),
+        None => String::new(),
+    };
+    format!(
+        "{}  {} ({} minutes; {} of {} exercises passed{last})",
+        lesson.number(),
+        lesson.title,
+        lesson.minutes,
+        days.len(),
+        lesson.exercises.len()
+    )
 }
 
 /// Shows texts up to the next code and deals with that.
@@ -232,6 +255,22 @@ mod tests {
         let told = course.meant(":hint", "01.99").unwrap_err().value;
         assert!(told.contains("01.1, 01.2"), "{told}");
         assert!(course.meant(":hint", "77.1").is_err());
+    }
+
+    #[test]
+    fn the_list_tells_how_far_the_learner_has_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("progress.jsonl");
+        let line = "{\"exercise\":\"01.2\",\"passed\":\"2026-01-31T10:00:00Z\"}\n";
+        std::fs::write(&path, line).unwrap();
+        let lesson = lessons::find("01").unwrap();
+        let told = listed(&lesson, &Progress::read(&path).unwrap());
+        assert!(
+            told.contains("1 of 4 exercises passed, last on 2026-01-31"),
+            "{told}"
+        );
+        let none = listed(&lesson, &Progress::default());
+        assert!(none.ends_with("0 of 4 exercises passed)"), "{none}");
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod unit;
 
 use crate::engine::Precision;
 
+pub use self::rounding::round as round_to_bf16;
 pub use self::unit::Unit;
 
 /// A matrix to read: rows and columns of a slice, with any strides.

@@ -1,0 +1,324 @@
+//! A map of steps that build on each other: one a row, with lines from each to those that need it.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::display::{Content, Show};
+use super::picture;
+use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
+use crate::error::Result;
+
+const HEAD: i32 = 44;
+const ROW: i32 = 32;
+/// Pixels between two lines that run beside each other.
+const LANE: i32 = 13;
+/// The radius of a step's own mark, of a task's dot, and of a line's bends.
+const MARK: i32 = 7;
+const DOT: i32 = 4;
+const BEND: i32 = 8;
+/// Pixels from one dot to the next, and for a step's note.
+const DOTS: i32 = 12;
+const NOTE: i32 = 70;
+
+/// One step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Its number or name, by which others need it: `01`.
+    pub key: String,
+    pub title: String,
+    /// A few words beside it: `35 min`.
+    pub note: String,
+    /// The keys of the steps before it that it builds on.
+    pub needs: Vec<String>,
+    /// For each of its tasks whether it is done.
+    pub tasks: Vec<bool>,
+}
+
+impl Step {
+    fn done(&self) -> usize {
+        self.tasks.iter().filter(|done| **done).count()
+    }
+}
+
+/// Steps in their order, each a row: its mark, its title, a note, a dot for each of its tasks. A line
+/// runs from a step to each that needs it; one that follows from others is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StepMap {
+    title: String,
+    steps: Vec<Step>,
+}
+
+/// A line between two rows, and how far to the left of the marks it runs: 0 is straight down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Link {
+    from: usize,
+    to: usize,
+    lane: i32,
+}
+
+impl StepMap {
+    /// A map without steps.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Adds a step below those before.
+    pub fn step(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+
+    /// The map as a stand-alone SVG document.
+    pub fn svg(&self) -> String {
+        let height = HEAD + ROW * self.steps.len() as i32 + 8;
+        picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
+    }
+
+    /// Writes the map to `path`, whose ending says how: `.svg` or `.png`.
+    ///
+    /// # Errors
+    /// Where the name ends otherwise or the file can't be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        picture::save(&self.svg(), path.as_ref())
+    }
+
+    /// For each step the rows that it needs, those left out that another of them needs already.
+    fn direct_needs(&self) -> Vec<Vec<usize>> {
+        // Row by row, what a step builds on in the end: needs point upwards only.
+        let mut all: Vec<Vec<bool>> = Vec::new();
+        let mut direct = Vec::new();
+        for (row, step) in self.steps.iter().enumerate() {
+            let above = &self.steps[..row];
+            let named: Vec<usize> = (0..row)
+                .filter(|&i| step.needs.contains(&above[i].key))
+                .collect();
+            let by_another =
+                |need: usize| named.iter().any(|&other| other != need && all[other][need]);
+            let kept: Vec<usize> = named.iter().copied().filter(|&n| !by_another(n)).collect();
+            let mut reach = vec![false; self.steps.len()];
+            for &need in &named {
+                reach[need] = true;
+                for (there, through) in reach.iter_mut().zip(&all[need]) {
+                    *there |= through;
+                }
+            }
+            all.push(reach);
+            direct.push(kept);
+        }
+        direct
+    }
+
+    /// The lines, shorter ones nearer to the marks, no two on the same place.
+    fn links(&self) -> Vec<Link> {
+        let needs = self.direct_needs();
+        let mut links: Vec<Link> = needs
+            .iter()
+            .enumerate()
+            .flat_map(|(to, needs)| needs.iter().map(move |&from| Link { from, to, lane: 0 }))
+            .collect();
+        links.sort_by_key(|link| (link.to - link.from, link.from));
+        for index in 0..links.len() {
+            let link = links[index];
+            if link.to == link.from + 1 {
+                continue;
+            }
+            // Lines from one step may run together for a while: they mean the same there.
+            let free = |lane: i32| {
+                links[..index].iter().all(|other| {
+                    other.lane != lane
+                        || other.from == link.from
+                        || other.to <= link.from
+                        || link.to <= other.from
+                })
+            };
+            links[index].lane = (1..).find(|&lane| free(lane)).unwrap_or(1);
+        }
+        links
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        root: &DrawingArea<B, Shift>,
+    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        root.draw(&Text::new(
+            self.title.clone(),
+            (14, 10),
+            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
+        ))?;
+        let links = self.links();
+        let lanes = links.iter().map(|link| link.lane).max().unwrap_or(0);
+        let marks = 14 + MARK + lanes * LANE;
+        let middle = |row: usize| HEAD + ROW * row as i32 + ROW / 2;
+        for link in &links {
+            let path = line(marks, middle(link.from), middle(link.to), link.lane);
+            root.draw(&PathElement::new(path, INK.mix(0.6).stroke_width(2)))?;
+        }
+        let most = self.steps.iter().map(|s| s.tasks.len()).max().unwrap_or(0);
+        let dots = WIDTH as i32 - 14 - DOTS * most as i32;
+        for (row, step) in self.steps.iter().enumerate() {
+            let y = middle(row);
+            let done = step.done();
+            let all = done > 0 && done == step.tasks.len();
+            let color = if done > 0 { style::series(2) } else { INK };
+            let shape = match all {
+                true => color.filled(),
+                false => color.stroke_width(2),
+            };
+            root.draw(&Circle::new((marks, y), MARK - 1, shape))?;
+            let left = marks + MARK + 9;
+            let text = |h| style::text(TEXT_SIZE, INK, h, VPos::Center);
+            let title = shortened(
+                &format!("{}  {}", step.key, step.title),
+                dots - NOTE - left - 10,
+            );
+            root.draw(&Text::new(title, (left, y), text(HPos::Left)))?;
+            root.draw(&Text::new(
+                step.note.clone(),
+                (dots - 12, y),
+                text(HPos::Right),
+            ))?;
+            for (index, &done) in step.tasks.iter().enumerate() {
+                let place = (dots + DOTS * index as i32 + DOTS / 2, y);
+                let shape = match done {
+                    true => style::series(2).filled(),
+                    false => INK.mix(0.8).stroke_width(1),
+                };
+                root.draw(&Circle::new(place, DOT, shape))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a terminal shows in place of the picture.
+    pub fn text(&self) -> String {
+        let mut out = self.title.clone();
+        for step in &self.steps {
+            let dots: String = step
+                .tasks
+                .iter()
+                .map(|done| if *done { '●' } else { '○' })
+                .collect();
+            let needs = match step.needs.is_empty() {
+                true => String::new(),
+                false => format!(", after {}", step.needs.join(" ")),
+            };
+            out += &format!(
+                "\n{}  {} ({}{needs}) {dots}",
+                step.key, step.title, step.note
+            );
+        }
+        out
+    }
+}
+
+/// The way from the mark at `(x, from)` to the one at `(x, to)` below it: straight down, or out to its
+/// lane and back in round bends.
+fn line(x: i32, from: i32, to: i32, lane: i32) -> Vec<(i32, i32)> {
+    if lane == 0 {
+        return vec![(x, from + MARK), (x, to - MARK)];
+    }
+    let (out, edge) = (x - lane * LANE, x - MARK);
+    // A quarter of a circle in five steps.
+    let bend = |step: i32| {
+        let angle = f64::from(step) / 5.0 * std::f64::consts::FRAC_PI_2;
+        let place = |part: f64| (f64::from(BEND) * (1.0 - part)).round() as i32;
+        (place(angle.sin()), place(angle.cos()))
+    };
+    let mut path = vec![(edge, from)];
+    path.extend((0..=5).map(bend).map(|(dx, dy)| (out + dx, from + dy)));
+    path.extend((0..=5).rev().map(bend).map(|(dx, dy)| (out + dx, to - dy)));
+    path.push((edge, to));
+    path
+}
+
+/// `text`, or as much of it as `room` pixels hold, with an ellipsis.
+fn shortened(text: &str, room: i32) -> String {
+    if style::text_width(text, TEXT_SIZE) <= room {
+        return text.to_owned();
+    }
+    let mut kept: String = text.to_owned();
+    while kept.pop().is_some() && style::text_width(&kept, TEXT_SIZE) + 12 > room {}
+    format!("{}…", kept.trim_end())
+}
+
+impl Show for StepMap {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.svg())).with_text(self.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(key: &str, needs: &[&str], tasks: &[bool]) -> Step {
+        Step {
+            key: key.into(),
+            title: format!("Lesson {key}"),
+            note: "30 min".into(),
+            needs: needs.iter().map(|n| (*n).to_owned()).collect(),
+            tasks: tasks.to_vec(),
+        }
+    }
+
+    fn map() -> StepMap {
+        StepMap::new("The course")
+            .step(step("00", &[], &[true, true]))
+            .step(step("01", &["00"], &[true, false]))
+            .step(step("02", &["00", "01"], &[false]))
+            .step(step("03", &["01"], &[]))
+            .step(step("04", &["02", "03", "09"], &[false]))
+    }
+
+    #[test]
+    fn a_need_that_follows_from_another_is_not_drawn() {
+        let direct = map().direct_needs();
+        assert_eq!(direct, [vec![], vec![0], vec![1], vec![1], vec![2, 3]]);
+    }
+
+    #[test]
+    fn lines_that_pass_a_row_run_beside_each_other() {
+        let links = map().links();
+        let lane = |from, to| {
+            let found = links.iter().find(|l| (l.from, l.to) == (from, to));
+            found.unwrap().lane
+        };
+        assert_eq!((lane(0, 1), lane(1, 2), lane(3, 4)), (0, 0, 0));
+        assert_eq!((lane(1, 3), lane(2, 4)), (1, 2));
+    }
+
+    #[test]
+    fn the_picture_has_every_step_its_tasks_and_its_lines() {
+        let svg = map().svg();
+        for text in ["The course", "00  Lesson 00", "04  Lesson 04", "30 min"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        // A mark for each step and a dot for each task.
+        assert_eq!(svg.matches("<circle").count(), 5 + 6);
+        assert_eq!(svg.matches("<polyline").count(), 5);
+        assert!(!svg.contains("#FFFFFF"), "no background is painted");
+    }
+
+    #[test]
+    fn a_terminal_gets_lines() {
+        let text = map().text();
+        assert!(text.contains("\n00  Lesson 00 (30 min) ●●\n"), "{text}");
+        assert!(
+            text.contains("\n02  Lesson 02 (30 min, after 00 01) ○\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn long_titles_end_in_an_ellipsis() {
+        assert_eq!(shortened("short", 100), "short");
+        let cut = shortened(&"word ".repeat(40), 200);
+        assert!(cut.ends_with('…') && style::text_width(&cut, TEXT_SIZE) <= 200);
+    }
+}
