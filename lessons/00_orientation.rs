@@ -662,7 +662,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // The crate's source of this part: `src/prelude.rs` says what `use cloze::prelude::*` brings,
     // and `src/model/layers.rs` is where such tensors become BERT. Next: [lesson
-    // 01](01_tokens.ipynb), in which text becomes numbers.
+    // 01](01_tokens.rs), in which text becomes numbers.
 
     // %% [end]
     cloze::lessons::finish("00_orientation")

@@ -814,7 +814,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    trained on 128 tokens, read 512? What would it have seen of them?
     //
     // The crate's source of this part: `Embeddings` in `src/model/layers.rs`, and `Packed` in
-    // `src/data/packed.rs`. Next: [lesson 03](03_attention.ipynb), in which the tokens begin to
+    // `src/data/packed.rs`. Next: [lesson 03](03_attention.rs), in which the tokens begin to
     // look at each other.
 
     // %% [end]

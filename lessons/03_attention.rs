@@ -831,7 +831,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    [answer to it](https://arxiv.org/abs/1908.04626).)
     //
     // The crate's source of this part: `Attention` and `look` in `src/model/layers.rs`, and
-    // `src/model/attention.rs` for the views. Next: [lesson 04](04_encoder.ipynb), in which
+    // `src/model/attention.rs` for the views. Next: [lesson 04](04_encoder.rs), in which
     // attention becomes a layer, and layers a model.
 
     // %% [end]

@@ -880,7 +880,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // The crate's source of this part: `Layer` in `src/model/layers.rs`, `gelu` in
     // `src/model/ops.rs`, the declaration of the parameters in `src/model/parameters.rs`, the stack
-    // in `src/model/bert.rs`. Next: [lesson 05](05_masked_lm.ipynb), in which all this learns
+    // in `src/model/bert.rs`. Next: [lesson 05](05_masked_lm.rs), in which all this learns
     // English.
 
     // %% [end]
