@@ -172,6 +172,9 @@ impl Pretrainer {
     pub fn resume(&mut self, state: State) -> Result<()> {
         self.engine.set_parameters(&state.parameters)?;
         self.engine.set_moments(state.moments)?;
+        if let Some(scale) = state.loss_scale {
+            self.engine.set_loss_scale(scale);
+        }
         self.step = state.step;
         self.history = state.run.history;
         Ok(())
@@ -194,6 +197,7 @@ impl Pretrainer {
             },
             parameters,
             moments: self.engine.moments()?,
+            loss_scale: self.engine.loss_scale().cloned(),
         };
         state.write(folder)
     }

@@ -40,6 +40,7 @@ use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, Over, TaskHead};
+use crate::train::LossScale;
 use crate::train::optimizer::{Moments, Update};
 
 use self::arena::Arena;
@@ -695,8 +696,12 @@ impl Engine for CudaEngine {
             .update(device, &mut self.graphs, &self.state, update)
     }
 
-    fn overflow(&self) -> Option<String> {
-        self.updater.overflow().map(str::to_owned)
+    fn loss_scale(&self) -> Option<&LossScale> {
+        self.updater.loss_scale()
+    }
+
+    fn set_loss_scale(&mut self, scale: LossScale) {
+        self.updater.set_loss_scale(scale);
     }
 
     fn discard(&mut self) -> Result<()> {

@@ -567,6 +567,13 @@ fn gradients_that_are_no_numbers_change_nothing_and_lower_the_scale() {
         assert!(spoil(&mut cuda, 1e-3).is_finite());
         assert_eq!(cuda.overflow(), None);
         assert_ne!(cuda.parameters().unwrap(), before);
+        // A run that goes on takes the scale over; where there is none, it is left alone.
+        let kept = cuda.loss_scale().cloned();
+        let Some((_, mut resumed, _)) = engines(&config, &parts, how(element)) else {
+            return;
+        };
+        resumed.set_loss_scale(kept.clone().unwrap_or_default());
+        assert_eq!(resumed.loss_scale().cloned(), kept);
     }
 }
 
