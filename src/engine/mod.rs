@@ -170,6 +170,12 @@ pub trait Engine: Send {
     /// optimizer stay as they are.
     fn update(&mut self, update: &Update) -> Result<f64>;
 
+    /// Bytes of a device's memory that are in use, other programs' too; None where the engine has none of
+    /// its own but the process's.
+    fn device_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The scale of the loss of an engine in f16, which looks for the largest that its gradients allow:
     /// part of a run's state.
     fn loss_scale(&self) -> Option<&LossScale> {
@@ -312,6 +318,14 @@ impl Setup {
                 Box::new(engine.with_recompute(self.recompute == Recompute::Layers))
             }
         })
+    }
+
+    /// Floating-point operations a second that large matrix products reach on what computes here.
+    pub fn measured_peak(self) -> Result<f64> {
+        match self.backend.resolve().0 {
+            Backend::Cuda => cuda::measured_peak(CudaHow::from(self)),
+            Backend::Cpu | Backend::Auto | Backend::Reference => Ok(measured_peak(self.precision)),
+        }
     }
 
     /// Refuses what `backend` can't do.

@@ -184,6 +184,12 @@ impl Engine for CudaEngine {
             .update(device, &mut self.graphs, &self.state, update)
     }
 
+    fn device_bytes(&self) -> Option<u64> {
+        let device = self.device.borrow();
+        let free = device.free_memory().ok()?;
+        Some(device.properties().memory.saturating_sub(free))
+    }
+
     fn loss_scale(&self) -> Option<&LossScale> {
         self.updater.loss_scale()
     }

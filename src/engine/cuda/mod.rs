@@ -64,6 +64,11 @@ pub fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Gpu::open(probe()?)?))
 }
 
+/// Floating-point operations a second of large matrix products on the GPU.
+pub(super) fn measured_peak(how: How) -> Result<f64> {
+    selftest::product_peak(open()?.as_mut(), how.element, how.tf32)
+}
+
 /// What [`Backend::Auto`] is on this machine, and what there is to say of that: nothing where there
 /// is no GPU.
 pub(super) fn choose() -> (Backend, Option<String>) {

@@ -590,7 +590,9 @@ fn a_batch_that_does_not_fit_is_refused_with_one_that_does() {
     let device = Box::new(device);
     let mut cuda = CudaEngine::new(device, &config, &layout, values, how(Element::F32)).unwrap();
     let sequences = |n: usize| batch(7, &vec![60; n]);
+    let bare = cuda.device_bytes().unwrap();
     cuda.pretraining_gradients(&sequences(1), DROPOUT).unwrap();
+    assert!(cuda.device_bytes().unwrap() > bare && bare > 12 * layout.total() as u64);
     let refused = cuda.pretraining_gradients(&sequences(400), DROPOUT);
     let message = refused.unwrap_err().to_string();
     assert!(
