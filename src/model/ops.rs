@@ -84,7 +84,8 @@ fn composed_gelu<S: Shape, E: Real, D: Device<E>, T: Tape<E, D>>(
 ) -> Tensor<S, E, D, T> {
     /// Stands for 0 where zero would be divided by: Φ differs from Φ(0) by less than it.
     const NEARLY_ZERO: f64 = 1e-20;
-    let c = x.retaped::<NoneTape>();
+    // Times one: a tensor of its own to dfdx, which takes no difference of one and the same.
+    let c = x.retaped::<NoneTape>() * E::ONE;
     let size = c.clone().abs().clamp(NEARLY_ZERO, f64::from(f32::MAX));
     let half_way = size.clone().accurate_gelu() / size.clone() - E::HALF;
     let cumulative = c.clone() / size * half_way + E::HALF;
