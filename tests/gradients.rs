@@ -74,7 +74,7 @@ fn check(problem: &Problem, dropout: Option<Dropout>) {
         .loss::<OwnedTape<f64, Cpu>>(&bert, dropout)
         .backward();
     let mut gradients = vec![0.0; layout.total()];
-    bert.gradients.add_to(&mut tape, &mut gradients);
+    bert.add_gradients(&mut tape, &layout, &mut gradients);
 
     let mut flat = 0;
     for (parameter, range) in layout.iter() {
@@ -127,7 +127,7 @@ fn the_key_bias_has_no_gradient() {
     let bert = Small::build(&problem.config, &layout, &values(&layout), &Cpu::default()).unwrap();
     let mut tape = problem.loss::<OwnedTape<f64, Cpu>>(&bert, None).backward();
     let mut gradients = vec![0.0; layout.total()];
-    bert.gradients.add_to(&mut tape, &mut gradients);
+    bert.add_gradients(&mut tape, &layout, &mut gradients);
     for layer in 0..2 {
         let name = format!("encoder.layer.{layer}.attention.self.key.bias");
         let (_, range) = layout.find(&name).unwrap();

@@ -22,6 +22,7 @@ use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
+use crate::train::LossScale;
 use crate::train::optimizer::{Moments, Update};
 
 pub use cpu::{CpuEngine, measured_peak, round_to_bf16};
@@ -169,10 +170,24 @@ pub trait Engine: Send {
     /// optimizer stay as they are.
     fn update(&mut self, update: &Update) -> Result<f64>;
 
-    /// Why the last [`update`](Engine::update) had no finite norm, where that is no fault of the run:
-    /// an engine in f16 looks for the largest scale of the loss that its gradients allow.
-    fn overflow(&self) -> Option<String> {
+    /// Bytes of a device's memory that are in use, other programs' too; None where the engine has none of
+    /// its own but the process's.
+    fn device_bytes(&self) -> Option<u64> {
         None
+    }
+
+    /// The scale of the loss of an engine in f16, which looks for the largest that its gradients allow:
+    /// part of a run's state.
+    fn loss_scale(&self) -> Option<&LossScale> {
+        None
+    }
+    /// Goes on with this scale, where the engine has any.
+    fn set_loss_scale(&mut self, _scale: LossScale) {}
+
+    /// Why the last [`update`](Engine::update) had no finite norm, where that is no fault of the run but
+    /// the scale's.
+    fn overflow(&self) -> Option<String> {
+        self.loss_scale()?.overflow().map(str::to_owned)
     }
 
     /// Zeroes the gradients that wait for [`Engine::update`].
@@ -215,7 +230,8 @@ pub trait Engine: Send {
 /// Which engine is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// The dfdx model of the lessons, slow and readable.
+    /// The dfdx model of the lessons, slow and readable. On the CPU; on the first GPU where Cloze was
+    /// built with the feature `dfdx-cuda`.
     Reference,
     /// Fused kernels on the CPU.
     Cpu,
@@ -287,7 +303,10 @@ impl Setup {
         let backend = self.backend.resolve().0;
         self.check(backend)?;
         Ok(match backend {
+            #[cfg(not(feature = "dfdx-cuda"))]
             Backend::Reference => Box::new(Reference::new(config, layout, values)?),
+            #[cfg(feature = "dfdx-cuda")]
+            Backend::Reference => Box::new(Reference::on_gpu(config, layout, values)?),
             Backend::Cuda => {
                 let device = cuda::open()?;
                 let how = CudaHow::from(self);
@@ -299,6 +318,14 @@ impl Setup {
                 Box::new(engine.with_recompute(self.recompute == Recompute::Layers))
             }
         })
+    }
+
+    /// Floating-point operations a second that large matrix products reach on what computes here.
+    pub fn measured_peak(self) -> Result<f64> {
+        match self.backend.resolve().0 {
+            Backend::Cuda => cuda::measured_peak(CudaHow::from(self)),
+            Backend::Cpu | Backend::Auto | Backend::Reference => Ok(measured_peak(self.precision)),
+        }
     }
 
     /// Refuses what `backend` can't do.

@@ -6,7 +6,7 @@ use dfdx::prelude::*;
 use crate::data::Packed;
 use crate::error::{Error, Result};
 
-use super::build::{Builder, Collector, GradientReader};
+use super::build::{Builder, Collector};
 use super::dropout::Dropout;
 use super::heads::{LinearHead, MaskedLmHead, Rows};
 use super::layers::{Embeddings, Hidden, Layer, Pass};
@@ -31,8 +31,6 @@ pub struct Bert<
     pub masked_lm: Option<MaskedLmHead<H, E, D>>,
     pub next_sentence: Option<Linear<H, 2, E, D>>,
     pub task: Option<(TaskHead, LinearHead<H, E, D>)>,
-    /// Where each parameter's gradient goes in a flat buffer.
-    pub gradients: GradientReader<E, D>,
 }
 
 impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D: BertDevice<E>>
@@ -74,14 +72,22 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
             masked_lm,
             next_sentence,
             task,
-            gradients: b.finish(),
         })
     }
 
     /// The parameters as they are now, laid out as in [`build`](Self::build): an engine takes them.
     pub fn parameters(&self, layout: &Layout) -> Vec<E> {
         let mut values = vec![E::default(); layout.total()];
-        let mut c = Collector::new(layout, &mut values);
+        self.collect(&mut Collector::new(layout, &mut values));
+        values
+    }
+
+    /// Adds the gradients of all parameters to `flat`, which is laid out as `layout` says.
+    pub fn add_gradients(&self, gradients: &mut Gradients<E, D>, layout: &Layout, flat: &mut [E]) {
+        self.collect(&mut Collector::new(layout, flat).of_gradients(gradients));
+    }
+
+    fn collect(&self, c: &mut Collector<'_, E, D>) {
         c.within("embeddings", |c| self.embeddings.collect(c));
         for (i, layer) in self.layers.iter().enumerate() {
             c.within(&format!("encoder.layer.{i}"), |c| layer.collect(c));
@@ -98,7 +104,6 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         if let Some((task, head)) = &self.task {
             c.within(task.name, |c| head.collect(c));
         }
-        values
     }
 
     /// Encodes a batch: one row of `H` numbers for each real token, (rows, H).

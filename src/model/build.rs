@@ -1,7 +1,5 @@
 //! From the flat buffer to dfdx modules and back: a module takes its tensors by their declared
-//! names, and the gradient of each is read out again into a flat buffer of the same layout.
-
-use std::ops::Range;
+//! names, and by them parameters and gradients are read out again into a flat buffer of the same layout.
 
 use dfdx::nn::modules::{LayerNorm1D, Linear};
 use dfdx::prelude::*;
@@ -9,41 +7,34 @@ use dfdx::prelude::*;
 use crate::error::{Error, Result};
 
 use super::Layout;
-use super::ops::BertDevice;
+use super::ops::{BertDevice, Real};
 
-/// Reads the gradient of one parameter, whatever its shape, into its place in a flat buffer.
-type ReadGradient<E, D> = Box<dyn Fn(&mut Gradients<E, D>, &mut [E]) + Send + Sync>;
-
-/// Where each parameter's gradient goes. Kept by the model that a [`Builder`] made.
-pub struct GradientReader<E: Dtype, D: Device<E>> {
-    parameters: Vec<(Range<usize>, ReadGradient<E, D>)>,
-}
-
-impl<E: Dtype, D: Device<E>> GradientReader<E, D> {
-    /// Adds the gradients of all parameters to `flat`, which has the layout's length.
-    pub fn add_to(&self, gradients: &mut Gradients<E, D>, flat: &mut [E]) {
-        for (range, read) in &self.parameters {
-            read(gradients, &mut flat[range.clone()]);
-        }
-    }
-}
-
-/// Takes the parameters of modules back into a flat buffer, by the names that a [`Builder`] gave
-/// them.
-pub struct Collector<'a, E> {
+/// Takes the parameters of modules back into a flat buffer, or their gradients, by the names that a
+/// [`Builder`] gave them.
+pub struct Collector<'a, E: Dtype, D: Device<E>> {
     layout: &'a Layout,
     values: &'a mut [E],
+    gradients: Option<&'a mut Gradients<E, D>>,
     prefix: String,
 }
 
-impl<'a, E: Dtype> Collector<'a, E> {
-    /// Writes into `values`, which is as long as the layout says.
+impl<'a, E: Real, D: Device<E>> Collector<'a, E, D> {
+    /// Writes parameters into `values`, which is as long as the layout says.
     pub fn new(layout: &'a Layout, values: &'a mut [E]) -> Self {
         assert_eq!(values.len(), layout.total(), "a value for every element");
         Self {
             layout,
             values,
+            gradients: None,
             prefix: String::new(),
+        }
+    }
+
+    /// Adds gradients to `values` in place of parameters.
+    pub fn of_gradients(self, gradients: &'a mut Gradients<E, D>) -> Self {
+        Self {
+            gradients: Some(gradients),
+            ..self
         }
     }
 
@@ -58,15 +49,25 @@ impl<'a, E: Dtype> Collector<'a, E> {
 
     /// Takes a tensor. Panics where the layout has none of that name and size: what was built from
     /// the layout has.
-    pub fn tensor<S: Shape, D: Device<E>>(&mut self, name: &str, tensor: &Tensor<S, E, D>) {
+    pub fn tensor<S: Shape>(&mut self, name: &str, tensor: &Tensor<S, E, D>) {
         let name = format!("{}{name}", self.prefix);
         let found = self.layout.find(&name);
         let (_, range) = found.unwrap_or_else(|| panic!("the layout has no {name}"));
-        self.values[range].copy_from_slice(&tensor.as_vec());
+        let values = &mut self.values[range];
+        let Some(gradients) = &mut self.gradients else {
+            return values.copy_from_slice(&tensor.as_vec());
+        };
+        // A parameter that took no part in the loss has no gradient: it counts as zero.
+        if gradients.try_alloc_for(tensor).is_ok() {
+            let gradient = gradients.get(tensor).as_vec();
+            for (sum, g) in values.iter_mut().zip(gradient) {
+                *sum += g;
+            }
+        }
     }
 
     /// Takes a linear layer.
-    pub fn linear<const I: usize, const O: usize, D: Device<E>>(
+    pub fn linear<const I: usize, const O: usize>(
         &mut self,
         name: &str,
         linear: &Linear<I, O, E, D>,
@@ -76,11 +77,7 @@ impl<'a, E: Dtype> Collector<'a, E> {
     }
 
     /// Takes a LayerNorm.
-    pub fn layer_norm<const M: usize, D: Device<E>>(
-        &mut self,
-        name: &str,
-        norm: &LayerNorm1D<M, E, D>,
-    ) {
+    pub fn layer_norm<const M: usize>(&mut self, name: &str, norm: &LayerNorm1D<M, E, D>) {
         self.tensor(&format!("{name}.weight"), &norm.gamma);
         self.tensor(&format!("{name}.bias"), &norm.beta);
     }
@@ -94,10 +91,9 @@ pub struct Builder<'a, E: Dtype, D: Device<E>> {
     /// Ends with a dot unless empty.
     prefix: String,
     epsilon: f64,
-    reader: GradientReader<E, D>,
 }
 
-impl<'a, E: Dtype, D: BertDevice<E>> Builder<'a, E, D> {
+impl<'a, E: Real, D: BertDevice<E>> Builder<'a, E, D> {
     /// A builder over `values`, which are laid out as `layout` says; `epsilon` is LayerNorm's.
     pub fn new(layout: &'a Layout, values: &'a [E], device: &'a D, epsilon: f64) -> Self {
         assert_eq!(
@@ -111,9 +107,6 @@ impl<'a, E: Dtype, D: BertDevice<E>> Builder<'a, E, D> {
             device,
             prefix: String::new(),
             epsilon,
-            reader: GradientReader {
-                parameters: Vec::new(),
-            },
         }
     }
 
@@ -144,22 +137,9 @@ impl<'a, E: Dtype, D: BertDevice<E>> Builder<'a, E, D> {
                 parameter.shape
             )));
         }
-        let values = self.values[range.clone()].to_vec();
-        let tensor = self.device.tensor_from_vec(values, shape);
-        let handle = tensor.clone();
-        self.reader.parameters.push((
-            range,
-            Box::new(move |gradients, flat| {
-                // A parameter that took no part in the loss has no gradient: it counts as zero.
-                if gradients.try_alloc_for(&handle).is_ok() {
-                    let gradient = gradients.get(&handle).as_vec();
-                    for (sum, g) in flat.iter_mut().zip(gradient) {
-                        *sum += g;
-                    }
-                }
-            }),
-        ));
-        Ok(tensor)
+        Ok(self
+            .device
+            .tensor_from_vec(self.values[range].to_vec(), shape))
     }
 
     /// A table of rows, their number known at run time.
@@ -189,10 +169,5 @@ impl<'a, E: Dtype, D: BertDevice<E>> Builder<'a, E, D> {
             beta: self.tensor(&format!("{name}.bias"), (Const,))?,
             epsilon: self.epsilon,
         })
-    }
-
-    /// Done: the way back for the gradients.
-    pub fn finish(self) -> GradientReader<E, D> {
-        self.reader
     }
 }

@@ -92,7 +92,7 @@ impl Dropout {
             .for_each(|(mask, &(example, position))| {
                 self.fill(site, example, position * H as u32, p, mask);
             });
-        D::elementwise(x, |i, x| (x * mask[i], mask[i]))
+        D::scaled(x, mask)
     }
 
     /// Dropout on attention probabilities (sequences, heads, queries, keys).
@@ -115,7 +115,7 @@ impl Dropout {
                 let offset = (head as u32 * ATTENTION_STRIDE + query as u32) * ATTENTION_STRIDE;
                 self.fill(site, batch.examples[sequence], offset, p, mask);
             });
-        D::elementwise(x, |i, x| (x * mask[i], mask[i]))
+        D::scaled(x, mask)
     }
 }
 

@@ -29,7 +29,7 @@ impl<const H: usize, E: Real, D: BertDevice<E>> MaskedLmHead<H, E, D> {
         })
     }
 
-    pub(super) fn collect(&self, c: &mut Collector<'_, E>) {
+    pub(super) fn collect(&self, c: &mut Collector<'_, E, D>) {
         c.linear("transform.dense", &self.dense);
         c.layer_norm("transform.LayerNorm", &self.norm);
         c.tensor("bias", &self.bias);
@@ -60,7 +60,7 @@ impl<const H: usize, E: Real, D: BertDevice<E>> LinearHead<H, E, D> {
         })
     }
 
-    pub(super) fn collect(&self, c: &mut Collector<'_, E>) {
+    pub(super) fn collect(&self, c: &mut Collector<'_, E, D>) {
         c.tensor("weight", &self.weight);
         c.tensor("bias", &self.bias);
     }

@@ -77,7 +77,7 @@ impl<const H: usize, E: Real, D: BertDevice<E>> Embeddings<H, E, D> {
         })
     }
 
-    pub(super) fn collect(&self, c: &mut Collector<'_, E>) {
+    pub(super) fn collect(&self, c: &mut Collector<'_, E, D>) {
         c.tensor("word_embeddings.weight", &self.words);
         c.tensor("position_embeddings.weight", &self.positions);
         c.tensor("token_type_embeddings.weight", &self.segments);
@@ -169,7 +169,7 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         })
     }
 
-    fn collect(&self, c: &mut Collector<'_, E>) {
+    fn collect(&self, c: &mut Collector<'_, E, D>) {
         c.linear("self.query", &self.query);
         c.linear("self.key", &self.key);
         c.linear("self.value", &self.value);
@@ -250,7 +250,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         })
     }
 
-    pub(super) fn collect(&self, c: &mut Collector<'_, E>) {
+    pub(super) fn collect(&self, c: &mut Collector<'_, E, D>) {
         c.within("attention", |c| self.attention.collect(c));
         c.layer_norm("attention.output.LayerNorm", &self.attention_norm);
         c.linear("intermediate.dense", &self.intermediate);

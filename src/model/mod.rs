@@ -19,11 +19,11 @@ pub mod weights;
 
 pub use attention::{LayerAttention, SequenceAttention};
 pub use bert::{Bert, pick, real_rows};
-pub use build::{Builder, GradientReader};
+pub use build::Builder;
 pub use config::Config;
 pub use dropout::{ATTENTION_STRIDE, Dropout, threshold};
 pub use heads::{LinearHead, MaskedLmHead, Rows, cross_entropy};
 pub use layers::{Attention, Embeddings, Hidden, Keys, Layer, Pass, Queries, look};
-pub use ops::{BertDevice, Real, gelu};
+pub use ops::{BertDevice, Real, elementwise, gelu};
 pub use parameters::{Init, Layout, Over, PRETRAINING, Parameter, Part, TaskHead, declare};
 pub use size::Size;

@@ -1,8 +1,9 @@
 //! The two operations that BERT needs and dfdx 0.13 doesn't give: an exact GELU with a right
 //! gradient, and dropout from the crate's own random source.
 //!
-//! Both change each element on its own, so both are one tape operation: `y[i] = f(i, x[i])` with
-//! the slope `dy[i]/dx[i]` found in the same pass and kept for the backward pass.
+//! Both change each element on its own, so on the CPU both are one tape operation: `y[i] = f(i, x[i])`
+//! with the slope `dy[i]/dx[i]` found in the same pass and kept for the backward pass. On dfdx's `Cuda`
+//! (feature `dfdx-cuda`) they are put together from operations that dfdx has.
 
 use std::ops::DerefMut;
 
@@ -11,89 +12,148 @@ use num_traits::Float;
 use rayon::prelude::*;
 
 /// A device on which the reference model runs: dfdx's operations and ours.
-pub trait BertDevice<E: Dtype>: Device<E> + Storage<E, Vec: Send + Sync> + Send + Sync {
-    /// Applies `f` to every element. `f` gets the element's index in row-major order and its value
-    /// and returns the result and the slope there.
-    fn elementwise<S: Shape, T: Tape<E, Self>>(
+pub trait BertDevice<E: Real>: Device<E> {
+    /// GELU in its exact form, `x Φ(x)` with the normal distribution function Φ (Hendrycks and
+    /// Gimpel, arXiv 1606.08415), as BERT uses it. Its slope is `Φ(x) + x φ(x)`.
+    ///
+    /// dfdx's own `accurate_gelu` has the right value but a wrong gradient: at x = 1 it gives 1.1835
+    /// where the slope is 1.0833.
+    fn gelu<S: Shape, T: Tape<E, Self>>(x: Tensor<S, E, Self, T>) -> Tensor<S, E, Self, T>;
+
+    /// Multiplies every element by a factor of its own; as many factors as elements, row-major.
+    fn scaled<S: Shape, T: Tape<E, Self>>(
         x: Tensor<S, E, Self, T>,
-        f: impl Fn(usize, E) -> (E, E) + Sync,
+        factors: Vec<E>,
     ) -> Tensor<S, E, Self, T>;
+}
+
+impl<E: Real> BertDevice<E> for Cpu
+where
+    Cpu: Device<E> + Storage<E, Vec: DerefMut<Target = Vec<E>> + Send + Sync>,
+{
+    fn gelu<S: Shape, T: Tape<E, Self>>(x: Tensor<S, E, Self, T>) -> Tensor<S, E, Self, T> {
+        elementwise(x, |_, x| {
+            let cumulative = E::HALF * (E::ONE + (x * E::FRAC_1_SQRT_2).erf());
+            let density = (x * x * -E::HALF).exp() * E::FRAC_1_SQRT_TAU;
+            (x * cumulative, cumulative + x * density)
+        })
+    }
+
+    fn scaled<S: Shape, T: Tape<E, Self>>(
+        x: Tensor<S, E, Self, T>,
+        factors: Vec<E>,
+    ) -> Tensor<S, E, Self, T> {
+        elementwise(x, |i, x| (x * factors[i], factors[i]))
+    }
+}
+
+/// dfdx's operations alone: its kernels are compiled with it, so there is no place for one of ours.
+#[cfg(feature = "dfdx-cuda")]
+impl<E: Real> BertDevice<E> for Cuda
+where
+    Cuda: Device<E>,
+{
+    fn gelu<S: Shape, T: Tape<E, Self>>(x: Tensor<S, E, Self, T>) -> Tensor<S, E, Self, T> {
+        composed_gelu(x)
+    }
+
+    fn scaled<S: Shape, T: Tape<E, Self>>(
+        x: Tensor<S, E, Self, T>,
+        factors: Vec<E>,
+    ) -> Tensor<S, E, Self, T> {
+        let factors = x.device().tensor_from_vec(factors, *x.shape());
+        x * factors
+    }
+}
+
+/// See [`BertDevice::gelu`].
+pub fn gelu<S: Shape, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
+    x: Tensor<S, E, D, T>,
+) -> Tensor<S, E, D, T> {
+    D::gelu(x)
+}
+
+/// GELU of dfdx's operations: its `accurate_gelu` for the value, and the slope put right.
+///
+/// With `c` a copy of x that no gradient goes through, `(x - c) slope(c) + value(c)` has the value of
+/// the second term, for the first is zero, and the slope of the first. There is no erf to take Φ from,
+/// but `value(|c|) / |c|` is `Φ(|c|)`, and `Φ(c) = ½ + (c / |c|) (Φ(|c|) - ½)`.
+#[cfg(any(test, feature = "dfdx-cuda"))]
+fn composed_gelu<S: Shape, E: Real, D: Device<E>, T: Tape<E, D>>(
+    x: Tensor<S, E, D, T>,
+) -> Tensor<S, E, D, T> {
+    /// Stands for 0 where zero would be divided by: Φ differs from Φ(0) by less than it.
+    const NEARLY_ZERO: f64 = 1e-20;
+    // Times one: a tensor of its own to dfdx, which takes no difference of one and the same.
+    let c = x.retaped::<NoneTape>() * E::ONE;
+    let size = c.clone().abs().clamp(NEARLY_ZERO, f64::from(f32::MAX));
+    let half_way = size.clone().accurate_gelu() / size.clone() - E::HALF;
+    let cumulative = c.clone() / size * half_way + E::HALF;
+    let density = (c.clone().square() * -E::HALF).exp() * E::FRAC_1_SQRT_TAU;
+    let slope = cumulative + c.clone() * density;
+    let value = c.clone().accurate_gelu();
+    (x - c) * slope + value
 }
 
 /// Elements handled by one task: large enough to hide the cost of a task, small enough for cache.
 const CHUNK: usize = 8192;
 
-impl<E: Dtype> BertDevice<E> for Cpu
+/// An operation of one's own, with its gradient: applies `f` to every element. `f` gets the element's
+/// index in row-major order and its value and returns the result and the slope there.
+pub fn elementwise<S: Shape, E: Real, T: Tape<E, Cpu>>(
+    x: Tensor<S, E, Cpu, T>,
+    f: impl Fn(usize, E) -> (E, E) + Sync,
+) -> Tensor<S, E, Cpu, T>
 where
     Cpu: Device<E> + Storage<E, Vec: DerefMut<Target = Vec<E>> + Send + Sync>,
 {
-    fn elementwise<S: Shape, T: Tape<E, Self>>(
-        x: Tensor<S, E, Self, T>,
-        f: impl Fn(usize, E) -> (E, E) + Sync,
-    ) -> Tensor<S, E, Self, T> {
-        // Gradient buffers follow a tensor's strides: a permuted view is made row-major first.
-        let (x, mut tape) = x.contiguous().split_tape();
-        let mut values = x.as_vec();
-        let mut slopes = if T::OWNS_TAPE {
-            vec![E::default(); values.len()]
-        } else {
-            Vec::new()
-        };
-        if T::OWNS_TAPE {
-            values
-                .par_chunks_mut(CHUNK)
-                .zip(slopes.par_chunks_mut(CHUNK))
-                .enumerate()
-                .for_each(|(chunk, (values, slopes))| {
-                    for (i, (v, s)) in values.iter_mut().zip(slopes).enumerate() {
-                        (*v, *s) = f(chunk * CHUNK + i, *v);
-                    }
-                });
-        } else {
-            values
-                .par_chunks_mut(CHUNK)
-                .enumerate()
-                .for_each(|(chunk, values)| {
-                    for (i, v) in values.iter_mut().enumerate() {
-                        *v = f(chunk * CHUNK + i, *v).0;
-                    }
-                });
-        }
-        let y = x.device().tensor_from_vec(values, *x.shape());
-        let (input, output) = (x.ghost(), y.ghost());
-        tape.add_backward_op(move |gradients| {
-            // Taken out and put back, so that both buffers are reachable without a copy.
-            let above = std::mem::take(&mut **gradients.get_or_alloc_mut(&output)?);
-            gradients
-                .get_or_alloc_mut(&input)?
-                .par_chunks_mut(CHUNK)
-                .zip(above.par_chunks(CHUNK))
-                .zip(slopes.par_chunks(CHUNK))
-                .for_each(|((below, above), slopes)| {
-                    for ((b, a), s) in below.iter_mut().zip(above).zip(slopes) {
-                        *b += *a * *s;
-                    }
-                });
-            **gradients.get_or_alloc_mut(&output)? = above;
-            Ok(())
-        });
-        y.put_tape(tape)
+    // Gradient buffers follow a tensor's strides: a permuted view is made row-major first.
+    let (x, mut tape) = x.contiguous().split_tape();
+    let mut values = x.as_vec();
+    let mut slopes = if T::OWNS_TAPE {
+        vec![E::default(); values.len()]
+    } else {
+        Vec::new()
+    };
+    if T::OWNS_TAPE {
+        values
+            .par_chunks_mut(CHUNK)
+            .zip(slopes.par_chunks_mut(CHUNK))
+            .enumerate()
+            .for_each(|(chunk, (values, slopes))| {
+                for (i, (v, s)) in values.iter_mut().zip(slopes).enumerate() {
+                    (*v, *s) = f(chunk * CHUNK + i, *v);
+                }
+            });
+    } else {
+        values
+            .par_chunks_mut(CHUNK)
+            .enumerate()
+            .for_each(|(chunk, values)| {
+                for (i, v) in values.iter_mut().enumerate() {
+                    *v = f(chunk * CHUNK + i, *v).0;
+                }
+            });
     }
-}
-
-/// GELU in its exact form, `x Φ(x)` with the normal distribution function Φ (Hendrycks and Gimpel,
-/// arXiv 1606.08415), as BERT uses it. Its slope is `Φ(x) + x φ(x)`.
-///
-/// dfdx's own `accurate_gelu` has the right value but a wrong gradient: at x = 1 it gives 1.1835
-/// where the slope is 1.0833.
-pub fn gelu<S: Shape, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
-    x: Tensor<S, E, D, T>,
-) -> Tensor<S, E, D, T> {
-    D::elementwise(x, |_, x| {
-        let cumulative = E::HALF * (E::ONE + (x * E::FRAC_1_SQRT_2).erf());
-        let density = (x * x * -E::HALF).exp() * E::FRAC_1_SQRT_TAU;
-        (x * cumulative, cumulative + x * density)
-    })
+    let y = x.device().tensor_from_vec(values, *x.shape());
+    let (input, output) = (x.ghost(), y.ghost());
+    tape.add_backward_op(move |gradients| {
+        // Taken out and put back, so that both buffers are reachable without a copy.
+        let above = std::mem::take(&mut **gradients.get_or_alloc_mut(&output)?);
+        gradients
+            .get_or_alloc_mut(&input)?
+            .par_chunks_mut(CHUNK)
+            .zip(above.par_chunks(CHUNK))
+            .zip(slopes.par_chunks(CHUNK))
+            .for_each(|((below, above), slopes)| {
+                for ((b, a), s) in below.iter_mut().zip(above).zip(slopes) {
+                    *b += *a * *s;
+                }
+            });
+        **gradients.get_or_alloc_mut(&output)? = above;
+        Ok(())
+    });
+    y.put_tape(tape)
 }
 
 /// The numbers that the model computes with: f32, and f64 to check gradients against finite
@@ -159,6 +219,24 @@ mod tests {
             assert!((got - expected).abs() < 1e-6);
         }
         assert!((slopes[2] - 1.083_315_5).abs() < 1e-6);
+    }
+
+    /// What dfdx's `Cuda` computes, computed by the same operations on the CPU.
+    #[test]
+    fn gelu_put_together_from_operations_has_the_same_values_and_slopes() {
+        let dev = Cpu::default();
+        let mut points: Vec<f64> = (-600..=600).map(|i| f64::from(i) / 100.0).collect();
+        points.extend([-0.0, 1e-30, -1e-12, 40.0, -40.0]);
+        let x = dev.tensor_from_vec(points, (1206,));
+        let (own, composed) = (gelu(x.leaky_trace()), composed_gelu(x.leaky_trace()));
+        let apart = |a: Vec<f64>, b: Vec<f64>| {
+            let differences = a.into_iter().zip(b).map(|(a, b)| (a - b).abs());
+            differences.fold(0.0, f64::max)
+        };
+        assert!(apart(own.as_vec(), composed.as_vec()) < 1e-12);
+        let slopes = [own, composed].map(|y| y.sum().backward().get(&x).as_vec());
+        let [own, composed] = slopes;
+        assert!(apart(own, composed) < 1e-12);
     }
 
     #[test]

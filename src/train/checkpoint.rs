@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
 use super::distill::Taught;
+use super::loss_scale::LossScale;
 use super::optimizer::{Moments, Rule};
 use super::report::History;
 
@@ -73,11 +74,15 @@ pub struct State<R> {
     pub run: R,
     pub parameters: Vec<f32>,
     pub moments: Moments,
+    /// Of a run in f16.
+    pub loss_scale: Option<LossScale>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Header<R> {
     step: u64,
+    #[serde(default)]
+    loss_scale: Option<LossScale>,
     #[serde(flatten)]
     run: R,
 }
@@ -101,6 +106,7 @@ impl<R: Serialize + DeserializeOwned> State<R> {
     pub fn write(&self, folder: &Path) -> Result<()> {
         let header = Header {
             step: self.step,
+            loss_scale: self.loss_scale.clone(),
             run: &self.run,
         };
         // Numbers, strings and lists: nothing in it can fail to serialise.
@@ -154,6 +160,7 @@ impl<R: Serialize + DeserializeOwned> State<R> {
                 first: buffer("first_moment")?,
                 second: buffer("second_moment")?,
             },
+            loss_scale: header.loss_scale,
         }))
     }
 }
@@ -187,6 +194,7 @@ mod tests {
                 first: vec![0.5; 3],
                 second: vec![0.25; 3],
             },
+            loss_scale: Some(LossScale::default()),
         }
     }
 

@@ -213,6 +213,9 @@ impl<'a> Finetuner<'a> {
     pub fn resume(&mut self, state: State) -> Result<()> {
         self.engine.set_parameters(&state.parameters)?;
         self.engine.set_moments(state.moments)?;
+        if let Some(scale) = state.loss_scale {
+            self.engine.set_loss_scale(scale);
+        }
         self.outcome = state.run.outcome;
         Ok(())
     }
@@ -227,6 +230,7 @@ impl<'a> Finetuner<'a> {
             },
             parameters: self.engine.parameters()?,
             moments: self.engine.moments()?,
+            loss_scale: self.engine.loss_scale().cloned(),
         };
         state.write(folder)
     }

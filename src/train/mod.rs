@@ -6,6 +6,7 @@ pub mod checkpoint;
 pub mod distill;
 pub mod finetune;
 pub mod guard;
+mod loss_scale;
 pub mod optimizer;
 pub mod pretrain;
 pub mod record;
@@ -16,6 +17,7 @@ pub mod stop;
 
 pub use distill::Teacher;
 pub use finetune::Finetuner;
+pub use loss_scale::LossScale;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
 pub use record::Records;
 pub use report::{EvalReport, History, Report, Silent, StepReport};

@@ -1,6 +1,7 @@
 //! Pre-training: masked LM and next sentence, step by step.
 
 use std::borrow::Cow;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::time::Instant;
 
@@ -93,6 +94,8 @@ pub struct Pretrainer {
     held_out: PretrainingData,
     settings: Settings,
     step: u64,
+    /// The batch of the step after so many, prepared while the engine computed the one before.
+    next: Option<(u64, Result<PretrainingBatch>)>,
     history: History,
     guard: Guard,
 }
@@ -114,6 +117,7 @@ impl Pretrainer {
             guard: Guard::new(settings.care),
             settings,
             step: 0,
+            next: None,
             history: History::default(),
         }
     }
@@ -172,6 +176,9 @@ impl Pretrainer {
     pub fn resume(&mut self, state: State) -> Result<()> {
         self.engine.set_parameters(&state.parameters)?;
         self.engine.set_moments(state.moments)?;
+        if let Some(scale) = state.loss_scale {
+            self.engine.set_loss_scale(scale);
+        }
         self.step = state.step;
         self.history = state.run.history;
         Ok(())
@@ -194,6 +201,7 @@ impl Pretrainer {
             },
             parameters,
             moments: self.engine.moments()?,
+            loss_scale: self.engine.loss_scale().cloned(),
         };
         state.write(folder)
     }
@@ -243,14 +251,30 @@ impl Pretrainer {
     fn train_step(&mut self) -> Result<std::result::Result<StepReport, String>> {
         let started = Instant::now();
         let step = self.step + 1;
+        let (data, first_phase, settings) = (&self.data, &self.first_phase, &self.settings);
         // Batch k of a run depends on nothing but the seed and k.
-        let data = phase_at(&self.first_phase, step).map_or(&self.data, |phase| &phase.data);
-        let batch = data.batch(self.step, self.settings.batch)?;
+        let batch_after = |done: u64| {
+            let phase = phase_at(first_phase, done + 1);
+            let data = phase.map_or(data, |phase| &phase.data);
+            data.batch(done, settings.batch)
+        };
+        let batch = match self.next.take() {
+            Some((done, batch)) if done == self.step => batch,
+            _ => batch_after(self.step),
+        }?;
         let dropout = Dropout {
-            seed: self.data.options().seed,
+            seed: data.options().seed,
             step: step as u32,
         };
-        let (loss, scores) = self.gradients(&batch, dropout)?;
+        let (engine, teacher) = (self.engine.as_mut(), self.teacher.as_mut());
+        let (computed, next) = std::thread::scope(|scope| {
+            let ahead = (step < settings.schedule.total).then(|| scope.spawn(|| batch_after(step)));
+            let computed = gradients(engine, teacher, &batch, settings.micro_batch, dropout);
+            let next = ahead.map(|batch| batch.join().unwrap_or_else(|p| resume_unwind(p)));
+            (computed, next)
+        });
+        self.next = next.map(|batch| (step, batch));
+        let (loss, scores) = computed?;
         if let Some(why) = self.guard.look(loss) {
             self.engine.discard()?;
             return self.leave_out(step, why);
@@ -292,26 +316,6 @@ impl Pretrainer {
         Ok(Err(why))
     }
 
-    /// Adds the gradients of a batch, part by part; gives the loss that they are of and what was
-    /// scored.
-    fn gradients(
-        &mut self,
-        batch: &PretrainingBatch,
-        dropout: Dropout,
-    ) -> Result<(f64, PretrainingScores)> {
-        let engine = self.engine.as_mut();
-        let size = self.settings.micro_batch;
-        if let Some(teacher) = &mut self.teacher {
-            return teacher.gradients(engine, batch, size, dropout);
-        }
-        let weights = LossWeights::of(batch);
-        let mut scores = PretrainingScores::default();
-        for part in parts(batch, size) {
-            scores += engine.pretraining_gradients_of_part(&part, weights, dropout)?;
-        }
-        Ok((scores.loss(), scores))
-    }
-
     fn evaluate_and_tell(&mut self, report: &mut dyn Report) -> Result<()> {
         let evaluation = self.evaluate()?;
         self.history.evaluations.push(evaluation);
@@ -335,6 +339,25 @@ impl Pretrainer {
             .map(|teacher| measure(teacher.engine(), held_out, &self.settings, self.step))
             .transpose()
     }
+}
+
+/// Adds the gradients of a batch, part by part; gives the loss that they are of and what was scored.
+fn gradients(
+    engine: &mut dyn Engine,
+    teacher: Option<&mut Teacher>,
+    batch: &PretrainingBatch,
+    micro_batch: usize,
+    dropout: Dropout,
+) -> Result<(f64, PretrainingScores)> {
+    if let Some(teacher) = teacher {
+        return teacher.gradients(engine, batch, micro_batch, dropout);
+    }
+    let weights = LossWeights::of(batch);
+    let mut scores = PretrainingScores::default();
+    for part in parts(batch, micro_batch) {
+        scores += engine.pretraining_gradients_of_part(&part, weights, dropout)?;
+    }
+    Ok((scores.loss(), scores))
 }
 
 /// The first phase, where step `step` belongs to it.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::engine::memory::Work;
-use crate::engine::{Engine, Setup, measured_peak};
+use crate::engine::{Engine, Setup};
 use crate::error::{Error, Result};
 use crate::memory::{peak, told};
 use crate::model::{Config, Layout, Part, Size};
@@ -68,6 +68,7 @@ pub struct Args {
 /// One measured run.
 pub struct Measured {
     pub tokens_per_s: f64,
+    /// Of the device that computes.
     pub peak_bytes: Option<u64>,
 }
 
@@ -95,7 +96,7 @@ pub fn run(args: Args, pass: Pass) -> Result<()> {
     } else {
         args.batch.clone()
     };
-    let peak_flops = measured_peak(setup.precision);
+    let peak_flops = setup.measured_peak()?;
     let mut rows = Vec::new();
     for batch in batches {
         if pass == Pass::Train {
@@ -197,7 +198,7 @@ impl Args {
         for round in 1..=rounds {
             own.push(Measured {
                 tokens_per_s: self.measure(engine, batch, pass)?,
-                peak_bytes: peak(),
+                peak_bytes: engine.device_bytes().or_else(peak),
             });
             if let (Some(peer), Some(own)) = (&peer, own.last()) {
                 let measured = peer.run()?;

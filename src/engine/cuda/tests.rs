@@ -567,6 +567,13 @@ fn gradients_that_are_no_numbers_change_nothing_and_lower_the_scale() {
         assert!(spoil(&mut cuda, 1e-3).is_finite());
         assert_eq!(cuda.overflow(), None);
         assert_ne!(cuda.parameters().unwrap(), before);
+        // A run that goes on takes the scale over; where there is none, it is left alone.
+        let kept = cuda.loss_scale().cloned();
+        let Some((_, mut resumed, _)) = engines(&config, &parts, how(element)) else {
+            return;
+        };
+        resumed.set_loss_scale(kept.clone().unwrap_or_default());
+        assert_eq!(resumed.loss_scale().cloned(), kept);
     }
 }
 
@@ -583,7 +590,9 @@ fn a_batch_that_does_not_fit_is_refused_with_one_that_does() {
     let device = Box::new(device);
     let mut cuda = CudaEngine::new(device, &config, &layout, values, how(Element::F32)).unwrap();
     let sequences = |n: usize| batch(7, &vec![60; n]);
+    let bare = cuda.device_bytes().unwrap();
     cuda.pretraining_gradients(&sequences(1), DROPOUT).unwrap();
+    assert!(cuda.device_bytes().unwrap() > bare && bare > 12 * layout.total() as u64);
     let refused = cuda.pretraining_gradients(&sequences(400), DROPOUT);
     let message = refused.unwrap_err().to_string();
     assert!(

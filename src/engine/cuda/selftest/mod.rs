@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 
 use super::device::{Device, Element};
 
+pub use self::speed::product_peak;
 pub use self::trial::Trial;
 use self::trial::name_of;
 

@@ -163,9 +163,32 @@ fn bandwidth(session: &mut Session<'_>) -> Result<(f64, Told)> {
     Ok((best, Told::good(line, data)))
 }
 
-/// Operations a second of the largest products; that of bf16.
+/// Rows and columns of the largest products.
+const SIZE: usize = 8192;
+
+/// Operations a second of the largest products in a format.
+pub fn product_peak(device: &mut dyn Device, element: Element, tf32: bool) -> Result<f64> {
+    let seconds = Room::with(device, |room| {
+        let mut matrix = || -> Result<Matrix> {
+            let at = room.numbers(element, SIZE * SIZE)?;
+            Ok(Matrix::new(at, element, SIZE, SIZE))
+        };
+        let product = Product {
+            a: matrix()?,
+            b: matrix()?.t(),
+            c: matrix()?,
+            alpha: 1.0,
+            add: false,
+            tf32,
+            epilogue: Epilogue::Nothing,
+        };
+        room.seconds(&mut |device| device.multiply(&product))
+    })?;
+    Ok(2.0 * (SIZE as f64).powi(3) / seconds)
+}
+
+/// Those of all formats; gives that of bf16.
 fn peaks(session: &mut Session<'_>) -> Result<(f64, Told)> {
-    const SIZE: usize = 8192;
     let all = [
         ("bf16", Element::Bf16, false),
         ("f16", Element::F16, false),
@@ -176,23 +199,7 @@ fn peaks(session: &mut Session<'_>) -> Result<(f64, Told)> {
     let mut data = serde_json::Map::new();
     let mut best = None;
     for (name, element, tf32) in all {
-        let seconds = Room::with(session.device()?, |room| {
-            let mut matrix = || -> Result<Matrix> {
-                let at = room.numbers(element, SIZE * SIZE)?;
-                Ok(Matrix::new(at, element, SIZE, SIZE))
-            };
-            let product = Product {
-                a: matrix()?,
-                b: matrix()?.t(),
-                c: matrix()?,
-                alpha: 1.0,
-                add: false,
-                tf32,
-                epilogue: Epilogue::Nothing,
-            };
-            room.seconds(&mut |device| device.multiply(&product))
-        });
-        let flops = seconds.map(|seconds| 2.0 * (SIZE as f64).powi(3) / seconds);
+        let flops = product_peak(session.device()?, element, tf32);
         match &flops {
             Ok(flops) => line.push(format!("{name} {:.0} TFLOP/s", flops / 1e12)),
             Err(error) => line.push(format!("{name}: {error}")),

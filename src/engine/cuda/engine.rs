@@ -1,0 +1,271 @@
+//! What the trainer asks of an engine, answered by [`CudaEngine`].
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::data::Packed;
+use crate::data::pretraining::PretrainingBatch;
+use crate::engine::{
+    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, PretrainingScores,
+    SoftTargets, check_targets, lacks,
+};
+use crate::error::Result;
+use crate::model::{Config, Dropout, Layout};
+use crate::train::LossScale;
+use crate::train::optimizer::{Moments, Update};
+
+use super::batch::Wanted;
+use super::graphs::{Key, Work};
+use super::kernels::DISTILLED;
+use super::run::Model;
+use super::shape::Masked;
+use super::state::{bytes_of, download};
+use super::{Asked, CudaEngine, head_rows, read_states};
+
+impl Engine for CudaEngine {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn layout(&self) -> &Arc<Layout> {
+        self.state.places.layout()
+    }
+
+    fn parameters(&self) -> Result<Vec<f32>> {
+        self.state.values(self.device.borrow_mut().as_mut())
+    }
+
+    fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
+        self.state
+            .set_values(self.device.get_mut().as_mut(), values)?;
+        self.copy_weights()
+    }
+
+    fn moments(&self) -> Result<Moments> {
+        self.state.moments(self.device.borrow_mut().as_mut())
+    }
+
+    fn set_moments(&mut self, moments: Moments) -> Result<()> {
+        let device = self.device.get_mut().as_mut();
+        self.state.set_moments(device, &moments)
+    }
+
+    fn pretraining_gradients_of_part(
+        &mut self,
+        batch: &PretrainingBatch,
+        weights: LossWeights,
+        dropout: Dropout,
+    ) -> Result<PretrainingScores> {
+        self.pretraining(batch, Some((weights, dropout)))
+    }
+
+    fn distillation_gradients_of_part(
+        &mut self,
+        batch: &PretrainingBatch,
+        targets: &SoftTargets,
+        weights: DistillationWeights,
+        dropout: Dropout,
+    ) -> Result<DistillationScores> {
+        check_targets(&self.config, batch, targets)?;
+        let (rows, masked) = (batch.packed.rows(), batch.masked_rows.len());
+        if rows == 0 {
+            return Ok(DistillationScores::default());
+        }
+        if masked > 0 {
+            self.model.masked_lm()?;
+        }
+        let asked = Asked {
+            wanted: Wanted {
+                rows: &batch.masked_rows,
+                labels: &batch.masked_labels,
+                ..Wanted::default()
+            },
+            masked: Masked::Distilled,
+            ..Asked::default()
+        };
+        let prepared = self.prepare(&batch.packed, Some(dropout), asked)?;
+        let device = self.device.get_mut().as_mut();
+        let a = &prepared.activations;
+        device.upload(a.teacher, bytes_of(&targets.hidden))?;
+        if let Some(buffers) = &a.masked_lm {
+            device.upload(buffers.teacher, bytes_of(&targets.logits))?;
+        }
+        let scale = self.updater.scale() as f32;
+        let weights = DistillationWeights {
+            temperature: weights.temperature,
+            soft: weights.soft * scale,
+            hard: weights.hard * scale,
+            cosine: weights.cosine * scale,
+        };
+        let key = Key {
+            work: Work::Distillation,
+            sizes: prepared.sizes,
+            numbers: [
+                weights.temperature,
+                weights.soft,
+                weights.hard,
+                weights.cosine,
+            ]
+            .map(f32::to_bits),
+        };
+        self.launch(&prepared, Some(key), true, |device, run| {
+            run.distillation(device, weights)
+        })?;
+        let at = prepared.activations.scores;
+        let mut scores = DistillationScores {
+            rows: rows as u64,
+            ..DistillationScores::default()
+        };
+        let hard = &mut scores.hard;
+        (hard.mlm_loss, hard.mlm_correct, scores.soft) = self.scored(at, masked, DISTILLED)?;
+        hard.mlm_total = masked as u64;
+        let at = at.offset(prepared.scores.masked + prepared.scores.pairs);
+        let cosines: Vec<f32> = self.download(at, rows)?;
+        scores.cosine = cosines.iter().map(|&one| f64::from(one)).sum();
+        Ok(scores)
+    }
+
+    fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()> {
+        (into.logits, into.hidden) = self.masked_lm(batch, rows, true)?;
+        Ok(())
+    }
+
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()> {
+        let head = self.model.task()?;
+        let (shape, columns) = (head.shape, head.columns());
+        if batch.rows() == 0 {
+            loss(&mut []);
+            return Ok(());
+        }
+        let asked = Asked {
+            head: Some(shape),
+            ..Asked::default()
+        };
+        let prepared = self.prepare(batch, Some(dropout), asked)?;
+        // The host's loss stands between two recordings.
+        let key = |work: Work| Key {
+            work,
+            sizes: prepared.sizes,
+            numbers: [0; 4],
+        };
+        let forward = Some(key(Work::TaskForward));
+        self.launch(&prepared, forward, true, |device, run| {
+            run.logits(device, run.model.task()?)
+        })?;
+        let buffers = prepared.activations.head.as_ref();
+        let at = buffers.ok_or_else(|| lacks("task"))?.logits;
+        let rows = head_rows(shape, batch);
+        let mut logits = self.download_rows(at, rows, shape.outputs, columns)?;
+        loss(&mut logits);
+        let scale = self.updater.scale() as f32;
+        let mut d_logits = vec![0.0; rows * columns];
+        let rows = d_logits.chunks_exact_mut(columns);
+        for (to, from) in rows.zip(logits.chunks_exact(shape.outputs)) {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = scale * from;
+            }
+        }
+        let device = self.device.get_mut().as_mut();
+        device.upload(at, bytes_of(&d_logits))?;
+        let backward = Some(key(Work::TaskBackward));
+        self.launch(&prepared, backward, true, |device, run| {
+            run.task_backward(device, run.model.task()?)
+        })
+    }
+
+    fn update(&mut self, update: &Update) -> Result<f64> {
+        let device = self.device.get_mut().as_mut();
+        self.updater
+            .update(device, &mut self.graphs, &self.state, update)
+    }
+
+    fn device_bytes(&self) -> Option<u64> {
+        let device = self.device.borrow();
+        let free = device.free_memory().ok()?;
+        Some(device.properties().memory.saturating_sub(free))
+    }
+
+    fn loss_scale(&self) -> Option<&LossScale> {
+        self.updater.loss_scale()
+    }
+
+    fn set_loss_scale(&mut self, scale: LossScale) {
+        self.updater.set_loss_scale(scale);
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.state.clear_gradients(self.device.get_mut().as_mut())
+    }
+
+    fn gradients(&self) -> Result<Vec<f32>> {
+        let mut gradients = self.state.gradients(self.device.borrow_mut().as_mut())?;
+        let scale = self.updater.scale();
+        if scale != 1.0 {
+            // A power of two: nothing is rounded.
+            let factor = (1.0 / scale) as f32;
+            gradients
+                .iter_mut()
+                .for_each(|gradient| *gradient *= factor);
+        }
+        Ok(gradients)
+    }
+
+    fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
+        self.pretraining(batch, None)
+    }
+
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
+        self.head_logits(batch, Model::task)
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        let mut copies = Vec::with_capacity(layers.len());
+        if batch.rows() == 0 {
+            copies.resize(layers.len(), Vec::new());
+            return Ok(HiddenStates {
+                layers: copies,
+                pooled: self.model.pooler.as_ref().map(|_| Vec::new()),
+            });
+        }
+        let asked = Asked {
+            states: true,
+            ..Asked::default()
+        };
+        let prepared = self.prepare(batch, None, asked)?;
+        let width = self.config.hidden_size;
+        let mut pooled = None;
+        self.launch(&prepared, None, false, |device, run| {
+            run.encode(device, &mut |device, layer, hidden| {
+                if layers.contains(&layer) {
+                    copies.push(read_states(device, run, hidden)?);
+                }
+                Ok(())
+            })?;
+            if let Some(pooler) = &run.model.pooler {
+                let buffers = run.head_buffers();
+                pooler.forward(device, run.pass, run.last(), buffers)?;
+                let count = batch.sequences() * width;
+                pooled = Some(download(device, buffers.pooled, count)?);
+            }
+            Ok(())
+        })?;
+        Ok(HiddenStates {
+            layers: copies,
+            pooled,
+        })
+    }
+
+    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
+        Ok(self.masked_lm(batch, rows, false)?.0)
+    }
+
+    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
+        let logits = self.head_logits(batch, Model::next_sentence)?;
+        Ok(logits.as_chunks().0.to_vec())
+    }
+}

@@ -1,0 +1,60 @@
+//! The reference model on dfdx's `Cuda` (feature `dfdx-cuda`), and the lessons on it with one type
+//! changed. `tests/dfdx_cuda.sh` compiles this where there is no GPU and no compiler of NVIDIA's;
+//! README says what it takes to run it.
+
+use cloze::data::{PretrainingData, PretrainingOptions};
+use cloze::engine::{Engine, Reference};
+use cloze::model::{Dropout, Layout, PRETRAINING, Size};
+use cloze::text::{Casing, WordPiece, embedded};
+
+/// The lessons that name their device, with `Cuda` in place of `Cpu`: files that the script writes. (An
+/// operation of the learner's own, as in lesson 04, runs on the CPU.)
+mod lessons {
+    #![allow(dead_code, unused_imports)]
+    macro_rules! lesson {
+        ($name:ident) => {
+            mod $name {
+                include!(concat!(
+                    env!("CLOZE_LESSONS_ON_CUDA"),
+                    "/",
+                    stringify!($name),
+                    ".rs"
+                ));
+            }
+        };
+    }
+    lesson!(orientation);
+    lesson!(embeddings);
+    lesson!(attention);
+}
+
+#[test]
+fn the_reference_on_a_gpu_gives_the_gradients_that_it_gives_on_the_cpu() {
+    let texts = embedded::paragraphs().take(60).map(|p| Ok(p.text));
+    let wordpiece = WordPiece::train(texts, 300, Casing::Uncased).unwrap();
+    let options = PretrainingOptions {
+        max_len: 48,
+        ..PretrainingOptions::default()
+    };
+    let paragraphs = embedded::paragraphs().take(60).map(Ok);
+    let data = PretrainingData::build(paragraphs, &wordpiece, &options, None).unwrap();
+    let batch = data.batch(0, 6).unwrap();
+    let config = Size::Tiny.config(wordpiece.vocab_size());
+    let layout = Layout::new(&config, &PRETRAINING);
+    let values = layout.initialise(1);
+    let dropout = Dropout { seed: 1, step: 1 };
+    let run = |mut engine: Reference| {
+        let scores = engine.pretraining_gradients(&batch, dropout).unwrap();
+        (scores.loss(), engine.gradients().unwrap())
+    };
+    let cpu = run(Reference::new(&config, &layout, values.clone()).unwrap());
+    let gpu = run(Reference::on_gpu(&config, &layout, values).unwrap());
+    assert!((cpu.0 - gpu.0).abs() < 1e-4, "{} and {}", cpu.0, gpu.0);
+    let norm =
+        |v: &mut dyn Iterator<Item = f32>| v.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+    let apart = norm(&mut cpu.1.iter().zip(&gpu.1).map(|(a, b)| a - b));
+    assert!(
+        apart < 1e-4 * norm(&mut cpu.1.iter().copied()),
+        "{apart:.1e}"
+    );
+}
