@@ -26,7 +26,7 @@ pub use progress::Progress;
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 11] = [
     (
         "00_orientation",
         include_str!("../../lessons/00_orientation.rs"),
@@ -46,12 +46,24 @@ const SOURCES: [(&str, &str); 8] = [
         include_str!("../../lessons/05_masked_lm.rs"),
     ),
     (
+        "06_next_sentence",
+        include_str!("../../lessons/06_next_sentence.rs"),
+    ),
+    (
+        "07_pretraining",
+        include_str!("../../lessons/07_pretraining.rs"),
+    ),
+    (
         "13_gpu_benchmarks",
         include_str!("../../lessons/13_gpu_benchmarks.rs"),
     ),
     (
         "14_making_it_fast",
         include_str!("../../lessons/14_making_it_fast.rs"),
+    ),
+    (
+        "15_beyond_bert",
+        include_str!("../../lessons/15_beyond_bert.rs"),
     ),
 ];
 
