@@ -26,7 +26,7 @@ pub use progress::Progress;
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 11] = [
     (
         "00_orientation",
         include_str!("../../lessons/00_orientation.rs"),
@@ -45,6 +45,9 @@ const SOURCES: [(&str, &str); 8] = [
         "05_masked_lm",
         include_str!("../../lessons/05_masked_lm.rs"),
     ),
+    ("08_glue", include_str!("../../lessons/08_glue.rs")),
+    ("09_squad", include_str!("../../lessons/09_squad.rs")),
+    ("10_swag", include_str!("../../lessons/10_swag.rs")),
     (
         "13_gpu_benchmarks",
         include_str!("../../lessons/13_gpu_benchmarks.rs"),
