@@ -45,6 +45,9 @@ const SOURCES: [(&str, &str); 11] = [
         "05_masked_lm",
         include_str!("../../lessons/05_masked_lm.rs"),
     ),
+    ("08_glue", include_str!("../../lessons/08_glue.rs")),
+    ("09_squad", include_str!("../../lessons/09_squad.rs")),
+    ("10_swag", include_str!("../../lessons/10_swag.rs")),
     (
         "06_next_sentence",
         include_str!("../../lessons/06_next_sentence.rs"),
