@@ -26,7 +26,7 @@ pub use progress::Progress;
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 11] = [
     (
         "00_orientation",
         include_str!("../../lessons/00_orientation.rs"),
@@ -45,6 +45,8 @@ const SOURCES: [(&str, &str); 8] = [
         "05_masked_lm",
         include_str!("../../lessons/05_masked_lm.rs"),
     ),
+    ("11_ner", include_str!("../../lessons/11_ner.rs")),
+    ("12_inside", include_str!("../../lessons/12_inside.rs")),
     (
         "13_gpu_benchmarks",
         include_str!("../../lessons/13_gpu_benchmarks.rs"),
@@ -53,6 +55,7 @@ const SOURCES: [(&str, &str); 8] = [
         "14_making_it_fast",
         include_str!("../../lessons/14_making_it_fast.rs"),
     ),
+    ("16_ship_it", include_str!("../../lessons/16_ship_it.rs")),
 ];
 
 /// All lessons in order.
