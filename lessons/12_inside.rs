@@ -107,9 +107,9 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // This is the **head view**. Left the tokens that look, right the tokens that are looked at; the
-    // thicker a line, the larger the weight. Each head has a colour: click on its square to see it
-    // alone. Go over a token with the mouse to see its row. The list above the picture chooses the
-    // layer, and the pairs of sentences that are shown (first to second only, say). (These three
+    // stronger a line, the larger the weight. Each head has a colour and a button with its number: a
+    // click switches it on or off, a double click leaves it alone. Go over a token with the mouse to
+    // see its row. "Looking from, at" shows one sentence looking at the other, say. (These three
     // views are those of bertviz, [Vig 2019](https://arxiv.org/abs/1906.05714).)
     //
     // The **model view** shows all heads at once, so that you see which are worth a closer look:
@@ -119,8 +119,9 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // And the **neuron view** shows how one weight comes about. In each head a token has a query
-    // $q$ and a key $k$, of 64 numbers here. Blue is positive, orange negative; the middle column is
-    // $q \times k$, number by number, whose sum is the score.
+    // $q$ and a key $k$, of 64 numbers here, drawn as strips: blue is above zero, orange below. The
+    // query of the token that you choose is multiplied with each token's key, number by number; the
+    // sum of the products is the score.
 
     // %%
     show!(view.clone().named("cloze-tiny").opened_with(View::Neuron));
@@ -319,6 +320,11 @@ fn main() -> cloze::lessons::LessonResult {
             &said,
             (yours[3] - right[4]).abs() > 1e-6 || (yours[4] - right[3]).abs() > 1e-6,
             "Left and right are the wrong way round: the left neighbour of i is i - 1.",
+        );
+        judge.holds(
+            &said,
+            (yours[2] - 0.14).abs() > 1e-6,
+            "You counted the rows of [CLS] and [SEP] too: leave them out, in the sums and in the number of rows.",
         );
         for (at, name) in HABITS.iter().enumerate() {
             judge.close(
@@ -548,7 +554,7 @@ fn main() -> cloze::lessons::LessonResult {
             "‖C v − λ v‖ / λ for 200 word vectors of the model",
             off.sum::<f64>().sqrt() / most,
             0.0,
-            0.05,
+            1e-3,
             "v is an eigenvector when C only makes it longer. Too few rounds leave it on the way: some hundred are needed where two eigenvalues are near each other.",
         );
         let mut draws = Stream::new(12, 0, Site::Other(0), 0).draws();
@@ -1275,32 +1281,47 @@ fn main() -> cloze::lessons::LessonResult {
         })
     }
 
-    let mut measured: Vec<Effects> = Vec::new();
-    let short = texts.iter().filter(|text| (10..=24).contains(&text.len()));
-    for (number, text) in short.take(cloze::lessons::steps(60) as usize).enumerate() {
-        let mut draws = Stream::new(12, 0, Site::Other(1), number as u64).draws();
-        let at = 1 + draws.below(text.len() as u32 - 2) as usize;
-        measured.push(effects(&model, &mut engine, text, at, special)?);
+    /// The effects of one blank each in so many of the shorter sentences.
+    fn measured(
+        model: &Model,
+        engine: &mut CpuEngine,
+        texts: &[Vec<u32>],
+        count: usize,
+        special: SpecialIds,
+    ) -> cloze::Result<Vec<Effects>> {
+        let short = texts.iter().filter(|text| (10..=24).contains(&text.len()));
+        short
+            .take(count)
+            .enumerate()
+            .map(|(number, text)| {
+                let mut draws = Stream::new(12, 0, Site::Other(1), number as u64).draws();
+                let at = 1 + draws.below(text.len() as u32 - 2) as usize;
+                effects(model, engine, text, at, special)
+            })
+            .collect()
     }
-    let rank = |of: &dyn Fn(&Effects) -> Vec<f64>| -> f64 {
-        let each: Vec<f64> = measured.iter().map(|e| spearman(&of(e), &e.cost)).collect();
+
+    /// The mean rank correlation of something with the cost.
+    fn rank(all: &[Effects], of: impl Fn(&Effects) -> Vec<f64>) -> f64 {
+        let each: Vec<f64> = all.iter().map(|e| spearman(&of(e), &e.cost)).collect();
         mean(&each)
-    };
+    }
+
+    let count: usize = cloze::lessons::steps(60) as usize;
+    let all_effects: Vec<Effects> = measured(&model, &mut engine, &texts, count, special)?;
     let mut ranks: Vec<(String, f64)> = (0..LAYERS * HEADS)
         .map(|n| {
             let name = format!("layer {}, head {}", n / HEADS, n % HEADS);
-            (name, rank(&|e: &Effects| e.weights[n].clone()))
+            (name, rank(&all_effects, |e| e.weights[n].clone()))
         })
         .collect();
-    let average = |e: &Effects| -> Vec<f64> {
-        let sum = |j: usize| e.weights.iter().map(|head| head[j]).sum::<f64>();
+    let together: f64 = rank(&all_effects, |e| {
+        let sum = |word: usize| e.weights.iter().map(|head| head[word]).sum::<f64>();
         (0..e.cost.len()).map(sum).collect()
-    };
-    ranks.push(("all heads, averaged".into(), rank(&average)));
-    ranks.push((
-        "nearness to the blank".into(),
-        rank(&|e: &Effects| e.nearness.clone()),
-    ));
+    });
+    ranks.push(("all heads, averaged".into(), together));
+    let nearness: f64 = rank(&all_effects, |e| e.nearness.clone());
+    ranks.push(("nearness to the blank".into(), nearness));
     for (name, rho) in &ranks {
         println!("{name:>22}: rank correlation with the cost {rho:.2}");
     }

@@ -464,8 +464,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     const TWO: [&str; 2] = ["Win a free prize now, click here!", "Lunch at noon?"];
 
-    let pairs: Vec<(&str, Option<&str>)> = TWO.iter().map(|text| (*text, None)).collect();
-    let both: Sequences = Sequences::tokenise(&tokenizer, &pairs, 128)?;
+    let both: Sequences = Sequences::tokenise(&tokenizer, &TWO.map(|text| (text, None)), 128)?;
     println!("{:?}", loaded.task_logits(&both.batch(&[0, 1]))?);
 
     // %% [markdown]
@@ -563,13 +562,13 @@ fn main() -> cloze::lessons::LessonResult {
     });
 
     // %%
-    let formats: [(&str, NumberFormat); 3] = [
+    const FORMATS: [(&str, NumberFormat); 3] = [
         ("f32", NumberFormat::F32),
         ("f16", NumberFormat::F16),
         ("bf16", NumberFormat::Bf16),
     ];
     let mut sizes: BarChart = BarChart::new("model.safetensors").unit("kB");
-    for (name, format) in formats {
+    for (name, format) in FORMATS {
         let folder = out.join(name);
         std::fs::create_dir_all(&folder)?;
         weights::write_as(&folder, &model.config, &model.layout, &model.values, format)?;
