@@ -890,8 +890,8 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // The embeddings know the word and its position and nothing of its neighbours: their score is
-    // what words alone are worth. What the layers add is context: the second layer's vectors are
-    // worth half as much again. That all three side by side are not better is no fault of yours.
+    // what words alone are worth. What the layers add is context: the second layer's vectors
+    // are worth two thirds more. That all three side by side are not better is no fault of yours.
     // Look at their loss: it is the lowest of the four. The head has 3,456 weights and 2,621 words to
     // learn from, so it learns accidents. With CoNLL-2003's 200,000 words to learn from, the paper
     // found side by side best.
@@ -1272,7 +1272,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    fine-tuned models. What does each cost per request, and when is which right?
     //
     // The crate's source of this part: `src/eval/entities.rs`, `src/tasks/words.rs`,
-    // `src/features/mod.rs` and `src/engine/frozen/mod.rs`. Next: lesson 12, in which you look
+    // `src/features/mod.rs` and `src/engine/frozen/mod.rs`. Next: [lesson 12](12_inside.rs), in which you look
     // inside.
 
     // %% [end]

@@ -750,12 +750,12 @@ fn main() -> cloze::lessons::LessonResult {
     for (layer, rows) in contexts.iter().enumerate() {
         println!(
             "after {}: the nearest vector has the same sense for {:.0} % of the sentences",
-            ["the embeddings", "layer 1", "layer 2"][layer],
+            ["the embeddings", "one layer", "two layers"][layer],
             100.0 * nearest_alike(rows)
         );
     }
     if solved!("12.3") {
-        for (layer, name) in [(0, "the embeddings"), (2, "layer 2")] {
+        for (layer, name) in [(0, "the embeddings"), (2, "two layers")] {
             let (places, shown) = in_two_dimensions(&contexts[layer]);
             let title = format!("“{WORD}” in 20 sentences, after {name}");
             let mut plot = Scatter::new(title).axes(
@@ -780,6 +780,12 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
+    // After the embeddings only the position differs, and many points lie on each other. After
+    // two layers the senses stand apart, and the second one has parted again: *his left hand* and *her
+    // left eye*, where a noun follows, against *on the left*, where none does. The vector says not so
+    // much what the word means as what kind of place it stands in. That is what filling blanks
+    // teaches.
+    //
     // ## Step 4: what can be read out of a layer
     //
     // A **probe** is a small classifier trained on a layer's vectors, while the model stands still.
@@ -835,7 +841,10 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     let states: Vec<Vec<f32>> = engine.hidden_states(&packed, 0..LAYERS + 1)?.layers;
-    for (layer, name) in ["the embeddings", "layer 1", "layer 2"].iter().enumerate() {
+    for (layer, name) in ["the embeddings", "one layer", "two layers"]
+        .iter()
+        .enumerate()
+    {
         let mut halves: [Labelled; 2] = Default::default();
         for (number, range) in packed.ranges().enumerate() {
             for position in 1..=12.min(range.len() - 2) {
@@ -851,8 +860,8 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
-    // The embeddings have the position in them, added on top. Layer 1 still has all of it, behind
-    // layer 2 six of ten are lost: the last layer's vector must say which *word* belongs here.
+    // The embeddings have the position in them, added on top. After one layer all of it is still
+    // there, after two six of ten are lost: the last vector must say which *word* belongs here.
     //
     // Now something that the model was never given. Its text is lower-case: the tokenizer took the
     // capital letters away. Can a probe say which words had one? It could be done by learning words
@@ -935,8 +944,8 @@ fn main() -> cloze::lessons::LessonResult {
     });
 
     // %% [markdown]
-    // The set of lesson 11 has its words with their capitals. Left out are first words of sentences,
-    // which always have one. Three ways to measure, at each layer:
+    // The set of [lesson 11](11_ner.rs) has its words with their capitals. Left out are first words of sentences,
+    // which always have one. The control is drawn three times and its accuracy averaged:
 
     // %%
     /// The words of a file but for each sentence's first: their pieces' ids, whether they have a
@@ -986,7 +995,7 @@ fn main() -> cloze::lessons::LessonResult {
             100.0 * always
         );
         let mut chart = BarChart::new("What a linear probe gets right").unit("%");
-        for (layer, name) in ["embeddings", "layer 1", "layer 2"].iter().enumerate() {
+        for (layer, name) in ["embeddings", "one layer", "two layers"].iter().enumerate() {
             let with = |set: &(Vec<u32>, Vec<u32>, Vec<Vec<f32>>), classes: Vec<u32>| Labelled {
                 rows: set.2[layer].clone(),
                 classes,
@@ -1217,8 +1226,8 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // The two heads with a clear habit are those that the model can't do without. That much the
     // pictures did tell. But look at two details. The heads with blurred pictures cost something
-    // too. And for layer 0's neighbour head looking everywhere alike costs *more* than being cut
-    // off: what it carries is right from the neighbour and noise from elsewhere.
+    // too. And for the neighbour heads looking everywhere alike is about as bad as being cut off:
+    // what they carry is of use only from where they look.
     //
     // ## Step 6: does attention tell what matters?
     //
@@ -1371,7 +1380,7 @@ fn main() -> cloze::lessons::LessonResult {
     // ```
     //
     // Layers of attention count from 0 here. Hidden states have one more: 0 is what the embeddings
-    // give, 1 what layer 0 makes of it. Half of all off-by-one errors in this trade live there.
+    // give, 1 what layer 0 makes of it. Errors by one like to live there.
     //
     // **Tokens of another text.** `AttentionView::new(seen, &["a", "b"], &[0, 0])`:
     //
@@ -1396,10 +1405,10 @@ fn main() -> cloze::lessons::LessonResult {
     //   layer 1: 72 % of head 0's to the rest, 84 % of head 1's to the left neighbour;
     // - two axes show 37 % of the spread of 45 word vectors;
     // - *left*: the nearest vector has the same sense for 65 % after the embeddings (by the position
-    //   alone: in the first sense it is mostly the second word), 95 % after layer 1, 100 % after
-    //   layer 2;
-    // - the position can be read for 100 %, 99.9 % and 39.5 % of the tokens after the embeddings, layer
-    //   1 and layer 2;
+    //   alone: in the first sense it is mostly the second word), 95 % after one layer, 100 % after
+    //   two;
+    // - the position can be read for 100 %, 99.9 % and 39.5 % of the tokens after the embeddings, one
+    //   layer and two;
     // - capital letters 85.1, 85.1, 87.9 %; control 82.4, 81.9, 80.9 %;
     // - 900 blanks, loss 3.96; cuts add 0.25, 1.18, 0.18 and 0.91;
     // - rank correlations 0.10 to 0.20, all heads together 0.23, nearness 0.21;

@@ -391,13 +391,14 @@ fn main() -> cloze::lessons::LessonResult {
     // you read: the 2 × 128 weights of the head.
 
     // %%
-    if solved!("16.1") {
-        if let Some((shape, values)) = tensor(&bytes, "classifier.weight") {
-            show!(
-                HeatMap::new("classifier.weight, read by hand", &values, shape[1])
-                    .labels(&model.config.labels().unwrap_or_default(), &[""; 0])
-            );
-        }
+    let head: Option<(Vec<usize>, Vec<f32>)> = solved!("16.1")
+        .then(|| tensor(&bytes, "classifier.weight"))
+        .flatten();
+    if let Some((shape, values)) = head {
+        show!(
+            HeatMap::new("classifier.weight, read by hand", &values, shape[1])
+                .labels(&model.config.labels().unwrap_or_default(), &[""; 0])
+        );
     }
 
     // %% [markdown]
@@ -459,7 +460,7 @@ fn main() -> cloze::lessons::LessonResult {
     // (That is what transformers 5.23 with torch 2.15 printed, `padding=True` and all.) The report is
     // empty: no key is missing and none is unexpected. A missing one would mean that a part of the
     // model starts from random numbers, with a warning that is easily overlooked. The other way
-    // round works too: `Model::read_all` reads any BERT that `save_pretrained` wrote.
+    // round works too: `Model::read_all` reads a BERT that `save_pretrained` wrote.
 
     // %%
     const TWO: [&str; 2] = ["Win a free prize now, click here!", "Lunch at noon?"];
@@ -600,8 +601,8 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Step 6: a function that answers
     //
     // What a user wants is text in, label out. Many texts at once, since a matrix product with many
-    // rows costs less a row (lesson 13), and texts of like length together. (Cloze packs real tokens
-    // only; engines that pad win by it twice.) Three things are forgotten easily:
+    // rows costs less a row ([lesson 13](13_gpu_benchmarks.rs)), and texts of like length together. (Cloze packs real tokens
+    // only; an engine that pads gains even more by the latter.) Three things are forgotten easily:
     //
     // - the answers must come in the order of the *questions*, whatever order the batches have;
     // - a text longer than the model's positions must be cut, or it is an error;

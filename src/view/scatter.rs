@@ -21,6 +21,8 @@ const FOOT: i32 = 30;
 /// Half the height of a label, and how far it stands from its point.
 const HALF: i32 = 8;
 const GAP: i32 = 6;
+/// How many steps of half a label's height it may be moved up or down.
+const FURTHEST: i32 = 14;
 
 /// Points with labels, in groups of one colour each, over two axes without numbers: what counts is who is
 /// near whom.
@@ -175,10 +177,20 @@ impl Scatter {
                 }
                 let place = free(label, (x, y), &taken);
                 taken.push(place);
+                let middle = (place.1 + place.3) / 2;
+                // Text is narrower than its estimate: it ends beside the point, not at the box's far side.
+                let (end, side) = match place.0 >= x {
+                    true => (place.0, HPos::Left),
+                    false => (place.2, HPos::Right),
+                };
+                if middle != y {
+                    let thread = [(x, y), (end, middle)];
+                    root.draw(&PathElement::new(thread, INK.mix(0.5)))?;
+                }
                 root.draw(&Text::new(
                     label.to_owned(),
-                    (place.0, (place.1 + place.3) / 2),
-                    ink(TEXT_SIZE - 2, HPos::Left, VPos::Center),
+                    (end, middle),
+                    ink(TEXT_SIZE - 2, side, VPos::Center),
                 ))?;
             }
         }
@@ -224,25 +236,25 @@ fn dot(x: i32, y: i32) -> Box {
     (x - 4, y - 4, x + 4, y + 4)
 }
 
-/// A place for a label beside, above or below its point: the first that is free, else the right.
+/// A place for a label to the right or the left of its point: the nearest that is free, a little
+/// above or below where it must be; to the right where none is.
 fn free(label: &str, (x, y): (i32, i32), taken: &[Box]) -> Box {
     let width = style::text_width(label, TEXT_SIZE - 2);
     let at = |left: i32, middle: i32| (left, middle - HALF, left + width, middle + HALF);
-    let places = [
-        at(x + GAP, y),
-        at(x - GAP - width, y),
-        at(x - width / 2, y - GAP - HALF),
-        at(x - width / 2, y + GAP + HALF),
-        at(x + GAP, y - HALF),
-        at(x + GAP, y + HALF),
-    ];
     let meets = |a: &Box, b: &Box| a.0 < b.2 && b.0 < a.2 && a.1 < b.3 && b.1 < a.3;
-    let inside = |place: &&Box| place.0 > SIDE && place.2 < WIDTH as i32 - SIDE;
-    let found = places
-        .iter()
+    let right = WIDTH as i32 - SIDE;
+    let inside =
+        |place: &Box| place.0 > SIDE && place.2 < right && place.1 > HEAD && place.3 < HEAD + AREA;
+    let steps = (0..FURTHEST).flat_map(|step| [-step, step]);
+    let places = steps.flat_map(|step| {
+        // The further up or down, the further out, so that its thread passes other labels.
+        let out = GAP + 2 * step.abs();
+        [x + out, x - out - width].map(|left| at(left, y + step * HALF))
+    });
+    let mut free = places
         .filter(inside)
-        .find(|place| !taken.iter().any(|other| meets(place, other)));
-    *found.unwrap_or(&places[0])
+        .filter(|place| !taken.iter().any(|other| meets(place, other)));
+    free.next().unwrap_or(at(x + GAP, y))
 }
 
 #[cfg(test)]
