@@ -188,7 +188,7 @@ fn main() -> cloze::lessons::LessonResult {
             for head in 0..HEADS {
                 let keys: Vec<&[f32]> =
                     (0..seen.tokens).map(|j| seen.key(layer, head, j)).collect();
-                for i in 0..seen.tokens {
+                for (i, token) in tokens.iter().enumerate() {
                     let yours = weights_of(seen.query(layer, head, i), &keys);
                     let right = &seen.weights(layer, head)[i * seen.tokens..][..seen.tokens];
                     let apart = yours
@@ -196,7 +196,7 @@ fn main() -> cloze::lessons::LessonResult {
                         .zip(right)
                         .map(|(a, &b)| (a - f64::from(b)).abs());
                     judge.close(
-                        &format!("layer {layer}, head {head}, token {i} ({:?}): the largest gap to the model's own weights", tokens[i]),
+                        &format!("layer {layer}, head {head}, token {i} ({token:?}): the largest gap to the model's own weights"),
                         apart.fold(0.0, f64::max),
                         0.0,
                         1e-5,
@@ -948,63 +948,76 @@ fn main() -> cloze::lessons::LessonResult {
     // which always have one. The control is drawn three times and its accuracy averaged:
 
     // %%
-    /// The words of a file but for each sentence's first: their pieces' ids, whether they have a
-    /// capital letter, and their vectors at each layer.
-    fn capitals(
-        file: &str,
-        tokenizer: &WordPiece,
-        engine: &mut CpuEngine,
-    ) -> cloze::Result<(Vec<u32>, Vec<u32>, Vec<Vec<f32>>)> {
+    /// The words of a file but for each sentence's first.
+    struct Words {
+        /// The first piece of each.
+        ids: Vec<u32>,
+        /// 1 for a capital letter.
+        capitals: Vec<u32>,
+        /// Their vectors after the embeddings and after each layer.
+        layers: Vec<Vec<f32>>,
+    }
+
+    impl Words {
+        /// Their vectors at a layer, with classes.
+        fn labelled(&self, layer: usize, classes: Vec<u32>) -> Labelled {
+            Labelled {
+                rows: self.layers[layer].clone(),
+                classes,
+            }
+        }
+    }
+
+    fn words_of(file: &str, tokenizer: &WordPiece, engine: &mut CpuEngine) -> cloze::Result<Words> {
         let path = data::folder("names")?.join(file);
         let read: Vec<Sentence> = conll::read(&path, true, &mut BadRows::refused())?;
         let special = tokenizer.special();
         let mut batch = Packed::default();
-        let (mut rows, mut labels) = (Vec::new(), Vec::new());
+        let (mut rows, mut capitals) = (Vec::new(), Vec::new());
         for (number, sentence) in read.iter().enumerate() {
             let mut ids = vec![special.cls];
             for (place, word) in sentence.words.iter().enumerate() {
                 if place > 0 && word.starts_with(char::is_alphabetic) {
                     rows.push(batch.rows() + ids.len());
-                    labels.push(u32::from(word.starts_with(char::is_uppercase)));
+                    capitals.push(u32::from(word.starts_with(char::is_uppercase)));
                 }
                 ids.extend(tokenizer.encode(word).ids);
             }
             ids.push(special.sep);
             batch.push(number as u64, &ids, &vec![0; ids.len()]);
         }
-        let ids = rows.iter().map(|&row| batch.ids[row]).collect();
         let states = engine.hidden_states(&batch, 0..LAYERS + 1)?.layers;
         let of_layer = |layer: &Vec<f32>| -> Vec<f32> {
             rows.iter()
                 .flat_map(|&row| layer[row * H..][..H].to_vec())
                 .collect()
         };
-        Ok((ids, labels, states.iter().map(of_layer).collect()))
+        Ok(Words {
+            ids: rows.iter().map(|&row| batch.ids[row]).collect(),
+            layers: states.iter().map(of_layer).collect(),
+            capitals,
+        })
     }
 
     if solved!("12.4") {
-        let train = capitals("train.txt", &tokenizer, &mut engine)?;
-        let test = capitals("valid.txt", &tokenizer, &mut engine)?;
-        let share = train.1.iter().sum::<u32>() as f64 / train.1.len() as f64;
-        let always =
-            test.1.iter().filter(|&&label| label == 0).count() as f64 / test.1.len() as f64;
+        let train = words_of("train.txt", &tokenizer, &mut engine)?;
+        let test = words_of("valid.txt", &tokenizer, &mut engine)?;
+        let share_of =
+            |words: &Words| words.capitals.iter().sum::<u32>() as f64 / words.capitals.len() as f64;
+        let share = share_of(&train);
         println!(
             "{} words to learn from, {} to measure on; \"no capital\" is right for {:.1} %",
-            train.1.len(),
-            test.1.len(),
-            100.0 * always
+            train.ids.len(),
+            test.ids.len(),
+            100.0 * (1.0 - share_of(&test))
         );
         let mut chart = BarChart::new("What a linear probe gets right").unit("%");
         for (layer, name) in ["embeddings", "one layer", "two layers"].iter().enumerate() {
-            let with = |set: &(Vec<u32>, Vec<u32>, Vec<Vec<f32>>), classes: Vec<u32>| Labelled {
-                rows: set.2[layer].clone(),
-                classes,
-            };
-            let real = probe::<2>(&with(&train, train.1.clone()), &with(&test, test.1.clone()));
+            let capitals = |words: &Words| words.labelled(layer, words.capitals.clone());
+            let real = probe::<2>(&capitals(&train), &capitals(&test));
             let drawn = |seed: u64| {
-                let labels = |set: &(Vec<u32>, Vec<u32>, Vec<Vec<f32>>)| {
-                    with(set, control_labels(&set.0, share, seed))
-                };
+                let labels =
+                    |words: &Words| words.labelled(layer, control_labels(&words.ids, share, seed));
                 probe::<2>(&labels(&train), &labels(&test))
             };
             let control = (drawn(1) + drawn(2) + drawn(3)) / 3.0;
@@ -1024,8 +1037,8 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // Read both bars of a layer together. At the embeddings the probe is hardly better than on labels
     // without any meaning: what looked like knowledge was mostly words learned by heart. From layer
-    // to layer the control falls, since a word's identity is mixed with its context, and the real
-    // task rises: the selectivity grows from 3 to 7 points. That is the finding, and it is a modest
+    // to layer the control falls, since a word's identity is mixed with its context, while the real
+    // task holds and then rises: the selectivity grows from 3 to 7 points. That is the finding, and it is a modest
     // one. 779 words are good to about 1.2 points either way.
     //
     // A probe shows what *can* be read from a layer, not what the model *uses*. For that something
