@@ -26,4 +26,5 @@ pub mod view;
 
 pub use error::{Error, Result};
 pub use indicatif;
+pub use serde_json;
 pub use view::{display, input, progress};

@@ -56,6 +56,8 @@ const SOURCES: [(&str, &str); 11] = [
         "07_pretraining",
         include_str!("../../lessons/07_pretraining.rs"),
     ),
+    ("11_ner", include_str!("../../lessons/11_ner.rs")),
+    ("12_inside", include_str!("../../lessons/12_inside.rs")),
     (
         "13_gpu_benchmarks",
         include_str!("../../lessons/13_gpu_benchmarks.rs"),
@@ -68,6 +70,7 @@ const SOURCES: [(&str, &str); 11] = [
         "15_beyond_bert",
         include_str!("../../lessons/15_beyond_bert.rs"),
     ),
+    ("16_ship_it", include_str!("../../lessons/16_ship_it.rs")),
 ];
 
 /// All lessons in order.

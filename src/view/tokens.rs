@@ -10,7 +10,8 @@ pub struct TokenStrip {
     title: String,
     tokens: Vec<String>,
     rows: Vec<(String, Vec<String>)>,
-    colors: Vec<usize>,
+    /// None stays grey.
+    colors: Vec<Option<usize>>,
 }
 
 impl TokenStrip {
@@ -30,9 +31,16 @@ impl TokenStrip {
         self
     }
 
-    /// Colours each token's box by a number (its segment, say); uncoloured boxes are grey.
+    /// Leaves a box of [`colored`](Self::colored) ones grey.
+    pub const PLAIN: u32 = u32::MAX;
+
+    /// Colours each token's box by a number (its segment, say); [plain](Self::PLAIN) boxes and those
+    /// without a number are grey.
     pub fn colored(mut self, groups: &[u32]) -> Self {
-        self.colors = groups.iter().map(|&g| g as usize).collect();
+        self.colors = groups
+            .iter()
+            .map(|&g| (g != Self::PLAIN).then_some(g as usize))
+            .collect();
         self
     }
 }
@@ -91,11 +99,11 @@ impl TokenStrip {
         }
         for (i, token) in self.tokens.iter().enumerate() {
             let color = match self.colors.get(i) {
-                Some(&group) => {
+                Some(&Some(group)) => {
                     let c = style::series(group);
                     format!("{},{},{}", c.0, c.1, c.2)
                 }
-                None => "122,128,136".into(),
+                _ => "122,128,136".into(),
             };
             out += "<div style=\"text-align:center\">";
             out += &cell(
@@ -155,6 +163,14 @@ mod tests {
         assert!(text.lines().all(|l| l.chars().count() <= 104));
         assert!(tokens.iter().all(|t| text.contains(t.as_str())));
         assert_eq!(text.lines().filter(|l| l.starts_with("  n")).count(), 5 + 1);
+    }
+
+    #[test]
+    fn boxes_are_coloured_by_their_groups_or_grey() {
+        let strip = TokenStrip::new("x", &["a", "b", "c"]).colored(&[0, TokenStrip::PLAIN]);
+        let html = strip.html();
+        assert_eq!(html.matches("rgba(47,134,209,.16)").count(), 1);
+        assert_eq!(html.matches("rgba(122,128,136,.16)").count(), 2);
     }
 
     #[test]

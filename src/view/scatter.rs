@@ -1,0 +1,305 @@
+//! Scatter plots of named points: words laid out in two dimensions.
+
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::display::{Content, Show};
+use super::picture;
+use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
+use super::text_plot::{Curve, TextPlot};
+use crate::error::Result;
+
+/// Pixels of the plot's area, and of what stands above and beside it.
+const AREA: i32 = 400;
+const HEAD: i32 = 62;
+const SIDE: i32 = 16;
+/// Room below the area for the title of its axis.
+const FOOT: i32 = 30;
+/// Half the height of a label, and how far it stands from its point.
+const HALF: i32 = 8;
+const GAP: i32 = 6;
+/// How many steps of half a label's height it may be moved up or down.
+const FURTHEST: i32 = 14;
+
+/// Points with labels, in groups of one colour each, over two axes without numbers: what counts is who is
+/// near whom.
+///
+/// Points whose coordinates are not finite are left out.
+#[derive(Debug, Clone, Default)]
+pub struct Scatter {
+    title: String,
+    axes: (String, String),
+    groups: Vec<(String, Vec<Point>)>,
+}
+
+/// A point with its label, which may be empty.
+type Point = (String, f64, f64);
+
+/// Left, top, right and bottom.
+type Box = (i32, i32, i32, i32);
+
+impl Scatter {
+    /// An empty plot.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Titles of the axes.
+    pub fn axes(mut self, x: impl Into<String>, y: impl Into<String>) -> Self {
+        self.axes = (x.into(), y.into());
+        self
+    }
+
+    /// Adds a point to a group, which is begun where it is new.
+    pub fn point(mut self, group: &str, label: impl Into<String>, x: f64, y: f64) -> Self {
+        let found = self.groups.iter().position(|(name, _)| name == group);
+        let at = found.unwrap_or_else(|| {
+            self.groups.push((group.to_owned(), Vec::new()));
+            self.groups.len() - 1
+        });
+        if x.is_finite() && y.is_finite() {
+            self.groups[at].1.push((label.into(), x, y));
+        }
+        self
+    }
+
+    /// The plot as a stand-alone SVG document.
+    pub fn svg(&self) -> String {
+        let size = (WIDTH, (HEAD + AREA + FOOT) as u32);
+        picture::svg(size, &self.title, |root| self.draw(root))
+    }
+
+    /// The plot as the bytes of a PNG file: on white, two pixels for each of the SVG's.
+    ///
+    /// # Errors
+    /// Where it can't be rendered.
+    pub fn png(&self) -> Result<Vec<u8>> {
+        picture::png(&self.svg())
+    }
+
+    /// Writes the plot to `path`, whose ending says how: `.svg` or `.png`.
+    ///
+    /// # Errors
+    /// Where the name ends otherwise or the file can't be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        picture::save(&self.svg(), path.as_ref())
+    }
+
+    /// All points on the page, group by group: label, x, y.
+    fn placed(&self) -> Vec<Vec<(&str, i32, i32)>> {
+        let all = || self.groups.iter().flat_map(|group| &group.1);
+        let across = |values: &mut dyn Iterator<Item = f64>| {
+            let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
+                (l.min(v), h.max(v))
+            });
+            let span = if high > low { high - low } else { 1.0 };
+            (low, span)
+        };
+        let x = across(&mut all().map(|p| p.1));
+        let y = across(&mut all().map(|p| p.2));
+        // Labels at the right edge need room.
+        let (wide, high) = (
+            f64::from(WIDTH as i32 - 2 * SIDE - 90),
+            f64::from(AREA - 40),
+        );
+        let place = |(px, py): (f64, f64)| {
+            let across = ((px - x.0) / x.1 * wide).round() as i32;
+            let down = ((1.0 - (py - y.0) / y.1) * high).round() as i32;
+            (SIDE + 20 + across, HEAD + 20 + down)
+        };
+        let mut placed = Vec::new();
+        for (_, points) in &self.groups {
+            let group = points.iter().map(|(label, px, py)| {
+                let (across, down) = place((*px, *py));
+                (label.as_str(), across, down)
+            });
+            placed.push(group.collect());
+        }
+        placed
+    }
+
+    fn draw<B: DrawingBackend>(
+        &self,
+        root: &DrawingArea<B, Shift>,
+    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let ink = |size, h, v| style::text(size, INK, h, v);
+        root.draw(&Text::new(
+            self.title.clone(),
+            (14, 10),
+            ink(TITLE_SIZE, HPos::Left, VPos::Top),
+        ))?;
+        let mut left = 14;
+        for (index, (name, _)) in self.groups.iter().enumerate() {
+            let color = style::series(index);
+            root.draw(&Circle::new((left + 5, HEAD - 18), 5, color.filled()))?;
+            root.draw(&Text::new(
+                name.clone(),
+                (left + 15, HEAD - 18),
+                ink(TEXT_SIZE, HPos::Left, VPos::Center),
+            ))?;
+            left += 15 + style::text_width(name, TEXT_SIZE) + 16;
+        }
+        let (right, bottom) = (WIDTH as i32 - SIDE, HEAD + AREA);
+        root.draw(&Rectangle::new(
+            [(SIDE, HEAD), (right, bottom)],
+            INK.mix(0.4),
+        ))?;
+        let (x, y) = &self.axes;
+        root.draw(&Text::new(
+            x.clone(),
+            (right, bottom + 8),
+            ink(TEXT_SIZE, HPos::Right, VPos::Top),
+        ))?;
+        root.draw(&Text::new(
+            y.clone(),
+            (SIDE + 6, HEAD + 8),
+            ink(TEXT_SIZE, HPos::Left, VPos::Top),
+        ))?;
+        let placed = self.placed();
+        // A label covers no other label and no point.
+        let mut taken: Vec<Box> = placed
+            .iter()
+            .flatten()
+            .map(|&(_, x, y)| dot(x, y))
+            .collect();
+        for (index, points) in placed.iter().enumerate() {
+            let color = style::series(index);
+            for &(label, x, y) in points {
+                root.draw(&Circle::new((x, y), 4, color.mix(0.8).filled()))?;
+                if label.is_empty() {
+                    continue;
+                }
+                let place = free(label, (x, y), &taken);
+                taken.push(place);
+                let middle = (place.1 + place.3) / 2;
+                // Text is narrower than its estimate: it ends beside the point, not at the box's far side.
+                let (end, side) = match place.0 >= x {
+                    true => (place.0, HPos::Left),
+                    false => (place.2, HPos::Right),
+                };
+                if middle != y {
+                    let thread = [(x, y), (end, middle)];
+                    root.draw(&PathElement::new(thread, INK.mix(0.5)))?;
+                }
+                root.draw(&Text::new(
+                    label.to_owned(),
+                    (end, middle),
+                    ink(TEXT_SIZE - 2, side, VPos::Center),
+                ))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a terminal shows: the points, and below them their labels by group.
+    pub fn text(&self) -> String {
+        let curves = self.groups.iter().map(|(name, points)| Curve {
+            name,
+            points: points.iter().map(|point| (point.1, point.2)).collect(),
+            connected: false,
+        });
+        let mut out = TextPlot {
+            title: &self.title,
+            axes: (&self.axes.0, &self.axes.1),
+            curves: curves.collect(),
+            levels: Vec::new(),
+            unscaled: |value| value,
+        }
+        .text();
+        for (name, points) in &self.groups {
+            let labelled = points.iter().filter(|point| !point.0.is_empty());
+            let labels: Vec<String> = labelled
+                .map(|(label, x, y)| format!("{label} ({x:.1}, {y:.1})"))
+                .collect();
+            if !labels.is_empty() {
+                out += &format!("\n  {name}: {}", labels.join(", "));
+            }
+        }
+        out
+    }
+}
+
+impl Show for Scatter {
+    fn content(&self) -> Content {
+        Content::html(style::figure(&self.svg())).with_text(self.text())
+    }
+}
+
+/// What a point takes.
+fn dot(x: i32, y: i32) -> Box {
+    (x - 4, y - 4, x + 4, y + 4)
+}
+
+/// A place for a label to the right or the left of its point: the nearest that is free, a little
+/// above or below where it must be; to the right where none is.
+fn free(label: &str, (x, y): (i32, i32), taken: &[Box]) -> Box {
+    let width = style::text_width(label, TEXT_SIZE - 2);
+    let at = |left: i32, middle: i32| (left, middle - HALF, left + width, middle + HALF);
+    let meets = |a: &Box, b: &Box| a.0 < b.2 && b.0 < a.2 && a.1 < b.3 && b.1 < a.3;
+    let right = WIDTH as i32 - SIDE;
+    let inside =
+        |place: &Box| place.0 > SIDE && place.2 < right && place.1 > HEAD && place.3 < HEAD + AREA;
+    let steps = (0..FURTHEST).flat_map(|step| [-step, step]);
+    let places = steps.flat_map(|step| {
+        // The further up or down, the further out, so that its thread passes other labels.
+        let out = GAP + 2 * step.abs();
+        [x + out, x - out - width].map(|left| at(left, y + step * HALF))
+    });
+    let mut free = places
+        .filter(inside)
+        .filter(|place| !taken.iter().any(|other| meets(place, other)));
+    free.next().unwrap_or(at(x + GAP, y))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot() -> Scatter {
+        Scatter::new("Words")
+            .axes("first", "second")
+            .point("days", "monday", 0.0, 1.0)
+            .point("days", "friday", 0.1, 1.0)
+            .point("towns", "rome <", 5.0, -2.0)
+            .point("towns", "nowhere", f64::NAN, 0.0)
+    }
+
+    #[test]
+    fn every_point_has_its_label_and_every_group_its_colour() {
+        let svg = plot().svg();
+        for text in [
+            "Words",
+            "first",
+            "second",
+            "monday",
+            "friday",
+            "rome &lt;",
+            "days",
+            "towns",
+        ] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(!svg.contains("nowhere") && !svg.contains("#FFFFFF"));
+        assert!(svg.contains("#2F86D1") && svg.contains("#E07B1F"));
+        let text = plot().text();
+        assert!(text.contains("days: monday (0.0, 1.0), friday"), "{text}");
+        assert!(Scatter::new("empty").svg().contains("</svg>"));
+    }
+
+    #[test]
+    fn labels_of_neighbours_stand_apart() {
+        let mut taken = vec![dot(100, 100), dot(104, 100)];
+        for x in [100, 104] {
+            let place = free("monday", (x, 100), &taken);
+            let meets = |b: &Box| place.0 < b.2 && b.0 < place.2 && place.1 < b.3 && b.1 < place.3;
+            assert!(!taken.iter().any(meets), "{place:?} {taken:?}");
+            taken.push(place);
+        }
+    }
+}
