@@ -580,7 +580,8 @@ fn main() -> cloze::lessons::LessonResult {
     //    of 768 numbers, what share of BERT-base's 110 million parameters is that table?
     //
     // The crate's source of this part: `src/text/wordpiece/mod.rs`
-    // and `src/text/vocabulary.rs`.
+    // and `src/text/vocabulary.rs`. Next: [lesson 02](02_embeddings.rs), in which the numbers become
+    // vectors.
 
     // %% [end]
     cloze::lessons::finish("01_tokens")

@@ -642,10 +642,8 @@ fn main() -> cloze::lessons::LessonResult {
     // 2. The unigram entropy is the loss of a model without context. How would you compute the
     //    baseline of a model that sees the left neighbour only, and where would it lie in the chart?
     //
-    // The crate's source of this part:
-    // `src/data/pretraining/masking.rs`,
-    // `src/model/heads.rs` and
-    // `src/train/pretrain.rs`.
+    // The crate's source of this part: `src/data/pretraining/masking.rs`, `src/model/heads.rs` and
+    // `src/train/pretrain.rs`. Next: [lesson 06](06_next_sentence.rs), the paper's second game.
 
     // %% [end]
     cloze::lessons::finish("05_masked_lm")

@@ -1263,7 +1263,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // The crate's source of this part: `src/train/pretrain.rs`, `src/train/optimizer.rs`,
     // `src/train/schedule.rs`, `src/train/checkpoint.rs`; steps that go wrong are judged in
-    // `src/train/guard.rs`. What the model is good for comes next, in lesson 08.
+    // `src/train/guard.rs`. What the model is good for comes next, in [lesson 08](08_glue.rs).
 
     // %% [end]
     cloze::lessons::finish("07_pretraining")

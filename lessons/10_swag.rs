@@ -822,8 +822,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // The crate's source of this part: the questions in `src/data/choices.rs`, the task in
     // `src/tasks/choice.rs`, the head in `src/model/parameters.rs` (`MultipleChoice`), the loss in
-    // `src/train/finetune.rs` (`summed_loss`). Next: lesson 11, in which every word gets an answer of
-    // its own.
+    // `src/train/finetune.rs` (`summed_loss`). Next: [lesson 11](11_ner.rs), in which every
+    // word gets an answer of its own.
 
     // %% [end]
     cloze::lessons::finish("10_swag")

@@ -710,16 +710,16 @@ fn main() -> cloze::lessons::LessonResult {
                 "Cutting bits off gives 1: round to the nearest.",
             ),
             (
-                1.00390625,
+                257.0 / 256.0,
                 1.0,
                 "Halfway between 1 and 1.0078125: 1 has an even last bit.",
             ),
             (
-                1.01171875,
+                259.0 / 256.0,
                 1.015625,
                 "Halfway again, but here the upper neighbour is the even one.",
             ),
-            (-1.01171875, -1.015625, "The sign has no part in it."),
+            (-259.0 / 256.0, -1.015625, "The sign has no part in it."),
         ] {
             judge.equal(&format!("to_bf16({x})"), to_bf16(x), expected, think);
         }
@@ -888,7 +888,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // The crate's source of this part: `src/data/packed.rs`, `src/engine/reference.rs` (parts of a batch),
     // `src/engine/cpu/norm.rs`, `src/engine/cpu/attention.rs` and `src/engine/cpu/gemm/rounding.rs`;
-    // `benches/NOTES.md` tells what was tried, and what did not help. Next: lesson 15, beyond BERT.
+    // `benches/NOTES.md` tells what was tried, and what did not help. Next: [lesson
+    // 15](15_beyond_bert.rs), beyond BERT.
 
     // %% [end]
     cloze::lessons::finish("14_making_it_fast")

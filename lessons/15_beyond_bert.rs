@@ -1138,7 +1138,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // The crate's source of this part: `src/data/pretraining/chunks.rs` (full sentences),
     // `src/data/pretraining/masking.rs` (whole words), `src/engine/distillation.rs` and
-    // `src/train/distill.rs`. Next: lesson 16, in which a model leaves the house.
+    // `src/train/distill.rs`. Next: [lesson 16](16_ship_it.rs), in which a model
+    // leaves the house.
 
     // %% [end]
     cloze::lessons::finish("15_beyond_bert")

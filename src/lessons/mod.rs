@@ -26,7 +26,7 @@ pub use progress::Progress;
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 11] = [
+const SOURCES: [(&str, &str); 17] = [
     (
         "00_orientation",
         include_str!("../../lessons/00_orientation.rs"),
@@ -45,9 +45,6 @@ const SOURCES: [(&str, &str); 11] = [
         "05_masked_lm",
         include_str!("../../lessons/05_masked_lm.rs"),
     ),
-    ("08_glue", include_str!("../../lessons/08_glue.rs")),
-    ("09_squad", include_str!("../../lessons/09_squad.rs")),
-    ("10_swag", include_str!("../../lessons/10_swag.rs")),
     (
         "06_next_sentence",
         include_str!("../../lessons/06_next_sentence.rs"),
@@ -56,6 +53,9 @@ const SOURCES: [(&str, &str); 11] = [
         "07_pretraining",
         include_str!("../../lessons/07_pretraining.rs"),
     ),
+    ("08_glue", include_str!("../../lessons/08_glue.rs")),
+    ("09_squad", include_str!("../../lessons/09_squad.rs")),
+    ("10_swag", include_str!("../../lessons/10_swag.rs")),
     ("11_ner", include_str!("../../lessons/11_ner.rs")),
     ("12_inside", include_str!("../../lessons/12_inside.rs")),
     (
