@@ -160,8 +160,8 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
-    // (AX is a tenth file, made to diagnose models of MNLI.) For a pair of texts nothing changes:
-    // `[CLS] a [SEP] b [SEP]`, and `[CLS]` looks at both.
+    // (The last one is a tenth file, made to diagnose models of MNLI.) For a pair of texts nothing
+    // changes: `[CLS] a [SEP] b [SEP]`, and `[CLS]` looks at both.
     //
     // ## Step 1: the head
     //
