@@ -436,7 +436,8 @@ fn main() -> cloze::lessons::LessonResult {
             (low + high) / 2.0,
             0.5,
             1e-9,
-            "It lies around the share of right answers, a number from 0 to 1.",
+            "It lies around the share of right answers, a number from 0 to 1. 0? `right / total` in whole \
+             numbers is 0: convert first.",
         );
         judge.holds(
             &format!("the margin for 50 of 100 is 0.098, yours is {:.4}", (high - low) / 2.0),

@@ -286,8 +286,8 @@ fn main() -> cloze::lessons::LessonResult {
             rate(5, 1.0, 10, 100),
             0.5,
             1e-9,
-            "Half of the warm-up, half of the peak. 0 at every step of the warm-up? `step / warmup` \
-             in whole numbers is 0: convert first.",
+            "Half of the warm-up, half of the peak. 0? `step / warmup` in whole numbers is 0: convert \
+             first. 0.4? Steps are counted from 1.",
         );
         judge.holds(
             "the first step learns something",
@@ -525,6 +525,10 @@ fn main() -> cloze::lessons::LessonResult {
                 "You divided by the mean square itself. Take its root.",
             ),
             (2.0, "Nothing moved. Is the new value written back?"),
+            (
+                1.898,
+                "The value was decayed, though `decay` says false for it: biases and LayerNorms are not.",
+            ),
         ];
         for (slip, said) in slips {
             judge.holds(
