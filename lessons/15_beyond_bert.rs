@@ -727,7 +727,7 @@ fn main() -> cloze::lessons::LessonResult {
     check!("15.4", |judge| {
         let (cls, sep) = (special.cls, special.sep);
         let continues = |id: u32| id >= 900;
-        let cases: [(Vec<u32>, Vec<Vec<usize>>, &str); 4] = [
+        let cases = [
             (
                 vec![cls, 100, 101, sep],
                 vec![vec![1], vec![2]],
