@@ -2,6 +2,7 @@
 // title = "Orientation: tensors that know their shape"
 // summary = "Cells and exercises, tensors with their shapes in their types, broadcasting, gradients by the tape, and a first model that learns."
 // minutes = 40
+// seconds = 25
 //
 // [[exercise]]
 // id = "00.1"

@@ -2,6 +2,7 @@
 // title = "Attention: every token looks at every other"
 // summary = "Scores, mask, softmax, mixing, heads: multi-head attention from its parts, equal to the crate's, and seen at work in a trained model."
 // minutes = 50
+// seconds = 35
 // needs = ["02"]
 //
 // [[exercise]]

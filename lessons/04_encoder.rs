@@ -2,6 +2,7 @@
 // title = "The encoder: layers that can be stacked"
 // summary = "Check gradients by differences and catch a library's error, write GELU, the feed-forward block and a whole layer, stack layers to a BERT, and count 110M and 340M parameters."
 // minutes = 50
+// seconds = 35
 // needs = ["03"]
 //
 // [[exercise]]

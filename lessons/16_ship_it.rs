@@ -2,7 +2,8 @@
 // title = "Ship it: from a trained model to a program that is used"
 // summary = "Fine-tune, save in Hugging Face's layout, read the file by hand, load it in Rust and in Python with the same numbers, halve it, serve it in batches, measure latency, and write a program of 30 lines."
 // minutes = 50
-// needs = ["05"]
+// seconds = 40
+// needs = ["08"]
 //
 // [[exercise]]
 // id = "16.1"
