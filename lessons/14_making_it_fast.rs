@@ -136,7 +136,8 @@ fn main() -> cloze::lessons::LessonResult {
     fn speed(engine: &mut dyn Engine, batch: &Packed, real: usize) -> cloze::Result<f64> {
         let labels: Vec<u32> = (0..batch.sequences() as u32).map(|i| i % 2).collect();
         let mut number = 0;
-        let seconds = median_seconds(cloze::lessons::steps(9).div_ceil(2), || {
+        let rounds = cloze::lessons::steps(50) / 10;
+        let seconds = median_seconds(rounds, || {
             number += 1;
             step(engine, batch, &labels, number).map(|_| ())
         })?;
