@@ -36,6 +36,18 @@ impl Home {
         })
     }
 
+    /// The same with so many parts; a GPU takes a batch whole.
+    pub(super) fn with_threads(self, threads: usize) -> Result<Self> {
+        match self {
+            Self::Cpu { model, .. } => Ok(Self::Cpu {
+                model,
+                pools: pools(threads)?,
+            }),
+            #[cfg(feature = "dfdx-cuda")]
+            gpu @ Self::Gpu(_) => Ok(gpu),
+        }
+    }
+
     /// On the first GPU. Fails where dfdx finds none.
     #[cfg(feature = "dfdx-cuda")]
     pub(super) fn gpu() -> Result<Self> {

@@ -59,9 +59,9 @@ impl Reference {
         Ok(reference)
     }
 
-    /// The same on so many threads of the CPU: a batch is cut into as many parts.
+    /// The same on so many threads, where the CPU computes: a batch is cut into as many parts.
     pub fn with_threads(mut self, threads: usize) -> Result<Self> {
-        self.home = Home::cpu(threads.max(1))?;
+        self.home = self.home.with_threads(threads.max(1))?;
         Ok(self)
     }
 
