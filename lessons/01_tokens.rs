@@ -2,7 +2,7 @@
 // title = "Tokens: from a string to word pieces"
 // summary = "Cut text into WordPiece tokens, build BERT's input of one or two sentences, and see how a vocabulary is trained."
 // minutes = 35
-// seconds = 25
+// seconds = 20
 //
 // [[exercise]]
 // id = "01.1"

@@ -2,7 +2,7 @@
 // title = "Embeddings: from ids to vectors that know their place"
 // summary = "Look token, segment and position vectors up, add them, normalise them: the first module of BERT, compared with the crate's."
 // minutes = 40
-// seconds = 35
+// seconds = 30
 // needs = ["00", "01"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "Masked language modelling: learn by filling blanks"
 // summary = "Mask tokens, measure the loss, train a tiny BERT with a live chart and let it fill blanks."
 // minutes = 45
-// seconds = 70
+// seconds = 40
 // needs = ["01"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "Next sentence: does B follow A?"
 // summary = "Make pairs of sentences, half of them torn from other documents, build the head over [CLS], train it, say honestly how good it is, and find out by which shortcut."
 // minutes = 50
-// seconds = 125
+// seconds = 70
 // needs = ["01", "05"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "Pre-training: the loop that makes a BERT"
 // summary = "Add both losses up, write the schedule, clipping and AdamW by hand, train with them and with the crate's, stop and resume to the very same numbers, and tell a sick run by its curve."
 // minutes = 60
-// seconds = 155
+// seconds = 80
 // needs = ["05", "06"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "Fine-tuning: one vector for a text, and a spam filter"
 // summary = "Put a head on [CLS], fine-tune it with the paper's recipe, measure it by every metric of GLUE, see what pre-training is worth, and teach a spam filter your own messages."
 // minutes = 60
-// seconds = 105
+// seconds = 65
 // needs = ["04", "05"]
 //
 // [[exercise]]

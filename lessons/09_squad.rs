@@ -2,7 +2,7 @@
 // title = "SQuAD: point at the answer"
 // summary = "Read long paragraphs through windows, find an answer's tokens by their places in the text, train a head that points, search the best span, and score it as the official script does."
 // minutes = 60
-// seconds = 60
+// seconds = 45
 // needs = ["01", "08"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "SWAG: choose what happens next"
 // summary = "Turn a question with four endings into four inputs and one vector into a choice, find out whether a model is better than guessing, and why a small one is not."
 // minutes = 45
-// seconds = 115
+// seconds = 50
 // needs = ["08"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "Features and names: a label for every word"
 // summary = "Read and write tag schemes, label first pieces, score whole names as conlleval does, train a head on frozen layers and on a model that learns with it."
 // minutes = 60
-// seconds = 55
+// seconds = 50
 // needs = ["04"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "Looking inside: attention, vectors, probes and cuts"
 // summary = "Draw what heads look at, measure it over many sentences, lay words out by a PCA of your own, probe layers against a control, cut heads off, and learn what attention does not tell."
 // minutes = 60
-// seconds = 50
+// seconds = 45
 // needs = ["04", "05"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "Making it fast: from dfdx to the fused engine"
 // summary = "Take one training step and make it several times faster without changing what it computes: threads, fusing, attention without its matrix, packing, bf16."
 // minutes = 60
-// seconds = 75
+// seconds = 55
 // needs = ["05", "13"]
 //
 // [[exercise]]
