@@ -14,7 +14,15 @@ use crate::engine::cuda::device::{Argument, Element, Grid, Kernel};
 use crate::engine::cuda::kernels::{Source, code};
 use crate::error::{Error, Result};
 
-const EMULATOR: &str = include_str!("emulator.hpp");
+/// The emulator's files, which a source includes by the first one's name.
+const EMULATOR: &[(&str, &str)] = &[
+    ("emulator.hpp", include_str!("emulator.hpp")),
+    ("launch.hpp", include_str!("launch.hpp")),
+    ("machine.hpp", include_str!("machine.hpp")),
+    ("numbers.hpp", include_str!("numbers.hpp")),
+    ("types.hpp", include_str!("types.hpp")),
+    ("warp.hpp", include_str!("warp.hpp")),
+];
 const OPTIONS: &[&str] = &[
     "-std=c++17",
     "-O2",
@@ -217,7 +225,8 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     let element = format!("-DELEMENT={}", code(element));
     let options = OPTIONS.join(" ");
     let mut hash = Context::new(&SHA256);
-    for part in [EMULATOR, &text, &element, &options, version] {
+    let emulator = EMULATOR.iter().map(|(_, text)| *text);
+    for part in emulator.chain([&*text, &*element, &*options, version]) {
         hash.update(&(part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
@@ -237,7 +246,9 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
     // Beside its place, so that it is put there in one step.
     let work = tempfile::tempdir_in(&folder).map_err(|e| Error::io(&folder, e))?;
-    write(&work.path().join("emulator.hpp"), EMULATOR)?;
+    for (name, text) in EMULATOR {
+        write(&work.path().join(name), text)?;
+    }
     write(&work.path().join("library.cpp"), &text)?;
     let output = Command::new(compiler)
         .args(OPTIONS)
