@@ -71,6 +71,17 @@ impl Model {
         Self::take(config, &tensors, &parts, None)
     }
 
+    /// The values of one parameter, row by row; `layout` has its shape. An error for a name that the
+    /// model does not have.
+    pub fn parameter(&self, name: &str) -> Result<&[f32]> {
+        match self.layout.find(name) {
+            Some((_, range)) => Ok(&self.values[range]),
+            None => Err(Error::Failed(format!(
+                "the model has no parameter {name} (`layout.parameters()` lists its names)"
+            ))),
+        }
+    }
+
     fn take(config: Config, file: &Tensors, parts: &[Part], seed: Option<u64>) -> Result<Self> {
         let layout = Layout::new(&config, parts);
         // A head that was trained for other classes is as good as none to a task that starts one.
