@@ -331,18 +331,18 @@ fn judged(judge: impl FnOnce(&mut Judge)) -> Verdict {
     // values are looked at only by running their cells again.
     let outcome = catch_unwind(AssertUnwindSafe(|| judge(&mut findings)));
     CHECKING.set(outer);
-    match outcome {
-        Err(payload) => match payload.downcast::<Unsolved>() {
-            Ok(unsolved) => Verdict::Unsolved { id: unsolved.0 },
-            Err(payload) => Verdict::Panicked {
+    match (outcome, findings.fault) {
+        (Err(payload), fault) => match (payload.downcast::<Unsolved>(), fault) {
+            (Ok(unsolved), _) => Verdict::Unsolved { id: unsolved.0 },
+            // What was found first says more than a panic that came of it.
+            (Err(_), Some(fault)) => Verdict::Wrong { fault },
+            (Err(payload), None) => Verdict::Panicked {
                 message: panic_text(&*payload),
             },
         },
-        Ok(()) => match findings.fault {
-            Some(fault) => Verdict::Wrong { fault },
-            None => Verdict::Right {
-                checks: findings.right,
-            },
+        (Ok(()), Some(fault)) => Verdict::Wrong { fault },
+        (Ok(()), None) => Verdict::Right {
+            checks: findings.right,
         },
     }
 }
@@ -592,6 +592,11 @@ mod tests {
         let verdict = judged(|_| panic!("index {} is out of reach", 7));
         let message = "index 7 is out of reach".to_owned();
         assert_eq!(verdict, Verdict::Panicked { message });
+        let verdict = judged(|judge| {
+            judge.equal("two", 3, 2, "");
+            panic!("a later one");
+        });
+        assert!(matches!(verdict, Verdict::Wrong { .. }), "{verdict:?}");
     }
 
     #[test]
