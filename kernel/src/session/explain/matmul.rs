@@ -79,27 +79,25 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
         ));
     };
     if k.clashes(l) {
-        return Some(match (k, l) {
-            (Dim::Known(_), Dim::Known(_)) => {
-                format!(
-                    "{both}: the inner sizes {k} and {l} differ; {}",
-                    fitting(a, b)
-                )
-            }
-            _ => {
-                let known = if k == Dim::Runtime { l } else { k };
-                format!(
-                    "{both}: one inner size is {known} and the other is known only at run time; \
-                     `.realize::<…>()` gives a tensor the other kind of shape"
-                )
-            }
+        if k.is_constant() && l.is_constant() {
+            return Some(format!(
+                "{both}: the inner sizes {k} and {l} differ; {}",
+                fitting(a, b)
+            ));
+        }
+        let known = if k == Dim::Runtime { l } else { k };
+        let advice = turned(a, b).unwrap_or_else(|| {
+            "`.realize::<…>()` gives a tensor the other kind of shape".to_owned()
         });
+        return Some(format!(
+            "{both}: one inner size is {known} and the other is known only at run time; {advice}"
+        ));
     }
     let (m, n) = (a.rank(), b.rank());
     let mut batch = a.0.iter().zip(&b.0).take(m.saturating_sub(2));
     match batch.find(|(x, y)| x.clashes(**y)) {
-        Some((x, y)) if m == n && m > 2 => Some(match (x, y) {
-            (Dim::Known(_), Dim::Known(_)) => format!(
+        Some((x, y)) if m == n && m > 2 => Some(match x.is_constant() && y.is_constant() {
+            true => format!(
                 "{both}: the batch sizes {x} and {y} differ{}",
                 if m == 3 {
                     "; equal ones, or a single matrix on the right, would fit"
@@ -107,7 +105,7 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
                     ""
                 }
             ),
-            _ => format!(
+            false => format!(
                 "{both}: the batch size is known to the compiler on one side only; \
                  `.realize::<…>()` gives a tensor the other kind of shape"
             ),
@@ -119,27 +117,36 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
     }
 }
 
-/// What right side would fit `a`; a transposed `b` where that does.
+/// The right side turned around, where that fits.
+fn turned(a: &Shape, b: &Shape) -> Option<String> {
+    let (m, n) = (a.rank(), b.rank());
+    let batch = a.0.get(..m.saturating_sub(2))?;
+    let turnable = (n == 2 && m <= 3) || (m == n && m > 2 && b.0.starts_with(batch));
+    if !turnable || b.0.last() != a.0.last() {
+        return None;
+    }
+    let mut turned = b.clone();
+    turned.0.swap(n - 2, n - 1);
+    let call = turned.code().map_or(String::new(), |code| {
+        format!(", `.permute::<{code}, _>()`,")
+    });
+    Some(format!("the right turned to {turned}{call} would fit"))
+}
+
+/// What right side would fit `a`; a turned `b` where that does.
 fn fitting(a: &Shape, b: &Shape) -> String {
+    if let Some(turned) = turned(a, b) {
+        return turned;
+    }
     // The caller has seen that `a` has sizes.
     let k = a.0.last().copied().unwrap_or(Dim::Hidden);
     let (m, n) = (a.rank(), b.rank());
-    let batch: Vec<Dim> = a.0.iter().take(m.saturating_sub(2)).copied().collect();
     let batched = m == n && m > 2;
-    let turnable = (n == 2 && m <= 3) || (batched && b.0.starts_with(&batch));
-    if turnable && b.0.last() == Some(&k) {
-        let mut turned = b.clone();
-        turned.0.swap(n - 2, n - 1);
-        let call = turned.code().map_or(String::new(), |code| {
-            format!(", `.permute::<{code}, _>()`,")
-        });
-        return format!("the right turned to {turned}{call} would fit");
-    }
     if (m, n) == (2, 1) {
         return format!("a vector of {k} on the right would fit");
     }
-    let batch = if batched || m > 3 { batch } else { Vec::new() };
-    let mut sizes: Vec<String> = batch.iter().map(Dim::to_string).collect();
+    let batch = if batched || m > 3 { m - 2 } else { 0 };
+    let mut sizes: Vec<String> = a.0.iter().take(batch).map(Dim::to_string).collect();
     sizes.extend([k.to_string(), "N".to_owned()]);
     format!("a right side of {} would fit", sizes.join("×"))
 }
@@ -187,7 +194,18 @@ mod tests {
             (
                 "(usize, usize)",
                 "(Const<768>, Const<10>)",
-                "known only at run time",
+                "known only at run time; `.realize",
+            ),
+            (
+                "(usize, Const<64>)",
+                "(usize, Const<64>)",
+                "the right turned to 64×?, `.permute::<(Const<64>, usize), _>()`, would fit",
+            ),
+            (
+                "(Const<R>, Const<C>)",
+                "(Const<R>, Const<C>)",
+                "the left is R×C and the right is R×C: the inner sizes C and R differ; the right \
+                 turned to C×R, `.permute::<Rank2<C, R>, _>()`, would fit",
             ),
             (
                 "(Const<2>, Const<3>, Const<4>)",

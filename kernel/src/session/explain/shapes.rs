@@ -90,7 +90,7 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
             .zip(&b.0)
             .filter(|(x, y)| x.clashes(**y))
             .collect();
-    let known = |pair: &&(&Dim, &Dim)| matches!(pair, (Dim::Known(_), Dim::Known(_)));
+    let known = |pair: &&(&Dim, &Dim)| pair.0.is_constant() && pair.1.is_constant();
     let differing: Vec<_> = clashes
         .iter()
         .filter(known)

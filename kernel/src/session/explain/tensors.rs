@@ -119,7 +119,7 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
     let clashes: Vec<_> = clashes.collect();
     let differing: Vec<_> = clashes
         .iter()
-        .filter(|(a, b)| matches!((a, b), (Dim::Known(_), Dim::Known(_))))
+        .filter(|(a, b)| a.is_constant() && b.is_constant())
         .map(|(a, b)| format!("{a} and {b}"))
         .collect();
     if clashes.is_empty() {

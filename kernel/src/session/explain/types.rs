@@ -6,11 +6,45 @@ use std::fmt;
 
 use crate::session::types::{self, Form, Size, Tape, Type, read, sizes};
 
+/// The name of a generic parameter, filled up with zeros.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Name([u8; 16]);
+
+impl Name {
+    /// `None` for what is no name, and for a longer one.
+    fn of(text: &str) -> Option<Self> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut bytes = [0; 16];
+        bytes
+            .get_mut(..text.len())
+            .filter(|_| text.chars().all(is_name))?
+            .copy_from_slice(text.as_bytes());
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.iter().take_while(|byte| **byte != 0);
+        bytes
+            .map(|byte| char::from(*byte))
+            .try_for_each(|c| write!(f, "{c}"))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
 /// One size of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dim {
     /// `Const<3>`.
     Known(usize),
+    /// `Const<R>`, in a function that is generic over `R`.
+    Named(Name),
     /// `usize`: known only when the cell runs.
     Runtime,
     /// `_`: rustc does not tell, mostly because both sides agree.
@@ -18,6 +52,11 @@ pub enum Dim {
 }
 
 impl Dim {
+    /// Whether it is a constant of the type.
+    pub fn is_constant(self) -> bool {
+        matches!(self, Self::Known(_) | Self::Named(_))
+    }
+
     /// Whether two sizes cannot be the same type.
     pub fn clashes(self, other: Self) -> bool {
         self != other && self != Self::Hidden && other != Self::Hidden
@@ -28,6 +67,7 @@ impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(size) => write!(f, "{size}"),
+            Self::Named(name) => write!(f, "{name}"),
             Self::Runtime | Self::Hidden => f.write_str("?"),
         }
     }
@@ -41,7 +81,11 @@ impl Shape {
     fn of(ty: &Type) -> Option<Self> {
         let dim = |size: &Size| match size {
             Size::Runtime => Some(Dim::Runtime),
-            Size::Constant(value) => Some(value.parse().map_or(Dim::Hidden, Dim::Known)),
+            Size::Constant(value) => Some(match (value.parse(), Name::of(value)) {
+                (Ok(size), _) => Dim::Known(size),
+                (_, Some(name)) if value != "_" => Dim::Named(name),
+                _ => Dim::Hidden,
+            }),
             Size::Other(of) => (of.written == "_").then_some(Dim::Hidden),
         };
         sizes(ty)?.iter().map(dim).collect::<Option<_>>().map(Self)
@@ -74,16 +118,16 @@ impl Shape {
         let sizes: Option<Vec<String>> = self
             .0
             .iter()
-            .map(|dim| matches!(dim, Dim::Known(_)).then(|| dim.to_string()))
+            .map(|dim| dim.is_constant().then(|| dim.to_string()))
             .collect();
         match sizes {
             Some(sizes) if sizes.is_empty() => Some("Rank0".to_owned()),
             Some(sizes) => Some(format!("Rank{}<{}>", sizes.len(), sizes.join(", "))),
             None if self.0.contains(&Dim::Hidden) => None,
             None => {
-                let sizes = self.0.iter().map(|dim| match dim {
-                    Dim::Known(size) => format!("Const<{size}>"),
-                    _ => "usize".to_owned(),
+                let sizes = self.0.iter().map(|dim| match dim.is_constant() {
+                    true => format!("Const<{dim}>"),
+                    false => "usize".to_owned(),
                 });
                 let sizes: Vec<_> = sizes.collect();
                 let end = if sizes.len() == 1 { "," } else { "" };
