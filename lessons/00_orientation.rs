@@ -177,6 +177,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     show!(scores.clone() * scores.clone() - 1.0);
+    // Between `::<` and `>` stand the shape that is left and the axis that goes; `_` is worked out.
     // All of them; along axis 0, which leaves a number for each column; along axis 1: a number for each row.
     show!(scores.clone().sum::<Rank0, _>().array());
     show!(scores.clone().sum::<Rank1<3>, Axis<0>>().array());
@@ -205,7 +206,8 @@ fn main() -> cloze::lessons::LessonResult {
             &row_means(two),
             &dev.tensor([2.0, 6.0]),
             1e-6,
-            "(1 + 2 + 3) / 3 and (4 + 5 + 9) / 3. If yours is [6, 18], it is the sum.",
+            "(1 + 2 + 3) / 3 and (4 + 5 + 9) / 3. If yours is [6, 18], it is the sum; if it is \
+             [3, 9], you divided by the number of rows. A row has C numbers.",
         );
         let square = dev.tensor([[0.0, 4.0], [1.0, 1.0]]);
         judge.close_tensor(
@@ -235,15 +237,20 @@ fn main() -> cloze::lessons::LessonResult {
     // let wrong = scores.clone().matmul(scores.clone());
     // ```
     //
-    // Nothing runs. The compiler has seen (2, 3) times (2, 3) and refuses. In a notebook a sentence
-    // of Cloze's stands first,
+    // Nothing runs. The compiler has seen (2, 3) times (2, 3) and refuses. A notebook puts it into
+    // a sentence and marks the place; the last line is the beginning of what Rust said.
     //
     // ```text
-    // matmul: the left is 2×3 and the right is 2×3: the inner sizes 3 and 2 differ; the right turned to 3×2,
-    // `.permute::<Rank2<3, 2>, _>()`, would fit
+    // error[E0277]: matmul: the left is 2×3 and the right is 2×3: the inner sizes 3 and 2 differ;
+    // the right turned to 3×2, `.permute::<Rank2<3, 2>, _>()`, would fit
+    //    1 | let wrong = scores.clone().matmul(scores.clone());
+    //      |                            ------
+    //      |                                   ^^^^^^^^^^^^^^
+    // rustc: the trait bound `Tensor<(Const<2>, Const<3>), f32, Cpu>: TryMatMul<...>` is not satisfied
     // ```
     //
-    // and below it what Rust says (here with the paths of types left away):
+    // In a program of your own, outside a notebook, Rust speaks alone (here with the paths of types
+    // left away):
     //
     // ```text
     // error[E0277]: the trait bound `Tensor<(Const<2>, Const<3>), f32, Cpu>: TryMatMul<...>` is not satisfied
@@ -292,7 +299,10 @@ fn main() -> cloze::lessons::LessonResult {
     );
 
     // %% [markdown]
-    // **Exercise 00.3.** Write it. The check compares it with the layer that the crate uses.
+    // **Exercise 00.3.** Write it. Its three steps have all stood above: `permute` swaps the axes of
+    // the weight, `matmul` multiplies, and the bias is repeated for each row before it is added. How
+    // many rows there are is known at run time only. The check compares yours with the layer that
+    // the crate uses.
 
     // %%
     fn linear<const I: usize, const O: usize>(
@@ -579,13 +589,11 @@ fn main() -> cloze::lessons::LessonResult {
     // **A tensor that is gone.** `let doubled = scores + scores;`
     //
     // ```text
-    // error[E0382]: use of moved value: `scores`
-    //   |     let doubled = scores + scores;
-    //   |                   ---------^^^^^^
-    //   |                   |        |
-    //   |                   |        value used here after move
-    //   |                   `scores` moved due to usage in operator
-    // help: consider cloning the value if the performance cost is acceptable
+    // error[E0382]: `scores` was moved away in line 1: write `scores.clone()` there to keep it, or lend it as `&scores`
+    //    1 | let doubled = scores + scores;
+    //      |               --------------- `scores` moved due to usage in operator
+    //      |                        ^^^^^^ value used here after move
+    // rustc: use of moved value: `scores`
     // ```
     //
     // The left side took it. `scores.clone() + scores` is right, and cheap: numbers are not copied.
@@ -593,26 +601,30 @@ fn main() -> cloze::lessons::LessonResult {
     // **Two shapes that only look alike.** `let y = scores + bias;`, (2, 3) plus (3):
     //
     // ```text
-    // error[E0277]: the trait bound `Tensor<(Const<2>, Const<3>), f32, Cpu>: TryAdd<Tensor<..., f32, ...>>` is not satisfied
+    // error[E0277]: +: the left is 2×3 and the right is a vector of 3: make the right 2×3 first, with `.broadcast::<Rank2<2, 3>, _>()`
+    // rustc: the trait bound `Tensor<(Const<2>, Const<3>), f32, Cpu>: TryAdd<Tensor<..., f32, ...>>` is not satisfied
     // ```
     //
-    // Say how the bias is to be repeated: `scores + bias.broadcast::<_, Axis<0>>()`.
+    // Say how the bias is to be repeated: by the shape, as here, or by the axis,
+    // `scores + bias.broadcast::<_, Axis<0>>()`. One of the two is enough.
     //
     // **No tape.** `let gradients = x.square().sum::<Rank0, _>().backward();`
     //
     // ```text
-    // error[E0599]: no method named `backward` found for struct `Tensor<S, E, D, T>` in the current scope
+    // error[E0599]: backward: no tape came with it: begin with `x.leaky_trace()` (or `x.trace(gradients)`) and use that instead of `x`
+    // rustc: no method named `backward` found for struct `Tensor<S, E, D, T>` in the current scope
     // ```
     //
-    // There is nothing to play back: begin with `x.leaky_trace()`.
+    // There is nothing to play back: the tape is put on at the beginning.
     //
     // **Sizes that only the data know.** Four rows plus five rows, both of the type `(usize,
     // Const<3>)`, compile. The program finds out:
     //
     // ```text
-    // assertion `left == right` failed
-    //   left: (4, Const)
-    //  right: (5, Const)
+    // panic: the two tensors of an operation by elements (`+`, `*`, …) differ in shape: the left is 4×? and the right is 5×?: the sizes 4 and 5 differ
+    // dfdx: assertion `left == right` failed
+    //         left: (4, Const)
+    //        right: (5, Const)
     // ```
     //
     // What is not in the type is checked when it runs. That is the price of a `usize`.

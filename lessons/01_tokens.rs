@@ -74,6 +74,7 @@ fn main() -> cloze::lessons::LessonResult {
     );
     println!("  {}", corpus[0]);
 
+    // `Ok`: a text may also come from a file, where reading a line can fail.
     let tokenizer: WordPiece =
         WordPiece::train(corpus.iter().cloned().map(Ok), 1_000, Casing::Uncased)?;
     println!("a vocabulary of {} pieces", tokenizer.vocab_size());
@@ -168,6 +169,12 @@ fn main() -> cloze::lessons::LessonResult {
             &["it", "'", "s", "well", "-", "known", ".", ".", "."],
             "Apostrophes and hyphens are punctuation too; three dots are three words.",
         );
+        judge.same_list(
+            "split_words(\"a mill\")",
+            &split_words("a mill"),
+            &["a", "mill"],
+            "The text ends without a full stop: the word that was still growing is a word too.",
+        );
         for line in corpus.iter().take(200) {
             judge.same_list(
                 &format!("split_words({line:?})"),
@@ -238,6 +245,13 @@ fn main() -> cloze::lessons::LessonResult {
             &["[UNK]"],
             "No piece fits the x, so the whole word is unknown, `bed` included.",
         );
+        let accents: HashSet<String> = ["na", "##ï", "##ve"].map(String::from).into();
+        judge.same_list(
+            "cut_word(\"naïve\")",
+            &cut_word("naïve", &accents),
+            &["na", "##ï", "##ve"],
+            "A letter such as ï has two bytes: cut between characters, not between bytes.",
+        );
         for line in corpus.iter().take(200) {
             // Words by the crate, so that this check does not need exercise 01.1.
             let pieces: Vec<String> = crate_words(&tokenizer, line)
@@ -294,7 +308,8 @@ fn main() -> cloze::lessons::LessonResult {
     // it says whether one follows the other). Beside the ids it gets a **segment id** for each
     // token: 0 for `[CLS] A [SEP]`, 1 for `B [SEP]`.
     //
-    // **Exercise 01.3.** Build both lists.
+    // **Exercise 01.3.** Build both lists and give them as a pair: first the ids, then the segment
+    // ids.
 
     // %%
     fn join_pair(a: &[u32], b: &[u32], cls: u32, sep: u32) -> (Vec<u32>, Vec<u32>) {
@@ -315,13 +330,13 @@ fn main() -> cloze::lessons::LessonResult {
     check!("01.3", |judge| {
         let (ids, segments) = join_pair(&[10, 11], &[20], 2, 3);
         judge.same_list(
-            "the ids of join_pair(&[10, 11], &[20], 2, 3)",
+            "join_pair(&[10, 11], &[20], 2, 3).0 (the ids)",
             &ids,
             &[2, 10, 11, 3, 20, 3],
             "[CLS] comes once, at the front; [SEP] comes after each sentence.",
         );
         judge.same_list(
-            "the segments of join_pair(&[10, 11], &[20], 2, 3)",
+            "join_pair(&[10, 11], &[20], 2, 3).1 (the segments)",
             &segments,
             &[0, 0, 0, 0, 1, 1],
             "The first [SEP] still belongs to sentence A.",
@@ -423,13 +438,39 @@ fn main() -> cloze::lessons::LessonResult {
     println!("{} different words", counted.len());
 
     check!("01.4", |judge| {
-        let toy: Vec<(Vec<String>, u64)> = vec![(characters("low"), 7), (characters("newest"), 6)];
-        let pair = best_pair(&toy).unwrap_or_default();
-        judge.holds(
-            "best_pair of `low` (7 times) and `newest` (6 times) is (l, ##o) or (##o, ##w)",
-            [("l", "##o"), ("##o", "##w")].contains(&(pair.0.as_str(), pair.1.as_str())),
-            "A pair in a word that occurs 7 times counts 7 times.",
-        );
+        let toys = [
+            (
+                vec![("low", 7), ("newest", 6)],
+                vec![("l", "##o"), ("##o", "##w")],
+                "A pair in a word that occurs 7 times counts 7 times.",
+            ),
+            (
+                vec![("to", 1), ("top", 1), ("mill", 7)],
+                vec![("m", "##i"), ("##i", "##l"), ("##l", "##l")],
+                "`t ##o` stands in two words, but each occurs once. The number beside a word is how \
+                 often the text has it.",
+            ),
+            (
+                vec![("to", 3), ("top", 3), ("it", 5)],
+                vec![("t", "##o")],
+                "`t ##o` occurs 3 times in `to` and 3 times in `top`: add up what a pair has in all \
+                 words, and only then look for the largest.",
+            ),
+        ];
+        for (toy, right, why) in toys {
+            let words: Vec<(Vec<String>, u64)> = toy
+                .iter()
+                .map(|&(word, count)| (characters(word), count))
+                .collect();
+            let pair = best_pair(&words).unwrap_or_default();
+            judge.holds(
+                &format!(
+                    "best_pair of the words and counts {toy:?} is in {right:?}, yours is {pair:?}"
+                ),
+                right.contains(&(pair.0.as_str(), pair.1.as_str())),
+                why,
+            );
+        }
         judge.equal("best_pair(&[])", best_pair(&[]), None, "No words, no pair.");
         let mut words: Vec<(Vec<String>, u64)> = counted
             .iter()
@@ -441,7 +482,8 @@ fn main() -> cloze::lessons::LessonResult {
             judge.holds(
                 &format!("the crate's vocabulary holds your merge {merged:?}"),
                 tokenizer.id(&merged).is_some(),
-                "On this corpus the first 20 merges are in the crate's vocabulary too.",
+                "On this corpus the first 20 merges are in the crate's vocabulary too. Does each \
+                 pair of neighbours count, everywhere in the word and in every word?",
             );
         }
     });

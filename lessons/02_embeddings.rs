@@ -132,11 +132,8 @@ fn main() -> cloze::lessons::LessonResult {
 
     /// A table of the model's as a tensor.
     fn table(model: &Model, name: &str) -> cloze::Result<Rows<H>> {
-        let Some((parameter, range)) = model.layout.find(name) else {
-            return Err(cloze::Error::Failed(format!("the model has no {name}")));
-        };
-        let shape = (parameter.shape[0], Const::<H>);
-        Ok(Cpu::default().tensor_from_vec(model.values[range].to_vec(), shape))
+        let values = model.parameter(name)?;
+        Ok(Cpu::default().tensor_from_vec(values.to_vec(), (values.len() / H, Const)))
     }
 
     /// Numbers of rows as the tensor that `gather` wants.
@@ -269,7 +266,8 @@ fn main() -> cloze::lessons::LessonResult {
     // told its place, and, for pairs, its sentence.
     //
     // **Exercise 02.2.** Look up all three and add them. Positions count from 0, through both
-    // sentences.
+    // sentences. (The table of positions has a row for each place that a text can have, most of them
+    // more than this text needs.)
 
     // %%
     fn embed(
@@ -310,8 +308,8 @@ fn main() -> cloze::lessons::LessonResult {
              100 i, of the segments 10 i, of the positions i,",
             first,
             vec![700.0, 501.0, 712.0],
-            "Hundreds: the id. Tens: the segment. Ones: the position, 0 for the first token. \
-             Which digit is wrong?",
+            "Hundreds: the id. Tens: the segment. Ones: the position, from 0 \
+             through both sentences. Which digit is wrong?",
         );
         let expected: Vec<f32> = (0..pair.ids.len())
             .flat_map(|i| {
@@ -479,6 +477,10 @@ fn main() -> cloze::lessons::LessonResult {
                 "The mean is subtracted, the division by the deviation is missing.",
             ),
             (
+                -0.5477,
+                "Your variance is the mean of x². Subtract the mean before you square.",
+            ),
+            (
                 -1.0,
                 "You normalised the columns. Each row is normalised on its own: `Axis<1>`.",
             ),
@@ -570,7 +572,8 @@ fn main() -> cloze::lessons::LessonResult {
     // numbers.
     //
     // **Exercise 02.4.** Embed a batch. Each sentence comes as its ids and its segment ids. The
-    // three tables and the LayerNorm stand in `tables`.
+    // three tables and the LayerNorm stand in `tables`; `tables.norm.forward(x)` is what you wrote
+    // in 02.3, for tensors of three axes too.
 
     // %%
     /// BERT's input layer: everything that it learns.
@@ -616,21 +619,11 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let gamma: Tensor<Rank1<H>, f32, Cpu> = dev.tensor_from_vec(
-        model.values[model
-            .layout
-            .find("embeddings.LayerNorm.weight")
-            .ok_or("the model has no LayerNorm")?
-            .1]
-            .to_vec(),
+        model.parameter("embeddings.LayerNorm.weight")?.to_vec(),
         (Const,),
     );
     let beta: Tensor<Rank1<H>, f32, Cpu> = dev.tensor_from_vec(
-        model.values[model
-            .layout
-            .find("embeddings.LayerNorm.bias")
-            .ok_or("the model has no LayerNorm")?
-            .1]
-            .to_vec(),
+        model.parameter("embeddings.LayerNorm.bias")?.to_vec(),
         (Const,),
     );
     let tables: Tables = Tables {
@@ -701,15 +694,23 @@ fn main() -> cloze::lessons::LessonResult {
             );
             let alone = embed_batch(&tables, &sentences[2..3]);
             let ids = sentences[2].0.len();
-            judge.close_tensor(
-                "the third sentence embedded alone",
-                &alone.reshape_like(&(ids, Const::<H>)),
-                &real_rows(theirs.clone(), &batch)
-                    .slice((batch.rows() - ids.., ..))
-                    .realize(),
-                1e-4,
-                "A sentence has the same vectors alone and in company.",
+            judge.equal(
+                "the shape (B, S, H) of the third sentence embedded alone",
+                alone.shape().concrete(),
+                [1, ids, H],
+                "S is the length of the longest sentence that comes in, and it comes in alone here.",
             );
+            if alone.shape().concrete() == [1, ids, H] {
+                judge.close_tensor(
+                    "the third sentence embedded alone",
+                    &alone.reshape_like(&(ids, Const::<H>)),
+                    &real_rows(theirs.clone(), &batch)
+                        .slice((batch.rows() - ids.., ..))
+                        .realize(),
+                    1e-4,
+                    "A sentence has the same vectors alone and in company.",
+                );
+            }
         }
     });
 
@@ -752,35 +753,30 @@ fn main() -> cloze::lessons::LessonResult {
     // sentence, (14, 128):
     //
     // ```text
-    // error[E0277]: the trait bound `Tensor<(usize, Const<128>), f32, Cpu>: TryAdd<Tensor<..., f32, ...>>` is not satisfied
-    //   |     let y = sums.clone() + segment.clone();
-    //   |                          ^ unsatisfied trait bound
-    //   = help: the trait `TryAdd<Tensor<(Const<128>,), f32, Cpu>>` is not implemented
-    //           for `Tensor<(usize, Const<128>), f32, Cpu>`
+    // error[E0277]: +: the left is ?×128 and the right is a vector of 128: make the right ?×128 first, with `.broadcast_like::<(usize, Const<128>), _>(&shape)`
+    // rustc: the trait bound `Tensor<(usize, Const<128>), f32, Cpu>: TryAdd<Tensor<(Const<128>,), f32, Cpu>>` is not satisfied
     // ```
     //
-    // (Paths of types are left away.) What follows "the trait" is the right side, what follows
-    // "for" the left. The right side must be repeated for every row first:
-    // `segment.broadcast_like::<_, Axis<0>>(sums.shape())`.
+    // (`?` is a size that is known at run time only.) The vector must be repeated for every row
+    // first, by the axis for example: `segment.broadcast_like::<_, Axis<0>>(sums.shape())`.
     //
     // **A mean along the wrong axis.** `x.mean::<(usize,), Axis<0>>()` for `x` of the shape
     // `(usize, Const<128>)`:
     //
     // ```text
-    // error[E0277]: the trait bound `(usize, Const<128>): ReduceShapeTo<(usize,), Axis<0>>` is not satisfied
-    //   = help: the following other types implement trait `ReduceShapeTo<S, Ax>`:
-    //             `(A, B)` implements `ReduceShapeTo<(A,), Axis<1>>`
-    //             `(A, B)` implements `ReduceShapeTo<(B,), Axis<0>>`
+    // error[E0277]: mean: ?×128 cannot be reduced to a vector of ?: without axis 0 it is a vector of 128, without axis 1 it is a vector of ?
+    // rustc: the trait bound `(usize, Const<128>): ReduceShapeTo<(usize,), Axis<0>>` is not satisfied
     // ```
     //
-    // The help is a table: of (A, B), axis 1 leaves (A), one number a row, and axis 0 leaves (B).
-    // The two kinds of size, `usize` and `Const`, have made a mistake visible that a library
-    // without shapes in its types would have computed.
+    // Without axis 1 one number a row is left, as many as there are rows: `?`. Without axis 0 it is
+    // one a column, 128. The two kinds of size, `usize` and `Const`, have made a mistake visible that
+    // a library without shapes in its types would have computed.
     //
     // **An id too large, without the crate's check.** `gather` finds out while it runs:
     //
     // ```text
-    // Index out of bounds: index=[9, 0] shape=(4, Const)
+    // panic: the index [9, 0] is outside the tensor: positions count from 0 to one less than the size
+    // dfdx: Index out of bounds: index=[9, 0] shape=(4, Const)
     // ```
     //
     // Row 9 was wanted of a table with 4 rows.

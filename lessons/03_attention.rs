@@ -286,10 +286,18 @@ fn main() -> cloze::lessons::LessonResult {
             "The powers are 1, 1, 2 in the first row and 1, 3, 4 in the second.",
         );
         let masked = weights(s, 2);
+        let hidden: Vec<f32> = masked.as_vec().into_iter().skip(2).step_by(3).collect();
         judge.holds(
-            "with `real` 2 the last column is 0",
-            masked.as_vec().iter().skip(2).step_by(3).all(|&w| w == 0.0),
-            "Column 2 is padding: nobody looks at it.",
+            &format!("with `real` 2 the last column is [0, 0], yours is {hidden:?}"),
+            hidden.iter().all(|&w| (w - 1.0 / 3.0).abs() > 1e-4),
+            "A third for the padding: its score became 0, and a score of 0 counts as much as any \
+             other, e⁰ = 1. Which score has a power of 0?",
+        );
+        judge.holds(
+            &format!("with `real` 2 the last column is [0, 0], yours is {hidden:?}"),
+            hidden.iter().all(|&w| w == 0.0),
+            "Column 2 is padding: nobody looks at it, not even a little. Its score must be so low \
+             that its power is 0.",
         );
         judge.holds(
             "with padding too every row has the sum 1",
@@ -333,22 +341,30 @@ fn main() -> cloze::lessons::LessonResult {
         let values: Rows<2> = dev
             .tensor([[1.0, 10.0], [3.0, 30.0], [5.0, 50.0]])
             .realize();
-        let each: Grid = dev.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]).realize();
+        let turn: Grid = dev
+            .tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+            .realize();
+        let turned = mix(turn, values.clone());
         judge.close_tensor(
-            "mix where query 0 looks at token 1 alone, and query 1 at token 0 alone,",
-            &mix(each, values.clone()),
-            &dev.tensor([[3.0, 30.0], [1.0, 10.0]]).realize(),
+            "mix where query 0 looks at token 1 alone, query 1 at token 2 and query 2 at token 0,",
+            &turned,
+            &dev.tensor([[3.0, 30.0], [5.0, 50.0], [1.0, 10.0]])
+                .realize(),
             1e-6,
-            "All of the weight on one token gives that token's value, unchanged.",
+            "All of the weight on one token gives that token's value, unchanged. If your first row \
+             is [5, 50], the weights were transposed: their rows are the queries already.",
         );
-        let even: Grid = dev.tensor([[0.5, 0.25, 0.25]]).realize();
-        judge.close_tensor(
-            "mix with the weights [0.5, 0.25, 0.25]",
-            &mix(even, values),
-            &dev.tensor([[2.5, 25.0]]).realize(),
-            1e-6,
-            "0.5 · 1 + 0.25 · 3 + 0.25 · 5 = 2.5: a mean of the rows, in shares.",
-        );
+        // Transposed weights fit only where queries and keys are equally many.
+        if turned.as_vec()[0] == 3.0 {
+            let even: Grid = dev.tensor([[0.5, 0.25, 0.25]]).realize();
+            judge.close_tensor(
+                "mix with the weights [0.5, 0.25, 0.25]",
+                &mix(even, values),
+                &dev.tensor([[2.5, 25.0]]).realize(),
+                1e-6,
+                "0.5 · 1 + 0.25 · 3 + 0.25 · 5 = 2.5: a mean of the rows, in shares.",
+            );
+        }
     });
 
     // %% [markdown]
@@ -540,7 +556,9 @@ fn main() -> cloze::lessons::LessonResult {
             judge.holds(
                 "the short sentence does not look at its padding",
                 apart(&theirs) < 1e-4 || apart(&unmasked) > 1e-4,
-                "The first sentence is right and the second is not: it is as if no mask had been added.",
+                "The first sentence is right and the second is not: it is as if no mask had been added. \
+                 If you added one, look at how it was repeated: it hides keys, the last axis, and is \
+                 the same for every query. (The same number in all of a row changes no share.)",
             );
             judge.close_tensor(
                 "your attention of the two sentences, the padding left out,",
@@ -754,18 +772,15 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## What goes wrong
     //
-    // **A forgotten transposition.** `q.matmul(k)`, both (14, 64):
+    // **A forgotten transposition.** `q.matmul(k)`, both (14, 64), of the type `Rows<64>`:
     //
     // ```text
-    // error[E0277]: the trait bound `Tensor<(usize, Const<64>), f32, Cpu>: TryMatMul<Tensor<..., f32, ...>>` is not satisfied
-    //   |     let scores = q.matmul(k);
-    //   |                    ------ ^ unsatisfied trait bound
-    //   = help: the following other types implement trait `TryMatMul<Rhs>`:
-    //             `Tensor<(M, K), E, D, T>` implements `TryMatMul<Tensor<(K, N), E, D, R>>`
+    // error[E0277]: matmul: the left is ?×64 and the right is ?×64: one inner size is 64 and the other is known only at run time; the right turned to 64×?, `.permute::<(Const<64>, usize), _>()`, would fit
+    // rustc: the trait bound `Tensor<(usize, Const<64>), f32, Cpu>: TryMatMul<Tensor<(usize, Const<64>), f32, Cpu>>` is not satisfied
     // ```
     //
-    // (Paths of types are left away.) The rule says (M, K) times (K, N); the `usize` of the right
-    // side stands where 64 should.
+    // The rule says (M, K) times (K, N). The right side begins with `?`, the tokens, where 64 should
+    // stand: what is missing is the permute.
     //
     // **Heads that do not fill the width.** `Bert<128, 3, 64, 512, f32, Cpu>`, 3 heads of 64 in a
     // width of 128:
@@ -782,9 +797,7 @@ fn main() -> cloze::lessons::LessonResult {
     // Const::<64>))` of (2, 15, 128) compiles, because 2 and 15 are values. It ends in
     //
     // ```text
-    // assertion `left == right` failed
-    //   left: 3840
-    //  right: 5760
+    // panic: reshape: the tensor holds 3840 numbers and the new shape 5760: the sizes must multiply to 3840
     // ```
     //
     // 2 · 15 · 128 numbers are there, 2 · 15 · 3 · 64 are wanted.

@@ -289,7 +289,8 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ \operatorname{GELU}(x) = x \, \Phi(x), \qquad \Phi(x) = \tfrac{1}{2}\Big(1 + \operatorname{erf}\frac{x}{\sqrt 2}\Big), \qquad
     //    \operatorname{GELU}'(x) = \Phi(x) + x \, \varphi(x), \quad \varphi(x) = \frac{e^{-x^2/2}}{\sqrt{2\pi}} $$
     //
-    // **Exercise 04.2.** Give the value and the slope.
+    // **Exercise 04.2.** Give the value and the slope. Rust's `f64` has no erf; the crate has one,
+    // `Real::erf(v)`.
 
     // %%
     fn gelu_and_slope(x: f64) -> (f64, f64) {
@@ -494,7 +495,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // Why not stack such blocks as they are? Send a gradient from the top of a deep stack to its
     // bottom and see what is left of it. Three kinds of stack, with fresh random weights: the block
-    // alone, $x + \text{block}(x)$, and the same with a LayerNorm after it.
+    // alone; $x + \text{block}(x)$, where the input is added to what the block makes of it, which is
+    // called a **residual**; and the same with a LayerNorm after it.
 
     // %%
     /// The length of the gradient that arrives below `depth` blocks of width 64, for one of length 1 sent in at
@@ -553,8 +555,8 @@ fn main() -> cloze::lessons::LessonResult {
     // 2020](https://arxiv.org/abs/2002.04745)).
     //
     // **Exercise 04.4.** The whole layer. `layer` is the crate's: take its parts, `attention`
-    // (whose `forward(x, 0, pass)` is what lesson 03 ended with), `attention_norm`, `intermediate`,
-    // `output` and `output_norm`.
+    // (whose `forward(x, 0, pass)` is what lesson 03 ended with; 0 is the layer's number),
+    // `attention_norm`, `intermediate`, `output` and `output_norm`. The last four have a `forward(x)`.
 
     // %%
     fn encoder_layer(layer: &TinyLayer, x: Batch, pass: &Pass<'_, f32, Cpu>) -> Batch {
@@ -624,7 +626,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // A BERT is the embeddings and then the layers, one after the other. Here your layer does it,
     // and the result is compared with `CpuEngine`, the crate's fast run of the model: no dfdx, no
-    // padding, fused kernels written by hand.
+    // padding, and several operations joined in each loop, written by hand.
 
     // %%
     let mut engine: CpuEngine = CpuEngine::new(&model.config, &model.layout, model.values.clone())?;
@@ -717,9 +719,15 @@ fn main() -> cloze::lessons::LessonResult {
         let slips = [
             (h * h + h, "the pooler"),
             (h * h, "the pooler's weights"),
-            (2 * h, "the LayerNorm of the embeddings"),
+            (
+                2 * h,
+                "the LayerNorm of the embeddings, or else the two rows of the segments",
+            ),
             (2 * h * (2 * l + 1), "every LayerNorm"),
-            (4 * h * l, "the two LayerNorms of each layer"),
+            (
+                4 * h * l,
+                "the two LayerNorms of each layer, or else the biases of attention",
+            ),
             (2 * h * l, "one of the two LayerNorms of each layer"),
             (
                 h * (2 * l + 1),
@@ -727,10 +735,8 @@ fn main() -> cloze::lessons::LessonResult {
             ),
             (l * (5 * h + i), "the biases of the linear layers"),
             (l * (5 * h + i) + h, "the biases of the linear layers"),
-            (l * 4 * h, "the biases of attention"),
             (l * (h + i), "the biases of the feed-forward block"),
             (l * (h * h + h), "one of attention's four linear layers"),
-            (2 * h, "the two rows of the segments"),
             (p * h, "the positions"),
         ];
         for (size, what) in slips {

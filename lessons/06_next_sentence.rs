@@ -133,7 +133,8 @@ fn main() -> cloze::lessons::LessonResult {
     // **Exercise 06.1.** Make the pairs of one pass through the text. `lengths` says how many
     // sentences each document has (one at least; there are two documents at least). Each sentence
     // that has a next one is an A once. With probability ½ its B is that next one, else any sentence
-    // of any *other* document.
+    // of any *other* document. As in lesson 05, `draws.uniform()` gives a number in [0, 1), and
+    // `draws.below(n)` takes a `u32` and gives a whole number below it.
 
     // %%
     /// Where a sentence stands: its document, and its place in it.
@@ -276,7 +277,8 @@ fn main() -> cloze::lessons::LessonResult {
     // one, until both fit ([its code](https://github.com/google-research/bert/blob/master/create_pretraining_data.py),
     // `truncate_seq_pair`, takes them off the front or the back at random; take the back here).
     //
-    // **Exercise 06.2.** Give ids and segment ids of the pair, `max_len` of them at most.
+    // **Exercise 06.2.** Give ids and segment ids of the pair, `max_len` of them at most, the three
+    // special tokens included. Where both are equally long, B loses the token.
 
     // %%
     fn pair_input(
@@ -317,7 +319,8 @@ fn main() -> cloze::lessons::LessonResult {
                 9,
                 11,
                 (3, 5),
-                "A has 3 tokens and needs no cut, so B may have all the rest: 11 - 3 specials - 3.",
+                "A has 3 tokens and needs no cut, so B may have all the rest: 11 - 3 specials - 3. It loses its \
+                 last tokens, not its first.",
             ),
             (9, 3, 11, (5, 3), "This time A is the longer one."),
             (9, 9, 13, (5, 5), "Equally long: cut in turns, B first."),
@@ -437,8 +440,8 @@ fn main() -> cloze::lessons::LessonResult {
             (low + high) / 2.0,
             0.5,
             1e-9,
-            "It lies around the share of right answers, a number from 0 to 1. 0? `right / total` in whole \
-             numbers is 0: convert first.",
+            "It lies around the share of right answers, a number from 0 to 1, not a percentage. 0? \
+             `right / total` in whole numbers is 0: convert first.",
         );
         judge.holds(
             &format!("the margin for 50 of 100 is 0.098, yours is {:.4}", (high - low) / 2.0),
@@ -458,7 +461,7 @@ fn main() -> cloze::lessons::LessonResult {
             (high - low) / 2.0,
             0.098,
             1e-4,
-            "1.96 · √(0.5 · 0.5 / 100).",
+            "1.96 · √(0.5 · 0.5 / 100). 0.0098? The number of answers stands under the root, too.",
         );
         let (low, high) = interval(900, 1000);
         judge.close(
@@ -538,7 +541,10 @@ fn main() -> cloze::lessons::LessonResult {
     // you write is the same for both.
     //
     // **Exercise 06.4.** Write the head: the row of `[CLS]` of each sequence, the pooler with its
-    // tanh, the classifier.
+    // tanh, the classifier. `batch.ranges()` runs over the sequences and gives the range of rows of
+    // each, `pick(rows, &which)` takes the rows that `which: Vec<u32>` names, and
+    // `head.0.forward(x)` is the pooler's linear layer, `head.1` the classifier. No softmax: the
+    // loss does it.
 
     // %%
     const H: usize = 128;
@@ -622,6 +628,14 @@ fn main() -> cloze::lessons::LessonResult {
                 "The tanh between the two layers is missing.",
             ),
             (
+                head.1.forward(of(&firsts)).tanh(),
+                "The tanh stands between the two layers, not after the second.",
+            ),
+            (
+                head.1.forward(of(&firsts).tanh()).softmax::<Axis<1>>(),
+                "These are probabilities. Give the logits: the loss takes their softmax itself.",
+            ),
+            (
                 head.1.forward(pick(rows.clone(), &firsts).tanh()),
                 "The pooler's linear layer, `head.0`, is missing.",
             ),
@@ -684,8 +698,8 @@ fn main() -> cloze::lessons::LessonResult {
     // 2. everything, from `cloze-tiny`'s weights;
     // 3. everything, from random weights.
     //
-    // First the head alone: your function, with dfdx's tape and its Adam. The encoder does not
-    // change, so the vectors at `[CLS]` are computed once.
+    // First the head alone: your function, with dfdx's tape and its Adam (lesson 07). The encoder
+    // does not change, so the vectors at `[CLS]` are computed once.
 
     // %%
     /// The encoder's vectors at [CLS] of all pairs of a batch, one row for each pair.
@@ -1074,6 +1088,9 @@ fn main() -> cloze::lessons::LessonResult {
     // - **99 % on training pairs and 50 % on others**: documents learned by heart.
     //
     // ## Expected numbers
+    //
+    // (If your `make_pairs` draws in another order, your pairs are others, and what depends on them
+    // may differ by 2 or 3 points.)
     //
     // - sharing more than 20 % of the tokens: 748 of 1,180 held-out pairs right, 63.4 % (60.6 to
     //   66.1);

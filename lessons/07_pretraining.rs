@@ -163,9 +163,12 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // A batch of 256 sequences does not fit into every memory. So it goes through the model in
     // parts (*micro-batches*), and their gradients are added. The loss must be that of the whole
-    // batch all the same. Each part gives its scores as sums and counts.
+    // batch all the same. Each part gives its scores as sums and counts: `mlm_loss` is the sum over
+    // its `mlm_total` masked tokens, `nsp_loss` that over its `nsp_total` pairs (losses are f64,
+    // counts u64).
     //
-    // **Exercise 07.1.** Give the joint loss of the whole batch.
+    // **Exercise 07.1.** Give the joint loss of the whole batch. There may be no pairs at all: their
+    // mean is 0 then.
 
     // %%
     fn joint_loss(parts: &[PretrainingScores]) -> f64 {
@@ -393,7 +396,8 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &format!("[3, -4] cut to norm 1 is [0.6, -0.8], yours is {long:?}"),
             kept,
-            "Its norm is 5: everything is multiplied by 1 / 5.",
+            "Its norm is 5: everything is multiplied by 1 / 5. [0.12, -0.16]? 25 is the sum of squares: take \
+             its root.",
         );
         judge.close(
             "what comes back",
@@ -456,7 +460,9 @@ fn main() -> cloze::lessons::LessonResult {
     // LayerNorms are not decayed.
     //
     // **Exercise 07.4.** Write one update of all parameters, at the rate `rate` in step `step`
-    // (counted from 1). Don't clip here.
+    // (counted from 1). For parameter number $i$, $\theta$ is `values[i]` and $g$ is `gradients[i]`;
+    // `moments.first[i]` and `moments.second[i]` keep $m$ and $v$, without hats, from step to step;
+    // `decay[i]` says whether it is decayed. Don't clip here.
 
     // %%
     const BETA1: f32 = 0.9;
@@ -568,14 +574,16 @@ fn main() -> cloze::lessons::LessonResult {
             decayed,
             2.0 - 0.1 * (1.0 + 0.01 * 2.0),
             1e-5,
-            "The direction is 1 + 0.01 · 2, with the value from before the step.",
+            "The direction is 1 + 0.01 · 2, with the value from before the step. 1.88? The rate multiplies \
+             the decay, too.",
         );
         judge.close(
             "2 after three steps with gradients 0.5, -0.2, 0.1",
             after(false, &[0.5, -0.2, 0.1]),
             2.0 - 0.1 * (1.0 + 0.346_81 + 0.382_33),
             2e-4,
-            "The means must be kept from step to step, and the hats take the step's number.",
+            "The means must be kept from step to step, and the hats take the step's number. 1.735? You kept \
+             the hats in `moments`; there belong the means without them.",
         );
 
         // Ten steps of a whole small model, beside the crate's.
@@ -865,8 +873,8 @@ fn main() -> cloze::lessons::LessonResult {
     // dropout are functions of the seed and $k$. (Where a generator is stepped from draw to draw,
     // its state must be saved as well, and the place in the data.)
     //
-    // **Exercise 07.5.** Put a saved state back into a fresh engine, and give the number of the
-    // step that comes next.
+    // **Exercise 07.5.** Put a saved state back into a fresh engine, with its `set_parameters` and
+    // `set_moments`, and give the number of the step that comes next.
 
     // %%
     /// A run after `step` steps.

@@ -117,8 +117,9 @@ fn main() -> cloze::lessons::LessonResult {
     );
 
     // %% [markdown]
-    // The data: 300 messages to train on and 100 to measure on, written for Cloze. It is a good
-    // habit to read some before any training.
+    // The data: 300 messages to train on and 100 to measure on, written for Cloze, each labelled
+    // `spam` or `ham`, which is what is no spam. It is a good habit to read some before any
+    // training.
 
     // %%
     let spam: PathBuf = data::folder("spam")?;
@@ -141,10 +142,10 @@ fn main() -> cloze::lessons::LessonResult {
     // the classes. For a task that asks for a *number*, such as how alike two sentences are, $C = 1$
     // and $z$ is the answer.
     //
-    // Then **all** parameters are trained, the encoder's too, for a few epochs with a small learning
-    // rate. That one recipe serves the nine tasks of GLUE ([Wang et al.
-    // 2018](https://arxiv.org/abs/1804.07461)), which differ in their files and in what they are
-    // judged by:
+    // Then **all** parameters are trained, the encoder's too, for a few **epochs** (passes through
+    // the training data) with a small learning rate. That one recipe serves the nine tasks of GLUE
+    // ([Wang et al. 2018](https://arxiv.org/abs/1804.07461)), which differ in their files and in
+    // what they are judged by:
 
     // %%
     for task in &glue::TASKS {
@@ -196,7 +197,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // **Exercise 08.1.** Write the head for any number of outputs `C`. `rows` are the last hidden
     // states of all tokens of a batch, one text behind the other; `firsts` are the rows at which the
-    // texts begin.
+    // texts begin. `pick(rows, firsts)` takes rows by their numbers, `layer.forward(x)` applies a
+    // layer.
 
     // %%
     fn head<const C: usize>(
@@ -223,11 +225,10 @@ fn main() -> cloze::lessons::LessonResult {
         model: &Model,
         name: &str,
     ) -> cloze::Result<Linear<I, O, f32, Cpu>> {
-        let take = |part: &str| match model.layout.find(&format!("{name}.{part}")) {
-            Some((_, range)) => Ok(model.values[range].to_vec()),
-            None => Err(cloze::Error::Failed(format!(
-                "the model has no {name}.{part}"
-            ))),
+        let take = |part: &str| {
+            model
+                .parameter(&format!("{name}.{part}"))
+                .map(<[f32]>::to_vec)
         };
         let dev = Cpu::default();
         Ok(Linear {
@@ -266,10 +267,23 @@ fn main() -> cloze::lessons::LessonResult {
             "the shape of the logits of three texts",
             yours.shape().concrete(),
             [firsts.len(), 2],
-            "One row a text, not one a token: only the rows of [CLS] go into the head.",
+            "One row a text, not one a token: the rows of [CLS] go into the head, all that `firsts` names \
+             and no others.",
         );
         let lasts: Vec<u32> = three.ranges().map(|range| range.end as u32 - 1).collect();
-        let slips: [(Rows<2>, &str); 4] = [
+        let slips: [(Rows<2>, &str); 6] = [
+            (
+                classifier
+                    .forward(pooler.forward(pick(rows.clone(), &firsts)))
+                    .tanh(),
+                "The tanh belongs to the pooler: it stands between the two layers, not after the second.",
+            ),
+            (
+                classifier
+                    .forward(pooler.forward(pick(rows.clone(), &firsts)).tanh())
+                    .softmax::<Axis<1>>(),
+                "These are probabilities. Give the logits: softmax belongs to the loss.",
+            ),
             (
                 classifier.forward(pooler.forward(pick(rows.clone(), &firsts))),
                 "The pooler's tanh is missing.",
@@ -376,6 +390,13 @@ fn main() -> cloze::lessons::LessonResult {
             "the logits are replaced by the gradient",
             logits != start,
             "The slice is borrowed mutably: write the gradient over the logits.",
+        );
+        let gradient = 0.1753 - 1.0;
+        let moved = [start[0] - gradient, start[0] + gradient];
+        judge.holds(
+            "the gradient stands in the place of the logits",
+            moved.iter().all(|value| (logits[0] - value).abs() > 1e-3),
+            "You moved the logits by the gradient. Write the gradient itself: `=`, neither `-=` nor `+=`.",
         );
         judge.holds(
             &format!(
@@ -518,9 +539,16 @@ fn main() -> cloze::lessons::LessonResult {
     );
 
     // %% [markdown]
-    // **Exercise 08.3.** Train one epoch and give back the loss of every batch. `gradients` is the
-    // crate's: it runs forward, asks the task's loss for the gradient (your exercise 08.2), and runs
-    // backward. `0` means that a batch goes through in one piece.
+    // **Exercise 08.3.** Train one epoch and give back the loss of every batch. What you need:
+    //
+    // - `data.sequences.epoch(recipe.seed, epoch, recipe.batch)` gives the epoch's batches;
+    // - `gradients(engine, data, batch, 0, dropout)?` is the crate's: it runs forward, asks the
+    //   task's loss for the gradient (your exercise 08.2), runs backward, and gives (loss, tokens).
+    //   `0` means that a batch goes through in one piece;
+    // - `engine.update(&Update { … })?` moves the parameters and `Dropout { … }` names the step,
+    //   both as in the loop of lesson 05; optimizer, seed and longest norm are those of `recipe`.
+    //
+    // The number of the step counts from 1 and goes on through *all* epochs, as the schedule does.
 
     // %%
     fn train_epoch(
@@ -674,7 +702,7 @@ fn main() -> cloze::lessons::LessonResult {
         let is = |other: &[f64]| yours.iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-6);
         judge.holds(
             "the loss changes from batch to batch as it should",
-            (yours[0] - wanted[0]).abs() < 1e-4,
+            yours.first().zip(wanted.first()).is_some_and(|(a, b)| (a - b).abs() < 1e-4),
             "The first batch's loss, before any update, is another one: which examples did you take?",
         );
         for (losses, said) in &slips {
@@ -691,7 +719,8 @@ fn main() -> cloze::lessons::LessonResult {
                 *b,
                 1e-4,
                 "The crate's Finetuner has this loss. The first step that differs comes after the \
-                 first update that does: gradients, then one update for each batch.",
+                 first update that does: gradients, then one update for each batch. NaN? Steps count \
+                 from 1; in a step 0 AdamW divides by 0.",
             );
         }
     });
@@ -766,12 +795,14 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ F_1 = \frac{2t}{2t + f + m}, \qquad
     //    \mathrm{MCC} = \frac{t\,h - f\,m}{\sqrt{(t+f)(t+m)(h+f)(h+m)}} $$
     //
-    // $F_1$ (MRPC, QQP) is the harmonic mean of precision $t/(t+f)$ and recall $t/(t+m)$, and asks
-    // about one class only. Matthews' correlation (CoLA) runs from -1 to 1, treats both classes
-    // alike, and is 0 for every filter that doesn't look ([Matthews
+    // $F_1$ (MRPC, QQP) is the harmonic mean of precision $t/(t+f)$, the share of spam in what was
+    // called spam, and recall $t/(t+m)$, the share of the spam that was found. It asks about one
+    // class only. Matthews' correlation (CoLA) runs from -1 to 1, treats both classes alike, and is
+    // 0 for every filter that doesn't look ([Matthews
     // 1975](https://doi.org/10.1016/0005-2795%2875%2990109-9)).
     //
-    // **Exercise 08.4.** Give accuracy, F1 and MCC, in this order. Class 1 is the one to be found.
+    // **Exercise 08.4.** Give accuracy, F1 and MCC, in this order, as fractions of 1, not in
+    // percent. Class 1 is the one to be found. Where a measure is 0 by 0, it counts as 0.
 
     // %%
     fn scores(predicted: &[u32], gold: &[u32]) -> [f64; 3] {
@@ -1186,6 +1217,8 @@ fn main() -> cloze::lessons::LessonResult {
     // go up and down with the truth. Pearson's correlation of answers $x$ and truths $y$ is
     //
     // $$ r = \frac{\sum_i (x_i - \bar x)(y_i - \bar y)}{\sqrt{\sum_i (x_i - \bar x)^2 \, \sum_i (y_i - \bar y)^2}} $$
+    //
+    // with the means $\bar x$ and $\bar y$. For a list that is constant, this is 0 by 0; say 0 then.
     //
     // **Exercise 08.5.** Write it.
 

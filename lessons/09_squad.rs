@@ -199,7 +199,9 @@ fn main() -> cloze::lessons::LessonResult {
     // several windows, each `stride` pieces further on than the one before, so that they overlap: an
     // answer that one window cuts in two stands whole in the next.
     //
-    // **Exercise 09.1.** Give the windows over so many pieces, in order.
+    // **Exercise 09.1.** Give the windows over so many pieces, in order. The one that reaches the
+    // end is the last. A stride longer than the room would leave pieces out, so it counts as the
+    // room; a paragraph without pieces has one empty window.
 
     // %%
     fn windows(pieces: usize, room: usize, stride: usize) -> Vec<Range<usize>> {
@@ -360,7 +362,7 @@ fn main() -> cloze::lessons::LessonResult {
             "covering(&[(0, 2), (3, 7), (7, 8), (9, 12), (12, 14)], 9..14)",
             covering(&offsets, 9..14),
             Some((3, 4)),
-            "A word of two pieces: both belong to it.",
+            "A word of two pieces: both belong to it. The last piece is included, so (3, 5) is one too far.",
         );
         judge.equal(
             "covering of the same for 3..7",
@@ -427,7 +429,8 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ L = -\tfrac{1}{2} \left( \ln P^{\text{start}}_a + \ln P^{\text{end}}_b \right) . $$
     //
     // **Exercise 09.3.** Give the loss of one sequence. `rows` are the last hidden states of its
-    // tokens, `softmax` is the crate's.
+    // tokens; `as_vec()` makes one flat list of a tensor, row by row; `softmax`, the crate's, takes
+    // a `&[f32]` and gives a `Vec<f64>`.
 
     // %%
     const H: usize = 128;
@@ -447,20 +450,13 @@ fn main() -> cloze::lessons::LessonResult {
     let model: Model = Model::read(&folder, &Part::Span.with_encoder(), Some(1))?;
     let bert: Bert<H, 2, 64, 512, f32, Cpu> =
         Bert::build(&model.config, &model.layout, &model.values, &Cpu::default())?;
-    /// The numbers of a parameter.
-    fn numbers(model: &Model, name: &str) -> cloze::Result<Vec<f32>> {
-        match model.layout.find(name) {
-            Some((_, range)) => Ok(model.values[range].to_vec()),
-            None => Err(cloze::Error::Failed(format!("the model has no {name}"))),
-        }
-    }
-
     let head: Linear<H, 2, f32, Cpu> = Linear {
         weight: Cpu::default().tensor_from_vec(
-            numbers(&model, "qa_outputs.weight")?,
+            model.parameter("qa_outputs.weight")?.to_vec(),
             (Const::<2>, Const::<H>),
         ),
-        bias: Cpu::default().tensor_from_vec(numbers(&model, "qa_outputs.bias")?, (Const::<2>,)),
+        bias: Cpu::default()
+            .tensor_from_vec(model.parameter("qa_outputs.bias")?.to_vec(), (Const::<2>,)),
     };
     let one: Packed = sequences.batch(&[second]);
     let rows: Rows<H> = bert.encode::<NoneTape>(&one, None, &mut |_, _| {});
@@ -485,6 +481,18 @@ fn main() -> cloze::lessons::LessonResult {
             .enumerate()
             .map(|(which, &row)| -softmax(&logits[2 * row..2 * row + 2])[which].ln())
             .sum();
+        let two = |starts: Vec<f64>, start: usize, ends: Vec<f64>, end: usize| {
+            -(starts[start].ln() + ends[end].ln()) / 2.0
+        };
+        let (first_half, second_half) = logits.split_at(logits.len() / 2);
+        let halves = two(
+            softmax(first_half),
+            answer[0],
+            softmax(second_half),
+            answer[1],
+        );
+        let flat = softmax(&logits);
+        let together = two(flat.clone(), 2 * answer[0], flat, 2 * answer[1] + 1);
         let slips = [
             (
                 2.0 * scored.loss,
@@ -497,6 +505,15 @@ fn main() -> cloze::lessons::LessonResult {
             (
                 by_row / 2.0,
                 "Your softmax runs over the two outputs of a token. The start is one of the *tokens*.",
+            ),
+            (
+                together,
+                "Your softmax runs over starts and ends together. Each column has a softmax of its own.",
+            ),
+            (
+                halves,
+                "You took the first half of the list for starts and the second for ends. The list goes row \
+                 by row: start, end, start, end, …",
             ),
             (
                 crossed.loss,
@@ -541,7 +558,8 @@ fn main() -> cloze::lessons::LessonResult {
     // all pairs with $j \ge i$ of at most `longest` tokens are compared, and only rows of the
     // paragraph count, not those of the question.
     //
-    // **Exercise 09.4.** Give the rows of the best span, the first one among equals.
+    // **Exercise 09.4.** Give the rows of the best span, start and end (both belong to it), the
+    // first one among equals, and `None` where `context`, the rows of the paragraph, is empty.
 
     // %%
     fn best_span(

@@ -224,20 +224,13 @@ fn main() -> cloze::lessons::LessonResult {
     let model: Model = Model::read(&folder, &Part::MultipleChoice.with_encoder(), Some(1))?;
     let bert: Bert<H, 2, 64, 512, f32, Cpu> =
         Bert::build(&model.config, &model.layout, &model.values, &Cpu::default())?;
-    /// The numbers of a parameter.
-    fn numbers(model: &Model, name: &str) -> cloze::Result<Vec<f32>> {
-        match model.layout.find(name) {
-            Some((_, range)) => Ok(model.values[range].to_vec()),
-            None => Err(cloze::Error::Failed(format!("the model has no {name}"))),
-        }
-    }
-
     let vector: Linear<H, 1, f32, Cpu> = Linear {
         weight: Cpu::default().tensor_from_vec(
-            numbers(&model, "classifier.weight")?,
+            model.parameter("classifier.weight")?.to_vec(),
             (Const::<1>, Const::<H>),
         ),
-        bias: Cpu::default().tensor_from_vec(numbers(&model, "classifier.bias")?, (Const::<1>,)),
+        bias: Cpu::default()
+            .tensor_from_vec(model.parameter("classifier.bias")?.to_vec(), (Const::<1>,)),
     };
 
     // Three questions: twelve sequences.
