@@ -1,5 +1,7 @@
 """Input, commands, history and faults of a session, by Jupyter's own client."""
 
+import os
+import pathlib
 import time
 import unittest
 
@@ -188,6 +190,25 @@ class HistoryTest(unittest.TestCase):
             finally:
                 client.stop_channels()
                 manager.shutdown_kernel(now=True)
+
+
+class TemplateTest(unittest.TestCase):
+    def test_a_session_below_cargo_run_compiles_nothing_again(self):
+        # What `cargo run` sets for the program that it starts; build scripts (ring's) look at it.
+        package = {"CARGO_PKG_NAME": "other", "CARGO_PKG_VERSION_MAJOR": "9", "CARGO_MANIFEST_DIR": "/other"}
+        env = {**os.environ, **package, "CLOZE_SPARE": "off"}
+        manager, client = start_new_kernel(kernel_name="cloze", startup_timeout=60, env=env)
+        try:
+            self.assertEqual(Cell(client, "1 + 1").status, "ok")
+            data = pathlib.Path(os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share"))
+            session = data / "cloze/sessions" / str(manager.provisioner.pid)
+            template = pathlib.Path((session / "template").read_text())
+            libraries = "ctx/target/*/debug/deps/libring-*.rlib"
+            (ours,), (shared,) = session.glob(libraries), template.glob(libraries)
+            self.assertEqual(ours.stat().st_mtime_ns, shared.stat().st_mtime_ns)
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
 
 
 if __name__ == "__main__":

@@ -330,7 +330,12 @@ fn is_for_want_of_a_crate(result: &std::result::Result<evcxr::EvalOutputs, evcxr
     match result {
         Err(evcxr::Error::CompilationErrors(errors)) => errors
             .iter()
-            .any(|error| error.code().is_none() && error.message().contains("offline mode")),
+            .filter(|error| error.code().is_none())
+            // The index lacks it, or the crate itself was not downloaded.
+            .any(|error| {
+                let message = error.message();
+                message.contains("offline mode") || message.contains("--offline was specified")
+            }),
         _ => false,
     }
 }

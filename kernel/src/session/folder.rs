@@ -67,17 +67,31 @@ impl Drop for SessionFolder {
     }
 }
 
-/// Makes evcxr compile in `folder`.
+/// Makes evcxr compile in `folder`, whichever program started this one.
 ///
 /// # Safety
 ///
 /// Changes the environment: no other thread may run yet.
 pub unsafe fn point_evcxr_at(folder: &Path) {
+    let of_a_package: Vec<_> = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_str().is_some_and(is_of_a_package))
+        .collect();
     // SAFETY: the caller promises that no other thread runs.
     unsafe {
+        for name in of_a_package {
+            std::env::remove_var(name);
+        }
         std::env::set_var(EVCXR_FOLDER, folder.join("ctx"));
         std::env::set_var(EVCXR_SETTINGS, folder);
     }
+}
+
+/// Whether `cargo run` tells a program of its package by this variable. Build scripts look at some of
+/// them (ring's does): what `cargo lab` compiles with them would be compiled again, in minutes, in the
+/// first cell of a session that an editor starts without them.
+fn is_of_a_package(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 /// Removes the folders of sessions whose process is gone.

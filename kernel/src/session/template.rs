@@ -37,13 +37,6 @@ pub const USES: &str = "template";
 
 const UMBRELLA_SOURCE: &str = include_str!("umbrella.rs");
 
-/// Dependencies fast, the crate itself too: kernels of dfdx that are not generic run from here.
-/// The generic ones are compiled in the cells, at evcxr's own level.
-const CARGO_SETTINGS: &str = "\
-[profile.dev.package.\"*\"]
-opt-level = 3
-";
-
 /// A template that is ready for use.
 #[derive(Debug, Clone, Hash)]
 pub struct Template {
@@ -140,7 +133,7 @@ impl Template {
         let mut hasher = DefaultHasher::new();
         repository.hash(&mut hasher);
         let clone = hasher.finish() as u32;
-        (FORMAT, UMBRELLA_SOURCE, CARGO_SETTINGS, compiler()?).hash(&mut hasher);
+        (FORMAT, UMBRELLA_SOURCE, compiler()?).hash(&mut hasher);
         for name in SOURCES.into_iter().chain([LOCK]) {
             hash_tree(&repository.join(name), &mut hasher)?;
         }
@@ -162,6 +155,7 @@ impl Template {
             return Ok(());
         }
         remove(&folder)?;
+        fetch(&paths::repository()?)?;
         let workshop = lay_out(&folder)?;
         if let Some(earlier) = newest(&templates) {
             let target = Path::new(CRATE).join("target");
@@ -197,6 +191,26 @@ impl Template {
     }
 }
 
+/// Downloads what the lock file names, for every platform: cargo reads the manifests of all of it,
+/// building Cloze has downloaded this platform's only, and a session never asks the network.
+fn fetch(repository: &Path) -> Result<()> {
+    let manifest = repository.join("Cargo.toml");
+    let output = Command::new("cargo")
+        .args(["fetch", "--locked", "--quiet", "--manifest-path"])
+        .arg(&manifest)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::Failed(format!("cannot run `cargo` ({error})")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Failed(format!(
+        "cargo could not download the crates that {} names (is the network reachable?):\n{}",
+        manifest.with_file_name(LOCK).display(),
+        String::from_utf8_lossy(&output.stderr).trim_end()
+    )))
+}
+
 /// Writes a template's folder up to the point where cargo comes in.
 fn lay_out(folder: &Path) -> Result<Workshop> {
     let repository = paths::repository()?;
@@ -214,7 +228,10 @@ fn lay_out(folder: &Path) -> Result<Workshop> {
         &umbrella.join("Cargo.toml"),
         &umbrella_manifest(&repository, &source)?,
     )?;
-    write(&folder.join(".cargo").join("config.toml"), CARGO_SETTINGS)?;
+    write(
+        &folder.join(".cargo").join("config.toml"),
+        &cargo_settings(&repository)?,
+    )?;
     paths::create(&folder.join(CRATE))?;
     Ok(Workshop {
         folder: folder.to_path_buf(),
@@ -245,6 +262,27 @@ fn umbrella_manifest(repository: &Path, source: &Path) -> Result<String> {
          {dfdx}\n",
         source.display().to_string()
     ))
+}
+
+/// What the workspace's profile optimises: Cloze, and the kernels of dfdx that are not generic. The
+/// generic ones are compiled in the cells, at evcxr's own level.
+fn cargo_settings(repository: &Path) -> Result<String> {
+    let path = repository.join("Cargo.toml");
+    let manifest = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
+    let manifest: toml::Table = manifest
+        .parse()
+        .map_err(|error: toml::de::Error| Error::file(&path, error.message()))?;
+    let packages = ["profile", "dev", "package"]
+        .into_iter()
+        .try_fold(&manifest, |table, name| table.get(name)?.as_table())
+        .ok_or_else(|| Error::file(&path, "expected a table `profile.dev.package`"))?;
+    // Level 2 is for what the kernel runs itself.
+    Ok(packages
+        .iter()
+        .filter_map(|(name, settings)| Some((name, settings.get("opt-level")?.as_integer()?)))
+        .filter(|(_, level)| *level == 3)
+        .map(|(name, level)| format!("[profile.dev.package.{name}]\nopt-level = {level}\n"))
+        .collect())
 }
 
 /// The compiler's full version: its libraries fit no other.
@@ -491,6 +529,16 @@ mod tests {
         assert_eq!(first, key(folder.path()));
         std::fs::write(&file, "two").unwrap();
         assert_ne!(first, key(folder.path()));
+    }
+
+    #[test]
+    fn a_session_optimises_what_the_workspace_does() {
+        let settings = cargo_settings(&paths::repository().unwrap()).unwrap();
+        let settings: toml::Table = settings.parse().unwrap();
+        let packages = settings["profile"]["dev"]["package"].as_table().unwrap();
+        assert_eq!(packages["dfdx"]["opt-level"].as_integer(), Some(3));
+        assert_eq!(packages["cloze"]["opt-level"].as_integer(), Some(3));
+        assert!(!packages.contains_key("ra_ap_hir"));
     }
 
     #[test]
