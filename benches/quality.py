@@ -6,17 +6,21 @@
 
 `--data` holds glue/, squad/, codah/ and conll2003/; `--peers` holds torch_glue.py. Writes
 benches/results/quality.json after every run and goes on where it stopped; `--table` prints what is
-there. Our mean should be at least the peer's less two standard errors of the difference.
+there. `--jobs 2` makes two runs beside each other with half of the processor's cores for each: more
+runs an hour, though the seconds of a run then tell nothing of speed. Our mean should be at least the peer's less two standard errors of the difference.
 """
 
 import argparse
 import json
 import math
+import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches" / "results" / "quality.json"
@@ -41,7 +45,7 @@ def ours(options, task, turn):
         command = [options.cloze, "finetune", task, "--json", "--out", out, "--model", options.model]
         command += ["--data", options.data / folder, *recipe, "--seed", turn]
         command += ["--fold", turn] if task == "codah" else []
-        return run(command)
+        return run(command, options.threads)
 
 
 def peer(options, task, turn):
@@ -52,19 +56,22 @@ def peer(options, task, turn):
     else:
         command = [options.python, OWN_PEER, task, "--data", options.data / folder]
         command += ["--fold", turn] if task == "codah" else []
-    command += ["--model", options.model, *recipe, "--seed", turn]
+    command += ["--model", options.model, *recipe, "--seed", turn, "--threads", options.threads]
     if task != "squad":
-        return run(command)
+        return run(command, options.threads)
     with tempfile.TemporaryDirectory() as out:
         predictions = pathlib.Path(out) / "predictions.json"
-        told = run([*command, "--out", predictions])
+        told = run([*command, "--out", predictions], options.threads)
         data = options.data / "squad" / "dev-v1.1.json.gz"
         score = [options.cloze, "score", "squad", "--data", data, "--predictions", predictions, "--json"]
-        return told | {"dev": run(score)}
+        return told | {"dev": run(score, options.threads)}
 
 
-def run(command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+def run(command, threads):
+    # Both libraries' pools of threads: rayon's here, OpenMP's in PyTorch, that of tokenizers in both.
+    pools = {"RAYON_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | pools)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -98,20 +105,32 @@ def main():
     parser.add_argument("--peers", type=pathlib.Path)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--turns", type=int, default=5, help="at most so many seeds or folds")
+    parser.add_argument("--jobs", type=int, default=1, help="runs beside each other")
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     options = parser.parse_args()
     runs = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not options.table and not (options.model and options.data and options.peers):
         parser.error("--model, --data and --peers are needed")
-    for turn in range(1, 1 if options.table else options.turns + 1):
-        for task in options.tasks:
-            for who, train in [("cloze", ours), ("torch", peer)]:
-                key = f"{task} {who} {turn}"
-                if turn > TASKS[task][2] or key in runs:
-                    continue
-                runs[key] = train(options, task, turn)
-                print(key, runs[key]["dev"], flush=True)
-                RESULTS.write_text(json.dumps(runs, indent=1) + "\n")
+    options.threads = max(1, (os.cpu_count() or 1) // options.jobs)
+    lock = threading.Lock()
+
+    def one(task, who, train, turn):
+        result = train(options, task, turn)
+        with lock:
+            runs[f"{task} {who} {turn}"] = result
+            print(task, who, turn, result["dev"], flush=True)
+            RESULTS.write_text(json.dumps(dict(sorted(runs.items())), indent=1) + "\n")
+
+    missing = [
+        (task, who, train, turn)
+        for turn in range(1, 1 if options.table else options.turns + 1)
+        for task in options.tasks
+        for who, train in [("cloze", ours), ("torch", peer)]
+        if turn <= TASKS[task][2] and f"{task} {who} {turn}" not in runs
+    ]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for done in [pool.submit(one, *each) for each in missing]:
+            done.result()
     table(runs)
 
 

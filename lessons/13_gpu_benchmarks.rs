@@ -2,7 +2,7 @@
 // title = "Benchmarks: tokens a second, and what the machine could do"
 // summary = "Time training steps honestly, count their operations, draw your machine's roofline, find the largest batch, and make the charts of a GPU benchmark page."
 // minutes = 50
-// seconds = 65
+// seconds = 75
 // needs = ["05"]
 //
 // [[exercise]]

@@ -2,7 +2,7 @@
 // title = "Beyond BERT: which decisions mattered?"
 // summary = "Rerun in small what RoBERTa, BERT's own ablations, whole-word masking and DistilBERT found: dynamic masks, full sentences, reading from the left alone, and a student taught by three losses."
 // minutes = 60
-// seconds = 105
+// seconds = 115
 // needs = ["05", "07"]
 //
 // [[exercise]]

@@ -133,7 +133,8 @@ impl Template {
         let mut hasher = DefaultHasher::new();
         repository.hash(&mut hasher);
         let clone = hasher.finish() as u32;
-        (FORMAT, UMBRELLA_SOURCE, compiler()?).hash(&mut hasher);
+        let settings = cargo_settings(&repository)?;
+        (FORMAT, UMBRELLA_SOURCE, settings, compiler()?).hash(&mut hasher);
         for name in SOURCES.into_iter().chain([LOCK]) {
             hash_tree(&repository.join(name), &mut hasher)?;
         }
@@ -264,25 +265,31 @@ fn umbrella_manifest(repository: &Path, source: &Path) -> Result<String> {
     ))
 }
 
-/// What the workspace's profile optimises: Cloze, and the kernels of dfdx that are not generic. The
-/// generic ones are compiled in the cells, at evcxr's own level.
+/// The workspace's settings for dependencies, which Cloze is too here: without checks of overflow, which
+/// cost the products of dfdx half of their speed, and what computes at level 3. What is generic is compiled
+/// in the cells, at evcxr's own settings.
 fn cargo_settings(repository: &Path) -> Result<String> {
     let path = repository.join("Cargo.toml");
     let manifest = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
     let manifest: toml::Table = manifest
         .parse()
         .map_err(|error: toml::de::Error| Error::file(&path, error.message()))?;
-    let packages = ["profile", "dev", "package"]
+    let mut packages = ["profile", "dev", "package"]
         .into_iter()
         .try_fold(&manifest, |table, name| table.get(name)?.as_table())
-        .ok_or_else(|| Error::file(&path, "expected a table `profile.dev.package`"))?;
-    // Level 2 is for what the kernel runs itself.
-    Ok(packages
-        .iter()
-        .filter_map(|(name, settings)| Some((name, settings.get("opt-level")?.as_integer()?)))
-        .filter(|(_, level)| *level == 3)
-        .map(|(name, level)| format!("[profile.dev.package.{name}]\nopt-level = {level}\n"))
-        .collect())
+        .ok_or_else(|| Error::file(&path, "expected a table `profile.dev.package`"))?
+        .clone();
+    // The other levels are for what the kernel runs itself, or never.
+    packages.retain(|name, settings| {
+        let level = settings.get("opt-level").and_then(toml::Value::as_integer);
+        name == "*" || level == Some(3)
+    });
+    let settings = ["package", "dev", "profile"]
+        .into_iter()
+        .fold(packages, |inner, name| {
+            toml::Table::from_iter([(name.to_owned(), inner.into())])
+        });
+    Ok(settings.to_string())
 }
 
 /// The compiler's full version: its libraries fit no other.
@@ -538,6 +545,7 @@ mod tests {
         let packages = settings["profile"]["dev"]["package"].as_table().unwrap();
         assert_eq!(packages["dfdx"]["opt-level"].as_integer(), Some(3));
         assert_eq!(packages["cloze"]["opt-level"].as_integer(), Some(3));
+        assert_eq!(packages["*"]["overflow-checks"].as_bool(), Some(false));
         assert!(!packages.contains_key("ra_ap_hir"));
     }
 
