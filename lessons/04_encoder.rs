@@ -821,14 +821,10 @@ fn main() -> cloze::lessons::LessonResult {
     // ## What goes wrong
     //
     // **A tensor that is gone.** `back.forward(gelu(wide.forward(x))) + x`, the residual in its
-    // most natural form:
+    // most natural form. The notebook says:
     //
     // ```text
-    // error[E0382]: use of moved value: `x`
-    //   |     let y = back.forward(gelu(wide.forward(x))) + x;
-    //   |                                            -      ^ value used here after move
-    //   |                                            |
-    //   |                                            value moved here
+    // error[E0382]: `x` was moved away in line 2: dfdx takes tensors by value; write `x.clone()` there, which copies no numbers
     // ```
     //
     // What goes around a block is needed twice: `wide.forward(x.clone())`.
@@ -837,22 +833,20 @@ fn main() -> cloze::lessons::LessonResult {
     // 128):
     //
     // ```text
-    // error[E0277]: the trait bound `Tensor<(usize, usize, Const<512>), f32, Cpu>: TryAdd<...>` is not satisfied
-    //   = help: the trait `TryAdd<Tensor<(usize, usize, Const<128>), f32, Cpu>>` is not implemented
-    //           for `Tensor<(usize, usize, Const<512>), f32, Cpu>`
+    // error[E0277]: +: the left is ?×?×512 and the right is ?×?×128: the sizes 512 and 128 differ; a right side of ?×?×512 would fit
     // ```
     //
-    // (Paths of types are left away.) Only what ends with the width that it began with can have a
-    // way around it.
+    // A `?` is a size that is known only when the cell runs. What the message proposes would fit the
+    // sum and not the idea: only what ends with the width that it began with can have a way around it.
     //
     // **A layer left out.** `back.forward(gelu(x))`:
     //
     // ```text
-    // error[E0277]: the trait bound `Tensor<(usize, usize, Const<128>), f32, Cpu>: TryMatMul<...>` is not satisfied
-    //   = note: required for `Linear<512, 128, f32, Cpu>` to implement `Module<Tensor<(usize, usize, Const<128>), f32, Cpu>>`
+    // error[E0277]: forward: `Linear<512, 128>` wants 512 as the last size and it is given ?×?×128: the sizes 512 and 128 differ; a `Linear<128, 128>` would fit
     // ```
     //
-    // The note says it: a layer from 512 to 128 was given 128.
+    // As a program (`cargo run --example 04_encoder`) you get rustc's own words for the same, which the
+    // notebook gives below its sentence: `the trait bound Tensor<…>: TryMatMul<…> is not satisfied`.
     //
     // **What no compiler sees.** The norm before the sum in place of after it; dropout left on when
     // the model is used (the same text then gives another vector each time); GELU by tanh for a

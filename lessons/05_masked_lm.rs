@@ -673,7 +673,7 @@ fn main() -> cloze::lessons::LessonResult {
     // - at the start 6.90 against ln(1000) = 6.91; unigram entropy 5.17;
     // - after 2,500 steps a held-out loss of about 0.6, and some 85 % of the held-out blanks filled
     //   right;
-    // - the training takes 16 seconds on two quiet cores;
+    // - the training takes 15 to 25 seconds on two quiet cores;
     // - `“Where is my rolling pin?” [MASK] Rosa.` is filled with `cried`, at 85 % or more; `said`
     //   and `asked` follow.
     //

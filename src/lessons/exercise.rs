@@ -11,11 +11,12 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
 
 use dfdx::prelude::{Dtype, HasShape, Shape, Storage, Tensor};
 
 use super::Exercise;
+use super::panics::{self, Meaning};
 use super::progress::{self, Progress};
 use crate::view::display::wire::{self, Record};
 use crate::view::display::{self, Content, Show};
@@ -42,6 +43,22 @@ static STATES: LazyLock<Mutex<HashMap<String, State>>> = LazyLock::new(Mutex::de
 thread_local! {
     /// Whether a check is running on this thread and will catch a stub.
     static CHECKING: Cell<bool> = const { Cell::new(false) };
+    /// File and line of the last panic in a check on this thread.
+    static PANICKED_AT: Cell<Option<(String, u32)>> = const { Cell::new(None) };
+}
+
+/// Panics in a check are its own to tell: the hook that stood before gets the others only.
+static HOOK: Once = Once::new();
+
+fn hook() {
+    let otherwise = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !CHECKING.get() {
+            return otherwise(info);
+        }
+        let place = info.location().map(|at| (at.file().to_owned(), at.line()));
+        PANICKED_AT.set(place);
+    }));
 }
 
 /// A panic elsewhere does not spoil a few flags and counts.
@@ -162,11 +179,7 @@ impl Judge {
                 |at: usize| format!("entry {at} is {:?}, expected {:?}", yours[at], expected[at]);
             let difference = match first {
                 Some(at) => entry(at),
-                None => format!(
-                    "it has {} entries, expected {}",
-                    yours.len(),
-                    expected.len()
-                ),
+                None => format!("its length is {}, expected {}", yours.len(), expected.len()),
             };
             format!(
                 "{what} gives\n  {}\nbut should give\n  {}\n({difference})\n{think}",
@@ -325,8 +338,10 @@ fn kept(exercise: &Exercise, passed: bool) -> Option<String> {
 }
 
 fn judged(judge: impl FnOnce(&mut Judge)) -> Verdict {
+    HOOK.call_once(hook);
     let mut findings = Judge::default();
     let outer = CHECKING.replace(true);
+    PANICKED_AT.set(None);
     // The judge only collects findings, so it is whole after an unwind, and the learner's own
     // values are looked at only by running their cells again.
     let outcome = catch_unwind(AssertUnwindSafe(|| judge(&mut findings)));
@@ -337,7 +352,7 @@ fn judged(judge: impl FnOnce(&mut Judge)) -> Verdict {
             // What was found first says more than a panic that came of it.
             (Err(_), Some(fault)) => Verdict::Wrong { fault },
             (Err(payload), None) => Verdict::Panicked {
-                message: panic_text(&*payload),
+                message: explained(&panic_text(&*payload), PANICKED_AT.take()),
             },
         },
         (Ok(()), Some(fault)) => Verdict::Wrong { fault },
@@ -353,6 +368,16 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
     text.or(owned)
         .unwrap_or("a panic without a text")
         .to_owned()
+}
+
+/// A panic's text with what it means, where it has more to tell.
+fn explained(message: &str, place: Option<(String, u32)>) -> String {
+    let (file, line) = place.unwrap_or_default();
+    match panics::meaning(message, &file, line) {
+        Some(Meaning::Sentence(sentence)) => sentence,
+        Some(Meaning::Hint(hint)) => format!("{message}\n  {hint}"),
+        None => message.to_owned(),
+    }
 }
 
 /// A verdict with its exercise, ready to be shown.
@@ -468,6 +493,11 @@ macro_rules! check {
     ($id:literal, $judge:expr $(,)?) => {
         $crate::lessons::exercise::check($id, $judge)
     };
+    ($id:literal $(,)?) => {
+        compile_error!(
+            "`check!` takes what is to be tried too: run the lesson's own cell with it, the one below the exercise"
+        )
+    };
 }
 
 /// Whether an exercise's check was passed; says that the cell waits where it was not.
@@ -562,7 +592,7 @@ mod tests {
         let mut judge = Judge::default();
         judge.same_list("f()", &[0; 100], &[0; 101], "");
         let fault = judge.fault.unwrap();
-        assert!(fault.contains("it has 100 entries, expected 101"));
+        assert!(fault.contains("its length is 100, expected 101"));
         assert!(fault.len() < 300);
     }
 
@@ -597,6 +627,25 @@ mod tests {
             panic!("a later one");
         });
         assert!(matches!(verdict, Verdict::Wrong { .. }), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_panic_in_a_check_is_told_by_what_it_means() {
+        let dev = Cpu::default();
+        let a: Tensor<(usize, Const<2>), f32, Cpu> = dev.zeros_like(&(3, Const));
+        let b: Tensor<(usize, Const<2>), f32, Cpu> = dev.zeros_like(&(4, Const));
+        let verdict = judged(|judge| judge.holds("a sum", (a + b).shape().0 == 3, ""));
+        let Verdict::Panicked { message } = verdict else {
+            panic!("{verdict:?}");
+        };
+        let expected = "the left is 3×? and the right is 4×?: the sizes 3 and 4 differ";
+        assert!(message.contains(expected), "{message}");
+        let words = vec!["a"];
+        let verdict = judged(|judge| judge.equal("", words[words.len()], "a", ""));
+        let Verdict::Panicked { message } = verdict else {
+            panic!("{verdict:?}");
+        };
+        assert!(message.contains("the len is 1 but the index is 1\n  positions go from 0 to 0"));
     }
 
     #[test]

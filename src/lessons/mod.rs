@@ -11,6 +11,7 @@ pub mod exercise;
 pub mod format;
 pub mod held;
 pub mod notebook;
+pub mod panics;
 pub mod progress;
 
 use std::path::{Path, PathBuf};

@@ -185,7 +185,7 @@ impl LineChart {
             false => style::number(*value),
         };
         // Beside the axis's title, which stands upright.
-        let numbers = style::ticks(y.low, y.high, TICKS).into_iter();
+        let numbers = y.ticks(TICKS).into_iter();
         let numbers = numbers.map(|tick| style::text_width(&label(&tick), TEXT_SIZE - 1));
         let room = numbers.max().map_or(0, |widest| widest + 32).max(70);
         let mut chart = ChartBuilder::on(root)
@@ -321,6 +321,13 @@ impl Axis {
             logarithmic,
         }
     }
+
+    fn ticks(&self, count: usize) -> Vec<f64> {
+        match self.logarithmic {
+            true => style::logarithmic_ticks(self.low, self.high, count),
+            false => style::ticks(self.low, self.high, count),
+        }
+    }
 }
 
 impl Ranged for Axis {
@@ -334,14 +341,7 @@ impl Ranged for Axis {
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
         let count = hint.max_num_points().clamp(2, TICKS);
-        let points = style::ticks(self.low, self.high, count);
-        // Between powers of ten an axis over exponents has no round values.
-        match points.iter().filter(|p| p.fract() == 0.0).count() {
-            whole if self.logarithmic && whole >= 2 => {
-                points.into_iter().filter(|p| p.fract() == 0.0).collect()
-            }
-            _ => points,
-        }
+        self.ticks(count)
     }
 
     fn range(&self) -> std::ops::Range<f64> {
@@ -389,10 +389,7 @@ impl LineChart {
             axes: (&self.x, &self.y),
             curves: curves.collect(),
             levels: self.references.iter().map(level).collect(),
-            unscaled: match self.logarithmic {
-                true => |value| 10f64.powf(value),
-                false => |value| value,
-            },
+            logarithmic: self.logarithmic,
         }
         .text()
     }

@@ -209,7 +209,7 @@ impl Scatter {
             axes: (&self.axes.0, &self.axes.1),
             curves: curves.collect(),
             levels: Vec::new(),
-            unscaled: |value| value,
+            logarithmic: false,
         }
         .text();
         for (name, points) in &self.groups {

@@ -154,6 +154,25 @@ pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     (first..=last).map(|n| n as f64 * step).collect()
 }
 
+/// The same for an axis over decimal exponents: powers of ten, between two of them their doubles and
+/// halves, and within less than that the round values themselves.
+pub fn logarithmic_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let mut powers = ticks(low, high, count);
+    powers.retain(|exponent| exponent.fract() == 0.0);
+    if powers.len() >= 2 || !(high - low).is_finite() {
+        return powers;
+    }
+    let between = (low.floor() as i32..=high.floor() as i32)
+        .flat_map(|power| [1.0f64, 2.0, 5.0].map(|m| f64::from(power) + m.log10()))
+        .filter(|exponent| (low..=high).contains(exponent));
+    let between: Vec<f64> = between.collect();
+    if between.len() >= 2 {
+        return between;
+    }
+    let values = ticks(10f64.powf(low), 10f64.powf(high), count);
+    values.into_iter().map(f64::log10).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +183,24 @@ mod tests {
         assert_eq!(ticks(3.1, 9.2, 4), [4.0, 6.0, 8.0]);
         assert_eq!(ticks(5.0, 5.0, 3), [] as [f64; 0]);
         assert_eq!(ticks(0.0, f64::NAN, 3), [] as [f64; 0]);
+    }
+
+    #[test]
+    fn logarithmic_ticks_are_round_values() {
+        let shown = |low: f64, high: f64| -> Vec<String> {
+            let ticks = logarithmic_ticks(low.log10(), high.log10(), 6);
+            ticks.iter().map(|t| number(10f64.powf(*t))).collect()
+        };
+        assert_eq!(shown(0.5, 2000.0), ["1", "10", "100", "1,000"]);
+        assert_eq!(shown(1.5, 40.0), ["2", "5", "10", "20"]);
+        assert_eq!(
+            shown(310.0, 480.0),
+            [
+                "320", "340", "360", "380", "400", "420", "440", "460", "480"
+            ]
+        );
+        assert_eq!(shown(1.0, 1.0), [] as [&str; 0]);
+        assert_eq!(logarithmic_ticks(0.0, f64::NAN, 3), [] as [f64; 0]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The first line of a plot is drawn in braille, eight dots a character; further series are marks
 //! of their own, so that they are told apart without colours.
 
-use super::style::{number, ticks};
+use super::style::{logarithmic_ticks, number, ticks};
 
 /// Characters of the whole plot from left to right: an 80-column terminal holds it.
 const COLUMNS: usize = 78;
@@ -32,8 +32,8 @@ pub struct TextPlot<'a> {
     pub curves: Vec<Curve<'a>>,
     /// Horizontal lines: their labels and heights.
     pub levels: Vec<(String, f64)>,
-    /// The number that stands at a coordinate.
-    pub unscaled: fn(f64) -> f64,
+    /// Whether both axes run over decimal exponents.
+    pub logarithmic: bool,
 }
 
 /// What stands in a cell of the area: later ones cover earlier ones, dots join dots.
@@ -165,7 +165,14 @@ impl Area {
 impl TextPlot<'_> {
     /// The plot in lines of at most 78 columns, where its names are not longer than that.
     pub fn text(&self) -> String {
-        let label = |value: f64| number((self.unscaled)(value));
+        let label = |value: f64| match self.logarithmic {
+            true => number(10f64.powf(value)),
+            false => number(value),
+        };
+        let ticks: fn(f64, f64, usize) -> Vec<f64> = match self.logarithmic {
+            true => logarithmic_ticks,
+            false => ticks,
+        };
         let heights = Area::new(self, NARROWEST).y;
         let marks: Vec<(f64, String)> = ticks(heights.low, heights.high, 5)
             .into_iter()
@@ -202,7 +209,15 @@ impl TextPlot<'_> {
             out += format!("\n{number:>left$} {edge}{line} {name}").trim_end();
         }
         out += &format!("\n{:left$} └{}", "", "─".repeat(columns));
-        out + "\n" + &bottom(&area.x, left + 2, columns, &label, self.axes.0)
+        out + "\n"
+            + &bottom(
+                &area.x,
+                ticks(area.x.low, area.x.high, 5),
+                left + 2,
+                columns,
+                &label,
+                self.axes.0,
+            )
     }
 
     /// The mark of each series; the first line has none, because it is made of dots.
@@ -236,13 +251,14 @@ impl TextPlot<'_> {
 /// The numbers below the horizontal axis, and its title at the right.
 fn bottom(
     x: &Scale,
+    ticks: Vec<f64>,
     left: usize,
     columns: usize,
     label: &dyn Fn(f64) -> String,
     title: &str,
 ) -> String {
     let mut line = " ".repeat(left);
-    for value in ticks(x.low, x.high, 5) {
+    for value in ticks {
         let Some(dot) = x.place(value) else { continue };
         let text = label(value);
         let length = text.chars().count();
@@ -280,7 +296,7 @@ mod tests {
                 connected: true,
             }],
             levels: vec![("guess 9".to_owned(), 9.0)],
-            unscaled: |value| value,
+            logarithmic: false,
         }
     }
 

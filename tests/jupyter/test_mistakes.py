@@ -53,7 +53,7 @@ class MistakesTest(WithKernel):
         self.assertIn(mistake.get("hint", ""), text)
         if "line" in mistake:
             self.assertIn(f"--> this cell, line {mistake['line']}", text)
-        for words in GENERATED:
+        for words in (*GENERATED, *filter(None, [mistake.get("not")])):
             self.assertNotIn(words, text)
 
 

@@ -98,7 +98,7 @@ fn elsewhere(file: &str, line: u32, cell: &str) -> String {
         .split_once("/registry/src/")
         .and_then(|(_, path)| Some(path.split_once('/')?.1))
         .unwrap_or(file);
-    let calls = explain::callers(file);
+    let calls = cloze::lessons::panics::callers(file);
     let mut lines = cell
         .lines()
         .enumerate()
@@ -193,7 +193,8 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
     for error in errors {
         let diagnostic = Diagnostic::new(error, cell);
         let same = (diagnostic.message.clone(), diagnostic.marks.clone());
-        if (worst && error.level() != "error") || seen.contains(&same) {
+        let follows = errors.iter().any(|cause| follows_from(error, cause));
+        if (worst && error.level() != "error") || seen.contains(&same) || follows {
             continue;
         }
         if seen.len() == SHOWN {
@@ -219,6 +220,23 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
             .push(format!("and {left} more: the first is the one to look at"));
     }
     all
+}
+
+/// Whether a wrong type is that of a value in which an operation of tensors has failed: rustc goes on
+/// with the type of its left side.
+fn follows_from(error: &CompilationError, cause: &CompilationError) -> bool {
+    const OPERATIONS: [&str; 4] = ["TryAdd<", "TrySub<", "TryMul<", "TryDiv<"];
+    let place = |of: &CompilationError| of.primary_spanned_message()?.span;
+    let failed = cause.message();
+    let failed = OPERATIONS.iter().any(|name| failed.contains(name)) || failed.contains(": Merge<");
+    let (Some(outer), Some(inner)) = (place(error), place(cause)) else {
+        return false;
+    };
+    error.code() == Some("E0308")
+        && cause.code() == Some("E0277")
+        && failed
+        && (outer.start_line, outer.start_column) <= (inner.start_line, inner.start_column)
+        && (inner.end_line, inner.end_column) <= (outer.end_line, outer.end_column)
 }
 
 /// The explanation first, then the cell's lines, then what the compiler says.

@@ -3,16 +3,17 @@
 
 mod matmul;
 mod notebook;
-mod panics;
 mod shapes;
 mod tensors;
 mod types;
 
+use cloze::lessons::panics::{self, Meaning};
 use evcxr::CompilationError;
 use serde_json::Value;
 
+use crate::session::channel::Panic;
+
 pub use notebook::message;
-pub use panics::{callers, panic};
 pub use types::short;
 
 /// What is said besides the compiler's own words.
@@ -190,6 +191,15 @@ fn untruncated(error: &CompilationError) -> String {
         return message;
     };
     format!("{before}`{}`", full.trim())
+}
+
+/// Explains a panic by its message and the place that it happened at.
+pub fn panic(panic: &Panic) -> Explanation {
+    match panics::meaning(&panic.message, &panic.file, panic.line) {
+        Some(Meaning::Sentence(text)) => Explanation::sentence(text),
+        Some(Meaning::Hint(text)) => Explanation::hint(text),
+        None => Explanation::default(),
+    }
 }
 
 /// Explains what the compiler said, where there is something to say.

@@ -306,11 +306,34 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
         said.and_hint("it may have failed: `?` takes it out, and ends the cell on an error")
     } else if wants_number && found.starts_with("Tensor<") {
         said.and_hint("`.array()` of a tensor with one number (`Rank0`) is that number")
+    } else if let Some((wanted, found)) = entry(wanted).zip(entry(found))
+        && wanted != found
+        && number.contains(&wanted)
+        && number.contains(&found)
+    {
+        said.and_hint(format!(
+            "the numbers of a list are converted one by one: `list.iter().map(|&n| n as {wanted}).collect::<Vec<{wanted}>>()`"
+        ))
+    } else if entry(wanted).is_some() && found.starts_with("Tensor<") {
+        let borrow = if wanted.starts_with('&') { "&" } else { "" };
+        said.and_hint(format!(
+            "`{borrow}x.as_vec()` gives the numbers of a tensor `x` as a list"
+        ))
     } else if wants_number && number.contains(&found) {
         said.and_hint(format!("`as {wanted}` converts a number"))
     } else {
         said
     })
+}
+
+/// The type of a list's entries: of `Vec<T>`, `[T]`, `[T; 3]`, and of references to them.
+fn entry(list: &str) -> Option<&str> {
+    let list = list.trim_start_matches('&').trim_start_matches("mut ");
+    let inner = list
+        .strip_prefix("Vec<")
+        .and_then(|rest| rest.strip_suffix('>'))
+        .or_else(|| list.strip_prefix('[')?.strip_suffix(']'))?;
+    Some(inner.split(';').next().unwrap_or(inner).trim())
 }
 
 fn words(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {

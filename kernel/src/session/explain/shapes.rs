@@ -62,7 +62,8 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
              away, and write `.clone()` to keep the tensor"
         ));
     }
-    if left.dtype != right.dtype {
+    // `_` is a type that rustc has not found out yet.
+    if left.dtype != right.dtype && ![left.dtype, right.dtype].contains(&"_") {
         return Some(format!(
             "{operation}: the left holds {} and the right {}; `.to_dtype::<{}>()` converts",
             left.dtype, right.dtype, left.dtype
@@ -96,6 +97,12 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
         .filter(known)
         .map(|(x, y)| format!("{x} and {y}"))
         .collect();
+    if operation == "*" && chains(&a, &b) {
+        return Some(format!(
+            "{both}, and `*` multiplies number by number: the product of matrices is \
+             `left.matmul(right)`"
+        ));
+    }
     if differing.is_empty() {
         return Some(format!(
             "{both}: a size that only one side's type knows cannot be compared; {}",
@@ -106,6 +113,12 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
         "{both}: the sizes {} differ; a right side of {a} would fit",
         differing.join(", and ")
     ))
+}
+
+/// Whether the product of the matrices `a` and `b`, of one rank, has fitting inner sizes.
+fn chains(a: &Shape, b: &Shape) -> bool {
+    let inner = a.0.last().zip(b.0.iter().rev().nth(1));
+    inner.is_some_and(|(left, right)| !left.clashes(*right))
 }
 
 /// How to give one of two tensors the other's kind of shape.

@@ -9,6 +9,7 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
         "E0308" => mismatch(diagnostic).or_else(|| index(diagnostic)),
         "E0599" => method(diagnostic),
         "E0369" | "E0277" => operator(diagnostic).or_else(|| shown(diagnostic)),
+        "E0368" => in_place(diagnostic),
         "E0282" | "E0283" => untold(diagnostic),
         "E0107" => axes_left_out(diagnostic),
         "E0061" if diagnostic.message.starts_with("this method") => trace(diagnostic),
@@ -263,6 +264,21 @@ fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
     None
 }
 
+/// `x -= y`.
+fn in_place(diagnostic: &Diagnostic) -> Option<Explanation> {
+    let mut told = types::quoted(&diagnostic.message);
+    let (written, of) = (told.next()?, told.next()?);
+    types::tensor(of)?;
+    let sign = written.strip_suffix('=')?;
+    let name = diagnostic
+        .labelled("cannot use")
+        .map(|mark| mark.text.trim());
+    let name = name.unwrap_or("x");
+    Some(Explanation::sentence(format!(
+        "{written}: the numbers of a tensor are not changed in place: write `{name} = {name} {sign} …`"
+    )))
+}
+
 /// `println!("{}", tensor)`.
 fn shown(diagnostic: &Diagnostic) -> Option<Explanation> {
     let (of, rest) = diagnostic.message.split_once("` doesn't implement `")?;
@@ -282,6 +298,12 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
         return Some(Explanation::sentence(format!(
             "{operation}: say what shape is to be left: `.{operation}::<Rank0, _>()` for one number, \
              or `.{operation}::<_, Axis<1>>()` for one axis"
+        )));
+    }
+    if mark.label.contains("`Ax`") {
+        return Some(Explanation::sentence(format!(
+            "{operation}: say along which axis: `.{operation}::<Axis<0>>()` is along the first, \
+             `Axis<1>` along the second"
         )));
     }
     let makes = [

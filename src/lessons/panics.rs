@@ -1,17 +1,23 @@
 //! Panics whose message needs a word more: dfdx's, which tell sizes and no shapes, and the common
-//! ones of the standard library.
+//! ones of the standard library. Checks say it of a learner's function, the kernel of a cell.
 
 use std::path::Path;
 
-use crate::session::channel::Panic;
+/// What a panic means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meaning {
+    /// What is wrong, in place of the panic's own words.
+    Sentence(String),
+    /// What to do about it, besides the panic's own words, which tell what is wrong.
+    Hint(String),
+}
 
-use super::Explanation;
-
-/// Explains a panic by its message and the place that it happened at.
-pub fn panic(panic: &Panic) -> Explanation {
-    dfdx(panic)
-        .or_else(|| common(&panic.message))
-        .unwrap_or_default()
+/// What a panic means, by its message and the file and line that it happened at; `None` where its own
+/// words say all there is to say.
+pub fn meaning(message: &str, file: &str, line: u32) -> Option<Meaning> {
+    dfdx(message, file, line)
+        .map(Meaning::Sentence)
+        .or_else(|| common(message).map(Meaning::Hint))
 }
 
 /// The folder of dfdx's source that a file stands in, which names the operation.
@@ -44,9 +50,9 @@ pub fn callers(file: &str) -> &'static [&'static str] {
 /// Whether an assertion of dfdx's compares one axis of both tensors, as in
 /// `assert_eq!(self.shape.0, rhs.shape.0)`, and so the sizes of batches. Where the source cannot be
 /// read it is taken for the inner sizes, which is the more common mistake.
-fn compares_batches(panic: &Panic) -> bool {
-    let source = std::fs::read_to_string(&panic.file).unwrap_or_default();
-    let line = (panic.line as usize).checked_sub(1);
+fn compares_batches(file: &str, line: u32) -> bool {
+    let source = std::fs::read_to_string(file).unwrap_or_default();
+    let line = (line as usize).checked_sub(1);
     let line = line.and_then(|line| source.lines().nth(line));
     line.is_some_and(|text| {
         let mut axes = text.split("shape.").skip(1).map(|rest| rest.chars().next());
@@ -54,16 +60,15 @@ fn compares_batches(panic: &Panic) -> bool {
     })
 }
 
-fn dfdx(panic: &Panic) -> Option<Explanation> {
-    let message = panic.message.as_str();
-    let operation = operation(&panic.file)?;
+fn dfdx(message: &str, file: &str, line: u32) -> Option<String> {
+    let operation = operation(file)?;
     let sides = sides(message);
-    let sentence = match (operation, sides) {
+    Some(match (operation, sides) {
         ("reshape_to", Some((left, right))) => format!(
             "reshape: the tensor holds {left} numbers and the new shape {right}: the sizes must \
              multiply to {left}"
         ),
-        ("matmul", Some((left, right))) if compares_batches(panic) => {
+        ("matmul", Some((left, right))) if compares_batches(file, line) => {
             format!("matmul: the batch sizes {left} and {right} differ")
         }
         ("matmul", Some((left, right))) => format!(
@@ -104,8 +109,7 @@ fn dfdx(panic: &Panic) -> Option<Explanation> {
                 .to_owned()
         }
         _ => return None,
-    };
-    Some(Explanation::sentence(sentence))
+    })
 }
 
 /// The two values of an `assert_eq!`.
@@ -141,8 +145,8 @@ fn differing(left: &str, right: &str) -> String {
     format!(": the sizes {} differ", pairs.join(", and "))
 }
 
-fn common(message: &str) -> Option<Explanation> {
-    let hint = if message.starts_with("index out of bounds: the len is ") {
+fn common(message: &str) -> Option<String> {
+    Some(if message.starts_with("index out of bounds: the len is ") {
         let length = message.strip_prefix("index out of bounds: the len is ")?;
         let length: usize = length.split(' ').next()?.parse().ok()?;
         match length.checked_sub(1) {
@@ -187,20 +191,18 @@ fn common(message: &str) -> Option<Explanation> {
             .to_owned()
     } else {
         return None;
-    };
-    Some(Explanation::hint(hint))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(message: &str, file: &str) -> Explanation {
-        panic(&Panic {
-            message: message.to_owned(),
-            file: file.to_owned(),
-            line: 1,
-        })
+    fn sentence(message: &str, file: &str) -> String {
+        match meaning(message, file, 1) {
+            Some(Meaning::Sentence(said)) => said,
+            other => panic!("{message}: {other:?}"),
+        }
     }
 
     const OPS: &str = "/root/.cargo/registry/src/index/dfdx-0.13.0/src/tensor_ops";
@@ -237,9 +239,7 @@ mod tests {
                 "index [7, 0] is outside",
             ),
         ] {
-            let said = at(&message, &format!("{OPS}/{file}"))
-                .sentence
-                .unwrap_or_default();
+            let said = sentence(&message, &format!("{OPS}/{file}"));
             assert!(said.contains(part), "{said}");
         }
     }
@@ -264,7 +264,7 @@ mod tests {
             ("assert_eq!(k1, k2);", "inner sizes 2 and 5"),
         ] {
             std::fs::write(&file, line).unwrap();
-            let said = at(message, file.to_str().unwrap()).sentence.unwrap();
+            let said = sentence(message, file.to_str().unwrap());
             assert!(said.contains(part), "{said}");
         }
     }
@@ -272,8 +272,8 @@ mod tests {
     #[test]
     fn a_learner_s_own_assertion_is_left_as_it_is() {
         let message = "assertion `left == right` failed\n  left: 2\n right: 3";
-        assert_eq!(at(message, "src/lib.rs"), Explanation::default());
-        assert_eq!(at("need more numbers", ""), Explanation::default());
+        assert_eq!(meaning(message, "src/lib.rs", 1), None);
+        assert_eq!(meaning("need more numbers", "", 1), None);
     }
 
     #[test]
@@ -294,14 +294,11 @@ mod tests {
                 &format!("{OPS}/matmul/mod.rs"),
                 &format!("{OPS}/utilities/日"),
             ] {
-                let _ = (at(message, file), callers(file));
+                let _ = (meaning(message, file, 1), callers(file));
             }
         }
         assert_eq!(
-            common("index out of bounds: the len is 0 but the index is 0")
-                .unwrap()
-                .hint
-                .unwrap(),
+            common("index out of bounds: the len is 0 but the index is 0").unwrap(),
             "the list is empty"
         );
     }
