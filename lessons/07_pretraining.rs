@@ -62,8 +62,8 @@ fn main() -> cloze::lessons::LessonResult {
     // train with them, stop a run and resume it to the very same numbers, and learn to tell a sick
     // run by its curve.
     //
-    // *About 60 minutes; the longest cell trains for about twenty seconds on two cores. You need
-    // lessons 05 and 06.*
+    // *60 to 75 minutes, with a good place to stop half way; the longest cell trains for about twenty
+    // seconds on two cores. You need lessons 05 and 06.*
 
     // %%
     use cloze::engine::PretrainingScores;
@@ -675,6 +675,11 @@ fn main() -> cloze::lessons::LessonResult {
         }
         show!(chart);
     }
+
+    // %% [markdown]
+    // > **A good place to stop.** You are half way, and your answers stay in the notebook. On another
+    // > day select the cell below this one and choose *Run → Run All Above Selected Cell* (in VS Code
+    // > *Execute Above Cells*).
 
     // %% [markdown]
     // ## Step 5: your loop beside the crate's

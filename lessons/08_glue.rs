@@ -71,7 +71,8 @@ fn main() -> cloze::lessons::LessonResult {
     // You write the head, the gradient it learns from, the loop and every metric of GLUE, see with
     // your own runs what pre-training was worth, and teach the filter messages of your own.
     //
-    // *About 60 minutes; the longest cells train for a few seconds each.*
+    // *60 to 90 minutes, with a good place to stop half way; the longest cells train for a few
+    // seconds each.*
 
     // %%
     use std::path::{Path, PathBuf};
@@ -935,6 +936,11 @@ fn main() -> cloze::lessons::LessonResult {
             println!("called {}: {message}", ["ham", "spam"][*p as usize]);
         }
     }
+
+    // %% [markdown]
+    // > **A good place to stop.** You are half way, and your answers stay in the notebook. On another
+    // > day select the cell below this one and choose *Run → Run All Above Selected Cell* (in VS Code
+    // > *Execute Above Cells*).
 
     // %% [markdown]
     // ## Step 5: what is pre-training worth?

@@ -70,8 +70,9 @@ fn main() -> cloze::lessons::LessonResult {
     // points, search the best span, and score it to the letter as the official script does.
     // You also find out, with numbers, what a very small BERT can't do.
     //
-    // *About 60 minutes; the longest cell trains for about ten seconds. You need
-    // [lesson 08](08_glue.rs), and from [lesson 01](01_tokens.rs) what offsets are.*
+    // *60 to 75 minutes, with a good place to stop half way; the longest cell trains for about ten
+    // seconds. You need [lesson 08](08_glue.rs), and from [lesson 01](01_tokens.rs) what offsets
+    // are.*
 
     // %%
     use std::ops::Range;
@@ -679,6 +680,11 @@ fn main() -> cloze::lessons::LessonResult {
             );
         }
     });
+
+    // %% [markdown]
+    // > **A good place to stop.** You are half way, and your answers stay in the notebook. On another
+    // > day select the cell below this one and choose *Run → Run All Above Selected Cell* (in VS Code
+    // > *Execute Above Cells*).
 
     // %% [markdown]
     // ## Step 5: compare answers

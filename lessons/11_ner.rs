@@ -59,7 +59,8 @@ fn main() -> cloze::lessons::LessonResult {
     // pieces, how answers are scored, and a linear head, and you use the model in both ways that
     // the paper compares: as a fixed machine that gives vectors, and as one that learns along.
     //
-    // *About 60 minutes; the longest cell trains for a few seconds. You need lesson 04.*
+    // *60 to 80 minutes, with a good place to stop half way; the longest cell trains for a few
+    // seconds. You need lesson 04.*
 
     // %%
     use std::collections::{BTreeMap, HashMap};
@@ -575,7 +576,13 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // A model must beat the second line to be worth anything, and whoever reports "accuracy" for
     // this task should be asked for the first.
-    //
+
+    // %% [markdown]
+    // > **A good place to stop.** You are half way, and your answers stay in the notebook. On another
+    // > day select the cell below this one and choose *Run → Run All Above Selected Cell* (in VS Code
+    // > *Execute Above Cells*).
+
+    // %% [markdown]
     // ## Step 4: the model as a machine for vectors
     //
     // "All of the BERT results presented so far have used the fine-tuning approach": so begins the

@@ -60,7 +60,8 @@ fn main() -> cloze::lessons::LessonResult {
     // can read out of a layer, and at what breaks when a part is cut off. You write the tool for
     // each, and for each a comparison that keeps you from believing too much.
     //
-    // *About 60 minutes; every cell answers within some seconds. You need lessons 04 and 05.*
+    // *60 to 90 minutes, with a good place to stop half way; every cell answers within some seconds.
+    // You need lessons 04 and 05.*
 
     // %%
     use std::collections::HashMap;
@@ -786,7 +787,13 @@ fn main() -> cloze::lessons::LessonResult {
     // left eye*, where a noun follows, against *on the left*, where none does. The vector says not so
     // much what the word means as what kind of place it stands in. That is what filling blanks
     // teaches.
-    //
+
+    // %% [markdown]
+    // > **A good place to stop.** You are half way, and your answers stay in the notebook. On another
+    // > day select the cell below this one and choose *Run → Run All Above Selected Cell* (in VS Code
+    // > *Execute Above Cells*).
+
+    // %% [markdown]
     // ## Step 4: what can be read out of a layer
     //
     // A **probe** is a small classifier trained on a layer's vectors, while the model stands still.

@@ -60,8 +60,8 @@ fn main() -> cloze::lessons::LessonResult {
     // its teacher. Each takes seconds; beside each stands what the paper measured with a
     // supercomputer.
     //
-    // *About 60 minutes; no cell trains for more than half a minute on two cores. You need lessons
-    // 05 and 07.*
+    // *60 to 75 minutes, with a good place to stop half way; no cell trains for more than half a
+    // minute on two cores. You need lessons 05 and 07.*
 
     // %%
     use cloze::data::pretraining::masking::Masker;
@@ -690,7 +690,13 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // An answer in a paragraph can't be found by a model whose tokens don't see what comes after
     // them: ten points of F1. Whether a review is friendly can.
-    //
+
+    // %% [markdown]
+    // > **A good place to stop.** You are half way, and your answers stay in the notebook. On another
+    // > day select the cell below this one and choose *Run → Run All Above Selected Cell* (in VS Code
+    // > *Execute Above Cells*).
+
+    // %% [markdown]
     // ## 4. Whole words
     //
     // `rolling` may be `roll ##ing`. Where only `##ing` is masked, it can be guessed from `roll`

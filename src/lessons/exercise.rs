@@ -631,6 +631,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_check_is_told_by_what_it_means() {
+        use dfdx::prelude::{Const, Cpu, ZerosTensor};
         let dev = Cpu::default();
         let a: Tensor<(usize, Const<2>), f32, Cpu> = dev.zeros_like(&(3, Const));
         let b: Tensor<(usize, Const<2>), f32, Cpu> = dev.zeros_like(&(4, Const));
@@ -640,7 +641,7 @@ mod tests {
         };
         let expected = "the left is 3×? and the right is 4×?: the sizes 3 and 4 differ";
         assert!(message.contains(expected), "{message}");
-        let words = vec!["a"];
+        let words: Vec<&str> = "a".split(' ').collect();
         let verdict = judged(|judge| judge.equal("", words[words.len()], "a", ""));
         let Verdict::Panicked { message } = verdict else {
             panic!("{verdict:?}");
