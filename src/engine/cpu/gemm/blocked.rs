@@ -47,12 +47,31 @@ pub trait Kernel: Copy + Send + Sync {
 
     fn start(self) -> Self::Session;
 
+    /// Multiplies packed operands on this thread: [`multiply`], compiled with what the unit has, so that
+    /// no step is handed over through memory. A step read back at once, in wider loads than it was written
+    /// in, would wait until all sums of the step before are in the cache.
+    ///
+    /// # Safety
+    /// As for [`step`](Self::step).
+    unsafe fn multiply(self, work: Packed<'_>) {
+        // SAFETY: the caller's.
+        unsafe { multiply(self, work) };
+    }
+
     /// Multiplies a few panels.
     ///
     /// # Safety
     /// `step.c` must be valid for reads and writes, nothing else may access it meanwhile, and it
     /// must not have more rows or columns than the panels have lines.
     unsafe fn step(session: &mut Self::Session, step: Step<'_>);
+}
+
+/// Packed operands, and where their product goes.
+pub struct Packed<'a> {
+    rows: Panels<'a>,
+    columns: Panels<'a>,
+    c: Block,
+    update: Update,
 }
 
 /// Some panels of both operands, and the part of C that their product belongs to.
@@ -90,6 +109,7 @@ impl Block {
     }
 
     /// Some of its rows and columns.
+    #[inline(always)]
     pub fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         assert!(rows.start < self.rows && rows.end <= self.rows);
         assert!(columns.start < self.columns && columns.end <= self.columns);
@@ -164,9 +184,15 @@ pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precis
                         Side::Left => (own, shared, c.part(lines, 0..columns)),
                         Side::Right => (shared, own, c.part(0..rows, lines)),
                     };
+                    let work = Packed {
+                        rows,
+                        columns,
+                        c,
+                        update,
+                    };
                     // SAFETY: `c` is borrowed mutably by this call, and the tasks' lines don't
                     // overlap.
-                    unsafe { multiply(kernel, rows, columns, c, update) };
+                    unsafe { kernel.multiply(work) };
                 });
             };
             if threads == 1 {
@@ -203,13 +229,14 @@ fn tasks<K: Kernel>(lines: usize, side: Side, inner: usize, threads: usize) -> P
 ///
 /// # Safety
 /// As for [`Kernel::step`].
-unsafe fn multiply<K: Kernel>(
-    kernel: K,
-    rows: Panels<'_>,
-    columns: Panels<'_>,
-    c: Block,
-    update: Update,
-) {
+#[inline(always)]
+pub unsafe fn multiply<K: Kernel>(kernel: K, work: Packed<'_>) {
+    let Packed {
+        rows,
+        columns,
+        c,
+        update,
+    } = work;
     let mut session = kernel.start();
     let panel = columns.depth().min(K::STEP_DEPTH) * columns.parts() * size_of::<Tile>();
     let wide = (K::RIGHT_BYTES / panel).max(1);
@@ -251,6 +278,7 @@ impl Precision {
 
 impl Update {
     /// What becomes of the sum over one piece of the inner index: all but the first are added.
+    #[inline(always)]
     fn of_piece(self, index: usize) -> Self {
         Self {
             old: if index == 0 { self.old } else { Old::Add },
@@ -292,6 +320,7 @@ impl Pieces {
         Self::new(len, len.div_ceil(most), unit)
     }
 
+    #[inline(always)]
     fn get(self, index: usize) -> Range<usize> {
         let units = |index: usize| index * self.units + index.min(self.longer);
         let start = |index: usize| self.len.min(units(index) * self.unit);

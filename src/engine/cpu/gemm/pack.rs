@@ -67,6 +67,7 @@ impl<'a> Panels<'a> {
     }
 
     /// Some of the panels.
+    #[inline(always)]
     pub fn some(self, panels: Range<usize>) -> Self {
         let each = self.depth * self.parts;
         let tiles = &self.tiles[panels.start * each..panels.end * each];
@@ -92,6 +93,7 @@ impl<'a> Panels<'a> {
 
 impl Matrix<'_> {
     /// Some of its rows and columns, neither of them none.
+    #[inline(always)]
     pub fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         assert!(rows.end <= self.rows && columns.end <= self.columns);
         assert!(!rows.is_empty() && !columns.is_empty());
@@ -115,26 +117,28 @@ pub fn each_tile(
 ) {
     let (panels, depth) = (from.rows.div_ceil(LINES), from.columns.div_ceil(DEPTH));
     assert_eq!(tiles.len(), panels * depth * parts);
-    let mut tile = |panel: usize, at: usize| {
-        let lines = panel * LINES..from.rows.min((panel + 1) * LINES);
-        let inner = at * DEPTH..from.columns.min((at + 1) * DEPTH);
-        let from = from.part(lines, inner);
-        for part in 0..parts {
-            write(from, part, &mut tiles[(panel * parts + part) * depth + at]);
-        }
-    };
     // Memory is read in the order in which it lies, or a line of many pages would be a miss in the
     // translation buffer at every step.
-    if from.column_stride == 1 {
-        for panel in 0..panels {
-            for at in 0..depth {
-                tile(panel, at);
-            }
-        }
+    let along = from.column_stride == 1;
+    let (outer, inner) = if along {
+        (panels, depth)
     } else {
-        for at in 0..depth {
-            for panel in 0..panels {
-                tile(panel, at);
+        (depth, panels)
+    };
+    // One body and no closure called from two places: what is handed over through memory waits, read
+    // in wider loads than it was written in, until the tile before is in the cache.
+    for outer in 0..outer {
+        for inner in 0..inner {
+            let (panel, at) = if along {
+                (outer, inner)
+            } else {
+                (inner, outer)
+            };
+            let lines = panel * LINES..from.rows.min((panel + 1) * LINES);
+            let within = at * DEPTH..from.columns.min((at + 1) * DEPTH);
+            let from = from.part(lines, within);
+            for part in 0..parts {
+                write(from, part, &mut tiles[(panel * parts + part) * depth + at]);
             }
         }
     }

@@ -9,8 +9,8 @@ use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::marker::PhantomData;
 
 use super::super::Matrix;
-use super::super::avx512::Avx512;
-use super::super::blocked::{Kernel, Step};
+use super::super::avx512::{Avx512, fetch};
+use super::super::blocked::{Kernel, Packed, Step, multiply};
 use super::super::pack::{Side, Tile};
 use super::{CONFIGURATION, Configuration, PANELS, Tiles, step};
 
@@ -113,9 +113,16 @@ impl Kernel for Amx {
         Configured(PhantomData)
     }
 
-    unsafe fn step(session: &mut Configured, step: Step<'_>) {
-        // SAFETY: AVX-512 is part of the session's proof; the rest is the caller's.
-        unsafe { step_with_avx512(session, step) };
+    unsafe fn multiply(self, work: Packed<'_>) {
+        // SAFETY: `self` proves that there is AVX-512; the rest is the caller's.
+        unsafe { multiply_with_avx512(self, work) };
+    }
+
+    #[inline(always)]
+    unsafe fn step(session: &mut Configured, work: Step<'_>) {
+        fetch(work.c);
+        // SAFETY: the caller's.
+        unsafe { step(session, work) };
     }
 }
 
@@ -123,9 +130,9 @@ static CONFIGURED: Configuration = CONFIGURATION;
 
 /// Lets the compiler use wide registers for what goes on between the tile instructions.
 #[target_feature(enable = "avx512f")]
-unsafe fn step_with_avx512(session: &mut Configured, work: Step<'_>) {
+unsafe fn multiply_with_avx512(kernel: Amx, work: Packed<'_>) {
     // SAFETY: the caller's.
-    unsafe { step(session, work) };
+    unsafe { multiply(kernel, work) };
 }
 
 /// The tile registers of the thread that configured them; free for others again when dropped.

@@ -6,7 +6,7 @@ mod packing;
 
 use std::arch::x86_64::*;
 
-use super::blocked::{Block, Kernel, Step};
+use super::blocked::{Block, Kernel, Packed, Step, multiply};
 use super::pack::{LINES, Side, Tile};
 use super::{Matrix, Old, Update};
 
@@ -39,6 +39,12 @@ impl Kernel for Avx512 {
 
     fn start(self) -> Self::Session {}
 
+    unsafe fn multiply(self, work: Packed<'_>) {
+        // SAFETY: `self` proves that the processor has the instructions; the rest is the caller's.
+        unsafe { multiply_with_avx512(self, work) };
+    }
+
+    #[inline(always)]
     unsafe fn step((): &mut (), step: Step<'_>) {
         // SAFETY: a session is started with a proof that the processor has the instructions; the
         // rest is the caller's.
@@ -50,6 +56,12 @@ impl Kernel for Avx512 {
             }
         }
     }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn multiply_with_avx512(kernel: Avx512, work: Packed<'_>) {
+    // SAFETY: the caller's.
+    unsafe { multiply(kernel, work) };
 }
 
 /// Rows whose sums are in registers at a time: 8 × 3 vectors of sums, 3 of the right operand.
@@ -80,13 +92,13 @@ unsafe fn columns<const C: usize>(step: Step<'_>) {
 }
 
 /// Has the caches fetch a part of C, which is wanted after some thousand cycles of multiplying.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn fetch(c: Block) {
+#[inline(always)]
+pub fn fetch(c: Block) {
     for row in 0..c.rows {
         for column in (0..c.columns).step_by(LINES) {
             let at = c.at.wrapping_add(row * c.stride + column);
-            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            // SAFETY: every x86-64 processor has the instruction, which only asks for what may be there.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
         }
     }
 }
