@@ -3,7 +3,7 @@
     cargo build --release -p cloze
     python -m venv torch && torch/bin/pip install torch transformers scipy scikit-learn
     python benches/peers/engine.py --python torch/bin/python --peers DIR --model DIR --glue DIR \\
-        [--rounds N] [--only WORD]
+        [--rounds N] [--only WORD] [--out FILE.json]
 
 `--peers` holds torch_step.py, torch_glue.py and torch_features.py, `--model` a BERT in the Hugging
 Face layout, `--glue` the folders MRPC and SST-2. Each pair runs alternately; medians count. Run by
@@ -97,10 +97,11 @@ def main():
     for name in ["python", "peers", "model", "glue"]:
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="one file a machine")
     parser.add_argument("--only", default="", help="measure only rows with this in their name")
     options = parser.parse_args()
     lines = texts(options.glue)
-    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else {}
+    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else {}
     for name, ours, theirs in pairs(options):
         if options.only not in name:
             continue
@@ -119,7 +120,7 @@ def main():
             "peer_peak_MiB": round(memory["peer"]),
         }
         print(f"{name}: {json.dumps(rows[name])}", flush=True)
-    RESULTS.write_text(
+    options.out.write_text(
         json.dumps(
             {
                 "date": datetime.date.today().isoformat(),
