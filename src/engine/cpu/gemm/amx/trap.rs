@@ -90,16 +90,17 @@ enum Operation {
 }
 
 impl Instruction {
-    /// The instruction at `at`, if it is one of AMX's without a displacement.
+    /// The instruction at `at`, if it is one of AMX's with a displacement of zero: with `rbp` or `r13` as
+    /// the base that is a byte of its own.
     ///
     /// # Safety
-    /// Six bytes must be readable.
+    /// Seven bytes must be readable.
     unsafe fn decode(at: *const u8, general: &[i64; 23]) -> Option<Self> {
         // SAFETY: the caller's.
-        let bytes = unsafe { at.cast::<[u8; 6]>().read() };
+        let bytes = unsafe { at.cast::<[u8; 7]>().read() };
         // A three-byte VEX prefix: inverted register extensions with opcode map 2; then W = 0,
         // another register inverted, L = 0 and the mandatory prefix.
-        let [0xc4, extensions, prefix, opcode, modrm, sib] = bytes else {
+        let [0xc4, extensions, prefix, opcode, modrm, sib, displacement] = bytes else {
             return None;
         };
         if extensions & 0x1f != 2 || prefix & 0x84 != 0 {
@@ -112,10 +113,12 @@ impl Instruction {
         let third = usize::from(!prefix >> 3 & 15);
         // Address and stride, of a base and an index register.
         let rows = || {
-            let indexed = mode == 0 && modrm & 7 == 4 && sib & 7 != 5 && sib >> 6 == 0;
+            let plain = mode == 0 && sib & 7 != 5 || mode == 1 && displacement == 0;
+            let indexed = plain && modrm & 7 == 4 && sib >> 6 == 0;
             let (base, index) = (extended(5, sib), extended(6, sib >> 3));
             (indexed && index != 4).then(|| (value(base), value(index)))
         };
+        let length_with_rows = 6 + i64::from(mode);
         let (operation, length) = match (prefix & 3, opcode, mode) {
             (0, 0x49, 3) if modrm == 0xc0 => (Operation::Release, 5),
             (0, 0x49, 0) if reg == 0 && ![4, 5].contains(&(modrm & 7)) => {
@@ -124,11 +127,17 @@ impl Instruction {
             (3, 0x49, 3) if modrm & 7 == 0 => (Operation::Zero(reg), 5),
             (3, 0x4b, _) => {
                 let (from, stride) = rows()?;
-                (Operation::Load(reg, from as *const u8, stride), 6)
+                (
+                    Operation::Load(reg, from as *const u8, stride),
+                    length_with_rows,
+                )
             }
             (2, 0x4b, _) => {
                 let (to, stride) = rows()?;
-                (Operation::Store(reg, to as *mut u8, stride), 6)
+                (
+                    Operation::Store(reg, to as *mut u8, stride),
+                    length_with_rows,
+                )
             }
             (2, 0x5c, 3) => (Operation::Multiply(reg, rm, third), 5),
             _ => return None,
@@ -154,4 +163,31 @@ impl Instruction {
             }
         });
     }
+}
+
+#[test]
+fn instructions_are_decoded_with_any_base() {
+    let mut general = [0; 23];
+    for (number, register) in GENERAL.into_iter().enumerate() {
+        general[register as usize] = 100 + number as i64;
+    }
+    // As GNU's assembler gives them for the bases rcx, r12, r13 and rbp.
+    for (bytes, register, from, stride, length) in [
+        ([0xc4, 0xe2, 0x7b, 0x4b, 0x24, 0x19, 0x90], 4, 101, 103, 6),
+        ([0xc4, 0xc2, 0x7b, 0x4b, 0x2c, 0x34, 0x90], 5, 112, 106, 6),
+        ([0xc4, 0xc2, 0x7b, 0x4b, 0x7c, 0x35, 0x00], 7, 113, 106, 7),
+        ([0xc4, 0xa2, 0x7b, 0x4b, 0x54, 0x25, 0x00], 2, 105, 112, 7),
+    ] {
+        // SAFETY: an array of seven bytes.
+        let decoded = unsafe { Instruction::decode(bytes.as_ptr(), &general) }.unwrap();
+        assert_eq!(decoded.length, length);
+        let Operation::Load(to, address, step) = decoded.operation else {
+            panic!("no load: {bytes:x?}");
+        };
+        assert_eq!((to, address as usize, step), (register, from, stride));
+    }
+    // A displacement that is not zero is none of ours.
+    let bytes = [0xc4, 0xc2, 0x7b, 0x4b, 0x7c, 0x35, 0x40];
+    // SAFETY: as above.
+    assert!(unsafe { Instruction::decode(bytes.as_ptr(), &general) }.is_none());
 }
