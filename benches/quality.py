@@ -7,7 +7,8 @@
 `--data` holds glue/, squad/, codah/ and conll2003/; `--peers` holds torch_glue.py. Writes
 benches/results/quality.json after every run and goes on where it stopped; `--table` prints what is
 there. `--jobs 2` makes two runs beside each other with half of the processor's cores for each: more
-runs an hour, though the seconds of a run then tell nothing of speed. Our mean should be at least the peer's less two standard errors of the difference.
+runs an hour, though the seconds of a run then tell nothing of speed. Our mean should be at least
+the peer's less two standard errors of the difference.
 """
 
 import argparse

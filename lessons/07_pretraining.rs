@@ -1262,7 +1262,7 @@ fn main() -> cloze::lessons::LessonResult {
     //   the run takes about twenty seconds on two quiet cores;
     // - the run in one piece and the one in two: 0 of 625,130 parameters differ;
     // - the six runs end at 4.27, 7.07, 5.18, 0.01, 5.20 and 4.61 nats a blank;
-    // - all cells together compute for half a minute on two quiet cores, a minute on slower ones.
+    // - all cells together compute for about a minute.
     //
     // ## On real text
     //
