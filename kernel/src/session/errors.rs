@@ -189,14 +189,18 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
     // rustc warns of what follows from the error, unreachable code for one.
     let worst = errors.iter().any(|error| error.level() == "error");
     let mut seen = Vec::new();
+    let mut unknown = Vec::new();
     let mut left = 0;
     for error in errors {
         let diagnostic = Diagnostic::new(error, cell);
         let same = (diagnostic.message.clone(), diagnostic.marks.clone());
         let follows = errors.iter().any(|cause| follows_from(error, cause));
-        if (worst && error.level() != "error") || seen.contains(&same) || follows {
+        let name = unknown_name(error);
+        let again = name.is_some() && unknown.contains(&name);
+        if (worst && error.level() != "error") || seen.contains(&same) || follows || again {
             continue;
         }
+        unknown.push(name);
         if seen.len() == SHOWN {
             left += 1;
             continue;
@@ -220,6 +224,14 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
             .push(format!("and {left} more: the first is the one to look at"));
     }
     all
+}
+
+/// The name that nothing has: rustc says so at each place, twice in `let t: T = T::zeros();`.
+fn unknown_name(error: &CompilationError) -> Option<String> {
+    let unresolved = matches!(error.code(), Some("E0405" | "E0412" | "E0425" | "E0433"));
+    let message = error.message();
+    let name = message.split('`').nth(1)?;
+    unresolved.then(|| name.to_owned())
 }
 
 /// Whether a wrong type is that of a value in which an operation of tensors has failed: rustc goes on
