@@ -20,6 +20,7 @@ mod explain;
 mod folder;
 mod input;
 mod loops;
+mod patience;
 mod rewrite;
 mod rustc;
 mod stream;
@@ -42,6 +43,7 @@ pub use folder::{CHANGED_VARIABLES, SessionFolder, point_evcxr_at};
 pub use template::Template;
 
 use channel::Monitor;
+use patience::Waits;
 
 /// The two output streams of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +136,8 @@ struct Running {
     monitor: Monitor,
 }
 
-/// How long an interrupted cell may go on before its process is killed.
+/// How long an interrupted cell may go on before its process is killed, not counting the time in
+/// which it waited for a processor.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The handle by which front ends use a session.
@@ -213,7 +216,8 @@ impl Session {
     }
 
     /// Stops the cell that runs: first by the flag that polls look at, and where it goes on for
-    /// two seconds by ending its process, with all variables. Returns at once.
+    /// two seconds, in which it had a processor, by ending its process, with all variables. Returns
+    /// at once.
     pub fn interrupt(&self) {
         let running = lock(&self.running);
         let Some(Running { process, monitor }) = running.as_ref() else {
@@ -223,13 +227,15 @@ impl Session {
         let (process, monitor) = (Arc::clone(process), monitor.clone());
         std::thread::spawn(move || {
             let asked = Instant::now();
+            let waits = Waits::of(lock(&process).id());
             // A cell that waits for input finds its end, after it has heard of the interrupt.
             std::thread::sleep(Duration::from_millis(20));
             monitor.give_input(None);
             // A new cell withdraws the request; a cell that is being compiled is not killed.
             while monitor.interrupted() {
                 let runs = monitor.running_for();
-                if runs.is_some_and(|runs| runs.min(asked.elapsed()) > PATIENCE) {
+                let over = runs.map(|runs| runs.min(asked.elapsed()));
+                if over.is_some_and(|over| over > PATIENCE && over > PATIENCE + waits.since()) {
                     // It may have ended by itself meanwhile.
                     let _ = lock(&process).kill();
                     return;
