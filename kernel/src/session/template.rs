@@ -99,31 +99,28 @@ impl Template {
     }
 
     /// The template, built now where it is missing; `say` gets a line when that takes time.
-    pub fn find_or_build(mut say: impl FnMut(&str)) -> Result<Self> {
-        if let Some(template) = Self::find()? {
-            return Ok(template);
-        }
-        say(
-            "Building what every session shares (Cloze and its tensors, optimised). This is done \
-             once for a version of Cloze and takes some minutes.",
-        );
+    pub fn find_or_build(say: impl FnMut(&str)) -> Result<Self> {
+        built(Self::find, Self::build_apart, say)
+    }
+
+    /// Builds in a process of its own: evcxr reads its folder from the environment, once.
+    fn build_apart() -> Result<()> {
         let binary = std::env::current_exe()
             .map_err(|error| Error::Failed(format!("cannot find this program's file: {error}")))?;
-        // In a process of its own: evcxr reads its folder from the environment, once.
-        let output = Command::new(&binary)
+        let status = Command::new(&binary)
             .arg("build-template")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .status()
             .map_err(|source| Error::io(&binary, source))?;
-        match Self::find()? {
-            Some(template) if output.success() => Ok(template),
-            _ => Err(Error::Failed(
-                "the session template could not be built; the reason stands above, in the log of \
-                 this program"
-                    .to_owned(),
-            )),
+        if status.success() {
+            return Ok(());
         }
+        Err(Error::Failed(
+            "the session template could not be built; the reason stands above, in the log of this \
+             program"
+                .to_owned(),
+        ))
     }
 
     /// The folder for the sources and compiler at hand.
@@ -190,6 +187,34 @@ impl Template {
             umbrella: self.folder.join("umbrella"),
         })
     }
+}
+
+/// What `find` finds, after `build` where it finds nothing. Sources that are changed during a build, which
+/// takes minutes, need another one.
+fn built<T>(
+    find: impl Fn() -> Result<Option<T>>,
+    build: impl Fn() -> Result<()>,
+    mut say: impl FnMut(&str),
+) -> Result<T> {
+    const BUILDS: usize = 3;
+    for turn in 0..BUILDS {
+        if let Some(found) = find()? {
+            return Ok(found);
+        }
+        say(if turn == 0 {
+            "Building what every session shares (Cloze and its tensors, optimised). This is done once \
+             for a version of Cloze and takes some minutes."
+        } else {
+            "Cloze's sources were changed meanwhile: building once more."
+        });
+        build()?;
+    }
+    find()?.ok_or_else(|| {
+        Error::Failed(format!(
+            "Cloze's sources were changed during each of {BUILDS} builds of the session template: \
+             start the session again when they stay as they are"
+        ))
+    })
 }
 
 /// Downloads what the lock file names, for every platform: cargo reads the manifests of all of it,
@@ -520,6 +545,39 @@ mod tests {
         take_over(&found.join("ctx/target"), &to.join("ctx/target")).unwrap();
         assert!(to.join(deps).join("libdfdx-1.rlib").is_file());
         assert!(!to.join(deps).join("libcloze-1.rlib").exists());
+    }
+
+    #[test]
+    fn sources_that_change_during_a_build_are_built_again() {
+        let versions = std::cell::Cell::new(0);
+        // Found is what was built last, once the sources no longer change.
+        let settles_after = |last: i32| {
+            versions.set(0);
+            let mut said = Vec::new();
+            let found = built(
+                || Ok((versions.get() >= last).then(|| versions.get())),
+                || {
+                    versions.set(versions.get() + 1);
+                    Ok(())
+                },
+                |line| said.push(line.to_owned()),
+            );
+            (found, said)
+        };
+        let (found, said) = settles_after(0);
+        assert_eq!((found.unwrap(), said.len()), (0, 0));
+        let (found, said) = settles_after(1);
+        assert_eq!((found.unwrap(), said.len()), (1, 1));
+        let (found, said) = settles_after(3);
+        assert_eq!((found.unwrap(), said.len()), (3, 3));
+        assert!(said[0].starts_with("Building") && said[1].contains("once more"));
+        let (found, _) = settles_after(4);
+        assert!(found.unwrap_err().to_string().contains("changed during"));
+        assert_eq!(versions.get(), 3);
+
+        let failed = || Err(Error::Failed("no compiler".to_owned()));
+        let found = built(|| Ok(None::<()>), failed, |_| {});
+        assert!(found.unwrap_err().to_string().contains("no compiler"));
     }
 
     #[test]
