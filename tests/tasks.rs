@@ -296,6 +296,22 @@ fn your_own_data_is_learned_in_every_format() {
         2,
     );
     assert!(message.contains("30 different numbers"), "{message}");
+    folder.write("one.tsv", "text\tlabel\na day\tfine\na night\n");
+    let one = file("one.tsv");
+    let columns = ["--columns", "text,label"];
+    let message = folder.finetune_fails(
+        "custom",
+        &[&["--train", &one, "--dev", &one], &columns[..]].concat(),
+        1,
+    );
+    assert!(
+        message.contains("only the label fine") && message.contains("one.tsv:3: the row has 1"),
+        "{message}"
+    );
+    let out = file("nothing");
+    let start = ["finetune", "custom", "--out", &out, "--train", &one];
+    let message = fails(&[&start[..], &columns].concat(), 2);
+    assert!(message.contains("--dev FILE is needed"), "{message}");
 }
 
 fn sentiment(folder: &Folder) {
@@ -393,6 +409,9 @@ fn a_stopped_run_goes_on_as_if_it_had_not_been() {
         .status();
     assert!(interrupted.unwrap().success());
     assert!(child.wait().unwrap().success());
+    assert!(state.exists());
+    let message = folder.finetune_fails("sst-2", &more, 2);
+    assert!(message.contains("already holds a run"), "{message}");
     assert!(state.exists());
     let message = folder.finetune_fails("sst-2", &["--resume", "--batch", "4", "--epochs", "7"], 2);
     assert!(message.contains("--epochs was 8 and is 7 now"), "{message}");

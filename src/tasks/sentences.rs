@@ -157,7 +157,8 @@ impl Sentences {
 
 /// The classes of a training file in the order of their names.
 fn discovered(columns: &Columns, path: &Path) -> Result<Vec<String>> {
-    let rows = columns.read(path, columns.len(), &mut BadRows::skipped())?;
+    let mut bad = BadRows::skipped();
+    let rows = columns.read(path, columns.len(), &mut bad)?;
     let mut names: Vec<String> = rows
         .iter()
         .filter_map(|row| row.fields.last()?.as_ref().map(table::Field::text))
@@ -173,11 +174,16 @@ fn discovered(columns: &Columns, path: &Path) -> Result<Vec<String>> {
         )));
     }
     if names.len() < 2 {
+        let labels = match names.first() {
+            Some(name) => format!("has only the label {name}"),
+            None => "has no label".to_owned(),
+        };
+        let left_out = bad.told().map(|told| format!(" ({told})"));
         return Err(Error::file(
             path,
             format!(
-                "has only the label {}: there is nothing to tell apart",
-                names.join("")
+                "{labels}: there is nothing to tell apart{}",
+                left_out.unwrap_or_default()
             ),
         ));
     }

@@ -92,6 +92,17 @@ pub fn path(folder: &Path) -> PathBuf {
     folder.join("trainer").join("state.safetensors")
 }
 
+/// Refuses a folder in which a run would be lost if another began there.
+pub fn refuse(folder: &Path) -> Result<()> {
+    if !path(folder).exists() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{} already holds a run: give --resume to continue it, --overwrite to start anew, or another --out",
+        folder.display()
+    )))
+}
+
 /// Takes away the state of a run that is done.
 pub fn remove(folder: &Path) -> Result<()> {
     let path = path(folder);

@@ -19,7 +19,7 @@ use crate::text::WordPiece;
 use crate::train::finetune::Settings;
 use crate::train::guard::{BadSteps, Care};
 use crate::train::optimizer::{Optimizer, Rule};
-use crate::train::{Records, Stop};
+use crate::train::{Records, Stop, checkpoint};
 
 use self::frozen::{FrozenArgs, Head};
 use self::run::{Run, Runner};
@@ -35,8 +35,8 @@ const RATES: [f64; 4] = [5e-5, 4e-5, 3e-5, 2e-5];
 pub struct Args {
     #[command(flatten)]
     task: TaskArgs,
-    /// Folder with the task's official files
-    #[arg(long, value_name = "DIR", required_unless_present_all = ["train", "dev"])]
+    /// Folder with the task's official files; not needed beside --train and --dev
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// File to train on in place of the official one
     #[arg(long, value_name = "FILE")]
@@ -107,6 +107,9 @@ pub struct Args {
     /// Continue the run in --out
     #[arg(long, conflicts_with_all = ["seeds", "lr_search"])]
     resume: bool,
+    /// Start anew in a folder that holds a run which is not done
+    #[arg(long, conflicts_with = "resume")]
+    overwrite: bool,
     #[command(flatten)]
     engine: TrainingEngineArgs,
     /// Print one JSON object on stdout
@@ -119,6 +122,9 @@ type Measured = (&'static str, Box<dyn Dataset>);
 
 pub fn run(mut args: Args) -> Result<()> {
     args.check()?;
+    if !args.resume && !args.overwrite {
+        checkpoint::refuse(&args.out)?;
+    }
     args.model = hub::folder_of(&args.model)?;
     let train_file = args.train_file()?;
     let task = args.task.open(Labels::Training(&train_file))?;
@@ -181,6 +187,17 @@ pub fn run(mut args: Args) -> Result<()> {
 
 impl Args {
     fn check(&self) -> Result<()> {
+        if self.data.is_none() {
+            let needed = match (&self.train, &self.dev) {
+                (Some(_), Some(_)) => None,
+                (Some(_), None) => Some("--dev FILE is needed beside --train: what to measure on"),
+                (None, Some(_)) => Some("--train FILE is needed beside --dev: what to learn from"),
+                (None, None) => Some("--data DIR is needed, or --train FILE and --dev FILE"),
+            };
+            if let Some(needed) = needed {
+                return Err(Error::Usage(needed.to_owned()));
+            }
+        }
         for (name, value) in [
             ("--epochs", self.epochs() as usize),
             ("--batch", self.batch),
@@ -266,7 +283,7 @@ impl Args {
     }
 
     fn folder(&self) -> &Path {
-        // The parser asks for --data unless both files are given.
+        // [`Args::check`] asks for --data unless both files are given.
         self.data.as_deref().unwrap_or(Path::new("."))
     }
 

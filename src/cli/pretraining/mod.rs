@@ -187,11 +187,8 @@ impl RunArgs {
             }
             return Ok(state);
         }
-        if !self.overwrite && checkpoint::path(&self.out).exists() {
-            return Err(Error::Usage(format!(
-                "{} already holds a run: give --resume to continue it, --overwrite to start anew, or another --out",
-                self.out.display()
-            )));
+        if !self.overwrite {
+            checkpoint::refuse(&self.out)?;
         }
         Ok(None)
     }
