@@ -26,6 +26,7 @@ mod rustc;
 mod stream;
 mod surroundings;
 pub mod template;
+mod tree;
 mod types;
 
 use std::path::PathBuf;
