@@ -45,10 +45,10 @@
 // id = "03.5"
 // title = "Multi-head attention, whole"
 // hints = [
-//     "Project three times: `layer.query.forward(x.clone())`, and so with `key` and `value`. Each is (B, S, H). Split each into heads as in 03.4; the keys go at once to (B, A, K, S), with `Axes4<0, 2, 3, 1>`, ready for the product.",
+//     "Project three times: `layer.query.forward(x.clone())`, and so with `key` and `value`. Each is (B, S, H). `split_heads::<H, A, K>(…)`, your 03.4, makes (B, A, S, K) of it. For the product the keys must be (B, A, K, S): turn their last two axes with `.permute::<_, Axes4<0, 1, 3, 2>>()`.",
 //     "`q.matmul(k)` multiplies the last two axes, for every sentence and every head: (B, A, S, S). Scale it by 1 / sqrt(64).",
-//     "The mask is (B, S), the scores (B, A, S, S): it must be repeated along the heads (axis 1) and the queries (axis 2): `mask.clone().broadcast_like::<_, Axes2<1, 2>>(&shape)`. Softmax along the keys is `Axis<3>` now.",
-//     "Mix: `weights.matmul(v)` is (B, A, S, K). Back: permute with `Axes4<0, 2, 1, 3>`, `reshape_like(&(b, s, Const::<H>))`, and last `layer.output.forward(…)`.",
+//     "The mask is (B, S), the scores (B, A, S, S): it must be repeated along the heads (axis 1) and the queries (axis 2): `mask.clone().broadcast_like::<_, Axes2<1, 2>>(&shape)`, where `let shape = *scores.shape();`. Softmax along the keys is `Axis<3>` now.",
+//     "Mix: `weights.matmul(v)` is (B, A, S, K). Back: permute with `Axes4<0, 2, 1, 3>`, `reshape_like(&(b, s, Const::<H>))`, where `let (b, s, _) = *x.shape();` stands before `x` is moved, and last `layer.output.forward(…)`.",
 // ]
 // ---
 
@@ -405,7 +405,9 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // For a batch the shape is $(B, S, H)$, and heads must become an axis of their own, in front of
     // the positions, $(B, A, S, K)$: then `matmul`, which multiplies the last two axes, does all
-    // sentences and all heads in one call.
+    // sentences and all heads in one call. `reshape_like(&shape)` gives the numbers another shape and
+    // keeps their order; `permute` moves whole axes. The sizes that are known at run time only can be
+    // asked of the tensor: `let (b, s, _) = *x.shape();`.
     //
     // **Exercise 03.4.** Split the width `W` into `A` heads of size `K`: head `a` gets the columns
     // `a * K .. (a + 1) * K` of every token.
@@ -454,7 +456,9 @@ fn main() -> cloze::lessons::LessonResult {
             &yours,
             &dev.tensor_from_vec(right, (2, Const::<2>, 3, Const::<3>)),
             1e-6,
-            "At [b, a, s, k] stands 100 b + 10 s + 3 a + k: head 1 begins with column 3 of each token.",
+            "At [b, a, s, k] stands 100 b + 10 s + 3 a + k: head 1 begins with column 3 of each token. \
+             2 in place of 1: the last axis was cut into (K, A), so head 0 got every second column; cut it \
+             into (A, K).",
         );
     });
 
@@ -465,8 +469,9 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Step 5: the whole
     //
     // **Exercise 03.5.** Multi-head attention for a padded batch. `layer` is the crate's
-    // `Attention`: take its four linear layers, `query`, `key`, `value` and `output` (and leave its
-    // `forward` alone). `mask` is $(B, S)$, 0 at real tokens and $-10^9$ at padding.
+    // `Attention`: take its four linear layers, `query`, `key`, `value` and `output`, each of which has
+    // a `forward(x)` (and leave the `forward` of `layer` itself alone). `mask` is $(B, S)$, 0 at real
+    // tokens and $-10^9$ at padding, and is added to the scores.
 
     // %%
     const H: usize = 128;
@@ -565,8 +570,10 @@ fn main() -> cloze::lessons::LessonResult {
                 &rows(&yours),
                 &rows(&theirs),
                 1e-4,
-                "The crate gives this. Is the scale 1 / sqrt(64)? Does the output layer come last? \
-                 Do the heads stand side by side again before it?",
+                "The crate gives this. Are the scores queries times keys, and is the scale 1 / sqrt(64)? \
+                 Does the softmax go along the keys, the last axis? Does `value` give the values? Do the \
+                 heads stand side by side again, permuted back before the reshape? Does the output \
+                 layer come last?",
             );
         }
     });

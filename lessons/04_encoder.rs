@@ -37,8 +37,8 @@
 // hints = [
 //     "Twice the same pattern: compute something from x, add x to it, normalise the sum. First with attention and `attention_norm`, then with the feed-forward block and `output_norm`.",
 //     "`layer.attention.forward(x.clone(), 0, pass)` is lesson 03; keep `x` for the sum: `layer.attention_norm.forward(attended + x)`.",
-//     "The second sum adds what came out of the *first norm*, not the layer's input: give it a name before the feed-forward block takes a clone of it.",
-//     "The block is `layer.output.forward(gelu(layer.intermediate.forward(x.clone())))`.",
+//     "The second sum adds what came out of the *first norm*, not the layer's input: give it a name, `between`, and the feed-forward block a clone of it.",
+//     "The block is `layer.output.forward(gelu(layer.intermediate.forward(between.clone())))`.",
 // ]
 //
 // [[exercise]]
@@ -289,8 +289,11 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ \operatorname{GELU}(x) = x \, \Phi(x), \qquad \Phi(x) = \tfrac{1}{2}\Big(1 + \operatorname{erf}\frac{x}{\sqrt 2}\Big), \qquad
     //    \operatorname{GELU}'(x) = \Phi(x) + x \, \varphi(x), \quad \varphi(x) = \frac{e^{-x^2/2}}{\sqrt{2\pi}} $$
     //
+    // (erf, the *error function*, adds up a bell curve: it rises from -1 to 1, and no simpler formula
+    // gives it.)
+    //
     // **Exercise 04.2.** Give the value and the slope. Rust's `f64` has no erf; the crate has one,
-    // `Real::erf(v)`.
+    // `Real::erf(v)`. `2f64.sqrt()` is $\sqrt 2$ and `std::f64::consts::PI` is $\pi$.
 
     // %%
     fn gelu_and_slope(x: f64) -> (f64, f64) {
@@ -316,13 +319,20 @@ fn main() -> cloze::lessons::LessonResult {
             value,
             0.841_344_746,
             1e-7,
-            "84.13 % of a normal distribution lie below 1. 0.8413 of the erf itself? The erf wants x / √2. \
-             0.8412 is the tanh approximation, which BERT does not take.",
+            "84.13 % of a normal distribution lie below 1. 0.9214: erf wants x / √2, not x. 0.6827: that \
+             is erf alone, and Φ is (1 + erf) / 2. 0.8412: the tanh approximation, which BERT does not take.",
+        );
+        judge.close(
+            "the value of GELU at -1",
+            gelu_and_slope(-1.0).0,
+            -0.158_655_254,
+            1e-7,
+            "15.87 % lie below -1. 0.1587 without the minus is Φ(x); GELU is x · Φ(x).",
         );
         judge.holds(
             &format!("the slope at 1 is 1.0833, yours is {slope:.4}"),
             (slope - 1.1835).abs() > 1e-3,
-            "1.1835 is dfdx's very mistake: the normal density has the factor 1 / √(2π).",
+            "1.1835 is dfdx's very mistake: φ has the factor 1 / √(2π).",
         );
         judge.holds(
             &format!("the slope at 1 is 1.0833, yours is {slope:.4}"),
@@ -336,7 +346,8 @@ fn main() -> cloze::lessons::LessonResult {
                 gelu_and_slope(x).1,
                 difference,
                 1e-6,
-                "This is the difference quotient of your own values.",
+                "This is the difference quotient of your own values. The slope is Φ(x) + x · φ(x): is φ \
+                 multiplied by x, and is its exponent -x²/2, with the minus and the half?",
             );
         }
         let (values, slopes) = by_tape(my_gelu, &points);
@@ -357,7 +368,8 @@ fn main() -> cloze::lessons::LessonResult {
             apart(&slopes, &crate_slopes),
             0.0,
             1e-12,
-            "By the tape, at 161 points.",
+            "By the tape, at 161 points. If the gap is about 1e-11, yours is a slope by difference: take \
+             the formula.",
         );
     });
 
@@ -394,7 +406,8 @@ fn main() -> cloze::lessons::LessonResult {
     // a pattern to look for, and each column of $W_2$ what to add where the pattern is found ([Geva
     // et al. 2021](https://arxiv.org/abs/2012.14913), section 2).
     //
-    // **Exercise 04.3.** Write it, with the crate's `gelu`.
+    // **Exercise 04.3.** Write it, with the crate's function `gelu`. (With dfdx's `accurate_gelu` the
+    // check would pass too: it looks at values, and those are right.)
 
     // %%
     const H: usize = 128;
@@ -486,7 +499,9 @@ fn main() -> cloze::lessons::LessonResult {
             &yours,
             &right,
             1e-4,
-            "First the wide layer, then GELU, then back.",
+            "First the wide layer, then GELU, then back, and nothing else: a sum with x comes in step 4. \
+             If only the third digit is wrong, yours is the tanh approximation (dfdx's `x.gelu()` and \
+             `x.fast_gelu()`): take the crate's function, `gelu(x)`.",
         );
     });
 
@@ -556,7 +571,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // **Exercise 04.4.** The whole layer. `layer` is the crate's: take its parts, `attention`
     // (whose `forward(x, 0, pass)` is what lesson 03 ended with; 0 is the layer's number),
-    // `attention_norm`, `intermediate`, `output` and `output_norm`. The last four have a `forward(x)`.
+    // `attention_norm`, `intermediate`, `output` and `output_norm`. The last four have a `forward(x)`;
+    // `intermediate` and `output` are the two layers of exercise 3, and the GELU between them is yours.
 
     // %%
     fn encoder_layer(layer: &TinyLayer, x: Batch, pass: &Pass<'_, f32, Cpu>) -> Batch {
@@ -583,7 +599,14 @@ fn main() -> cloze::lessons::LessonResult {
             let apart = (yours.clone() - rows(other)).abs().as_vec();
             apart.iter().all(|&a| a < 1e-4)
         };
-        let slips: [(Batch, &str); 5] = [
+        let bare = || attended() + x.clone();
+        let alone = || layer.attention_norm.forward(attended());
+        let early = || alone() + x.clone();
+        let before = || {
+            let normed = layer.attention_norm.forward(x.clone());
+            layer.attention.forward::<NoneTape>(normed, 0, &pass) + x.clone()
+        };
+        let slips: [(Batch, &str); 11] = [
             (
                 layer
                     .output_norm
@@ -607,6 +630,32 @@ fn main() -> cloze::lessons::LessonResult {
                     .output_norm
                     .forward(block(between()) + attended() + x.clone()),
                 "Your second sum adds the first sum before its norm; it should add it after.",
+            ),
+            (
+                layer.output_norm.forward(
+                    layer.output.forward(layer.intermediate.forward(between())) + between(),
+                ),
+                "The GELU between the two linear layers of the feed-forward block is missing.",
+            ),
+            (
+                layer.output_norm.forward(block(alone()) + alone()),
+                "The first sum is missing: add the layer's input to what attention gave.",
+            ),
+            (
+                layer.output_norm.forward(block(bare()) + bare()),
+                "The first LayerNorm, `attention_norm`, is missing.",
+            ),
+            (
+                layer.attention_norm.forward(block(between()) + between()),
+                "You normalised with `attention_norm` twice: the second norm is `output_norm`.",
+            ),
+            (
+                layer.output_norm.forward(block(early())) + early(),
+                "You normalise and then add. BERT adds first and normalises the sum.",
+            ),
+            (
+                block(layer.output_norm.forward(before())) + before(),
+                "That is pre-norm: you normalise what goes into each part. BERT normalises the sums.",
             ),
         ];
         for (slip, said) in slips {
@@ -730,12 +779,36 @@ fn main() -> cloze::lessons::LessonResult {
             ),
             (2 * h * l, "one of the two LayerNorms of each layer"),
             (
+                2 * h * (l + 1),
+                "one LayerNorm of each layer and that of the embeddings",
+            ),
+            (
+                4 * h,
+                "the LayerNorm of the embeddings and the two rows of the segments",
+            ),
+            (
                 h * (2 * l + 1),
                 "the shifts or the scales of the LayerNorms",
             ),
             (l * (5 * h + i), "the biases of the linear layers"),
             (l * (5 * h + i) + h, "the biases of the linear layers"),
+            (
+                l * (5 * h + i) + 2 * h * (2 * l + 1),
+                "the biases of the linear layers and every LayerNorm",
+            ),
+            (
+                l * (5 * h + i) + h + 2 * h * (2 * l + 1),
+                "the biases of the linear layers and every LayerNorm",
+            ),
             (l * (h + i), "the biases of the feed-forward block"),
+            (
+                l * (i - h),
+                "biases: a linear layer has one for each output, so the wide one of each layer has I of them",
+            ),
+            (
+                l * (h * i + h),
+                "the second linear layer of each feed-forward block",
+            ),
             (l * (h * h + h), "one of attention's four linear layers"),
             (p * h, "the positions"),
         ];
@@ -746,6 +819,15 @@ fn main() -> cloze::lessons::LessonResult {
                 &format!("The {size} that are missing are {what}."),
             );
         }
+        judge.holds(
+            &format!("BERT-base has {right} parameters; yours is {yours}"),
+            yours <= right,
+            &format!(
+                "You count {} too many. Nothing is there once for each head: the heads share out the \
+                 width. The pooler is there once, not in every layer.",
+                yours - right
+            ),
+        );
         judge.equal(
             "count for BERT-base",
             yours,

@@ -1253,7 +1253,8 @@ fn main() -> cloze::lessons::LessonResult {
             pearson(&x, &x),
             1.0,
             1e-9,
-            "A number well above 1 is a covariance: divide by both lists' own spread.",
+            "Above 1, a covariance: divide by the root of both lists' own sums of squares. 0.114: the \
+             root is missing. 0.25 or 4: take the mean of all three sums or of none.",
         );
         judge.close(
             "pearson of x and 10 - 3x",
@@ -1292,7 +1293,8 @@ fn main() -> cloze::lessons::LessonResult {
     // order counts. GLUE tells both for STS-B.
     //
     // **Exercise 08.6.** Give the rank of each number, 1 for the smallest; equal numbers share the
-    // mean of the ranks that they take together.
+    // mean of the ranks that they take together. (Should you want to sort: a list of `f64` has no
+    // `sort()`, but `sort_by(f64::total_cmp)`.)
 
     // %%
     fn ranks(values: &[f64]) -> Vec<f64> {
@@ -1322,6 +1324,12 @@ fn main() -> cloze::lessons::LessonResult {
             &ranks(&[4.0, 1.0, 4.0, 4.0]),
             &[3.0, 1.0, 3.0, 3.0],
             "Three 4s take places 2, 3 and 4; each gets their mean, 3.",
+        );
+        judge.same_list(
+            "ranks(&[2.0, 2.0])",
+            &ranks(&[2.0, 2.0]),
+            &[1.5, 1.5],
+            "Places 1 and 2, so 1.5 each. Divided as whole numbers the half is lost: `as f64` first.",
         );
         let x = [0.5, 2.0, 2.0, 4.75, 3.0, 1.0, 0.0, 2.0];
         let y = [1.0, 2.5, 2.0, 5.0, 2.0, 0.0, 0.5, 3.0];

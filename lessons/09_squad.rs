@@ -46,7 +46,7 @@
 // title = "Normalise an answer"
 // hints = [
 //     "Four steps, in this order: lower case; leave out ASCII punctuation (without putting a blank there); drop the words a, an and the; one blank between words.",
-//     "`text.to_lowercase()`, then `retain(|c| !c.is_ascii_punctuation())`.",
+//     "`let mut text = text.to_lowercase();`, then `text.retain(|c| !c.is_ascii_punctuation());`.",
 //     "`split_whitespace()` gives the words; filter the articles, collect, `join(\" \")`.",
 // ]
 //
@@ -253,7 +253,7 @@ fn main() -> cloze::lessons::LessonResult {
             "windows(0, 6, 2)",
             &windows(0, 6, 2),
             std::slice::from_ref(&(0..0)),
-            "One empty window.",
+            "One empty window, 0..0. The first window too ends where the pieces end.",
         );
         judge.same_list(
             "windows(7, 3, 9)",
@@ -690,9 +690,10 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Step 5: compare answers
     //
     // Is `the River Sarn.` the same answer as `river Sarn`? To the official script it is: before
-    // comparing, both are **normalised** (lower case, no punctuation, no articles, single blanks).
-    // **Exact match** asks whether they are equal then. **F1** gives credit for words in common:
-    // with $c$ common words, $p$ predicted and $g$ right ones, $F_1 = 2c / (p + g)$.
+    // comparing, both are **normalised**: lower case, no ASCII punctuation, none of the articles *a*,
+    // *an* and *the*, single blanks. **Exact match** asks whether they are equal then. **F1** gives
+    // credit for words in common: with $c$ common words, $p$ predicted and $g$ right ones,
+    // $F_1 = 2c / (p + g)$.
     //
     // **Exercise 09.5.** Normalise.
 
@@ -712,6 +713,11 @@ fn main() -> cloze::lessons::LessonResult {
     check!("09.5", |judge| {
         let cases = [
             ("River", "Lower case."),
+            (
+                "ÉCOLE",
+                "Lower case for letters with accents too: `to_lowercase`, not `to_ascii_lowercase`.",
+            ),
+            ("the Sarn", "The articles a, an and the go, as whole words."),
             (
                 "the  river\tSarn ",
                 "One blank between words, none at the ends.",
@@ -734,6 +740,10 @@ fn main() -> cloze::lessons::LessonResult {
                 "1500: the dollar and the comma are ASCII punctuation too.",
             ),
             ("Zoë's café", "Letters with accents are letters."),
+            (
+                "1912–1913",
+                "The long dash is no ASCII punctuation, so it stays, as in the official script.",
+            ),
         ];
         for (text, think) in cases {
             judge.equal(
@@ -757,7 +767,8 @@ fn main() -> cloze::lessons::LessonResult {
     });
 
     // %% [markdown]
-    // **Exercise 09.6.** Give the F1 of two normalised texts. A word counts as often as both have it.
+    // **Exercise 09.6.** Give the F1 of two normalised texts. A word counts as often as both have it,
+    // and two empty texts agree: 1.
 
     // %%
     fn f1(right: &str, predicted: &str) -> f64 {
@@ -787,15 +798,31 @@ fn main() -> cloze::lessons::LessonResult {
             f1("first sunday of may", "sunday of may"),
             6.0 / 7.0,
             1e-9,
-            "Three words in common, of 3 and of 4.",
+            "Three words in common, of 3 and of 4. 0: whole numbers were divided (`as f64` comes first), or \
+             the words were compared place by place.",
         );
         judge.close(
             "f1(\"x y\", \"x x x\")",
             f1("x y", "x x x"),
             0.4,
             1e-9,
-            "Only one x is in common: the right answer has one. 0.67 or more means that it was \
-             counted again and again.",
+            "Only one x is in common: the right answer has one. 1.2: it was counted again and again. \
+             0.67: in a set the prediction has one word, and it has three.",
+        );
+        judge.close(
+            "f1(\"x x\", \"x\")",
+            f1("x x", "x"),
+            2.0 / 3.0,
+            1e-9,
+            "Only one x is in common: the prediction has one. 1.33: it was counted for each x of the \
+             right answer.",
+        );
+        judge.close(
+            "f1(\"x x y\", \"x x z\")",
+            f1("x x y", "x x z"),
+            2.0 / 3.0,
+            1e-9,
+            "Both have x twice: two words in common. 0.33: a set holds each word once.",
         );
         judge.close(
             "f1(\"x\", \"y\")",
@@ -809,7 +836,7 @@ fn main() -> cloze::lessons::LessonResult {
             f1("", ""),
             1.0,
             1e-9,
-            "No answer, and rightly none.",
+            "No answer, and rightly none. NaN is 0 / 0: say 1.",
         );
         judge.close(
             "f1(\"x\", \"\")",
