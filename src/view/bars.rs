@@ -55,11 +55,16 @@ impl BarChart {
         self.bars.iter().map(|b| length(b.1)).fold(0.0, f64::max)
     }
 
-    fn value_label(&self, value: f64) -> String {
-        match self.unit.as_str() {
-            "" => style::number(value),
-            unit => format!("{} {unit}", style::number(value)),
+    /// What stands at the end of each bar.
+    fn value_labels(&self) -> Vec<String> {
+        let values: Vec<f64> = self.bars.iter().map(|bar| bar.1).collect();
+        let mut labels = style::numbers(&values);
+        if !self.unit.is_empty() {
+            labels
+                .iter_mut()
+                .for_each(|l| *l += &format!(" {}", self.unit));
         }
+        labels
     }
 
     /// The chart as a stand-alone SVG document.
@@ -88,14 +93,13 @@ impl BarChart {
         &self,
         root: &DrawingArea<B, plotters::coord::Shift>,
     ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        let widest = |texts: &mut dyn Iterator<Item = String>| {
-            texts
-                .map(|t| style::text_width(&t, TEXT_SIZE))
-                .max()
-                .unwrap_or(0)
+        let labels = self.value_labels();
+        let widest = |texts: &mut dyn Iterator<Item = &String>| {
+            let widths = texts.map(|text| style::text_width(text, TEXT_SIZE));
+            widths.max().unwrap_or(0)
         };
-        let names = 14 + widest(&mut self.bars.iter().map(|b| b.0.clone()));
-        let values = 16 + widest(&mut self.bars.iter().map(|b| self.value_label(b.1)));
+        let names = 14 + widest(&mut self.bars.iter().map(|bar| &bar.0));
+        let values = 16 + widest(&mut labels.iter());
         let room = f64::from((WIDTH as i32 - names - 8 - values).max(40));
         let longest = self.longest();
         root.draw(&Text::new(
@@ -103,7 +107,7 @@ impl BarChart {
             (14, 10),
             style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
         ))?;
-        for (row, (name, value)) in self.bars.iter().enumerate() {
+        for (row, ((name, value), label)) in self.bars.iter().zip(&labels).enumerate() {
             let middle = HEAD + ROW * row as i32 + ROW / 2;
             let width = match longest {
                 0.0 => 0,
@@ -120,7 +124,7 @@ impl BarChart {
                 style::series(0).filled(),
             ))?;
             root.draw(&Text::new(
-                self.value_label(*value),
+                label.clone(),
                 (left + width + 7, middle),
                 style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
             ))?;
@@ -152,13 +156,13 @@ impl BarChart {
             .unwrap_or(0);
         let longest = self.longest();
         let mut out = self.title.clone();
-        for (name, value) in &self.bars {
+        for ((name, value), label) in self.bars.iter().zip(self.value_labels()) {
             let eighths = match longest {
                 0.0 => 0,
                 longest => (8.0 * 40.0 * length(*value) / longest).round() as usize,
             };
             let bar = "█".repeat(eighths / 8) + PARTS[eighths % 8];
-            out += &format!("\n  {name:>names$} {bar} {}", self.value_label(*value));
+            out += &format!("\n  {name:>names$} {bar} {label}");
         }
         out
     }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
+use super::axis::{Axis, TICKS};
 use super::display::{Content, Show};
-use super::picture;
+use super::picture::{self, FINE, Outcome, Page};
+use super::smooth::smooth;
 use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
 use super::text_plot::{Curve, TextPlot};
 use crate::error::Result;
@@ -17,8 +17,6 @@ const HEIGHT: u32 = 360;
 /// Pixels of the title and legend rows above the plot.
 const HEAD: i32 = 34;
 const LEGEND_ROW: i32 = 22;
-/// The most numbers at an axis, about.
-const TICKS: usize = 6;
 
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +27,8 @@ enum Stroke {
     Smoothed,
     /// That line alone.
     Averaged,
+    /// The points faint, and over them a line through the means of those at one x.
+    Repeated,
     /// The points alone.
     Points,
 }
@@ -94,6 +94,12 @@ impl LineChart {
         self.with(name, Stroke::Averaged, points)
     }
 
+    /// Adds measurements that were repeated (with several seeds, say): each of them faint, and a
+    /// line through the means of those at one x.
+    pub fn repeated(self, name: impl Into<String>, points: &[(f64, f64)]) -> Self {
+        self.with(name, Stroke::Repeated, points)
+    }
+
     /// Adds points that no line connects.
     pub fn points(self, name: impl Into<String>, points: &[(f64, f64)]) -> Self {
         self.with(name, Stroke::Points, points)
@@ -128,7 +134,11 @@ impl LineChart {
 
     /// The chart as a stand-alone SVG document.
     pub fn svg(&self) -> String {
-        picture::svg((WIDTH, HEIGHT), &self.title, |root| self.draw(root))
+        let drawn: Vec<Drawn> = self.series.iter().map(|s| self.drawn(s)).collect();
+        picture::svg_with_fine((WIDTH, HEIGHT), &self.title, |page| {
+            let plot = self.draw_frame(page, &drawn)?;
+            Ok(move |page: &Page<'_>| draw_series(page, &plot, &drawn))
+        })
     }
 
     /// The chart as the bytes of a PNG file: on white, two pixels for each of the SVG's.
@@ -156,18 +166,41 @@ impl LineChart {
         }
     }
 
-    fn drawn(&self, series: &Series) -> Vec<(f64, f64)> {
-        series
+    fn drawn(&self, series: &Series) -> Drawn {
+        let points: Vec<(f64, f64)> = series
             .points
             .iter()
             .map(|&(x, y)| (self.scaled(x), self.scaled(y)))
             .filter(|(x, y)| x.is_finite() && y.is_finite())
-            .collect()
+            .collect();
+        match series.stroke {
+            Stroke::Line => Drawn::line(points),
+            Stroke::Averaged => Drawn::line(smooth(&points)),
+            Stroke::Smoothed => Drawn {
+                line: smooth(&points),
+                dots: thinned(points),
+                shade: 0.4,
+            },
+            Stroke::Repeated => Drawn {
+                line: means(&points),
+                dots: points,
+                shade: 0.5,
+            },
+            Stroke::Points => Drawn {
+                line: Vec::new(),
+                dots: points,
+                shade: 0.8,
+            },
+        }
     }
 
-    fn draw<B: DrawingBackend>(&self, root: &DrawingArea<B, Shift>) -> Outcome<B> {
-        let drawn: Vec<Vec<(f64, f64)>> = self.series.iter().map(|s| self.drawn(s)).collect();
-        let all = || drawn.iter().flatten();
+    /// Draws all but the series; gives the plot that these belong into.
+    fn draw_frame(&self, root: &Page<'_>, drawn: &[Drawn]) -> Outcome<Plot> {
+        let all = || {
+            drawn
+                .iter()
+                .flat_map(|one| one.line.iter().chain(&one.dots))
+        };
         let levels = self.references.iter().map(|r| self.scaled(r.1));
         let x = Axis::over(all().map(|p| p.0), 0.0, self.logarithmic);
         let y = Axis::over(all().map(|p| p.1).chain(levels), 0.06, self.logarithmic);
@@ -180,22 +213,24 @@ impl LineChart {
         let head = HEAD + self.draw_legend(root)?;
         let names = self.references.iter().map(|r| self.reference_label(r));
         let margin = names.map(|n| style::text_width(&n, TEXT_SIZE)).max();
-        let label = |value: &f64| match self.logarithmic {
-            true => style::number(10f64.powf(*value)),
-            false => style::number(*value),
-        };
         // Beside the axis's title, which stands upright.
-        let numbers = y.ticks(TICKS).into_iter();
-        let numbers = numbers.map(|tick| style::text_width(&label(&tick), TEXT_SIZE - 1));
-        let room = numbers.max().map_or(0, |widest| widest + 32).max(70);
+        let widest = |axis: &Axis| {
+            let labels = axis.labels(TICKS).into_iter();
+            let widths = labels.map(|label| style::text_width(&label, TEXT_SIZE - 1));
+            widths.max().unwrap_or(0)
+        };
+        let room = (widest(&y) + 32).max(70);
+        // Half of a number may stand beyond the end of its axis.
+        let beyond = 18.max(widest(&x) / 2 + 6);
+        let (x_label, y_label) = (x.formatter(TICKS), y.formatter(TICKS));
         let mut chart = ChartBuilder::on(root)
             .margin_top(head)
             .margin_left(8)
             .margin_bottom(6)
-            .margin_right(margin.map_or(18, |width| width + 14))
+            .margin_right(margin.map_or(beyond, |width| width + 14))
             .x_label_area_size(44)
             .y_label_area_size(room)
-            .build_cartesian_2d(x, y)?;
+            .build_cartesian_2d(x.clone(), y.clone())?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -205,32 +240,13 @@ impl LineChart {
             .y_desc(self.y.clone())
             .axis_desc_style(("sans-serif", TEXT_SIZE).into_font().color(&INK))
             .label_style(("sans-serif", TEXT_SIZE - 1).into_font().color(&INK))
-            .x_label_formatter(&label)
-            .y_label_formatter(&label)
+            .x_label_formatter(&x_label)
+            .y_label_formatter(&y_label)
             .draw()?;
         let edges = (
             chart.as_coord_spec().get_x_range(),
             chart.plotting_area().get_pixel_range(),
         );
-        for (index, (series, points)) in self.series.iter().zip(&drawn).enumerate() {
-            let color = style::series(index);
-            let dot = |p: &(f64, f64), alpha: f64| Circle::new(*p, 2, color.mix(alpha).filled());
-            match series.stroke {
-                Stroke::Line => {
-                    chart.draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?;
-                }
-                Stroke::Smoothed | Stroke::Averaged => {
-                    if series.stroke == Stroke::Smoothed {
-                        let every = points.len().div_ceil(DOTS).max(1);
-                        chart.draw_series(points.iter().step_by(every).map(|p| dot(p, 0.3)))?;
-                    }
-                    chart.draw_series(LineSeries::new(smooth(points), color.stroke_width(2)))?;
-                }
-                Stroke::Points => {
-                    chart.draw_series(points.iter().map(|p| dot(p, 0.8)))?;
-                }
-            }
-        }
         let mut taken: Vec<i32> = Vec::new();
         for reference in &self.references {
             let level = self.scaled(reference.1);
@@ -254,18 +270,19 @@ impl LineChart {
                 style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
             ))?;
         }
-        Ok(())
+        Ok(Plot {
+            x,
+            y,
+            pixels: edges.1,
+        })
     }
 
     fn reference_label(&self, (name, value): &(String, f64)) -> String {
-        format!("{name} {}", style::number(*value))
+        format!("{name} = {}", style::number(*value))
     }
 
     /// Names the series in rows above the plot, where they can't cover data; gives the height taken.
-    fn draw_legend<B: DrawingBackend>(
-        &self,
-        root: &DrawingArea<B, Shift>,
-    ) -> std::result::Result<i32, Failure<B>> {
+    fn draw_legend(&self, root: &Page<'_>) -> Outcome<i32> {
         let (mut left, mut top) = (14, HEAD + 8);
         for (index, series) in self.series.iter().enumerate() {
             let width = 29 + style::text_width(&series.name, TEXT_SIZE) + 14;
@@ -273,10 +290,13 @@ impl LineChart {
                 (left, top) = (14, top + LEGEND_ROW);
             }
             let color = style::series(index);
-            root.draw(&PathElement::new(
-                [(left, top), (left + 22, top)],
-                color.stroke_width(3),
-            ))?;
+            match series.stroke {
+                Stroke::Points => root.draw(&Circle::new((left + 11, top), 4, color.filled()))?,
+                _ => root.draw(&PathElement::new(
+                    [(left, top), (left + 22, top)],
+                    color.stroke_width(3),
+                ))?,
+            }
             root.draw(&Text::new(
                 series.name.clone(),
                 (left + 29, top),
@@ -292,86 +312,69 @@ impl LineChart {
     }
 }
 
-type Failure<B> = DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>;
-type Outcome<B> = std::result::Result<(), Failure<B>>;
-
-/// A linear axis whose ticks are round; on a logarithmic chart it runs over exponents.
-#[derive(Clone)]
-struct Axis {
-    low: f64,
-    high: f64,
-    logarithmic: bool,
+/// A series as it is drawn, in the coordinates of the axes.
+struct Drawn {
+    line: Vec<(f64, f64)>,
+    dots: Vec<(f64, f64)>,
+    /// How strong the dots are.
+    shade: f64,
 }
 
-impl Axis {
-    /// Covers `values` and a share `padding` of their range on both sides.
-    fn over(values: impl Iterator<Item = f64>, padding: f64, logarithmic: bool) -> Self {
-        let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
-            (low.min(v), high.max(v))
-        });
-        let (low, high) = if low > high { (0.0, 1.0) } else { (low, high) };
-        let pad = match (high - low) * padding {
-            // One value: room around it, so that the axis has a length.
-            _ if high == low => (high.abs() * 0.05).max(0.5),
-            pad => pad,
-        };
+impl Drawn {
+    fn line(line: Vec<(f64, f64)>) -> Self {
         Self {
-            low: low - pad,
-            high: high + pad,
-            logarithmic,
-        }
-    }
-
-    fn ticks(&self, count: usize) -> Vec<f64> {
-        match self.logarithmic {
-            true => style::logarithmic_ticks(self.low, self.high, count),
-            false => style::ticks(self.low, self.high, count),
+            line,
+            dots: Vec::new(),
+            shade: 0.0,
         }
     }
 }
 
-impl Ranged for Axis {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = (value - self.low) / (self.high - self.low);
-        limit.0 + (f64::from(limit.1 - limit.0) * share).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        let count = hint.max_num_points().clamp(2, TICKS);
-        self.ticks(count)
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        self.low..self.high
-    }
+/// The part of the page where the series are drawn.
+struct Plot {
+    x: Axis,
+    y: Axis,
+    pixels: (std::ops::Range<i32>, std::ops::Range<i32>),
 }
 
-impl plotters::coord::ranged1d::ValueFormatter<f64> for Axis {
-    fn format(value: &f64) -> String {
-        style::number(*value)
+/// Draws the series on a page of fine pixels.
+fn draw_series(page: &Page<'_>, plot: &Plot, series: &[Drawn]) -> Outcome<()> {
+    let fine = |range: &std::ops::Range<i32>| range.start * FINE..range.end * FINE;
+    let (across, down) = (fine(&plot.pixels.0), fine(&plot.pixels.1));
+    // Upwards, and one pixel in: as plotters lays its own axes.
+    let up = down.end - FINE..down.start - FINE;
+    let spec = Cartesian2d::<Axis, Axis>::new(plot.x.clone(), plot.y.clone(), (across, up));
+    let area = page.clone().apply_coord_spec(spec);
+    for (index, one) in series.iter().enumerate() {
+        let color = style::series(index);
+        for dot in &one.dots {
+            area.draw(&Circle::new(*dot, 2 * FINE, color.mix(one.shade).filled()))?;
+        }
+        let stroke = color.stroke_width(2 * FINE as u32);
+        match one.line[..] {
+            // A line of one point would not be seen.
+            [point] => area.draw(&Circle::new(point, 2 * FINE, color.filled()))?,
+            _ => area.draw(&PathElement::new(one.line.clone(), stroke))?,
+        }
     }
+    Ok(())
 }
 
-/// Each point averaged with its neighbours, a twentieth of the series on either side. Towards the
-/// start the window narrows, so that the first value (where a loss begins) stays true; at the end
-/// it keeps its left half, where one noisy point would look like a trend. At most 150 points are
-/// given: more would only make a staircase of pixels.
-fn smooth(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let reach = points.len() / 20;
-    let count = points.len().min(150);
-    (0..count)
-        .map(|n| match count {
-            1 => 0,
-            _ => n * (points.len() - 1) / (count - 1),
-        })
-        .map(|i| {
-            let reach = reach.min(i);
-            let near = &points[i - reach..points.len().min(i + reach + 1)];
-            let mean = near.iter().map(|p| p.1).sum::<f64>() / near.len() as f64;
-            (points[i].0, mean)
+/// At most [`DOTS`] of the points, evenly chosen.
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let every = points.len().div_ceil(DOTS).max(1);
+    points.into_iter().step_by(every).collect()
+}
+
+/// The mean of the points at each x, in the order of x.
+fn means(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut sorted = points.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    sorted
+        .chunk_by(|a, b| a.0 == b.0)
+        .map(|same| {
+            let sum: f64 = same.iter().map(|point| point.1).sum();
+            (same[0].0, sum / same.len() as f64)
         })
         .collect()
 }
@@ -395,14 +398,12 @@ impl LineChart {
     }
 
     fn curve<'a>(&self, series: &'a Series) -> Curve<'a> {
-        let points = self.drawn(series);
+        let drawn = self.drawn(series);
+        let connected = series.stroke != Stroke::Points;
         Curve {
             name: &series.name,
-            points: match series.stroke {
-                Stroke::Smoothed | Stroke::Averaged => smooth(&points),
-                Stroke::Line | Stroke::Points => points,
-            },
-            connected: series.stroke != Stroke::Points,
+            points: if connected { drawn.line } else { drawn.dots },
+            connected,
         }
     }
 }
@@ -436,8 +437,8 @@ mod tests {
             "step",
             "loss",
             "training",
-            "ln V 9",
-            "unigram entropy 8.95",
+            "ln V = 9",
+            "unigram entropy = 8.95",
         ] {
             assert!(svg.contains(text), "{text}");
         }
@@ -454,7 +455,7 @@ mod tests {
             let y = tag.split(" y=\"").nth(1).unwrap();
             y[..y.find('"').unwrap()].parse().unwrap()
         };
-        let apart = (height("ln V 9") - height("unigram entropy 8.95")).abs();
+        let apart = (height("ln V = 9") - height("unigram entropy = 8.95")).abs();
         assert!(apart >= TEXT_SIZE as i32, "{apart}");
     }
 
@@ -485,26 +486,13 @@ mod tests {
     }
 
     #[test]
-    fn smoothing_keeps_the_start_and_the_level() {
-        let points: Vec<(f64, f64)> = (0..1000)
-            .map(|i| (f64::from(i), f64::from(i % 2)))
-            .collect();
-        let smoothed = smooth(&points);
-        assert_eq!(smoothed[0], points[0]);
-        assert_eq!(smoothed.last().unwrap().0, 999.0);
-        assert_eq!(smoothed.len(), 150);
-        assert!(smoothed[40..].iter().all(|p| (p.1 - 0.5).abs() < 0.1));
-        assert_eq!(smooth(&points[..1]), points[..1]);
-    }
-
-    #[test]
     fn a_terminal_gets_the_curve_its_level_and_its_axes() {
         let text = loss().text();
         for part in [
             "Loss · loss",
             "⠒ training",
-            "ln V 9",
-            "unigram entropy 8.95",
+            "ln V = 9",
+            "unigram entropy = 8.95",
             "step",
         ] {
             assert!(text.contains(part), "{part}: {text}");

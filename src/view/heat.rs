@@ -111,6 +111,9 @@ impl HeatMap {
         // Numbers are written where a cell holds them.
         let written = cell >= 30 && self.values.len() <= 256;
         for (index, &value) in self.values.iter().enumerate() {
+            if !value.is_finite() {
+                continue;
+            }
             let (row, column) = ((index / self.width) as i32, (index % self.width) as i32);
             let (x, y) = (left + column * cell, top + row * cell);
             let share = match value / strongest {

@@ -1,6 +1,7 @@
 //! Showing things: charts, tensors as pictures, live displays in a notebook.
 
 pub mod attention;
+mod axis;
 pub mod bars;
 pub mod chart;
 pub mod display;
@@ -16,6 +17,7 @@ pub mod report;
 pub mod roofline;
 pub mod scatter;
 pub mod show;
+mod smooth;
 pub mod steps;
 pub mod style;
 pub mod tensor;

@@ -33,21 +33,55 @@ static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
+/// A page to draw on; it becomes a part of an SVG.
+pub type Page<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// What drawing gives.
+pub type Outcome<T> = std::result::Result<T, DrawingAreaErrorKind<std::io::Error>>;
+
+/// Plotters knows whole pixels only, at which a curve is a staircase: curves are drawn on a page so
+/// many times as large, and made small again.
+pub const FINE: i32 = 16;
+
 /// The SVG of what `draw` draws on `size` pixels of a page; `label` is what a screen reader says.
 pub fn svg<D>(size: (u32, u32), label: &str, draw: D) -> String
 where
-    D: for<'a> FnOnce(
-        &DrawingArea<SVGBackend<'a>, Shift>,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>,
+    D: for<'a> FnOnce(&Page<'a>) -> Outcome<()>,
+{
+    style::finish(&drawn(size, draw).0, label)
+}
+
+/// The same with curves over it: what `draw` returns draws them, on a page [`FINE`] times as large.
+pub fn svg_with_fine<D, F>(size: (u32, u32), label: &str, draw: D) -> String
+where
+    D: for<'a> FnOnce(&Page<'a>) -> Outcome<F>,
+    F: for<'a> FnOnce(&Page<'a>) -> Outcome<()>,
+{
+    let (svg, draw_fine) = drawn(size, draw);
+    let large = (size.0 * FINE as u32, size.1 * FINE as u32);
+    let (curves, ()) = drawn(large, draw_fine);
+    // Without its root, whose tags are the first and the last.
+    let curves = curves.split_once('>').map_or("", |(_, rest)| rest);
+    let curves = curves.trim_end().trim_end_matches("</svg>");
+    let scale = 1.0 / f64::from(FINE);
+    let group = format!("<g transform=\"scale({scale})\">{curves}</g>\n</svg>");
+    let whole = svg.trim_end().trim_end_matches("</svg>").to_owned() + &group;
+    style::finish(&whole, label)
+}
+
+/// What plotters writes, with what `draw` returns.
+fn drawn<D, T>(size: (u32, u32), draw: D) -> (String, T)
+where
+    D: for<'a> FnOnce(&Page<'a>) -> Outcome<T>,
 {
     let mut svg = String::new();
-    {
+    let result = {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         // Drawing into a string can't fail: the backend's errors are those of a file.
-        draw(&root).expect("an SVG in memory");
+        let result = draw(&root).expect("an SVG in memory");
         root.present().expect("an SVG in memory");
-    }
-    style::finish(&svg, label)
+        result
+    };
+    (svg, result)
 }
 
 /// The picture as the bytes of a PNG file.

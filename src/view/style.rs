@@ -105,16 +105,81 @@ pub fn number(value: f64) -> String {
         return value.to_string();
     }
     let size = value.abs();
-    if size != 0.0 && !(1e-4..1e7).contains(&size) {
-        return format!("{value:.2e}");
+    if !is_plain(size) {
+        return scientific(value);
     }
-    let decimals = match size {
-        s if s >= 1000.0 || s.fract() == 0.0 => 0,
+    let fixed = grouped(value, decimals(size));
+    match fixed.split_once('.') {
+        Some((whole, fraction)) if fraction.trim_end_matches('0').is_empty() => whole.to_owned(),
+        Some(_) => fixed.trim_end_matches('0').to_owned(),
+        None => fixed,
+    }
+}
+
+/// Numbers that stand together, all in one form: with as many decimals as one of them needs, or
+/// all as powers of ten. Where that would tell too little of one of them, each in its own form.
+pub fn numbers(values: &[f64]) -> Vec<String> {
+    let sizes = || values.iter().map(|v| v.abs()).filter(|v| *v > 0.0);
+    let largest = sizes().filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let each = || values.iter().map(|v| number(*v)).collect::<Vec<_>>();
+    if largest == 0.0 || values.iter().any(|v| !v.is_finite()) {
+        return each();
+    }
+    if sizes().any(|size| !is_plain(size)) {
+        let one = |v: &f64| {
+            if *v == 0.0 {
+                number(0.0)
+            } else {
+                scientific(*v)
+            }
+        };
+        // From 0.001 to 1,000 and the like: plain numbers are plainer where most are.
+        return match sizes().filter(|size| is_plain(*size)).count() * 2 > sizes().count() {
+            true => each(),
+            false => values.iter().map(one).collect(),
+        };
+    }
+    let smallest = sizes().fold(largest, f64::min);
+    let most = decimals(largest);
+    let needed = |text: &String| text.split_once('.').map_or(0, |(_, f)| f.len());
+    // Within a tenth of its value.
+    if smallest < 5.0 * 10f64.powi(-(most as i32)) {
+        return each();
+    }
+    let shown = each().iter().map(needed).max().unwrap_or(0).min(most);
+    values.iter().map(|v| grouped(*v, shown)).collect()
+}
+
+/// Whether a number of this size is written without a power of ten.
+fn is_plain(size: f64) -> bool {
+    size == 0.0 || (1e-4..1e7).contains(&size)
+}
+
+/// With a power of ten and up to three digits: 2e-5, 1.23e8.
+fn scientific(value: f64) -> String {
+    let text = format!("{value:.2e}");
+    match text.split_once('e') {
+        Some((digits, power)) => {
+            let digits = digits.trim_end_matches('0').trim_end_matches('.');
+            format!("{digits}e{power}")
+        }
+        None => text,
+    }
+}
+
+/// How many decimals give a number of this size four digits, about.
+fn decimals(size: f64) -> usize {
+    match size {
+        s if s >= 1000.0 => 0,
         s if s >= 100.0 => 1,
         s if s >= 10.0 => 2,
         s if s >= 0.01 => 3,
         _ => 5,
-    };
+    }
+}
+
+/// With so many decimals and thousands apart.
+fn grouped(value: f64, decimals: usize) -> String {
     let plain = format!("{value:.decimals$}");
     let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
     let (sign, digits) = match whole.strip_prefix('-') {
@@ -128,7 +193,6 @@ pub fn number(value: f64) -> String {
         }
         grouped.push(digit);
     }
-    let fraction = fraction.trim_end_matches('0');
     match fraction {
         "" => format!("{sign}{grouped}"),
         _ => format!("{sign}{grouped}.{fraction}"),
@@ -159,7 +223,7 @@ pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
 pub fn logarithmic_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let mut powers = ticks(low, high, count);
     powers.retain(|exponent| exponent.fract() == 0.0);
-    if powers.len() >= 2 || !(high - low).is_finite() {
+    if powers.len() >= 3 || !(high - low).is_finite() {
         return powers;
     }
     let between = (low.floor() as i32..=high.floor() as i32)
@@ -193,6 +257,7 @@ mod tests {
         };
         assert_eq!(shown(0.5, 2000.0), ["1", "10", "100", "1,000"]);
         assert_eq!(shown(1.5, 40.0), ["2", "5", "10", "20"]);
+        assert_eq!(shown(1.0, 48.0), ["1", "2", "5", "10", "20"]);
         assert_eq!(shown(310.0, 480.0), ["350", "400", "450"]);
         assert_eq!(shown(1.0, 1.0), [] as [&str; 0]);
         assert_eq!(logarithmic_ticks(0.0, f64::NAN, 3), [] as [f64; 0]);
@@ -210,11 +275,34 @@ mod tests {
             (0.0123, "0.012"),
             (0.0015, "0.0015"),
             (0.0005, "0.0005"),
-            (0.00002, "2.00e-5"),
+            (0.00002, "2e-5"),
+            (-1.2345e9, "-1.23e9"),
+            (1000.4, "1,000"),
             (f64::NAN, "NaN"),
         ];
         for (value, text) in cases {
             assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn numbers_that_stand_together_have_one_form() {
+        let cases: [(&[f64], &[&str]); 9] = [
+            (
+                &[80.48, 9.476, 0.89, 0.085],
+                &["80.48", "9.48", "0.89", "0.09"],
+            ),
+            (&[0.0, 0.5, 1.0, 1.25], &["0.00", "0.50", "1.00", "1.25"]),
+            (&[12.0, 1000.0], &["12", "1,000"]),
+            (&[0.25, 0.5, 1.0], &["0.25", "0.50", "1.00"]),
+            (&[1.5, 1000.0], &["1.5", "1,000"]),
+            (&[100.0, 0.0003], &["100", "0.0003"]),
+            (&[0.0, 2e-5, 4e-5, 1e-4], &["0", "2e-5", "4e-5", "1e-4"]),
+            (&[1.0, f64::NAN], &["1", "NaN"]),
+            (&[0.0], &["0"]),
+        ];
+        for (values, texts) in cases {
+            assert_eq!(numbers(values), texts);
         }
     }
 

@@ -3,6 +3,10 @@
 use super::display::{Content, Show};
 use super::style;
 
+/// Pixels of a line in a notebook, and of its letters.
+const HTML_WIDTH: i32 = 840;
+const HTML_SIZE: u32 = 17;
+
 /// A row of tokens and, under each, further rows aligned with it (ids, segments, positions, what
 /// was there before masking).
 #[derive(Debug, Clone, Default)]
@@ -82,47 +86,85 @@ impl TokenStrip {
             "<div style=\"margin:4px 0\"><b>{}</b></div>",
             style::escape(&self.title)
         );
-        out += "<div style=\"display:flex;flex-wrap:wrap;gap:6px 4px;font-size:13px;line-height:1.35\">";
-        let cell = |text: &str, css: &str| {
-            let text = if text.is_empty() {
-                "&nbsp;".into()
-            } else {
-                style::escape(text)
-            };
-            format!("<div style=\"{css}\">{text}</div>")
-        };
-        if !self.rows.is_empty() {
-            out += "<div style=\"text-align:right;padding-right:6px;opacity:.75\">";
-            out += &cell("", "padding:2px 0;border:1px solid transparent");
-            out.extend(self.rows.iter().map(|(name, _)| cell(name, "")));
+        let mut start = 0;
+        for end in self.line_ends() {
+            out += "<div style=\"display:flex;flex-wrap:wrap;gap:6px 4px;margin-bottom:8px;\
+                    font-size:13px;line-height:1.35\">";
+            out += &self.names_html();
+            out.extend((start..end).map(|i| self.token_html(i)));
             out += "</div>";
+            start = end;
         }
+        out
+    }
+
+    /// Where lines end that fit a notebook's column: each begins with the names of the rows.
+    fn line_ends(&self) -> Vec<usize> {
+        let wide = |text: &str| style::text_width(text, HTML_SIZE);
+        let mut ends = Vec::new();
+        let mut filled = 0;
         for (i, token) in self.tokens.iter().enumerate() {
-            let color = match self.colors.get(i) {
-                Some(&Some(group)) => {
-                    let c = style::series(group);
-                    format!("{},{},{}", c.0, c.1, c.2)
-                }
-                _ => "122,128,136".into(),
-            };
-            out += "<div style=\"text-align:center\">";
-            out += &cell(
-                token,
-                &format!(
-                    "padding:2px 7px;border-radius:5px;font-family:monospace;\
-                     background:rgba({color},.16);border:1px solid rgba({color},.75)"
-                ),
-            );
-            for (_, row) in &self.rows {
-                out += &cell(
-                    row.get(i).map_or("", String::as_str),
-                    "font-variant-numeric:tabular-nums",
-                );
+            let entries = self.rows.iter().filter_map(|(_, row)| row.get(i));
+            let entries = entries.map(|entry| wide(entry) + 8).max().unwrap_or(0);
+            let width = (wide(token) + 16).max(entries) + 4;
+            if filled + width > HTML_WIDTH && filled > 0 {
+                ends.push(i);
+                filled = 0;
             }
-            out += "</div>";
+            filled += width;
+        }
+        ends.push(self.tokens.len());
+        ends
+    }
+
+    /// The names of the rows as a column, of one width in every line.
+    fn names_html(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let widths = self.rows.iter().map(|row| row.0.chars().count());
+        let mut out = format!(
+            "<div style=\"text-align:right;padding-right:6px;opacity:.75;min-width:{}ch\">",
+            widths.max().unwrap_or(0)
+        );
+        out += &cell("", "padding:2px 0;border:1px solid transparent");
+        out.extend(self.rows.iter().map(|(name, _)| cell(name, "")));
+        out + "</div>"
+    }
+
+    fn token_html(&self, i: usize) -> String {
+        let color = match self.colors.get(i) {
+            Some(&Some(group)) => {
+                let c = style::series(group);
+                format!("{},{},{}", c.0, c.1, c.2)
+            }
+            _ => "122,128,136".into(),
+        };
+        let mut out = String::from("<div style=\"text-align:center\">");
+        out += &cell(
+            &self.tokens[i],
+            &format!(
+                "padding:2px 7px;border-radius:5px;font-family:monospace;\
+                 background:rgba({color},.16);border:1px solid rgba({color},.75)"
+            ),
+        );
+        for (_, row) in &self.rows {
+            out += &cell(
+                row.get(i).map_or("", String::as_str),
+                "padding:0 4px;font-variant-numeric:tabular-nums",
+            );
         }
         out + "</div>"
     }
+}
+
+/// One box or entry of a strip, as high where it is empty.
+fn cell(text: &str, css: &str) -> String {
+    let text = match text {
+        "" => "&nbsp;".to_owned(),
+        text => style::escape(text),
+    };
+    format!("<div style=\"{css}\">{text}</div>")
 }
 
 impl Show for TokenStrip {
@@ -163,6 +205,20 @@ mod tests {
         assert!(text.lines().all(|l| l.chars().count() <= 104));
         assert!(tokens.iter().all(|t| text.contains(t.as_str())));
         assert_eq!(text.lines().filter(|l| l.starts_with("  n")).count(), 5 + 1);
+    }
+
+    #[test]
+    fn every_line_of_a_notebook_names_its_rows() {
+        let tokens: Vec<String> = (0..40).map(|i| format!("token{i}")).collect();
+        let html = |count: usize| {
+            TokenStrip::new("long", &tokens[..count])
+                .row("position", &(0..count).collect::<Vec<_>>())
+                .html()
+        };
+        assert_eq!(html(3).matches("position").count(), 1);
+        let lines = html(40).matches("position").count();
+        assert!((3..10).contains(&lines), "{lines}");
+        assert!(tokens.iter().all(|t| html(40).contains(&format!(">{t}<"))));
     }
 
     #[test]
