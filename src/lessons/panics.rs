@@ -25,11 +25,13 @@ fn operation(file: &str) -> Option<&str> {
     let (_, inside) = file.split_once("/dfdx-")?;
     let parts: Vec<_> = Path::new(inside).components().skip(2).collect();
     let text = |at: usize| parts.get(at)?.as_os_str().to_str();
-    if text(0) == Some("tensor_ops") {
+    let name = if text(0) == Some("tensor_ops") {
         text(1)
     } else {
         text(0)
-    }
+    };
+    // A folder, or a file of its own.
+    name.map(|name| name.trim_end_matches(".rs"))
 }
 
 /// How a cell calls what panicked in that file; empty where it may be anything.
@@ -88,7 +90,9 @@ fn dfdx(message: &str, file: &str, line: u32) -> Option<String> {
             shape(right)
         ),
         ("realize_to", _) => {
-            "realize: the tensor's sizes are not those of the new shape".to_owned()
+            "realize: the tensor's sizes are not those of the new shape; it only tells the compiler \
+             what the sizes are: `permute` turns axes, `reshape` makes others"
+                .to_owned()
         }
         ("stack", Some((left, right))) => format!(
             "stack: all tensors must have one shape, and {} and {} differ",
@@ -232,6 +236,12 @@ mod tests {
                 equal("3", "5"),
                 "concat_along/mod.rs",
                 "the sizes 3 and 5 of another one",
+            ),
+            (
+                "called `Result::unwrap()` on an `Err` value: Tensor { id: 1, data: [0.5"
+                    .to_owned(),
+                "realize_to.rs",
+                "realize: the tensor's sizes are not those of the new shape; it only",
             ),
             (
                 "Index out of bounds: index=[7, 0] shape=(Const, Const)".to_owned(),

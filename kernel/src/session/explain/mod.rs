@@ -1,6 +1,7 @@
 //! What an error means, in a sentence for somebody who learns: which shapes do not fit and what
 //! would, or what to do in a notebook. `errors` renders it above what the compiler said.
 
+mod axes;
 mod matmul;
 mod notebook;
 mod shapes;

@@ -257,18 +257,28 @@ fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
     let number = [
         "integer", "float", "i32", "i64", "u32", "u8", "usize", "f32", "f64",
     ];
-    let numbers = types::quoted(message).filter(|of| number.contains(&of.trim_matches(['{', '}'])));
+    let numbers: Vec<&str> = types::quoted(message)
+        .map(|of| of.trim_matches(['{', '}']))
+        .filter(|of| number.contains(of))
+        .collect();
     let arithmetic = [
         "cannot add",
         "cannot subtract",
         "cannot multiply",
         "cannot divide",
     ];
-    (arithmetic.contains(&verb) && numbers.count() == 2).then(|| {
-        Explanation::hint(
-            "both numbers must have one type: `n as f32` converts, and `3.0` is a number with a point",
-        )
-    })
+    if !arithmetic.contains(&verb) || numbers.len() != 2 {
+        return None;
+    }
+    // A literal takes the other's type, and of two numbers the one with a point is the wider.
+    let to = ["f64", "f32", "float"]
+        .into_iter()
+        .find(|of| numbers.contains(of))
+        .unwrap_or("f32");
+    let to = if to == "float" { "f64" } else { to };
+    Some(Explanation::hint(format!(
+        "both numbers must have one type: `n as {to}` converts, and `3.0` is a number with a point"
+    )))
 }
 
 fn method(diagnostic: &Diagnostic) -> Option<Explanation> {

@@ -1,6 +1,7 @@
 //! Operations whose shapes do not fit, told from the trait that rustc misses (E0277), and the
 //! constant reshape that fails after type checking (E0080).
 
+use super::axes::{self, Added};
 use super::types::{self, Dim, Shape};
 use super::{Diagnostic, Explanation};
 
@@ -73,14 +74,8 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
     let both = format!("{operation}: the left is {a} and the right is {b}");
     if a.rank() != b.rank() {
         let spread = |small: &Shape, large: &Shape, side: &str| {
-            let to = large.code()?;
-            let call = if large.has_runtime() {
-                format!("broadcast_like::<{to}, _>(&shape)")
-            } else {
-                format!("broadcast::<{to}, _>()")
-            };
-            within(small, large)
-                .then(|| format!("{both}: make the {side} {large} first, with `.{call}`"))
+            let how = repeated(small, large)?;
+            Some(format!("{both}: make the {side} {large} first, with {how}"))
         };
         return spread(&b, &a, "right")
             .or_else(|| spread(&a, &b, "left"))
@@ -134,13 +129,34 @@ fn realize(a: &Shape, b: &Shape) -> String {
     format!("`.realize::<{to}>()` on the {side} makes them alike")
 }
 
-/// Whether the sizes of `small` stand, in order, among those of `large`.
-fn within(small: &Shape, large: &Shape) -> bool {
-    let mut rest = large.0.iter();
-    small
-        .0
-        .iter()
-        .all(|size| rest.any(|other| !size.clashes(*other)))
+/// The call that repeats `small` until it is `large`.
+fn repeated(small: &Shape, large: &Shape) -> Option<String> {
+    let known = !large.has_runtime();
+    let call = |to: &str, of_which: &str| match known {
+        true => format!("`.broadcast::<{to}, {of_which}>()`"),
+        false => format!("`.broadcast_like::<_, {of_which}>(&shape)`"),
+    };
+    let to = large.code()?;
+    let mut said = match axes::added(small, large)? {
+        Added::These(_) if known => call(&to, "_"),
+        Added::These(which) => call(&to, &axes::code(&which)?),
+        Added::Some(1) => format!(
+            "{}, where i is the axis along which it is repeated",
+            call(&to, "Axis<i>")
+        ),
+        Added::Some(2) => format!(
+            "{}, where i and j are the axes along which it is repeated",
+            call(&to, "Axes2<i, j>")
+        ),
+        Added::Some(count) => format!(
+            "{}, with the {count} axes along which it is repeated",
+            call(&to, &format!("Axes{count}<…>"))
+        ),
+    };
+    if !known {
+        said += " (`shape` is `*x.shape()` of the other, `x`)";
+    }
+    Some(said)
 }
 
 /// Reductions, and broadcasts, which dfdx declares as reductions the other way round.
@@ -161,7 +177,7 @@ fn reduced(
         } else {
             String::new()
         };
-        let why = if within(from, to) {
+        let why = if axes::added(from, to).is_some() {
             "the axes named are not the new ones"
         } else {
             "the old sizes must stand, in order, among the new ones"

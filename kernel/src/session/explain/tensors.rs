@@ -1,6 +1,7 @@
 //! Other mistakes with tensors: a wrong type (E0308), a method that is not there for this tensor
 //! (E0599), operators, and types that nothing tells.
 
+use super::axes;
 use super::types::{self, Dim, Shape, Tensor};
 use super::{Diagnostic, Explanation};
 
@@ -125,6 +126,12 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
         .collect();
     if clashes.is_empty() {
         return None;
+    }
+    let turned = axes::exchanged(&found, &wanted).and_then(|axes| axes::code(&axes));
+    if let Some(turned) = turned {
+        return Some(format!(
+            "{both}: two axes stand in each other's place; `.permute::<_, {turned}>()` turns them"
+        ));
     }
     if differing.is_empty() {
         let call = wanted.code().map_or("realize::<…>()".to_owned(), |code| {
@@ -302,8 +309,12 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
     }
     if mark.label.contains("`Ax`") {
         return Some(Explanation::sentence(format!(
-            "{operation}: say along which axis: `.{operation}::<Axis<0>>()` is along the first, \
-             `Axis<1>` along the second"
+            "{operation}: say along which axis: `.{operation}::<{}>()` is along the first, \
+             `Axis<1>` along the second",
+            match operation {
+                "permute" | "broadcast" | "broadcast_like" => "_, Axis<0>",
+                _ => "Axis<0>",
+            }
         )));
     }
     let makes = [

@@ -1,0 +1,95 @@
+//! Axes as a learner names them in `permute` and `broadcast_like`.
+
+use super::types::Shape;
+
+/// The type of these axes, `Axis<1>` or `Axes2<1, 2>`; None for none, or for more than dfdx has.
+pub fn code(axes: &[usize]) -> Option<String> {
+    let list: Vec<String> = axes.iter().map(usize::to_string).collect();
+    match axes.len() {
+        1 => Some(format!("Axis<{}>", list[0])),
+        count @ 2..=6 => Some(format!("Axes{count}<{}>", list.join(", "))),
+        _ => None,
+    }
+}
+
+/// What `permute` takes to make `to` of `from`, where these differ by two axes in each other's place.
+pub fn exchanged(from: &Shape, to: &Shape) -> Option<Vec<usize>> {
+    if from.rank() != to.rank() {
+        return None;
+    }
+    let apart: Vec<usize> = (0..from.rank())
+        .filter(|&at| from.0[at].clashes(to.0[at]))
+        .collect();
+    let &[a, b] = apart.as_slice() else {
+        return None;
+    };
+    let mut axes: Vec<usize> = (0..from.rank()).collect();
+    axes.swap(a, b);
+    (from.0[a] == to.0[b] && from.0[b] == to.0[a]).then_some(axes)
+}
+
+/// The axes of a larger shape that a smaller one must be repeated along.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Added {
+    These(Vec<usize>),
+    /// So many; which of them the sizes do not tell.
+    Some(usize),
+}
+
+/// What `large` has beyond `small`; None where the sizes of `small` do not stand in it, in order.
+pub fn added(small: &Shape, large: &Shape) -> Option<Added> {
+    let count = large.rank().checked_sub(small.rank())?;
+    let mut found = choices(large.rank(), count).into_iter().filter(|axes| {
+        let rest = (0..large.rank()).filter(|at| !axes.contains(at));
+        rest.zip(&small.0)
+            .all(|(at, size)| !size.clashes(large.0[at]))
+    });
+    let first = found.next()?;
+    Some(match found.next() {
+        None => Added::These(first),
+        Some(_) => Added::Some(count),
+    })
+}
+
+/// Every choice of `count` of the numbers below `rank`, which is that of a tensor and so small.
+fn choices(rank: usize, count: usize) -> Vec<Vec<usize>> {
+    (0usize..1 << rank.min(16))
+        .filter(|bits| bits.count_ones() as usize == count)
+        .map(|bits| (0..rank).filter(|at| bits >> at & 1 == 1).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::types::Dim::{Known, Runtime};
+    use super::*;
+
+    #[test]
+    fn axes_are_written_as_types() {
+        assert_eq!(code(&[1]).as_deref(), Some("Axis<1>"));
+        assert_eq!(code(&[0, 2, 1]).as_deref(), Some("Axes3<0, 2, 1>"));
+        assert_eq!(code(&[]), None);
+    }
+
+    #[test]
+    fn two_axes_in_each_others_place_are_found() {
+        let heads = Shape(vec![Runtime, Known(2), Runtime, Known(64)]);
+        let turned = Shape(vec![Runtime, Known(2), Known(64), Runtime]);
+        assert_eq!(exchanged(&heads, &turned), Some(vec![0, 1, 3, 2]));
+        assert_eq!(exchanged(&heads, &heads), None);
+        let other = Shape(vec![Runtime, Known(2), Known(32), Runtime]);
+        assert_eq!(exchanged(&heads, &other), None);
+    }
+
+    #[test]
+    fn new_axes_are_told_where_the_sizes_tell_them() {
+        let scores = Shape(vec![Runtime, Known(2), Runtime, Runtime]);
+        let mask = Shape(vec![Runtime, Runtime]);
+        assert_eq!(added(&mask, &scores), Some(Added::Some(2)));
+        let rows = Shape(vec![Runtime, Known(3)]);
+        let row = Shape(vec![Known(3)]);
+        assert_eq!(added(&row, &rows), Some(Added::These(vec![0])));
+        assert_eq!(added(&rows, &row), None);
+        assert_eq!(added(&Shape(vec![Known(4)]), &rows), None);
+    }
+}
