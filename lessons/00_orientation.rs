@@ -79,6 +79,24 @@ fn main() -> cloze::lessons::LessonResult {
     show!(lengths, "text", 2.5);
 
     // %% [markdown]
+    // And here is a picture: what happens to a cell that you run.
+
+    // %%
+    show!(
+        Flow::new("What happens to a cell", "your cell")
+            .step(
+                "the Rust compiler",
+                "reads its types, and the shapes in them"
+            )
+            .step("a wrong type or shape?", "a message, and nothing runs")
+            .step(
+                "otherwise the cell runs",
+                "and knows what the cells before defined"
+            )
+            .step("what comes out", "a value, a chart, an exercise's check")
+    );
+
+    // %% [markdown]
     // Things worth knowing before you need them:
     //
     // | type in a cell | and you get |

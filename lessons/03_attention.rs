@@ -102,7 +102,7 @@ fn main() -> cloze::lessons::LessonResult {
     let seen: SequenceAttention = bert.attention(&batch).swap_remove(0);
     show!(
         HeatMap::new(
-            "Layer 1, head 1 of cloze-tiny",
+            "Layer 0, head 0 of cloze-tiny",
             seen.weights(0, 0),
             tokens.len()
         )
@@ -628,7 +628,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     for layer in 0..seen.layers.len() {
         for head in 0..seen.heads {
-            let title = format!("Layer {}, head {}", layer + 1, head + 1);
+            let title = format!("Layer {layer}, head {head}");
             show!(
                 HeatMap::new(title, seen.weights(layer, head), tokens.len())
                     .labels(&tokens, &tokens)
@@ -637,7 +637,7 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
-    // In layer 1, head 1, `the` finds `man`, and `into` and `his` find `house`: nouns that are
+    // In layer 0, head 0, `the` finds `man`, and `into` and `his` find `house`: nouns that are
     // still to come. The two narrow diagonals are heads of another kind.
     //
     // One sentence is an anecdote. What do the heads do on a hundred of them? For every token of
@@ -688,13 +688,7 @@ fn main() -> cloze::lessons::LessonResult {
         *share /= lookers as f32;
     }
     let names: Vec<String> = (0..heads)
-        .map(|head| {
-            format!(
-                "layer {} head {}",
-                head / seen.heads + 1,
-                head % seen.heads + 1
-            )
-        })
+        .map(|head| format!("layer {} head {}", head / seen.heads, head % seen.heads))
         .collect();
     show!(
         HeatMap::new(
@@ -720,8 +714,8 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
-    // Rows with one strong cell are specialists. In the model of this version head 2 of layer 1
-    // looks at the token that follows and head 2 of layer 2 at the one before, with hardly an
+    // Rows with one strong cell are specialists. In the model of this version head 1 of layer 0
+    // looks at the token that follows and head 1 of layer 1 at the one before, with hardly an
     // exception. Nobody built that in. Whoever has to fill blanks profits most from the neighbours,
     // and attention is blind to order, so the model spent a head on each. The other two look by
     // content; their weight falls under "others".
@@ -831,8 +825,8 @@ fn main() -> cloze::lessons::LessonResult {
     // - of 16 random keys of size 64 the best gets 0.90 of the weight unscaled and 0.29 scaled;
     // - the lookup with four keys gives 20.22 and 25;
     // - attention of the tokens in reverse differs from the reverse by rounding, about 1e-6;
-    // - over 100 paragraphs head 2 of layer 1 gives 97 % of its weight to the next token, and head
-    //   2 of layer 2 84 % to the one before;
+    // - over 100 paragraphs head 1 of layer 0 gives 97 % of its weight to the next token, and head
+    //   1 of layer 1 84 % to the one before;
     // - one head of dfdx takes about four times as long for 2,048 tokens as for 1,024;
     // - the cells compute for about a second; the rest is compiling.
     //

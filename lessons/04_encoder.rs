@@ -61,7 +61,7 @@ fn main() -> cloze::lessons::LessonResult {
     // catches a real error in a real library. At the end your layers, stacked, give the same
     // numbers as the crate's fast engine, and you can count BERT's 110 million parameters by hand.
     //
-    // *About 50 minutes; every cell answers within a few seconds. You need lessons 02 and 03.*
+    // *About 50 minutes; every cell answers within a few seconds. You need lesson 03.*
 
     // %%
     use cloze::lessons::data;
@@ -74,7 +74,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Where we are going
     //
-    // One encoder layer, from the bottom to the top of the list. What comes out has the shape of
+    // One encoder layer, from the top to the bottom of the picture. What comes out has the shape of
     // what went in.
 
     // %%
@@ -185,9 +185,9 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // Two slopes make a valley: to the right the formula's own error, falling as $h^2$; to the left
-    // lost digits, growing as $1/h$. In f64 the bottom is at about $10^{-5}$, with ten digits; in
-    // f32 it is at about $10^{-2}$, with five at best, and at $10^{-5}$ hardly two are left. So
-    // gradients are checked in f64.
+    // lost digits, growing as $1/h$. In f64 the bottom is between $10^{-6}$ and $10^{-5}$, with eleven
+    // digits; in f32 it is between $10^{-3}$ and $10^{-2}$, with five or six at best, and at $10^{-5}$
+    // hardly two are left. So gradients are checked in f64.
     //
     // ### Check a library
     //
@@ -937,8 +937,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## Expected numbers
     //
-    // - the slope by difference is best at h of about 1e-5 in f64, with an error near 1e-11, and at
-    //   about 1e-2 in f32, with an error near 1e-5;
+    // - the slope by difference is best at h of about 3e-6 in f64, with an error near 1e-12, and at
+    //   about 3e-3 in f32, with an error near 1e-6;
     // - dfdx's accurate_gelu is wrong by 0.1002 at x = 1: 1.1835 in place of 1.0833; all others
     //   agree to 2e-9 or better;
     // - below 24 blocks arrive 2e-7 of a gradient, with residuals 1,700 times as much as was sent,

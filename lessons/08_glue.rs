@@ -99,7 +99,7 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Where we are going
     //
     // Everything up to the last hidden states is the encoder of [lesson 04](04_encoder.rs) with the
-    // weights that pre-training gave it. The head are the last two boxes, and only the very last
+    // weights that pre-training gave it. The head is the last two boxes, and only the very last
     // starts from random numbers.
 
     // %%
@@ -976,7 +976,7 @@ fn main() -> cloze::lessons::LessonResult {
             .axes("rows to train on", "held-out accuracy, %")
             .reference("all ham", 60.0);
         for (name, pretrained) in [("pre-trained", true), ("random", false)] {
-            let (mut means, mut all) = (Vec::new(), Vec::new());
+            let mut all = Vec::new();
             for rows in [32, 64, 128, row_count] {
                 let part = read(&train_file, &train_file, &tokenizer, rows.min(row_count))?;
                 let mut sum = 0.0;
@@ -991,11 +991,8 @@ fn main() -> cloze::lessons::LessonResult {
                     sum += end / 3.0;
                 }
                 println!("{name:>11}, {rows:>3} rows: {sum:.0} % right");
-                means.push((rows as f64, sum));
             }
-            chart = chart
-                .line(format!("{name}, mean"), &means)
-                .points(format!("{name}, each seed"), &all);
+            chart = chart.repeated(format!("{name}: each seed and their mean"), &all);
         }
         show!(chart);
     }
@@ -1192,8 +1189,11 @@ fn main() -> cloze::lessons::LessonResult {
         let after = spam_percent(&mut taught, &tokenizer, &asked)?;
         let mut chart = BarChart::new("Probability of spam, without and with your rows").unit("%");
         for ((message, a), b) in asked.iter().zip(before).zip(after) {
-            let start: String = message.chars().take(34).collect();
-            chart = chart.bar(format!("{start}…"), a).bar("with your rows", b);
+            let mut start: String = message.chars().take(34).collect();
+            if start.len() < message.len() {
+                start += "…";
+            }
+            chart = chart.bar(start, a).beside("with your rows", b);
         }
         show!(chart);
         if let Some(end) = epochs.last() {

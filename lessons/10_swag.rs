@@ -739,9 +739,10 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     engine.set_parameters(&real.2)?;
+    let scores: cloze::eval::Scores = evaluated(&mut engine, &endings.join("val.csv"), &tokenizer)?;
     println!(
-        "the crate's task: {:?}; the chart's last point: {:.4}",
-        evaluated(&mut engine, &endings.join("val.csv"), &tokenizer)?,
+        "the crate's task: accuracy {}; the chart's last point: {:.4}",
+        scores["accuracy"],
         end(&real.1) / 100.0
     );
 

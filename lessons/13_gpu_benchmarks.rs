@@ -1,5 +1,5 @@
 // ---
-// title = "Benchmarks: tokens a second, and what the machine could do"
+// title = "Benchmarks: tokens a second, and what is possible"
 // summary = "Time training steps honestly, count their operations, draw your machine's roofline, find the largest batch, and make the charts of a GPU benchmark page."
 // minutes = 50
 // seconds = 75
@@ -42,7 +42,7 @@
 
 fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
-    // # 13 · Benchmarks: tokens a second, and what the machine could do
+    // # 13 · Benchmarks: tokens a second, and what is possible
     //
     // "It trains at 300 tokens a second." Is that fast? The number says nothing before you know the
     // model, the length, the batch, the precision, and above all what the machine could do. In this
@@ -67,8 +67,21 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::random::{Site, Stream};
     use cloze::train::budget::flops_per_token;
     use cloze::train::optimizer::{Optimizer, Update};
+    use cloze::view::Flow;
     use cloze::view::style::number;
     use cloze::{check, show, solved};
+
+    // %% [markdown]
+    // ## Where we are going
+
+    // %%
+    show!(
+        Flow::new("From times to a share", "the seconds of some steps")
+            .step("median, after a warm-up", "13.1: seconds a step")
+            .step("tokens a step / seconds", "13.1: tokens a second")
+            .step("× operations a token", "13.2: operations a second")
+            .step("/ the machine's peak", "MFU: the share of what is possible")
+    );
 
     // %% [markdown]
     // ## The work
@@ -718,8 +731,8 @@ fn main() -> cloze::lessons::LessonResult {
         );
     }
     println!(
-        "the paper's pre-training, 1,000,000 steps of 256 × 128 tokens, at that H200's speed: {} days",
-        number(1e6 * 256.0 * 128.0 / (930.0 * 384.0) / 86_400.0)
+        "the paper's pre-training, 1,000,000 steps of 256 × 128 tokens, at that H200's speed: {:.1} days",
+        1e6 * 256.0 * 128.0 / (930.0 * 384.0) / 86_400.0
     );
 
     // %% [markdown]

@@ -77,7 +77,29 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::text::embedded;
     use cloze::train::budget::flops_per_token;
     use cloze::train::optimizer::{Optimizer, Update};
+    use cloze::view::Flow;
     use cloze::{check, show, solved};
+
+    // %% [markdown]
+    // ## Where we are going
+    //
+    // The second and the third idea make one rung of the ladder together: the crate's engine.
+
+    // %%
+    show!(
+        Flow::new("Five ideas", "dfdx on one thread")
+            .step(
+                "a part a thread",
+                "14.1: every core takes a part of the batch"
+            )
+            .step("one pass over memory", "14.2: several operations at once")
+            .step(
+                "attention block by block",
+                "14.3: its matrix is never written"
+            )
+            .step("packing", "14.4: no padding")
+            .step("bf16 products", "14.5: shorter numbers")
+    );
 
     // %% [markdown]
     // ## What is measured
@@ -588,7 +610,7 @@ fn main() -> cloze::lessons::LessonResult {
         .flat_map(|&n| (0..longest).map(move |at| f32::from(u8::from(at < n))))
         .collect();
     show!(HeatMap::new(
-        "A padded batch: a row a sequence, dark where there is a token",
+        "A padded batch: a row a sequence, blue where there is a token",
         &shade,
         longest
     ));
@@ -885,8 +907,8 @@ fn main() -> cloze::lessons::LessonResult {
     //    row, and those of the ten operations. Does the ratio agree with what you measured? If not, what else
     //    takes time?
     // 2. Packing makes the cost of a batch depend on its tokens alone, but attention still costs the square
-    //    of each length. Two batches have equal numbers of tokens, one of 4 sequences of 512, one of 64 of
-    //    32. Which is slower at BERT-base, and by how much?
+    //    of each length. Two batches have equal numbers of tokens, one of 4 sequences of 512 tokens, the
+    //    other of 64 sequences of 32. Which is slower at BERT-base, and by how much?
     //
     // The crate's source of this part: `src/data/packed.rs`, `src/engine/reference/home.rs` (parts of a batch),
     // `src/engine/cpu/norm.rs`, `src/engine/cpu/attention.rs` and `src/engine/cpu/gemm/rounding.rs`;

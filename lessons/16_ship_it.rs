@@ -53,7 +53,7 @@ fn main() -> cloze::lessons::LessonResult {
     // in Rust and in Python with the same numbers, halve it, and serve it: a function that answers
     // many texts at once, its latency measured, in a program of 30 lines.
     //
-    // *About 50 minutes; the longest cell trains for a few seconds. You need lesson 05.*
+    // *About 50 minutes; the longest cell trains for a few seconds. You need lesson 08.*
 
     // %%
     use std::path::{Path, PathBuf};
@@ -80,22 +80,19 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     show!(
-        Flow::new(
-            "From training to use",
-            "cloze-tiny, and 300 messages with labels"
-        )
-        .step(
-            "fine-tune",
-            "a head for two classes, all parameters trained"
-        )
-        .step("measure", "100 other messages")
-        .step(
-            "save",
-            "a folder in Hugging Face's layout, with a model card"
-        )
-        .step("load", "in Rust, in Python: the same numbers")
-        .step("make it smaller", "bf16: half the bytes")
-        .step("serve", "batches, latency, a command-line program")
+        Flow::new("From training to use", "cloze-tiny, 300 messages")
+            .step(
+                "fine-tune",
+                "a head for two classes, all parameters trained"
+            )
+            .step("measure", "100 other messages")
+            .step(
+                "save",
+                "a folder in Hugging Face's layout, with a model card"
+            )
+            .step("load", "in Rust, in Python: the same numbers")
+            .step("make it smaller", "bf16: half the bytes")
+            .step("serve", "batches, latency, a command-line program")
     );
 
     // %% [markdown]

@@ -48,7 +48,7 @@ fn every_solution_passes_its_check() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}: {text}\n{errors}", lesson.name);
         for exercise in &lesson.exercises {
-            let passed = format!("✓ {} {}: right", exercise.id, exercise.title);
+            let passed = format!("✓ {} right", exercise.heading());
             assert!(text.contains(&passed), "{passed:?} is missing in\n{text}");
         }
     }
@@ -68,7 +68,7 @@ fn each_stub_gets_its_first_hint_and_breaks_nothing_else() {
             let (output, text) = run(&lesson, &ids.join(","));
             let errors = String::from_utf8_lossy(&output.stderr);
             for (_, exercise) in open {
-                let answer = format!("○ {} {}: not solved yet", exercise.id, exercise.title);
+                let answer = format!("○ {} not solved yet", exercise.heading());
                 assert!(
                     text.contains(&answer),
                     "{answer:?} is missing in\n{text}\n{errors}"
@@ -383,7 +383,7 @@ fn told_progress(data: &Path) -> Value {
 fn progress_is_kept_shown_and_not_earned_by_the_lessons_own_solutions() {
     let dir = tempfile::tempdir().unwrap();
     let first = &lessons::all().unwrap()[0];
-    let (id, title) = (&first.exercises[0].id, &first.exercises[0].title);
+    let id = &first.exercises[0].id;
     let run = |unsolved: &str| {
         let output = Command::new(program(first))
             .env("CLOZE_EXERCISE_STUB", unsolved)
@@ -403,7 +403,8 @@ fn progress_is_kept_shown_and_not_earned_by_the_lessons_own_solutions() {
     assert_eq!(told["lessons"][0]["exercises"][0]["date"], "2026-01-31");
     // A check that fails later takes nothing away.
     let failed = run(id);
-    let expected = format!("○ {id} {title}: not solved yet (passed before, on 2026-01-31)");
+    let heading = first.exercises[0].heading();
+    let expected = format!("○ {heading} not solved yet (passed before, on 2026-01-31)");
     assert!(failed.contains(&expected), "{failed}");
     assert_eq!(told_progress(dir.path()), told);
 

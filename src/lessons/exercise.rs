@@ -391,7 +391,7 @@ struct Report {
 impl Report {
     /// The sign, the colour and the text.
     fn parts(&self) -> (&'static str, &'static str, String) {
-        let Exercise { id, title, hints } = &self.exercise;
+        let Exercise { id, hints, .. } = &self.exercise;
         let first_hint = match hints.first() {
             Some(hint) => format!("\nHint 1 of {}: {hint}", hints.len()),
             None => String::new(),
@@ -405,33 +405,32 @@ impl Report {
             Some(day) => format!(" (passed before, on {day})"),
             None => String::new(),
         };
+        let head = self.exercise.heading();
         match &self.verdict {
             Verdict::Right { checks } => (
                 "✓",
                 "46,160,67",
-                format!("{id} {title}: right ({checks} checks){before}"),
+                format!("{head} right ({checks} checks){before}"),
             ),
             Verdict::Unsolved { id: open } if open == id => (
                 "○",
                 "122,128,136",
-                format!("{id} {title}: not solved yet{before}{first_hint}"),
+                format!("{head} not solved yet{before}{first_hint}"),
             ),
             Verdict::Unsolved { id: open } => (
                 "○",
                 "122,128,136",
-                format!(
-                    "{id} {title}: needs exercise {open} first, which is not solved yet{before}"
-                ),
+                format!("{head} needs exercise {open} first, which is not solved yet{before}"),
             ),
             Verdict::Wrong { fault } => (
                 "✗",
                 "218,112,32",
-                format!("{id} {title}: not right yet{before}\n{fault}{help}"),
+                format!("{head} not right yet{before}\n{fault}{help}"),
             ),
             Verdict::Panicked { message } => (
                 "✗",
                 "218,112,32",
-                format!("{id} {title}: your code panicked{before}\n  {message}{help}"),
+                format!("{head} your code panicked{before}\n  {message}{help}"),
             ),
         }
     }

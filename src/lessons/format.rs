@@ -91,6 +91,14 @@ pub struct Exercise {
     pub hints: Vec<String>,
 }
 
+impl Exercise {
+    /// Number and title, with a colon for what is said of it; a question needs none.
+    pub fn heading(&self) -> String {
+        let colon = if self.title.ends_with('?') { "" } else { ":" };
+        format!("{} {}{colon}", self.id, self.title)
+    }
+}
+
 /// What a cell holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellKind {

@@ -33,7 +33,11 @@ pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
             CellKind::Markdown => {
                 json!({ "cell_type": "markdown", "source": linked(&source) })
             }
-            CellKind::Code => json!({ "cell_type": "code", "source": source }),
+            CellKind::Code => json!({
+                "cell_type": "code",
+                "source": source,
+                "metadata": folded(&source),
+            }),
         }
     });
     of_cells(&lesson.name, cells.collect())
@@ -42,6 +46,14 @@ pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
 /// The notebook that opens the course.
 pub fn index(lessons: &[Lesson]) -> Value {
     of_cells(course::INDEX, course::index_cells(lessons))
+}
+
+/// The metadata of a code cell: the code of a check is folded away, which is long and tells the answer.
+fn folded(source: &str) -> Value {
+    match source.trim_start().starts_with("check!(") {
+        true => json!({ "jupyter": { "source_hidden": true } }),
+        false => json!({}),
+    }
 }
 
 /// Text whose links to other lessons' sources lead to their notebooks.
@@ -74,7 +86,9 @@ fn of_cells(name: &str, mut cells: Vec<Value>) -> Value {
         cell["source"] = json!(lines(&source));
         // Ids tell the cell's place, so that building again gives the same file.
         cell["id"] = json!(format!("{slug}-{index:03}"));
-        cell["metadata"] = json!({});
+        if cell["metadata"].is_null() {
+            cell["metadata"] = json!({});
+        }
         if cell["cell_type"] == "code" {
             cell["execution_count"] = Value::Null;
             cell["outputs"] = json!([]);

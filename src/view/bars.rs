@@ -21,6 +21,8 @@ pub struct BarChart {
     title: String,
     unit: String,
     bars: Vec<(String, f64)>,
+    /// The bars that belong to the one above them.
+    second: Vec<usize>,
 }
 
 impl BarChart {
@@ -42,6 +44,12 @@ impl BarChart {
     pub fn bar(mut self, name: impl Into<String>, value: f64) -> Self {
         self.bars.push((name.into(), value));
         self
+    }
+
+    /// Adds a bar that is to be compared with the one above it: in the second colour.
+    pub fn beside(mut self, name: impl Into<String>, value: f64) -> Self {
+        self.second.push(self.bars.len());
+        self.bar(name, value)
     }
 
     /// Adds a bar for each pair.
@@ -121,7 +129,7 @@ impl BarChart {
             ))?;
             root.draw(&Rectangle::new(
                 [(left, middle - 8), (left + width.max(1), middle + 8)],
-                style::series(0).filled(),
+                style::series(usize::from(self.second.contains(&row))).filled(),
             ))?;
             root.draw(&Text::new(
                 label.clone(),
@@ -191,6 +199,16 @@ mod tests {
             .collect();
         assert_eq!(lengths, [40, 10]);
         assert!(text.ends_with("▌ 10.5"), "{text}");
+    }
+
+    #[test]
+    fn a_bar_beside_another_has_a_colour_of_its_own() {
+        let svg = BarChart::new("x").bar("a", 1.0).beside("b", 2.0).svg();
+        for (index, count) in [(0, 1), (1, 1), (2, 0)] {
+            let RGBColor(red, green, blue) = style::series(index);
+            let colour = format!("#{red:02X}{green:02X}{blue:02X}");
+            assert_eq!(svg.matches(&colour).count(), count, "{colour}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::error::Result;
 
 const HEAD: i32 = 40;
 const ROW: i32 = 46;
+/// The least width of a box, and its height.
 const BOX: (i32, i32) = (230, 28);
 /// Where the boxes begin: left of them is room for the ways around.
 const LEFT: i32 = 110;
@@ -99,6 +100,13 @@ impl Flow {
         picture::save(&self.svg(), path.as_ref())
     }
 
+    /// Wide enough for every name.
+    fn box_width(&self) -> i32 {
+        let names = self.steps.iter().filter(|step| step.from.is_none());
+        let widths = names.map(|step| style::text_width(&step.name, TEXT_SIZE) + 24);
+        widths.max().unwrap_or(0).max(BOX.0)
+    }
+
     /// For each step, how far left its way around runs: ways that overlap have lanes of their own.
     fn lanes(&self) -> Vec<i32> {
         let mut lanes: Vec<i32> = vec![0; self.steps.len()];
@@ -126,7 +134,8 @@ impl Flow {
             style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
         ))?;
         let middle = |row: usize| HEAD + ROW * row as i32 + BOX.1 / 2;
-        let centre = LEFT + BOX.0 / 2;
+        let width = self.box_width();
+        let centre = LEFT + width / 2;
         let line = INK.stroke_width(1);
         for (row, (step, lane)) in self.steps.iter().zip(self.lanes()).enumerate() {
             let y = middle(row);
@@ -156,7 +165,7 @@ impl Flow {
                     root.draw(&Circle::new((centre, y), half, color.stroke_width(1)))?;
                 }
                 None => {
-                    let corners = [(LEFT, y - half), (LEFT + BOX.0, y + half)];
+                    let corners = [(LEFT, y - half), (LEFT + width, y + half)];
                     // The input is no step: it has an outline alone.
                     if row > 0 {
                         let fill = style::series(0).mix(0.16).filled();
@@ -172,7 +181,7 @@ impl Flow {
             ))?;
             root.draw(&Text::new(
                 step.note.clone(),
-                (LEFT + BOX.0 + 16, y),
+                (LEFT + width + 16, y),
                 style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
             ))?;
         }

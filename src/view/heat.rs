@@ -11,6 +11,10 @@ use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
 use crate::error::Result;
 
 const HEAD: i32 = 40;
+/// The least height of a row that has a name.
+const ROW: i32 = 17;
+/// Room for the colours' meaning.
+const SCALE: i32 = 26;
 
 /// A table of values as coloured cells: blue above zero, orange below, the stronger the further
 /// from it. Weak cells let the page shine through, so the map reads on light and on dark.
@@ -70,11 +74,18 @@ impl HeatMap {
             widths.max().map_or(0, |w| w + 10)
         };
         let (left, above) = (14 + longest(&self.rows), longest(&self.columns));
-        // Cells shrink until the map fits the page; they stay square.
-        let cell = ((WIDTH as i32 - left - 14) / self.width as i32).clamp(2, 34);
+        // Cells shrink until the map fits the page; they stay square, unless their row has a name.
+        let wide = ((WIDTH as i32 - left - 14) / self.width as i32).clamp(2, 34);
+        let high = if self.rows.is_empty() {
+            wide
+        } else {
+            wide.max(ROW)
+        };
+        let cell = (wide, high);
         // Room for a title, where there is one.
         let head = if self.title.is_empty() { 8 } else { HEAD };
-        let height = head + above + cell * self.height() as i32 + 12;
+        let scale = if self.is_written(wide) { 0 } else { SCALE };
+        let height = head + above + high * self.height() as i32 + scale + 12;
         picture::svg((WIDTH, height as u32), &self.title, |root| {
             self.draw(root, (left, head + above), cell)
         })
@@ -100,7 +111,7 @@ impl HeatMap {
         &self,
         root: &DrawingArea<B, plotters::coord::Shift>,
         (left, top): (i32, i32),
-        cell: i32,
+        (wide, high): (i32, i32),
     ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
         root.draw(&Text::new(
             self.title.clone(),
@@ -108,28 +119,25 @@ impl HeatMap {
             style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
         ))?;
         let strongest = self.strongest();
-        // Numbers are written where a cell holds them.
-        let written = cell >= 30 && self.values.len() <= 256;
+        let written = self.is_written(wide);
         for (index, &value) in self.values.iter().enumerate() {
             if !value.is_finite() {
                 continue;
             }
             let (row, column) = ((index / self.width) as i32, (index % self.width) as i32);
-            let (x, y) = (left + column * cell, top + row * cell);
+            let (x, y) = (left + column * wide, top + row * high);
             let share = match value / strongest {
                 share if share.is_finite() => share,
                 _ => 0.0,
             };
-            // Never opaque: the page's text colour must read on the strongest cell.
-            let color = style::series(usize::from(share < 0.0)).mix(0.04 + 0.62 * share.abs());
             root.draw(&Rectangle::new(
-                [(x, y), (x + cell - 1, y + cell - 1)],
-                color.filled(),
+                [(x, y), (x + wide - 1, y + high - 1)],
+                tint(share).filled(),
             ))?;
             if written {
                 root.draw(&Text::new(
                     format!("{value:.2}").replacen("0.", ".", 1),
-                    (x + cell / 2, y + cell / 2),
+                    (x + wide / 2, y + high / 2),
                     style::text(TEXT_SIZE - 2, INK, HPos::Center, VPos::Center),
                 ))?;
             }
@@ -137,20 +145,72 @@ impl HeatMap {
         for (row, name) in self.rows.iter().take(self.height()).enumerate() {
             root.draw(&Text::new(
                 name.clone(),
-                (left - 6, top + row as i32 * cell + cell / 2),
+                (left - 6, top + row as i32 * high + high / 2),
                 style::text(TEXT_SIZE, INK, HPos::Right, VPos::Center),
             ))?;
         }
         for (column, name) in self.columns.iter().take(self.width).enumerate() {
             root.draw(&Text::new(
                 name.clone(),
-                (left + column as i32 * cell + cell / 2, top - 6),
+                (left + column as i32 * wide + wide / 2, top - 6),
                 style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center)
                     .transform(FontTransform::Rotate270),
             ))?;
         }
+        if !written {
+            self.draw_scale(
+                root,
+                (left, top + high * self.height() as i32 + 10),
+                strongest,
+            )?;
+        }
         Ok(())
     }
+
+    /// Whether numbers are written into the cells: where these hold them.
+    fn is_written(&self, cell: i32) -> bool {
+        cell >= 30 && self.values.len() <= 256
+    }
+
+    /// What the colours mean.
+    fn draw_scale<B: DrawingBackend>(
+        &self,
+        root: &DrawingArea<B, plotters::coord::Shift>,
+        (left, top): (i32, i32),
+        strongest: f64,
+    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        const STEPS: i32 = 10;
+        const BOX: (i32, i32) = (12, 12);
+        let negative = self.values.iter().any(|value| *value < 0.0);
+        let first = if negative { -STEPS } else { 0 };
+        let mut x = left;
+        let number = |x: i32, value: f64| {
+            let text = style::number(value);
+            let width = style::text_width(&text, TEXT_SIZE - 2);
+            let at = (x, top + BOX.1 / 2);
+            let style = style::text(TEXT_SIZE - 2, INK, HPos::Left, VPos::Center);
+            root.draw(&Text::new(text, at, style))
+                .map(|()| x + width + 6)
+        };
+        x = number(x, if negative { -strongest } else { 0.0 })?;
+        for step in first..=STEPS {
+            if step == 0 && negative {
+                x = number(x + 6, 0.0)?;
+            }
+            let corners = [(x, top), (x + BOX.0 - 1, top + BOX.1)];
+            let color = tint(f64::from(step) / f64::from(STEPS));
+            root.draw(&Rectangle::new(corners, color.filled()))?;
+            x += BOX.0;
+        }
+        number(x + 6, strongest)?;
+        Ok(())
+    }
+}
+
+/// The colour of a value by its share of the strongest one. Never opaque: the page's text colour must
+/// read on the strongest cell.
+fn tint(share: f64) -> RGBAColor {
+    style::series(usize::from(share < 0.0)).mix(0.04 + 0.62 * share.abs())
 }
 
 /// Up to this many rows and columns a terminal shows one by one; of more, neighbours share a cell.

@@ -34,7 +34,8 @@ const SCRIPT: &str = concat!(
     "})();\n",
 );
 
-/// Height of the frame in a notebook, CSS pixels: the controls, and a row for each token.
+/// Height of the frame in a notebook, CSS pixels, until the page has measured itself: the controls, and
+/// a row for each token.
 const FRAME: (usize, usize, usize) = (360, 26, 760);
 
 /// Which view a page opens with; all three are in it.

@@ -134,6 +134,19 @@ function open(view) {
   if (FILTERS.length > 1) byId("controls").append(filterControl());
   VIEWS[view].open(byId("stage"));
   render();
+  fitFrame();
+}
+
+// In a notebook the frame around this page is made as high as a view, up to the height of a screen.
+function fitFrame() {
+  const HIGHEST = 1000;
+  try {
+    if (!window.frameElement) return;
+    const high = document.documentElement.getBoundingClientRect().height;
+    window.frameElement.style.height = `${Math.min(Math.ceil(high) + 2, HIGHEST)}px`;
+  } catch {
+    // A page of another origin.
+  }
 }
 
 function render() {
@@ -216,6 +229,12 @@ function start() {
     if (roveByKey(event, tabs, { ArrowLeft: -1, ArrowRight: 1 })) document.activeElement.click();
   });
   document.addEventListener("keydown", keys);
+  // A frame that was hidden, or that is made narrower, is measured when it is laid out.
+  let wide = 0;
+  new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width !== wide) fitFrame();
+    wide = contentRect.width;
+  }).observe(document.documentElement);
   theme();
   open(state.view);
 }
