@@ -4,6 +4,7 @@ Needs Chromium and Playwright as test_browser.py does, and `cloze` built. With t
 CLOZE_TEST_MINILM, which names a model folder, a published model is looked at too.
 """
 
+import html
 import json
 import math
 import os
@@ -356,6 +357,26 @@ class AttentionPageTest(unittest.TestCase):
         dialog = page.get_by_role("dialog")
         dialog.locator(".tokens.from .token").nth(60).hover()
         self.agrees(self.shares(dialog), self.large["weights"][11][11][60])
+
+    def test_a_frame_around_the_page_is_as_high_as_its_view(self):
+        inner = html.escape((self.folder / "pair.html").read_text(encoding="utf-8"))
+        frame = f'<iframe srcdoc="{inner}" style="width: 1000px; height: 200px; border: 0"></iframe>'
+        (self.folder / "frame.html").write_text(frame, encoding="utf-8")
+        page = self.browser.new_page()
+        self.addCleanup(page.close)
+        page.goto((self.folder / "frame.html").as_uri())
+        inside = page.frame_locator("iframe")
+        heights = set()
+        for view in VIEWS:
+            inside.locator(f"#tab-{view}").click()
+            # Nothing is left to scroll, and nothing is left empty.
+            fits = """() => {
+                const { document: { documentElement: root }, innerHeight } = window.frames[0];
+                return Math.abs(innerHeight - root.getBoundingClientRect().height) < 4;
+            }"""
+            page.wait_for_function(fits)
+            heights.add(page.evaluate("window.frames[0].innerHeight"))
+        self.assertEqual(len(heights), 3)
 
     def test_a_published_model(self):
         model = os.environ.get("CLOZE_TEST_MINILM")
