@@ -56,6 +56,7 @@ fn main() -> cloze::lessons::LessonResult {
     use std::collections::{BTreeMap, HashMap, HashSet};
 
     use cloze::text::{Casing, WordPiece, embedded};
+    use cloze::view::style::number;
     use cloze::view::{BarChart, LineChart, TokenStrip};
     use cloze::{check, show, solved};
 
@@ -69,15 +70,20 @@ fn main() -> cloze::lessons::LessonResult {
     let corpus: Vec<String> = embedded::paragraphs().map(|p| p.text).collect();
     let words_in_corpus: usize = corpus.iter().map(|l| l.split_whitespace().count()).sum();
     println!(
-        "{} paragraphs, {words_in_corpus} words, for example:",
-        corpus.len()
+        "{} paragraphs, {} words, for example:",
+        number(corpus.len() as f64),
+        number(words_in_corpus as f64)
     );
-    println!("  {}", corpus[0]);
+    // A sentence a line.
+    println!("  {}", corpus[0].replace(". ", ".\n  "));
 
     // `Ok`: a text may also come from a file, where reading a line can fail.
     let tokenizer: WordPiece =
         WordPiece::train(corpus.iter().cloned().map(Ok), 1_000, Casing::Uncased)?;
-    println!("a vocabulary of {} pieces", tokenizer.vocab_size());
+    println!(
+        "a vocabulary of {} pieces",
+        number(tokenizer.vocab_size() as f64)
+    );
 
     // %%
     let sentence: &str = "The gardener was up early, watering unbelievably thirsty embeddings.";
@@ -524,7 +530,8 @@ fn main() -> cloze::lessons::LessonResult {
     }
     let total: u64 = counts.values().sum();
     println!(
-        "{total} tokens, {:.2} for each word between blanks",
+        "{} tokens, {:.2} for each word between blanks",
+        number(total as f64),
         total as f64 / words_in_corpus as f64
     );
     let lengths: Vec<(String, f64)> = by_length

@@ -440,8 +440,9 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             "sentence 0, head 0, token 1 starts with 10 (token 1, column 0); yours starts with 3",
             got[3] != 3.0,
-            "3 is column 3 of token 0. `reshape` alone keeps the order of the numbers, so it can't bring the heads \
-             in front of the tokens: a head got halves of different tokens. Cut first, then permute.",
+            "3 is column 3 of token 0. `reshape` alone keeps the order of the numbers, so it can't \
+             bring the heads in front of the tokens: a head got halves of different tokens. Cut \
+             first, then permute.",
         );
         let mut right = Vec::new();
         for b in 0..2 {
@@ -827,7 +828,7 @@ fn main() -> cloze::lessons::LessonResult {
     // - attention of the tokens in reverse differs from the reverse by rounding, about 1e-6;
     // - over 100 paragraphs head 1 of layer 0 gives 97 % of its weight to the next token, and head
     //   1 of layer 1 84 % to the one before;
-    // - one head of dfdx takes about four times as long for 2,048 tokens as for 1,024;
+    // - one head of dfdx takes four to six times as long for 2,048 tokens as for 1,024;
     // - the cells compute for about a second; the rest is compiling.
     //
     // ## On real text

@@ -514,8 +514,8 @@ fn main() -> cloze::lessons::LessonResult {
     // called a **residual**; and the same with a LayerNorm after it.
 
     // %%
-    /// The length of the gradient that arrives below `depth` blocks of width 64, for one of length 1 sent in at
-    /// the top.
+    /// The length of the gradient that arrives below `depth` blocks of width 64, for one of length 1
+    /// sent in at the top.
     fn arriving_gradient(depth: usize, residual: bool, norm: bool) -> f64 {
         let dev = Cpu::seed_from_u64(4);
         let x: Tensor<Rank2<16, 64>, f32, Cpu> = dev.sample_normal();

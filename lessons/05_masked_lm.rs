@@ -63,6 +63,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::text::{Casing, Paragraph, SpecialIds, WordPiece, embedded};
     use cloze::train::optimizer::{Optimizer, Update};
     use cloze::train::schedule::Schedule;
+    use cloze::view::style::number;
     use cloze::view::{BarChart, LineChart, LiveChart, TokenStrip};
     use cloze::{check, show, solved};
 
@@ -82,8 +83,8 @@ fn main() -> cloze::lessons::LessonResult {
     let special: SpecialIds = tokenizer.special();
     println!(
         "{} paragraphs, {} pieces",
-        paragraphs.len(),
-        tokenizer.vocab_size()
+        number(paragraphs.len() as f64),
+        number(tokenizer.vocab_size() as f64)
     );
 
     // %%
@@ -254,9 +255,9 @@ fn main() -> cloze::lessons::LessonResult {
                 shares.percent(count),
                 expected,
                 1.5,
-                "Of the chosen tokens 80 % are masked, 10 % random, 10 % kept, and all are targets. One number \
-                 decides between the three: a second one, drawn for what the first has left, takes \
-                 a tenth of the rest alone.",
+                "Of the chosen tokens 80 % are masked, 10 % random, 10 % kept, and all are \
+                 targets. One number decides between the three: a second one, drawn for what the \
+                 first has left, takes a tenth of the rest alone.",
             );
         }
         let different = random.iter().filter(|drawn| **drawn).count();
@@ -333,7 +334,7 @@ fn main() -> cloze::lessons::LessonResult {
     config.initializer_range = 0.05;
     let layout: std::sync::Arc<Layout> = Layout::new(&config, &[Part::Encoder, Part::MaskedLm]);
     let mut model: CpuEngine = CpuEngine::new(&config, &layout, layout.initialise(1))?;
-    println!("{} parameters", layout.total());
+    println!("{} parameters", number(layout.total() as f64));
 
     let options: PretrainingOptions = PretrainingOptions {
         max_len: 32,
@@ -351,8 +352,8 @@ fn main() -> cloze::lessons::LessonResult {
     )?;
     println!(
         "{} tokens to train on, {} held out",
-        data.tokens(),
-        held_out.tokens()
+        number(data.tokens() as f64),
+        number(held_out.tokens() as f64)
     );
 
     // %%
@@ -462,8 +463,8 @@ fn main() -> cloze::lessons::LessonResult {
             entropy(&[1, 1, 1, 1]),
             4f64.ln(),
             1e-9,
-            "Four equal shares: ln 4, the loss of a guess among four. 2? That is in bits, with log2. NaN or 0? \
-             `count / total` in whole numbers is 0: convert first.",
+            "Four equal shares: ln 4, the loss of a guess among four. 2? That is in bits, with \
+             log2. NaN or 0? `count / total` in whole numbers is 0: convert first.",
         );
         judge.close(
             "entropy(&[5, 0])",
@@ -537,7 +538,10 @@ fn main() -> cloze::lessons::LessonResult {
     }
     drop(chart);
     let seconds = begun.elapsed().as_secs_f64();
-    println!("{seconds:.0} s, {:.0} tokens/s", tokens as f64 / seconds);
+    println!(
+        "{seconds:.0} s, {} tokens/s",
+        number(tokens as f64 / seconds)
+    );
 
     // %%
     let end: PretrainingScores = model.pretraining_scores(&test_batch)?;

@@ -319,8 +319,8 @@ fn main() -> cloze::lessons::LessonResult {
                 9,
                 11,
                 (3, 5),
-                "A has 3 tokens and needs no cut, so B may have all the rest: 11 - 3 specials - 3. It loses its \
-                 last tokens, not its first.",
+                "A has 3 tokens and needs no cut, so B may have all the rest: 11 - 3 specials - 3. \
+                 It loses its last tokens, not its first.",
             ),
             (9, 3, 11, (5, 3), "This time A is the longer one."),
             (9, 9, 13, (5, 5), "Equally long: cut in turns, B first."),
@@ -909,7 +909,7 @@ fn main() -> cloze::lessons::LessonResult {
         let begun = std::time::Instant::now();
         let mut chart = LiveChart::new(
             LineChart::new("Held-out pairs told right")
-                .axes("step", "%")
+                .axes("step", "% of the pairs told right")
                 .reference("guessing", 50.0),
         );
         for (model, name) in [
@@ -960,7 +960,6 @@ fn main() -> cloze::lessons::LessonResult {
             (&mut tuned, "trained here"),
         ] {
             for ((_, kind), accuracy) in WRONG.iter().zip(accuracies(model, &tests)?) {
-                println!("{name:<20} {kind:<10} {accuracy:.1} %");
                 bars = bars.bar(format!("{name}: {kind}"), accuracy);
             }
         }
@@ -985,7 +984,7 @@ fn main() -> cloze::lessons::LessonResult {
         let mut ordered = CpuEngine::new(&model.config, &model.layout, model.values.clone())?;
         let mut chart = LiveChart::new(
             LineChart::new("Trained on swapped pairs: held-out swapped pairs told right")
-                .axes("step", "%")
+                .axes("step", "% of the pairs told right")
                 .reference("guessing", 50.0),
         );
         let data = (&training[..], &tests[2]);
@@ -1001,7 +1000,6 @@ fn main() -> cloze::lessons::LessonResult {
         let mut bars =
             BarChart::new("Trained on swapped pairs: held-out pairs told right").unit("%");
         for ((_, kind), accuracy) in WRONG.iter().zip(accuracies(&mut ordered, &tests)?) {
-            println!("{kind:<10} {accuracy:.1} %");
             bars = bars.bar(*kind, accuracy);
         }
         show!(bars);

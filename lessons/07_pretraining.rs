@@ -75,6 +75,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::train::optimizer::{Moments, Optimizer, Update, global_norm};
     use cloze::train::{EvalReport, Report, Schedule, Silent, StepReport};
     use cloze::view::Flow;
+    use cloze::view::style::number;
 
     // %% [markdown]
     // ## Where we are going
@@ -130,9 +131,9 @@ fn main() -> cloze::lessons::LessonResult {
     let (data, held_out): (PretrainingData, PretrainingData) = data_of(&tokenizer, &options)?;
     println!(
         "{} tokens in {} documents, {} examples a pass; {} documents held out",
-        data.tokens(),
+        number(data.tokens() as f64),
         data.documents(),
-        data.examples_per_epoch(),
+        number(data.examples_per_epoch() as f64),
         held_out.documents()
     );
 
@@ -153,7 +154,7 @@ fn main() -> cloze::lessons::LessonResult {
     let batch: PretrainingBatch = data.batch(0, 16)?;
     println!(
         "{} parameters; a batch of 16 pairs has {} tokens, {} of them masked",
-        layout.total(),
+        number(layout.total() as f64),
         batch.packed.rows(),
         batch.masked_rows.len()
     );
@@ -677,6 +678,13 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
+    // Descent at 0.0201 climbs out of the valley; at 0.019 it comes down, and crawls: 0.0002 is left
+    // after 200 steps. AdamW divides each slope by its own size, so it goes down as fast along the
+    // valley as across it. The mean of past gradients then carries it over the floor and back: each
+    // dip of the curve is a crossing. As the rate falls the swings die out, and it ends far below, at
+    // about $10^{-9}$.
+
+    // %% [markdown]
     // > **A good place to stop.** You are half way, and your answers stay in the notebook. On another
     // > day select the cell below this one and choose *Run → Run All Above Selected Cell* (in VS Code
     // > *Execute Above Cells*).
@@ -751,7 +759,7 @@ fn main() -> cloze::lessons::LessonResult {
         let gaps = values.iter().zip(&theirs).map(|(a, b)| (a - b).abs());
         println!(
             "largest gap of {} parameters: {:.1e}",
-            values.len(),
+            number(values.len() as f64),
             gaps.fold(0.0, f32::max)
         );
     }
@@ -771,12 +779,15 @@ fn main() -> cloze::lessons::LessonResult {
 
     impl Curves {
         fn new(data: &PretrainingData, vocabulary: usize) -> Self {
+            // Training has the first colour, though the first measurement comes before its first step.
             let blanks = LineChart::new("Masked words")
                 .axes("step", "nats a masked token")
+                .smoothed("training", &[])
                 .reference("ln(V)", (vocabulary as f64).ln())
                 .reference("unigram entropy", data.unigram_entropy());
             let pairs = LineChart::new("Next sentence")
                 .axes("step", "nats a pair")
+                .smoothed("training", &[])
                 .reference("ln(2)", 2f64.ln());
             Self {
                 blanks: LiveChart::new(blanks),
@@ -858,7 +869,7 @@ fn main() -> cloze::lessons::LessonResult {
     );
 
     // %% [markdown]
-    // Two things to see. The blanks fall at once; the pairs rest at $\ln 2$ for some 600 steps,
+    // Two things to see. The blanks fall at once; the pairs rest at $\ln 2$ for some 400 steps,
     // because the head can only tell apart what the encoder has learned to see. And the norm grows
     // while the loss falls: parameters get larger, and the model surer. It is above 1 at every
     // step, so each gradient is cut. With Adam that does little harm, since a factor that is always
@@ -1046,7 +1057,7 @@ fn main() -> cloze::lessons::LessonResult {
     println!(
         "{} of {} parameters differ between the run in one piece and the one in two",
         a.iter().zip(&b).filter(|(a, b)| a != b).count(),
-        a.len()
+        number(a.len() as f64)
     );
     show!(
         LineChart::new(format!(

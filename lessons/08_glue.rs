@@ -933,7 +933,9 @@ fn main() -> cloze::lessons::LessonResult {
         let wrong = wrong.filter(|((p, g), _)| p != g);
         for ((p, _), line) in wrong.take(8) {
             let message = line.split('\t').next().unwrap_or_default();
-            println!("called {}: {message}", ["ham", "spam"][*p as usize]);
+            // A sentence a line.
+            let message = message.replace(". ", ".\n    ");
+            println!("called {}:\n    {message}", ["ham", "spam"][*p as usize]);
         }
     }
 

@@ -118,7 +118,8 @@ fn main() -> cloze::lessons::LessonResult {
     }
     for (paragraph, asked) in train.questions().take(5) {
         if asked.id.ends_with("1-1") {
-            println!("\n{}\n", paragraph.context);
+            // A sentence a line.
+            println!("\n{}\n", paragraph.context.replace(". ", ".\n"));
         }
         let answers = asked.answers.iter().flatten();
         let answer = answers.map(|a| a.text.as_str()).next();
@@ -281,7 +282,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // Your windows over 26 pieces, with a room of 12 and a stride of 5. A piece that stands in
-    // several of them is judged in the one where it has most neighbours on its poorer side (darker):
+    // several of them is judged in the one where it has most neighbours on its poorer side (strong):
     // at a window's edge the model can't see what goes on beyond.
 
     // %%
@@ -330,10 +331,9 @@ fn main() -> cloze::lessons::LessonResult {
         .map(|(a, b)| format!("{a}-{b}"))
         .collect();
     show!(TokenStrip::new("Pieces and their places", &example.tokens).row("characters", &places));
-    println!(
-        "1907 starts at byte {:?}",
-        "In Łódź, Zoë's café opened in 1907.".find("1907")
-    );
+    if let Some(byte) = "In Łódź, Zoë's café opened in 1907.".find("1907") {
+        println!("1907 starts at byte {byte}");
+    }
 
     // %% [markdown]
     // The pieces are lower-cased and have lost their accents; nothing could be cut out of *them*.

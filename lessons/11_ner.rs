@@ -195,7 +195,8 @@ fn main() -> cloze::lessons::LessonResult {
             ),
             (
                 "B-ORG O I-ORG",
-                "An O ends a name: the I behind it starts a second one. Look at the word before, not at the last name found.",
+                "An O ends a name: the I behind it starts a second one. Look at the word before, \
+                 not at the last name found.",
             ),
             ("O O", "No names, an empty list."),
         ];
@@ -346,13 +347,19 @@ fn main() -> cloze::lessons::LessonResult {
             start += expected.len();
             let labelled = labels.iter().flatten().count();
             judge.holds(
-                &format!("{text:?} has {} words and as many labels", sentence.words.len()),
+                &format!(
+                    "{text:?} has {} words and as many labels",
+                    sentence.words.len()
+                ),
                 labelled == sentence.words.len() || labels.len() != ids.len(),
                 &match labelled > sentence.words.len() {
                     true => format!(
-                        "Yours has {labelled} labels. A word has one label, on its first piece, however many pieces it has."
+                        "Yours has {labelled} labels. A word has one label, on its first piece, \
+                         however many pieces it has."
                     ),
-                    false => format!("Yours has {labelled} labels. An O is a label too: it has the number 0."),
+                    false => {
+                        format!("Yours has {labelled} labels. An O is a label too, number 0.")
+                    }
                 },
             );
             judge.same_list(
@@ -480,12 +487,14 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &said,
             (p - 2.0 / 3.0).abs() > 1e-9,
-            "A name of the right words with the wrong type is wrong, and so is one of the right type that ends too early.",
+            "A name of the right words with the wrong type is wrong, and so is one of the right \
+             type that ends too early.",
         );
         judge.holds(
             &said,
             (f - 0.25).abs() > 1e-9,
-            "0.25 is the mean over the sentences' own scores. Count over all sentences first, then divide once.",
+            "0.25 is the mean over the sentences' own scores. Count over all sentences first, then \
+             divide once.",
         );
         for (what, value) in [("precision", p), ("recall", r), ("F1", f)] {
             judge.close(what, value, 1.0 / 3.0, 1e-9, &said);
@@ -625,7 +634,8 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             "row 0 of the result is row 0 of the first layer, then row 0 of the second",
             yours != layers.concat(),
-            "You put whole layers one behind the other: the vector of one token is then spread over the list.",
+            "You put whole layers one behind the other: the vector of one token is then spread \
+             over the list.",
         );
         judge.same_list(
             "side_by_side(&[[1, 2, 3, 4], [5, 6, 7, 8]], 2)",
@@ -710,7 +720,8 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &format!("the loss is a mean: {mean:.4}; yours is {value:.4}"),
             (value - three.loss).abs() > 1e-4,
-            "That is the sum. Divide by the number of labelled rows: otherwise a long batch takes longer steps.",
+            "That is the sum. Divide by the number of labelled rows: otherwise a long batch takes \
+             longer steps.",
         );
         judge.holds(
             &format!("the loss is the mean over 3 labelled rows, {mean:.4}; yours is {value:.4}"),
@@ -738,7 +749,8 @@ fn main() -> cloze::lessons::LessonResult {
             judge.holds(
                 &format!("the gradient of row {row}, which has no label, is 0"),
                 there.copied().all(|g| g == 0.0),
-                "A row without a label must not take part: leave it out before the cross-entropy. Calling it class 0 teaches the model that later pieces are no names.",
+                "A row without a label must not take part: leave it out before the cross-entropy. \
+                 Calling it class 0 teaches the model that later pieces are no names.",
             );
         }
         let apart = gradient
@@ -750,7 +762,8 @@ fn main() -> cloze::lessons::LessonResult {
             apart.fold(0.0, f64::max),
             0.0,
             1e-5,
-            "The crate's engines put softmax minus one-hot, divided by the number of labelled rows, in place of the logits.",
+            "The crate's engines put softmax minus one-hot, divided by the number of labelled \
+             rows, in place of the logits.",
         );
     });
 
@@ -983,8 +996,10 @@ fn main() -> cloze::lessons::LessonResult {
         tags: Vec<Vec<String>>,
     }
 
-    /// Trains encoder and head for 20 epochs of batches of 16 sentences.
+    /// Trains encoder and head for 20 epochs of batches of 16 sentences; the chart tells the run's
+    /// name.
     fn fine_tune(
+        name: &str,
         engine: CpuEngine,
         deviation: f32,
         train: &Set,
@@ -1006,8 +1021,8 @@ fn main() -> cloze::lessons::LessonResult {
             warmup: steps / 10,
             total: steps,
         };
-        let mut live =
-            LiveChart::new(LineChart::new("Fine-tuning for names").axes("step", "loss, and F1"));
+        let chart = LineChart::new(format!("Finding names: {name}")).axes("step", "loss, and F1");
+        let mut live = LiveChart::new(chart);
         for (step, which) in (1..=steps).zip(&batches) {
             let batch = Arc::new(train.sequences.batch(which));
             let rows = which.iter().flat_map(|&i| train.sequences.rows_of(i));
@@ -1053,7 +1068,14 @@ fn main() -> cloze::lessons::LessonResult {
         let engine = CpuEngine::new(&encoder.config, &encoder.layout, values)?;
         // As the encoder's own weights began.
         let deviation = encoder.config.initializer_range as f32;
-        let run = fine_tune(engine, deviation, &train_set, &dev_set, &class_names)?;
+        let run = fine_tune(
+            "fine-tuned",
+            engine,
+            deviation,
+            &train_set,
+            &dev_set,
+            &class_names,
+        )?;
         let [p, r, f1, _] = crate_score(&run.tags, &dev);
         println!(
             "{:.1} s: precision {:.1} %, recall {:.1} %, F1 {:.1} %",
@@ -1080,7 +1102,7 @@ fn main() -> cloze::lessons::LessonResult {
         ];
         for (name, values, deviation) in runs {
             let engine = CpuEngine::new(&encoder.config, &encoder.layout, values.clone())?;
-            let run = fine_tune(engine, deviation, &train_set, &dev_set, &class_names)?;
+            let run = fine_tune(name, engine, deviation, &train_set, &dev_set, &class_names)?;
             results.push((name.into(), crate_score(&run.tags, &dev)[2]));
         }
         show!(
@@ -1145,9 +1167,11 @@ fn main() -> cloze::lessons::LessonResult {
                 .filter(|t| !found.iter().any(|name| meets(t, name)));
             *kinds.entry("missed").or_default() += missed.count();
         }
+        let order = ["right", "wrong type", "wrong ends", "invented", "missed"];
+        let count = |kind: &str| kinds.get(kind).copied().unwrap_or_default() as f64;
         show!(
             BarChart::new("The names that it found, and those that it missed")
-                .bars(kinds.iter().map(|(kind, &count)| (*kind, count as f64)))
+                .bars(order.map(|kind| (kind, count(kind))))
         );
     }
 

@@ -198,11 +198,15 @@ fn main() -> cloze::lessons::LessonResult {
                         .zip(right)
                         .map(|(a, &b)| (a - f64::from(b)).abs());
                     judge.close(
-                        &format!("layer {layer}, head {head}, token {i} ({token:?}): the largest gap to the model's own weights"),
+                        &format!(
+                            "layer {layer}, head {head}, token {i} ({token:?}): the largest gap to \
+                             the model's own weights"
+                        ),
                         apart.fold(0.0, f64::max),
                         0.0,
                         1e-5,
-                        "The model's `look` gives these: scores over the root of the head size, then softmax over all keys.",
+                        "The model's `look` gives these: scores over the root of the head size, \
+                         then softmax over all keys.",
                     );
                 }
             }
@@ -309,7 +313,8 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &format!("the six shares have the sum 1, yours {sum:.3}"),
             (sum - 1.0).abs() < 1e-5,
-            "Every column goes into one share, and the sums are divided by the number of rows that were counted: those of ordinary tokens.",
+            "Every column goes into one share, and the sums are divided by the number of rows that \
+             were counted: those of ordinary tokens.",
         );
         let transposed: Vec<f32> = (0..25).map(|at| weights[at % 5 * 5 + at / 5]).collect();
         let by_columns = habits(&transposed, &ids, special);
@@ -326,7 +331,8 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &said,
             (yours[2] - 0.14).abs() > 1e-6,
-            "You counted the rows of [CLS] and [SEP] too: leave them out, in the sums and in the number of rows.",
+            "You counted the rows of [CLS] and [SEP] too: leave them out, in the sums and in the \
+             number of rows.",
         );
         for (at, name) in HABITS.iter().enumerate() {
             judge.close(
@@ -344,7 +350,8 @@ fn main() -> cloze::lessons::LessonResult {
             habits(&ones, &eight, special)[5],
             20.0 / 48.0,
             1e-5,
-            "Six tokens look, at 8 each. The first of them has [CLS] for its left neighbour and the last [SEP] for its right one: those count as special.",
+            "Six tokens look, at 8 each. The first of them has [CLS] for its left neighbour and \
+             the last [SEP] for its right one: those count as special.",
         );
     });
 
@@ -520,7 +527,8 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &format!("all numbers are finite; yours: {yours:?}"),
             yours.iter().all(|x| x.is_finite()),
-            "Scale to length 1 in every round: the numbers grow by the eigenvalue each time, until they are infinite. NaN may also be a division by the length 0.",
+            "Scale to length 1 in every round: the numbers grow by the eigenvalue each time, until \
+             they are infinite. NaN may also be a division by the length 0.",
         );
         let length = yours.iter().map(|x| x * x).sum::<f64>().sqrt();
         judge.close(
@@ -557,7 +565,8 @@ fn main() -> cloze::lessons::LessonResult {
             off.sum::<f64>().sqrt() / most,
             0.0,
             1e-3,
-            "v is an eigenvector when C only makes it longer. Too few rounds leave it on the way: some hundred are needed where two eigenvalues are near each other.",
+            "v is an eigenvector when C only makes it longer. Too few rounds leave it on the way: \
+             some hundred are needed where two eigenvalues are near each other.",
         );
         let mut draws = Stream::new(12, 0, Site::Other(0), 0).draws();
         for _ in 0..300 {
@@ -919,8 +928,14 @@ fn main() -> cloze::lessons::LessonResult {
         );
         let twice = control_labels(&[17, 99, 17, 4_000, 99, 17], 0.5, 2);
         judge.holds(
-            &format!("the same piece has the same label everywhere: pieces 17, 99, 17, 4000, 99, 17 got {twice:?}"),
-            twice.len() == 6 && twice[0] == twice[2] && twice[2] == twice[5] && twice[1] == twice[4],
+            &format!(
+                "the same piece has the same label everywhere: pieces 17, 99, 17, 4000, 99, 17 got \
+                 {twice:?}"
+            ),
+            twice.len() == 6
+                && twice[0] == twice[2]
+                && twice[2] == twice[5]
+                && twice[1] == twice[4],
             "Draw by the id, not one number after the other: a control must be learnable by heart.",
         );
         let mut turned = many.clone();
@@ -1029,12 +1044,7 @@ fn main() -> cloze::lessons::LessonResult {
                 probe::<2>(&labels(&train), &labels(&test))
             };
             let control = (drawn(1) + drawn(2) + drawn(3)) / 3.0;
-            println!(
-                "{name}: capital letters {:.1} %, control {:.1} %, selectivity {:.1}",
-                100.0 * real,
-                100.0 * control,
-                100.0 * (real - control)
-            );
+            println!("{name}: selectivity {:.1}", 100.0 * (real - control));
             chart = chart
                 .bar(format!("{name}: capital letters"), 100.0 * real)
                 .bar(format!("{name}: control"), 100.0 * control);
@@ -1206,7 +1216,10 @@ fn main() -> cloze::lessons::LessonResult {
             let other = blanks.losses(&model, zeroed(&model, layer, head, "value"));
             if let (Ok(a), Ok(b)) = (blanks.losses(&model, yours), other) {
                 judge.close(
-                    &format!("the loss without head {head} of layer {layer}, less that with its values set to 0"),
+                    &format!(
+                        "the loss without head {head} of layer {layer}, less that with its values \
+                         set to 0"
+                    ),
                     mean(&a) - mean(&b),
                     0.0,
                     1e-5,
@@ -1234,11 +1247,6 @@ fn main() -> cloze::lessons::LessonResult {
                 chart = chart
                     .bar(format!("layer {layer}, head {head} cut off"), cut - whole)
                     .bar("… looks everywhere alike", alike - whole);
-                println!(
-                    "layer {layer}, head {head}: cut off {:+.3}, everywhere alike {:+.3}",
-                    cut - whole,
-                    alike - whole
-                );
             }
         }
         show!(chart);
@@ -1352,9 +1360,6 @@ fn main() -> cloze::lessons::LessonResult {
     ranks.push(("all heads, averaged".into(), together));
     let nearness: f64 = rank(&all_effects, |e| e.nearness.clone());
     ranks.push(("nearness to the blank".into(), nearness));
-    for (name, rho) in &ranks {
-        println!("{name:>22}: rank correlation with the cost {rho:.2}");
-    }
     show!(
         BarChart::new("How well the words that matter are found (mean rank correlation)")
             .bars(ranks.iter().map(|(name, rho)| (name.clone(), *rho)))

@@ -68,7 +68,6 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::train::budget::flops_per_token;
     use cloze::train::optimizer::{Optimizer, Update};
     use cloze::view::Flow;
-    use cloze::view::style::number;
     use cloze::{check, show, solved};
 
     // %% [markdown]

@@ -78,6 +78,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::train::budget::flops_per_token;
     use cloze::train::optimizer::{Optimizer, Update};
     use cloze::view::Flow;
+    use cloze::view::style::number;
     use cloze::{check, show, solved};
 
     // %% [markdown]
@@ -179,7 +180,10 @@ fn main() -> cloze::lessons::LessonResult {
     let longest: usize = lengths.iter().copied().max().unwrap_or(0);
     let real: usize = lengths.iter().sum();
     println!("lengths: {lengths:?}");
-    println!("{real} real tokens; padded to the longest {}", 16 * longest);
+    println!(
+        "{real} real tokens; padded to the longest {}",
+        number((16 * longest) as f64)
+    );
 
     let mut batch: Packed = Packed::default();
     for (example, ids) in (0..).zip(&sequences) {
@@ -188,7 +192,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     let config: Config = Size::Mini.config(tokenizer.vocab_size());
     let layout: Arc<Layout> = Layout::new(&config, &Part::SequenceClassifier(2).with_encoder());
-    println!("{} parameters", layout.total());
+    println!("{} parameters", number(layout.total() as f64));
 
     // %% [markdown]
     // ## The first rung: dfdx on one thread

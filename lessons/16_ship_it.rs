@@ -74,6 +74,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::train::finetune::{self, TaskReport, TaskStep};
     use cloze::view::Flow;
     use cloze::view::report::Table;
+    use cloze::view::style::number;
 
     // %% [markdown]
     // ## Where we are going
@@ -155,7 +156,10 @@ fn main() -> cloze::lessons::LessonResult {
     // The pre-trained encoder and a fresh head; the classes' names go into the configuration.
     let mut model: Model = Model::read(&base, &task.part().with_encoder(), Some(1))?;
     task.describe(&mut model.config);
-    println!("classes: {:?}", model.config.labels());
+    println!(
+        "classes: {}",
+        model.config.labels().unwrap_or_default().join(", ")
+    );
 
     // %%
     fn fine_tune(model: &Model, train: &Examples) -> cloze::Result<Vec<f32>> {
@@ -244,7 +248,7 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     for (name, bytes) in files(&out)? {
-        println!("{bytes:>9} bytes  {name}");
+        println!("{:>9} bytes  {name}", number(bytes as f64));
     }
 
     // %% [markdown]
@@ -319,9 +323,12 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     check!("16.1", |judge| {
         let small = {
-            let header = br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]},"b":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}}"#;
+            let header = concat!(
+                r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]},"#,
+                r#""b":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}}"#
+            );
             let mut file = (header.len() as u64).to_le_bytes().to_vec();
-            file.extend(header);
+            file.extend(header.bytes());
             file.extend([3.0f32, 1.0, 2.0].map(f32::to_le_bytes).concat());
             file
         };
@@ -335,13 +342,15 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &format!("tensor a is [1, 2]; yours is {values:?}"),
             values != [3.0, 1.0],
-            "That is where b stands: begin is data_offsets[0] = 4, counted from the first byte behind the JSON.",
+            "That is where b stands: begin is data_offsets[0] = 4, counted from the first byte \
+             behind the JSON.",
         );
         judge.equal(
             "tensor a of a small file",
             a,
             Some((vec![2], vec![1.0, 2.0])),
-            "Shape [2], bytes 4 to 12 behind the JSON. Strange numbers: the offsets count from 8 + n, not from the file's first byte, and the lowest byte comes first.",
+            "Shape [2], bytes 4 to 12 behind the JSON. Strange numbers: the offsets count from \
+             8 + n, not from the file's first byte, and the lowest byte comes first.",
         );
         judge.equal(
             "a tensor that is not there",
@@ -372,7 +381,8 @@ fn main() -> cloze::lessons::LessonResult {
             judge.holds(
                 &format!("the numbers of {name} are those of the trained model, bit for bit"),
                 values == model.values[range],
-                "What the crate wrote and what you read must be equal, not near: no rounding happens on the way.",
+                "What the crate wrote and what you read must be equal, not near: no rounding \
+                 happens on the way.",
             );
             compared += 1;
         }
@@ -412,9 +422,9 @@ fn main() -> cloze::lessons::LessonResult {
     let before: Vec<f32> = finetune::logits(&mut engine, &sequences)?.values().to_vec();
     let after: Vec<f32> = finetune::logits(&mut loaded, &sequences)?.values().to_vec();
     println!(
-        "parts: {:?}, classes: {:?}",
+        "parts: {:?}, classes: {}",
         again.layout.parts(),
-        again.config.labels()
+        again.config.labels().unwrap_or_default().join(", ")
     );
     println!("{} logits, all equal: {}", before.len(), before == after);
 
@@ -585,7 +595,8 @@ fn main() -> cloze::lessons::LessonResult {
             .as_f64()
             .unwrap_or_default();
         println!(
-            "{name:>5}: {bytes} bytes, accuracy {accuracy:.2}, logits differ by at most {worst:.1e}"
+            "{name:>5}: {} bytes, accuracy {accuracy:.2}, logits differ by at most {worst:.1e}",
+            number(bytes as f64)
         );
         sizes = sizes.bar(name, bytes as f64 / 1e3);
     }
@@ -711,8 +722,15 @@ fn main() -> cloze::lessons::LessonResult {
                     &what,
                     yours.0 == right.0 && (yours.1 - right.1).abs() < 1e-4,
                     match (yours.1 - (1.0 - right.1)).abs() < 1e-4 {
-                        true => "That is the probability of the other class: give the label's own, the largest.",
-                        false => "If it is another text's answer: by_length changes the order, so put answer k in the place of text which[k]. If it is a logit: softmax is missing.",
+                        true => {
+                            "That is the probability of the other class: give the label's own, the \
+                             largest."
+                        }
+                        false => {
+                            "If it is another text's answer: by_length changes the order, so put \
+                             answer k in the place of text which[k]. If it is a logit: softmax is \
+                             missing."
+                        }
                     },
                 );
             }
@@ -975,7 +993,7 @@ fn main() -> cloze::lessons::LessonResult {
     // - 89 of 100 right (another seed gives 91), after 2 to 3 seconds of training;
     // - `model.safetensors`: 5,821,360 bytes in f32, about 2,913,000 in f16 and bf16; the logits change
     //   by at most 0.012 in f16 and 0.070 in bf16, the accuracy not at all;
-    // - one message a call: a median under 1 ms; the best batch, of 32 or so, is about three times as
+    // - one message a call: a median under 1 ms; the best batch, of 32 or so, is two to three times as
     //   fast a message as one at a time; both on two cores of a shared machine, where the longest
     //   calls say more about the neighbours than about the model;
     // - all cells together compute for about 4 seconds.

@@ -11,7 +11,7 @@ use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
 use crate::error::Result;
 
 const HEAD: i32 = 40;
-/// The least height of a row that has a name.
+/// The least height of rows whose names stand one below the other.
 const ROW: i32 = 17;
 /// Room for the colours' meaning.
 const SCALE: i32 = 26;
@@ -74,13 +74,11 @@ impl HeatMap {
             widths.max().map_or(0, |w| w + 10)
         };
         let (left, above) = (14 + longest(&self.rows), longest(&self.columns));
-        // Cells shrink until the map fits the page; they stay square, unless their row has a name.
+        // Cells shrink until the map fits the page; they stay square, unless names stand too close.
         let wide = ((WIDTH as i32 - left - 14) / self.width as i32).clamp(2, 34);
-        let high = if self.rows.is_empty() {
-            wide
-        } else {
-            wide.max(ROW)
-        };
+        let named = |pair: &[String]| pair.iter().all(|name| !name.is_empty());
+        let close = self.rows.windows(2).any(named);
+        let high = if close { wide.max(ROW) } else { wide };
         let cell = (wide, high);
         // Room for a title, where there is one.
         let head = if self.title.is_empty() { 8 } else { HEAD };
