@@ -117,7 +117,7 @@ pub fn number(value: f64) -> String {
 }
 
 /// Numbers that stand together, all in one form: with as many decimals as one of them needs, or
-/// all as powers of ten. Where that would tell too little of one of them, each in its own form.
+/// all but those near 1 as powers of ten. Where that would tell too little of one of them, each in its own form.
 pub fn numbers(values: &[f64]) -> Vec<String> {
     let sizes = || values.iter().map(|v| v.abs()).filter(|v| *v > 0.0);
     let largest = sizes().filter(|v| v.is_finite()).fold(0.0, f64::max);
@@ -126,18 +126,12 @@ pub fn numbers(values: &[f64]) -> Vec<String> {
         return each();
     }
     if sizes().any(|size| !is_plain(size)) {
-        let one = |v: &f64| {
-            if *v == 0.0 {
-                number(0.0)
-            } else {
-                scientific(*v)
-            }
+        // Those near 1 are plainer without.
+        let one = |v: &f64| match v.abs() {
+            size if size == 0.0 || (1e-3..1e4).contains(&size) => number(*v),
+            _ => scientific(*v),
         };
-        // From 0.001 to 1,000 and the like: plain numbers are plainer where most are.
-        return match sizes().filter(|size| is_plain(*size)).count() * 2 > sizes().count() {
-            true => each(),
-            false => values.iter().map(one).collect(),
-        };
+        return values.iter().map(one).collect();
     }
     let smallest = sizes().fold(largest, f64::min);
     let most = decimals(largest);
@@ -221,10 +215,15 @@ pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
 /// The same for an axis over decimal exponents: powers of ten, between two of them their doubles and
 /// halves, and within less than that the round values themselves.
 pub fn logarithmic_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
-    let mut powers = ticks(low, high, count);
-    powers.retain(|exponent| exponent.fract() == 0.0);
-    if powers.len() >= 3 || !(high - low).is_finite() {
-        return powers;
+    if !(high - low).is_finite() {
+        return Vec::new();
+    }
+    let (first, last) = (low.ceil() as i32, high.floor() as i32);
+    let powers = u32::try_from(last - first + 1).unwrap_or(0);
+    if powers >= 3 {
+        let step = powers.div_ceil(count.max(1) as u32) as i32;
+        let round = (first..=last).filter(|exponent| exponent % step == 0);
+        return round.map(f64::from).collect();
     }
     let between = (low.floor() as i32..=high.floor() as i32)
         .flat_map(|power| [1.0f64, 2.0, 5.0].map(|m| f64::from(power) + m.log10()))
@@ -257,6 +256,10 @@ mod tests {
         };
         assert_eq!(shown(0.5, 2000.0), ["1", "10", "100", "1,000"]);
         assert_eq!(shown(1.5, 40.0), ["2", "5", "10", "20"]);
+        assert_eq!(
+            shown(2e-9, 5e3),
+            ["1e-8", "1e-6", "0.0001", "0.01", "1", "100"]
+        );
         assert_eq!(shown(1.0, 48.0), ["1", "2", "5", "10", "20"]);
         assert_eq!(shown(310.0, 480.0), ["350", "400", "450"]);
         assert_eq!(shown(1.0, 1.0), [] as [&str; 0]);
@@ -287,7 +290,7 @@ mod tests {
 
     #[test]
     fn numbers_that_stand_together_have_one_form() {
-        let cases: [(&[f64], &[&str]); 9] = [
+        let cases: [(&[f64], &[&str]); 11] = [
             (
                 &[80.48, 9.476, 0.89, 0.085],
                 &["80.48", "9.48", "0.89", "0.09"],
@@ -298,6 +301,8 @@ mod tests {
             (&[1.5, 1000.0], &["1.5", "1,000"]),
             (&[100.0, 0.0003], &["100", "0.0003"]),
             (&[0.0, 2e-5, 4e-5, 1e-4], &["0", "2e-5", "4e-5", "1e-4"]),
+            (&[3.3e-11, 0.1002], &["3.3e-11", "0.1"]),
+            (&[1.0, 1e5, 1e10], &["1", "1e5", "1e10"]),
             (&[1.0, f64::NAN], &["1", "NaN"]),
             (&[0.0], &["0"]),
         ];
