@@ -85,7 +85,9 @@ pub fn panic(panic: Option<Panic>, cell: &str, compiled: &str, source: &str) -> 
     }
     if said.sentence.is_some() {
         // Only dfdx's panics need a sentence.
-        error.traceback.push(words("dfdx", &panic.message));
+        error
+            .traceback
+            .push(words("dfdx", &shortened(&panic.message)));
     }
     error.traceback.extend(hint(&said));
     error
@@ -121,6 +123,15 @@ fn explained(name: &str, message: &str, said: &Explanation) -> CellError {
 
 fn hint(said: &Explanation) -> Option<String> {
     said.hint.as_deref().map(|text| words("hint", text))
+}
+
+/// A message without the thousands of numbers of a tensor that stands in it.
+fn shortened(message: &str) -> String {
+    const MOST: usize = 240;
+    match message.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{} …", message[..end].trim_end()),
+        None => message.to_owned(),
+    }
 }
 
 /// A text after the word that says whose it is.
@@ -515,6 +526,14 @@ mod tests {
             "x.reshape_like(&n);\ny.reshape_like(&n);",
         ));
         assert_eq!(two, "  --> dfdx-0.13.0/src/tensor_ops/reshape_to/mod.rs:88");
+    }
+
+    #[test]
+    fn a_long_message_is_shortened_between_letters() {
+        assert_eq!(shortened("left: 2×3"), "left: 2×3");
+        let long = shortened(&"×".repeat(10_000));
+        assert_eq!(long.chars().count(), 242);
+        assert!(long.ends_with("× …"));
     }
 
     #[test]

@@ -12,20 +12,31 @@ pub fn code(axes: &[usize]) -> Option<String> {
     }
 }
 
-/// What `permute` takes to make `to` of `from`, where these differ by two axes in each other's place.
+/// What `permute` takes to make `to` of `from`, where these differ by two axes in each other's place, and
+/// by no other two.
 pub fn exchanged(from: &Shape, to: &Shape) -> Option<Vec<usize>> {
-    if from.rank() != to.rank() {
+    let rank = from.rank();
+    let fits = |axes: &[usize]| {
+        axes.iter()
+            .zip(&to.0)
+            .all(|(&axis, size)| !from.0[axis].clashes(*size))
+    };
+    // A size that the compiler has not told yet is no reason to move it.
+    let known = |axis: usize, at: usize| !to.0[at].is_constant() || from.0[axis] == to.0[at];
+    let straight: Vec<usize> = (0..rank).collect();
+    if rank != to.rank() || fits(&straight) {
         return None;
     }
-    let apart: Vec<usize> = (0..from.rank())
-        .filter(|&at| from.0[at].clashes(to.0[at]))
-        .collect();
-    let &[a, b] = apart.as_slice() else {
-        return None;
-    };
-    let mut axes: Vec<usize> = (0..from.rank()).collect();
-    axes.swap(a, b);
-    (from.0[a] == to.0[b] && from.0[b] == to.0[a]).then_some(axes)
+    let mut turned = choices(rank, 2)
+        .into_iter()
+        .map(|pair| {
+            let mut axes = straight.clone();
+            axes.swap(pair[0], pair[1]);
+            axes
+        })
+        .filter(|axes| fits(axes) && (0..rank).all(|at| axes[at] == at || known(axes[at], at)));
+    let first = turned.next()?;
+    turned.next().is_none().then_some(first)
 }
 
 /// The axes of a larger shape that a smaller one must be repeated along.
@@ -61,7 +72,7 @@ fn choices(rank: usize, count: usize) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::Dim::{Known, Runtime};
+    use super::super::types::Dim::{Hidden, Known, Runtime};
     use super::*;
 
     #[test]
@@ -77,6 +88,13 @@ mod tests {
         let turned = Shape(vec![Runtime, Known(2), Known(64), Runtime]);
         assert_eq!(exchanged(&heads, &turned), Some(vec![0, 1, 3, 2]));
         assert_eq!(exchanged(&heads, &heads), None);
+        // What rustc has not found out yet may be anything.
+        let unknown = Shape(vec![Hidden, Hidden, Known(64), Hidden]);
+        assert_eq!(exchanged(&heads, &unknown), Some(vec![0, 1, 3, 2]));
+        let hidden = |last| Shape(vec![Hidden, Known(last)]);
+        assert_eq!(exchanged(&hidden(3), &hidden(10)), None);
+        let ambiguous = Shape(vec![Known(64), Runtime, Hidden, Hidden]);
+        assert_eq!(exchanged(&heads, &ambiguous), None);
         let other = Shape(vec![Runtime, Known(2), Known(32), Runtime]);
         assert_eq!(exchanged(&heads, &other), None);
     }
