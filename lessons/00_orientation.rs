@@ -115,8 +115,8 @@ fn main() -> cloze::lessons::LessonResult {
     // An exercise is a function with a stub. You fill it in, run its cell, and run the check below.
     // The check does not only say right or wrong: it says which value, and what to think about. Try
     // it out: run the check before you have written anything, then with a wrong answer, then with a
-    // right one. (In a notebook the code of a check is folded to one line, for it tells the answer:
-    // run it like any other cell, or click on it to read it.)
+    // right one. (In a notebook a cell that is nothing but a check is folded to one line, for it
+    // tells the answer: run it like any other cell, or click on it to read it.)
     //
     // **Exercise 00.1.** The *shape* of a tensor is a list of sizes, one for each axis: a table of
     // 2 rows and 3 columns has the shape (2, 3). How many numbers does a tensor of a given shape

@@ -48,7 +48,8 @@ pub fn index(lessons: &[Lesson]) -> Value {
     of_cells(course::INDEX, course::index_cells(lessons))
 }
 
-/// The metadata of a code cell: the code of a check is folded away, which is long and tells the answer.
+/// The metadata of a code cell: one that is nothing but a check is folded, which is long and tells the
+/// answer. What stands before a check in its cell may be of use to later ones, and stays in sight.
 fn folded(source: &str) -> Value {
     match source.trim_start().starts_with("check!(") {
         true => json!({ "jupyter": { "source_hidden": true } }),
@@ -187,6 +188,20 @@ mod tests {
         let mut notebook: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         change(&mut notebook);
         std::fs::write(path, notebook.to_string()).unwrap();
+    }
+
+    #[test]
+    fn checks_are_folded_and_exercises_are_not() {
+        for lesson in lessons::all().unwrap() {
+            let notebook = notebook(&lesson, false);
+            let cells = notebook["cells"].as_array().unwrap();
+            let folded = |cell: &Value| cell["metadata"]["jupyter"]["source_hidden"] == true;
+            assert!(cells.iter().any(folded), "{}", lesson.name);
+            for cell in cells {
+                let first = cell["source"][0].as_str().unwrap_or_default();
+                assert_eq!(folded(cell), first.starts_with("check!("), "{first}");
+            }
+        }
     }
 
     #[test]
