@@ -896,7 +896,9 @@ fn main() -> cloze::lessons::LessonResult {
     // - 16 paragraphs hold 922 tokens; padded to the longest, 95, they would be 1,520: 39 % padding;
     // - a part a thread 1.6 times one thread; the engine 4.5 times that, still padded; packed 1.7 times
     //   that, as 1,520 / 922 promises; bf16 1.3 times that. Together 16 times;
-    // - bias, residual and LayerNorm in one pass: 17 to 35 times as fast as operation by operation;
+    // - bias, residual and LayerNorm in one pass: 1.6 times as fast as operation by operation in a
+    //   notebook, 4.6 times as a program, which the compiler optimises more; on other processors up to
+    //   35 times;
     // - all cells take 31 seconds of processor time, about half of that on two idle cores.
     //
     // ## On real sizes
