@@ -9,6 +9,9 @@ benches/results/quality.json after every run and goes on where it stopped; `--ta
 there. `--jobs 2` makes two runs beside each other with half of the processor's cores for each: more
 runs an hour, though the seconds of a run then tell nothing of speed. Our mean should be at least
 the peer's less two standard errors of the difference.
+
+`--own` makes Cloze's runs without a peer instead: the same recipe from random weights, which shows
+what pre-training is worth, and the paper's feature-based heads (section 5.3).
 """
 
 import argparse
@@ -39,11 +42,21 @@ TASKS = {
     "squad": ("squad", "f1", 1, ["--limit", "8000", "--epochs", "2", "--batch", "16", "--lr", "1e-4"]),
 }
 
+# Name: task, options after the recipe's; the metric is the task's.
+OWN = {
+    "mrpc scratch": ("mrpc", ["--from-scratch"]),
+    "sts-b scratch": ("sts-b", ["--from-scratch"]),
+    "sst-2 scratch": ("sst-2", ["--from-scratch"]),
+    "ner scratch": ("ner", ["--from-scratch"]),
+    "ner frozen": ("ner", ["--frozen"]),
+    "ner frozen-lstm": ("ner", ["--frozen", "--head", "bilstm", "--lstm-width", "256", "--epochs", "5"]),
+}
 
-def ours(options, task, turn):
+
+def ours(options, task, turn, more=()):
     folder, _, _, recipe = TASKS[task]
     with tempfile.TemporaryDirectory() as out:
-        command = [options.cloze, "finetune", task, "--json", "--out", out, "--model", options.model]
+        command = [options.cloze, "finetune", task, "--json", "--out", out, "--model", options.model, *more]
         command += ["--data", options.data / folder, *recipe, "--seed", turn]
         command += ["--fold", turn] if task == "codah" else []
         return run(command, options.threads)
@@ -66,6 +79,11 @@ def peer(options, task, turn):
         data = options.data / "squad" / "dev-v1.1.json.gz"
         score = [options.cloze, "score", "squad", "--data", data, "--predictions", predictions, "--json"]
         return told | {"dev": run(score, options.threads)}
+
+
+def own(options, name, turn):
+    task, more = OWN[name]
+    return ours(options, task, turn, more)
 
 
 def run(command, threads):
@@ -95,6 +113,11 @@ def table(runs):
         difference = mean["cloze"] - mean["torch"]
         print(f"| {task} | {metric} | {len(both)} | {mean['cloze']:.4f} | {mean['torch']:.4f} "
               f"| {difference:+.4f} | {error} |")
+    print("\n| Cloze alone, seed 1 | metric | |\n|---|---|---:|")
+    for name, (task, _) in OWN.items():
+        if f"{name} 1" in runs:
+            metric = TASKS[task][1]
+            print(f"| {name} | {metric} | {runs[f'{name} 1']['dev'][metric]:.4f} |")
 
 
 def main():
@@ -107,6 +130,7 @@ def main():
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--turns", type=int, default=5, help="at most so many seeds or folds")
     parser.add_argument("--jobs", type=int, default=1, help="runs beside each other")
+    parser.add_argument("--own", nargs="*", choices=OWN, help="these runs of Cloze alone, or all of them")
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     options = parser.parse_args()
     runs = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -115,20 +139,26 @@ def main():
     options.threads = max(1, (os.cpu_count() or 1) // options.jobs)
     lock = threading.Lock()
 
-    def one(task, who, train, turn):
+    def one(name, train, task, turn):
         result = train(options, task, turn)
         with lock:
-            runs[f"{task} {who} {turn}"] = result
-            print(task, who, turn, result["dev"], flush=True)
+            runs[name] = result
+            print(name, result["dev"], flush=True)
             RESULTS.write_text(json.dumps(dict(sorted(runs.items())), indent=1) + "\n")
 
-    missing = [
-        (task, who, train, turn)
-        for turn in range(1, 1 if options.table else options.turns + 1)
-        for task in options.tasks
-        for who, train in [("cloze", ours), ("torch", peer)]
-        if turn <= TASKS[task][2] and f"{task} {who} {turn}" not in runs
-    ]
+    if options.table:
+        wanted = []
+    elif options.own is not None:
+        wanted = [(f"{name} 1", own, name, 1) for name in options.own or OWN]
+    else:
+        wanted = [
+            (f"{task} {who} {turn}", train, task, turn)
+            for turn in range(1, options.turns + 1)
+            for task in options.tasks
+            for who, train in [("cloze", ours), ("torch", peer)]
+            if turn <= TASKS[task][2]
+        ]
+    missing = [each for each in wanted if each[0] not in runs]
     with ThreadPoolExecutor(options.jobs) as pool:
         for done in [pool.submit(one, *each) for each in missing]:
             done.result()
