@@ -11,8 +11,9 @@ use crate::model::{Layout, Part};
 use crate::train::Teacher;
 use crate::train::distill::student_of;
 
+use super::checks::{from_zero, positive};
 use super::model::wordpiece_of;
-use super::pretraining::{RunArgs, Start, learning_rate, positive};
+use super::pretraining::{RunArgs, Start, learning_rate};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -102,11 +103,7 @@ impl Args {
             ("--alpha-cos", self.alpha_cos),
         ];
         for (name, weight) in weights {
-            if !(weight >= 0.0 && weight.is_finite()) {
-                return Err(Error::Usage(format!(
-                    "{name} {weight}: a number from 0 on is needed"
-                )));
-            }
+            from_zero(name, weight)?;
         }
         if weights.iter().all(|(_, weight)| *weight == 0.0) {
             return Err(Error::Usage(

@@ -10,6 +10,7 @@ use crate::hub;
 use crate::lessons::data::MODEL;
 use crate::model::Part;
 
+use super::checks::at_least_one;
 use super::model::Loaded;
 
 #[derive(clap::Args)]
@@ -28,9 +29,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    if args.top_k == 0 {
-        return Err(Error::Usage("--top-k 0: at least 1 is needed".into()));
-    }
+    at_least_one("--top-k", args.top_k as u64)?;
     let folder = hub::folder_of(&args.model)?;
     let mut model = Loaded::read(&folder, &[Part::Encoder, Part::MaskedLm])?;
     if model.engine.config().is_decoder {

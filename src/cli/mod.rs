@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod bench;
+mod checks;
 pub mod convert;
 pub mod data;
 pub mod distill;
@@ -15,6 +16,7 @@ mod lines;
 mod memory;
 mod model;
 pub mod nsp;
+mod optimizer;
 pub mod predict;
 pub mod pretrain;
 mod pretraining;

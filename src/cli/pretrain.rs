@@ -11,8 +11,9 @@ use crate::model::weights::{self, Model};
 use crate::model::{Config, Layout, PRETRAINING, Part, Size};
 use crate::text::{Casing, WordPiece};
 
+use super::checks::positive;
 use super::model::wordpiece_of;
-use super::pretraining::{PAPER_WIDTH, RunArgs, Start, learning_rate, positive};
+use super::pretraining::{PAPER_WIDTH, RunArgs, Start, learning_rate};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::cli::checks::{at_least_one, positive};
 use crate::error::{Error, Result};
 use crate::model::{Config, Size};
 use crate::train::budget::{
@@ -102,9 +103,7 @@ impl Args {
             ("--first-seq", self.first_seq.unwrap_or(1)),
             ("--devices", self.devices),
         ] {
-            if value == 0 {
-                return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
-            }
+            at_least_one(name, value)?;
         }
         for (name, value) in [
             ("--tokens-per-s", self.tokens_per_s),
@@ -112,12 +111,7 @@ impl Args {
             ("--days", self.days),
             ("--price-per-hour", self.price_per_hour),
         ] {
-            if let Some(value) = value
-                && !(value > 0.0 && value.is_finite())
-            {
-                let message = format!("{name} {value}: a positive number is needed");
-                return Err(Error::Usage(message));
-            }
+            positive(name, value.unwrap_or(1.0))?;
         }
         if !(self.efficiency > 0.0 && self.efficiency <= 1.0) {
             return Err(Error::Usage(format!(

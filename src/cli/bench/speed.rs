@@ -16,6 +16,7 @@ use crate::train::budget::flops_per_token;
 use crate::train::speed::{Pass, pass_seconds};
 use crate::view::BarChart;
 
+use super::super::checks::at_least_one;
 use super::super::engine::TrainingEngineArgs;
 use super::super::memory;
 use super::peer::Peer;
@@ -144,9 +145,7 @@ impl Args {
             ("--steps", self.steps as usize),
             ("--rounds", self.rounds),
         ]) {
-            if value == 0 {
-                return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
-            }
+            at_least_one(name, value as u64)?;
         }
         let positions = self.size.config(VOCABULARY).max_position_embeddings;
         if self.seq > positions {

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::cli::checks::at_least_one;
 use crate::data::Sequences;
 use crate::engine::frozen::{Known, Plan};
 use crate::engine::{Engine, Frozen, Setup};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::features::{self, Advice, Combine, Pool, Settings};
 use crate::memory::{free, told};
 use crate::model::weights::{self, Model};
@@ -87,9 +88,7 @@ impl FrozenArgs {
         if !self.frozen {
             return Ok(None);
         }
-        if self.lstm_width == 0 {
-            return Err(Error::Usage("--lstm-width 0: at least 1 is needed".into()));
-        }
+        at_least_one("--lstm-width", self.lstm_width as u64)?;
         let over_rows = task.part().task_head().map(|head| head.over) == Some(Over::Rows);
         let pool = match self.pool {
             Some(pool) => pool,

@@ -18,14 +18,16 @@ use crate::tasks::{self, Dataset, Labels, Role, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::Settings;
 use crate::train::guard::{BadSteps, Care};
-use crate::train::optimizer::{Optimizer, Rule};
+use crate::train::optimizer::Optimizer;
 use crate::train::{Records, Stop, checkpoint};
 
 use self::frozen::{FrozenArgs, Head};
 use self::run::{Run, Runner};
+use super::checks::{at_least_one, positive, share};
 use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::model::wordpiece_of;
+use super::optimizer::OptimizerArgs;
 use super::task::TaskArgs;
 
 /// The learning rates that the paper chooses from (Devlin et al., appendix A.3).
@@ -75,9 +77,8 @@ pub struct Args {
     /// Share of the steps in which the learning rate rises
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     warmup: f64,
-    /// What turns gradients into updates
-    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
-    optimizer: Rule,
+    #[command(flatten)]
+    optimizer: OptimizerArgs,
     /// Dropout in place of the model's own
     #[arg(long, value_name = "P")]
     dropout: Option<f64>,
@@ -206,28 +207,13 @@ impl Args {
             ("--limit", self.limit.unwrap_or(1)),
             ("--seeds", self.seeds as usize),
         ] {
-            if value == 0 {
-                return Err(Error::Usage(format!("{name} 0: at least 1 is needed")));
-            }
+            at_least_one(name, value as u64)?;
         }
-        for (name, value) in [("--lr", self.lr()), ("--spike", self.spike.unwrap_or(2.0))] {
-            if !(value > 0.0 && value.is_finite()) {
-                return Err(Error::Usage(format!(
-                    "{name} {value}: a positive number is needed"
-                )));
-            }
-        }
-        for (name, value) in [
-            ("--warmup", self.warmup),
-            ("--dropout", self.dropout.unwrap_or(0.0)),
-        ] {
-            if !(0.0..1.0).contains(&value) {
-                return Err(Error::Usage(format!(
-                    "{name} {value}: a number from 0 to below 1 is needed"
-                )));
-            }
-        }
-        Ok(())
+        positive("--lr", self.lr())?;
+        positive("--spike", self.spike.unwrap_or(2.0))?;
+        share("--warmup", self.warmup)?;
+        share("--dropout", self.dropout.unwrap_or(0.0))?;
+        self.optimizer.check()
     }
 
     fn epochs(&self) -> u32 {
@@ -331,10 +317,7 @@ impl Args {
             },
             learning_rate: self.lr(),
             warmup: self.warmup,
-            optimizer: Optimizer {
-                rule: self.optimizer,
-                ..Optimizer::default()
-            },
+            optimizer: self.optimizer.over(Optimizer::default()),
             micro_batch: self.micro_batch.unwrap_or(0),
             seed: self.seed,
             save_every: self.save_every,

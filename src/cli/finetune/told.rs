@@ -55,7 +55,6 @@ impl Args {
         } else {
             format!("{:e}", self.lr())
         };
-        let optimizer = format!("{:?}", self.optimizer).to_lowercase();
         let table = Table::new("Recipe")
             .row("task", &self.task.task)
             .row("model", self.model.display())
@@ -63,7 +62,7 @@ impl Args {
             .row("batch", batch)
             .row("highest learning rate", rate)
             .row("share of steps with a rising rate", self.warmup)
-            .row("optimizer", optimizer)
+            .row("optimizer", self.optimizer.told())
             .row("dropout", model.config.hidden_dropout_prob)
             .row("number format", self.engine.dtype())
             .row("seed", self.seed);

@@ -8,8 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::ValueEnum;
-
 use crate::data::{Packing, PretrainingData, PretrainingOptions};
 use crate::engine::memory::Work;
 use crate::error::{Error, Result};
@@ -17,12 +15,13 @@ use crate::model::{Config, Layout};
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, Identity};
 use crate::train::distill::Taught;
-use crate::train::optimizer::Rule;
 use crate::train::pretrain::State;
 use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
 
+use super::checks::{at_least_one, option_name, positive, share};
 use super::engine::TrainingEngineArgs;
 use super::memory;
+use super::optimizer::OptimizerArgs;
 use super::progress::{TrainingBar, measured};
 
 /// One document in this many is held out for evaluation.
@@ -58,9 +57,8 @@ pub struct RunArgs {
     /// Sequences that go through the model at once; the gradients of a step's parts are added up
     #[arg(long, value_name = "N")]
     micro_batch: Option<usize>,
-    /// What turns gradients into updates
-    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
-    optimizer: Rule,
+    #[command(flatten)]
+    optimizer: OptimizerArgs,
     /// Highest learning rate, reached after a tenth of the steps [default: for a new model 1e-4 from
     /// 768 wide on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for
     /// `pretrain --init`]
@@ -143,13 +141,11 @@ impl RunArgs {
             ("--batch", self.batch as u64),
             ("--micro-batch", self.micro_batch.unwrap_or(1) as u64),
         ] {
-            if value == 0 {
-                return usage(format!("{name} 0: at least 1 is needed"));
-            }
+            at_least_one(name, value)?;
         }
-        if let Some(value) = self.lr {
-            positive("--lr", value)?;
-        }
+        positive("--lr", self.lr.unwrap_or(1.0))?;
+        share("--dropout", self.dropout.unwrap_or(0.0))?;
+        self.optimizer.check()?;
         if let Some(first) = self.first_seq
             && first > self.seq()
         {
@@ -163,13 +159,6 @@ impl RunArgs {
         {
             return usage(format!(
                 "--phase-share {share}: a number above 0 and below 1 is needed"
-            ));
-        }
-        if let Some(p) = self.dropout
-            && !(0.0..1.0).contains(&p)
-        {
-            return usage(format!(
-                "--dropout {p}: a number from 0 to below 1 is needed"
             ));
         }
         Ok(())
@@ -330,7 +319,7 @@ impl RunArgs {
         let mut settings = Settings::new(self.steps, self.batch, lr);
         settings.save_every = self.save_every;
         settings.micro_batch = self.micro_batch.unwrap_or(0);
-        settings.optimizer.rule = self.optimizer;
+        settings.optimizer = self.optimizer.over(settings.optimizer);
         if let Some(every) = self.eval_every {
             settings.evaluate_every = every;
         }
@@ -362,16 +351,6 @@ impl RunArgs {
     }
 }
 
-/// Refuses what is no positive number.
-pub fn positive(name: &str, value: f64) -> Result<()> {
-    if value > 0.0 && value.is_finite() {
-        return Ok(());
-    }
-    Err(Error::Usage(format!(
-        "{name} {value}: a positive number is needed"
-    )))
-}
-
 /// The width from which models are started and trained as the paper's; narrower ones learn sooner
 /// with other settings.
 pub const PAPER_WIDTH: usize = 768;
@@ -383,12 +362,6 @@ pub fn learning_rate(config: &Config) -> f64 {
     } else {
         1e-4
     }
-}
-
-/// A value of an option as it is given.
-fn option_name(value: impl ValueEnum) -> String {
-    let value = value.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// What makes a run this run, in the words of the command line.

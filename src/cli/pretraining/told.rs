@@ -11,7 +11,7 @@ use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::report::Table;
 
-use super::{RunArgs, Start, option_name};
+use super::{RunArgs, Start};
 
 /// The curves of a run's report.
 pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
@@ -91,7 +91,7 @@ impl RunArgs {
         let recipe = recipe
             .row("highest learning rate", lr)
             .row("warm-up", "a tenth of the steps")
-            .row("optimizer", option_name(self.optimizer))
+            .row("optimizer", self.optimizer.told())
             .row("dropout", config.hidden_dropout_prob)
             .row(
                 "masking",

@@ -1,0 +1,47 @@
+//! Options of the update rule, the same wherever a model is trained.
+
+use crate::error::Result;
+use crate::train::optimizer::{Optimizer, Rule};
+
+use super::checks::{from_zero, option_name, positive};
+
+#[derive(clap::Args)]
+pub struct OptimizerArgs {
+    /// What turns gradients into updates
+    #[arg(long, value_enum, default_value_t = Rule::Adamw)]
+    optimizer: Rule,
+    /// Added to the root of the mean squared gradient: Google's BERT has 1e-6, PyTorch and
+    /// transformers' scripts 1e-8
+    #[arg(long, default_value = "1e-6", value_name = "X")]
+    adam_epsilon: f64,
+    /// What weights lose in a step, as a share of themselves times the learning rate; biases and
+    /// LayerNorms lose nothing
+    #[arg(long, default_value_t = 0.01, value_name = "X")]
+    weight_decay: f64,
+}
+
+impl OptimizerArgs {
+    pub fn check(&self) -> Result<()> {
+        positive("--adam-epsilon", self.adam_epsilon)?;
+        from_zero("--weight-decay", self.weight_decay)
+    }
+
+    /// `usual` with what the command line says.
+    pub fn over(&self, usual: Optimizer) -> Optimizer {
+        Optimizer {
+            rule: self.optimizer,
+            epsilon: self.adam_epsilon,
+            weight_decay: self.weight_decay,
+            ..usual
+        }
+    }
+
+    /// In words, for the records.
+    pub fn told(&self) -> String {
+        let rule = option_name(self.optimizer);
+        format!(
+            "{rule}, epsilon {:e}, weight decay {}",
+            self.adam_epsilon, self.weight_decay
+        )
+    }
+}
