@@ -42,6 +42,9 @@ TASKS = {
     "squad": ("squad", "f1", 1, ["--limit", "8000", "--epochs", "2", "--batch", "16", "--lr", "1e-4"]),
 }
 
+# PyTorch's AdamW; Cloze would take the 1e-6 of google-research/bert.
+EPSILON = ["--adam-epsilon", "1e-8"]
+
 # Name: task, options after the recipe's; the metric is the task's.
 OWN = {
     "mrpc scratch": ("mrpc", ["--from-scratch"]),
@@ -56,7 +59,7 @@ OWN = {
 def ours(options, task, turn, more=()):
     folder, _, _, recipe = TASKS[task]
     with tempfile.TemporaryDirectory() as out:
-        command = [options.cloze, "finetune", task, "--json", "--out", out, "--model", options.model, *more]
+        command = [options.cloze, "finetune", task, "--json", "--out", out, "--model", options.model, *EPSILON, *more]
         command += ["--data", options.data / folder, *recipe, "--seed", turn]
         command += ["--fold", turn] if task == "codah" else []
         return run(command, options.threads)
@@ -130,6 +133,7 @@ def main():
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--turns", type=int, default=5, help="at most so many seeds or folds")
     parser.add_argument("--jobs", type=int, default=1, help="runs beside each other")
+    parser.add_argument("--only", choices=["cloze", "torch"], help="the runs of one program")
     parser.add_argument("--own", nargs="*", choices=OWN, help="these runs of Cloze alone, or all of them")
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     options = parser.parse_args()
@@ -156,7 +160,7 @@ def main():
             for turn in range(1, options.turns + 1)
             for task in options.tasks
             for who, train in [("cloze", ours), ("torch", peer)]
-            if turn <= TASKS[task][2]
+            if turn <= TASKS[task][2] and options.only in [None, who]
         ]
     missing = [each for each in wanted if each[0] not in runs]
     with ThreadPoolExecutor(options.jobs) as pool:

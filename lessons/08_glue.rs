@@ -677,7 +677,7 @@ fn main() -> cloze::lessons::LessonResult {
     /// Losses of the same run by the crate's trainer.
     fn crate_losses(model: &Model, data: &Examples, recipe: &Recipe) -> cloze::Result<Vec<f64>> {
         let engine = CpuEngine::new(&model.config, &model.layout, model.values.clone())?;
-        let mut run = Finetuner::new(Box::new(engine), data, recipe.clone());
+        let mut run = Finetuner::new(Box::new(engine), data, recipe.clone())?;
         run.run(None, &mut Quiet, &Stop::default())?;
         Ok(run.outcome().steps.iter().map(|step| step.loss).collect())
     }

@@ -885,7 +885,7 @@ fn main() -> cloze::lessons::LessonResult {
     /// A model that was trained on the windows: its parameters.
     fn trained(model: &Model, examples: &Examples, recipe: &Recipe) -> cloze::Result<Vec<f32>> {
         let engine = CpuEngine::new(&model.config, &model.layout, model.values.clone())?;
-        let mut run = Finetuner::new(Box::new(engine), examples, recipe.clone());
+        let mut run = Finetuner::new(Box::new(engine), examples, recipe.clone())?;
         let chart = LineChart::new("Loss of a span head on the small set")
             .axes("step", "cross-entropy (nats)")
             .reference("ln 128", 128f64.ln());

@@ -544,7 +544,7 @@ fn main() -> cloze::lessons::LessonResult {
             ..Recipe::default()
         };
         let engine = CpuEngine::new(&model.config, &model.layout, model.values.clone())?;
-        let mut trainer = Finetuner::new(Box::new(engine), train, recipe);
+        let mut trainer = Finetuner::new(Box::new(engine), train, recipe)?;
         let mut watch = Watch {
             sets: vec![("train", train), ("held out", held_out)],
             curves: vec![Vec::new(), Vec::new()],

@@ -174,7 +174,7 @@ fn main() -> cloze::lessons::LessonResult {
         let chart = LineChart::new("Fine-tuning to tell spam from ham")
             .axes("step", "cross-entropy (nats)")
             .reference("ln 2", 2f64.ln());
-        let mut trainer = cloze::train::Finetuner::new(Box::new(engine), train, settings);
+        let mut trainer = cloze::train::Finetuner::new(Box::new(engine), train, settings)?;
         trainer.run(None, &mut Progress(LiveChart::new(chart)), &Stop::default())?;
         trainer.engine().parameters()
     }

@@ -42,6 +42,19 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     write_beside(path, write, |_| Ok(()))
 }
 
+/// Makes a folder and those above it, where they are not there.
+pub fn create_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))
+}
+
+/// Takes a file away, if it is there.
+pub fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, e)),
+        _ => Ok(()),
+    }
+}
+
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -55,7 +68,7 @@ fn write_beside(
     settle: impl FnOnce(&File) -> std::io::Result<()>,
 ) -> Result<()> {
     let folder = folder_of(path);
-    fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+    create_folder(folder)?;
     let file = tempfile::Builder::new()
         .prefix(".cloze-")
         .tempfile_in(folder)

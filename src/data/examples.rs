@@ -40,6 +40,22 @@ impl Examples {
         self.len() == 0
     }
 
+    /// CRC-32 of tokens and targets in their order: other data, or the same in another order, have
+    /// another.
+    pub fn checksum(&self) -> u32 {
+        let mut crc = flate2::Crc::new();
+        for sequence in 0..self.sequences.len() {
+            let ids = self.sequences.ids(sequence);
+            crc.update(&(ids.len() as u64).to_le_bytes());
+            let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+            crc.update(&bytes);
+        }
+        for word in self.targets.words() {
+            crc.update(&word.to_le_bytes());
+        }
+        crc.sum()
+    }
+
     /// The targets of the examples named by `which`, in that order.
     pub fn targets_of(&self, which: &[usize]) -> Targets {
         match &self.targets {
@@ -61,6 +77,20 @@ fn picked<T: Copy>(all: &[T], which: &[usize]) -> Vec<T> {
 }
 
 impl Targets {
+    /// As 64-bit words, no two targets alike.
+    fn words(&self) -> Vec<u64> {
+        match self {
+            Self::Unknown => Vec::new(),
+            Self::Classes(all) | Self::Choices(all) => all.iter().map(|&x| x.into()).collect(),
+            Self::Values(all) => all.iter().map(|x| x.to_bits().into()).collect(),
+            Self::Rows(all) => all.iter().map(|x| x.map_or(u64::MAX, u64::from)).collect(),
+            Self::Spans(all) => {
+                let word = |&[first, last]: &[u32; 2]| u64::from(first) << 32 | u64::from(last);
+                all.iter().map(word).collect()
+            }
+        }
+    }
+
     /// How many predictions the loss is a mean over.
     pub fn terms(&self) -> usize {
         match self {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::Packing;
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::{remove_if_there, write_atomic};
 
 use super::distill::Taught;
 use super::loss_scale::LossScale;
@@ -92,24 +92,34 @@ pub fn path(folder: &Path) -> PathBuf {
     folder.join("trainer").join("state.safetensors")
 }
 
-/// Refuses a folder in which a run would be lost if another began there.
-pub fn refuse(folder: &Path) -> Result<()> {
-    if !path(folder).exists() {
-        return Ok(());
-    }
-    Err(Error::Usage(format!(
+/// The error where another run is to begin in a folder that holds one that is not done.
+pub fn unfinished(folder: &Path) -> Error {
+    Error::Usage(format!(
         "{} already holds a run: give --resume to continue it, --overwrite to start anew, or another --out",
+        folder.display()
+    ))
+}
+
+/// Refuses to go on with the run in `folder` as another: `was` and `now` are what makes a run that
+/// run, by name; the first that differs is told.
+pub fn same_run(
+    folder: &Path,
+    was: &[(&'static str, String)],
+    now: &[(&'static str, String)],
+) -> Result<()> {
+    let mut pairs = was.iter().zip(now);
+    let Some(((what, was), (_, now))) = pairs.find(|(was, now)| was != now) else {
+        return Ok(());
+    };
+    Err(Error::Usage(format!(
+        "the run in {} can't be continued: {what} was {was} and is {now} now",
         folder.display()
     )))
 }
 
 /// Takes away the state of a run that is done.
 pub fn remove(folder: &Path) -> Result<()> {
-    let path = path(folder);
-    match std::fs::remove_file(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&path, e)),
-        _ => Ok(()),
-    }
+    remove_if_there(&path(folder))
 }
 
 impl<R: Serialize + DeserializeOwned> State<R> {

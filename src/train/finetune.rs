@@ -12,9 +12,9 @@ use crate::engine::{Engine, objective};
 use crate::error::{Error, Result};
 use crate::model::{Dropout, Over};
 
-use super::checkpoint::{self, ORDER};
+use super::checkpoint;
 use super::guard::{Care, Guard, NO_GRADIENT};
-use super::optimizer::{Optimizer, Rule, Update};
+use super::optimizer::{Optimizer, Update};
 use super::schedule::Schedule;
 use super::stop::Stop;
 
@@ -42,6 +42,8 @@ pub struct Settings {
     pub save_every: u64,
     /// What a step does that went wrong.
     pub care: Care,
+    /// Which encoder stands still and what is read of it, in words; none where it is trained.
+    pub frozen: Option<String>,
 }
 
 impl Default for Settings {
@@ -58,6 +60,7 @@ impl Default for Settings {
             seed: 0,
             save_every: 0,
             care: Care::default(),
+            frozen: None,
         }
     }
 }
@@ -123,6 +126,16 @@ impl Outcome {
     }
 }
 
+/// CRC-32 of parameters in their order in memory.
+pub fn checksum(parameters: &[f32]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    for chunk in parameters.chunks(4096) {
+        let bytes: Vec<u8> = chunk.iter().flat_map(|x| x.to_le_bytes()).collect();
+        crc.update(&bytes);
+    }
+    crc.sum()
+}
+
 /// What must stay the same for a run to be continued.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Identity {
@@ -131,12 +144,19 @@ pub struct Identity {
     /// As it is told: examples or tokens.
     pub batch: String,
     pub learning_rate: f64,
-    pub optimizer: Rule,
+    pub warmup: f64,
+    pub optimizer: Optimizer,
+    /// In the encoder.
+    pub dropout: f64,
     /// Of the training data.
     pub examples: usize,
     pub tokens: usize,
-    /// See [`ORDER`].
-    pub order: u32,
+    /// Of the training data's tokens and targets in their order.
+    pub checksum: u32,
+    /// Of the trained parameters before the first step, in their order in memory.
+    pub started_from: u32,
+    /// [`Settings::frozen`].
+    pub frozen: Option<String>,
 }
 
 /// What a run keeps beside its numbers.
@@ -156,18 +176,20 @@ pub struct Finetuner<'a> {
     settings: Settings,
     outcome: Outcome,
     guard: Guard,
+    started_from: u32,
 }
 
 impl<'a> Finetuner<'a> {
     /// A run over `data`, whose targets fit the engine's task head.
-    pub fn new(engine: Box<dyn Engine>, data: &'a Examples, settings: Settings) -> Self {
-        Self {
+    pub fn new(engine: Box<dyn Engine>, data: &'a Examples, settings: Settings) -> Result<Self> {
+        Ok(Self {
+            started_from: checksum(&engine.parameters()?),
             engine,
             data,
             guard: Guard::new(settings.care),
             settings,
             outcome: Outcome::default(),
-        }
+        })
     }
 
     /// The engine with the trained parameters.
@@ -202,10 +224,14 @@ impl<'a> Finetuner<'a> {
                 BatchSize::Tokens(n) => format!("{n} tokens"),
             },
             learning_rate: self.settings.learning_rate,
-            optimizer: self.settings.optimizer.rule,
+            warmup: self.settings.warmup,
+            optimizer: self.settings.optimizer,
+            dropout: self.engine.config().hidden_dropout_prob,
             examples: self.data.len(),
             tokens: self.data.sequences.tokens(),
-            order: ORDER,
+            checksum: self.data.checksum(),
+            started_from: self.started_from,
+            frozen: self.settings.frozen.clone(),
         }
     }
 

@@ -34,7 +34,7 @@ pub enum Rule {
 }
 
 /// The rule and its constants.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Optimizer {
     pub rule: Rule,
     pub beta1: f64,

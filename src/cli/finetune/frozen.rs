@@ -13,6 +13,7 @@ use crate::memory::{free, told};
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Layout, Over, Part};
 use crate::tasks::Task;
+use crate::train::finetune::checksum;
 
 #[derive(clap::Args)]
 pub struct FrozenArgs {
@@ -140,6 +141,18 @@ impl Head {
         let vectors = features::embed(engine.as_mut(), sequences, &head.plan.vectors)?;
         head.known = Some(Arc::new(vectors));
         Ok(head)
+    }
+
+    /// Which encoder it is and what is read of it, so that a run on another is not taken for the same.
+    pub fn told(&self) -> String {
+        let Settings {
+            layers,
+            combine,
+            pool,
+            ..
+        } = &self.plan.vectors;
+        let encoder = checksum(&self.encoder);
+        format!("layers {layers:?} ({combine:?}, {pool:?}) of an encoder of checksum {encoder:08x}")
     }
 
     fn encoder(&self, config: &Config, setup: Setup) -> Result<Box<dyn Engine>> {

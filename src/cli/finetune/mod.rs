@@ -3,6 +3,7 @@
 
 mod frozen;
 mod run;
+mod several;
 mod summary;
 mod told;
 
@@ -106,7 +107,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0, value_name = "N")]
     save_every: u64,
     /// Continue the run in --out
-    #[arg(long, conflicts_with_all = ["seeds", "lr_search"])]
+    #[arg(long)]
     resume: bool,
     /// Start anew in a folder that holds a run which is not done
     #[arg(long, conflicts_with = "resume")]
@@ -123,10 +124,8 @@ type Measured = (&'static str, Box<dyn Dataset>);
 
 pub fn run(mut args: Args) -> Result<()> {
     args.check()?;
-    if !args.resume && !args.overwrite {
-        checkpoint::refuse(&args.out)?;
-    }
     args.model = hub::folder_of(&args.model)?;
+    args.room_in_out()?;
     let train_file = args.train_file()?;
     let task = args.task.open(Labels::Training(&train_file))?;
     let first = args.model(task.as_ref(), args.seed)?;
@@ -149,7 +148,7 @@ pub fn run(mut args: Args) -> Result<()> {
         );
     }
 
-    let settings = args.settings();
+    let mut settings = args.settings();
     let setup = args.engine.setup()?;
     let sequences = &train.examples().sequences;
     let head = match args.frozen.plan(&args.model, task.as_ref(), config)? {
@@ -166,6 +165,7 @@ pub fn run(mut args: Args) -> Result<()> {
             None
         }
     };
+    settings.frozen = head.as_ref().map(Head::told);
     let about = args.about(task.as_ref(), &first, train.as_ref(), &devs)?;
     let mut records = Records::new(args.out.join("trainer"), about.clone());
     let runner = Runner {
@@ -178,11 +178,10 @@ pub fn run(mut args: Args) -> Result<()> {
         head: head.as_ref(),
         stop: Stop::on_signals()?,
     };
-    let (runs, best) = args.all_runs(&runner, &mut records, first, &settings)?;
-    summary::chart(&args.out, task.as_ref(), &runs[best])?;
-    args.card(about, task.as_ref(), &runs, best)
-        .write(&args.out)?;
-    summary::tell(&args, task.as_ref(), train.rows(), &runs, best);
+    let runs = runner.all(&mut records, first, &settings)?;
+    summary::chart(&args.out, task.as_ref(), runs.kept())?;
+    args.card(about, task.as_ref(), &runs).write(&args.out)?;
+    summary::tell(&args, task.as_ref(), train.rows(), &runs);
     Ok(())
 }
 
@@ -214,6 +213,25 @@ impl Args {
         share("--warmup", self.warmup)?;
         share("--dropout", self.dropout.unwrap_or(0.0))?;
         self.optimizer.check()
+    }
+
+    /// Refuses an `--out` in which something would be lost.
+    fn room_in_out(&self) -> Result<()> {
+        let out = &self.out;
+        let held = [checkpoint::path(out), several::path(out)];
+        if !self.resume && !self.overwrite && held.iter().any(|path| path.exists()) {
+            return Err(checkpoint::unfinished(out));
+        }
+        // A folder that is not there yet is no model's.
+        if let (Ok(out), Ok(model)) = (out.canonicalize(), self.model.canonicalize())
+            && out == model
+        {
+            return Err(Error::Usage(format!(
+                "--out {}: that is the model to start from, which would be lost: give another folder",
+                self.out.display()
+            )));
+        }
+        Ok(())
     }
 
     fn epochs(&self) -> u32 {
@@ -328,58 +346,6 @@ impl Args {
             ..Settings::default()
         }
     }
-
-    /// Runs with every learning rate and the first seed, then with the best rate and the other
-    /// seeds; gives them and the place of the best, whose model is in `--out`.
-    fn all_runs(
-        &self,
-        runner: &Runner<'_>,
-        records: &mut Records,
-        first: Model,
-        settings: &Settings,
-    ) -> Result<(Vec<Run>, usize)> {
-        let own = [self.lr()];
-        let rates = if self.lr_search { &RATES[..] } else { &own };
-        let mut plans: Vec<(f64, u64)> = rates.iter().map(|&rate| (rate, self.seed)).collect();
-        let mut runs: Vec<Run> = Vec::new();
-        let mut best = 0;
-        let mut model = Some(first);
-        let mut next = 0;
-        while let Some(&(learning_rate, seed)) = plans.get(next) {
-            let model = match model.take() {
-                Some(model) => model,
-                None => self.model(runner.task, seed)?,
-            };
-            let settings = Settings {
-                learning_rate,
-                seed,
-                ..settings.clone()
-            };
-            let mut trained = runner.train(model, settings, records)?;
-            let score = trained.score(runner.task);
-            if runs.is_empty() || score > runs[best].score(runner.task) {
-                best = next;
-                if self.several() {
-                    runner.write(&mut trained)?;
-                }
-            }
-            let run = trained.run;
-            if self.several() {
-                summary::progress(runner.task, &run);
-            }
-            let stopped = run.outcome.stopped();
-            runs.push(run);
-            if stopped {
-                break;
-            }
-            next += 1;
-            if next == rates.len() {
-                let rate = runs[best].learning_rate;
-                plans.extend((1..self.seeds).map(|more| (rate, self.seed + more)));
-            }
-        }
-        Ok((runs, best))
-    }
 }
 
 /// What a run has become before it is known whether its model is kept.
@@ -387,12 +353,6 @@ struct Trained<'a> {
     run: Run,
     trainer: crate::train::Finetuner<'a>,
     config: Config,
-}
-
-impl Trained<'_> {
-    fn score(&self, task: &dyn Task) -> f64 {
-        self.run.score(task)
-    }
 }
 
 /// Saves what makes a model folder whole: configuration, weights, vocabulary, and a head that stands

@@ -2,14 +2,18 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Args, Head, Measured, Trained, write_model};
+use crate::cli::checks::option_name;
 use crate::cli::progress::TrainingBar;
 use crate::cli::task::line;
 use crate::engine::{Engine, Setup};
-use crate::error::{Error, Result};
+use crate::error::Result;
+
 use crate::eval::Scores;
+use crate::model::Config;
 use crate::model::weights::Model;
 use crate::tasks::{self, Dataset, Task};
 use crate::text::WordPiece;
@@ -30,17 +34,23 @@ pub struct Runner<'a> {
 }
 
 /// What a run came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     pub seed: u64,
     pub learning_rate: f64,
     pub outcome: Outcome,
     /// Scores on every development file, by the name of the result.
-    pub scores: Vec<(&'static str, Scores)>,
+    pub scores: Vec<(String, Scores)>,
     /// Scores on the first development file after each epoch, where they were asked for.
     pub epochs: Vec<(u32, Scores)>,
 }
 
 impl Run {
+    /// Which of several runs it is, as its folder of records is called.
+    pub fn name(&self) -> String {
+        format!("lr-{:e}-seed-{}", self.learning_rate, self.seed)
+    }
+
     /// The score that the task is judged by.
     pub fn score(&self, task: &dyn Task) -> f64 {
         let scores = self.scores.first().map(|(_, scores)| scores);
@@ -64,7 +74,7 @@ impl Run {
             object["steps_left_out"] = outcome.skipped.into();
         }
         for (name, scores) in &self.scores {
-            object[*name] = Value::Object(scores.clone());
+            object[name.as_str()] = Value::Object(scores.clone());
         }
         if !self.epochs.is_empty() {
             let of = |(epoch, scores): &(u32, Scores)| json!({"epoch": epoch, "dev": scores});
@@ -75,29 +85,50 @@ impl Run {
 }
 
 impl<'a> Runner<'a> {
-    /// Trains and measures. A run that was stopped leaves its state in `--out`.
+    /// A run over the training data, at its beginning.
+    pub fn trainer(&self, model: Model, settings: Settings) -> Result<Finetuner<'a>> {
+        let Model {
+            config,
+            layout,
+            values,
+            ..
+        } = model;
+        let engine = match self.head {
+            None => self.setup.engine(&config, &layout, values)?,
+            Some(head) => head.engine(&config, self.task.part(), self.setup, settings.seed)?,
+        };
+        Finetuner::new(engine, self.train.examples(), settings)
+    }
+
+    /// Trains; `resume` from the state that `--out` holds. A run that is stopped leaves its state
+    /// there.
     pub fn train(
         &self,
-        model: Model,
-        settings: Settings,
+        mut trainer: Finetuner<'a>,
+        config: Config,
+        resume: bool,
         records: &mut Records,
     ) -> Result<Trained<'a>> {
-        let (seed, learning_rate) = (settings.seed, settings.learning_rate);
-        let config = model.config;
-        let engine = match self.head {
-            None => self.setup.engine(&config, &model.layout, model.values)?,
-            Some(head) => head.engine(&config, self.task.part(), self.setup, seed)?,
-        };
-        let mut trainer = Finetuner::new(engine, self.train.examples(), settings);
+        let Identity {
+            seed,
+            learning_rate,
+            ..
+        } = trainer.identity();
         let out = self.args.out.as_path();
-        let resumed = if self.args.resume {
-            resume(&mut trainer, out)?
+        let resumed = if resume {
+            self::resume(&mut trainer, out)?
         } else {
             None
         };
-        let name = format!("lr-{learning_rate:e}-seed-{seed}");
-        let name = self.args.several().then_some(name.as_str());
-        records.begin(name, trainer.steps(), resumed);
+        let mut run = Run {
+            seed,
+            learning_rate,
+            outcome: Outcome::default(),
+            scores: Vec::new(),
+            epochs: Vec::new(),
+        };
+        let name = self.args.several().then(|| run.name());
+        records.begin(name.as_deref(), trainer.steps(), resumed);
         let mut reporter = Reporter {
             bar: TrainingBar::new(trainer.steps(), trainer.outcome().done()),
             dev: self
@@ -111,38 +142,30 @@ impl<'a> Runner<'a> {
         let trained = trainer.run(Some(out), &mut reporter, &self.stop);
         reporter.bar.finish();
         trained?;
-        let outcome = trainer.outcome().clone();
-        if outcome.stopped() {
+        run.outcome = trainer.outcome().clone();
+        run.epochs = reporter.epochs;
+        if run.outcome.stopped() {
             trainer.save(out)?;
         } else {
             checkpoint::remove(out)?;
         }
-        let epochs = reporter.epochs;
-        let mut trained = Trained {
-            run: Run {
-                seed,
-                learning_rate,
-                outcome,
-                scores: Vec::new(),
-                epochs,
-            },
+        Ok(Trained {
+            run,
             trainer,
             config,
-        };
-        self.measure(&mut trained, records)?;
-        records.end();
-        Ok(trained)
+        })
     }
 
-    fn measure(&self, trained: &mut Trained<'_>, records: &mut Records) -> Result<()> {
-        // Of a single run the model is safe before it is measured: that may take long.
+    /// Measures on every development file. Of a single run the model is written.
+    pub fn measure(&self, trained: &mut Trained<'_>, records: &mut Records) -> Result<()> {
+        // It is safe before it is measured: that may take long.
         if !self.args.several() {
             self.write(trained)?;
         }
         for (name, data) in self.devs {
             let scores = tasks::measure(trained.trainer.engine(), data.as_ref())?;
             records.measured(trained.run.outcome.done(), name, &scores);
-            trained.run.scores.push((name, scores));
+            trained.run.scores.push((name.to_string(), scores));
         }
         if let Some((_, scores)) = trained.run.scores.first() {
             let before = trained.config.clone();
@@ -169,42 +192,50 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
         );
         return Ok(None);
     };
-    let (was, now) = (told(&state.run.identity), told(&trainer.identity()));
-    let mut differences = was.iter().zip(&now).filter(|(was, now)| was != now);
-    if let Some(((what, was), (_, now))) = differences.next() {
-        return Err(Error::Usage(format!(
-            "the run in {} can't be continued: {what} was {was} and is {now} now",
-            folder.display()
-        )));
-    }
-    if state.parameters.len() != trainer.engine().layout().total() {
-        return Err(Error::Usage(format!(
-            "the run in {} can't be continued: it is of another model",
-            folder.display()
-        )));
-    }
+    same_run(folder, &state.run.identity, &trainer.identity())?;
     let step = state.step;
     eprintln!("continuing after step {step}");
     trainer.resume(state)?;
     Ok(Some(step))
 }
 
+/// Refuses to go on with a run as another: with the first thing in which they differ.
+pub fn same_run(folder: &Path, was: &Identity, now: &Identity) -> Result<()> {
+    checkpoint::same_run(folder, &told(was), &told(now))
+}
+
 /// What makes a run this run, in the words of the command line.
-fn told(identity: &Identity) -> [(&'static str, String); 8] {
-    [
+fn told(identity: &Identity) -> Vec<(&'static str, String)> {
+    let frozen = identity.frozen.clone();
+    vec![
         ("--seed", identity.seed.to_string()),
         ("--epochs", identity.epochs.to_string()),
         ("a batch", identity.batch.clone()),
         ("--lr", identity.learning_rate.to_string()),
+        ("--warmup", identity.warmup.to_string()),
+        ("--optimizer", option_name(identity.optimizer.rule)),
         (
-            "--optimizer",
-            format!("{:?}", identity.optimizer).to_lowercase(),
+            "--adam-epsilon",
+            format!("{:e}", identity.optimizer.epsilon),
         ),
+        (
+            "--weight-decay",
+            identity.optimizer.weight_decay.to_string(),
+        ),
+        ("the dropout", identity.dropout.to_string()),
         ("the number of examples", identity.examples.to_string()),
         ("the number of their tokens", identity.tokens.to_string()),
         (
-            "the order of the parameters in memory",
-            identity.order.to_string(),
+            "the training data (by checksum)",
+            format!("{:08x}", identity.checksum),
+        ),
+        (
+            "what the head reads",
+            frozen.unwrap_or_else(|| "an encoder that is trained".to_owned()),
+        ),
+        (
+            "the model that it starts from (by checksum)",
+            format!("{:08x}", identity.started_from),
         ),
     ]
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Args;
 use super::run::Run;
+use super::several::Runs;
 use crate::cli::task::line;
 use crate::error::{Error, Result};
 use crate::eval::Scores;
@@ -35,21 +36,24 @@ pub fn progress(task: &dyn Task, run: &Run) {
     );
 }
 
-/// Prints the results; the model that was kept is run `best`'s.
-pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &[Run], best: usize) {
-    let kept = &runs[best];
-    let several = (runs.len() > 1).then(|| Several::of(runs, kept.learning_rate));
+/// Prints the results.
+pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) {
+    let kept = runs.kept();
+    let several = Several::of(&runs.done, kept.learning_rate);
     if args.json {
         let mut object = json!({"task": task.name(), "rows": rows});
         if let (Value::Object(all), Value::Object(own)) = (&mut object, kept.json()) {
             all.extend(own);
         }
+        if runs.done.len() > 1 {
+            object["runs"] = runs.done.iter().map(Run::json).collect();
+        }
         if let Some(several) = &several {
-            object["runs"] = runs.iter().map(Run::json).collect();
             object["seeds"] = several.seeds.into();
             object["mean"] = Value::Object(several.mean.clone());
             object["deviation"] = Value::Object(several.deviation.clone());
         }
+        object["stopped"] = runs.unfinished().is_some().into();
         println!("{object}");
     } else {
         println!(
@@ -71,22 +75,22 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &[Run], best: usize
             args.out.display()
         );
     }
-    let last = runs.last().unwrap_or(kept);
-    if last.outcome.skipped > 0 {
-        eprintln!("{} steps were left out", last.outcome.skipped);
+    if kept.outcome.skipped > 0 {
+        eprintln!("{} steps were left out", kept.outcome.skipped);
     }
-    if last.outcome.stopped() {
-        let (done, planned) = (last.outcome.done(), last.outcome.planned);
-        let how = if args.several() {
-            "the other runs were left out"
-        } else {
-            "the same command with --resume goes on from there"
+    if let Some(run) = runs.unfinished() {
+        let (done, planned) = (run.outcome.done(), run.outcome.planned);
+        let of = match args.several() {
+            true => format!(" of the run with seed {}", run.seed),
+            false => String::new(),
         };
-        eprintln!("stopped after step {done} of {planned}: {how}");
+        eprintln!(
+            "stopped after step {done} of {planned}{of}: the same command with --resume goes on from there"
+        );
     }
 }
 
-/// Mean and deviation over the seeds of one learning rate.
+/// Mean and deviation over two or more seeds of one learning rate.
 pub struct Several {
     pub seeds: usize,
     pub mean: Scores,
@@ -95,13 +99,16 @@ pub struct Several {
 }
 
 impl Several {
-    /// Of the runs with this learning rate that were not stopped.
-    pub fn of(runs: &[Run], learning_rate: f64) -> Self {
+    /// Of the runs with this learning rate; none where there is but one.
+    pub fn of(runs: &[Run], learning_rate: f64) -> Option<Self> {
         let same: Vec<&Scores> = runs
             .iter()
-            .filter(|run| run.learning_rate == learning_rate && !run.outcome.stopped())
+            .filter(|run| run.learning_rate == learning_rate)
             .filter_map(|run| run.scores.first().map(|(_, scores)| scores))
             .collect();
+        if same.len() < 2 {
+            return None;
+        }
         let n = same.len() as f64;
         let (mut mean, mut deviation) = (Scores::new(), Scores::new());
         for name in same.first().map_or(&Scores::new(), |scores| *scores).keys() {
@@ -110,12 +117,12 @@ impl Several {
             let middle = values.iter().sum::<f64>() / n;
             let squares: f64 = values.iter().map(|x| (x - middle).powi(2)).sum();
             mean.insert(name.clone(), middle.into());
-            deviation.insert(name.clone(), (squares / (n - 1.0).max(1.0)).sqrt().into());
+            deviation.insert(name.clone(), (squares / (n - 1.0)).sqrt().into());
         }
-        Self {
+        Some(Self {
             seeds: same.len(),
             mean,
             deviation,
-        }
+        })
     }
 }

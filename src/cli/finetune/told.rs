@@ -11,6 +11,7 @@ use crate::view::report::Table;
 use crate::view::style::number;
 
 use super::run::Run;
+use super::several::Runs;
 use super::summary::Several;
 use super::{Args, Measured};
 
@@ -90,9 +91,9 @@ impl Args {
         Ok(table)
     }
 
-    /// The card of the model that was kept, run `best`'s.
-    pub(super) fn card(&self, about: About, task: &dyn Task, runs: &[Run], best: usize) -> Card {
-        let kept = &runs[best];
+    /// The card of the model that was kept.
+    pub(super) fn card(&self, about: About, task: &dyn Task, runs: &Runs) -> Card {
+        let kept = runs.kept();
         let name = records::name_of(&self.out);
         let base = records::name_of_model(&self.model);
         let (dataset, config) = match hub(task.name()) {
@@ -122,8 +123,8 @@ impl Args {
             String::new()
         };
         let mut tables = about.tables;
-        if runs.len() > 1 {
-            tables.insert(0, all(task, runs, kept.learning_rate));
+        if runs.done.len() > 1 {
+            tables.insert(0, all(task, &runs.done, kept.learning_rate));
         }
         let speed = Table::new("Speed")
             .row("steps", outcome.done())
@@ -178,7 +179,9 @@ fn all(task: &dyn Task, runs: &[Run], learning_rate: f64) -> Table {
         let which = format!("learning rate {:e}, seed {}", run.learning_rate, run.seed);
         table = table.row(which, number(run.score(task)));
     }
-    let several = Several::of(runs, learning_rate);
+    let Some(several) = Several::of(runs, learning_rate) else {
+        return table;
+    };
     let (mean, deviation) = (&several.mean, &several.deviation);
     for ((name, mean), (_, deviation)) in numbers(mean).zip(numbers(deviation)) {
         let value = format!("{} ± {}", number(mean), number(deviation));

@@ -176,8 +176,8 @@ impl RunArgs {
             }
             return Ok(state);
         }
-        if !self.overwrite {
-            checkpoint::refuse(&self.out)?;
+        if !self.overwrite && checkpoint::path(&self.out).exists() {
+            return Err(checkpoint::unfinished(&self.out));
         }
         Ok(None)
     }
@@ -331,13 +331,7 @@ impl RunArgs {
         // A state of an earlier version knows only how many tokens there were.
         identity.checksum = state.run.identity.checksum.and(identity.checksum);
         let (was, now) = (said(&state.run.identity), said(&identity));
-        let mut differences = was.iter().zip(&now).filter(|(was, now)| was != now);
-        if let Some(((what, was), (_, now))) = differences.next() {
-            return Err(Error::Usage(format!(
-                "the run in {} can't be continued: {what} was {was} and is {now} now",
-                self.out.display()
-            )));
-        }
+        checkpoint::same_run(&self.out, &was, &now)?;
         let expected = trainer.engine().layout().total();
         if state.parameters.len() != expected {
             return Err(Error::Usage(format!(

@@ -1,0 +1,223 @@
+//! What a stopped fine-tuning may be continued with: the same run alone, and of several the one that
+//! it was stopped in.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{cloze, fails, json, succeeds, text, tiny};
+use serde_json::Value;
+
+/// Sentences, right where they hold the word "good"; `swapped` turns the labels around.
+fn rows(swapped: bool) -> String {
+    let label = |good: bool| if good != swapped { "1" } else { "0" };
+    let rows = (0..24).map(|i| {
+        let word = if i % 2 == 0 { "good" } else { "bad" };
+        format!("the number {i} was {word}\t{}\n", label(i % 2 == 0))
+    });
+    std::iter::once("sentence\tlabel\n".to_owned())
+        .chain(rows)
+        .collect()
+}
+
+/// A command on `folder`'s files that writes into its folder `out`.
+fn arguments(folder: &Path, out: &str, more: &[&str]) -> Vec<String> {
+    let (out, data) = (folder.join(out), folder.join("data"));
+    let start = [
+        "finetune",
+        "sst-2",
+        "--data",
+        text(&data),
+        "--out",
+        text(&out),
+    ];
+    let usual = [
+        "--lr",
+        "1e-3",
+        "--epochs",
+        "4",
+        "--batch",
+        "4",
+        "--json",
+        "--save-every",
+        "1",
+    ];
+    let all = start.iter().chain(&usual).chain(more);
+    all.map(|&word| word.to_owned()).collect()
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("train.tsv"), rows(false)).unwrap();
+    std::fs::write(data.join("dev.tsv"), rows(false)).unwrap();
+    folder
+}
+
+/// Runs the command until `until` is there, then stops it; what it prints.
+fn stopped(arguments: &[String], until: impl Fn() -> bool) -> Value {
+    let child = cloze()
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !until() {
+        assert!(
+            started.elapsed() < Duration::from_secs(120),
+            "nothing saved"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let id = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &id])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    json(&output)
+}
+
+#[test]
+fn several_runs_go_on_in_the_one_that_was_stopped() {
+    let folder = folder();
+    let model = ["--model", text(tiny()), "--seeds", "3"];
+    let whole = json(&succeeds(&words(&arguments(
+        folder.path(),
+        "whole",
+        &model,
+    ))));
+
+    let args = arguments(folder.path(), "out", &model);
+    let trainer = folder.path().join("out/trainer");
+    let (finished, state) = (
+        trainer.join("finished.json"),
+        trainer.join("state.safetensors"),
+    );
+    let part = stopped(&args, || finished.exists() && state.exists());
+    assert_eq!(part["stopped"], true);
+    // The stopped run is no candidate, however good it is: what was kept is the first, whole one.
+    let runs = part["runs"].as_array().map_or(1, Vec::len);
+    assert!(runs < 3, "{part}");
+    assert_eq!(part["steps"], whole["steps"]);
+    if runs == 1 {
+        assert_eq!(
+            (&part["mean"], &part["deviation"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+
+    let message = fails(&words(&args), 2);
+    assert!(message.contains("already holds a run"), "{message}");
+    let with = |more: &[&str]| arguments(folder.path(), "out", &[&model[..], more].concat());
+    let message = fails(&words(&with(&["--resume", "--seed", "7"])), 2);
+    assert!(message.contains("run 1 had seed 1"), "{message}");
+    let resumed = json(&succeeds(&words(&with(&["--resume"]))));
+    for run in ["runs", "mean", "deviation"] {
+        let without_times = |all: &Value| {
+            let mut all = all[run].clone();
+            for run in all.as_array_mut().into_iter().flatten() {
+                let run = run.as_object_mut().unwrap();
+                run.retain(|name, _| {
+                    !["train_seconds", "real_tokens_per_s"].contains(&name.as_str())
+                });
+            }
+            all
+        };
+        assert_eq!(without_times(&resumed), without_times(&whole), "{run}");
+    }
+    assert_eq!(resumed["dev"], whole["dev"]);
+    assert!(!finished.exists() && !state.exists(), "all is done");
+    for seed in 1..=3 {
+        let lines = trainer.join(format!("runs/lr-1e-3-seed-{seed}/metrics.jsonl"));
+        let lines = std::fs::read_to_string(lines).unwrap();
+        let steps = lines
+            .lines()
+            .filter(|line| line.contains("\"loss\""))
+            .count();
+        assert_eq!(
+            steps as u64,
+            whole["steps"].as_u64().unwrap(),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn another_run_is_not_taken_for_the_stopped_one() {
+    let folder = folder();
+    let model = ["--model", text(tiny())];
+    let args = arguments(folder.path(), "out", &model);
+    let state = folder.path().join("out/trainer/state.safetensors");
+    stopped(&args, || state.exists());
+    let refused = |more: &[&str], why: &str| {
+        let args = arguments(
+            folder.path(),
+            "out",
+            &[&model[..], &["--resume"], more].concat(),
+        );
+        let message = fails(&words(&args), 2);
+        assert!(message.contains(why), "{more:?}: {message}");
+    };
+    refused(&["--warmup", "0.5"], "--warmup was 0.1 and is 0.5 now");
+    refused(&["--dropout", "0.3"], "the dropout was");
+    refused(
+        &["--adam-epsilon", "1e-8"],
+        "--adam-epsilon was 1e-6 and is 1e-8 now",
+    );
+    refused(
+        &["--weight-decay", "0"],
+        "--weight-decay was 0.01 and is 0 now",
+    );
+    refused(&["--max-len", "7"], "the number of their tokens was");
+    refused(
+        &["--frozen"],
+        "what the head reads was an encoder that is trained",
+    );
+    let other = folder.path().join("whole");
+    succeeds(&words(&arguments(folder.path(), "whole", &model)));
+    refused(&["--model", text(&other)], "the model that it starts from");
+    std::fs::write(folder.path().join("data/train.tsv"), rows(true)).unwrap();
+    refused(&[], "the training data (by checksum) was");
+    std::fs::write(folder.path().join("data/train.tsv"), rows(false)).unwrap();
+
+    let anew = arguments(
+        folder.path(),
+        "out",
+        &[&model[..], &["--overwrite"]].concat(),
+    );
+    let anew = json(&succeeds(&words(&anew)));
+    assert_eq!(anew["stopped"], false);
+    assert!(!state.exists());
+}
+
+#[test]
+fn the_model_to_start_from_is_not_overwritten() {
+    let folder = folder();
+    let out = folder.path().join("out");
+    let model = ["--model", text(tiny())];
+    succeeds(&words(&arguments(folder.path(), "out", &model)));
+    let before = std::fs::read(out.join("model.safetensors")).unwrap();
+    let args = arguments(folder.path(), "out", &["--model", text(&out)]);
+    let message = fails(&words(&args), 2);
+    assert!(
+        message.contains("that is the model to start from"),
+        "{message}"
+    );
+    assert_eq!(
+        std::fs::read(out.join("model.safetensors")).unwrap(),
+        before
+    );
+}
