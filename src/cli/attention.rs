@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::cli::print::say;
 use crate::error::Result;
 use crate::features;
 use crate::hub;
@@ -76,7 +77,7 @@ pub fn run(args: Args) -> Result<()> {
                     .collect()
             })
             .collect();
-        println!(
+        say!(
             "{}",
             json!({
                 "tokens": view.tokens(),
@@ -84,7 +85,7 @@ pub fn run(args: Args) -> Result<()> {
                 "layers": layers.collect::<Vec<_>>(),
                 "weights": weights,
             })
-        );
+        )?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::cli::print::say;
 use crate::error::{Error, Result};
 use crate::hub;
 use crate::model::Part;
@@ -61,14 +62,14 @@ pub fn run(args: Args) -> Result<()> {
             "dtype": args.dtype.name(),
             "left_out": model.left_out.iter().map(|&part| weights::describe(part)).collect::<Vec<_>>(),
         });
-        println!("{object}");
+        say!("{object}")?;
     } else {
-        println!(
+        say!(
             "{} parameters in {} tensors written to {}",
             parameters,
             layout.parameters().len(),
             args.output.display()
-        );
+        )?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use clap::builder::PossibleValuesParser;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
+use crate::cli::print::say;
 use crate::data::catalogue::{self, GLUE, Obtained, SETS, Set};
 use crate::error::{Error, Result};
 
@@ -51,18 +52,15 @@ fn names() -> PossibleValuesParser {
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<()> {
     match args.command {
-        Command::List { json } => {
-            list(json);
-            Ok(())
-        }
+        Command::List { json } => list(json),
         Command::Get(get) => get.run(),
     }
 }
 
-fn list(json: bool) {
+fn list(json: bool) -> Result<()> {
     for set in SETS {
         if json {
-            println!("{}", described(set));
+            say!("{}", described(set))?;
             continue;
         }
         let size = match set.size() {
@@ -70,12 +68,15 @@ fn list(json: bool) {
             None if set.closed.is_some() => "not to be downloaded".into(),
             None => "size not published".into(),
         };
-        println!("{:<13} {}", set.name, set.what);
-        println!(
+        say!("{:<13} {}", set.name, set.what)?;
+        say!(
             "{:<13} {size}; licence: {}; {}",
-            "", set.licence, set.homepage
-        );
+            "",
+            set.licence,
+            set.homepage
+        )?;
     }
+    Ok(())
 }
 
 fn described(set: &Set) -> Value {
@@ -106,7 +107,7 @@ impl Get {
     fn run(self) -> Result<()> {
         for set in self.sets()? {
             let obtained = catalogue::get(set, &self.dir, self.mirror.as_deref())?;
-            self.tell(set, &obtained);
+            self.tell(set, &obtained)?;
         }
         Ok(())
     }
@@ -130,7 +131,7 @@ impl Get {
         Ok(sets)
     }
 
-    fn tell(&self, set: &Set, obtained: &Obtained) {
+    fn tell(&self, set: &Set, obtained: &Obtained) -> Result<()> {
         let folder = obtained.folder.display();
         if self.json {
             let files: Vec<Value> = obtained
@@ -145,7 +146,7 @@ impl Get {
                 "licence": set.licence,
                 "fresh": obtained.fresh,
             });
-            println!("{object}");
+            say!("{object}")
         } else {
             let names: Vec<&str> = obtained
                 .files
@@ -157,8 +158,8 @@ impl Get {
             } else {
                 " (there already, unchanged)"
             };
-            println!("{}: {} in {folder}{state}", set.name, names.join(", "));
-            println!("licence: {}; {}", set.licence, set.homepage);
+            say!("{}: {} in {folder}{state}", set.name, names.join(", "))?;
+            say!("licence: {}; {}", set.licence, set.homepage)
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::cli::print::say;
 use crate::error::Result;
 use crate::tasks::{self, Role};
 
@@ -38,9 +39,9 @@ pub fn run(args: Args) -> Result<()> {
     let scores = tasks::measure(engine.as_mut(), data.as_ref())?;
     if args.json {
         let object = json!({"task": task.name(), "rows": data.rows(), "dev": scores});
-        println!("{object}");
+        say!("{object}")?;
     } else {
-        println!("{} rows: {}", data.rows(), line(&scores));
+        say!("{} rows: {}", data.rows(), line(&scores))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::cli::print::say;
 use crate::error::{Error, Result};
 use crate::eval::softmax;
 use crate::hub;
@@ -70,14 +71,14 @@ pub fn run(args: Args) -> Result<()> {
                     .collect()
             })
             .collect();
-        println!("{}", json!({ "masks": masks }));
+        say!("{}", json!({ "masks": masks }))?;
     } else {
         for (i, mask) in masks.iter().enumerate() {
             if masks.len() > 1 {
-                println!("blank {}:", i + 1);
+                say!("blank {}:", i + 1)?;
             }
             for &(id, p) in mask {
-                println!("{:6.2} %  {}", 100.0 * p, token(id));
+                say!("{:6.2} %  {}", 100.0 * p, token(id))?;
             }
         }
     }

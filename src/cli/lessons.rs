@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use serde_json::json;
 
+use crate::cli::print::say;
 use crate::error::{Error, Result};
 use crate::lessons::{self, Progress, held, progress};
 
@@ -60,7 +61,7 @@ pub fn run(args: Args) -> Result<()> {
         Command::Build { solutions, out } => {
             let built = lessons::build(&out, solutions)?;
             for path in [built.index].iter().chain(&built.lessons) {
-                println!("{}", path.display());
+                say!("{}", path.display())?;
             }
             Ok(())
         }
@@ -83,12 +84,15 @@ pub fn run(args: Args) -> Result<()> {
 
 fn list() -> Result<()> {
     for lesson in lessons::all()? {
-        println!(
+        say!(
             "{}  {} ({} minutes)\n    {}",
-            lesson.name, lesson.title, lesson.minutes, lesson.summary
-        );
+            lesson.name,
+            lesson.title,
+            lesson.minutes,
+            lesson.summary
+        )?;
         for exercise in &lesson.exercises {
-            println!("    {} {}", exercise.id, exercise.title);
+            say!("    {} {}", exercise.id, exercise.title)?;
         }
     }
     Ok(())
@@ -117,21 +121,21 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
         return Err(Error::Usage(message));
     }
     for lesson in checked {
-        println!(
+        say!(
             "{}: {} cells, {} exercises, {} minutes ({:.0} by its length)",
             lesson.name,
             lesson.cells.len(),
             lesson.exercises.len(),
             lesson.minutes,
             held::estimated_minutes(&lesson)
-        );
+        )?;
     }
     Ok(())
 }
 
 fn times_told(file: &Path) -> Result<()> {
     for line in held::seconds(&lessons::all()?, file)? {
-        println!("{line}");
+        say!("{line}")?;
     }
     Ok(())
 }
@@ -169,7 +173,7 @@ fn progress_as_json() -> Result<()> {
         "file": progress::path(),
         "lessons": told,
     });
-    println!("{object}");
+    say!("{object}")?;
     Ok(())
 }
 
@@ -194,12 +198,12 @@ fn progress_as_table() -> Result<()> {
             Some(day) => format!("  last on {day}"),
             None => String::new(),
         };
-        println!(
+        say!(
             "{}  {:<widest$}  {done} of {}  {dots}{last}",
             lesson.number(),
             lesson.title,
             days.len()
-        );
+        )?;
         passed += done;
         total += days.len();
         if next.is_none() {
@@ -207,10 +211,9 @@ fn progress_as_table() -> Result<()> {
             next = open.map(|index| &lesson.exercises[index]);
         }
     }
-    print!("\n{passed} of {total} exercises passed");
-    match next {
-        Some(exercise) => println!("; the next is {} {}", exercise.id, exercise.title),
-        None => println!(": all of them"),
-    }
-    Ok(())
+    let next = match next {
+        Some(exercise) => format!("; the next is {} {}", exercise.id, exercise.title),
+        None => ": all of them".to_owned(),
+    };
+    say!("\n{passed} of {total} exercises passed{next}")
 }

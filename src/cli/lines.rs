@@ -6,6 +6,8 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::text::files::Lines;
 
+use super::print::still_read;
+
 /// Bytes of input that are read, and so answered, together.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -22,11 +24,8 @@ pub fn answer(mut answers: impl FnMut(&[String]) -> Result<Vec<String>>) -> Resu
             let written = out
                 .write_all(answer.as_bytes())
                 .and_then(|()| out.write_all(b"\n"));
-            match written {
-                Ok(()) => {}
-                // The reader has enough, as in `cloze tokenize … | head`.
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                Err(e) => return Err(Error::io("stdout", e)),
+            if !still_read(written)? {
+                return Ok(());
             }
         }
         if let Some(error) = fault {

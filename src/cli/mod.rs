@@ -20,6 +20,7 @@ mod optimizer;
 pub mod predict;
 pub mod pretrain;
 mod pretraining;
+mod print;
 mod progress;
 mod records;
 pub mod score;

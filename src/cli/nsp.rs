@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::cli::print::say;
 use crate::error::Result;
 use crate::eval::softmax;
 use crate::hub;
@@ -33,9 +34,9 @@ pub fn run(args: Args) -> Result<()> {
     let batch = model.batch(&encoding.ids, &segments)?;
     let is_next = softmax(&model.engine.next_sentence_logits(&batch)?[0])[0];
     if args.json {
-        println!("{}", json!({ "is_next": is_next }));
+        say!("{}", json!({ "is_next": is_next }))?;
     } else {
-        println!("B follows A with probability {is_next:.4}");
+        say!("B follows A with probability {is_next:.4}")?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::tasks::{Answers, Role};
 use crate::train::finetune::logits;
 
 use super::engine::EngineArgs;
+use super::print::still_read;
 use super::task::{Asked, TaskArgs};
 
 #[derive(clap::Args)]
@@ -67,9 +68,5 @@ fn print(answers: &Answers, json: bool) -> Result<()> {
         let main = answers.documents.first();
         main.map_or(Ok(()), |(_, text)| out.write_all(text.as_bytes()))
     };
-    match written {
-        // The reader has enough, as in `cloze predict … | head`.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Error::io("stdout", e)),
-        _ => Ok(()),
-    }
+    still_read(written).map(|_| ())
 }

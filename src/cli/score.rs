@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cli::print::say;
 use crate::data::squad::{Misplaced, Squad};
 use crate::error::{Error, Result};
 use crate::eval::squad::{self, Figures, NoAnswer, Predictions, Scores};
@@ -82,9 +83,9 @@ fn run_squad(args: &SquadArgs) -> Result<()> {
         write_atomic(path, format!("{json}\n").as_bytes())?;
     }
     if args.json {
-        println!("{json}");
+        say!("{json}")?;
     } else {
-        print!("{}", table(&scores));
+        say!("{}", table(&scores).trim_end())?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::cli::print::say;
 use crate::error::Result;
 use crate::files::write_atomic;
 use crate::text::{Casing, Paragraphs, WordPiece};
@@ -37,7 +38,7 @@ pub fn run(args: Args) -> Result<()> {
     write_atomic(&args.out, wordpiece.vocab_text().as_bytes())?;
     let size = wordpiece.vocab_size();
     if args.json {
-        println!("{}", serde_json::json!({ "size": size, "out": args.out }));
+        say!("{}", serde_json::json!({ "size": size, "out": args.out }))?;
     } else if size < args.size {
         eprintln!(
             "{}: {size} tokens; the text has no more pairs of pieces that occur twice",

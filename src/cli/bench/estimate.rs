@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::cli::checks::{at_least_one, positive};
+use crate::cli::print::say;
 use crate::error::{Error, Result};
 use crate::model::{Config, Size};
 use crate::train::budget::{
@@ -84,12 +85,13 @@ pub fn run(args: Args) -> Result<()> {
     let papers_plan = phases == plan(PAPER_STEPS, PAPER_BATCH, first, last);
     let published = published.filter(|_| papers_plan);
     if args.json {
-        println!(
+        say!(
             "{}",
             args.object(&phases, &work, devices, &budget, published)
-        );
+        )?;
     } else {
-        args.table(&phases, &work, devices, &budget, published);
+        let table = args.table(&phases, &work, devices, &budget, published);
+        say!("{}", table.trim_end())?;
     }
     Ok(())
 }
@@ -212,8 +214,9 @@ impl Args {
         devices: u64,
         budget: &Budget,
         published: Option<Published>,
-    ) {
-        let row = |name: &str, value: String| println!("{name:<14} {value}");
+    ) -> String {
+        let mut lines = String::new();
+        let mut row = |name: &str, value: String| lines += &format!("{name:<14} {value}\n");
         let told: Vec<String> = phases
             .iter()
             .map(|p| {
@@ -269,6 +272,7 @@ impl Args {
                 ),
             );
         }
+        lines
     }
 }
 

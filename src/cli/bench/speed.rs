@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::cli::print::say;
 use crate::engine::memory::Work;
 use crate::engine::{Engine, Setup};
 use crate::error::{Error, Result};
@@ -113,7 +114,7 @@ pub fn run(args: Args, pass: Pass) -> Result<()> {
             peak_flops,
             peer,
         };
-        args.print(&row);
+        args.print(&row)?;
         rows.push(row);
     }
     if let Some(path) = &args.chart {
@@ -218,7 +219,7 @@ impl Args {
         Ok((batch * self.seq) as f64 / median(&mut seconds))
     }
 
-    fn print(&self, row: &Row) {
+    fn print(&self, row: &Row) -> Result<()> {
         let Row {
             batch,
             tokens_per_s,
@@ -246,10 +247,9 @@ impl Args {
                 object["peer_peak_bytes"] = peer.peak_bytes.into();
                 object["ratio"] = (tokens_per_s / peer.tokens_per_s).into();
             }
-            println!("{object}");
-            return;
+            return say!("{object}");
         }
-        println!(
+        say!(
             "{} {batch}×{} {}: {tokens_per_s:.0} tokens/s, {:.3} TFLOP/s of the model ({:.0} % of the {:.3} that matrix products reach here), peak memory {}",
             self.size.name(),
             self.seq,
@@ -258,15 +258,16 @@ impl Args {
             100.0 * flops / peak_flops,
             peak_flops / 1e12,
             peak_bytes.map_or("unknown".into(), told),
-        );
+        )?;
         if let Some(peer) = peer {
-            println!(
+            say!(
                 "peer: {:.0} tokens/s, peak memory {}; ratio {:.2}",
                 peer.tokens_per_s,
                 peer.peak_bytes.map_or("unknown".into(), told),
                 tokens_per_s / peer.tokens_per_s
-            );
+            )?;
         }
+        Ok(())
     }
 
     fn draw(&self, rows: &[Row], pass: Pass) -> BarChart {

@@ -181,8 +181,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let runs = runner.all(&mut records, first, &settings)?;
     summary::chart(&args.out, task.as_ref(), runs.kept())?;
     args.card(about, task.as_ref(), &runs).write(&args.out)?;
-    summary::tell(&args, task.as_ref(), train.rows(), &runs);
-    Ok(())
+    summary::tell(&args, task.as_ref(), train.rows(), &runs)
 }
 
 impl Args {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::Args;
 use super::run::Run;
 use super::several::Runs;
+use crate::cli::print::say;
 use crate::cli::task::line;
 use crate::error::{Error, Result};
 use crate::eval::Scores;
@@ -37,7 +38,7 @@ pub fn progress(task: &dyn Task, run: &Run) {
 }
 
 /// Prints the results.
-pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) {
+pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()> {
     let kept = runs.kept();
     let several = Several::of(&runs.done, kept.learning_rate);
     if args.json {
@@ -54,26 +55,26 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) {
             object["deviation"] = Value::Object(several.deviation.clone());
         }
         object["stopped"] = runs.unfinished().is_some().into();
-        println!("{object}");
+        say!("{object}")?;
     } else {
-        println!(
+        say!(
             "{} steps on {rows} rows in {:.1} s, {:.0} tokens/s; loss of the last steps {:.3}",
             kept.outcome.done(),
             kept.outcome.training.as_secs_f64(),
             kept.outcome.tokens_per_s(),
             kept.outcome.last_loss(),
-        );
+        )?;
         for (name, scores) in &kept.scores {
-            println!("{name}: {}", line(scores));
+            say!("{name}: {}", line(scores))?;
         }
         if let Some(several) = &several {
-            println!("mean of {} seeds: {}", several.seeds, line(&several.mean));
-            println!("standard deviation: {}", line(&several.deviation));
+            say!("mean of {} seeds: {}", several.seeds, line(&several.mean))?;
+            say!("standard deviation: {}", line(&several.deviation))?;
         }
-        println!(
+        say!(
             "model in {0}, its curves in {0}/trainer/report.html",
             args.out.display()
-        );
+        )?;
     }
     if kept.outcome.skipped > 0 {
         eprintln!("{} steps were left out", kept.outcome.skipped);
@@ -88,6 +89,7 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) {
             "stopped after step {done} of {planned}{of}: the same command with --resume goes on from there"
         );
     }
+    Ok(())
 }
 
 /// Mean and deviation over two or more seeds of one learning rate.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::cli::print::say;
 use crate::data::{Packing, PretrainingData};
 use crate::error::Result;
 use crate::text::WordPiece;
@@ -84,23 +85,23 @@ pub fn tell(
             "eval": object(evaluation),
             "teacher": teacher.as_ref().map(object),
         });
-        println!("{object}");
+        say!("{object}")?;
     } else {
-        println!(
+        say!(
             "{} steps in {seconds:.0} s, {tokens_per_s:.0} tokens/s; loss {loss_first:.3} -> {loss_last:.3}",
             trainer.step()
-        );
-        println!(
+        )?;
+        say!(
             "held out: {} (loss of a uniform guess {uniform:.3}, unigram {unigram:.3})",
             measured(evaluation)
-        );
+        )?;
         if let Some(teacher) = &teacher {
-            println!("the teacher, held out: {}", measured(teacher));
+            say!("the teacher, held out: {}", measured(teacher))?;
         }
-        println!(
+        say!(
             "model in {0}, its curves in {0}/trainer/report.html",
             args.out.display()
-        );
+        )?;
     }
     if stopped {
         eprintln!(

@@ -11,6 +11,7 @@ mod worker;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::cli::print::say;
 use crate::engine::cuda::selftest::{Scale, Section, checks};
 use crate::error::{Error, Result};
 
@@ -121,9 +122,9 @@ pub fn run(args: Args) -> Result<()> {
         charts::save(&report, folder)?;
     }
     if args.json {
-        println!("{}", report.object());
+        say!("{}", report.object())?;
     } else {
-        println!("{}", report.summary());
+        say!("{}", report.summary())?;
     }
     match report.unsatisfied() {
         0 => Ok(()),
