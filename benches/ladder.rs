@@ -17,6 +17,7 @@ use cloze::engine::{CpuEngine, Encoder, Engine, Precision, Reference, measured_p
 use cloze::model::{Config, Dropout, Layout, Part, Size, cross_entropy, pick};
 use cloze::random::{Site, Stream};
 use cloze::train::optimizer::{Optimizer, Update};
+use cloze::train::speed::median;
 
 /// BERT's uncased vocabulary.
 const VOCABULARY: usize = 30522;
@@ -181,8 +182,7 @@ fn main() {
     println!("| | tokens/s | times the first | share of f32 products |\n|---|---:|---:|---:|");
     let mut first = None;
     for ((name, _), seconds) in rungs.iter().zip(&mut seconds) {
-        seconds.sort_by(f64::total_cmp);
-        let speed = tokens as f64 / seconds[seconds.len() / 2];
+        let speed = tokens as f64 / median(seconds);
         let base = *first.get_or_insert(speed);
         println!(
             "| {name} | {speed:.0} | {:.1} | {:.0} % |",

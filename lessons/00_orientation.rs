@@ -261,7 +261,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ```text
     // error[E0277]: matmul: the left is 2×3 and the right is 2×3: the inner sizes 3 and 2 differ;
-    // the right turned to 3×2, `.permute::<Rank2<3, 2>, _>()`, would fit
+    // the right turned to 3×2, `.permute::<_, Axes2<1, 0>>()`, would fit
     //    1 | let wrong = scores.clone().matmul(scores.clone());
     //      |                            ------
     //      |                                   ^^^^^^^^^^^^^^

@@ -239,9 +239,7 @@ fn main() -> cloze::lessons::LessonResult {
         for _ in 0..3 + steps {
             seconds.push(bench.step()?);
         }
-        let timed = &mut seconds[3..];
-        timed.sort_by(f64::total_cmp);
-        Ok(bench.batch.rows() as f64 / timed[timed.len() / 2])
+        Ok(bench.batch.rows() as f64 / cloze::train::speed::median(&mut seconds[3..]))
     }
 
     println!("{:.0} tokens/s", speed(&mut bench, 5)?);

@@ -4,6 +4,7 @@ mod bench;
 mod install;
 mod jupyter;
 mod lab;
+mod mutex;
 mod paths;
 mod repl;
 mod session;

@@ -8,6 +8,7 @@ use super::course;
 use super::format::{CellKind, Lesson};
 use super::progress::Progress;
 use crate::error::{Error, Result};
+use crate::train::speed::median;
 
 /// A learner's pace: words of text and lines of code read a minute, minutes to begin an exercise, and
 /// lines written a minute.
@@ -182,8 +183,10 @@ pub fn seconds(lessons: &[Lesson], measured: &Path) -> Result<Vec<String>> {
         .filter(|(_, stated, _)| *stated > SHORT)
         .map(|(_, stated, measured)| measured / stated)
         .collect();
-    ratios.sort_by(f64::total_cmp);
-    let pace = ratios.get(ratios.len() / 2).copied().unwrap_or(1.0);
+    let pace = match ratios.len() {
+        0 => 1.0,
+        _ => median(&mut ratios),
+    };
     let mut lines = Vec::new();
     for (lesson, stated, measured) in both {
         let expected = stated * pace;
@@ -290,6 +293,14 @@ mod tests {
         assert!(told([20.0, 22.0, 70.0]).unwrap_err().contains("01_c.rs"));
         assert!(told([20.0, 22.0, 6.0]).unwrap_err().contains("01_c.rs"));
         assert!(seconds(&lessons, &dir.path().join("none")).is_err());
+        // Of two lessons neither alone sets the pace; of none there is one.
+        let two = |times: &str| {
+            std::fs::write(&file, times).unwrap();
+            seconds(&lessons, &file).unwrap().pop().unwrap()
+        };
+        let pace = two(r#"{"01_a": 20.0, "01_b": 30.0}"#);
+        assert!(pace.contains("pace: 1.25"), "{pace}");
+        assert!(two("{}").contains("pace: 1.00"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn meaning(message: &str, file: &str, line: u32) -> Option<Meaning> {
         .or_else(|| common(message).map(Meaning::Hint))
 }
 
-/// The folder of dfdx's source that a file stands in, which names the operation.
+/// The folder or file of dfdx's source that is named after the operation.
 fn operation(file: &str) -> Option<&str> {
     let (_, inside) = file.split_once("/dfdx-")?;
     let parts: Vec<_> = Path::new(inside).components().skip(2).collect();

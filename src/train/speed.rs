@@ -1,6 +1,6 @@
 //! The work by which models are timed: that of the usual PyTorch benchmark of a BERT with a SQuAD head.
 //! Uniform random ids at full length; in training dropout 0.1, cross-entropy of start and end, AdamW over
-//! all parameters, no clipping.
+//! all parameters, no clipping. And the median, the one figure that is given of several times.
 
 use std::time::Instant;
 
@@ -55,6 +55,18 @@ pub fn pass_seconds(
     Ok(seconds)
 }
 
+/// The middle value, which one disturbed run does not move; of an even number the mean of the two in
+/// the middle. NaN of none. `values` are sorted by it.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
 /// One training step.
 fn train(engine: &mut dyn Engine, batch: &Packed, places: &[[u32; 2]], step: u64) -> Result<()> {
     let dropout = Dropout {
@@ -72,4 +84,17 @@ fn train(engine: &mut dyn Engine, batch: &Packed, places: &[[u32; 2]], step: u64
         max_norm: f64::INFINITY,
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&mut [5.0]), 5.0);
+        assert!(median(&mut []).is_nan());
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use cloze::train::speed::median;
 use cloze::{Error, Result};
 use jupyter_zmq_client::KernelspecDir;
 
@@ -155,28 +156,5 @@ fn good(code: &str, cell: Cell) -> Result<Cell> {
             "the cell `{}` failed: {error}",
             code.replace('\n', " ")
         ))),
-    }
-}
-
-/// The middle value; of an even number the mean of the two in the middle.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => f64::NAN,
-        length if length % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median(&mut [5.0]), 5.0);
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cloze::{Error, Result};
 use jupyter_protocol::ConnectionInfo;
@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::mutex::lock;
 use crate::session;
 
 /// A running kernel; dropping it kills what is left of it.
@@ -65,7 +66,7 @@ impl Process {
                 let mut lines = BufReader::new(stderr).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
                     if !line.trim().is_empty() {
-                        *last_words.lock().unwrap_or_else(PoisonError::into_inner) = line;
+                        *lock(&last_words) = line;
                     }
                 }
             });
@@ -89,10 +90,7 @@ impl Process {
         // Its last line may still be on the way.
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        let words = self
-            .last_words
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let words = lock(&self.last_words);
         let words = if words.is_empty() {
             "nothing on standard error"
         } else {

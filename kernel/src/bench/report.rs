@@ -1,8 +1,9 @@
 //! Medians over a kernel's runs, as JSON and as a table with the kernels beside each other.
 
+use cloze::train::speed::median;
 use serde_json::{Value, json};
 
-use super::cells::{Run, median};
+use super::cells::Run;
 
 /// The figures: their name in JSON, their unit, and what they are.
 pub const ROWS: [(&str, &str, &str); 11] = [

@@ -5,7 +5,7 @@
 //! limited ([`super::limit`]), and of a display's waiting updates only the newest is kept.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jupyter_protocol::{
     IoPubWelcome, JupyterMessage, JupyterMessageContent, Status, Stdio, StreamContent,
@@ -14,6 +14,7 @@ use jupyter_zmq_client::{KernelIoPubXPubConnection, SubscriptionEvent};
 use tokio::sync::Notify;
 
 use super::content::PROTOCOL;
+use crate::mutex::lock;
 
 /// The queue's entrance.
 #[derive(Clone)]
@@ -61,7 +62,7 @@ pub fn start(socket: KernelIoPubXPubConnection) -> IoPub {
 
 impl Queue {
     fn push(&self, message: JupyterMessage) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         if let Some(id) = updated(&message) {
             // What clears or shows something is not overtaken.
             let same = waiting
@@ -83,7 +84,7 @@ impl Queue {
     }
 
     fn pop(&self) -> Option<JupyterMessage> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         waiting.pop_front()
     }
 

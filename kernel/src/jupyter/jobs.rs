@@ -12,7 +12,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::iopub::IoPub;
 use super::limit::Limit;
-use super::{Kernel, Replies, content, expressions, lock};
+use super::{Kernel, Replies, content, expressions};
+use crate::mutex::lock;
 use crate::session::{Event, Outcome, Sink};
 
 /// A queued request and the socket that it came by.

@@ -4,10 +4,11 @@
 //! Updates of a display replace what is shown and count for nothing; [`super::iopub`] sees to it
 //! that they don't pile up.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use cloze::display::Content;
 
+use crate::mutex::lock;
 use crate::session::{Event, Stream};
 
 /// Overrides [`TEXT`]: megabytes that a cell may print.
@@ -48,7 +49,7 @@ impl Limit {
 
     /// Passes on what may be shown of an event.
     pub fn pass(&self, event: Event, show: impl Fn(Event)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         match event {
             Event::Stream { stream, mut text } => {
                 let room = self.text - state.text_used;
@@ -93,7 +94,7 @@ impl Limit {
 
     /// What was left out, once the cell has ended.
     pub fn note(&self) -> Option<Event> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         let mut left_out = Vec::new();
         if state.text_hidden > 0 {
             left_out.push(format!("{} MB of text", megabytes(state.text_hidden)));

@@ -15,7 +15,7 @@ mod receive;
 mod signatures;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cloze::{Error, Result};
@@ -37,6 +37,7 @@ use self::history::History;
 use self::iopub::IoPub;
 use self::jobs::{Job, Notice};
 use self::signatures::Signatures;
+use crate::mutex::lock;
 use crate::paths;
 use crate::session::completeness::{self, Completeness};
 use crate::session::{Session, SessionFolder};
@@ -347,8 +348,4 @@ async fn follow(kernel: Arc<Kernel>, launcher: Option<Link>) {
     // A connection that breaks has ended.
     let _ = launcher.serve(|| kernel.session.interrupt()).await;
     kernel.end.send_replace(true);
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,9 @@
 //! Signatures that were seen: a signed message that comes twice is a copy that somebody else sends.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::mutex::lock;
 
 /// How many signatures are remembered, as in Jupyter's own `Session`: some 10 MB at most.
 const REMEMBERED: usize = 1 << 16;
@@ -24,7 +26,7 @@ impl Signatures {
         if signature.is_empty() {
             return true;
         }
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.0);
         let Seen { set, order } = &mut *seen;
         if !set.insert(signature.into()) {
             return false;

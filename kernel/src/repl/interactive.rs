@@ -1,7 +1,7 @@
 //! The REPL at a terminal: prompt, history, Ctrl-C.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cloze::{Error, Result};
 use rustyline::error::ReadlineError;
@@ -13,6 +13,7 @@ use super::interrupts::Interrupts;
 use super::keys::{self, Leaving, Left, Rewriting};
 use super::screen::{self, Screen};
 use super::{editor, wait};
+use crate::mutex::lock;
 use crate::paths;
 use crate::session::{Event, SessionFolder, Sink};
 
@@ -70,7 +71,7 @@ fn above_the_prompt(printer: impl ExternalPrinter + Send + 'static) -> Sink {
     let printer = Mutex::new(printer);
     Arc::new(move |event| {
         if let Event::Stream { text, .. } = event {
-            let mut printer = printer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut printer = lock(&printer);
             // A closed terminal is noticed when the next line is read.
             let _ = printer.print(text);
         }

@@ -1,13 +1,14 @@
 //! What the keys do that a cell needs and a shell's line does not: Enter that goes on in a new line,
 //! indentation, the external editor.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustyline::{
     Cmd, ConditionalEventHandler, Editor, Event, EventContext, EventHandler, Helper, KeyCode,
     KeyEvent, Modifiers, RepeatCount,
 };
 
+use crate::mutex::lock;
 use crate::session::completeness::{self, Completeness, INDENT};
 
 /// What an interrupted line was left for.
@@ -28,11 +29,11 @@ pub struct Leaving(Arc<Mutex<Left>>);
 
 impl Leaving {
     fn set(&self, left: Left) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = left;
+        *lock(&self.0) = left;
     }
 
     pub fn take(&self) -> Left {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.0))
     }
 }
 
@@ -43,16 +44,12 @@ pub struct Rewriting(Arc<Mutex<Option<String>>>);
 
 impl Rewriting {
     fn set(&self, line: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+        *lock(&self.0) = Some(line);
     }
 
     /// The new line and where the old one begins.
     pub fn take(&self, before: &str) -> Option<(usize, String)> {
-        let line = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
+        let line = lock(&self.0).take()?;
         Some((before.len() - last_line(before).len(), line))
     }
 }

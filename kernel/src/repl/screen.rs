@@ -5,12 +5,13 @@
 //! is shown once, in its last state, when the cell has ended.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cloze::display::Content;
 use unicode_width::UnicodeWidthStr;
 
 use super::picture::Protocol;
+use crate::mutex::lock;
 use crate::session::{CellError, Event, Outcome, Sink, Stream, without_colours};
 
 const PNG: &str = "image/png";
@@ -44,7 +45,7 @@ impl Screen {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Takes a cell's events.

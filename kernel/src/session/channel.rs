@@ -22,6 +22,7 @@ use nix::sys::stat::Mode as Permissions;
 use super::input::{self, Input};
 use super::stream::{self, Piece, Splitter};
 use super::{Event, Sink, Stream, surroundings};
+use crate::mutex::lock;
 
 /// The pipes' names in the session's folder.
 pub const STDOUT: &str = "stdout";
@@ -269,11 +270,11 @@ impl Monitor {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn input(&self) -> MutexGuard<'_, Input> {
-        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.input)
     }
 
     /// Notices a running cell that waits for input without having said so.
@@ -301,7 +302,7 @@ impl Shared {
     }
 
     fn tell(&self, child: u32, words: &str) {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut control = lock(&self.control);
         // The pipe has a reader (this process holds it open), so a failure means that the session
         // is being torn down.
         let _ = control.write_all(format!("{child} {words}\n").as_bytes());

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use cloze::display::wire::{self, Record};
@@ -18,6 +18,7 @@ use nix::sys::signal::Signal;
 
 use super::channel::{CONTROL, DONE, INTERRUPT, MOVE, SAY, STDERR, STDOUT};
 use super::{input, surroundings};
+use crate::mutex::lock;
 
 /// Set by the session: the folder with the pipes. Makes this binary the child.
 pub const FOLDER_VARIABLE: &str = "CLOZE_CHILD_FOLDER";
@@ -213,7 +214,7 @@ impl Umbrella {
 
     /// Loads the library where it is built: while a template is made it is not yet there.
     fn load(&self) {
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = lock(&self.calls);
         if calls.is_some() {
             return;
         }
@@ -251,7 +252,7 @@ impl Umbrella {
     }
 
     fn calls(&self) -> Option<Calls> {
-        *self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.calls)
     }
 
     fn flush(&self) {

@@ -202,10 +202,14 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
     let mut seen = Vec::new();
     let mut unknown = Vec::new();
     let mut left = 0;
-    for error in errors {
-        let diagnostic = Diagnostic::new(error, cell);
+    let diagnostics: Vec<Diagnostic> = errors
+        .iter()
+        .map(|error| Diagnostic::new(error, cell))
+        .collect();
+    for (error, diagnostic) in errors.iter().zip(&diagnostics) {
         let same = (diagnostic.message.clone(), diagnostic.marks.clone());
-        let follows = errors.iter().any(|cause| follows_from(error, cause));
+        let follows = errors.iter().any(|cause| follows_from(error, cause))
+            || diagnostics.iter().any(|other| diagnostic.is_told_by(other));
         let name = unknown_name(error);
         let again = name.is_some() && unknown.contains(&name);
         if (worst && error.level() != "error") || seen.contains(&same) || follows || again {
@@ -217,7 +221,7 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
             continue;
         }
         seen.push(same);
-        let next = one(error, &diagnostic, cell);
+        let next = one(error, diagnostic, cell);
         match &mut all {
             None => all = Some(next),
             Some(all) => {
@@ -237,7 +241,7 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
     all
 }
 
-/// The name that nothing has: rustc says so at each place, twice in `let t: T = T::zeros();`.
+/// The name that rustc cannot find; it reports it at each place, twice in `let t: T = T::zeros();`.
 fn unknown_name(error: &CompilationError) -> Option<String> {
     let unresolved = matches!(error.code(), Some("E0405" | "E0412" | "E0425" | "E0433"));
     let message = error.message();

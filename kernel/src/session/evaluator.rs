@@ -15,8 +15,9 @@ use super::commands::{self, Course, Log};
 use super::template::{Template, Workshop};
 use super::{
     CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
-    lock, rewrite, rustc, types,
+    rewrite, rustc, types,
 };
+use crate::mutex::lock;
 
 /// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
 /// use (a variable's type is inferred, so it must be one that outlives its cell), and leave nothing

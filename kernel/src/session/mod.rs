@@ -31,7 +31,7 @@ mod types;
 
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use cloze::display::Content;
@@ -45,6 +45,8 @@ pub use template::Template;
 
 use channel::Monitor;
 use patience::Waits;
+
+use crate::mutex::lock;
 
 /// The two output streams of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,10 +138,6 @@ struct Running {
     process: Arc<Mutex<Child>>,
     monitor: Monitor,
 }
-
-/// How long an interrupted cell may go on before its process is killed, not counting the time in
-/// which it waited for a processor.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The handle by which front ends use a session.
 pub struct Session {
@@ -236,7 +234,7 @@ impl Session {
             while monitor.interrupted() {
                 let runs = monitor.running_for();
                 let over = runs.map(|runs| runs.min(asked.elapsed()));
-                if over.is_some_and(|over| over > PATIENCE && over > PATIENCE + waits.since()) {
+                if over.is_some_and(|over| patience::too_long(over, || waits.since())) {
                     // It may have ended by itself meanwhile.
                     let _ = lock(&process).kill();
                     return;
@@ -270,8 +268,4 @@ impl Session {
         }
         drop(self.folder);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,6 +8,17 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// How long an interrupted cell may go on before its process is killed, not counting the time in
+/// which it waited for a processor.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether a cell that goes on for `over` since it was interrupted has had its time. What it `waited` is
+/// asked for only where it counts: it takes a read of `/proc`.
+pub fn too_long(over: Duration, waited: impl FnOnce() -> Duration) -> bool {
+    over.checked_sub(PATIENCE)
+        .is_some_and(|late| late > waited())
+}
+
 /// The waiting times of a process' threads at one moment.
 pub struct Waits {
     process: u32,
@@ -58,6 +69,19 @@ fn waits(process: u32) -> HashMap<String, Duration> {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn time_without_a_processor_does_not_count() {
+        let seconds = Duration::from_secs;
+        assert!(too_long(seconds(5), || seconds(0)));
+        assert!(too_long(seconds(5), || seconds(2)));
+        assert!(!too_long(seconds(5), || seconds(4)));
+        assert!(!too_long(seconds(5), || seconds(3)));
+        for early in [0, 1] {
+            let asked = || unreachable!("within its time nothing is asked");
+            assert!(!too_long(seconds(early), asked));
+        }
+    }
 
     #[test]
     fn a_process_that_sleeps_or_is_gone_waits_for_no_processor() {

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use cloze::{Error, Result};
@@ -93,9 +92,7 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     if let Some(parent) = path.parent() {
         paths::create(parent)?;
     }
-    File::create(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|source| Error::io(path, source))
+    std::fs::write(path, text).map_err(|source| Error::io(path, source))
 }
 
 pub fn remove(path: &Path) -> Result<()> {
@@ -134,6 +131,7 @@ pub fn take_over(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::hash::Hasher;
+    use std::time::SystemTime;
 
     use super::*;
 
@@ -156,18 +154,20 @@ mod tests {
         )));
     }
 
+    /// Gives a file a time long past.
+    fn aged(file: &Path) -> SystemTime {
+        let old = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        let file = File::options().write(true).open(file).unwrap();
+        file.set_modified(old).unwrap();
+        old
+    }
+
     #[test]
     fn a_copied_file_keeps_its_time() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("a"), folder.path().join("b/c"));
         std::fs::write(&from, "x").unwrap();
-        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
-        File::options()
-            .write(true)
-            .open(&from)
-            .unwrap()
-            .set_modified(old)
-            .unwrap();
+        let old = aged(&from);
         copy_tree(&from, &to).unwrap();
         assert_eq!(std::fs::metadata(&to).unwrap().modified().unwrap(), old);
     }
@@ -183,6 +183,7 @@ mod tests {
         let file = folder.path().join("lib.rs");
         std::fs::write(&file, "one").unwrap();
         let first = key(folder.path());
+        aged(&file);
         assert_eq!(first, key(folder.path()));
         std::fs::write(&file, "two").unwrap();
         assert_ne!(first, key(folder.path()));

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::memory::{peak, told};
 use crate::model::{Config, Layout, Part, Size};
 use crate::train::budget::flops_per_token;
-use crate::train::speed::{Pass, pass_seconds};
+use crate::train::speed::{Pass, median, pass_seconds};
 use crate::view::BarChart;
 
 use super::super::checks::at_least_one;
@@ -301,7 +301,17 @@ fn middle(runs: Vec<Measured>) -> Measured {
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_count_alike() {
+        let run = |tokens_per_s, peak_bytes| Measured {
+            tokens_per_s,
+            peak_bytes,
+        };
+        let both = middle(vec![run(300.0, None), run(100.0, Some(7))]);
+        assert_eq!((both.tokens_per_s, both.peak_bytes), (200.0, Some(7)));
+    }
 }

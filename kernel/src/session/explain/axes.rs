@@ -2,14 +2,29 @@
 
 use super::types::Shape;
 
-/// The type of these axes, `Axis<1>` or `Axes2<1, 2>`; None for none, or for more than dfdx has.
-pub fn code(axes: &[usize]) -> Option<String> {
-    let list: Vec<String> = axes.iter().map(usize::to_string).collect();
+/// The type of these axes, by number or by name, `Axis<1>` or `Axes2<i, j>`; None for none, or for more
+/// than dfdx has.
+pub fn code<T: ToString>(axes: &[T]) -> Option<String> {
+    let list: Vec<String> = axes.iter().map(T::to_string).collect();
     match axes.len() {
         1 => Some(format!("Axis<{}>", list[0])),
         count @ 2..=6 => Some(format!("Axes{count}<{}>", list.join(", "))),
         _ => None,
     }
+}
+
+/// `i, j, …`: what indices along so many axes are called; None for more than dfdx has.
+pub fn names(count: usize) -> Option<&'static [&'static str]> {
+    ["i", "j", "k", "l", "m", "n"].get(..count)
+}
+
+/// The order of so many axes in which the last two have changed places, a matrix' transposition.
+pub fn last_two_turned(rank: usize) -> Vec<usize> {
+    let mut axes: Vec<usize> = (0..rank).collect();
+    if let [.., row, column] = axes.as_mut_slice() {
+        std::mem::swap(row, column);
+    }
+    axes
 }
 
 /// What `permute` takes to make `to` of `from`, where these differ by two axes in each other's place, and
@@ -39,27 +54,20 @@ pub fn exchanged(from: &Shape, to: &Shape) -> Option<Vec<usize>> {
     turned.next().is_none().then_some(first)
 }
 
-/// The axes of a larger shape that a smaller one must be repeated along.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Added {
-    These(Vec<usize>),
-    /// So many; which of them the sizes do not tell.
-    Some(usize),
-}
-
-/// What `large` has beyond `small`; None where the sizes of `small` do not stand in it, in order.
-pub fn added(small: &Shape, large: &Shape) -> Option<Added> {
-    let count = large.rank().checked_sub(small.rank())?;
-    let mut found = choices(large.rank(), count).into_iter().filter(|axes| {
+/// The axes of `large` that `small` may have to be repeated along, every choice that the sizes allow;
+/// none where the sizes of `small` do not stand in `large`, in order.
+pub fn added(small: &Shape, large: &Shape) -> Vec<Vec<usize>> {
+    let Some(count) = large.rank().checked_sub(small.rank()) else {
+        return Vec::new();
+    };
+    let fits = |axes: &Vec<usize>| {
         let rest = (0..large.rank()).filter(|at| !axes.contains(at));
         rest.zip(&small.0)
             .all(|(at, size)| !size.clashes(large.0[at]))
-    });
-    let first = found.next()?;
-    Some(match found.next() {
-        None => Added::These(first),
-        Some(_) => Added::Some(count),
-    })
+    };
+    let mut choices = choices(large.rank(), count);
+    choices.retain(fits);
+    choices
 }
 
 /// Every choice of `count` of the numbers below `rank`, which is that of a tensor and so small.
@@ -79,7 +87,17 @@ mod tests {
     fn axes_are_written_as_types() {
         assert_eq!(code(&[1]).as_deref(), Some("Axis<1>"));
         assert_eq!(code(&[0, 2, 1]).as_deref(), Some("Axes3<0, 2, 1>"));
-        assert_eq!(code(&[]), None);
+        assert_eq!(code(&["i", "j"]).as_deref(), Some("Axes2<i, j>"));
+        assert_eq!(code::<usize>(&[]), None);
+        assert_eq!(code(&[0; 7]), None);
+    }
+
+    #[test]
+    fn only_the_last_two_axes_are_turned() {
+        assert_eq!(last_two_turned(2), [1, 0]);
+        assert_eq!(last_two_turned(4), [0, 1, 3, 2]);
+        assert_eq!(last_two_turned(1), [0]);
+        assert!(last_two_turned(0).is_empty());
     }
 
     #[test]
@@ -103,11 +121,12 @@ mod tests {
     fn new_axes_are_told_where_the_sizes_tell_them() {
         let scores = Shape(vec![Runtime, Known(2), Runtime, Runtime]);
         let mask = Shape(vec![Runtime, Runtime]);
-        assert_eq!(added(&mask, &scores), Some(Added::Some(2)));
+        let possible = added(&mask, &scores);
+        assert_eq!(possible, [[0, 1], [1, 2], [1, 3]], "{possible:?}");
         let rows = Shape(vec![Runtime, Known(3)]);
         let row = Shape(vec![Known(3)]);
-        assert_eq!(added(&row, &rows), Some(Added::These(vec![0])));
-        assert_eq!(added(&rows, &row), None);
-        assert_eq!(added(&Shape(vec![Known(4)]), &rows), None);
+        assert_eq!(added(&row, &rows), [[0]]);
+        assert!(added(&rows, &row).is_empty());
+        assert!(added(&Shape(vec![Known(4)]), &rows).is_empty());
     }
 }

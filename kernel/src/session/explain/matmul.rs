@@ -1,5 +1,7 @@
 //! Matrix products that do not fit, written out or inside a `Linear` layer.
 
+use super::axes;
+use super::shapes::unlike;
 use super::types::{self, Dim, Shape, Tensor};
 use super::{Diagnostic, Explanation};
 
@@ -54,20 +56,11 @@ fn layer(diagnostic: &Diagnostic, operation: &str, given: &Tensor) -> Option<Str
 }
 
 fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
-    if right.borrowed {
-        return Some(format!(
-            "{operation}: the right side is borrowed, and dfdx takes tensors by value: leave `&` \
-             away, and write `.clone()` to keep the tensor"
-        ));
+    if let Some(sentence) = unlike(operation, left, right) {
+        return Some(sentence);
     }
     let (a, b) = (left.shape.as_ref()?, right.shape.as_ref()?);
     let both = format!("{operation}: the left is {a} and the right is {b}");
-    if left.dtype != right.dtype {
-        return Some(format!(
-            "{operation}: the left holds {} and the right {}; `.to_dtype::<{}>()` converts",
-            left.dtype, right.dtype, left.dtype
-        ));
-    }
     let inner = |shape: &Shape| match shape.rank() {
         0 => None,
         1 => shape.0.first().copied(),
@@ -127,10 +120,11 @@ fn turned(a: &Shape, b: &Shape) -> Option<String> {
     }
     let mut turned = b.clone();
     turned.0.swap(n - 2, n - 1);
-    let call = turned.code().map_or(String::new(), |code| {
-        format!(", `.permute::<{code}, _>()`,")
-    });
-    Some(format!("the right turned to {turned}{call} would fit"))
+    // The axes are named, because sizes like ?×?×64 do not tell them.
+    let order = axes::code(&axes::last_two_turned(n))?;
+    Some(format!(
+        "the right turned to {turned}, `.permute::<_, {order}>()`, would fit"
+    ))
 }
 
 /// What right side would fit `a`; a turned `b` where that does.
@@ -179,7 +173,7 @@ mod tests {
             (
                 "(Const<2>, Const<3>)",
                 "(Const<2>, Const<3>)",
-                "the right turned to 3×2, `.permute::<Rank2<3, 2>, _>()`, would fit",
+                "the right turned to 3×2, `.permute::<_, Axes2<1, 0>>()`, would fit",
             ),
             (
                 "(Const<3>,)",
@@ -199,13 +193,18 @@ mod tests {
             (
                 "(usize, Const<64>)",
                 "(usize, Const<64>)",
-                "the right turned to 64×?, `.permute::<(Const<64>, usize), _>()`, would fit",
+                "the right turned to 64×?, `.permute::<_, Axes2<1, 0>>()`, would fit",
+            ),
+            (
+                "(usize, usize, Const<64>)",
+                "(usize, usize, Const<64>)",
+                "the right turned to ?×64×?, `.permute::<_, Axes3<0, 2, 1>>()`, would fit",
             ),
             (
                 "(Const<R>, Const<C>)",
                 "(Const<R>, Const<C>)",
                 "the left is R×C and the right is R×C: the inner sizes C and R differ; the right \
-                 turned to C×R, `.permute::<Rank2<C, R>, _>()`, would fit",
+                 turned to C×R, `.permute::<_, Axes2<1, 0>>()`, would fit",
             ),
             (
                 "(Const<2>, Const<3>, Const<4>)",
@@ -229,6 +228,12 @@ mod tests {
         assert!(
             said(&tensor("(Const<2>,)"), "Tensor<(Const<2>,), f64, Cpu>")
                 .contains("to_dtype::<f32>")
+        );
+        // A type that rustc has not found out yet is no other one.
+        let unknown = said(&tensor("(Const<2>,)"), "Tensor<(Const<3>,), _, Cpu>");
+        assert!(
+            unknown.contains("the inner sizes 2 and 3 differ"),
+            "{unknown}"
         );
     }
 

@@ -7,12 +7,14 @@ mod notebook;
 mod shapes;
 mod tensors;
 mod types;
+mod untold;
 
 use cloze::lessons::panics::{self, Meaning};
 use evcxr::CompilationError;
 use serde_json::Value;
 
 use crate::session::channel::Panic;
+use types::Shape;
 
 pub use notebook::message;
 pub use types::short;
@@ -156,6 +158,28 @@ impl Diagnostic {
         }
     }
 
+    /// Where several axes would do: the shape that has them, and the other, where that is told.
+    fn several(&self) -> Option<(Shape, Option<Shape>)> {
+        self.notes.iter().find_map(|note| {
+            let (_, rest) = note.split_once("multiple `impl`s satisfying `")?;
+            let (of, wanted) = types::bound(rest.split_once('`')?.0)?;
+            let (_, arguments) = types::generic(wanted)?;
+            let other = arguments.first().and_then(|other| types::shape(other));
+            Some((types::shape(of)?, other))
+        })
+    }
+
+    /// Whether `other` is about the same place and names the shapes too: what rustc cannot infer it
+    /// says first of the type parameter alone and then of the operation.
+    pub fn is_told_by(&self, other: &Self) -> bool {
+        let place = |of: &Self| of.primary().map(|mark| (mark.line, mark.text.clone()));
+        self.code == "E0283"
+            && other.code == self.code
+            && place(self) == place(other)
+            && self.several().is_none()
+            && other.several().is_some()
+    }
+
     /// The type and the trait that it lacks.
     fn missing(&self) -> Option<(&str, &str)> {
         let full = self.texts().find_map(|text| {
@@ -207,7 +231,8 @@ pub fn panic(panic: &Panic) -> Explanation {
 pub fn compilation(diagnostic: &Diagnostic) -> Explanation {
     let of_tensors = matmul::explain(diagnostic)
         .or_else(|| shapes::explain(diagnostic))
-        .or_else(|| tensors::explain(diagnostic));
+        .or_else(|| tensors::explain(diagnostic))
+        .or_else(|| untold::explain(diagnostic));
     match of_tensors {
         Some(said) => Explanation {
             complete: true,

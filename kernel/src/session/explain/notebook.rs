@@ -4,6 +4,10 @@
 use super::types;
 use super::{Diagnostic, Explanation};
 
+const NUMBERS: [&str; 12] = [
+    "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64",
+];
+
 /// Explains an error of the compiler by its code, or by its words where it has none.
 pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     let names: Vec<&str> = types::quoted(&diagnostic.message).collect();
@@ -194,9 +198,17 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
         Some(rest.split_once('`')?.0)
     });
     let line = diagnostic.line();
-    let tensor = types::quoted(&diagnostic.message)
-        .find(|of| types::tensor(of).is_some_and(|of| of.dtype == "_" && of.shape.is_some()))
-        .map(|of| of.replacen("_", "f32", 1));
+    let tensor = types::quoted(&diagnostic.message).find_map(|of| {
+        let tensor = types::tensor(of)?;
+        match (tensor.shape, tensor.dtype) {
+            (Some(_), "_") => Some(of.replacen('_', "f32", 1)),
+            (None, dtype) if dtype != "_" => {
+                let rest = of.strip_prefix("Tensor<_, ")?;
+                Some(format!("Tensor<Rank0, {rest}"))
+            }
+            _ => None,
+        }
+    });
     let example = if let Some(tensor) = &tensor {
         tensor
     } else if diagnostic.message.contains("Option<") {
@@ -253,31 +265,39 @@ fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
             "positions are `usize`: write `[i as usize]`",
         ));
     }
+    arithmetic(message)
+}
+
+/// `cannot add `usize` to `i32``, and the like of two numbers.
+fn arithmetic(message: &str) -> Option<Explanation> {
     let (verb, _) = message.split_once(" `")?;
-    let number = [
-        "integer", "float", "i32", "i64", "u32", "u8", "usize", "f32", "f64",
-    ];
     let numbers: Vec<&str> = types::quoted(message)
         .map(|of| of.trim_matches(['{', '}']))
-        .filter(|of| number.contains(of))
+        .filter(|of| NUMBERS.contains(of) || ["integer", "float"].contains(of))
         .collect();
-    let arithmetic = [
-        "cannot add",
-        "cannot subtract",
-        "cannot multiply",
-        "cannot divide",
-    ];
-    if !arithmetic.contains(&verb) || numbers.len() != 2 {
+    let [first, second] = numbers[..] else {
         return None;
-    }
-    // A literal takes the other's type, and of two numbers the one with a point is the wider.
-    let to = ["f64", "f32", "float"]
-        .into_iter()
-        .find(|of| numbers.contains(of))
-        .unwrap_or("f32");
-    let to = if to == "float" { "f64" } else { to };
+    };
+    let (left, right) = match verb {
+        "cannot add" | "cannot subtract" => (second, first),
+        "cannot multiply" | "cannot divide" => (first, second),
+        _ => return None,
+    };
+    // A literal takes the other's type, and a number with a point is no integer.
+    let to = match (left, right) {
+        ("f64", _) | (_, "f64") => "f64",
+        ("f32", _) | (_, "f32") => "f32",
+        ("float", _) | (_, "float") => "f64",
+        ("integer", other) => other,
+        _ => left,
+    };
+    let point = if to.starts_with('f') {
+        ", and `3.0` is a number with a point"
+    } else {
+        ""
+    };
     Some(Explanation::hint(format!(
-        "both numbers must have one type: `n as {to}` converts, and `3.0` is a number with a point"
+        "both numbers must have one type: `n as {to}` converts{point}"
     )))
 }
 
@@ -305,11 +325,8 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
     let said = Explanation::sentence(format!(
         "`{wanted}` is wanted here, and this is {article}{found}"
     ));
-    let number = [
-        "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64",
-    ];
     let found = found.trim_matches('`');
-    let wants_number = number.contains(&wanted);
+    let wants_number = NUMBERS.contains(&wanted);
     Some(if found.starts_with("Option<") {
         said.and_hint("it may be missing: `.unwrap()` takes it out, `.unwrap_or(…)` gives another")
     } else if found.starts_with("Result<") {
@@ -318,8 +335,8 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
         said.and_hint("`.array()` of a tensor with one number (`Rank0`) is that number")
     } else if let Some((wanted, found)) = entry(wanted).zip(entry(found))
         && wanted != found
-        && number.contains(&wanted)
-        && number.contains(&found)
+        && NUMBERS.contains(&wanted)
+        && NUMBERS.contains(&found)
     {
         said.and_hint(format!(
             "the numbers of a list are converted one by one: `list.iter().map(|&n| n as {wanted}).collect::<Vec<{wanted}>>()`"
@@ -329,7 +346,7 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
         said.and_hint(format!(
             "`{borrow}x.as_vec()` gives the numbers of a tensor `x` as a list"
         ))
-    } else if wants_number && number.contains(&found) {
+    } else if wants_number && NUMBERS.contains(&found) {
         said.and_hint(format!("`as {wanted}` converts a number"))
     } else {
         said
@@ -500,6 +517,39 @@ mod tests {
         assert!(tensor.contains("use cloze::prelude::*;"), "{tensor}");
         assert!(said("E0432", "unresolved import `rand`", &[]).contains(":dep rand"));
         assert!(said("E0432", "unresolved import `cloze::x`", &[]).contains("Tab"));
+    }
+
+    #[test]
+    fn two_numbers_are_made_one_type() {
+        for (message, to) in [
+            ("cannot add `usize` to `i32`", "i32"),
+            ("cannot subtract `usize` from `i64`", "i64"),
+            ("cannot multiply `u16` by `usize`", "u16"),
+            ("cannot divide `f64` by `usize`", "f64"),
+            ("cannot multiply `usize` by `f32`", "f32"),
+            ("cannot add `f64` to `f32`", "f64"),
+            ("cannot multiply `{float}` by `usize`", "f64"),
+            ("cannot add `{integer}` to `f32`", "f32"),
+        ] {
+            let got = said("E0277", message, &[]);
+            assert!(got.contains(&format!("`n as {to}` converts")), "{got}");
+            assert_eq!(got.contains("with a point"), to.starts_with('f'), "{got}");
+        }
+        assert_eq!(said("E0277", "cannot add `String` to `i32`", &[]), "");
+    }
+
+    #[test]
+    fn a_tensor_that_nothing_tells_is_given_as_a_tensor() {
+        for (of, example) in [
+            ("Tensor<_, f32, Cpu>", "Tensor<Rank0, f32, Cpu>"),
+            ("Tensor<(usize,), _, Cpu>", "Tensor<(usize,), f32, Cpu>"),
+            ("Vec<_>", "Vec<f32>"),
+        ] {
+            let message = format!("type annotations needed for `{of}`");
+            let note = "consider giving `x` an explicit type";
+            let got = said("E0283", &message, &[note]);
+            assert!(got.contains(&format!("`let x: {example} = …;`")), "{got}");
+        }
     }
 
     #[test]

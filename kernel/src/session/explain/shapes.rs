@@ -1,8 +1,8 @@
 //! Operations whose shapes do not fit, told from the trait that rustc misses (E0277), and the
 //! constant reshape that fails after type checking (E0080).
 
-use super::axes::{self, Added};
-use super::types::{self, Dim, Shape};
+use super::axes;
+use super::types::{self, Dim, Shape, Tensor};
 use super::{Diagnostic, Explanation};
 
 pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
@@ -57,18 +57,8 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
             ),
         });
     };
-    if right.borrowed {
-        return Some(format!(
-            "{operation}: the right side is borrowed, and dfdx takes tensors by value: leave `&` \
-             away, and write `.clone()` to keep the tensor"
-        ));
-    }
-    // `_` is a type that rustc has not found out yet.
-    if left.dtype != right.dtype && ![left.dtype, right.dtype].contains(&"_") {
-        return Some(format!(
-            "{operation}: the left holds {} and the right {}; `.to_dtype::<{}>()` converts",
-            left.dtype, right.dtype, left.dtype
-        ));
+    if let Some(sentence) = unlike(operation, &left, &right) {
+        return Some(sentence);
     }
     let (a, b) = (left.shape?, right.shape?);
     let both = format!("{operation}: the left is {a} and the right is {b}");
@@ -110,6 +100,24 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
     ))
 }
 
+/// What keeps two tensors apart whatever their shapes: a borrowed right side, numbers of another type.
+pub fn unlike(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
+    if right.borrowed {
+        return Some(format!(
+            "{operation}: the right side is borrowed, and dfdx takes tensors by value: leave `&` \
+             away, and write `.clone()` to keep the tensor"
+        ));
+    }
+    // `_` is a type that rustc has not found out yet.
+    let known = ![left.dtype, right.dtype].contains(&"_");
+    (known && left.dtype != right.dtype).then(|| {
+        format!(
+            "{operation}: the left holds {} and the right {}; `.to_dtype::<{}>()` converts",
+            left.dtype, right.dtype, left.dtype
+        )
+    })
+}
+
 /// Whether the product of the matrices `a` and `b`, of one rank, has fitting inner sizes.
 fn chains(a: &Shape, b: &Shape) -> bool {
     let inner = a.0.last().zip(b.0.iter().rev().nth(1));
@@ -137,21 +145,21 @@ fn repeated(small: &Shape, large: &Shape) -> Option<String> {
         false => format!("`.broadcast_like::<_, {of_which}>(&shape)`"),
     };
     let to = large.code()?;
-    let mut said = match axes::added(small, large)? {
-        Added::These(_) if known => call(&to, "_"),
-        Added::These(which) => call(&to, &axes::code(&which)?),
-        Added::Some(1) => format!(
-            "{}, where i is the axis along which it is repeated",
-            call(&to, "Axis<i>")
-        ),
-        Added::Some(2) => format!(
-            "{}, where i and j are the axes along which it is repeated",
-            call(&to, "Axes2<i, j>")
-        ),
-        Added::Some(count) => format!(
-            "{}, with the {count} axes along which it is repeated",
-            call(&to, &format!("Axes{count}<…>"))
-        ),
+    let mut said = match axes::added(small, large).as_slice() {
+        [] => return None,
+        [_] if known => call(&to, "_"),
+        [which] => call(&to, &axes::code(which)?),
+        [first, ..] => {
+            let names = axes::names(first.len())?;
+            let meant = match names {
+                [rest @ .., last] if !rest.is_empty() => {
+                    format!("{} and {last} are the axes", rest.join(", "))
+                }
+                _ => format!("{} is the axis", names.concat()),
+            };
+            let call = call(&to, &axes::code(names)?);
+            format!("{call}, where {meant} along which it is repeated")
+        }
     };
     if !known {
         said += " (`shape` is `*x.shape()` of the other, `x`)";
@@ -177,14 +185,12 @@ fn reduced(
         } else {
             String::new()
         };
-        let why = if axes::added(from, to).is_some() {
-            "the axes named are not the new ones"
-        } else {
-            "the old sizes must stand, in order, among the new ones"
+        let why = match axes::added(from, to).first().map(|new| axes::code(new)) {
+            Some(Some(new)) => format!("the axes named are not the new ones; `{new}` would fit"),
+            Some(None) => "it has that shape already".to_owned(),
+            None => format!("the old sizes must stand, in order, among the new ones{fits}"),
         };
-        return Some(format!(
-            "{operation}: {from} cannot become {to}: {why}{fits}"
-        ));
+        return Some(format!("{operation}: {from} cannot become {to}: {why}"));
     }
     if let Some(axes) = axes {
         let rank = of.rank() as isize;
@@ -434,6 +440,30 @@ mod tests {
                 "(Const<5>, Const<4>)",
                 "ReduceShapeTo<(Const<3>,), _>",
                 "a vector of 3 cannot become 5×4: the old sizes must stand, in order, among the new ones; 5×3 would fit",
+            ),
+            (
+                "broadcast",
+                "(Const<3>, Const<5>)",
+                "ReduceShapeTo<(Const<3>,), Axis<0>>",
+                "a vector of 3 cannot become 3×5: the axes named are not the new ones; `Axis<1>` would fit",
+            ),
+            (
+                "broadcast",
+                shape,
+                "ReduceShapeTo<(Const<2>, Const<3>), _>",
+                "2×3 cannot become 2×3: it has that shape already",
+            ),
+            (
+                "+",
+                "Tensor<(Const<3>, Const<3>), f32, Cpu>",
+                "TryAdd<Tensor<(Const<3>,), f32, Cpu>>",
+                "`.broadcast::<Rank2<3, 3>, Axis<i>>()`, where i is the axis along which",
+            ),
+            (
+                "+",
+                "Tensor<(usize, usize, usize, usize), f32, Cpu>",
+                "TryAdd<Tensor<(usize,), f32, Cpu>>",
+                "`.broadcast_like::<_, Axes3<i, j, k>>(&shape)`, where i, j and k are the axes along",
             ),
             (
                 "permute",

@@ -1,5 +1,5 @@
 //! Other mistakes with tensors: a wrong type (E0308), a method that is not there for this tensor
-//! (E0599), operators, and types that nothing tells.
+//! (E0599), operators.
 
 use super::axes;
 use super::types::{self, Dim, Shape, Tensor};
@@ -11,8 +11,6 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
         "E0599" => method(diagnostic),
         "E0369" | "E0277" => operator(diagnostic).or_else(|| shown(diagnostic)),
         "E0368" => in_place(diagnostic),
-        "E0282" | "E0283" => untold(diagnostic),
-        "E0107" => axes_left_out(diagnostic),
         "E0061" if diagnostic.message.starts_with("this method") => trace(diagnostic),
         _ => None,
     }
@@ -157,10 +155,7 @@ fn index(diagnostic: &Diagnostic) -> Option<Explanation> {
         .0;
     let rank: usize = rank.parse().ok()?;
     label.ends_with("found integer").then(|| {
-        let names = ["i", "j", "k", "l", "m", "n"];
-        let names = names
-            .get(..rank)
-            .map_or("…".to_owned(), |names| names.join(", "));
+        let names = axes::names(rank).map_or("…".to_owned(), |names| names.join(", "));
         Explanation::sentence(format!(
             "index: a tensor with {rank} axes wants {rank} indices in an array: `x[[{names}]]`"
         ))
@@ -230,7 +225,7 @@ fn concat(diagnostic: &Diagnostic) -> Option<String> {
     };
     Some(format!(
         "concat_along: {a} and {b} cannot be joined: the joined axis must be a run-time size, as in \
-         `(usize, Const<3>)` (`.realize()` gives that), and all other sizes must be equal"
+         `(usize, Const<3>)` (`.realize::<(usize, Const<3>)>()` gives that), and all other sizes must be equal"
     ))
 }
 
@@ -295,62 +290,6 @@ fn shown(diagnostic: &Diagnostic) -> Option<Explanation> {
             "println: a tensor has no `{}` form: end the cell with the tensor's name, or print \
              `x.array()` or `x.as_vec()` with `{:?}`",
         )
-    })
-}
-
-fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
-    let mark = diagnostic.labelled("type parameter `")?;
-    let operation = diagnostic.operation();
-    if mark.label.contains("`Dst`") {
-        return Some(Explanation::sentence(format!(
-            "{operation}: say what shape is to be left: `.{operation}::<Rank0, _>()` for one number, \
-             or `.{operation}::<_, Axis<1>>()` for one axis"
-        )));
-    }
-    if mark.label.contains("`Ax`") {
-        return Some(Explanation::sentence(format!(
-            "{operation}: say along which axis: `.{operation}::<{}>()` is along the first, \
-             `Axis<1>` along the second",
-            match operation {
-                "permute" | "broadcast" | "broadcast_like" => "_, Axis<0>",
-                _ => "Axis<0>",
-            }
-        )));
-    }
-    let makes = [
-        "zeros",
-        "ones",
-        "sample_normal",
-        "sample_uniform",
-        "build_module",
-    ];
-    (mark.label.contains("`S`") && makes.contains(&operation)).then(|| {
-        Explanation::sentence(format!(
-            "{operation}: nothing tells the shape: write \
-             `let x: Tensor<Rank2<2, 3>, f32, _> = dev.{operation}();`"
-        ))
-    })
-}
-
-fn axes_left_out(diagnostic: &Diagnostic) -> Option<Explanation> {
-    let operation = diagnostic.operation();
-    let takes = [
-        "broadcast",
-        "broadcast_like",
-        "permute",
-        "sum",
-        "mean",
-        "max",
-        "min",
-        "var",
-        "stddev",
-        "logsumexp",
-    ];
-    (diagnostic.message.contains("2 generic arguments") && takes.contains(&operation)).then(|| {
-        Explanation::sentence(format!(
-            "{operation}: it takes a shape and the axes, and `_` lets the compiler find the axes: \
-             `.{operation}::<Rank2<2, 3>, _>()`"
-        ))
     })
 }
 

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::engine::cuda::device::{Address, Device, Element, Epilogue, Matrix, Product};
 use crate::engine::cuda::kernels::{stream_copy, stream_triad};
 use crate::error::{Error, Result};
+use crate::train::speed::median;
 
 use super::trial::numbers;
 use super::{Check, Session, Told};
@@ -95,7 +96,7 @@ impl<'a> Room<'a> {
         Ok(at)
     }
 
-    /// Seconds of `work`, the middle of several measurements.
+    /// Seconds of `work`, the median of several measurements.
     fn seconds(&mut self, work: &mut Launches<'_>) -> Result<f64> {
         for _ in 0..2 {
             work(self.device)?;
@@ -110,8 +111,7 @@ impl<'a> Room<'a> {
             let to = self.device.mark()?;
             all.push(self.device.seconds(from, to)?);
         }
-        all.sort_by(f64::total_cmp);
-        Ok(all[all.len() / 2])
+        Ok(median(&mut all))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory::told;
 use crate::model::{Config, Layout, Part, Size};
 use crate::train::budget::flops_per_token;
-use crate::train::speed::{Pass, pass_seconds};
+use crate::train::speed::{Pass, median, pass_seconds};
 
 use super::trial::name_of;
 use super::{Check, Session, Told};
@@ -134,8 +134,7 @@ fn timed(session: &mut Session<'_>, case: Case) -> Result<Told> {
         STEPS
     };
     let mut seconds = pass_seconds(&mut cuda, Pass::Train, (case.batch, LENGTH), WARM_UP, steps)?;
-    seconds.sort_by(f64::total_cmp);
-    told_of(session, case, &cuda, seconds[seconds.len() / 2])
+    told_of(session, case, &cuda, median(&mut seconds))
 }
 
 /// By the plan of the arena, and one step of that size to prove it.
