@@ -30,9 +30,10 @@ pub struct TaskArgs {
     /// Columns of your own data, by name or by number: text[,pair],label, or words,labels
     #[arg(long, value_name = "A[,B],LABEL")]
     columns: Option<String>,
-    /// What the labels of your own data are
-    #[arg(long, value_enum, default_value_t = Kind::Class)]
-    kind: Kind,
+    /// What the labels of your own data are [default: as the model was fine-tuned for; to fine-tune,
+    /// class]
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
     /// Which fifth of codah is kept for measuring
     #[arg(long, default_value_t = 1, value_name = "1..5")]
     fold: u32,
@@ -87,6 +88,14 @@ impl TaskArgs {
         let folder = hub::folder_of(model)?;
         let config = Config::read(&folder.join(weights::CONFIG))?;
         let task = self.open(Labels::Model(&config))?;
+        let made_for = config.other.get("finetuning_task").and_then(Value::as_str);
+        if let Some(other) = made_for.filter(|&other| !akin(other, task.name())) {
+            eprintln!(
+                "{}: was fine-tuned for {other}, not for {}",
+                folder.display(),
+                task.name()
+            );
+        }
         let Loaded { engine, wordpiece } = Loaded::read_task(&folder, task.part(), setup)?;
         let data = self.read(task.as_ref(), data, role, &config, &wordpiece, None)?;
         Ok(Asked { task, engine, data })
@@ -127,6 +136,18 @@ impl TaskArgs {
         }
         Ok(dataset)
     }
+}
+
+/// Whether a model that was fine-tuned for one task may well be asked another's questions. Names are
+/// Cloze's or those of transformers' scripts.
+fn akin(made_for: &str, task: &str) -> bool {
+    const FAMILIES: [[&str; 2]; 3] = [["squad", "squad2"], ["swag", "codah"], ["mnli", "ax"]];
+    let names = [made_for, task];
+    made_for.replace('-', "") == task.replace('-', "")
+        || names.contains(&"custom")
+        || FAMILIES
+            .iter()
+            .any(|family| names.iter().all(|name| family.contains(name)))
 }
 
 /// The longest sequence asked for, refused where the model has fewer positions.

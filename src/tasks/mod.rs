@@ -98,12 +98,28 @@ pub enum Kind {
     Tokens,
 }
 
+impl Kind {
+    /// What a fine-tuned model was trained for, as its configuration tells.
+    fn of(config: &Config) -> Self {
+        let problem = config.other.get("problem_type");
+        if problem.and_then(serde_json::Value::as_str) == Some("regression") {
+            return Self::Number;
+        }
+        let tokens = "BertForTokenClassification";
+        match config.architectures.iter().any(|class| class == tokens) {
+            true => Self::Tokens,
+            false => Self::Class,
+        }
+    }
+}
+
 /// What the command line or a program may say beside the task's name.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Where your own data has its texts and labels.
     pub columns: Option<Columns>,
-    pub kind: Kind,
+    /// As the model's where nothing is said, else classes.
+    pub kind: Option<Kind>,
     /// Which fifth of CODAH is kept for measuring, counted from 1.
     pub fold: u32,
     pub spans: SpanOptions,
@@ -204,7 +220,11 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
             .clone()
             .ok_or_else(|| Error::Usage(message.into()))
     };
-    Ok(match (name, options.kind) {
+    let kind = options.kind.unwrap_or_else(|| match labels {
+        Labels::Model(config) => Kind::of(config),
+        Labels::Training(_) => Kind::default(),
+    });
+    Ok(match (name, kind) {
         ("squad", _) => Box::new(span::Spans::new(false, options.spans, labels)?),
         ("squad2", _) => Box::new(span::Spans::new(true, options.spans, labels)?),
         ("swag", _) => Box::new(choice::Choice::swag()),

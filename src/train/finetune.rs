@@ -455,7 +455,7 @@ impl Logits {
     }
 }
 
-/// The task head's logits for all examples.
+/// The task head's logits for all examples; fails where one is not a number.
 pub fn logits(engine: &mut dyn Engine, sequences: &Sequences) -> Result<Logits> {
     let outputs = outputs(engine)?;
     let over_rows = engine.layout().task_head().map(|head| head.over) == Some(Over::Rows);
@@ -482,6 +482,13 @@ pub fn logits(engine: &mut dyn Engine, sequences: &Sequences) -> Result<Logits> 
         let mut rest = &logits[..];
         for &example in &batch {
             let (own, others) = rest.split_at(count(example));
+            if own.iter().any(|logit| !logit.is_finite()) {
+                return Err(Error::Failed(format!(
+                    "the model's answer to example {} is not a number: the model was spoilt, as by too \
+                     high a learning rate",
+                    example + 1
+                )));
+            }
             values[ends[example] - own.len()..ends[example]].copy_from_slice(own);
             rest = others;
         }

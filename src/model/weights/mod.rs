@@ -86,16 +86,22 @@ impl Model {
         let layout = Layout::new(&config, parts);
         // A head that was trained for other classes is as good as none to a task that starts one.
         let fits = |part| seed.is_none() || file.fits(&layout, part);
+        let other = |part| file.other_class(&config, part);
+        let has = |part| file.holds(part) && fits(part) && other(part).is_none();
         let missing: Vec<Part> = parts
             .iter()
             .copied()
-            .filter(|&part| part != Part::Encoder && !(file.holds(part) && fits(part)))
+            .filter(|&part| part != Part::Encoder && !has(part))
             .collect();
         let mut values = match (missing.first(), seed) {
             (None, _) => vec![0.0; layout.total()],
             (Some(_), Some(seed)) => layout.initialise(seed),
             (Some(&part), None) => {
-                let message = format!("holds no {}: {}", describe(part), advice(part));
+                let (lacks, advice) = (describe(part), advice(part));
+                let message = match other(part) {
+                    Some(class) => format!("is of a {class} and holds no {lacks}: {advice}"),
+                    None => format!("holds no {lacks}: {advice}"),
+                };
                 return Err(Error::file(file.path(), message));
             }
         };

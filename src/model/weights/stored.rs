@@ -9,10 +9,9 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use crate::error::{Error, Result};
 
 use super::places::Places;
+use super::writing::task_class;
 use super::{Config, Layout, PRETRAINING, Part};
 
-const MULTIPLE_CHOICE: &str = "BertForMultipleChoice";
-const TOKEN_CLASSIFICATION: &str = "BertForTokenClassification";
 /// The output layer of the masked-LM head, whose matrix is the word embeddings and whose bias is
 /// stored once more under another name.
 const DECODER: &str = "cls.predictions.decoder.weight";
@@ -28,6 +27,13 @@ pub(super) struct Tensors<'a> {
     /// The file to name where the whole is at fault.
     main: &'a Path,
     tensors: HashMap<String, (&'a Path, TensorView<'a>)>,
+}
+
+/// Whether the configuration names the class of transformers that has this head.
+fn is_of(config: &Config, head: Part) -> bool {
+    let class = task_class(head);
+    let mut names = config.architectures.iter();
+    names.any(|name| Some(name.as_str()) == class)
 }
 
 impl<'a> Tensors<'a> {
@@ -99,17 +105,21 @@ impl<'a> Tensors<'a> {
         }
         let (_, weight) = self.tensors.get("classifier.weight")?;
         let outputs = *weight.shape().first()?;
-        let is = |class| config.architectures.iter().any(|name| name == class);
-        Some(if is(TOKEN_CLASSIFICATION) {
-            Part::TokenClassifier(outputs)
-        } else if is(MULTIPLE_CHOICE) {
-            Part::MultipleChoice
-        } else {
-            Part::SequenceClassifier(outputs)
-        })
+        let heads = [Part::TokenClassifier(outputs), Part::MultipleChoice];
+        let told = heads.into_iter().find(|&head| is_of(config, head));
+        Some(told.unwrap_or(Part::SequenceClassifier(outputs)))
     }
 
-    /// Copies tensor `name` as f32.
+    /// The class of transformers that the model is of, where that has another task's head than `part`:
+    /// classifiers of every kind have one name in the files.
+    pub fn other_class(&self, config: &Config, part: Part) -> Option<String> {
+        let own = self.task_head(config)?;
+        let differs = task_class(own) != task_class(part);
+        let class = task_class(part).and(task_class(own))?;
+        (differs && is_of(config, own)).then(|| class.to_owned())
+    }
+
+    /// Copies tensor `name` as f32; each value must be a number.
     pub fn copy(&self, name: &str, shape: &[usize], values: &mut [f32]) -> Result<()> {
         let Some((path, view)) = self.tensors.get(name) else {
             let message = format!("tensor {name} of shape {shape:?} is missing");
@@ -144,6 +154,13 @@ impl<'a> Tensors<'a> {
                 );
                 return Err(Error::file(path, message));
             }
+        }
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let message = format!(
+                "tensor {name} holds {} (value {at}): the model was spoilt when it was trained or converted",
+                values[at]
+            );
+            return Err(Error::file(path, message));
         }
         Ok(())
     }

@@ -91,14 +91,7 @@ pub fn write_as(
 /// The class of transformers that loads these parts.
 fn architecture(config: &Config, layout: &Layout) -> &'static str {
     let has = |part| layout.parts().contains(&part);
-    let task = layout.parts().iter().find_map(|part| match part {
-        Part::SequenceClassifier(_) => Some("BertForSequenceClassification"),
-        Part::MultipleChoice => Some("BertForMultipleChoice"),
-        Part::TokenClassifier(_) => Some("BertForTokenClassification"),
-        Part::Span => Some("BertForQuestionAnswering"),
-        Part::Encoder | Part::Pooler | Part::MaskedLm | Part::NextSentence => None,
-    });
-    if let Some(task) = task {
+    if let Some(task) = layout.parts().iter().copied().find_map(task_class) {
         return task;
     }
     match (has(Part::MaskedLm), has(Part::NextSentence)) {
@@ -107,6 +100,17 @@ fn architecture(config: &Config, layout: &Layout) -> &'static str {
         (true, false) => "BertForMaskedLM",
         (false, true) => "BertForNextSentencePrediction",
         (false, false) => "BertModel",
+    }
+}
+
+/// The class of transformers that has this head, where it is a task's.
+pub(super) fn task_class(head: Part) -> Option<&'static str> {
+    match head {
+        Part::SequenceClassifier(_) => Some("BertForSequenceClassification"),
+        Part::MultipleChoice => Some("BertForMultipleChoice"),
+        Part::TokenClassifier(_) => Some("BertForTokenClassification"),
+        Part::Span => Some("BertForQuestionAnswering"),
+        Part::Encoder | Part::Pooler | Part::MaskedLm | Part::NextSentence => None,
     }
 }
 
