@@ -1,14 +1,10 @@
 //! Horizontal bar charts: counts and scores by name.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::display::{Content, Show};
-use super::picture;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
-use crate::error::Result;
+use super::picture::{self, Canvas, Outcome};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 
 const ROW: i32 = 24;
 const HEAD: i32 = 40;
@@ -81,26 +77,7 @@ impl BarChart {
         picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
     }
 
-    /// The chart as the bytes of a PNG file: on white, two pixels for each of the SVG's.
-    ///
-    /// # Errors
-    /// Where it is too large to be rendered: many thousands of bars.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        picture::png(&self.svg())
-    }
-
-    /// Writes the chart to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
-    }
-
-    fn draw<B: DrawingBackend>(
-        &self,
-        root: &DrawingArea<B, plotters::coord::Shift>,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    fn draw(&self, root: &Canvas<'_>) -> Outcome<()> {
         let labels = self.value_labels();
         let widest = |texts: &mut dyn Iterator<Item = &String>| {
             let widths = texts.map(|text| style::text_width(text, TEXT_SIZE));
@@ -110,11 +87,7 @@ impl BarChart {
         let values = 16 + widest(&mut labels.iter());
         let room = f64::from((WIDTH as i32 - names - 8 - values).max(40));
         let longest = self.longest();
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
-        ))?;
+        picture::title(root, &self.title)?;
         for (row, ((name, value), label)) in self.bars.iter().zip(&labels).enumerate() {
             let middle = HEAD + ROW * row as i32 + ROW / 2;
             let width = match longest {
@@ -176,11 +149,7 @@ impl BarChart {
     }
 }
 
-impl Show for BarChart {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(BarChart);
 
 #[cfg(test)]
 mod tests {

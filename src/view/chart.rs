@@ -1,17 +1,13 @@
 //! Line charts: loss curves with their baselines, schedules, frequency plots.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::axis::{Axis, TICKS};
-use super::display::{Content, Show};
-use super::picture::{self, FINE, Outcome, Page};
+use super::picture::{self, Canvas, FINE, Outcome};
 use super::smooth::smooth;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 use super::text_plot::{Curve, TextPlot};
-use crate::error::Result;
 
 const HEIGHT: u32 = 360;
 /// Pixels of the title and legend rows above the plot.
@@ -135,26 +131,10 @@ impl LineChart {
     /// The chart as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         let drawn: Vec<Drawn> = self.series.iter().map(|s| self.drawn(s)).collect();
-        picture::svg_with_fine((WIDTH, HEIGHT), &self.title, |page| {
-            let plot = self.draw_frame(page, &drawn)?;
-            Ok(move |page: &Page<'_>| draw_series(page, &plot, &drawn))
+        picture::svg_with_fine((WIDTH, HEIGHT), &self.title, |root| {
+            let plot = self.draw_frame(root, &drawn)?;
+            Ok(move |fine: &Canvas<'_>| draw_series(fine, &plot, &drawn))
         })
-    }
-
-    /// The chart as the bytes of a PNG file: on white, two pixels for each of the SVG's.
-    ///
-    /// # Errors
-    /// Where it can't be rendered.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        picture::png(&self.svg())
-    }
-
-    /// Writes the chart to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
     }
 
     /// A coordinate as it is drawn: itself, or its logarithm.
@@ -195,7 +175,7 @@ impl LineChart {
     }
 
     /// Draws all but the series; gives the plot that these belong into.
-    fn draw_frame(&self, root: &Page<'_>, drawn: &[Drawn]) -> Outcome<Plot> {
+    fn draw_frame(&self, root: &Canvas<'_>, drawn: &[Drawn]) -> Outcome<Plot> {
         let all = || {
             drawn
                 .iter()
@@ -205,11 +185,7 @@ impl LineChart {
         let x = Axis::over(all().map(|p| p.0), 0.0, self.logarithmic);
         let y = Axis::over(all().map(|p| p.1).chain(levels), 0.06, self.logarithmic);
 
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
-        ))?;
+        picture::title(root, &self.title)?;
         let head = HEAD + self.draw_legend(root)?;
         let names = self.references.iter().map(|r| self.reference_label(r));
         let margin = names.map(|n| style::text_width(&n, TEXT_SIZE)).max();
@@ -282,7 +258,7 @@ impl LineChart {
     }
 
     /// Names the series in rows above the plot, where they can't cover data; gives the height taken.
-    fn draw_legend(&self, root: &Page<'_>) -> Outcome<i32> {
+    fn draw_legend(&self, root: &Canvas<'_>) -> Outcome<i32> {
         let (mut left, mut top) = (14, HEAD + 8);
         for (index, series) in self.series.iter().enumerate() {
             let width = 29 + style::text_width(&series.name, TEXT_SIZE) + 14;
@@ -337,14 +313,14 @@ struct Plot {
     pixels: (std::ops::Range<i32>, std::ops::Range<i32>),
 }
 
-/// Draws the series on a page of fine pixels.
-fn draw_series(page: &Page<'_>, plot: &Plot, series: &[Drawn]) -> Outcome<()> {
+/// Draws the series on a canvas of fine pixels.
+fn draw_series(canvas: &Canvas<'_>, plot: &Plot, series: &[Drawn]) -> Outcome<()> {
     let fine = |range: &std::ops::Range<i32>| range.start * FINE..range.end * FINE;
     let (across, down) = (fine(&plot.pixels.0), fine(&plot.pixels.1));
     // Upwards, and one pixel in: as plotters lays its own axes.
     let up = down.end - FINE..down.start - FINE;
     let spec = Cartesian2d::<Axis, Axis>::new(plot.x.clone(), plot.y.clone(), (across, up));
-    let area = page.clone().apply_coord_spec(spec);
+    let area = canvas.clone().apply_coord_spec(spec);
     for (index, one) in series.iter().enumerate() {
         let color = style::series(index);
         for dot in &one.dots {
@@ -408,11 +384,7 @@ impl LineChart {
     }
 }
 
-impl Show for LineChart {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(LineChart);
 
 #[cfg(test)]
 mod tests {

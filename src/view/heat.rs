@@ -1,14 +1,10 @@
 //! Heat maps: attention weights, tensors, any table of numbers.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::display::{Content, Show};
-use super::picture;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
-use crate::error::Result;
+use super::picture::{self, Canvas, Outcome};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 
 const HEAD: i32 = 40;
 /// The least height of rows whose names stand one below the other.
@@ -89,33 +85,13 @@ impl HeatMap {
         })
     }
 
-    /// The map as the bytes of a PNG file: on white, two pixels for each of the SVG's.
-    ///
-    /// # Errors
-    /// Where it is too large to be rendered: many thousands of rows.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        picture::png(&self.svg())
-    }
-
-    /// Writes the map to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
-    }
-
-    fn draw<B: DrawingBackend>(
+    fn draw(
         &self,
-        root: &DrawingArea<B, plotters::coord::Shift>,
+        root: &Canvas<'_>,
         (left, top): (i32, i32),
         (wide, high): (i32, i32),
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
-        ))?;
+    ) -> Outcome<()> {
+        picture::title(root, &self.title)?;
         let strongest = self.strongest();
         let written = self.is_written(wide);
         for (index, &value) in self.values.iter().enumerate() {
@@ -171,12 +147,12 @@ impl HeatMap {
     }
 
     /// What the colours mean.
-    fn draw_scale<B: DrawingBackend>(
+    fn draw_scale(
         &self,
-        root: &DrawingArea<B, plotters::coord::Shift>,
+        root: &Canvas<'_>,
         (left, top): (i32, i32),
         strongest: f64,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    ) -> Outcome<()> {
         const STEPS: i32 = 10;
         const BOX: (i32, i32) = (12, 12);
         let negative = self.values.iter().any(|value| *value < 0.0);
@@ -295,11 +271,7 @@ fn scale(strongest: f64, negative: bool) -> String {
     }
 }
 
-impl Show for HeatMap {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(HeatMap);
 
 #[cfg(test)]
 mod tests {
