@@ -11,6 +11,8 @@ const HEAD: i32 = 40;
 const ROW: i32 = 17;
 /// Room for the colours' meaning.
 const SCALE: i32 = 26;
+/// The size of the numbers in the cells.
+const CELL_SIZE: u32 = TEXT_SIZE - 2;
 
 /// A table of values as coloured cells: blue above zero, orange below, the stronger the further
 /// from it. Weak cells let the page shine through, so the map reads on light and on dark.
@@ -94,6 +96,7 @@ impl HeatMap {
         picture::title(root, &self.title)?;
         let strongest = self.strongest();
         let written = self.is_written(wide);
+        let decimals = self.decimals();
         for (index, &value) in self.values.iter().enumerate() {
             if !value.is_finite() {
                 continue;
@@ -110,9 +113,9 @@ impl HeatMap {
             ))?;
             if written {
                 root.draw(&Text::new(
-                    format!("{value:.2}").replacen("0.", ".", 1),
+                    in_cell(value, decimals),
                     (x + wide / 2, y + high / 2),
-                    style::text(TEXT_SIZE - 2, INK, HPos::Center, VPos::Center),
+                    style::text(CELL_SIZE, INK, HPos::Center, VPos::Center),
                 ))?;
             }
         }
@@ -141,9 +144,22 @@ impl HeatMap {
         Ok(())
     }
 
-    /// Whether numbers are written into the cells: where these hold them.
+    /// How many decimals the numbers in the cells have: none where all values are whole.
+    fn decimals(&self) -> usize {
+        let mut finite = self.values.iter().filter(|value| value.is_finite());
+        if finite.all(|value| value.fract() == 0.0) {
+            0
+        } else {
+            2
+        }
+    }
+
+    /// Whether numbers are written into the cells: where these, so many pixels wide, hold them.
     fn is_written(&self, cell: i32) -> bool {
-        cell >= 30 && self.values.len() <= 256
+        let decimals = self.decimals();
+        let finite = self.values.iter().filter(|value| value.is_finite());
+        let widths = finite.map(|v| style::number_width(&in_cell(*v, decimals), CELL_SIZE));
+        cell >= 30 && self.values.len() <= 256 && widths.max().unwrap_or(0) + 2 <= cell
     }
 
     /// What the colours mean.
@@ -178,6 +194,20 @@ impl HeatMap {
         }
         number(x + 6, strongest)?;
         Ok(())
+    }
+}
+
+/// A value as it stands in a cell: without the zero before its point.
+fn in_cell(value: f64, decimals: usize) -> String {
+    // Zero has no sign.
+    let text = format!("{:.decimals$}", value + 0.0);
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.as_str()),
+    };
+    match digits.strip_prefix("0.") {
+        Some(fraction) => format!("{sign}.{fraction}"),
+        None => text,
     }
 }
 
@@ -287,6 +317,52 @@ mod tests {
         let svg = map.svg();
         assert!(svg.contains("#2F86D1") && svg.contains("#E07B1F"));
         assert!(svg.contains("rotate(270") && svg.contains(".50"));
+    }
+
+    /// The texts of the picture, without a title's.
+    fn texts(values: &[f32], width: usize) -> Vec<String> {
+        let svg = HeatMap::new("", values, width).svg();
+        let lines = svg.lines().map(str::trim);
+        let texts = lines.filter(|line| !line.is_empty() && !line.starts_with('<'));
+        texts.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_a_leading_zero_is_left_out_of_a_cell() {
+        for (value, decimals, text) in [
+            (10.25, 2, "10.25"),
+            (-20.0, 2, "-20.00"),
+            (-0.5, 2, "-.50"),
+            (2010.0, 2, "2010.00"),
+            (0.126, 2, ".13"),
+            (0.999, 2, "1.00"),
+            (-0.0, 2, ".00"),
+            (2010.0, 0, "2010"),
+            (-0.0, 0, "0"),
+            (-20.0, 0, "-20"),
+        ] {
+            assert_eq!(in_cell(value, decimals), text);
+        }
+    }
+
+    #[test]
+    fn cells_hold_whole_numbers_without_decimals() {
+        let whole = [10.0, -20.0, f32::NAN, 2010.0];
+        assert_eq!(texts(&whole, 2), ["10", "-20", "2010"]);
+        assert_eq!(
+            texts(&[1.0, 0.0, -1.0, 0.5], 2),
+            ["1.00", ".00", "-1.00", ".50"]
+        );
+    }
+
+    #[test]
+    fn where_a_number_is_too_wide_for_its_cell_the_scale_is_drawn() {
+        let scale = ["-2,010", "0", "2,010"];
+        assert_eq!(texts(&[10.25, -20.0, -0.5, 2010.0], 2), scale);
+        assert_eq!(texts(&[0.5, 20_100.0], 2), ["0", "20,100"]);
+        // As many letters, but in narrower cells.
+        assert_eq!(texts(&[-1.5; 20], 20).len(), 20);
+        assert_eq!(texts(&[-1.5; 23], 23), ["-1.5", "0", "1.5"]);
     }
 
     #[test]

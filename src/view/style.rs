@@ -48,6 +48,16 @@ pub fn text_width(text: &str, size: u32) -> i32 {
     (text.chars().count() as f64 * f64::from(size) / 1.24 * 0.6).ceil() as i32
 }
 
+/// The same for a number in plain notation: digits are wider than most letters, points and signs
+/// narrower (as in DejaVu Sans, the widest of the usual fonts).
+pub(crate) fn number_width(number: &str, size: u32) -> i32 {
+    let widths = number.chars().map(|c| match c {
+        '0'..='9' => 0.64,
+        _ => 0.36,
+    });
+    (widths.sum::<f64>() * f64::from(size) / 1.24).ceil() as i32
+}
+
 /// Turns what plotters wrote into a picture that fits its page: ink becomes the page's text
 /// colour, the type the page's sans-serif, and `label` is what a screen reader says. A character that
 /// XML forbids (a token may hold one) would spoil the whole document: U+FFFD stands for it.
