@@ -159,10 +159,12 @@ impl Scatter {
                     let thread = [(x, y), (end, middle)];
                     root.draw(&PathElement::new(thread, INK.mix(0.5)))?;
                 }
+                // Of one group there is nothing to tell.
+                let color = if placed.len() > 1 { color } else { INK };
                 root.draw(&Text::new(
                     label.to_owned(),
                     (end, middle),
-                    ink(TEXT_SIZE - 2, side, VPos::Center),
+                    style::text(TEXT_SIZE - 2, color, side, VPos::Center),
                 ))?;
             }
         }
@@ -258,6 +260,22 @@ mod tests {
         let text = plot().text();
         assert!(text.contains("days: monday (0.0, 1.0), friday"), "{text}");
         assert!(Scatter::new("empty").svg().contains("</svg>"));
+    }
+
+    #[test]
+    fn labels_have_the_colours_of_their_groups_where_there_are_several() {
+        let fill = |plot: Scatter, label: &str| {
+            let svg = plot.svg();
+            let lines: Vec<&str> = svg.lines().map(str::trim).collect();
+            let at = lines.iter().position(|line| *line == label).unwrap();
+            let fill = lines[at - 1].split(" fill=\"").nth(1).unwrap();
+            fill[..fill.find('"').unwrap()].to_owned()
+        };
+        assert_eq!(fill(plot(), "friday"), "#2F86D1");
+        assert_eq!(fill(plot(), "rome &lt;"), "#E07B1F");
+        assert_eq!(fill(plot(), "days"), "currentColor");
+        let one = Scatter::new("Words").point("days", "monday", 0.0, 1.0);
+        assert_eq!(fill(one, "monday"), "currentColor");
     }
 
     #[test]
