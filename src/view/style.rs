@@ -109,7 +109,8 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A number as people read it: up to four significant digits, thousands apart.
+/// A number as people read it: about four significant digits, but each of those before the point
+/// (1,234,567), thousands apart; below 0.0001 and from ten million on a power of ten (1.23e8).
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return value.to_string();
@@ -183,7 +184,7 @@ fn decimals(size: f64) -> usize {
 }
 
 /// With so many decimals and thousands apart.
-fn grouped(value: f64, decimals: usize) -> String {
+pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     let plain = format!("{value:.decimals$}");
     let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
     let (sign, digits) = match whole.strip_prefix('-') {
