@@ -917,7 +917,7 @@ fn main() -> cloze::lessons::LessonResult {
         for (metric, (a, b)) in ["accuracy", "F1", "MCC"].iter().zip(yours.iter().zip(lazy)) {
             chart = chart
                 .bar(format!("{metric}, fine-tuned"), *a)
-                .bar(format!("{metric}, everything through"), b);
+                .beside("everything through", b);
         }
         show!(chart);
     }

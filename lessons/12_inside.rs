@@ -1047,7 +1047,7 @@ fn main() -> cloze::lessons::LessonResult {
             println!("{name}: selectivity {:.1}", 100.0 * (real - control));
             chart = chart
                 .bar(format!("{name}: capital letters"), 100.0 * real)
-                .bar(format!("{name}: control"), 100.0 * control);
+                .beside("control", 100.0 * control);
         }
         show!(chart);
     }
@@ -1246,7 +1246,7 @@ fn main() -> cloze::lessons::LessonResult {
                 let alike = mean(&blanks.losses(&model, zeroed(&model, layer, head, "query"))?);
                 chart = chart
                     .bar(format!("layer {layer}, head {head} cut off"), cut - whole)
-                    .bar("… looks everywhere alike", alike - whole);
+                    .beside("… looks everywhere alike", alike - whole);
             }
         }
         show!(chart);

@@ -88,9 +88,23 @@ fn a_peer_is_given_the_same_work_and_compared() {
     );
     std::fs::write(&peer, script).unwrap();
     let command = format!("sh {}", text(&peer));
+    let chart = folder.path().join("speed.svg");
     let got = json(&succeeds(&with(&[
-        "--peer", &command, "--rounds", "2", "--json",
+        "--peer",
+        &command,
+        "--rounds",
+        "2",
+        "--json",
+        "--chart",
+        text(&chart),
     ])));
+    let chart = std::fs::read_to_string(&chart).unwrap();
+    assert!(chart.contains("\npeer\n"), "{chart}");
+    let fill = |index: usize| {
+        let colour = cloze::view::style::series(index);
+        format!("fill=\"#{:02X}{:02X}{:02X}\"", colour.0, colour.1, colour.2)
+    };
+    assert!((0..2).all(|index| chart.matches(&fill(index)).count() == 1));
     assert_eq!(got["peer_tokens_per_s"], 0.5);
     assert_eq!(got["peer_peak_bytes"], 2u64 << 30);
     let ratio = got["ratio"].as_f64().unwrap() / got["tokens_per_s"].as_f64().unwrap();

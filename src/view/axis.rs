@@ -1,73 +1,61 @@
-//! The axes of line charts: their ranges, their round ticks and what stands at these.
+//! The axes of line charts, drawn or of characters: their ranges, their round ticks and what stands
+//! at these.
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
 use super::style;
 
 /// The most numbers at an axis, about.
-pub const TICKS: usize = 6;
+const TICKS: usize = 6;
 
 /// A linear axis whose ticks are round; on a logarithmic chart it runs over exponents.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Axis {
     low: f64,
     high: f64,
-    logarithmic: bool,
+    /// Where numbers stand, upwards, and these numbers.
+    ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// Covers `values` and a share `padding` of their range on both sides.
+    /// Covers those of `values` that are finite, and a share `padding` of their range on both sides.
     pub fn over(values: impl Iterator<Item = f64>, padding: f64, logarithmic: bool) -> Self {
-        let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
-            (low.min(v), high.max(v))
-        });
+        let (low, high) = values
+            .filter(|value| value.is_finite())
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
+                (low.min(v), high.max(v))
+            });
         let (low, high) = if low > high { (0.0, 1.0) } else { (low, high) };
         let pad = match (high - low) * padding {
             // One value: room around it, so that the axis has a length.
             _ if high == low => (high.abs() * 0.05).max(0.5),
             pad => pad,
         };
+        let (low, high) = (low - pad, high + pad);
+        let places = match logarithmic {
+            true => style::logarithmic_ticks(low, high, TICKS),
+            false => style::ticks(low, high, TICKS),
+        };
+        let measured = |place: &f64| match logarithmic {
+            true => 10f64.powf(*place),
+            false => *place,
+        };
+        let labels = style::numbers(&places.iter().map(measured).collect::<Vec<f64>>());
         Self {
-            low: low - pad,
-            high: high + pad,
-            logarithmic,
+            low,
+            high,
+            ticks: places.into_iter().zip(labels).collect(),
         }
     }
 
-    /// What stands at the ticks.
-    pub fn labels(&self, count: usize) -> Vec<String> {
-        let values: Vec<f64> = self.ticks(count).iter().map(|t| self.value(*t)).collect();
-        style::numbers(&values)
+    /// Round values inside the axis, upwards, each with what stands there.
+    pub fn ticks(&self) -> &[(f64, String)] {
+        &self.ticks
     }
 
-    /// What plotters is to write at a tick.
-    pub fn formatter(&self, count: usize) -> impl Fn(&f64) -> String + use<> {
-        let labels: Vec<(f64, String)> = self
-            .ticks(count)
-            .into_iter()
-            .zip(self.labels(count))
-            .collect();
-        let axis = self.clone();
-        move |tick: &f64| {
-            let known = labels.iter().find(|(at, _)| at == tick);
-            known.map_or_else(|| style::number(axis.value(*tick)), |(_, l)| l.clone())
-        }
-    }
-
-    /// What is measured where the axis is at `tick`.
-    fn value(&self, tick: f64) -> f64 {
-        match self.logarithmic {
-            true => 10f64.powf(tick),
-            false => tick,
-        }
-    }
-
-    /// Round values inside the axis, about `count` of them.
-    fn ticks(&self, count: usize) -> Vec<f64> {
-        match self.logarithmic {
-            true => style::logarithmic_ticks(self.low, self.high, count),
-            false => style::ticks(self.low, self.high, count),
-        }
+    /// Where a value stands between the axis's ends, which are 0 and 1.
+    pub fn share(&self, value: f64) -> f64 {
+        (value - self.low) / (self.high - self.low)
     }
 }
 
@@ -76,13 +64,12 @@ impl Ranged for Axis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = (value - self.low) / (self.high - self.low);
-        limit.0 + (f64::from(limit.1 - limit.0) * share).round() as i32
+        limit.0 + (f64::from(limit.1 - limit.0) * self.share(*value)).round() as i32
     }
 
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        let count = hint.max_num_points().clamp(2, TICKS);
-        self.ticks(count)
+    /// The ticks, however many plotters would hold: each has its number.
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.iter().map(|tick| tick.0).collect()
     }
 
     fn range(&self) -> std::ops::Range<f64> {
@@ -91,7 +78,92 @@ impl Ranged for Axis {
 }
 
 impl ValueFormatter<f64> for Axis {
-    fn format(value: &f64) -> String {
-        style::number(*value)
+    /// What stands at a tick, the nearest one where it is none.
+    fn format_ext(&self, value: &f64) -> String {
+        let away = |tick: &(f64, String)| (tick.0 - value).abs();
+        let nearest = self.ticks.iter().min_by(|a, b| away(a).total_cmp(&away(b)));
+        nearest.map_or_else(String::new, |tick| tick.1.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(values: &[f64], padding: f64, logarithmic: bool) -> Axis {
+        Axis::over(values.iter().copied(), padding, logarithmic)
+    }
+
+    fn labels(axis: &Axis) -> Vec<&str> {
+        axis.ticks().iter().map(|tick| tick.1.as_str()).collect()
+    }
+
+    #[test]
+    fn a_linear_axis_has_round_ticks_of_one_form() {
+        let linear = axis(&[0.31, 1.2, 0.7], 0.0, false);
+        assert_eq!(labels(&linear), ["0.4", "0.6", "0.8", "1.0", "1.2"]);
+        for (place, label) in linear.ticks() {
+            let said: f64 = label.parse().unwrap();
+            assert!((said - place).abs() < 1e-9, "{label} stands at {place}");
+        }
+        assert_eq!((linear.share(0.31), linear.share(1.2)), (0.0, 1.0));
+    }
+
+    #[test]
+    fn padding_is_a_share_of_the_range_on_both_sides() {
+        let padded = axis(&[0.0, 10.0], 0.5, false);
+        assert_eq!(padded.range(), -5.0..15.0);
+        assert_eq!(padded.share(0.0), 0.25);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_stands_at_exponents_and_says_values() {
+        let exponents = |values: &[f64]| -> Vec<f64> { values.iter().map(|v| v.log10()).collect() };
+        let three = axis(&exponents(&[0.5, 2000.0]), 0.0, true);
+        let places: Vec<f64> = three.ticks().iter().map(|tick| tick.0).collect();
+        assert_eq!(places, [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(labels(&three), ["1", "10", "100", "1,000"]);
+        let many = axis(&exponents(&[1e-30, 1e30]), 0.0, true);
+        assert_eq!(
+            labels(&many),
+            ["1e-22", "1e-11", "1", "1e11", "1e22"],
+            "over sixty decades"
+        );
+    }
+
+    #[test]
+    fn one_value_stands_in_the_middle_and_has_ticks() {
+        for logarithmic in [false, true] {
+            for value in [9.0, 0.0, -3.0, 1e-4] {
+                let one = axis(&[value, value], 0.06, logarithmic);
+                assert!((one.share(value) - 0.5).abs() < 1e-9, "{value}");
+                assert!(one.ticks().len() >= 2, "{value}: {:?}", one.ticks());
+            }
+        }
+        assert_eq!(
+            labels(&axis(&[9.0], 0.0, false)),
+            ["8.6", "8.8", "9.0", "9.2", "9.4"]
+        );
+    }
+
+    #[test]
+    fn what_is_not_finite_has_no_say() {
+        let odd = [f64::NEG_INFINITY, 1.0, f64::NAN, 3.0, f64::INFINITY];
+        assert_eq!(axis(&odd, 0.0, false).range(), 1.0..3.0);
+        assert_eq!(axis(&odd[..1], 0.0, false).range(), 0.0..1.0);
+    }
+
+    #[test]
+    fn plotters_writes_at_each_line_of_the_grid_the_axis_s_own_number() {
+        let small = axis(&[0.0, 2e-5, 1e-4], 0.0, false);
+        for room in [2, 11, 110] {
+            let written: Vec<String> = small
+                .key_points(room)
+                .iter()
+                .map(|place| small.format_ext(place))
+                .collect();
+            assert_eq!(written, labels(&small), "{room}");
+        }
+        assert_eq!(axis(&[], 0.0, false).format_ext(&0.21), "0.2");
     }
 }

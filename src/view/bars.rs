@@ -1,14 +1,10 @@
 //! Horizontal bar charts: counts and scores by name.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::display::{Content, Show};
-use super::picture;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
-use crate::error::Result;
+use super::picture::{self, Canvas, Outcome};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 
 const ROW: i32 = 24;
 const HEAD: i32 = 40;
@@ -20,9 +16,15 @@ const HEAD: i32 = 40;
 pub struct BarChart {
     title: String,
     unit: String,
-    bars: Vec<(String, f64)>,
-    /// The bars that belong to the one above them.
-    second: Vec<usize>,
+    bars: Vec<Bar>,
+}
+
+#[derive(Debug, Clone)]
+struct Bar {
+    name: String,
+    value: f64,
+    /// Whether it is to be compared with the one above it.
+    beside: bool,
 }
 
 impl BarChart {
@@ -41,31 +43,38 @@ impl BarChart {
     }
 
     /// Adds one bar.
-    pub fn bar(mut self, name: impl Into<String>, value: f64) -> Self {
-        self.bars.push((name.into(), value));
-        self
+    pub fn bar(self, name: impl Into<String>, value: f64) -> Self {
+        self.with(name.into(), value, false)
     }
 
     /// Adds a bar that is to be compared with the one above it: in the second colour.
-    pub fn beside(mut self, name: impl Into<String>, value: f64) -> Self {
-        self.second.push(self.bars.len());
-        self.bar(name, value)
+    pub fn beside(self, name: impl Into<String>, value: f64) -> Self {
+        self.with(name.into(), value, true)
     }
 
     /// Adds a bar for each pair.
-    pub fn bars<N: Into<String>>(mut self, bars: impl IntoIterator<Item = (N, f64)>) -> Self {
-        self.bars
-            .extend(bars.into_iter().map(|(n, v)| (n.into(), v)));
+    pub fn bars<N: Into<String>>(self, bars: impl IntoIterator<Item = (N, f64)>) -> Self {
+        let bars = bars.into_iter();
+        bars.fold(self, |chart, (name, value)| chart.bar(name, value))
+    }
+
+    fn with(mut self, name: String, value: f64, beside: bool) -> Self {
+        self.bars.push(Bar {
+            name,
+            value,
+            beside,
+        });
         self
     }
 
     fn longest(&self) -> f64 {
-        self.bars.iter().map(|b| length(b.1)).fold(0.0, f64::max)
+        let lengths = self.bars.iter().map(|bar| length(bar.value));
+        lengths.fold(0.0, f64::max)
     }
 
     /// What stands at the end of each bar.
     fn value_labels(&self) -> Vec<String> {
-        let values: Vec<f64> = self.bars.iter().map(|bar| bar.1).collect();
+        let values: Vec<f64> = self.bars.iter().map(|bar| bar.value).collect();
         let mut labels = style::numbers(&values);
         if !self.unit.is_empty() {
             labels
@@ -81,55 +90,32 @@ impl BarChart {
         picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
     }
 
-    /// The chart as the bytes of a PNG file: on white, two pixels for each of the SVG's.
-    ///
-    /// # Errors
-    /// Where it is too large to be rendered: many thousands of bars.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        picture::png(&self.svg())
-    }
-
-    /// Writes the chart to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
-    }
-
-    fn draw<B: DrawingBackend>(
-        &self,
-        root: &DrawingArea<B, plotters::coord::Shift>,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    fn draw(&self, root: &Canvas<'_>) -> Outcome<()> {
         let labels = self.value_labels();
         let widest = |texts: &mut dyn Iterator<Item = &String>| {
             let widths = texts.map(|text| style::text_width(text, TEXT_SIZE));
             widths.max().unwrap_or(0)
         };
-        let names = 14 + widest(&mut self.bars.iter().map(|bar| &bar.0));
+        let names = 14 + widest(&mut self.bars.iter().map(|bar| &bar.name));
         let values = 16 + widest(&mut labels.iter());
         let room = f64::from((WIDTH as i32 - names - 8 - values).max(40));
         let longest = self.longest();
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
-        ))?;
-        for (row, ((name, value), label)) in self.bars.iter().zip(&labels).enumerate() {
+        picture::title(root, &self.title)?;
+        for (row, (bar, label)) in self.bars.iter().zip(&labels).enumerate() {
             let middle = HEAD + ROW * row as i32 + ROW / 2;
             let width = match longest {
                 0.0 => 0,
-                longest => (room * length(*value) / longest).round() as i32,
+                longest => (room * length(bar.value) / longest).round() as i32,
             };
             let left = names + 8;
             root.draw(&Text::new(
-                name.clone(),
+                bar.name.clone(),
                 (names, middle),
                 style::text(TEXT_SIZE, INK, HPos::Right, VPos::Center),
             ))?;
             root.draw(&Rectangle::new(
                 [(left, middle - 8), (left + width.max(1), middle + 8)],
-                style::series(usize::from(self.second.contains(&row))).filled(),
+                style::series(usize::from(bar.beside)).filled(),
             ))?;
             root.draw(&Text::new(
                 label.clone(),
@@ -156,15 +142,11 @@ const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 impl BarChart {
     /// What a terminal shows in place of the picture.
     pub fn text(&self) -> String {
-        let names = self
-            .bars
-            .iter()
-            .map(|b| b.0.chars().count())
-            .max()
-            .unwrap_or(0);
+        let names = self.bars.iter().map(|bar| bar.name.chars().count());
+        let names = names.max().unwrap_or(0);
         let longest = self.longest();
         let mut out = self.title.clone();
-        for ((name, value), label) in self.bars.iter().zip(self.value_labels()) {
+        for (Bar { name, value, .. }, label) in self.bars.iter().zip(self.value_labels()) {
             let eighths = match longest {
                 0.0 => 0,
                 longest => (8.0 * 40.0 * length(*value) / longest).round() as usize,
@@ -176,11 +158,7 @@ impl BarChart {
     }
 }
 
-impl Show for BarChart {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(BarChart);
 
 #[cfg(test)]
 mod tests {

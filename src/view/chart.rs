@@ -1,17 +1,13 @@
 //! Line charts: loss curves with their baselines, schedules, frequency plots.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::axis::{Axis, TICKS};
-use super::display::{Content, Show};
-use super::picture::{self, FINE, Outcome, Page};
+use super::axis::Axis;
+use super::picture::{self, Canvas, FINE, Outcome};
 use super::smooth::smooth;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 use super::text_plot::{Curve, TextPlot};
-use crate::error::Result;
 
 const HEIGHT: u32 = 360;
 /// Pixels of the title and legend rows above the plot.
@@ -135,26 +131,10 @@ impl LineChart {
     /// The chart as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         let drawn: Vec<Drawn> = self.series.iter().map(|s| self.drawn(s)).collect();
-        picture::svg_with_fine((WIDTH, HEIGHT), &self.title, |page| {
-            let plot = self.draw_frame(page, &drawn)?;
-            Ok(move |page: &Page<'_>| draw_series(page, &plot, &drawn))
+        picture::svg_with_fine((WIDTH, HEIGHT), &self.title, |root| {
+            let plot = self.draw_frame(root, &drawn)?;
+            Ok(move |fine: &Canvas<'_>| draw_series(fine, &plot, &drawn))
         })
-    }
-
-    /// The chart as the bytes of a PNG file: on white, two pixels for each of the SVG's.
-    ///
-    /// # Errors
-    /// Where it can't be rendered.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        picture::png(&self.svg())
-    }
-
-    /// Writes the chart to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
     }
 
     /// A coordinate as it is drawn: itself, or its logarithm.
@@ -195,34 +175,30 @@ impl LineChart {
     }
 
     /// Draws all but the series; gives the plot that these belong into.
-    fn draw_frame(&self, root: &Page<'_>, drawn: &[Drawn]) -> Outcome<Plot> {
+    fn draw_frame(&self, root: &Canvas<'_>, drawn: &[Drawn]) -> Outcome<Plot> {
         let all = || {
             drawn
                 .iter()
                 .flat_map(|one| one.line.iter().chain(&one.dots))
         };
-        let levels = self.references.iter().map(|r| self.scaled(r.1));
+        let levels = self.levels();
+        let heights = all().map(|p| p.1).chain(levels.iter().map(|l| l.1));
         let x = Axis::over(all().map(|p| p.0), 0.0, self.logarithmic);
-        let y = Axis::over(all().map(|p| p.1).chain(levels), 0.06, self.logarithmic);
+        let y = Axis::over(heights, 0.06, self.logarithmic);
 
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
-        ))?;
+        picture::title(root, &self.title)?;
         let head = HEAD + self.draw_legend(root)?;
-        let names = self.references.iter().map(|r| self.reference_label(r));
-        let margin = names.map(|n| style::text_width(&n, TEXT_SIZE)).max();
+        let names = levels.iter().map(|level| &level.0);
+        let margin = names.map(|n| style::text_width(n, TEXT_SIZE)).max();
         // Beside the axis's title, which stands upright.
         let widest = |axis: &Axis| {
-            let labels = axis.labels(TICKS).into_iter();
-            let widths = labels.map(|label| style::text_width(&label, TEXT_SIZE - 1));
+            let labels = axis.ticks().iter().map(|tick| &tick.1);
+            let widths = labels.map(|label| style::text_width(label, TEXT_SIZE - 1));
             widths.max().unwrap_or(0)
         };
         let room = (widest(&y) + 32).max(70);
         // Half of a number may stand beyond the end of its axis.
         let beyond = 18.max(widest(&x) / 2 + 6);
-        let (x_label, y_label) = (x.formatter(TICKS), y.formatter(TICKS));
         let mut chart = ChartBuilder::on(root)
             .margin_top(head)
             .margin_left(8)
@@ -240,20 +216,13 @@ impl LineChart {
             .y_desc(self.y.clone())
             .axis_desc_style(("sans-serif", TEXT_SIZE).into_font().color(&INK))
             .label_style(("sans-serif", TEXT_SIZE - 1).into_font().color(&INK))
-            .x_label_formatter(&x_label)
-            .y_label_formatter(&y_label)
             .draw()?;
-        let edges = (
-            chart.as_coord_spec().get_x_range(),
-            chart.plotting_area().get_pixel_range(),
-        );
+        let area = chart.plotting_area();
+        let pixels = (area.get_x_axis_pixel_range(), area.get_y_axis_pixel_range());
+        let ends = x.range();
         let mut taken: Vec<i32> = Vec::new();
-        for reference in &self.references {
-            let level = self.scaled(reference.1);
-            if !level.is_finite() {
-                continue;
-            }
-            let ends = [(edges.0.start, level), (edges.0.end, level)];
+        for (label, level) in levels {
+            let ends = [(ends.start, level), (ends.end, level)];
             chart.draw_series(DashedLineSeries::new(ends, 5, 4, INK.stroke_width(1)))?;
             // Two labels closer than a line of text: the later one moves below.
             let mut at = chart.backend_coord(&ends[1]).1;
@@ -265,24 +234,26 @@ impl LineChart {
             }
             taken.push(at);
             root.draw(&Text::new(
-                self.reference_label(reference),
-                (edges.1.0.end + 6, at),
+                label,
+                (pixels.0.end + 7, at),
                 style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
             ))?;
         }
-        Ok(Plot {
-            x,
-            y,
-            pixels: edges.1,
-        })
+        Ok(Plot { x, y, pixels })
     }
 
-    fn reference_label(&self, (name, value): &(String, f64)) -> String {
-        format!("{name} = {}", style::number(*value))
+    /// The references that the axis has a place for: what is written at each, and its height.
+    fn levels(&self) -> Vec<(String, f64)> {
+        let level = |(name, value): &(String, f64)| {
+            let label = format!("{name} = {}", style::number(*value));
+            (label, self.scaled(*value))
+        };
+        let levels = self.references.iter().map(level);
+        levels.filter(|(_, height)| height.is_finite()).collect()
     }
 
     /// Names the series in rows above the plot, where they can't cover data; gives the height taken.
-    fn draw_legend(&self, root: &Page<'_>) -> Outcome<i32> {
+    fn draw_legend(&self, root: &Canvas<'_>) -> Outcome<i32> {
         let (mut left, mut top) = (14, HEAD + 8);
         for (index, series) in self.series.iter().enumerate() {
             let width = 29 + style::text_width(&series.name, TEXT_SIZE) + 14;
@@ -334,17 +305,17 @@ impl Drawn {
 struct Plot {
     x: Axis,
     y: Axis,
+    /// From left to right, and from above to below.
     pixels: (std::ops::Range<i32>, std::ops::Range<i32>),
 }
 
-/// Draws the series on a page of fine pixels.
-fn draw_series(page: &Page<'_>, plot: &Plot, series: &[Drawn]) -> Outcome<()> {
+/// Draws the series on a canvas of fine pixels.
+fn draw_series(canvas: &Canvas<'_>, plot: &Plot, series: &[Drawn]) -> Outcome<()> {
     let fine = |range: &std::ops::Range<i32>| range.start * FINE..range.end * FINE;
     let (across, down) = (fine(&plot.pixels.0), fine(&plot.pixels.1));
-    // Upwards, and one pixel in: as plotters lays its own axes.
-    let up = down.end - FINE..down.start - FINE;
+    let up = down.end..down.start;
     let spec = Cartesian2d::<Axis, Axis>::new(plot.x.clone(), plot.y.clone(), (across, up));
-    let area = page.clone().apply_coord_spec(spec);
+    let area = canvas.clone().apply_coord_spec(spec);
     for (index, one) in series.iter().enumerate() {
         let color = style::series(index);
         for dot in &one.dots {
@@ -383,15 +354,11 @@ impl LineChart {
     /// What a terminal shows in place of the picture.
     pub fn text(&self) -> String {
         let curves = self.series.iter().map(|series| self.curve(series));
-        let level = |reference: &(String, f64)| {
-            let label = self.reference_label(reference);
-            (label, self.scaled(reference.1))
-        };
         TextPlot {
             title: &self.title,
             axes: (&self.x, &self.y),
             curves: curves.collect(),
-            levels: self.references.iter().map(level).collect(),
+            levels: self.levels(),
             logarithmic: self.logarithmic,
         }
         .text()
@@ -408,11 +375,7 @@ impl LineChart {
     }
 }
 
-impl Show for LineChart {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(LineChart);
 
 #[cfg(test)]
 mod tests {
@@ -471,6 +434,84 @@ mod tests {
         assert_eq!(dots(800), 800);
         assert_eq!(dots(100_000), 800);
         assert_eq!(dots(801), 401);
+    }
+
+    /// The points of the lines in `part` of an SVG whose tags say `look`.
+    fn lines(part: &str, look: &str) -> Vec<Vec<(f64, f64)>> {
+        let found = part.lines().filter(|line| line.starts_with("<polyline"));
+        let points = |line: &str| -> Vec<(f64, f64)> {
+            let list = line.split("points=\"").nth(1).unwrap();
+            let pairs = list.split('"').next().unwrap().split_whitespace();
+            pairs
+                .map(|pair| pair.split_once(',').unwrap())
+                .map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap()))
+                .collect()
+        };
+        found.filter(|l| l.contains(look)).map(points).collect()
+    }
+
+    #[test]
+    fn a_curve_lies_where_the_axes_say() {
+        let chart = LineChart::new("level")
+            .line("level", &[(1.0, 9.0), (100.0, 9.0)])
+            .line("rising", &[(1.0, 2.0), (100.0, 9.0)])
+            .reference("x", 9.0)
+            .reference("below", 2.0);
+        for chart in [chart.clone(), chart.logarithmic()] {
+            let svg = chart.svg();
+            let (frame, curves) = svg.split_once("<g transform").unwrap();
+            // Only the references are lines of ink that nothing shines through: a dash each.
+            let dashes = lines(frame, r#"opacity="1" stroke="currentColor""#).concat();
+            let left = dashes[0].0;
+            let (high, low) = (dashes[0].1, dashes[dashes.len() - 1].1);
+            assert!(low > high + 100.0, "{low} {high}");
+            // The axes end where the plot does.
+            let axes = lines(frame, r#"opacity="0.7" stroke="currentColor""#).concat();
+            let right = axes.iter().map(|point| point.0).fold(0.0, f64::max);
+            let near = |(x, y): (f64, f64), place: (f64, f64)| {
+                let fine = f64::from(FINE);
+                let away = (x / fine - place.0).abs().max((y / fine - place.1).abs());
+                assert!(away <= 0.6, "{x}, {y} lies {away} from {place:?}");
+            };
+            let level = &lines(curves, "#2F86D1")[0];
+            near(level[0], (left, high));
+            near(level[1], (right, high));
+            let rising = &lines(curves, "#E07B1F")[0];
+            near(rising[0], (left, low));
+            near(rising[1], (right, high));
+        }
+    }
+
+    #[test]
+    fn repeated_measurements_are_faint_and_their_means_a_line_in_the_order_of_x() {
+        let points = [
+            (4.0, 1.0),
+            (1.0, 3.0),
+            (4.0, 2.0),
+            (2.0, 8.0),
+            (1.0, 5.0),
+            (4.0, 6.0),
+        ];
+        assert_eq!(means(&points), [(1.0, 4.0), (2.0, 8.0), (4.0, 3.0)]);
+        assert_eq!(means(&[]), []);
+        let svg = LineChart::new("seeds").repeated("F1", &points).svg();
+        let (_, curves) = svg.split_once("<g transform").unwrap();
+        assert_eq!(curves.matches("<circle").count(), 6);
+        let line = &lines(curves, "#2F86D1")[0];
+        assert_eq!(line.len(), 3);
+        assert!(line.is_sorted_by(|a, b| a.0 < b.0), "{line:?}");
+        assert!(line[1].1 < line[0].1 && line[0].1 < line[2].1, "{line:?}");
+    }
+
+    #[test]
+    fn a_level_that_a_logarithmic_axis_has_no_place_for_is_left_out() {
+        let chart = LineChart::new("Zipf")
+            .logarithmic()
+            .points("words", &[(1.0, 1000.0), (10.0, 10.0)]);
+        let with = chart.clone().reference("nothing", 0.0);
+        assert!(chart.svg().contains("1,000") && chart.text().contains("1,000 ┤"));
+        assert_eq!(with.svg(), chart.svg());
+        assert_eq!(with.text(), chart.text());
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use serde::{Deserialize, Serialize};
@@ -193,6 +194,14 @@ pub fn live(id: impl Into<String>, content: Content) {
     emit(wire::Mode::Live { id: id.into() }, content);
 }
 
+/// A name for [`live`] that nothing else has: the process number keeps two sessions' displays in one
+/// notebook apart.
+pub(super) fn new_id(kind: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("cloze-{kind}-{}-{count}", std::process::id())
+}
+
 /// Clears the cell's output, with `wait` only when the next output comes (no flicker).
 pub fn clear_output(wait: bool) {
     wire::send(&wire::Record::Clear { wait });
@@ -352,6 +361,13 @@ mod tests {
         let told = image(file("a.txt")).unwrap_err().to_string();
         assert!(told.contains("a.txt") && told.contains(".png"), "{told}");
         assert!(image(folder.path().join("none.png")).is_err());
+    }
+
+    #[test]
+    fn no_two_displays_have_one_name() {
+        let names = ["chart", "chart", "progress"].map(new_id);
+        assert!(names[0].starts_with("cloze-chart-"), "{names:?}");
+        assert!(names[0] != names[1] && names[2].starts_with("cloze-progress-"));
     }
 
     #[test]

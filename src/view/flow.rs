@@ -1,14 +1,10 @@
 //! Flow pictures: what is done to a tensor, one step below the other, with ways around.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::display::{Content, Show};
-use super::picture;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
-use crate::error::Result;
+use super::picture::{self, Canvas, Outcome};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 
 const HEAD: i32 = 40;
 const ROW: i32 = 46;
@@ -84,22 +80,6 @@ impl Flow {
         picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
     }
 
-    /// The picture as the bytes of a PNG file: on white, two pixels for each of the SVG's.
-    ///
-    /// # Errors
-    /// Where it is too large to be rendered: thousands of steps.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        picture::png(&self.svg())
-    }
-
-    /// Writes the picture to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
-    }
-
     /// Wide enough for every name.
     fn box_width(&self) -> i32 {
         let names = self.steps.iter().filter(|step| step.from.is_none());
@@ -124,15 +104,8 @@ impl Flow {
         lanes
     }
 
-    fn draw<B: DrawingBackend>(
-        &self,
-        root: &DrawingArea<B, plotters::coord::Shift>,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
-        ))?;
+    fn draw(&self, root: &Canvas<'_>) -> Outcome<()> {
+        picture::title(root, &self.title)?;
         let middle = |row: usize| HEAD + ROW * row as i32 + BOX.1 / 2;
         let width = self.box_width();
         let centre = LEFT + width / 2;
@@ -206,10 +179,7 @@ impl Flow {
 }
 
 /// A line through `points` with a head at its end.
-fn arrow<B: DrawingBackend>(
-    root: &DrawingArea<B, plotters::coord::Shift>,
-    points: &[(i32, i32)],
-) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+fn arrow(root: &Canvas<'_>, points: &[(i32, i32)]) -> Outcome<()> {
     root.draw(&PathElement::new(points.to_vec(), INK.stroke_width(1)))?;
     if let [.., (x0, y0), (x, y)] = *points {
         // The lines are level or upright.
@@ -224,11 +194,7 @@ fn arrow<B: DrawingBackend>(
     Ok(())
 }
 
-impl Show for Flow {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(Flow);
 
 #[cfg(test)]
 mod tests {

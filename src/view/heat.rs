@@ -1,20 +1,18 @@
 //! Heat maps: attention weights, tensors, any table of numbers.
 
-use std::path::Path;
-
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::display::{Content, Show};
-use super::picture;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
-use crate::error::Result;
+use super::picture::{self, Canvas, Outcome};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 
 const HEAD: i32 = 40;
 /// The least height of rows whose names stand one below the other.
 const ROW: i32 = 17;
 /// Room for the colours' meaning.
 const SCALE: i32 = 26;
+/// The size of the numbers in the cells.
+const CELL_SIZE: u32 = TEXT_SIZE - 2;
 
 /// A table of values as coloured cells: blue above zero, orange below, the stronger the further
 /// from it. Weak cells let the page shine through, so the map reads on light and on dark.
@@ -89,35 +87,16 @@ impl HeatMap {
         })
     }
 
-    /// The map as the bytes of a PNG file: on white, two pixels for each of the SVG's.
-    ///
-    /// # Errors
-    /// Where it is too large to be rendered: many thousands of rows.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        picture::png(&self.svg())
-    }
-
-    /// Writes the map to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
-    }
-
-    fn draw<B: DrawingBackend>(
+    fn draw(
         &self,
-        root: &DrawingArea<B, plotters::coord::Shift>,
+        root: &Canvas<'_>,
         (left, top): (i32, i32),
         (wide, high): (i32, i32),
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
-        ))?;
+    ) -> Outcome<()> {
+        picture::title(root, &self.title)?;
         let strongest = self.strongest();
         let written = self.is_written(wide);
+        let decimals = self.decimals();
         for (index, &value) in self.values.iter().enumerate() {
             if !value.is_finite() {
                 continue;
@@ -134,9 +113,9 @@ impl HeatMap {
             ))?;
             if written {
                 root.draw(&Text::new(
-                    format!("{value:.2}").replacen("0.", ".", 1),
+                    in_cell(value, decimals),
                     (x + wide / 2, y + high / 2),
-                    style::text(TEXT_SIZE - 2, INK, HPos::Center, VPos::Center),
+                    style::text(CELL_SIZE, INK, HPos::Center, VPos::Center),
                 ))?;
             }
         }
@@ -165,18 +144,31 @@ impl HeatMap {
         Ok(())
     }
 
-    /// Whether numbers are written into the cells: where these hold them.
+    /// How many decimals the numbers in the cells have: none where all values are whole.
+    fn decimals(&self) -> usize {
+        let mut finite = self.values.iter().filter(|value| value.is_finite());
+        if finite.all(|value| value.fract() == 0.0) {
+            0
+        } else {
+            2
+        }
+    }
+
+    /// Whether numbers are written into the cells: where these, so many pixels wide, hold them.
     fn is_written(&self, cell: i32) -> bool {
-        cell >= 30 && self.values.len() <= 256
+        let decimals = self.decimals();
+        let finite = self.values.iter().filter(|value| value.is_finite());
+        let widths = finite.map(|v| style::number_width(&in_cell(*v, decimals), CELL_SIZE));
+        cell >= 30 && self.values.len() <= 256 && widths.max().unwrap_or(0) + 2 <= cell
     }
 
     /// What the colours mean.
-    fn draw_scale<B: DrawingBackend>(
+    fn draw_scale(
         &self,
-        root: &DrawingArea<B, plotters::coord::Shift>,
+        root: &Canvas<'_>,
         (left, top): (i32, i32),
         strongest: f64,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    ) -> Outcome<()> {
         const STEPS: i32 = 10;
         const BOX: (i32, i32) = (12, 12);
         let negative = self.values.iter().any(|value| *value < 0.0);
@@ -202,6 +194,20 @@ impl HeatMap {
         }
         number(x + 6, strongest)?;
         Ok(())
+    }
+}
+
+/// A value as it stands in a cell: without the zero before its point.
+fn in_cell(value: f64, decimals: usize) -> String {
+    // Zero has no sign.
+    let text = format!("{:.decimals$}", value + 0.0);
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.as_str()),
+    };
+    match digits.strip_prefix("0.") {
+        Some(fraction) => format!("{sign}.{fraction}"),
+        None => text,
     }
 }
 
@@ -295,11 +301,7 @@ fn scale(strongest: f64, negative: bool) -> String {
     }
 }
 
-impl Show for HeatMap {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(HeatMap);
 
 #[cfg(test)]
 mod tests {
@@ -315,6 +317,52 @@ mod tests {
         let svg = map.svg();
         assert!(svg.contains("#2F86D1") && svg.contains("#E07B1F"));
         assert!(svg.contains("rotate(270") && svg.contains(".50"));
+    }
+
+    /// The texts of the picture, without a title's.
+    fn texts(values: &[f32], width: usize) -> Vec<String> {
+        let svg = HeatMap::new("", values, width).svg();
+        let lines = svg.lines().map(str::trim);
+        let texts = lines.filter(|line| !line.is_empty() && !line.starts_with('<'));
+        texts.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_a_leading_zero_is_left_out_of_a_cell() {
+        for (value, decimals, text) in [
+            (10.25, 2, "10.25"),
+            (-20.0, 2, "-20.00"),
+            (-0.5, 2, "-.50"),
+            (2010.0, 2, "2010.00"),
+            (0.126, 2, ".13"),
+            (0.999, 2, "1.00"),
+            (-0.0, 2, ".00"),
+            (2010.0, 0, "2010"),
+            (-0.0, 0, "0"),
+            (-20.0, 0, "-20"),
+        ] {
+            assert_eq!(in_cell(value, decimals), text);
+        }
+    }
+
+    #[test]
+    fn cells_hold_whole_numbers_without_decimals() {
+        let whole = [10.0, -20.0, f32::NAN, 2010.0];
+        assert_eq!(texts(&whole, 2), ["10", "-20", "2010"]);
+        assert_eq!(
+            texts(&[1.0, 0.0, -1.0, 0.5], 2),
+            ["1.00", ".00", "-1.00", ".50"]
+        );
+    }
+
+    #[test]
+    fn where_a_number_is_too_wide_for_its_cell_the_scale_is_drawn() {
+        let scale = ["-2,010", "0", "2,010"];
+        assert_eq!(texts(&[10.25, -20.0, -0.5, 2010.0], 2), scale);
+        assert_eq!(texts(&[0.5, 20_100.0], 2), ["0", "20,100"]);
+        // As many letters, but in narrower cells.
+        assert_eq!(texts(&[-1.5; 20], 20).len(), 20);
+        assert_eq!(texts(&[-1.5; 23], 23), ["-1.5", "0", "1.5"]);
     }
 
     #[test]

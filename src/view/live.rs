@@ -1,6 +1,5 @@
 //! A chart that grows while a loop runs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::chart::LineChart;
@@ -29,12 +28,9 @@ pub struct LiveChart {
 impl LiveChart {
     /// Puts `chart` on display; it is drawn with its first point.
     pub fn new(chart: LineChart) -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self {
             chart,
-            // The process number keeps two sessions' charts in one notebook apart.
-            id: format!("cloze-chart-{}-{count}", std::process::id()),
+            id: display::new_id("chart"),
             session: display::wire::token().is_some(),
             drawn: None,
             latest: Vec::new(),

@@ -8,12 +8,13 @@ use std::sync::{Arc, LazyLock};
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, VPos};
 use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg::fontdb::{Database, Source};
 use resvg::usvg::{Options, Tree};
 
 use super::png::encode;
-use super::style;
+use super::style::{self, INK, TITLE_SIZE};
 use crate::error::{Error, Result};
 
 /// Pixels of a PNG for each of the page's: sharp on fine screens and in print.
@@ -33,28 +34,28 @@ static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// A page to draw on; it becomes a part of an SVG.
-pub type Page<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// What pictures are drawn on; it becomes a part of an SVG.
+pub type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// What drawing gives.
 pub type Outcome<T> = std::result::Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
-/// Plotters knows whole pixels only, at which a curve is a staircase: curves are drawn on a page so
+/// Plotters knows whole pixels only, at which a curve is a staircase: curves are drawn on a canvas so
 /// many times as large, and made small again.
 pub const FINE: i32 = 16;
 
-/// The SVG of what `draw` draws on `size` pixels of a page; `label` is what a screen reader says.
+/// The SVG of what `draw` draws on `size` pixels of a canvas; `label` is what a screen reader says.
 pub fn svg<D>(size: (u32, u32), label: &str, draw: D) -> String
 where
-    D: for<'a> FnOnce(&Page<'a>) -> Outcome<()>,
+    D: for<'a> FnOnce(&Canvas<'a>) -> Outcome<()>,
 {
     style::finish(&drawn(size, draw).0, label)
 }
 
-/// The same with curves over it: what `draw` returns draws them, on a page [`FINE`] times as large.
+/// The same with curves over it: what `draw` returns draws them, on a canvas [`FINE`] times as large.
 pub fn svg_with_fine<D, F>(size: (u32, u32), label: &str, draw: D) -> String
 where
-    D: for<'a> FnOnce(&Page<'a>) -> Outcome<F>,
-    F: for<'a> FnOnce(&Page<'a>) -> Outcome<()>,
+    D: for<'a> FnOnce(&Canvas<'a>) -> Outcome<F>,
+    F: for<'a> FnOnce(&Canvas<'a>) -> Outcome<()>,
 {
     let (svg, draw_fine) = drawn(size, draw);
     let large = (size.0 * FINE as u32, size.1 * FINE as u32);
@@ -71,7 +72,7 @@ where
 /// What plotters writes, with what `draw` returns.
 fn drawn<D, T>(size: (u32, u32), draw: D) -> (String, T)
 where
-    D: for<'a> FnOnce(&Page<'a>) -> Outcome<T>,
+    D: for<'a> FnOnce(&Canvas<'a>) -> Outcome<T>,
 {
     let mut svg = String::new();
     let result = {
@@ -83,6 +84,43 @@ where
     };
     (svg, result)
 }
+
+/// Writes a picture's title into its upper left corner.
+pub fn title(root: &Canvas<'_>, title: &str) -> Outcome<()> {
+    let look = style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top);
+    root.draw(&Text::new(title.to_owned(), (14, 10), look))
+}
+
+/// What each kind of picture has beside its `svg` and its `text`: a PNG, a file, a view in a cell.
+macro_rules! shown_and_saved {
+    ($picture:ty) => {
+        impl $picture {
+            /// The picture as the bytes of a PNG file: on white, two pixels for each of the SVG's.
+            ///
+            /// # Errors
+            /// Where it is too large to be rendered: of more than 67 million pixels.
+            pub fn png(&self) -> $crate::error::Result<Vec<u8>> {
+                $crate::view::picture::png(&self.svg())
+            }
+
+            /// Writes the picture to `path`, whose ending says how: `.svg` or `.png`.
+            ///
+            /// # Errors
+            /// Where the name ends otherwise or the file can't be written.
+            pub fn save(&self, path: impl AsRef<std::path::Path>) -> $crate::error::Result<()> {
+                $crate::view::picture::save(&self.svg(), path.as_ref())
+            }
+        }
+
+        impl $crate::view::display::Show for $picture {
+            fn content(&self) -> $crate::view::display::Content {
+                let svg = $crate::view::style::figure(&self.svg());
+                $crate::view::display::Content::html(svg).with_text(self.text())
+            }
+        }
+    };
+}
+pub(super) use shown_and_saved;
 
 /// The picture as the bytes of a PNG file.
 pub fn png(svg: &str) -> Result<Vec<u8>> {
@@ -140,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::view::png::size_on_page;
-    use crate::view::{BarChart, HeatMap, LineChart};
+    use crate::view::{BarChart, Flow, HeatMap, LineChart, RooflineChart, Scatter, Step, StepMap};
 
     fn chart() -> LineChart {
         LineChart::new("Loss — größer als λ")
@@ -206,9 +244,21 @@ mod tests {
         let bars = BarChart::new("Pieces").bar("##s", 10.5).bar("the", 40.0);
         let heat = HeatMap::new("Attention", &[1.0, 0.0, -1.0, 0.5], 2)
             .labels(&["a", "b"], &["[CLS]", "<x & y>"]);
-        for png in [bars.png(), heat.png()] {
+        let flow = Flow::new("Layer", "x").step("norm", "");
+        let plot = Scatter::new("Words").point("days", "monday", 0.0, 1.0);
+        let map = StepMap::new("The course").step(Step::default());
+        let roof = RooflineChart::new("GPU", 4e12, 800e12);
+        for (png, kind) in [
+            (bars.png(), "bars"),
+            (heat.png(), "heat map"),
+            (flow.png(), "flow"),
+            (plot.png(), "scatter plot"),
+            (map.png(), "step map"),
+            (roof.png(), "roofline"),
+        ] {
             let pixels = decoded(&png.unwrap());
-            assert!(inked(&pixels, 28..400, 10..60) > 40);
+            let title = inked(&pixels, 28..400, 10..60);
+            assert!(title > 40, "{kind}: {title}");
         }
     }
 

@@ -4,7 +4,6 @@
 //! bars a place in the notebook: one display that is updated where it stands.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::{InMemoryTerm, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
@@ -49,11 +48,8 @@ struct Screen {
 
 impl Screen {
     fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self {
-            // The process number keeps two sessions' bars in one notebook apart.
-            id: format!("cloze-progress-{}-{count}", std::process::id()),
+            id: display::new_id("progress"),
             terminal: InMemoryTerm::new(SIZE.0, SIZE.1),
             shown: Mutex::default(),
         }

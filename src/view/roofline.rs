@@ -3,11 +3,8 @@
 //! Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for
 //! multicore architectures", CACM 52(4), 2009.
 
-use std::path::Path;
-
 use super::chart::LineChart;
-use super::display::{Content, Show};
-use crate::error::Result;
+use super::picture;
 
 /// Kernels by their operations a byte and their operations a second, below the roof that the memory's
 /// speed (to the left) and the arithmetic's (to the right) make.
@@ -92,20 +89,13 @@ impl RooflineChart {
         self.chart().svg()
     }
 
-    /// Writes the chart to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.chart().save(path)
+    /// What a terminal shows in place of the picture.
+    pub fn text(&self) -> String {
+        self.chart().text()
     }
 }
 
-impl Show for RooflineChart {
-    fn content(&self) -> Content {
-        self.chart().content()
-    }
-}
+picture::shown_and_saved!(RooflineChart);
 
 #[cfg(test)]
 mod tests {

@@ -1,16 +1,11 @@
 //! Scatter plots of named points: words laid out in two dimensions.
 
-use std::path::Path;
-
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::display::{Content, Show};
-use super::picture;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
+use super::picture::{self, Canvas, Outcome};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 use super::text_plot::{Curve, TextPlot};
-use crate::error::Result;
 
 /// Pixels of the plot's area, and of what stands above and beside it.
 const AREA: i32 = 400;
@@ -75,22 +70,6 @@ impl Scatter {
         picture::svg(size, &self.title, |root| self.draw(root))
     }
 
-    /// The plot as the bytes of a PNG file: on white, two pixels for each of the SVG's.
-    ///
-    /// # Errors
-    /// Where it can't be rendered.
-    pub fn png(&self) -> Result<Vec<u8>> {
-        picture::png(&self.svg())
-    }
-
-    /// Writes the plot to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
-    }
-
     /// All points on the page, group by group: label, x, y.
     fn placed(&self) -> Vec<Vec<(&str, i32, i32)>> {
         let all = || self.groups.iter().flat_map(|group| &group.1);
@@ -124,16 +103,9 @@ impl Scatter {
         placed
     }
 
-    fn draw<B: DrawingBackend>(
-        &self,
-        root: &DrawingArea<B, Shift>,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    fn draw(&self, root: &Canvas<'_>) -> Outcome<()> {
         let ink = |size, h, v| style::text(size, INK, h, v);
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            ink(TITLE_SIZE, HPos::Left, VPos::Top),
-        ))?;
+        picture::title(root, &self.title)?;
         let mut left = 14;
         for (index, (name, _)) in self.groups.iter().enumerate() {
             let color = style::series(index);
@@ -187,10 +159,12 @@ impl Scatter {
                     let thread = [(x, y), (end, middle)];
                     root.draw(&PathElement::new(thread, INK.mix(0.5)))?;
                 }
+                // Of one group there is nothing to tell.
+                let color = if placed.len() > 1 { color } else { INK };
                 root.draw(&Text::new(
                     label.to_owned(),
                     (end, middle),
-                    ink(TEXT_SIZE - 2, side, VPos::Center),
+                    style::text(TEXT_SIZE - 2, color, side, VPos::Center),
                 ))?;
             }
         }
@@ -225,11 +199,7 @@ impl Scatter {
     }
 }
 
-impl Show for Scatter {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(Scatter);
 
 /// What a point takes.
 fn dot(x: i32, y: i32) -> Box {
@@ -290,6 +260,22 @@ mod tests {
         let text = plot().text();
         assert!(text.contains("days: monday (0.0, 1.0), friday"), "{text}");
         assert!(Scatter::new("empty").svg().contains("</svg>"));
+    }
+
+    #[test]
+    fn labels_have_the_colours_of_their_groups_where_there_are_several() {
+        let fill = |plot: Scatter, label: &str| {
+            let svg = plot.svg();
+            let lines: Vec<&str> = svg.lines().map(str::trim).collect();
+            let at = lines.iter().position(|line| *line == label).unwrap();
+            let fill = lines[at - 1].split(" fill=\"").nth(1).unwrap();
+            fill[..fill.find('"').unwrap()].to_owned()
+        };
+        assert_eq!(fill(plot(), "friday"), "#2F86D1");
+        assert_eq!(fill(plot(), "rome &lt;"), "#E07B1F");
+        assert_eq!(fill(plot(), "days"), "currentColor");
+        let one = Scatter::new("Words").point("days", "monday", 0.0, 1.0);
+        assert_eq!(fill(one, "monday"), "currentColor");
     }
 
     #[test]

@@ -1,15 +1,10 @@
 //! A map of steps that build on each other: one a row, with lines from each to those that need it.
 
-use std::path::Path;
-
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::display::{Content, Show};
-use super::picture;
-use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE, WIDTH};
-use crate::error::Result;
+use super::picture::{self, Canvas, Outcome};
+use super::style::{self, INK, TEXT_SIZE, WIDTH};
 
 const HEAD: i32 = 44;
 const ROW: i32 = 32;
@@ -80,14 +75,6 @@ impl StepMap {
         picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
     }
 
-    /// Writes the map to `path`, whose ending says how: `.svg` or `.png`.
-    ///
-    /// # Errors
-    /// Where the name ends otherwise or the file can't be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        picture::save(&self.svg(), path.as_ref())
-    }
-
     /// For each step the rows that it needs, those left out that another of them needs already.
     fn direct_needs(&self) -> Vec<Vec<usize>> {
         // Row by row, what a step builds on in the end: needs point upwards only.
@@ -142,15 +129,8 @@ impl StepMap {
         links
     }
 
-    fn draw<B: DrawingBackend>(
-        &self,
-        root: &DrawingArea<B, Shift>,
-    ) -> std::result::Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        root.draw(&Text::new(
-            self.title.clone(),
-            (14, 10),
-            style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top),
-        ))?;
+    fn draw(&self, root: &Canvas<'_>) -> Outcome<()> {
+        picture::title(root, &self.title)?;
         let links = self.links();
         let lanes = links.iter().map(|link| link.lane).max().unwrap_or(0);
         let marks = 14 + MARK + lanes * LANE;
@@ -247,11 +227,7 @@ fn shortened(text: &str, room: i32) -> String {
     format!("{}…", kept.trim_end())
 }
 
-impl Show for StepMap {
-    fn content(&self) -> Content {
-        Content::html(style::figure(&self.svg())).with_text(self.text())
-    }
-}
+picture::shown_and_saved!(StepMap);
 
 #[cfg(test)]
 mod tests {

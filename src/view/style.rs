@@ -48,6 +48,16 @@ pub fn text_width(text: &str, size: u32) -> i32 {
     (text.chars().count() as f64 * f64::from(size) / 1.24 * 0.6).ceil() as i32
 }
 
+/// The same for a number in plain notation: digits are wider than most letters, points and signs
+/// narrower (as in DejaVu Sans, the widest of the usual fonts).
+pub(crate) fn number_width(number: &str, size: u32) -> i32 {
+    let widths = number.chars().map(|c| match c {
+        '0'..='9' => 0.64,
+        _ => 0.36,
+    });
+    (widths.sum::<f64>() * f64::from(size) / 1.24).ceil() as i32
+}
+
 /// Turns what plotters wrote into a picture that fits its page: ink becomes the page's text
 /// colour, the type the page's sans-serif, and `label` is what a screen reader says. A character that
 /// XML forbids (a token may hold one) would spoil the whole document: U+FFFD stands for it.
@@ -99,7 +109,8 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A number as people read it: up to four significant digits, thousands apart.
+/// A number as people read it: about four significant digits, but each of those before the point
+/// (1,234,567), thousands apart; below 0.0001 and from ten million on a power of ten (1.23e8).
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return value.to_string();
@@ -173,7 +184,7 @@ fn decimals(size: f64) -> usize {
 }
 
 /// With so many decimals and thousands apart.
-fn grouped(value: f64, decimals: usize) -> String {
+pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     let plain = format!("{value:.decimals$}");
     let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
     let (sign, digits) = match whole.strip_prefix('-') {

@@ -3,7 +3,7 @@
 //! The first line of a plot is drawn in braille, eight dots a character; further series are marks
 //! of their own, so that they are told apart without colours.
 
-use super::style::{logarithmic_ticks, number, ticks};
+use super::axis::Axis;
 
 /// Characters of the whole plot from left to right: an 80-column terminal holds it.
 const COLUMNS: usize = 78;
@@ -57,68 +57,32 @@ impl Cell {
     }
 }
 
-/// A range of numbers laid over `steps` dots.
-#[derive(Clone, Copy)]
-struct Scale {
-    low: f64,
-    high: f64,
-    steps: usize,
+/// The dot at which `value` stands on an axis of so many dots, where it is on it.
+fn place(axis: &Axis, value: f64, dots: usize) -> Option<usize> {
+    let share = axis.share(value);
+    // A little outside is rounding of the ends.
+    ((-1e-9..=1.0 + 1e-9).contains(&share))
+        .then(|| (share.clamp(0.0, 1.0) * (dots - 1) as f64).round() as usize)
 }
 
-impl Scale {
-    fn over(values: impl Iterator<Item = f64>, steps: usize) -> Self {
-        let (low, high) = values
-            .filter(|value| value.is_finite())
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-                (low.min(value), high.max(value))
-            });
-        let (low, high) = match (low, high) {
-            (low, high) if low > high => (0.0, 1.0),
-            // One value: room around it, so that it has a place.
-            (low, high) if low == high => (
-                low - low.abs().max(1.0) / 2.0,
-                high + high.abs().max(1.0) / 2.0,
-            ),
-            range => range,
-        };
-        Self { low, high, steps }
-    }
-
-    /// The dot at which `value` stands, counted from `low`.
-    fn place(&self, value: f64) -> Option<usize> {
-        let share = (value - self.low) / (self.high - self.low);
-        // A little outside is rounding of the ends.
-        ((-1e-9..=1.0 + 1e-9).contains(&share))
-            .then(|| (share.clamp(0.0, 1.0) * (self.steps - 1) as f64).round() as usize)
-    }
-}
-
-struct Area {
+struct Area<'a> {
     cells: Vec<Cell>,
     columns: usize,
-    x: Scale,
-    y: Scale,
+    x: &'a Axis,
+    y: &'a Axis,
 }
 
-impl Area {
-    fn new(plot: &TextPlot, columns: usize) -> Self {
-        let points = || plot.curves.iter().flat_map(|curve| &curve.points);
-        let levels = plot.levels.iter().map(|level| level.1);
-        Self {
-            cells: vec![Cell::Empty; columns * ROWS],
-            columns,
-            x: Scale::over(points().map(|point| point.0), columns * DOTS.0),
-            y: Scale::over(points().map(|point| point.1).chain(levels), ROWS * DOTS.1),
-        }
-    }
-
+impl Area<'_> {
     /// The dot of a point, from the upper left corner.
     fn dot(&self, (x, y): (f64, f64)) -> Option<(usize, usize)> {
-        Some((self.x.place(x)?, self.y.steps - 1 - self.y.place(y)?))
+        let across = place(self.x, x, self.columns * DOTS.0)?;
+        let up = place(self.y, y, ROWS * DOTS.1)?;
+        Some((across, ROWS * DOTS.1 - 1 - up))
     }
 
     fn row(&self, y: f64) -> Option<usize> {
-        Some((self.y.steps - 1 - self.y.place(y)?) / DOTS.1)
+        let up = place(self.y, y, ROWS * DOTS.1)?;
+        Some((ROWS * DOTS.1 - 1 - up) / DOTS.1)
     }
 
     fn set(&mut self, (x, y): (usize, usize), mark: Option<char>) {
@@ -165,24 +129,22 @@ impl Area {
 impl TextPlot<'_> {
     /// The plot in lines of at most 78 columns, where its names are not longer than that.
     pub fn text(&self) -> String {
-        let label = |value: f64| match self.logarithmic {
-            true => number(10f64.powf(value)),
-            false => number(value),
-        };
-        let ticks: fn(f64, f64, usize) -> Vec<f64> = match self.logarithmic {
-            true => logarithmic_ticks,
-            false => ticks,
-        };
-        let heights = Area::new(self, NARROWEST).y;
-        let marks: Vec<(f64, String)> = ticks(heights.low, heights.high, 5)
-            .into_iter()
-            .map(|value| (value, label(value)))
-            .collect();
-        let left = width(marks.iter().map(|mark| mark.1.as_str()));
+        let points = || self.curves.iter().flat_map(|curve| &curve.points);
+        let levels = self.levels.iter().map(|level| level.1);
+        let across = points().map(|point| point.0);
+        let up = points().map(|point| point.1).chain(levels);
+        let x = Axis::over(across, 0.0, self.logarithmic);
+        let y = Axis::over(up, 0.0, self.logarithmic);
+        let left = width(y.ticks().iter().map(|tick| tick.1.as_str()));
         let right = width(self.levels.iter().map(|level| level.0.as_str()));
         let columns = COLUMNS.saturating_sub(left + right + 4).max(NARROWEST);
 
-        let mut area = Area::new(self, columns);
+        let mut area = Area {
+            cells: vec![Cell::Empty; columns * ROWS],
+            columns,
+            x: &x,
+            y: &y,
+        };
         let mut names = vec![String::new(); ROWS];
         for (name, y) in &self.levels {
             let Some(row) = area.row(*y) else { continue };
@@ -201,23 +163,14 @@ impl TextPlot<'_> {
 
         let mut out = self.head();
         for (row, (cells, name)) in area.cells.chunks(columns).zip(&names).enumerate() {
-            let tick = marks
-                .iter()
-                .find(|(value, _)| area.row(*value) == Some(row));
+            let mut ticks = y.ticks().iter();
+            let tick = ticks.find(|(value, _)| area.row(*value) == Some(row));
             let (number, edge) = tick.map_or(("", '│'), |(_, number)| (number, '┤'));
             let line: String = cells.iter().map(|cell| cell.character()).collect();
             out += format!("\n{number:>left$} {edge}{line} {name}").trim_end();
         }
         out += &format!("\n{:left$} └{}", "", "─".repeat(columns));
-        out + "\n"
-            + &bottom(
-                &area.x,
-                ticks(area.x.low, area.x.high, 5),
-                left + 2,
-                columns,
-                &label,
-                self.axes.0,
-            )
+        out + "\n" + &bottom(&x, left + 2, columns, self.axes.0)
     }
 
     /// The mark of each series; the first line has none, because it is made of dots.
@@ -249,25 +202,19 @@ impl TextPlot<'_> {
 }
 
 /// The numbers below the horizontal axis, and its title at the right.
-fn bottom(
-    x: &Scale,
-    ticks: Vec<f64>,
-    left: usize,
-    columns: usize,
-    label: &dyn Fn(f64) -> String,
-    title: &str,
-) -> String {
+fn bottom(x: &Axis, left: usize, columns: usize, title: &str) -> String {
     let mut line = " ".repeat(left);
-    for value in ticks {
-        let Some(dot) = x.place(value) else { continue };
-        let text = label(value);
+    for (value, text) in x.ticks() {
+        let Some(dot) = place(x, *value, columns * DOTS.0) else {
+            continue;
+        };
         let length = text.chars().count();
         let from = (left + dot / DOTS.0).saturating_sub(length / 2);
         let filled = line.chars().count();
         // Numbers never touch; the last ones stay inside.
         if (from > filled || filled <= left) && from + length <= left + columns {
             line += &" ".repeat(from.saturating_sub(filled));
-            line += &text;
+            line += text;
         }
     }
     if !title.is_empty() {
@@ -355,6 +302,16 @@ mod tests {
             let text = plot(points).text();
             assert!(text.lines().count() >= ROWS, "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_of_an_axis_have_one_form() {
+        let text = plot(vec![(0.0, 8.0), (1.2, 9.0)]).text();
+        let bottom = text.lines().last().unwrap();
+        let numbers: Vec<&str> = bottom.split_whitespace().collect();
+        let all = ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0", "step"];
+        assert_eq!(numbers, all, "{text}");
+        assert!(text.contains("9.0 ┤") && text.contains("8.2 ┤"), "{text}");
     }
 
     #[test]

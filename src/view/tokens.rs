@@ -1,11 +1,14 @@
 //! Token strips: a sequence of word pieces as boxes, with what stands below each of them.
 
 use super::display::{Content, Show};
-use super::style;
+use super::style::{self, TEXT_SIZE, WIDTH};
 
-/// Pixels of a line in a notebook, and of its letters.
-const HTML_WIDTH: i32 = 840;
-const HTML_SIZE: u32 = 17;
+/// Pixels beside what is written: in a box its padding and border, below it an entry's padding, after
+/// the names of the rows theirs; and between two columns.
+const BOX: i32 = 16;
+const ENTRY: i32 = 8;
+const NAMES: i32 = 6;
+const GAP: i32 = 4;
 
 /// A row of tokens and, under each, further rows aligned with it (ids, segments, positions, what
 /// was there before masking).
@@ -88,8 +91,11 @@ impl TokenStrip {
         );
         let mut start = 0;
         for end in self.line_ends() {
-            out += "<div style=\"display:flex;flex-wrap:wrap;gap:6px 4px;margin-bottom:8px;\
-                    font-size:13px;line-height:1.35\">";
+            // TEXT_SIZE in pixels.
+            out += &format!(
+                "<div style=\"display:flex;flex-wrap:wrap;gap:6px {GAP}px;margin-bottom:8px;\
+                 font-size:13px;line-height:1.35\">"
+            );
             out += &self.names_html();
             out.extend((start..end).map(|i| self.token_html(i)));
             out += "</div>";
@@ -100,16 +106,21 @@ impl TokenStrip {
 
     /// Where lines end that fit a notebook's column: each begins with the names of the rows.
     fn line_ends(&self) -> Vec<usize> {
-        let wide = |text: &str| style::text_width(text, HTML_SIZE);
+        let wide = |text: &str| style::text_width(text, TEXT_SIZE);
+        let names = match self.rows.is_empty() {
+            true => 0,
+            false => self.names_width() + NAMES + GAP,
+        };
         let mut ends = Vec::new();
-        let mut filled = 0;
+        let mut filled = names;
         for (i, token) in self.tokens.iter().enumerate() {
             let entries = self.rows.iter().filter_map(|(_, row)| row.get(i));
-            let entries = entries.map(|entry| wide(entry) + 8).max().unwrap_or(0);
-            let width = (wide(token) + 16).max(entries) + 4;
-            if filled + width > HTML_WIDTH && filled > 0 {
+            let entries = entries.map(|entry| wide(entry) + ENTRY).max().unwrap_or(0);
+            let width = (wide(token) + BOX).max(entries) + GAP;
+            // A token that is too wide for any line has one of its own.
+            if filled + width > WIDTH as i32 && filled > names {
                 ends.push(i);
-                filled = 0;
+                filled = names;
             }
             filled += width;
         }
@@ -117,15 +128,20 @@ impl TokenStrip {
         ends
     }
 
+    fn names_width(&self) -> i32 {
+        let names = self.rows.iter().map(|row| row.0.as_str());
+        let widths = names.map(|name| style::text_width(name, TEXT_SIZE));
+        widths.max().unwrap_or(0)
+    }
+
     /// The names of the rows as a column, of one width in every line.
     fn names_html(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
         }
-        let widths = self.rows.iter().map(|row| row.0.chars().count());
         let mut out = format!(
-            "<div style=\"text-align:right;padding-right:6px;opacity:.75;min-width:{}ch\">",
-            widths.max().unwrap_or(0)
+            "<div style=\"text-align:right;padding-right:{NAMES}px;opacity:.75;min-width:{}px\">",
+            self.names_width()
         );
         out += &cell("", "padding:2px 0;border:1px solid transparent");
         out.extend(self.rows.iter().map(|(name, _)| cell(name, "")));
@@ -219,6 +235,27 @@ mod tests {
         let lines = html(40).matches("position").count();
         assert!((3..10).contains(&lines), "{lines}");
         assert!(tokens.iter().all(|t| html(40).contains(&format!(">{t}<"))));
+    }
+
+    #[test]
+    fn lines_are_shorter_where_names_are_long() {
+        let tokens = ["token"; 60];
+        let ends = |name: &str| {
+            TokenStrip::new("x", &tokens)
+                .row(name, &[0; 60])
+                .line_ends()
+        };
+        // 39 pixels of letters, 16 of the box and 4 to the next one, beside the name and its 10.
+        let name = style::text_width("id", TEXT_SIZE) + 10;
+        let fit = (WIDTH as i32 - name) / 59;
+        assert_eq!(ends("id")[0], fit as usize);
+        // A fourth of the line.
+        let long = "n".repeat(23);
+        let short = style::text_width(&long, TEXT_SIZE) + 10;
+        assert_eq!(ends(&long)[0] as i32, (WIDTH as i32 - short) / 59);
+        assert!(ends(&long).len() > ends("id").len());
+        // Even where no room is left each line has a token.
+        assert_eq!(ends(&"n".repeat(200)).len(), 60);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::model::{Config, Size};
 use crate::train::budget::{
     Budget, PAPER_BATCH, PAPER_LENGTHS, PAPER_STEPS, Pace, Phase, Published, Work, plan,
 };
+use crate::view::style;
 
 /// The entries of the published English vocabulary.
 const VOCABULARY: usize = 30522;
@@ -304,18 +305,7 @@ fn measured(file: &Path) -> Result<f64> {
 
 /// A number with its thousands set apart, without decimals from ten on.
 fn grouped(value: f64) -> String {
-    if value < 10.0 {
-        return format!("{value:.2}");
-    }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    style::grouped(value, if value < 10.0 { 2 } else { 0 })
 }
 
 #[cfg(test)]

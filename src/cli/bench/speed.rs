@@ -285,7 +285,7 @@ impl Args {
         for row in rows {
             chart = chart.bar(format!("batch {}", row.batch), row.tokens_per_s);
             if let Some(peer) = &row.peer {
-                chart = chart.bar(format!("batch {}, peer", row.batch), peer.tokens_per_s);
+                chart = chart.beside("peer", peer.tokens_per_s);
             }
         }
         chart
