@@ -1,7 +1,10 @@
 //! What the records and the model card tell of fine-tuning.
 
+use serde_json::Value;
+
 use crate::cli::records;
 use crate::error::Result;
+use crate::eval::Scores;
 use crate::model::Part;
 use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
@@ -58,7 +61,7 @@ impl Args {
         };
         let table = Table::new("Recipe")
             .row("task", &self.task.task)
-            .row("model", self.model.display())
+            .row("model", records::name_of_model(&self.model))
             .row("epochs", self.epochs())
             .row("batch", batch)
             .row("highest learning rate", rate)
@@ -111,6 +114,7 @@ impl Args {
             config: config.map(str::to_owned),
             split: split(task.name(), result),
             scores: numbers(scores)
+                .filter(|(name, _)| is_metric(scores, name))
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
         });
@@ -170,6 +174,11 @@ impl Args {
             name,
         }
     }
+}
+
+/// Whether a score is a measure of the model, and no count of rows and no threshold.
+fn is_metric(scores: &Scores, name: &str) -> bool {
+    !name.contains("thresh") && scores.get(name).is_some_and(Value::is_f64)
 }
 
 /// What every run came to, and the mean over the seeds of the rate that was kept.
