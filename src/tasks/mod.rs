@@ -3,8 +3,11 @@
 //! answers in its official layout.
 
 mod choice;
+mod classes;
 mod sentences;
 mod span;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::path::Path;
@@ -104,6 +107,8 @@ pub struct Options {
     /// Where your own data has its texts and labels.
     pub columns: Option<Columns>,
     pub kind: Kind,
+    /// Whether bad rows of a training file are left out where its labels are looked for.
+    pub skip_bad: bool,
     /// Which fifth of CODAH is kept for measuring, counted from 1.
     pub fold: u32,
     pub spans: SpanOptions,
@@ -204,14 +209,20 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
             .clone()
             .ok_or_else(|| Error::Usage(message.into()))
     };
+    let mut bad = BadRows::skipped_if(options.skip_bad);
     Ok(match (name, options.kind) {
         ("squad", _) => Box::new(span::Spans::new(false, options.spans, labels)?),
         ("squad2", _) => Box::new(span::Spans::new(true, options.spans, labels)?),
         ("swag", _) => Box::new(choice::Choice::swag()),
         ("codah", _) => Box::new(choice::Choice::codah(options.fold)?),
-        ("ner", _) => Box::new(words::Words::conll(labels)?),
-        ("custom", Kind::Tokens) => Box::new(words::Words::custom(columns()?, labels)?),
-        ("custom", kind) => Box::new(sentences::Sentences::custom(columns()?, kind, labels)?),
+        ("ner", _) => Box::new(words::Words::conll(labels, &mut bad)?),
+        ("custom", Kind::Tokens) => Box::new(words::Words::custom(columns()?, labels, &mut bad)?),
+        ("custom", kind) => Box::new(sentences::Sentences::custom(
+            columns()?,
+            kind,
+            labels,
+            &mut bad,
+        )?),
         _ => return Err(Error::Usage(format!("{name:?} is no task"))),
     })
 }
