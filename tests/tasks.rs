@@ -300,9 +300,9 @@ fn your_own_data_is_learned_in_every_format() {
     // Standard input has no name that would tell its format.
     let out = file("out");
     for input in [
-        "text,label\n\"a warm day, a bright road\",what\n",
-        "{\"text\": \"a warm day, a bright road\"}\n",
-        "text\tlabel\na warm day, a bright road\twhat\n",
+        "text,label\n\"it was a warm day in the end, truly\",what\n",
+        "{\"text\": \"it was a warm day in the end, truly\"}\n",
+        "text\tlabel\nit was a warm day in the end, truly\twhat\n",
     ] {
         let args = ["predict", "custom", "--columns", "text,label"];
         let answer = answered(

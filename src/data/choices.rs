@@ -124,8 +124,7 @@ impl SwagColumns {
 /// CODAH's `full_data.tsv`: category, beginning, four endings, the right one; no header. `labels`
 /// says whether the last is read where it is there.
 pub fn read_codah(path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Question>> {
-    let lines = (1..).zip(Lines::new(open_or_stdin(path)?, path));
-    let rows = lines.filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()));
+    let rows = Lines::new(open_or_stdin(path)?, path).filled();
     let mut questions = Vec::new();
     for (place, (number, line)) in rows.enumerate() {
         let row = line.and_then(|line| codah_row(path, number, place, &line, labels));

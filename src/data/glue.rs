@@ -211,8 +211,7 @@ impl Task {
     /// Reads a file in the official layout, `.gz` or not. `labels` says whether labels are read; a file
     /// without a label column, as the official test files are, gives rows without targets.
     pub fn read(&self, path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Row>> {
-        let lines = (1..).zip(Lines::new(open_or_stdin(path)?, path));
-        let mut lines = lines.filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()));
+        let mut lines = Lines::new(open_or_stdin(path)?, path).filled();
         let Some((number, first)) = lines.next() else {
             return Err(Error::file(path, "is empty; expected rows of GLUE"));
         };

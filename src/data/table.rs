@@ -182,19 +182,17 @@ impl Columns {
             rows.extend(bad.keep(row.and_then(&mut make))?);
             Ok(())
         };
-        let lines = |input| (1..).zip(Lines::new(input, path));
         match format {
             Format::Jsonl => {
-                let objects = lines(input)
+                let objects = Lines::new(input, path)
+                    .filled()
                     .filter(|(_, line)| !matches!(line, Ok(line) if line.trim().is_empty()));
                 for (place, (number, line)) in objects.enumerate() {
                     take(line.and_then(|line| self.object(path, number, place, &line, needed)))?;
                 }
             }
             Format::Tsv => {
-                let filled =
-                    lines(input).filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()));
-                let records = filled.map(|(number, line)| {
+                let records = Lines::new(input, path).filled().map(|(number, line)| {
                     line.map(|line| Record {
                         line: number,
                         fields: line.split('\t').map(str::to_owned).collect(),
@@ -257,7 +255,7 @@ impl Columns {
             None | Some(Value::Null) if index >= needed => Ok(None),
             None | Some(Value::Null) => {
                 let there: Vec<&str> = object.keys().map(String::as_str).collect();
-                let message = format!("the object has no {name:?}; it has {}", there.join(", "));
+                let message = format!("the object has no {name:?}; it has {}", listed(&there));
                 Err(Error::line(path, number, message))
             }
             Some(value) => match as_field(value) {

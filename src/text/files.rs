@@ -105,6 +105,12 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
+    /// The lines that aren't empty, each with its number, counted from 1.
+    pub fn filled(self) -> impl Iterator<Item = (usize, Result<String>)> {
+        let numbered = (1..).zip(self);
+        numbered.filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()))
+    }
+
     /// The reader behind the lines.
     pub fn reader(&self) -> &R {
         &self.reader
