@@ -162,15 +162,12 @@ fn another_run_is_not_taken_for_the_stopped_one() {
     let args = arguments(folder.path(), "out", &model);
     let state = folder.path().join("out/trainer/state.safetensors");
     stopped(&args, || state.exists());
-    let refused = |more: &[&str], why: &str| {
-        let args = arguments(
-            folder.path(),
-            "out",
-            &[&model[..], &["--resume"], more].concat(),
-        );
-        let message = fails(&words(&args), 2);
+    let refused_of = |model: &Path, more: &[&str], why: &str| {
+        let more = [&["--model", text(model), "--resume"], more].concat();
+        let message = fails(&words(&arguments(folder.path(), "out", &more)), 2);
         assert!(message.contains(why), "{more:?}: {message}");
     };
+    let refused = |more: &[&str], why: &str| refused_of(tiny(), more, why);
     refused(&["--warmup", "0.5"], "--warmup was 0.1 and is 0.5 now");
     refused(&["--dropout", "0.3"], "the dropout was");
     refused(
@@ -188,7 +185,7 @@ fn another_run_is_not_taken_for_the_stopped_one() {
     );
     let other = folder.path().join("whole");
     succeeds(&words(&arguments(folder.path(), "whole", &model)));
-    refused(&["--model", text(&other)], "the model that it starts from");
+    refused_of(&other, &[], "the model that it starts from");
     std::fs::write(folder.path().join("data/train.tsv"), rows(true)).unwrap();
     refused(&[], "the training data (by checksum) was");
     std::fs::write(folder.path().join("data/train.tsv"), rows(false)).unwrap();

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -88,6 +89,20 @@ impl Folder {
         args.extend(more);
         json(&succeeds(&args))["dev"].clone()
     }
+}
+
+/// What a run prints that reads `input` on standard input.
+fn answered(args: &[&str], input: &str) -> String {
+    let mut child = cloze()
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let written = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && written.is_ok(), "{args:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn number(value: &Value) -> f64 {
@@ -271,6 +286,31 @@ fn your_own_data_is_learned_in_every_format() {
     folder.write("new.csv", "text\nit was a warm day in the end\n");
     let answer = folder.predict("custom", "new.csv", &["--columns", "text,label"]);
     assert_eq!(answer, "index\tprediction\n0\tfine\n");
+    // Answers keep the places of their rows where others are left out.
+    folder.write(
+        "new.csv",
+        "text,more\n\"it was a warm day\n\"it was a dark road, again\",\nit was a kind friend\n",
+    );
+    let answer = folder.predict(
+        "custom",
+        "new.csv",
+        &["--columns", "text,label", "--skip-bad"],
+    );
+    assert_eq!(answer, "index\tprediction\n1\tbad, alas\n2\tfine\n");
+    // Standard input has no name that would tell its format.
+    let out = file("out");
+    for input in [
+        "text,label\n\"it was a warm day in the end, truly\",what\n",
+        "{\"text\": \"it was a warm day in the end, truly\"}\n",
+        "text\tlabel\nit was a warm day in the end, truly\twhat\n",
+    ] {
+        let args = ["predict", "custom", "--columns", "text,label"];
+        let answer = answered(
+            &[&args[..], &["--model", &out, "--input", "-"]].concat(),
+            input,
+        );
+        assert_eq!(answer, "index\tprediction\n0\tfine\n", "{input}");
+    }
 
     let numbers = train("own.tsv", &["--columns", "a,b,score", "--kind", "number"]);
     assert!(number(&numbers["dev"]["pearson"]) > 0.9, "{numbers}");
@@ -302,6 +342,16 @@ fn your_own_data_is_learned_in_every_format() {
     let message = folder.finetune_fails(
         "custom",
         &[&["--train", &one, "--dev", &one], &columns[..]].concat(),
+        1,
+    );
+    assert!(message.contains("one.tsv:3: the row has 1"), "{message}");
+    let message = folder.finetune_fails(
+        "custom",
+        &[
+            &["--skip-bad", "--train", &one, "--dev", &one],
+            &columns[..],
+        ]
+        .concat(),
         1,
     );
     assert!(
@@ -451,6 +501,14 @@ fn submissions_have_official_names_and_layouts() {
         lines[2].starts_with("9\t")
             && ["neutral", "entailment", "contradiction"].contains(&&lines[2][2..])
     );
+    for (input, file) in [
+        ("test_matched.tsv", "MNLI-m.tsv"),
+        ("test_mismatched.tsv", "MNLI-mm.tsv"),
+    ] {
+        folder.write(input, &format!("{header}\n0\tA.\tB.\n"));
+        folder.predict("mnli", input, &["--out", text(&submission)]);
+        assert!(submission.join(file).exists(), "{file}");
+    }
     // A model of others, whose classes stand in another order, is asked by its names.
     let path = folder.path("out/config.json");
     let named = std::fs::read_to_string(&path).unwrap();
@@ -646,6 +704,13 @@ fn answers_are_found_in_paragraphs_and_predictions_score_the_same() {
         (&silent["NoAns_exact"], &silent["HasAns_exact"]),
         (&100.0.into(), &0.0.into())
     );
+    // A model of SQuAD 2.0 answers as one of 1.1 too, from standard input as well.
+    let (out, file) = (folder.path("out"), folder.path("dev-v2.0.json"));
+    let asked = std::fs::read_to_string(file).unwrap();
+    let args = ["predict", "squad", "--model", text(&out), "--input", "-"];
+    let answers: Value = serde_json::from_str(&answered(&args, &asked)).unwrap();
+    assert!(answers.as_object().unwrap().values().all(|text| text != ""));
+    assert_eq!(answers.as_object().unwrap().len(), 60);
     let line = folder.predict("squad2", "dev-v2.0.json", &["--json"]);
     let line: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
     assert!(

@@ -16,7 +16,8 @@ use super::task::{Asked, TaskArgs};
 pub struct Args {
     #[command(flatten)]
     task: TaskArgs,
-    /// File in the task's official layout, with or without labels; - for standard input
+    /// File in the task's official layout, with or without labels; - for standard input, whose first
+    /// line tells whether your own data is JSONL, CSV or TSV
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     /// Model folder that `cloze finetune` or transformers wrote for the task, or the name

@@ -27,7 +27,8 @@ pub struct TaskArgs {
     /// squad2 384, swag and codah 80]
     #[arg(long, value_name = "N")]
     max_len: Option<usize>,
-    /// Columns of your own data, by name or by number: text[,pair],label, or words,labels
+    /// Columns of your own data, by name or, in files without a header, by number: text[,pair],label,
+    /// or words,labels
     #[arg(long, value_name = "A[,B],LABEL")]
     columns: Option<String>,
     /// What the labels of your own data are [default: as the model was fine-tuned for; to fine-tune,
@@ -71,6 +72,7 @@ impl TaskArgs {
         let options = Options {
             columns: self.columns.as_deref().map(Columns::parse).transpose()?,
             kind: self.kind,
+            skip_bad: self.skip_bad,
             fold: self.fold,
             spans: SpanOptions {
                 stride: self.doc_stride,
@@ -117,11 +119,7 @@ impl TaskArgs {
         wordpiece: &WordPiece,
         limit: Option<usize>,
     ) -> Result<Box<dyn Dataset>> {
-        let mut bad = if self.skip_bad {
-            BadRows::skipped()
-        } else {
-            BadRows::refused()
-        };
+        let mut bad = BadRows::skipped_if(self.skip_bad);
         let mut notes = Vec::new();
         let reading = Reading {
             wordpiece,

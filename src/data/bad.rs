@@ -1,5 +1,7 @@
 //! Rows that can't be used: the first ends the reading, or they are counted and left out.
 
+use std::path::Path;
+
 use crate::error::{Error, Result};
 
 /// What becomes of bad rows, and how many there were.
@@ -13,13 +15,18 @@ pub struct BadRows {
 impl BadRows {
     /// Bad rows are refused.
     pub fn refused() -> Self {
-        Self::default()
+        Self::skipped_if(false)
     }
 
     /// Bad rows are counted and left out.
     pub fn skipped() -> Self {
+        Self::skipped_if(true)
+    }
+
+    /// Bad rows are left out if `skip`, else refused.
+    pub fn skipped_if(skip: bool) -> Self {
         Self {
-            skip: true,
+            skip,
             ..Self::default()
         }
     }
@@ -41,6 +48,18 @@ impl BadRows {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The rows of a file; fails where there is none, and tells of those that were left out. `what`
+    /// names one of them.
+    pub fn some<T>(&self, path: &Path, rows: Vec<T>, what: &str) -> Result<Vec<T>> {
+        if !rows.is_empty() {
+            return Ok(rows);
+        }
+        let left_out = self.told().map(|told| format!(" ({told})"));
+        let left_out = left_out.unwrap_or_default();
+        let message = format!("holds no {what} that could be used{left_out}");
+        Err(Error::file(path, message))
     }
 
     /// A sentence about the rows that were left out; None where none was.
@@ -79,5 +98,10 @@ mod tests {
             rows.keep(Err::<(), _>(Error::file("x.tsv", "is empty")))
                 .is_err()
         );
+        let path = Path::new("x.tsv");
+        assert_eq!(rows.some(path, vec![1], "row").unwrap(), [1]);
+        let none = rows.some::<()>(path, Vec::new(), "row").unwrap_err();
+        let expected = "x.tsv: holds no row that could be used (2 bad rows left out, the first: ";
+        assert!(none.to_string().starts_with(expected), "{none}");
     }
 }

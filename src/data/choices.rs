@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::text::files::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
+use super::records::{self, Record};
 
 /// Endings of a question.
 pub const CHOICES: usize = 4;
@@ -14,12 +15,16 @@ pub const CHOICES: usize = 4;
 /// A beginning and what may follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
+    /// Which row of its file it is, counted from 0, bad ones included.
+    pub place: usize,
     pub context: String,
     /// What each ending begins with in segment B: SWAG's second sentence up to its verb; empty in
     /// CODAH.
     pub start: String,
     pub endings: [String; CHOICES],
-    /// The right one, counted from 0, where it is known.
+    /// Whether the file tells the right one, read or not.
+    pub labelled: bool,
+    /// The right one, counted from 0, where it is told and read.
     pub right: Option<u32>,
 }
 
@@ -38,58 +43,103 @@ impl Question {
 
 /// SWAG's `train.csv`, `val.csv` or, without labels, `test.csv`.
 pub fn read_swag(path: &Path, bad: &mut BadRows) -> Result<Vec<Question>> {
-    let mut reader = csv::Reader::from_reader(open_or_stdin(path)?);
-    let header = reader.headers().map_err(|e| malformed(path, &e))?.clone();
-    let find = |name: &str| header.iter().position(|column| column == name);
-    let need = |name: &str| {
-        find(name).ok_or_else(|| {
-            let message = format!(
-                "the header has no column {name}; expected SWAG's: sent1, sent2, ending0 to ending3, label"
-            );
-            Error::line(path, 1, message)
-        })
+    read_swag_rows(path, true, bad)
+}
+
+/// The same; `labels` says whether labels are read where there are some.
+pub fn read_swag_rows(path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Question>> {
+    let mut records = records::read(open_or_stdin(path)?, path)?.into_iter();
+    let Some(header) = records.next().transpose()? else {
+        return bad.some(path, Vec::new(), "question");
     };
-    let (context, start) = (need("sent1")?, need("sent2")?);
-    let endings = [
-        need("ending0")?,
-        need("ending1")?,
-        need("ending2")?,
-        need("ending3")?,
-    ];
-    let label = find("label");
+    let columns = SwagColumns::find(path, &header)?;
     let mut questions = Vec::new();
-    for record in reader.records() {
-        let row = record.map_err(|e| malformed(path, &e)).and_then(|record| {
-            let line = record.position().map_or(0, |p| p.line() as usize);
-            let field = |column: usize| record.get(column).unwrap_or_default().to_owned();
-            Ok(Question {
-                context: field(context),
-                start: field(start),
-                endings: endings.map(field),
-                right: match label {
-                    None => None,
-                    Some(column) => Some(number(path, line, &field(column))?),
-                },
-            })
-        });
+    for (place, record) in records.enumerate() {
+        let row = record.and_then(|record| columns.question(path, place, record, labels));
         questions.extend(bad.keep(row)?);
     }
-    some(path, questions)
+    bad.some(path, questions, "question")
 }
 
-/// CODAH's `full_data.tsv`: category, beginning, four endings, the right one; no header.
-pub fn read_codah(path: &Path, bad: &mut BadRows) -> Result<Vec<Question>> {
-    let mut questions = Vec::new();
-    for (index, line) in Lines::new(open_or_stdin(path)?, path).enumerate() {
-        let line = line?;
-        if !line.is_empty() {
-            questions.extend(bad.keep(codah_row(path, index + 1, &line))?);
-        }
+/// Where the columns are in a file of SWAG.
+struct SwagColumns {
+    context: usize,
+    start: usize,
+    endings: [usize; CHOICES],
+    label: Option<usize>,
+    /// How many columns there are.
+    count: usize,
+}
+
+impl SwagColumns {
+    fn find(path: &Path, header: &Record) -> Result<Self> {
+        let find = |name: &str| header.fields.iter().position(|column| column == name);
+        let need = |name: &str| {
+            find(name).ok_or_else(|| {
+                let message = format!(
+                    "the header has no column {name}; expected SWAG's: sent1, sent2, ending0 to ending3, label"
+                );
+                Error::line(path, header.line, message)
+            })
+        };
+        Ok(Self {
+            context: need("sent1")?,
+            start: need("sent2")?,
+            endings: [
+                need("ending0")?,
+                need("ending1")?,
+                need("ending2")?,
+                need("ending3")?,
+            ],
+            label: find("label"),
+            count: header.fields.len(),
+        })
     }
-    some(path, questions)
+
+    fn question(&self, path: &Path, place: usize, row: Record, labels: bool) -> Result<Question> {
+        let Record { line, fields } = row;
+        if fields.len() != self.count {
+            let message = format!(
+                "the row has {} columns (comma-separated), but the header has {}",
+                fields.len(),
+                self.count
+            );
+            return Err(Error::line(path, line, message));
+        }
+        let field = |column: usize| fields[column].clone();
+        Ok(Question {
+            place,
+            context: field(self.context),
+            start: field(self.start),
+            endings: self.endings.map(field),
+            labelled: self.label.is_some(),
+            right: match self.label {
+                Some(column) if labels => Some(number(path, line, &fields[column])?),
+                _ => None,
+            },
+        })
+    }
 }
 
-fn codah_row(path: &Path, number_of_line: usize, line: &str) -> Result<Question> {
+/// CODAH's `full_data.tsv`: category, beginning, four endings, the right one; no header. `labels`
+/// says whether the last is read where it is there.
+pub fn read_codah(path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Question>> {
+    let rows = Lines::new(open_or_stdin(path)?, path).filled();
+    let mut questions = Vec::new();
+    for (place, (number, line)) in rows.enumerate() {
+        let row = line.and_then(|line| codah_row(path, number, place, &line, labels));
+        questions.extend(bad.keep(row)?);
+    }
+    bad.some(path, questions, "question")
+}
+
+fn codah_row(
+    path: &Path,
+    number_of_line: usize,
+    place: usize,
+    line: &str,
+    labels: bool,
+) -> Result<Question> {
     let fields: Vec<&str> = line.split('\t').collect();
     let [_category, context, a, b, c, d, rest @ ..] = fields.as_slice() else {
         let message = format!(
@@ -99,12 +149,14 @@ fn codah_row(path: &Path, number_of_line: usize, line: &str) -> Result<Question>
         return Err(Error::line(path, number_of_line, message));
     };
     Ok(Question {
+        place,
         context: (*context).to_owned(),
         start: String::new(),
         endings: [a, b, c, d].map(|ending| (*ending).to_owned()),
+        labelled: !rest.is_empty(),
         right: match rest {
-            [] => None,
-            [label, ..] => Some(number(path, number_of_line, label)?),
+            [label, ..] if labels => Some(number(path, number_of_line, label)?),
+            _ => None,
         },
     })
 }
@@ -117,17 +169,6 @@ fn number(path: &Path, line: usize, label: &str) -> Result<u32> {
             Err(Error::line(path, line, message))
         }
     }
-}
-
-fn malformed(path: &Path, error: &csv::Error) -> Error {
-    super::table::malformed(path, error)
-}
-
-fn some(path: &Path, questions: Vec<Question>) -> Result<Vec<Question>> {
-    if questions.is_empty() {
-        return Err(Error::file(path, "holds no question that could be used"));
-    }
-    Ok(questions)
 }
 
 #[cfg(test)]
@@ -167,7 +208,7 @@ mod tests {
     #[test]
     fn codah_is_read_without_header() {
         let (_folder, path) = file("o\tI am hungry. I\teat.\tfly.\tsing.\t\"sleep\".\t0\n");
-        let questions = read_codah(&path, &mut BadRows::refused()).unwrap();
+        let questions = read_codah(&path, true, &mut BadRows::refused()).unwrap();
         assert_eq!(questions[0].pairs()[3].1, "\"sleep\".");
         assert_eq!(questions[0].right, Some(0));
     }
@@ -176,8 +217,8 @@ mod tests {
     fn bad_rows_are_named() {
         let message = |text: &str, swag: bool| {
             let (_folder, path) = file(text);
-            let read = if swag { read_swag } else { read_codah };
-            read(&path, &mut BadRows::refused())
+            let read = if swag { read_swag_rows } else { read_codah };
+            read(&path, true, &mut BadRows::refused())
                 .unwrap_err()
                 .to_string()
         };
@@ -188,5 +229,33 @@ mod tests {
         assert!(message(&text, true).contains(":2: the row has 4 columns"));
         assert!(message("o\tA\tb\tc\n", false).contains(":1: the row has 4 columns"));
         assert!(message("\n", false).contains("holds no question"));
+    }
+
+    #[test]
+    fn labels_that_are_not_asked_for_are_not_read() {
+        let (_folder, path) = file(&format!("{HEADER},label\nv,x,A.,B,gold,c,d,e,f,-1\n"));
+        let questions = read_swag_rows(&path, false, &mut BadRows::refused()).unwrap();
+        assert_eq!((questions[0].labelled, questions[0].right), (true, None));
+        let (_folder, path) = file("o\tA\tb\tc\td\te\t?\no\tA\tb\tc\td\te\n");
+        let questions = read_codah(&path, false, &mut BadRows::refused()).unwrap();
+        let labelled = questions.iter().map(|q| (q.labelled, q.right));
+        assert!(labelled.eq([(true, None), (false, None)]));
+    }
+
+    #[test]
+    fn bad_rows_are_left_out_and_still_counted() {
+        let start = format!("{HEADER}\nv,x,A.,B,gold,c,d,e,f\n").into_bytes();
+        let end = b"v\n\xff,x,A.,B,gold,c,d,e,f\nv,x,A.,B,gold,c,d,e,f\n";
+        let codah = b"o\tA\tb\tc\td\te\no\n\xff\tA\tb\tc\td\te\no\tA\tb\tc\td\te\n";
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows");
+        for (text, swag) in [([&start[..], end].concat(), true), (codah.to_vec(), false)] {
+            std::fs::write(&path, text).unwrap();
+            let read = if swag { read_swag_rows } else { read_codah };
+            let mut bad = BadRows::skipped();
+            let questions = read(&path, true, &mut bad).unwrap();
+            assert!(questions.iter().map(|q| q.place).eq([0, 3]));
+            assert!(bad.told().unwrap().starts_with("2 bad rows left out"));
+        }
     }
 }

@@ -1,61 +1,65 @@
 //! Columns of words and tags, as the CoNLL shared tasks have them: a word a line, its columns
 //! separated by blanks, the word first and its tag last, an empty line between sentences.
-//! `-DOCSTART-` lines separate documents and are no words.
+//! `-DOCSTART-` lines separate documents and are no words. Tags are those of entities.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::eval::entities::{iob2, is_entity_tag};
 use crate::text::files::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
+use super::tags::{Tags, in_iob2};
 
 /// A sentence; the two lists are equally long.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sentence {
     pub words: Vec<String>,
-    /// Entity tags in IOB2 whatever the file's scheme was, other tags as they stand. Empty where the
-    /// file has one column only.
+    /// Entities' tags in IOB2 whatever the file's scheme was; as they stand where they aren't read and
+    /// some are none. Empty where the file has one column only.
     pub tags: Vec<String>,
 }
 
-/// Reads a file of columns; `labelled` says whether it must have tags. A sentence with a bad line is
-/// a bad row.
+/// Reads a file of columns; `labelled` says whether it must have tags, which are then entities'. A
+/// sentence with a bad line is a bad row.
 pub fn read(path: &Path, labelled: bool, bad: &mut BadRows) -> Result<Vec<Sentence>> {
+    let tags = if labelled {
+        Tags::Entities(None)
+    } else {
+        Tags::Unread
+    };
+    read_tagged(path, &tags, bad)
+}
+
+/// The same, where it is told what the tags may be.
+pub fn read_tagged(path: &Path, tags: &Tags<'_>, bad: &mut BadRows) -> Result<Vec<Sentence>> {
     let mut sentences = Vec::new();
     let mut reader = Reader {
         path,
-        labelled,
+        tags,
         columns: None,
         open: Sentence::default(),
         fault: None,
     };
-    let mut lines = Lines::new(open_or_stdin(path)?, path);
-    let mut number = 0;
-    loop {
-        let line = lines.next().transpose()?;
-        number += 1;
-        match line.as_deref().map(str::trim_end) {
-            None | Some("") => sentences.extend(bad.keep(reader.close())?.flatten()),
-            Some(line) if line.starts_with("-DOCSTART-") => {}
-            Some(line) => reader.word(number, line),
-        }
-        if line.is_none() {
-            break;
+    for (number, line) in (1..).zip(Lines::new(open_or_stdin(path)?, path)) {
+        match line {
+            Ok(line) => match line.trim_end() {
+                "" => sentences.extend(bad.keep(reader.close())?.flatten()),
+                line if line.starts_with("-DOCSTART-") => {}
+                line => reader.word(number, line),
+            },
+            Err(error @ Error::Line { .. }) => {
+                reader.fault.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
         }
     }
-    if sentences.is_empty() {
-        return Err(Error::file(
-            path,
-            "holds no sentence; expected lines of a word and its tag",
-        ));
-    }
-    Ok(sentences)
+    sentences.extend(bad.keep(reader.close())?.flatten());
+    bad.some(path, sentences, "sentence, lines of a word and its tag,")
 }
 
 struct Reader<'a> {
     path: &'a Path,
-    labelled: bool,
+    tags: &'a Tags<'a>,
     /// Of the first word's line; all others must have as many.
     columns: Option<usize>,
     open: Sentence,
@@ -71,12 +75,14 @@ impl Reader<'_> {
                 "the line has {} columns, but those before it have {expected}",
                 fields.len()
             ))
-        } else if self.labelled && expected < 2 {
+        } else if *self.tags == Tags::Unread {
+            None
+        } else if let [_, .., tag] = fields.as_slice() {
+            self.tags.complaint(tag)
+        } else {
             Some(
                 "the line has one column; expected a word and its tag, separated by a blank".into(),
             )
-        } else {
-            None
         };
         if let Some(complaint) = complaint {
             self.fault
@@ -101,16 +107,6 @@ impl Reader<'_> {
     }
 }
 
-/// Tags as they stand, but entities' in IOB2.
-pub fn in_iob2(tags: Vec<String>) -> Vec<String> {
-    let all: Vec<&str> = tags.iter().map(String::as_str).collect();
-    if all.iter().all(|tag| is_entity_tag(tag)) {
-        iob2(&all)
-    } else {
-        tags
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +126,7 @@ mod tests {
         assert_eq!(sentences[0].words, ["EU", "rejects"]);
         assert_eq!(sentences[0].tags, ["B-ORG", "O"]);
         assert_eq!(sentences[1].tags, ["B-PER", "I-PER", "B-PER"]);
-        let tags = parse("a NOUN\nb VERB\n", true, &mut BadRows::refused()).unwrap();
+        let tags = parse("a NOUN\nb VERB\n", false, &mut BadRows::refused()).unwrap();
         assert_eq!(tags[0].tags, ["NOUN", "VERB"]);
         let words = parse("a\nb\n", false, &mut BadRows::refused()).unwrap();
         assert_eq!((words[0].words.len(), words[0].tags.len()), (2, 0));
@@ -160,5 +156,42 @@ mod tests {
                 .to_string()
                 .contains("no sentence")
         );
+    }
+
+    #[test]
+    fn a_tag_that_is_no_entity_s_is_named_or_its_sentence_left_out() {
+        let text = "EU B-ORG\nsaid O\n\nA B-PER\nand o\nB I-PER\n\nin O\nC B-LOX\n";
+        let error = parse(text, true, &mut BadRows::refused()).unwrap_err();
+        let expected = "words.txt:5: the tag \"o\" is no entity's";
+        assert!(error.to_string().contains(expected), "{error}");
+        let mut bad = BadRows::skipped();
+        assert_eq!(parse(text, true, &mut bad).unwrap().len(), 2);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("words.txt");
+        std::fs::write(&path, text).unwrap();
+        let known = Tags::Entities(Some(vec!["ORG", "PER"]));
+        let mut bad = BadRows::skipped();
+        assert_eq!(read_tagged(&path, &known, &mut bad).unwrap().len(), 1);
+        let told = bad.told().unwrap();
+        assert!(told.starts_with("2 bad rows left out, the first: ") && told.contains(":5: "));
+        // Tags that aren't read may be anything.
+        assert_eq!(
+            parse(text, false, &mut BadRows::refused()).unwrap().len(),
+            3
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_costs_its_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("words.txt");
+        std::fs::write(&path, b"a O\n\nb O\n\xff O\nc O\n\nd\0 O\n\ne O\n").unwrap();
+        let error = read(&path, true, &mut BadRows::refused()).unwrap_err();
+        assert!(error.to_string().contains("words.txt:4: byte 1"), "{error}");
+        let mut bad = BadRows::skipped();
+        let sentences = read(&path, true, &mut bad).unwrap();
+        let words: Vec<&str> = sentences.iter().map(|s| s.words[0].as_str()).collect();
+        assert_eq!(words, ["a", "e"]);
+        assert!(bad.told().unwrap().starts_with("2 bad rows left out"));
     }
 }

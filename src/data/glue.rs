@@ -11,14 +11,21 @@ use crate::eval::Metric;
 use crate::text::files::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
+use super::labels::shortened;
 
 /// A text or a pair of texts, with what is to be told of it where that is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// What a submission calls it: the file's index column, else its place counted from 0.
+    /// What a submission calls it: the file's index column, else its place counted from 0, bad rows
+    /// included.
     pub index: String,
+    /// Counted from 1.
+    pub line: usize,
     pub a: String,
     pub b: Option<String>,
+    /// Whether the file tells what is to be answered, read or not.
+    pub labelled: bool,
+    /// What is to be answered, where it is told and read.
     pub target: Option<Target>,
 }
 
@@ -51,13 +58,18 @@ pub struct Task {
     /// Where the columns are in files that have no header.
     without_header: Option<[usize; 2]>,
     pub labels: Labels,
+    /// What the Hub's data set `glue` calls the classes, in the same order, where it has names of its
+    /// own: models trained on it keep them.
+    pub hub_classes: Option<&'static [&'static str]>,
     /// The official names of the development files with what their results are called. Only the
     /// first must be there.
     pub dev: &'static [(&'static str, &'static str)],
     /// What the task is judged by, the first above all.
     pub metrics: &'static [Metric],
     /// The name of its file in a submission (gluebenchmark.com/faq).
-    pub submission: &'static str,
+    submission: &'static str,
+    /// The same for the test file of texts that don't match the training file's, where there is one.
+    submission_mismatched: Option<&'static str>,
 }
 
 /// The official name of every task's training file.
@@ -76,9 +88,11 @@ const PAIRS: Task = Task {
     label: "label",
     without_header: None,
     labels: YES_NO,
+    hub_classes: None,
     dev: &[("dev", "dev.tsv")],
     metrics: &[Metric::Accuracy],
     submission: "",
+    submission_mismatched: None,
 };
 
 /// All nine, and AX, which has no files of its own to train on: it asks a model of MNLI.
@@ -90,6 +104,7 @@ pub const TASKS: [Task; 10] = [
         b: None,
         without_header: Some([3, 1]),
         metrics: &[Metric::Mcc, Metric::Accuracy],
+        hub_classes: Some(&["unacceptable", "acceptable"]),
         ..PAIRS
     },
     Task {
@@ -97,6 +112,7 @@ pub const TASKS: [Task; 10] = [
         submission: "SST-2.tsv",
         a: "sentence",
         b: None,
+        hub_classes: Some(&["negative", "positive"]),
         ..PAIRS
     },
     Task {
@@ -106,6 +122,7 @@ pub const TASKS: [Task; 10] = [
         b: Some("#2 String"),
         label: "Quality",
         metrics: &[Metric::Accuracy, Metric::F1],
+        hub_classes: Some(&["not_equivalent", "equivalent"]),
         ..PAIRS
     },
     Task {
@@ -123,11 +140,13 @@ pub const TASKS: [Task; 10] = [
         b: Some("question2"),
         label: "is_duplicate",
         metrics: &[Metric::Accuracy, Metric::F1],
+        hub_classes: Some(&["not_duplicate", "duplicate"]),
         ..PAIRS
     },
     Task {
         name: "mnli",
         submission: "MNLI-m.tsv",
+        submission_mismatched: Some("MNLI-mm.tsv"),
         label: "gold_label",
         labels: NLI,
         dev: &[
@@ -153,6 +172,7 @@ pub const TASKS: [Task; 10] = [
     Task {
         name: "wnli",
         submission: "WNLI.tsv",
+        hub_classes: Some(&["not_entailment", "entailment"]),
         ..PAIRS
     },
     Task {
@@ -179,42 +199,42 @@ impl Task {
         TASKS.iter().find(|task| task.name == name)
     }
 
-    /// Reads a file in the official layout, `.gz` or not. A file without a label column, as the
-    /// official test files are, gives rows without targets.
-    pub fn read(&self, path: &Path, bad: &mut BadRows) -> Result<Vec<Row>> {
-        let mut lines = Lines::new(open_or_stdin(path)?, path);
-        let first = match lines.next() {
-            None => return Err(Error::file(path, "is empty; expected rows of GLUE")),
-            Some(line) => line?,
+    /// The name of the file that a submission has for the answers to `input`.
+    pub fn submission(&self, input: &Path) -> &'static str {
+        let name = input.file_name().unwrap_or_default().to_string_lossy();
+        match self.submission_mismatched {
+            Some(mismatched) if name.contains("mismatched") => mismatched,
+            _ => self.submission,
+        }
+    }
+
+    /// Reads a file in the official layout, `.gz` or not. `labels` says whether labels are read; a file
+    /// without a label column, as the official test files are, gives rows without targets.
+    pub fn read(&self, path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Row>> {
+        let mut lines = Lines::new(open_or_stdin(path)?, path).filled();
+        let Some((number, first)) = lines.next() else {
+            return Err(Error::file(path, "is empty; expected rows of GLUE"));
+        };
+        let first = first?;
+        let (columns, row) = match (self.columns(&first), self.without_header) {
+            (Some(columns), _) => (columns, None),
+            (None, Some([text, label])) => {
+                let columns = Columns {
+                    index: None,
+                    a: text,
+                    b: None,
+                    label: Some(label),
+                };
+                (columns, Some((number, Ok(first))))
+            }
+            (None, None) => return Err(Error::line(path, number, self.expected(&first))),
         };
         let mut rows = Vec::new();
-        let columns = match self.columns(&first) {
-            Some(columns) => columns,
-            None => match self.without_header {
-                Some([text, label]) => {
-                    let columns = Columns {
-                        index: None,
-                        a: text,
-                        b: None,
-                        label: Some(label),
-                    };
-                    rows.extend(bad.keep(self.row(path, 1, &first, &columns, rows.len()))?);
-                    columns
-                }
-                None => return Err(Error::line(path, 1, self.expected(&first))),
-            },
-        };
-        for (index, line) in lines.enumerate() {
-            let line = line?;
-            if !line.is_empty() {
-                let row = self.row(path, index + 2, &line, &columns, rows.len());
-                rows.extend(bad.keep(row)?);
-            }
+        for (place, (number, line)) in row.into_iter().chain(lines).enumerate() {
+            let row = line.and_then(|line| self.row(path, number, place, &line, &columns, labels));
+            rows.extend(bad.keep(row)?);
         }
-        if rows.is_empty() {
-            return Err(Error::file(path, "holds no row that could be used"));
-        }
-        Ok(rows)
+        bad.some(path, rows, "row")
     }
 
     /// The columns that a header names; None when it isn't this task's header.
@@ -249,9 +269,10 @@ impl Task {
         &self,
         path: &Path,
         number: usize,
+        place: usize,
         line: &str,
         columns: &Columns,
-        place: usize,
+        labels: bool,
     ) -> Result<Row> {
         let fields: Vec<&str> = line.split('\t').collect();
         let field = |column: usize| {
@@ -265,23 +286,24 @@ impl Task {
             })
         };
         let target = match columns.label {
-            None => None,
-            Some(column) => {
-                let label = field(column)?;
-                let target = self.target(label);
+            Some(column) if labels => {
+                let target = self.target(field(column)?);
                 Some(target.map_err(|message| Error::line(path, number, message))?)
             }
+            _ => None,
         };
         Ok(Row {
             index: match columns.index {
                 Some(column) => field(column)?.to_owned(),
                 None => place.to_string(),
             },
+            line: number,
             a: field(columns.a)?.to_owned(),
             b: match columns.b {
                 Some(column) => Some(field(column)?.to_owned()),
                 None => None,
             },
+            labelled: columns.label.is_some(),
             target,
         })
     }
@@ -315,15 +337,6 @@ impl Task {
     }
 }
 
-/// The start of a long text, for messages.
-pub(super) fn shortened(text: &str) -> String {
-    const MOST: usize = 60;
-    match text.char_indices().nth(MOST) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,7 +346,7 @@ mod tests {
         let path = folder.path().join("rows.tsv");
         std::fs::write(&path, text).unwrap();
         let task = Task::find(task).unwrap();
-        task.read(&path, &mut BadRows::refused())
+        task.read(&path, true, &mut BadRows::refused())
     }
 
     #[test]
@@ -376,5 +389,48 @@ mod tests {
         let score = message("sts-b", "sentence1\tsentence2\tscore\nA\tB\thigh\n");
         assert!(score.contains("the score is \"high\""), "{score}");
         assert!(message("rte", "index\tsentence1\tsentence2\tlabel\n").contains("holds no row"));
+    }
+
+    #[test]
+    fn labels_that_are_not_asked_for_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("test.tsv");
+        std::fs::write(&path, "sentence1\tsentence2\tlabel\nA\tB\t-1\nC\tD\n").unwrap();
+        let task = Task::find("wnli").unwrap();
+        let rows = task.read(&path, false, &mut BadRows::refused()).unwrap();
+        assert_eq!(rows.len(), 2);
+        assert!(rows.iter().all(|row| row.labelled && row.target.is_none()));
+        let error = task.read(&path, true, &mut BadRows::refused()).unwrap_err();
+        assert!(
+            error.to_string().contains(":2: unknown label \"-1\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn bad_rows_are_left_out_and_still_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("test.tsv");
+        std::fs::write(&path, b"sentence\nA\n\xff\n\nB\0\nC\n").unwrap();
+        let task = Task::find("sst-2").unwrap();
+        let mut bad = BadRows::skipped();
+        let rows = task.read(&path, true, &mut bad).unwrap();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| (row.index.as_str(), row.line))
+            .collect();
+        assert_eq!(rows, [("0", 2), ("3", 6)]);
+        assert!(bad.told().unwrap().starts_with("2 bad rows left out"));
+    }
+
+    #[test]
+    fn a_submission_s_name_depends_on_the_file() {
+        let name = |task: &str, path: &str| {
+            let task = Task::find(task).unwrap();
+            task.submission(Path::new(path))
+        };
+        assert_eq!(name("mnli", "mismatched/test_matched.tsv"), "MNLI-m.tsv");
+        assert_eq!(name("mnli", "MNLI/test_mismatched.tsv.gz"), "MNLI-mm.tsv");
+        assert_eq!(name("rte", "mismatched.tsv"), "RTE.tsv");
     }
 }

@@ -6,11 +6,14 @@ pub mod choices;
 pub mod conll;
 pub mod examples;
 pub mod glue;
+pub mod labels;
 pub mod packed;
 pub mod pretraining;
+pub mod records;
 pub mod sequences;
 pub mod squad;
 pub mod table;
+pub mod tags;
 
 pub use examples::{Examples, Targets};
 pub use packed::Packed;

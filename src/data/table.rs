@@ -1,8 +1,10 @@
 //! Your own data: rows of named columns from `.tsv`, `.csv` and `.jsonl` files.
 //!
 //! TSV has no quoting, CSV has that of RFC 4180; both start with a header unless columns are asked
-//! for by number. JSONL has one object a line. Any of them may be `.gz`.
+//! for by number. JSONL has one object a line. Any of them may be `.gz`. Standard input has no name: its
+//! first line tells which of them it is.
 
+use std::io::{BufRead, Cursor, Read};
 use std::path::Path;
 
 use serde_json::Value;
@@ -11,6 +13,8 @@ use crate::error::{Error, Result};
 use crate::text::files::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
+use super::labels::listed;
+use super::records::{self, Record};
 
 /// Which columns are asked for: by name, or by number from 1 in files without a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct Columns(Vec<String>);
 pub struct Row {
     /// Counted from 1.
     pub line: usize,
+    /// Which row of the file it is, counted from 0, bad ones included.
+    pub place: usize,
     /// One for each column; None where the file doesn't have the column at all.
     pub fields: Vec<Option<Field>>,
 }
@@ -58,8 +64,12 @@ enum Format {
     Jsonl,
 }
 
+/// Bytes of a file or of standard input.
+type Input = Box<dyn BufRead + Send>;
+
 impl Format {
-    fn of(path: &Path) -> Result<Self> {
+    /// What a file's name says; None for standard input.
+    fn of(path: &Path) -> Result<Option<Self>> {
         let name = path
             .file_name()
             .unwrap_or_default()
@@ -70,15 +80,38 @@ impl Format {
             .rsplit_once('.')
             .map_or(name, |(_, extension)| extension)
         {
-            // Standard input has no name.
-            "tsv" | "txt" | "-" => Ok(Self::Tsv),
-            "csv" => Ok(Self::Csv),
-            "jsonl" | "ndjson" | "json" => Ok(Self::Jsonl),
+            "-" => Ok(None),
+            "tsv" | "txt" => Ok(Some(Self::Tsv)),
+            "csv" => Ok(Some(Self::Csv)),
+            "jsonl" | "ndjson" | "json" => Ok(Some(Self::Jsonl)),
             _ => Err(Error::file(
                 path,
                 "is named neither .tsv, .csv nor .jsonl (or those with .gz)",
             )),
         }
+    }
+
+    /// What the first line says that isn't blank: JSONL starts with a brace; CSV has a header with
+    /// commas and without tabs; all else is TSV. Gives the input back from its start.
+    fn sniffed(mut input: Input, path: &Path, header: bool) -> Result<(Self, Input)> {
+        let mut start = Vec::new();
+        let line = loop {
+            let from = start.len();
+            let read = input.read_until(b'\n', &mut start);
+            let read = read.map_err(|e| Error::io(path, e))?;
+            let line = &start[from..];
+            if read == 0 || !line.trim_ascii().is_empty() {
+                break line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+            }
+        };
+        let format = if line.trim_ascii_start().starts_with(b"{") {
+            Self::Jsonl
+        } else if header && line.contains(&b',') && !line.contains(&b'\t') {
+            Self::Csv
+        } else {
+            Self::Tsv
+        };
+        Ok((format, Box::new(Cursor::new(start).chain(input))))
     }
 }
 
@@ -117,114 +150,129 @@ impl Columns {
         self.0.iter().map(number).collect()
     }
 
-    /// Reads a file's rows. The first `needed` columns must be there.
+    /// Whether the columns are asked for by number in a format that could have a header: then a header
+    /// would be taken for a row.
+    pub fn without_header(&self, path: &Path) -> Result<bool> {
+        Ok(self.numbers().is_some() && Format::of(path)? != Some(Format::Jsonl))
+    }
+
+    /// Reads a file's rows. The first `needed` columns must be there; of the others a field may hold
+    /// anything.
     pub fn read(&self, path: &Path, needed: usize, bad: &mut BadRows) -> Result<Vec<Row>> {
-        let rows = match Format::of(path)? {
-            Format::Jsonl => self.jsonl(path, needed, bad)?,
-            Format::Tsv => self.tsv(path, needed, bad)?,
-            Format::Csv => self.csv(path, needed, bad)?,
+        self.read_as(path, needed, bad, Ok)
+    }
+
+    /// Reads a file's rows and makes something of each. A row of which nothing can be made is a bad
+    /// row.
+    pub fn read_as<T>(
+        &self,
+        path: &Path,
+        needed: usize,
+        bad: &mut BadRows,
+        mut make: impl FnMut(Row) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let named = Format::of(path)?;
+        let input = open_or_stdin(path)?;
+        let (format, input) = match named {
+            Some(format) => (format, input),
+            None => Format::sniffed(input, path, self.numbers().is_none())?,
         };
-        if rows.is_empty() {
-            return Err(Error::file(path, "holds no row that could be used"));
+        let mut rows = Vec::new();
+        let mut take = |row: Result<Row>| -> Result<()> {
+            rows.extend(bad.keep(row.and_then(&mut make))?);
+            Ok(())
+        };
+        match format {
+            Format::Jsonl => {
+                let objects = Lines::new(input, path)
+                    .filled()
+                    .filter(|(_, line)| !matches!(line, Ok(line) if line.trim().is_empty()));
+                for (place, (number, line)) in objects.enumerate() {
+                    take(line.and_then(|line| self.object(path, number, place, &line, needed)))?;
+                }
+            }
+            Format::Tsv => {
+                let records = Lines::new(input, path).filled().map(|(number, line)| {
+                    line.map(|line| Record {
+                        line: number,
+                        fields: line.split('\t').map(str::to_owned).collect(),
+                    })
+                });
+                self.under_header(path, records, needed, take)?;
+            }
+            Format::Csv => {
+                let records = records::read(input, path)?.into_iter();
+                self.under_header(path, records, needed, take)?;
+            }
         }
-        Ok(rows)
+        bad.some(path, rows, "row")
+    }
+
+    /// Hands on the rows of a file of records, of which the first is a header unless the columns are
+    /// numbers.
+    fn under_header(
+        &self,
+        path: &Path,
+        mut records: impl Iterator<Item = Result<Record>>,
+        needed: usize,
+        mut take: impl FnMut(Result<Row>) -> Result<()>,
+    ) -> Result<()> {
+        let places = match self.numbers() {
+            Some(numbers) => numbers.into_iter().map(Some).collect(),
+            None => match records.next() {
+                Some(header) => self.places(path, &header?, needed)?,
+                None => return Ok(()),
+            },
+        };
+        for (place, record) in records.enumerate() {
+            take(record.and_then(|record| picked(path, place, record, &places, needed)))?;
+        }
+        Ok(())
     }
 
     /// Where the columns are under a header.
-    fn places<'h>(
-        &self,
-        path: &Path,
-        header: impl Iterator<Item = &'h str> + Clone,
-        needed: usize,
-    ) -> Result<Vec<Option<usize>>> {
+    fn places(&self, path: &Path, header: &Record, needed: usize) -> Result<Vec<Option<usize>>> {
         let place = |(index, name): (usize, &String)| {
-            let found = header.clone().position(|column| column == name);
+            let found = header.fields.iter().position(|column| column == name);
             if found.is_none() && index < needed {
-                let there: Vec<&str> = header.clone().collect();
-                let message = format!("there is no column {name}; there are {}", there.join(", "));
-                return Err(Error::line(path, 1, message));
+                let there = listed(&header.fields);
+                let message = format!("there is no column {name}; there are {there}");
+                return Err(Error::line(path, header.line, message));
             }
             Ok(found)
         };
         self.0.iter().enumerate().map(place).collect()
     }
 
-    fn tsv(&self, path: &Path, needed: usize, bad: &mut BadRows) -> Result<Vec<Row>> {
-        let mut places = None;
-        if let Some(numbers) = self.numbers() {
-            places = Some(numbers.into_iter().map(Some).collect());
-        }
-        let mut rows = Vec::new();
-        for (index, line) in Lines::new(open_or_stdin(path)?, path).enumerate() {
-            let line = line?;
-            if line.is_empty() {
-                continue;
-            }
-            match &places {
-                None => places = Some(self.places(path, line.split('\t'), needed)?),
-                Some(places) => {
-                    let fields: Vec<&str> = line.split('\t').collect();
-                    let row = picked(path, index + 1, &fields, places, needed);
-                    rows.extend(bad.keep(row)?);
-                }
-            }
-        }
-        Ok(rows)
-    }
-
-    fn csv(&self, path: &Path, needed: usize, bad: &mut BadRows) -> Result<Vec<Row>> {
-        let numbers = self.numbers();
-        let mut reader = csv::ReaderBuilder::new()
-            .has_headers(numbers.is_none())
-            .flexible(true)
-            .from_reader(open_or_stdin(path)?);
-        let places = match numbers {
-            Some(numbers) => numbers.into_iter().map(Some).collect(),
-            None => {
-                let header = reader.headers().map_err(|e| malformed(path, &e))?;
-                self.places(path, header.iter(), needed)?
-            }
-        };
-        let mut rows = Vec::new();
-        for record in reader.records() {
-            let row = record.map_err(|e| malformed(path, &e)).and_then(|record| {
-                let line = record.position().map_or(0, |p| p.line() as usize);
-                let fields: Vec<&str> = record.iter().collect();
-                picked(path, line, &fields, &places, needed)
-            });
-            rows.extend(bad.keep(row)?);
-        }
-        Ok(rows)
-    }
-
-    fn jsonl(&self, path: &Path, needed: usize, bad: &mut BadRows) -> Result<Vec<Row>> {
-        let mut rows = Vec::new();
-        for (index, line) in Lines::new(open_or_stdin(path)?, path).enumerate() {
-            let line = line?;
-            if !line.trim().is_empty() {
-                rows.extend(bad.keep(self.object(path, index + 1, &line, needed))?);
-            }
-        }
-        Ok(rows)
-    }
-
-    fn object(&self, path: &Path, number: usize, line: &str, needed: usize) -> Result<Row> {
+    fn object(
+        &self,
+        path: &Path,
+        number: usize,
+        place: usize,
+        line: &str,
+        needed: usize,
+    ) -> Result<Row> {
         let object: serde_json::Map<String, Value> = serde_json::from_str(line)
             .map_err(|e| Error::line(path, number, format!("is no JSON object: {e}")))?;
         let field = |(index, name): (usize, &String)| match object.get(name) {
             None | Some(Value::Null) if index >= needed => Ok(None),
             None | Some(Value::Null) => {
                 let there: Vec<&str> = object.keys().map(String::as_str).collect();
-                let message = format!("the object has no {name:?}; it has {}", there.join(", "));
+                let message = format!("the object has no {name:?}; it has {}", listed(&there));
                 Err(Error::line(path, number, message))
             }
-            Some(value) => as_field(value).map(Some).ok_or_else(|| {
-                let message = format!("{name:?} is neither text, a number nor a list of them");
-                Error::line(path, number, message)
-            }),
+            Some(value) => match as_field(value) {
+                Some(field) => Ok(Some(field)),
+                None if index >= needed => Ok(Some(Field::Text(value.to_string()))),
+                None => {
+                    let message = format!("{name:?} is neither text, a number nor a list of them");
+                    Err(Error::line(path, number, message))
+                }
+            },
         };
         Ok(Row {
             line: number,
+            place,
             fields: self
                 .0
                 .iter()
@@ -249,50 +297,33 @@ fn as_field(value: &Value) -> Option<Field> {
 
 fn picked(
     path: &Path,
-    line: usize,
-    fields: &[&str],
+    place: usize,
+    record: Record,
     places: &[Option<usize>],
     needed: usize,
 ) -> Result<Row> {
-    let field = |(index, place): (usize, &Option<usize>)| {
-        let text = place.and_then(|place| fields.get(place));
+    let Record { line, fields } = record;
+    let field = |(index, column): (usize, &Option<usize>)| {
+        let text = column.and_then(|column| fields.get(column));
         if text.is_none() && index < needed {
             let message = format!(
                 "the row has {} columns, but column {} is needed",
                 fields.len(),
-                place.map_or(0, |place| place + 1)
+                column.map_or(0, |column| column + 1)
             );
             return Err(Error::line(path, line, message));
         }
-        Ok(text.map(|&text| Field::Text(text.to_owned())))
+        Ok(text.map(|text| Field::Text(text.clone())))
     };
     Ok(Row {
         line,
+        place,
         fields: places
             .iter()
             .enumerate()
             .map(field)
             .collect::<Result<_>>()?,
     })
-}
-
-/// What the CSV reader complains of, in our words.
-pub(super) fn malformed(path: &Path, error: &csv::Error) -> Error {
-    let line = error.position().map_or(0, |p| p.line() as usize);
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths {
-            expected_len, len, ..
-        } => {
-            let message = format!(
-                "the row has {len} columns (comma-separated), but the header has {expected_len}"
-            );
-            Error::line(path, line, message)
-        }
-        csv::ErrorKind::Utf8 { .. } => {
-            Error::line(path, line, "not valid UTF-8; expected UTF-8 text")
-        }
-        other => Error::file(path, format!("is no CSV file: {other:?}")),
-    }
 }
 
 #[cfg(test)]
@@ -377,6 +408,68 @@ mod tests {
         );
         assert!(message("a.parquet", "x").contains("neither .tsv, .csv nor .jsonl"));
         assert!(message("a.tsv", "text\tlabel\n").contains("holds no row"));
+        assert!(message("a.csv", "").contains("holds no row"));
+        let message = message("a.csv", "text,label\nA,\"x\nB,y\n");
+        assert!(message.contains("a.csv:2: a quote opens"), "{message}");
         assert!(Columns::parse("text,,label").is_err() && Columns::parse("0,1").is_err());
+    }
+
+    #[test]
+    fn bad_rows_are_left_out_of_every_format_and_still_counted() {
+        let tsv = b"text\tlabel\nA\tx\nonly\n\xff\tx\n\nB\0\tx\nC\ty\n";
+        let csv = b"text,label\nA,x\nonly\n\xff,x\n\nB\0,x\nC,y\n";
+        let jsonl = b"{\"text\":\"A\",\"label\":1}\n{}\n{\"text\":\"\xff\"}\n\n\0\n{\"text\":\"C\",\"label\":2}";
+        let folder = tempfile::tempdir().unwrap();
+        let columns = Columns::parse("text,label").unwrap();
+        for (name, text, first) in [
+            ("a.tsv", &tsv[..], 2),
+            ("a.csv", csv, 2),
+            ("a.jsonl", jsonl, 1),
+        ] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let mut bad = BadRows::skipped();
+            let rows = columns.read(&path, 2, &mut bad).unwrap();
+            let places: Vec<_> = rows.iter().map(|row| (row.place, row.line)).collect();
+            assert_eq!(places, [(0, first), (4, first + 5)], "{name}");
+            let told = bad.told().unwrap();
+            let expected = format!(
+                "3 bad rows left out, the first: {}:{}",
+                path.display(),
+                first + 1
+            );
+            assert!(told.starts_with(&expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn the_format_of_standard_input_is_told_by_its_first_line() {
+        let sniffed = |text: &'static str, header: bool| {
+            let input = Box::new(text.as_bytes());
+            let (format, mut input) = Format::sniffed(input, Path::new("-"), header).unwrap();
+            let mut whole = String::new();
+            input.read_to_string(&mut whole).unwrap();
+            assert_eq!(whole, text);
+            format
+        };
+        for (text, format) in [
+            ("\n \n {\"text\": \"a\tb\"}\n", Format::Jsonl),
+            ("\u{feff}{}", Format::Jsonl),
+            ("text,label\na\tb,c\n", Format::Csv),
+            ("text, or so\tlabel\n", Format::Tsv),
+            ("text\nOne, two\n", Format::Tsv),
+            ("", Format::Tsv),
+        ] {
+            assert_eq!(sniffed(text, true), format, "{text:?}");
+        }
+        // Without a header the first line may be a text with a comma in it.
+        assert_eq!(sniffed("One, two\n", false), Format::Tsv);
+    }
+
+    #[test]
+    fn a_field_that_is_not_needed_may_hold_anything() {
+        let text = "{\"text\":\"A\",\"label\":{\"x\":1}}\n";
+        let rows = read("a.jsonl", text, "text,label", 1).unwrap();
+        assert_eq!(texts(&rows[0])[1].as_deref(), Some("{\"x\":1}"));
     }
 }

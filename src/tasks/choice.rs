@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Answers, Dataset, Reading, Role, Task, labels_unused, nothing_to_measure, unlabelled};
-use crate::data::choices::{CHOICES, Question, read_codah, read_swag};
+use crate::data::choices::{CHOICES, Question, read_codah, read_swag_rows};
 use crate::data::{Examples, Sequences, Targets};
 use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, softmax};
@@ -42,10 +42,12 @@ impl Choice {
     }
 
     fn rows(&self, path: &Path, role: Role, reading: &mut Reading<'_>) -> Result<Vec<Question>> {
+        let labels = role != Role::Test;
         let Some(fold) = self.fold else {
-            return read_swag(path, reading.bad);
+            return read_swag_rows(path, labels, reading.bad);
         };
-        let all = read_codah(path, reading.bad)?;
+        let all = read_codah(path, labels, reading.bad)?;
+        let count = all.len();
         // The file mixes its categories, so every part has some of each.
         let kept_apart = |index: usize| index as u32 % FOLDS == fold;
         let wanted = |index: usize| match role {
@@ -54,10 +56,22 @@ impl Choice {
             Role::Test => true,
         };
         let rows = all.into_iter().enumerate();
-        Ok(rows
+        let rows: Vec<Question> = rows
             .filter(|(index, _)| wanted(*index))
             .map(|(_, row)| row)
-            .collect())
+            .collect();
+        if rows.is_empty() {
+            let purpose = match role {
+                Role::Train => "train on",
+                Role::Dev | Role::Test => "measure on",
+            };
+            let fold = fold + 1;
+            let message = format!(
+                "has too few questions ({count}): with --fold {fold} none is left to {purpose}"
+            );
+            return Err(Error::file(path, message));
+        }
+        Ok(rows)
     }
 }
 
@@ -87,8 +101,9 @@ impl Task for Choice {
         let mut rows = self.rows(path, role, &mut reading)?;
         rows.truncate(reading.limit.unwrap_or(usize::MAX));
         let right: Vec<u32> = rows.iter().filter_map(|row| row.right).collect();
+        let labelled = rows.iter().any(|row| row.labelled);
         match role {
-            Role::Test if !right.is_empty() => reading.notes.push(labels_unused(path)),
+            Role::Test if labelled => reading.notes.push(labels_unused(path)),
             Role::Train | Role::Dev if right.len() < rows.len() => return Err(unlabelled(path)),
             _ => {}
         }
@@ -100,6 +115,7 @@ impl Task for Choice {
         let sequences = Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?;
         Ok(Box::new(Read {
             name: self.name().to_owned(),
+            places: rows.iter().map(|row| row.place).collect(),
             examples: Examples {
                 sequences: sequences.with_choices(CHOICES),
                 targets: match role {
@@ -114,6 +130,8 @@ impl Task for Choice {
 /// A file of questions.
 struct Read {
     name: String,
+    /// Which row of the file each question is.
+    places: Vec<usize>,
     examples: Examples,
 }
 
@@ -137,8 +155,8 @@ impl Dataset for Read {
     fn answers(&self, logits: &Logits) -> Result<Answers> {
         let mut text = String::from("index\tprediction\n");
         let mut lines = Vec::new();
-        for index in 0..self.rows() {
-            let row = logits.of(index);
+        for (example, index) in self.places.iter().enumerate() {
+            let row = logits.of(example);
             let prediction = best(row);
             // Writing to a string has no way to fail.
             let _ = writeln!(text, "{index}\t{prediction}");

@@ -3,8 +3,11 @@
 //! answers in its official layout.
 
 mod choice;
+mod classes;
 mod sentences;
 mod span;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::path::Path;
@@ -120,6 +123,8 @@ pub struct Options {
     pub columns: Option<Columns>,
     /// As the model's where nothing is said, else classes.
     pub kind: Option<Kind>,
+    /// Whether bad rows of a training file are left out where its labels are looked for.
+    pub skip_bad: bool,
     /// Which fifth of CODAH is kept for measuring, counted from 1.
     pub fold: u32,
     pub spans: SpanOptions,
@@ -220,6 +225,7 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
             .clone()
             .ok_or_else(|| Error::Usage(message.into()))
     };
+    let mut bad = BadRows::skipped_if(options.skip_bad);
     let kind = options.kind.unwrap_or_else(|| match labels {
         Labels::Model(config) => Kind::of(config),
         Labels::Training(_) => Kind::default(),
@@ -229,9 +235,14 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
         ("squad2", _) => Box::new(span::Spans::new(true, options.spans, labels)?),
         ("swag", _) => Box::new(choice::Choice::swag()),
         ("codah", _) => Box::new(choice::Choice::codah(options.fold)?),
-        ("ner", _) => Box::new(words::Words::conll(labels)?),
-        ("custom", Kind::Tokens) => Box::new(words::Words::custom(columns()?, labels)?),
-        ("custom", kind) => Box::new(sentences::Sentences::custom(columns()?, kind, labels)?),
+        ("ner", _) => Box::new(words::Words::conll(labels, &mut bad)?),
+        ("custom", Kind::Tokens) => Box::new(words::Words::custom(columns()?, labels, &mut bad)?),
+        ("custom", kind) => Box::new(sentences::Sentences::custom(
+            columns()?,
+            kind,
+            labels,
+            &mut bad,
+        )?),
         _ => return Err(Error::Usage(format!("{name:?} is no task"))),
     })
 }

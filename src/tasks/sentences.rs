@@ -5,21 +5,20 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::classes::{discovered, header_note, label, outputs_of};
 use super::{
     Answers, Dataset, Kind, Labels, Reading, Role, Task, labels_unused, nothing_to_measure,
     stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
 use crate::data::glue::{self, Row, Target};
+use crate::data::labels::{listed, shortened};
 use crate::data::table::{self, Columns};
 use crate::data::{Examples, Sequences, Targets};
 use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, measure_values, softmax};
 use crate::model::{Config, Part};
 use crate::train::finetune::Logits;
-
-/// More classes than this, all of them numbers, are no classes.
-const MOST_NUMBERS: usize = 20;
 
 /// A task over sentences or pairs.
 pub struct Sentences {
@@ -61,12 +60,12 @@ impl Sentences {
             None => Answer::Number {
                 limits: Some([0.0, 5.0]),
             },
-            Some(names) => {
-                let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            Some(classes) => {
+                let names: Vec<String> = classes.iter().map(|&name| name.to_owned()).collect();
                 match labels {
                     Labels::Training(_) => Answer::classes(names),
                     Labels::Model(config) => Answer::Class {
-                        outputs: outputs_of(&names, config, task.name)?,
+                        outputs: outputs_of(task, classes, config)?,
                         names,
                     },
                 }
@@ -80,8 +79,14 @@ impl Sentences {
         })
     }
 
-    /// Your own data: a text, perhaps a second one, and a label.
-    pub fn custom(columns: Columns, kind: Kind, labels: Labels<'_>) -> Result<Self> {
+    /// Your own data: a text, perhaps a second one, and a label. `bad` is for the rows of a training
+    /// file whose classes are to be known.
+    pub fn custom(
+        columns: Columns,
+        kind: Kind,
+        labels: Labels<'_>,
+        bad: &mut BadRows,
+    ) -> Result<Self> {
         if !(2..=3).contains(&columns.len()) {
             return Err(Error::Usage(format!(
                 "--columns {}: expected two or three, text[,pair],label",
@@ -91,7 +96,7 @@ impl Sentences {
         let answer = match (kind, labels) {
             (Kind::Number, _) => Answer::Number { limits: None },
             (_, Labels::Model(config)) => Answer::classes(stored_labels(config)?),
-            (_, Labels::Training(path)) => Answer::classes(discovered(&columns, path)?),
+            (_, Labels::Training(path)) => Answer::classes(discovered(&columns, path, bad)?),
         };
         let metrics: &[Metric] = match &answer {
             Answer::Number { .. } => &[Metric::Pearson, Metric::Spearman],
@@ -106,38 +111,45 @@ impl Sentences {
         })
     }
 
-    /// The rows of a file; `labelled` says whether your own data must have the label's column.
-    fn rows(&self, path: &Path, labelled: bool, bad: &mut BadRows) -> Result<Vec<Row>> {
+    fn rows(&self, path: &Path, role: Role, bad: &mut BadRows) -> Result<Vec<Row>> {
+        let labels = role != Role::Test;
         match &self.source {
-            Source::Glue(task) => task.read(path, bad),
+            Source::Glue(task) => task.read(path, labels, bad),
             Source::Own(columns) => {
-                let texts = columns.len() - 1;
-                let needed = texts + usize::from(labelled);
-                let mut rows = Vec::new();
-                for (place, row) in columns.read(path, needed, bad)?.iter().enumerate() {
-                    rows.extend(bad.keep(self.own_row(path, place, row))?);
-                }
-                Ok(rows)
+                let needed = columns.len() - usize::from(!labels);
+                columns.read_as(path, needed, bad, |row| self.own_row(path, &row, labels))
             }
         }
     }
 
-    fn own_row(&self, path: &Path, place: usize, row: &table::Row) -> Result<Row> {
+    fn own_row(&self, path: &Path, row: &table::Row, labels: bool) -> Result<Row> {
         let text = |index: usize| row.fields[index].as_ref().map(table::Field::text);
         let last = row.fields.len() - 1;
-        let target = match text(last) {
-            None => None,
-            Some(label) => Some(
-                self.target(&label)
-                    .map_err(|message| Error::line(path, row.line, message))?,
-            ),
+        let target = match labels {
+            true => label(path, row)?.map(|label| self.target(label)),
+            false => None,
         };
+        let target = target.transpose();
         Ok(Row {
-            index: place.to_string(),
+            index: row.place.to_string(),
+            line: row.line,
             a: text(0).unwrap_or_default(),
             b: (last == 2).then(|| text(1).unwrap_or_default()),
-            target,
+            labelled: row.fields[last].is_some(),
+            target: target.map_err(|message| Error::line(path, row.line, message))?,
         })
+    }
+
+    /// What is to be said of a training file that may have a header where none is expected.
+    fn header_note(&self, path: &Path, rows: &[Row]) -> Result<Option<String>> {
+        match (&self.source, &self.answer) {
+            (Source::Own(columns), Answer::Class { names, .. })
+                if columns.without_header(path)? =>
+            {
+                Ok(header_note(path, rows, names))
+            }
+            _ => Ok(None),
+        }
     }
 
     fn target(&self, label: &str) -> std::result::Result<Target, String> {
@@ -146,75 +158,19 @@ impl Sentences {
                 .iter()
                 .position(|name| name == label)
                 .map(|class| Target::Class(class as u32))
-                .ok_or_else(|| format!("unknown label {label:?}; known are {}", names.join(", "))),
+                .ok_or_else(|| {
+                    let label = shortened(label);
+                    format!("unknown label {label:?}; known are {}", listed(names))
+                }),
             Answer::Number { .. } => match label.trim().parse::<f32>() {
                 Ok(value) if value.is_finite() => Ok(Target::Value(value)),
-                _ => Err(format!("the label is {label:?}; expected a number")),
+                _ => Err(format!(
+                    "the label is {:?}; expected a number",
+                    shortened(label)
+                )),
             },
         }
     }
-}
-
-/// The classes of a training file in the order of their names.
-fn discovered(columns: &Columns, path: &Path) -> Result<Vec<String>> {
-    let mut bad = BadRows::skipped();
-    let rows = columns.read(path, columns.len(), &mut bad)?;
-    let mut names: Vec<String> = rows
-        .iter()
-        .filter_map(|row| row.fields.last()?.as_ref().map(table::Field::text))
-        .collect();
-    names.sort();
-    names.dedup();
-    if names.len() > MOST_NUMBERS && names.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
-        return Err(Error::Usage(format!(
-            "the column {} of {} has {} different numbers: to learn the numbers themselves give --kind number",
-            columns.names().last().map_or("", String::as_str),
-            path.display(),
-            names.len()
-        )));
-    }
-    if names.len() < 2 {
-        let labels = match names.first() {
-            Some(name) => format!("has only the label {name}"),
-            None => "has no label".to_owned(),
-        };
-        let left_out = bad.told().map(|told| format!(" ({told})"));
-        return Err(Error::file(
-            path,
-            format!(
-                "{labels}: there is nothing to tell apart{}",
-                left_out.unwrap_or_default()
-            ),
-        ));
-    }
-    Ok(names)
-}
-
-/// Which of a model's outputs stands for each class: by name where the model has these names, in
-/// the classes' order where it has none of its own.
-fn outputs_of(names: &[String], config: &Config, task: &str) -> Result<Vec<u32>> {
-    let in_order = || (0..names.len() as u32).collect();
-    let Some(stored) = config.labels() else {
-        return Ok(in_order());
-    };
-    let unnamed = stored.iter().all(|name| name.starts_with("LABEL_"));
-    if unnamed && stored.len() == names.len() {
-        return Ok(in_order());
-    }
-    let output = |name: &String| {
-        let same = |stored: &&str| stored.eq_ignore_ascii_case(name);
-        stored.iter().position(same).map(|output| output as u32)
-    };
-    let found: Option<Vec<u32>> = names.iter().map(output).collect();
-    found
-        .filter(|_| stored.len() == names.len())
-        .ok_or_else(|| {
-            Error::Failed(format!(
-                "the model tells apart {}, but {task} has {}",
-                stored.join(", "),
-                names.join(", ")
-            ))
-        })
 }
 
 impl Task for Sentences {
@@ -258,12 +214,15 @@ impl Task for Sentences {
     }
 
     fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
-        let mut rows = self.rows(path, role != Role::Test, reading.bad)?;
+        let mut rows = self.rows(path, role, reading.bad)?;
+        if role == Role::Train {
+            reading.notes.extend(self.header_note(path, &rows)?);
+        }
         rows.truncate(reading.limit.unwrap_or(usize::MAX));
-        let known = rows.iter().filter(|row| row.target.is_some()).count();
+        let labelled = rows.iter().filter(|row| row.labelled).count();
         match role {
-            Role::Test if known > 0 => reading.notes.push(labels_unused(path)),
-            Role::Train | Role::Dev if known < rows.len() => return Err(unlabelled(path)),
+            Role::Test if labelled > 0 => reading.notes.push(labels_unused(path)),
+            Role::Train | Role::Dev if labelled < rows.len() => return Err(unlabelled(path)),
             _ => {}
         }
         let texts: Vec<(&str, Option<&str>)> = rows
@@ -284,7 +243,7 @@ impl Task for Sentences {
             answer: self.answer.clone(),
             metrics: self.metrics,
             submission: match self.source {
-                Source::Glue(task) => task.submission.into(),
+                Source::Glue(task) => task.submission(path).into(),
                 Source::Own(_) => "predictions.tsv".into(),
             },
         }))

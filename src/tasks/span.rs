@@ -85,7 +85,7 @@ impl Spans {
         };
         let mut squad = Squad::read(path, misplaced)?;
         squad.truncate(reading.limit.unwrap_or(usize::MAX));
-        if !self.may_be_empty {
+        if !self.may_be_empty && role != Role::Test {
             let empty = |asked: &crate::data::squad::Question| asked.answerable() == Some(false);
             if let Some((_, asked)) = squad.questions().find(|(_, asked)| empty(asked)) {
                 let message = format!(
@@ -146,9 +146,7 @@ impl Task for Spans {
                 reading.notes.push(format!("{}: {note}", path.display()));
             }
             let (sequences, spans) = windows.training();
-            if spans.is_empty() {
-                return Err(super::unlabelled(path));
-            }
+            let spans = reading.bad.some(path, spans, "question")?;
             let targets = Targets::Spans(spans);
             return Ok(Box::new(Read {
                 examples: Examples { sequences, targets },

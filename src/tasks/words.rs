@@ -11,8 +11,9 @@ use super::{
     stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
-use crate::data::conll::{self, Sentence, in_iob2};
+use crate::data::conll::{self, Sentence};
 use crate::data::table::{Columns, Field, Row};
+use crate::data::tags::{Tags, broken_scheme, in_iob2, types};
 use crate::data::{Examples, Sequences, Targets};
 use crate::error::{Error, Result};
 use crate::eval::entities::{self, entities, is_entity_tag};
@@ -29,91 +30,139 @@ pub struct Words {
 }
 
 impl Words {
-    /// Entities in CoNLL's columns.
-    pub fn conll(labels: Labels<'_>) -> Result<Self> {
-        Self::new(None, labels)
+    /// Entities in CoNLL's columns. `bad` is for the rows of a training file whose types are to be
+    /// known.
+    pub fn conll(labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
+        let labels = match labels {
+            Labels::Model(config) => stored_labels(config)?,
+            Labels::Training(path) => discovered(&conll::read(path, true, bad)?),
+        };
+        Ok(Self {
+            columns: None,
+            labels,
+        })
     }
 
-    /// Your own words and labels.
-    pub fn custom(columns: Columns, labels: Labels<'_>) -> Result<Self> {
+    /// Your own words and labels. `bad` is for the rows of a training file whose labels are to be
+    /// known.
+    pub fn custom(columns: Columns, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
         if columns.len() != 2 {
             return Err(Error::Usage(format!(
                 "--columns {}: expected two, words,labels",
                 columns.names().join(",")
             )));
         }
-        Self::new(Some(columns), labels)
-    }
-
-    fn new(columns: Option<Columns>, labels: Labels<'_>) -> Result<Self> {
-        let mut task = Self {
-            columns,
-            labels: Vec::new(),
-        };
-        task.labels = match labels {
+        let labels = match labels {
             Labels::Model(config) => stored_labels(config)?,
             Labels::Training(path) => {
-                let sentences = task.sentences(path, true, &mut BadRows::skipped())?;
-                discovered(&sentences)
+                let rows = own_rows(&columns, path, &Tags::Any, bad)?;
+                discovered(&in_scheme(path, rows, bad)?)
             }
         };
-        Ok(task)
+        Ok(Self {
+            columns: Some(columns),
+            labels,
+        })
     }
 
-    fn sentences(&self, path: &Path, labelled: bool, bad: &mut BadRows) -> Result<Vec<Sentence>> {
-        let Some(columns) = &self.columns else {
-            return conll::read(path, labelled, bad);
+    fn sentences(&self, path: &Path, role: Role, bad: &mut BadRows) -> Result<Vec<Sentence>> {
+        let tags = match &self.columns {
+            _ if role == Role::Test => Tags::Unread,
+            None => Tags::entities(&self.labels),
+            Some(_) => Tags::known(&self.labels),
         };
-        let mut sentences = Vec::new();
-        for row in columns.read(path, 1 + usize::from(labelled), bad)? {
-            sentences.extend(bad.keep(sentence(path, &row))?);
-        }
-        Ok(sentences)
+        let Some(columns) = &self.columns else {
+            return conll::read_tagged(path, &tags, bad);
+        };
+        let rows = own_rows(columns, path, &tags, bad)?;
+        Ok(rows.into_iter().map(|(_, sentence)| sentence).collect())
     }
 }
 
-/// A row of your own data.
-fn sentence(path: &Path, row: &Row) -> Result<Sentence> {
+/// The rows of your own data, each with its line.
+fn own_rows(
+    columns: &Columns,
+    path: &Path,
+    tags: &Tags<'_>,
+    bad: &mut BadRows,
+) -> Result<Vec<(usize, Sentence)>> {
+    let needed = if *tags == Tags::Unread { 1 } else { 2 };
+    columns.read_as(path, needed, bad, |row| match sentence(&row, tags) {
+        Ok(sentence) => Ok((row.line, sentence)),
+        Err(complaint) => Err(Error::line(path, row.line, complaint)),
+    })
+}
+
+/// A row of your own data, or what is wrong with it.
+fn sentence(row: &Row, expected: &Tags<'_>) -> std::result::Result<Sentence, String> {
     let list = |index: usize| row.fields[index].as_ref().map(Field::list);
     let words = list(0).unwrap_or_default();
-    let tags = list(1).unwrap_or_default();
-    let complaint = if words.is_empty() {
-        "the row has no words".to_owned()
-    } else if row.fields[1].is_some() && tags.len() != words.len() {
-        format!(
-            "the row has {} words, but {} labels",
-            words.len(),
-            tags.len()
-        )
-    } else {
-        return Ok(Sentence {
+    if words.is_empty() {
+        return Err("the row has no words".into());
+    }
+    let mut tags = list(1).unwrap_or_default();
+    if tags.len() != words.len() {
+        if *expected != Tags::Unread {
+            return Err(format!(
+                "the row has {} words, but {} labels",
+                words.len(),
+                tags.len()
+            ));
+        }
+        tags.clear();
+    }
+    match tags.iter().find_map(|tag| expected.complaint(tag)) {
+        Some(complaint) => Err(complaint),
+        None => Ok(Sentence {
             words,
             tags: in_iob2(tags),
-        });
+        }),
+    }
+}
+
+/// The sentences of a training file; where it has entities' tags of a scheme, other labels make bad
+/// rows.
+fn in_scheme(
+    path: &Path,
+    rows: Vec<(usize, Sentence)>,
+    bad: &mut BadRows,
+) -> Result<Vec<Sentence>> {
+    let broken = broken_scheme(&labels(rows.iter().map(|(_, sentence)| sentence)));
+    let tags = if broken {
+        Tags::Entities(None)
+    } else {
+        Tags::Any
     };
-    Err(Error::line(path, row.line, complaint))
+    let mut sentences = Vec::new();
+    for (line, sentence) in rows {
+        let complaint = sentence.tags.iter().find_map(|tag| tags.complaint(tag));
+        sentences.extend(bad.keep(match complaint {
+            Some(complaint) => Err(Error::line(path, line, complaint)),
+            None => Ok(sentence),
+        })?);
+    }
+    bad.some(path, sentences, "row")
+}
+
+/// The different labels of sentences, in the order of their names.
+fn labels<'s>(sentences: impl Iterator<Item = &'s Sentence>) -> Vec<&'s str> {
+    let mut labels: Vec<&str> = sentences
+        .flat_map(|sentence| &sentence.tags)
+        .map(String::as_str)
+        .collect();
+    labels.sort_unstable();
+    labels.dedup();
+    labels
 }
 
 /// All labels: `O` and for each type `B-` and `I-` where they are entities' tags, else as they stand.
 fn discovered(sentences: &[Sentence]) -> Vec<String> {
-    let mut tags: Vec<&str> = sentences
-        .iter()
-        .flat_map(|s| &s.tags)
-        .map(String::as_str)
-        .collect();
-    tags.sort_unstable();
-    tags.dedup();
+    let tags = labels(sentences.iter());
     if !tags.iter().all(|tag| is_entity_tag(tag)) {
         return tags.into_iter().map(str::to_owned).collect();
     }
-    let mut kinds: Vec<&str> = tags
-        .iter()
-        .filter_map(|tag| Some(tag.split_once('-')?.1))
-        .collect();
-    kinds.sort_unstable();
-    kinds.dedup();
     let mut labels = vec!["O".to_owned()];
-    for kind in kinds {
+    for kind in types(tags.into_iter()) {
         labels.extend([format!("B-{kind}"), format!("I-{kind}")]);
     }
     labels
@@ -147,7 +196,7 @@ impl Task for Words {
     }
 
     fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
-        let mut sentences = self.sentences(path, role != Role::Test, reading.bad)?;
+        let mut sentences = self.sentences(path, role, reading.bad)?;
         sentences.truncate(reading.limit.unwrap_or(usize::MAX));
         let tagged = sentences.iter().filter(|s| !s.tags.is_empty()).count();
         match role {

@@ -105,6 +105,12 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
+    /// The lines that aren't empty, each with its number, counted from 1.
+    pub fn filled(self) -> impl Iterator<Item = (usize, Result<String>)> {
+        let numbered = (1..).zip(self);
+        numbered.filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()))
+    }
+
     /// The reader behind the lines.
     pub fn reader(&self) -> &R {
         &self.reader
@@ -130,23 +136,32 @@ impl<R: BufRead> Iterator for Lines<R> {
                 bytes.pop();
             }
         }
-        // No text holds a zero byte; nearly every binary format does, soon.
-        if bytes.contains(&0) {
-            let message = "this is a binary file (it holds a zero byte); expected UTF-8 text";
-            return Some(Err(Error::line(&self.path, self.line, message)));
-        }
-        Some(String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to() + 1;
-            let message = format!("byte {at} of the line is not valid UTF-8; expected UTF-8 text");
-            Error::line(&self.path, self.line, message)
-        }))
+        Some(checked(bytes, &self.path, self.line))
     }
+}
+
+/// The text of line `number` of a file; fails where it is no UTF-8 text.
+pub fn checked(line: Vec<u8>, path: &Path, number: usize) -> Result<String> {
+    // No text holds a zero byte; nearly every binary format does, soon.
+    if line.contains(&0) {
+        let message = "this is a binary file (it holds a zero byte); expected UTF-8 text";
+        return Err(Error::line(path, number, message));
+    }
+    String::from_utf8(line).map_err(|e| {
+        let at = e.utf8_error().valid_up_to() + 1;
+        let message = format!("byte {at} of the line is not valid UTF-8; expected UTF-8 text");
+        Error::line(path, number, message)
+    })
 }
 
 /// All of a reader's text at once, for files that are small by nature; gzip is unpacked.
 pub fn read_to_string(path: &Path) -> Result<String> {
+    whole(open(path)?, path)
+}
+
+fn whole(mut reader: impl Read, path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
-    open(path)?
+    reader
         .read_to_end(&mut bytes)
         .map_err(|e| Error::io(path, e))?;
     String::from_utf8(bytes).map_err(|e| {
@@ -156,9 +171,10 @@ pub fn read_to_string(path: &Path) -> Result<String> {
     })
 }
 
-/// A JSON file, `.gz` or not. Errors tell the place in it and what was `expected`.
+/// A JSON file, `.gz` or not; `-` is standard input. Errors tell the place in it and what was
+/// `expected`.
 pub fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> {
-    let text = read_to_string(path)?;
+    let text = whole(open_or_stdin(path)?, path)?;
     let mut json = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}'));
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let place = match error.path().to_string() {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use crate::error::{Error, Result};
 use crate::text::files::read_json;
 
-use super::glue::shortened;
+use super::labels::shortened;
 
 pub use windows::{WindowOptions, Windows};
 
@@ -81,7 +81,8 @@ struct File {
 }
 
 impl Squad {
-    /// Reads a file in the official layout, `.gz` or not. Errors name the file and the place in it.
+    /// Reads a file in the official layout, `.gz` or not; `-` is standard input. Errors name the
+    /// file and the place in it.
     pub fn read(path: &Path, misplaced: Misplaced) -> Result<Self> {
         let file: File = read_json(path, "SQuAD's JSON: data, paragraphs, qas")?;
         let mut squad = Self {

@@ -1,0 +1,198 @@
+//! The classes of sentences: those that a training file of your own has, and which of a model's
+//! outputs stands for which.
+
+use std::path::Path;
+
+use crate::data::bad::BadRows;
+use crate::data::glue;
+use crate::data::labels::{complaint, listed};
+use crate::data::table::{Columns, Field, Row};
+use crate::error::{Error, Result};
+use crate::model::Config;
+
+/// More classes than this, all of them numbers, are no classes.
+const MOST_NUMBERS: usize = 20;
+
+/// A training file of fewer rows may well have a label once.
+const FEW_ROWS: usize = 10;
+
+/// The label of a row of your own data, where it has one. A list is no label.
+pub fn label<'r>(path: &Path, row: &'r Row) -> Result<Option<&'r str>> {
+    match row.fields.last().and_then(Option::as_ref) {
+        None => Ok(None),
+        Some(Field::Text(text)) => Ok(Some(text)),
+        Some(Field::List(_)) => {
+            let message = "the label is a list; expected one label";
+            Err(Error::line(path, row.line, message))
+        }
+    }
+}
+
+/// The classes of a training file in the order of their names.
+pub fn discovered(columns: &Columns, path: &Path, bad: &mut BadRows) -> Result<Vec<String>> {
+    let mut names = columns.read_as(path, columns.len(), bad, |row| {
+        let label = label(path, &row)?.unwrap_or_default();
+        match complaint(label) {
+            Some(complaint) => Err(Error::line(path, row.line, complaint)),
+            None => Ok(label.to_owned()),
+        }
+    })?;
+    names.sort();
+    names.dedup();
+    if names.len() > MOST_NUMBERS && names.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
+        return Err(Error::Usage(format!(
+            "the column {} of {} has {} different numbers: to learn the numbers themselves give --kind number",
+            columns.names().last().map_or("", String::as_str),
+            path.display(),
+            names.len()
+        )));
+    }
+    if let [name] = names.as_slice() {
+        let left_out = bad.told().map(|told| format!(" ({told})"));
+        let message = format!(
+            "has only the label {name}: there is nothing to tell apart{}",
+            left_out.unwrap_or_default()
+        );
+        return Err(Error::file(path, message));
+    }
+    Ok(names)
+}
+
+/// What is to be said of a training file without a header whose first row looks like one: its class
+/// is that of no other row.
+pub fn header_note(path: &Path, rows: &[glue::Row], names: &[String]) -> Option<String> {
+    let (first, rest) = rows.split_first()?;
+    let Some(glue::Target::Class(class)) = first.target else {
+        return None;
+    };
+    let alone = rest.iter().all(|row| row.target != first.target);
+    (alone && rows.len() > FEW_ROWS).then(|| {
+        format!(
+            "{}:{}: the label {} occurs nowhere else: is this a header? Then give --columns by name",
+            path.display(),
+            first.line,
+            names[class as usize]
+        )
+    })
+}
+
+/// Which of a model's outputs stands for each class of a task: by name where the model has the
+/// task's names or the Hub's, in the classes' order where it has none of its own.
+pub fn outputs_of(task: &glue::Task, names: &[&str], config: &Config) -> Result<Vec<u32>> {
+    let in_order = || (0..names.len() as u32).collect();
+    let Some(stored) = config.labels() else {
+        return Ok(in_order());
+    };
+    let unnamed = stored.iter().all(|name| name.starts_with("LABEL_"));
+    if unnamed && stored.len() == names.len() {
+        return Ok(in_order());
+    }
+    let output = |name: &&str| {
+        let same = |stored: &&str| stored.eq_ignore_ascii_case(name);
+        stored.iter().position(same).map(|output| output as u32)
+    };
+    let mut namings = [Some(names), task.hub_classes].into_iter().flatten();
+    let found = namings.find_map(|names| names.iter().map(output).collect::<Option<Vec<u32>>>());
+    found
+        .filter(|_| stored.len() == names.len())
+        .ok_or_else(|| {
+            Error::Failed(format!(
+                "the model tells apart {}, but {} has {}",
+                listed(&stored),
+                task.name,
+                names.join(", ")
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outputs(task: &str, stored: &[&str]) -> Result<Vec<u32>> {
+        let mut config = Config::new(2, 128, 2, 512, 1000);
+        config.set_labels(stored);
+        let task = glue::Task::find(task).unwrap();
+        outputs_of(task, task.classes().unwrap(), &config)
+    }
+
+    #[test]
+    fn a_model_is_asked_by_its_own_names_or_the_hub_s() {
+        assert_eq!(outputs("mrpc", &["0", "1"]).unwrap(), [0, 1]);
+        assert_eq!(outputs("mrpc", &["1", "0"]).unwrap(), [1, 0]);
+        for (task, stored) in [
+            ("cola", ["unacceptable", "acceptable"]),
+            ("sst-2", ["NEGATIVE", "POSITIVE"]),
+            ("mrpc", ["not_equivalent", "equivalent"]),
+            ("qqp", ["not_duplicate", "duplicate"]),
+            ("wnli", ["not_entailment", "entailment"]),
+        ] {
+            assert_eq!(outputs(task, &stored).unwrap(), [0, 1], "{task}");
+            let turned = [stored[1], stored[0]];
+            assert_eq!(outputs(task, &turned).unwrap(), [1, 0], "{task}");
+            let message = outputs("qnli", &["0", stored[1]]).unwrap_err().to_string();
+            assert!(message.contains("but qnli has entailment, not_entailment"));
+        }
+        assert_eq!(
+            outputs("qnli", &["not_entailment", "entailment"]).unwrap(),
+            [1, 0]
+        );
+        assert_eq!(outputs("rte", &["LABEL_0", "LABEL_1"]).unwrap(), [0, 1]);
+        for stored in [
+            &["equivalent"][..],
+            &["not_equivalent", "equivalent", "neither"],
+        ] {
+            assert!(outputs("mrpc", stored).is_err());
+        }
+        for task in &glue::TASKS {
+            let lengths = task.hub_classes.map(<[_]>::len);
+            assert!(lengths.is_none_or(|length| Some(length) == task.classes().map(<[_]>::len)));
+        }
+    }
+
+    fn discovered_in(name: &str, text: &str, bad: &mut BadRows) -> Result<Vec<String>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        discovered(&Columns::parse("text,label")?, &path, bad)
+    }
+
+    #[test]
+    fn what_can_be_no_class_is_a_bad_row() {
+        for (name, text, expected) in [
+            (
+                "a.tsv",
+                "text\tlabel\na\tx\nb\t\nc\ty\n",
+                "a.tsv:3: the label is empty",
+            ),
+            (
+                "a.tsv",
+                "text\tlabel\na\tx\nb\nc\ty\n",
+                "a.tsv:3: the row has 1 columns",
+            ),
+            (
+                "a.csv",
+                "text,label\na,x\nb,\"t\tz\"\nc,y\n",
+                "a.csv:3: the label \"t\\tz\" holds a tab",
+            ),
+            (
+                "a.jsonl",
+                "{\"text\":\"a\",\"label\":\"x\"}\n{\"text\":\"b\",\"label\":[\"x\",\"y\"]}\n{\"text\":\"c\",\"label\":\"y\"}\n",
+                "a.jsonl:2: the label is a list",
+            ),
+        ] {
+            let error = discovered_in(name, text, &mut BadRows::refused()).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+            let mut bad = BadRows::skipped();
+            assert_eq!(discovered_in(name, text, &mut bad).unwrap(), ["x", "y"]);
+            assert!(bad.told().unwrap().contains(expected));
+        }
+        let one = "text\tlabel\na\tx\nb\n";
+        let error = discovered_in("a.tsv", one, &mut BadRows::skipped()).unwrap_err();
+        let message = error.to_string();
+        assert!(
+            message.contains("has only the label x") && message.contains("a.tsv:3: "),
+            "{message}"
+        );
+    }
+}

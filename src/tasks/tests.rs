@@ -1,0 +1,354 @@
+//! What tasks make of files that aren't as they should be. No model is needed: the files are read and
+//! nothing is computed.
+
+use super::*;
+use crate::text::Casing;
+
+/// A folder with one file, and what was said in reading it.
+struct File {
+    folder: tempfile::TempDir,
+    name: &'static str,
+}
+
+/// A file that was read: rows, what was said of bad ones, notes.
+type Read = (usize, String, Vec<String>);
+
+impl File {
+    fn new(name: &'static str, text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), text).unwrap();
+        Self { folder, name }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join(self.name)
+    }
+
+    fn read(&self, task: &dyn Task, role: Role, skip_bad: bool) -> Result<Read> {
+        let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"];
+        let wordpiece = WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased)?;
+        let mut bad = BadRows::skipped_if(skip_bad);
+        let mut notes = Vec::new();
+        let reading = Reading {
+            wordpiece: &wordpiece,
+            max_len: 128,
+            limit: None,
+            bad: &mut bad,
+            notes: &mut notes,
+        };
+        let rows = task.read(&self.path(), role, reading)?.rows();
+        Ok((rows, bad.told().unwrap_or_default(), notes))
+    }
+
+    /// Opens a task whose labels are this file's and reads it to be trained on.
+    fn train(&self, name: &str, options: &Options) -> Result<Read> {
+        let path = self.path();
+        let task = open(name, options, Labels::Training(&path))?;
+        self.read(task.as_ref(), Role::Train, options.skip_bad)
+    }
+
+    fn train_fails(&self, name: &str, options: &Options) -> String {
+        self.train(name, options).unwrap_err().to_string()
+    }
+
+    /// Opens a task for a model with these labels and reads the file.
+    fn ask(&self, name: &str, options: &Options, labels: &[&str], role: Role) -> Result<Read> {
+        let mut config = Config::new(2, 128, 2, 512, 1000);
+        if !labels.is_empty() {
+            config.set_labels(labels);
+        }
+        let task = open(name, options, Labels::Model(&config))?;
+        self.read(task.as_ref(), role, options.skip_bad)
+    }
+}
+
+fn own(columns: &str, kind: Kind) -> Options {
+    Options {
+        columns: Some(Columns::parse(columns).unwrap()),
+        kind,
+        fold: 1,
+        ..Options::default()
+    }
+}
+
+fn skipping(options: Options) -> Options {
+    Options {
+        skip_bad: true,
+        ..options
+    }
+}
+
+const SWAG: &str = "sent1,sent2,ending0,ending1,ending2,ending3,label\n";
+const SQUAD: &str = r#"{"data": [{"paragraphs": [{"context": "a b", "qas": [
+    {"id": "1", "question": "b?", "answers": []}]}]}]}"#;
+
+#[test]
+fn labels_of_a_file_that_is_only_answered_are_not_read() {
+    let classes = ["ham", "spam"];
+    let tags = ["O", "B-PER", "I-PER"];
+    let class = || own("text,label", Kind::Class);
+    for (name, options, labels, file, rows) in [
+        (
+            "wnli",
+            class(),
+            &[][..],
+            File::new("test.tsv", "sentence1\tsentence2\tlabel\na\tb\t-1\n"),
+            1,
+        ),
+        (
+            "sts-b",
+            class(),
+            &[],
+            File::new("test.tsv", "sentence1\tsentence2\tscore\na\tb\t?\n"),
+            1,
+        ),
+        (
+            "swag",
+            class(),
+            &[],
+            File::new("test.csv", &format!("{SWAG}a,b,a,b,a,b,-1\n")),
+            1,
+        ),
+        (
+            "codah",
+            class(),
+            &[],
+            File::new("test.tsv", "o\ta\tb\ta\tb\ta\t?\n"),
+            1,
+        ),
+        (
+            "custom",
+            class(),
+            &classes,
+            File::new("a.tsv", "text\tlabel\na\tegg\nb\t\nb\n"),
+            3,
+        ),
+        (
+            "custom",
+            class(),
+            &classes,
+            File::new("a.jsonl", "{\"text\":\"a\",\"label\":[\"ham\",{}]}\n"),
+            1,
+        ),
+        (
+            "custom",
+            own("text,label", Kind::Number),
+            &[],
+            File::new("a.csv", "text,label\na,high\n"),
+            1,
+        ),
+        (
+            "custom",
+            own("text,label", Kind::Tokens),
+            &tags,
+            File::new("a.tsv", "text\tlabel\na b\to B-PRE\na b\tO\n"),
+            2,
+        ),
+        (
+            "ner",
+            class(),
+            &tags,
+            File::new("a.txt", "a o\nb B-PRE\n"),
+            1,
+        ),
+    ] {
+        let (read, told, notes) = file.ask(name, &options, labels, Role::Test).unwrap();
+        assert_eq!((read, told.as_str()), (rows, ""), "{name}");
+        assert!(
+            notes[0].ends_with(
+                "has labels, which are not used here; `cloze evaluate` measures by them"
+            )
+        );
+        assert!(
+            file.ask(name, &options, labels, Role::Dev).is_err(),
+            "{name}"
+        );
+    }
+    let file = File::new("dev-v2.0.json", SQUAD);
+    assert_eq!(file.ask("squad", &class(), &[], Role::Test).unwrap().0, 1);
+    let error = file.ask("squad", &class(), &[], Role::Dev).unwrap_err();
+    assert!(error.to_string().contains("this is a file for squad2"));
+}
+
+#[test]
+fn an_unknown_label_is_named_beside_the_first_known_ones() {
+    let names: Vec<String> = (0..500).map(|i| format!("label{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let file = File::new("a.tsv", "text\tlabel\na\tlabel7\nb\tegg\n");
+    for kind in [Kind::Class, Kind::Tokens] {
+        let options = own("text,label", kind);
+        let error = file.ask("custom", &options, &names, Role::Dev).unwrap_err();
+        let expected = "a.tsv:3: unknown label \"egg\"; known are label0, label1, label2, label3, \
+                        label4, label5, label6, label7, label8, label9, … (500 in all)";
+        assert!(error.to_string().ends_with(expected), "{error}");
+        let (rows, told, _) = file
+            .ask("custom", &skipping(options), &names, Role::Dev)
+            .unwrap();
+        assert_eq!(rows, 1);
+        assert!(told.starts_with("one bad row left out: "), "{told}");
+    }
+}
+
+#[test]
+fn a_bad_tag_is_named_with_its_line() {
+    let options = own("words,tags", Kind::Tokens);
+    let file = File::new("train.txt", "a B-PER\n\na O\nb o\n\nb I-LOC\n");
+    let message = file.train_fails("ner", &options);
+    assert!(
+        message.contains("train.txt:4: the tag \"o\" is no entity's"),
+        "{message}"
+    );
+    let (rows, told, _) = file.train("ner", &skipping(options.clone())).unwrap();
+    assert_eq!(rows, 2);
+    assert!(told.contains("one bad row left out: ") && told.contains("train.txt:4: "));
+    let file = File::new("train.txt", "a B-ORG\nb\n");
+    let message = file.train_fails("ner", &options);
+    assert!(
+        message.contains("train.txt:2: the line has 1 columns"),
+        "{message}"
+    );
+
+    let labels = ["O", "B-PER", "I-PER"];
+    let file = File::new("dev.txt", "a O\nb B-PRE\n\na I-PER\n");
+    let error = file.ask("ner", &options, &labels, Role::Dev).unwrap_err();
+    let expected = "dev.txt:2: the tag \"B-PRE\" is of an unknown type; known are PER";
+    assert!(error.to_string().ends_with(expected), "{error}");
+    let read = file
+        .ask("ner", &skipping(options), &labels, Role::Dev)
+        .unwrap();
+    assert_eq!(read.0, 1);
+}
+
+#[test]
+fn your_own_tags_of_entities_keep_to_their_scheme() {
+    let options = own("words,tags", Kind::Tokens);
+    let file = File::new("a.tsv", "words\ttags\na b\tB-X O\nb\tI-Y\na b\tO o\n");
+    let message = file.train_fails("custom", &options);
+    assert!(
+        message.contains("a.tsv:4: the tag \"o\" is no entity's"),
+        "{message}"
+    );
+    let (rows, told, _) = file.train("custom", &skipping(options.clone())).unwrap();
+    assert_eq!(rows, 2);
+    assert!(
+        told.contains("a.tsv:4: the tag \"o\" is no entity's"),
+        "{told}"
+    );
+    let error = file
+        .ask("custom", &options, &["O", "B-X", "I-X"], Role::Dev)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("a.tsv:3: the tag \"I-Y\" is of an unknown type")
+    );
+    // Labels that follow no scheme are labels.
+    let file = File::new("a.tsv", "words\ttags\na b\tB-X NOUN\nb\to\n");
+    assert_eq!(file.train("custom", &options).unwrap().0, 2);
+    let file = File::new(
+        "a.jsonl",
+        "{\"words\":[\"a\"],\"tags\":[\"x\"]}\n{\"words\":[\"a\"],\"tags\":[\"\"]}\n",
+    );
+    let message = file.train_fails("custom", &options);
+    assert!(
+        message.contains("a.jsonl:2: the label is empty"),
+        "{message}"
+    );
+}
+
+#[test]
+fn nothing_is_trained_or_measured_on_no_rows() {
+    let codah = "o\ta\tb\ta\tb\ta\t0\n";
+    let options = own("text,label", Kind::Class);
+    let file = File::new("full_data.tsv", codah);
+    let message = file.train_fails("codah", &options);
+    assert!(
+        message.contains("has too few questions (1): with --fold 1 none is left to train on"),
+        "{message}"
+    );
+    let last = Options {
+        fold: 5,
+        ..options.clone()
+    };
+    let error = file.ask("codah", &last, &[], Role::Dev).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("with --fold 5 none is left to measure on")
+    );
+    assert_eq!(
+        File::new("full_data.tsv", &codah.repeat(2))
+            .train("codah", &options)
+            .unwrap()
+            .0,
+        1
+    );
+    for (name, kind, file) in [
+        (
+            "rte",
+            Kind::Class,
+            File::new("a.tsv", "sentence1\tsentence2\tlabel\na\tb\t?\n"),
+        ),
+        (
+            "swag",
+            Kind::Class,
+            File::new("a.csv", &format!("{SWAG}a,b,a,b,a,b,9\n")),
+        ),
+        ("codah", Kind::Class, File::new("a.tsv", "a\n")),
+        ("ner", Kind::Class, File::new("a.txt", "a o\n")),
+        (
+            "custom",
+            Kind::Class,
+            File::new("a.tsv", "text\tlabel\na\t \n"),
+        ),
+        (
+            "custom",
+            Kind::Number,
+            File::new("a.tsv", "text\tlabel\na\thigh\n"),
+        ),
+        (
+            "custom",
+            Kind::Tokens,
+            File::new("a.tsv", "text\tlabel\na\tx y\n"),
+        ),
+    ] {
+        let message = file.train_fails(name, &skipping(own("text,label", kind)));
+        assert!(
+            message.contains("that could be used (one bad row left out: "),
+            "{name}: {message}"
+        );
+    }
+}
+
+#[test]
+fn a_header_taken_for_a_row_is_told_of() {
+    let rows = "a\tham\nb\tspam\n".repeat(5);
+    let numbered = own("1,2", Kind::Class);
+    let file = File::new("a.tsv", &format!("message\tkind\n{rows}"));
+    let notes = file.train("custom", &numbered).unwrap().2;
+    assert!(
+        notes[0].ends_with("a.tsv:1: the label kind occurs nowhere else: is this a header? Then give --columns by name"),
+        "{notes:?}"
+    );
+    assert!(
+        file.train("custom", &own("message,kind", Kind::Class))
+            .unwrap()
+            .2
+            .is_empty()
+    );
+    // A label that others have is none, and few rows say little.
+    assert!(
+        File::new("a.tsv", &format!("a\tspam\n{rows}"))
+            .train("custom", &numbered)
+            .unwrap()
+            .2
+            .is_empty()
+    );
+    assert!(
+        File::new("a.tsv", "x\ty\na\tham\nb\tham\n")
+            .train("custom", &numbered)
+            .unwrap()
+            .2
+            .is_empty()
+    );
+}
