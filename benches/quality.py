@@ -2,13 +2,13 @@
 
     cargo build --release -p cloze
     pip install torch transformers numpy scipy scikit-learn seqeval
-    python benches/quality.py --model DIR --data DIR --peers DIR [--tasks mrpc rte ..]
+    python benches/quality.py --model DIR --data DIR [--tasks mrpc rte ..]
 
-`--data` holds glue/, squad/, codah/ and conll2003/; `--peers` holds torch_glue.py. Writes
-benches/results/quality.json after every run and goes on where it stopped; `--table` prints what is
-there. `--jobs 2` makes two runs beside each other with half of the processor's cores for each: more
-runs an hour, though the seconds of a run then tell nothing of speed. Our mean should be at least
-the peer's less two standard errors of the difference.
+`--data` holds glue/, squad/, codah/ and conll2003/. Writes benches/results/quality.json after every
+run and goes on where it stopped; `--table` compares the runs that both have made. `--jobs 2` makes
+two runs beside each other with half of the processor's cores for each: more runs an hour, though
+the seconds of a run then tell nothing of speed. Our mean should be at least the peer's less two
+standard errors of the difference.
 
 `--own` makes Cloze's runs without a peer instead: the same recipe from random weights, which shows
 what pre-training is worth, and the paper's feature-based heads (section 5.3).
@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benches" / "results" / "quality.json"
-OWN_PEER = ROOT / "benches" / "peers" / "tasks.py"
+PEERS = ROOT / "benches" / "peers"
 
 # Task: folder of the data, metric, seeds or folds, options of the recipe that both take.
 TASKS = {
@@ -68,10 +68,10 @@ def ours(options, task, turn, more=()):
 def peer(options, task, turn):
     folder, _, _, recipe = TASKS[task]
     if folder.startswith("glue/"):
-        command = [options.python, options.peers / "torch_glue.py", "--task", folder.removeprefix("glue/")]
+        command = [options.python, PEERS / "torch_glue.py", "--task", folder.removeprefix("glue/")]
         command += ["--data", options.data / "glue", "--pad", "longest"]
     else:
-        command = [options.python, OWN_PEER, task, "--data", options.data / folder]
+        command = [options.python, PEERS / "tasks.py", task, "--data", options.data / folder]
         command += ["--fold", turn] if task == "codah" else []
     command += ["--model", options.model, *recipe, "--seed", turn, "--threads", options.threads]
     if task != "squad":
@@ -129,7 +129,6 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch")
     parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("--data", type=pathlib.Path)
-    parser.add_argument("--peers", type=pathlib.Path)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--turns", type=int, default=5, help="at most so many seeds or folds")
     parser.add_argument("--jobs", type=int, default=1, help="runs beside each other")
@@ -138,8 +137,8 @@ def main():
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     options = parser.parse_args()
     runs = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    if not options.table and not (options.model and options.data and options.peers):
-        parser.error("--model, --data and --peers are needed")
+    if not options.table and not (options.model and options.data):
+        parser.error("--model and --data are needed")
     options.threads = max(1, (os.cpu_count() or 1) // options.jobs)
     lock = threading.Lock()
 

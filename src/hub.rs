@@ -13,6 +13,7 @@ use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 
 use crate::download::{Digest, FRUITLESS, TransferBar, told, unreachable};
 use crate::error::{Error, Result};
+use crate::files::create_folder;
 use crate::lessons::data;
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 
@@ -333,7 +334,7 @@ impl Remote<'_> {
     /// Puts a file that the cache has already into a snapshot, at `path`.
     fn link(&self, blob: &Path, path: &Path) -> Result<()> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+            create_folder(folder)?;
         }
         #[cfg(unix)]
         {

@@ -2,12 +2,11 @@
 
     cargo build --release -p cloze
     python -m venv torch && torch/bin/pip install torch transformers scipy scikit-learn
-    python benches/peers/engine.py --python torch/bin/python --peers DIR --model DIR --glue DIR \\
+    python benches/peers/engine.py --python torch/bin/python --model DIR --glue DIR \\
         [--rounds N] [--only WORD] [--out FILE.json]
 
-`--peers` holds torch_step.py, torch_glue.py and torch_features.py, `--model` a BERT in the Hugging
-Face layout, `--glue` the folders MRPC and SST-2. Each pair runs alternately; medians count. Run by
-hand, on a quiet machine.
+`--model` is a BERT in the Hugging Face layout, `--glue` holds MRPC and SST-2; the peers are the
+torch_*.py beside this. Each pair runs alternately; medians count. Run by hand, on a quiet machine.
 """
 
 import argparse
@@ -53,7 +52,7 @@ def tokens_per_second(answer, said):
 
 def pairs(options):
     """Name, our command, the peer's, and what both read."""
-    peers, cloze, python = options.peers, options.cloze, options.python
+    peers, cloze, python = ROOT / "benches" / "peers", options.cloze, options.python
     for size, batch, seq, steps in [("minilm", 16, 128, 10), ("base", 8, 384, 4)]:
         for dtype in ["f32", "bf16"]:
             shape = ["--size", size, "--batch", batch, "--seq", seq, "--dtype", dtype]
@@ -94,7 +93,7 @@ def processor():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cloze", type=pathlib.Path, default=ROOT / "target/release/cloze")
-    for name in ["python", "peers", "model", "glue"]:
+    for name in ["python", "model", "glue"]:
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="one file a machine")

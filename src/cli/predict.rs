@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::error::Result;
+use crate::files::{create_folder, write_atomic};
 use crate::tasks::{Answers, Role};
 use crate::train::finetune::logits;
 
@@ -49,7 +49,7 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 fn save(answers: &Answers, folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+    create_folder(folder)?;
     for (name, text) in &answers.documents {
         let path = folder.join(name);
         write_atomic(&path, text.as_bytes())?;

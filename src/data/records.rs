@@ -55,8 +55,12 @@ fn read_up_to_fault(
         let (start, line) = record
             .position()
             .map_or((0, 0), |at| (at.byte() as usize, at.line() as usize));
-        let line = first + line - 1;
+        // It lies before the end of the line before and empty lines, which the reader skips.
         let raw = &bytes[start..reader.position().byte() as usize];
+        let skipped = raw.iter().take_while(|byte| b"\r\n".contains(byte));
+        let (skipped, raw) = raw.split_at(skipped.count());
+        let start = start + skipped.len();
+        let line = first + line - 1 + skipped.iter().filter(|&&byte| byte == b'\n').count();
         if let Some(opened) = unclosed(raw) {
             let place = line + opened;
             let message = "a quote opens in this line that no quote closes where a field ends";

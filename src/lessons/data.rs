@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use flate2::Crc;
 
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::{create_folder, write_atomic};
 
 /// The model that commands take where none is named.
 pub const MODEL: &str = "cloze-tiny";
@@ -59,7 +59,7 @@ fn lay_out(root: &Path, name: &str) -> Result<PathBuf> {
         )));
     };
     let folder = root.join(name);
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+    create_folder(&folder)?;
     for (file, bytes) in *files {
         let path = folder.join(file);
         // Written whole or not at all, so the length tells.

@@ -5,7 +5,7 @@
 //! // title = "Tokens"                      front matter: TOML in comments
 //! // summary = "…"
 //! // minutes = 30
-//! // seconds = 12                           what its cells compute, in a notebook on 2 cores
+//! // seconds = 12                           what a notebook of it takes to run on 2 cores
 //! // needs = ["00"]                         the lessons that it builds on
 //! //
 //! // [[exercise]]
@@ -460,6 +460,20 @@ fn comment(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heading_ends_in_a_colon_unless_it_asks() {
+        let heading = |title: &str| {
+            let exercise = Exercise {
+                id: "01.1".into(),
+                title: title.into(),
+                hints: Vec::new(),
+            };
+            exercise.heading()
+        };
+        assert_eq!(heading("Normalise"), "01.1 Normalise:");
+        assert_eq!(heading("How many heads?"), "01.1 How many heads?");
+    }
 
     const GOOD: &str = r#"// ---
 // title = "Tokens"

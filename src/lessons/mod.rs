@@ -10,16 +10,19 @@ pub mod data;
 pub mod exercise;
 pub mod format;
 pub mod held;
+mod judge;
 pub mod notebook;
 pub mod panics;
 pub mod progress;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::files::create_folder;
 
-pub use exercise::Judge;
 pub use format::{Exercise, Lesson};
+pub use judge::Judge;
 pub use notebook::Built;
 pub use progress::Progress;
 
@@ -114,7 +117,7 @@ pub struct Notebooks {
 ///
 /// A notebook that was changed since it was written is kept, and standard error says so.
 pub fn build(out: &Path, solutions: bool) -> Result<Notebooks> {
-    std::fs::create_dir_all(out).map_err(|e| Error::io(out, e))?;
+    create_folder(out)?;
     let all = all()?;
     let put = |name: &str, notebook: &serde_json::Value| {
         let path = out.join(format!("{name}.ipynb"));

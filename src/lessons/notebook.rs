@@ -48,8 +48,8 @@ pub fn index(lessons: &[Lesson]) -> Value {
     of_cells(course::INDEX, course::index_cells(lessons))
 }
 
-/// The metadata of a code cell: one that is nothing but a check is folded, which is long and tells the
-/// answer. What stands before a check in its cell may be of use to later ones, and stays in sight.
+/// The metadata of a code cell. A cell that is only a check is folded: it is long and tells the answer.
+/// What stands before a check in its cell may be of use to later ones, and stays in sight.
 fn folded(source: &str) -> Value {
     match source.trim_start().starts_with("check!(") {
         true => json!({ "jupyter": { "source_hidden": true } }),
@@ -197,9 +197,10 @@ mod tests {
             let cells = notebook["cells"].as_array().unwrap();
             let folded = |cell: &Value| cell["metadata"]["jupyter"]["source_hidden"] == true;
             assert!(cells.iter().any(folded), "{}", lesson.name);
-            for cell in cells {
+            for (cell, source) in cells.iter().zip(&lesson.cells) {
                 let first = cell["source"][0].as_str().unwrap_or_default();
                 assert_eq!(folded(cell), first.starts_with("check!("), "{first}");
+                assert!(!folded(cell) || source.exercise().is_none(), "{first}");
             }
         }
     }

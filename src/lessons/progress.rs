@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::files;
+use crate::files::create_folder;
 
 /// One line of the file.
 #[derive(Serialize, Deserialize)]
@@ -97,7 +98,7 @@ fn note_in(path: &Path, id: &str) -> Result<()> {
     }
     let io = |e| Error::io(path, e);
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+        create_folder(folder)?;
     }
     let mut options = OpenOptions::new();
     let mut file = options

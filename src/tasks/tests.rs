@@ -65,7 +65,7 @@ impl File {
 fn own(columns: &str, kind: Kind) -> Options {
     Options {
         columns: Some(Columns::parse(columns).unwrap()),
-        kind,
+        kind: Some(kind),
         fold: 1,
         ..Options::default()
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::sequences::BatchSize;
 use crate::error::{Error, Result};
+use crate::files::create_folder;
 use crate::hub;
 use crate::lessons::data::MODEL;
 use crate::model::weights::{self, Model};
@@ -140,7 +141,7 @@ pub fn run(mut args: Args) -> Result<()> {
     for (name, path) in args.dev_files()? {
         devs.push((name, read(&path, Role::Dev, None)?));
     }
-    std::fs::create_dir_all(&args.out).map_err(|e| Error::io(&args.out, e))?;
+    create_folder(&args.out)?;
     for part in &first.fresh {
         eprintln!(
             "the {} starts from random weights",

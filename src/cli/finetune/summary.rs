@@ -9,15 +9,16 @@ use super::run::Run;
 use super::several::Runs;
 use crate::cli::print::say;
 use crate::cli::task::line;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::eval::Scores;
+use crate::files::create_folder;
 use crate::tasks::Task;
 use crate::view::LineChart;
 
 /// Draws the loss of a run.
 pub fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
     let folder = out.join("trainer");
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+    create_folder(&folder)?;
     let steps = &run.outcome.steps;
     let points: Vec<(f64, f64)> = steps.iter().map(|s| (s.step as f64, s.loss)).collect();
     LineChart::new(format!("Fine-tuning on {}", task.name()))

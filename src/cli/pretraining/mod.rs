@@ -11,6 +11,7 @@ use std::time::Instant;
 use crate::data::{Packing, PretrainingData, PretrainingOptions};
 use crate::engine::memory::Work;
 use crate::error::{Error, Result};
+use crate::files::create_folder;
 use crate::model::{Config, Layout};
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, Identity};
@@ -127,7 +128,7 @@ impl RunArgs {
     pub fn begin(&self) -> Result<Begun> {
         let started = Instant::now();
         self.check()?;
-        std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
+        create_folder(&self.out)?;
         Ok(Begun {
             started,
             state: self.previous_state()?,

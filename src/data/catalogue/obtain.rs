@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::download::{Wanted, fetch, is_address, of_file, unpack};
 use crate::error::{Error, Result};
-use crate::files::{write_atomic, write_atomic_with};
+use crate::files::{create_folder, write_atomic, write_atomic_with};
 
 use super::{Form, Holds, Member, Set, Source, corpora};
 
@@ -38,7 +38,7 @@ pub fn get(set: &Set, dir: &Path, mirror: Option<&str>) -> Result<Obtained> {
     if let (Some(why), None) = (set.closed, mirror) {
         return Err(Error::Failed(format!("{}: {why}", set.name)));
     }
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+    create_folder(&folder)?;
     for source in set.sources {
         download(source, &folder, mirror, &mut sums)?;
     }

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::files::create_folder;
 
 /// Set in a stored token that starts a sentence; no vocabulary has 2^31 entries.
 const SENTENCE_START: u32 = 1 << 31;
@@ -142,7 +143,7 @@ enum Sink {
 
 impl Sink {
     fn create(folder: &Path, name: &str) -> Result<Self> {
-        fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+        create_folder(folder)?;
         let path = folder.join(name);
         // A new file, not the old one emptied: another run may still be reading that.
         if path.exists() {

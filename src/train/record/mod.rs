@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::eval::Scores;
-use crate::files::replace;
+use crate::files::{create_folder, replace};
 use crate::view::report::Table;
 
 use super::report::{EvalReport, Report, StepReport};
@@ -103,7 +103,7 @@ impl Records {
             Some(name) => self.folder.join(RUNS).join(name),
             None => self.folder.clone(),
         };
-        fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+        create_folder(&folder)?;
         Ok(Files {
             lines: Lines::open(&folder.join(METRICS), resumed, |step, line| {
                 run.take(step, line);

@@ -1,12 +1,12 @@
 //! Charts of what was measured.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::engine::cuda::selftest::Section;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::files::create_folder;
 use crate::view::roofline::Measured;
 use crate::view::{BarChart, RooflineChart};
 
@@ -21,7 +21,7 @@ const PUBLISHED: [(&str, f64); 2] = [
 
 /// Writes the charts for which there are measurements.
 pub fn save(report: &Report, folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+    create_folder(folder)?;
     let of = |section| {
         let own = move |e: &&Entry| e.section == section && e.passed == Some(true);
         report.entries.iter().filter(own)
@@ -92,7 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut report = Report::new(false, None).unwrap();
         save(&report, folder.path()).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         let kernel = |name: &str, bytes: f64, flops: f64, seconds: f64, share: f64| {
             let data = json!({"bytes": bytes, "flops": flops, "seconds": seconds, "share": share});
             entry(Section::Speed, name, data)
@@ -117,7 +117,7 @@ mod tests {
             report.take(one).unwrap();
         }
         save(&report, folder.path()).unwrap();
-        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
         let roofline = read("roofline.svg");
         for text in [
             "attention, base",

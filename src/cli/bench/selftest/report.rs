@@ -1,7 +1,7 @@
 //! What is known so far, for people and programs, on the terminal and in files.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::engine::cuda::selftest::Section;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::files::create_folder;
 
 /// A check and what came of it.
 #[derive(Debug, Clone)]
@@ -85,7 +86,7 @@ impl Report {
     pub fn new(emulated: bool, folder: Option<PathBuf>) -> Result<Self> {
         let events = match &folder {
             Some(folder) => {
-                fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+                create_folder(folder)?;
                 let path = folder.join("events.jsonl");
                 Some(File::create(&path).map_err(|e| Error::io(&path, e))?)
             }

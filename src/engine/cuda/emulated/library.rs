@@ -13,6 +13,7 @@ use ring::digest::{Context, SHA256};
 use crate::engine::cuda::device::{Argument, Element, Grid, Kernel};
 use crate::engine::cuda::kernels::{Source, code};
 use crate::error::{Error, Result};
+use crate::files::create_folder;
 
 /// The emulator's files, which a source includes by the first one's name.
 const EMULATOR: &[(&str, &str)] = &[
@@ -243,7 +244,7 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     if path.exists() {
         return Ok(path);
     }
-    std::fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+    create_folder(&folder)?;
     // Beside its place, so that it is put there in one step.
     let work = tempfile::tempdir_in(&folder).map_err(|e| Error::io(&folder, e))?;
     for (name, text) in EMULATOR {

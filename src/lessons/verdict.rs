@@ -1,0 +1,128 @@
+//! What came of a check, as the learner sees it.
+
+use super::Exercise;
+use crate::view::display::{Content, Show};
+use crate::view::style::escape;
+
+/// How a check ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Right { checks: usize },
+    Unsolved { id: String },
+    Wrong { fault: String },
+    Panicked { message: String },
+}
+
+/// A verdict with its exercise, ready to be shown.
+pub(super) struct Report {
+    pub exercise: Exercise,
+    pub verdict: Verdict,
+    /// The day on which the exercise was passed in an earlier run of its check.
+    pub before: Option<String>,
+}
+
+impl Report {
+    /// The sign, the colour and the text.
+    fn parts(&self) -> (&'static str, &'static str, String) {
+        let Exercise { id, hints, .. } = &self.exercise;
+        let first_hint = match hints.first() {
+            Some(hint) => format!("\nHint 1 of {}: {hint}", hints.len()),
+            None => String::new(),
+        };
+        let help = match hints.is_empty() {
+            true => String::new(),
+            false => format!("\nNext hint: cloze::hint!(\"{id}\")"),
+        };
+        // What was passed once stays passed, whatever is tried later.
+        let before = match &self.before {
+            Some(day) => format!(" (passed before, on {day})"),
+            None => String::new(),
+        };
+        let head = self.exercise.heading();
+        match &self.verdict {
+            Verdict::Right { checks } => (
+                "✓",
+                "46,160,67",
+                format!("{head} right ({checks} checks){before}"),
+            ),
+            Verdict::Unsolved { id: open } if open == id => (
+                "○",
+                "122,128,136",
+                format!("{head} not solved yet{before}{first_hint}"),
+            ),
+            Verdict::Unsolved { id: open } => (
+                "○",
+                "122,128,136",
+                format!("{head} needs exercise {open} first, which is not solved yet{before}"),
+            ),
+            Verdict::Wrong { fault } => (
+                "✗",
+                "218,112,32",
+                format!("{head} not right yet{before}\n{fault}{help}"),
+            ),
+            Verdict::Panicked { message } => (
+                "✗",
+                "218,112,32",
+                format!("{head} your code panicked{before}\n  {message}{help}"),
+            ),
+        }
+    }
+}
+
+impl Show for Report {
+    fn content(&self) -> Content {
+        let (sign, color, text) = self.parts();
+        let (head, rest) = text.split_once('\n').unwrap_or((&text, ""));
+        let rest = match rest {
+            "" => String::new(),
+            rest => format!(
+                "<pre style=\"margin:4px 0 0;white-space:pre-wrap;background:none;color:inherit\">{}</pre>",
+                escape(rest)
+            ),
+        };
+        Content::html(format!(
+            "<div style=\"border-left:4px solid rgb({color});background:rgba({color},.12);\
+             padding:6px 12px;margin:4px 0;border-radius:3px\"><b>{sign} {}</b>{rest}</div>",
+            escape(head)
+        ))
+        .with_text(format!("{sign} {text}").replace('\n', "\n  "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exercise(id: &str) -> Exercise {
+        Exercise {
+            id: id.into(),
+            title: "Normalise".into(),
+            hints: vec!["Look at str's methods.".into()],
+        }
+    }
+
+    #[test]
+    fn an_exercise_that_was_passed_before_is_told_so_by_every_verdict() {
+        let verdicts = [
+            Verdict::Right { checks: 3 },
+            Verdict::Unsolved { id: "01.1".into() },
+            Verdict::Unsolved { id: "01.2".into() },
+            Verdict::Wrong {
+                fault: "f()".into(),
+            },
+            Verdict::Panicked {
+                message: "f()".into(),
+            },
+        ];
+        for verdict in verdicts {
+            let report = Report {
+                exercise: exercise("01.1"),
+                verdict,
+                before: Some("2026-01-31".into()),
+            };
+            let text = report.content().plain();
+            let first = text.lines().next().unwrap();
+            assert!(first.ends_with("(passed before, on 2026-01-31)"), "{text}");
+        }
+    }
+}
