@@ -231,6 +231,9 @@ impl Args {
                 self.out.display()
             )));
         }
+        if !self.resume && out.join(weights::WEIGHTS).exists() {
+            eprintln!("{}: the model in it will be replaced", self.out.display());
+        }
         Ok(())
     }
 
