@@ -254,12 +254,13 @@ class EndTest(unittest.TestCase):
 
     def test_an_interrupt_ends_any_loop_and_keeps_variables(self):
         self.assertEqual(Cell(self.client, "let mut kept = 7u64;").status, "ok")
+        # Each tells that it goes on, so that it has counted before it is interrupted.
         for loop in [
-            "loop { kept += 1; }",
-            "while kept > 0 {\n    kept += 1;\n}",
-            "for i in 0u64.. { kept = i.max(8); }",
+            'loop { kept += 1; if kept == 9 { println!("go"); } }',
+            'while kept > 0 {\n    kept += 1;\n    if kept == 9 { println!("go"); }\n}',
+            'for i in 0u64.. { kept = i.max(8); if i == 9 { println!("go"); } }',
         ]:
-            reply, seconds = self.interrupt(f'println!("go"); {loop}')
+            reply, seconds = self.interrupt(f"kept = 7; {loop}")
             self.assertEqual((reply["status"], reply["ename"]), ("error", "interrupted"), loop)
             self.assertLess(seconds, 1.5)
             cell = Cell(self.client, "kept")
