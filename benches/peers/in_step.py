@@ -17,9 +17,6 @@ import json
 import pathlib
 import sys
 
-# The kernels.py beside this would be taken for a package that transformers looks for.
-sys.path.pop(0)
-
 import torch
 import transformers
 

@@ -16,12 +16,8 @@ import csv
 import gzip
 import json
 import random
-import sys
 import time
 from pathlib import Path
-
-# The kernels.py beside this would be taken for a package that transformers looks for.
-sys.path.pop(0)
 
 import numpy as np
 import torch

@@ -4,7 +4,7 @@
     XDG_DATA_HOME=/tmp/evcxr/share /tmp/evcxr/bin/evcxr_jupyter --install
     cargo build --workspace --bins && target/debug/cloze-kernel install --prefix /tmp/cloze
     JUPYTER_PATH=/tmp/cloze/share/jupyter:/tmp/evcxr/share/jupyter \\
-        python benches/peers/kernels.py [--repeat N] [--suites N]
+        python benches/peers/jupyter_kernels.py [--repeat N] [--suites N]
 
 The same questions go to both kernels, each asked in its own words where there is no common one (how
 a picture is shown, say). Needs what the tests of tests/jupyter need. Run by hand, on a quiet machine.
@@ -31,7 +31,7 @@ from test_protocol import ClozeProtocol  # noqa: E402
 
 README = ROOT / "kernel" / "README.md"
 RESULTS = ROOT / "benches" / "results" / "kernels.json"
-BEGIN, END = "<!-- kernels.py: begin -->\n", "<!-- kernels.py: end -->\n"
+BEGIN, END = "<!-- jupyter_kernels.py: begin -->\n", "<!-- jupyter_kernels.py: end -->\n"
 PEER = "rust"
 
 
