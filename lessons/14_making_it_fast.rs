@@ -77,6 +77,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::text::embedded;
     use cloze::train::budget::flops_per_token;
     use cloze::train::optimizer::{Optimizer, Update};
+    use cloze::train::speed::median;
     use cloze::view::Flow;
     use cloze::view::style::number;
     use cloze::{check, show, solved};
@@ -125,8 +126,7 @@ fn main() -> cloze::lessons::LessonResult {
             work()?;
             seconds.push(begun.elapsed().as_secs_f64());
         }
-        seconds.sort_by(f64::total_cmp);
-        Ok(seconds[seconds.len() / 2])
+        Ok(median(&mut seconds))
     }
 
     /// One step; gives the loss. What the labels mean does not matter for the time.

@@ -14,19 +14,18 @@ fn spam() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/data/spam")
 }
 
+/// A command that makes a classifier of spam from one step, without its `--out`.
+const ONE_STEP: &str = "finetune custom --columns text,label --limit 8 --epochs 1";
+
+/// The arguments of `ONE_STEP` with more after them.
+fn one_step<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    ONE_STEP.split(' ').chain(more.iter().copied()).collect()
+}
+
 /// A classifier of spam after one step, in `folder`.
 fn classifier(folder: &Path) -> PathBuf {
     let (out, data) = (folder.join("spam"), spam());
-    let args = [
-        "finetune",
-        "custom",
-        "--data",
-        text(&data),
-        "--columns",
-        "text,label",
-    ];
-    let more = ["--limit", "8", "--epochs", "1", "--out", text(&out)];
-    succeeds(&[&args[..], &more].concat());
+    succeeds(&one_step(&["--data", text(&data), "--out", text(&out)]));
     out
 }
 
@@ -144,26 +143,18 @@ fn weights_that_are_no_numbers_are_named() {
 fn a_rate_that_spoils_the_model_in_its_last_step_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let (out, data) = (folder.path().join("out"), spam());
-    let args = [
-        "finetune",
-        "custom",
-        "--data",
-        text(&data),
-        "--columns",
-        "text,label",
-    ];
-    let more = [
-        "--limit",
-        "8",
-        "--epochs",
-        "1",
-        "--lr",
-        "1e30",
-        "--out",
-        text(&out),
-    ];
-    let message = fails(&[&args[..], &more].concat(), 1);
+    let more = ["--data", text(&data), "--lr", "1e30", "--out", text(&out)];
+    let message = fails(&one_step(&more), 1);
     assert!(message.contains("is not a number"), "{message}");
+}
+
+#[test]
+fn rows_that_are_read_twice_come_from_a_file() {
+    let (folder, dev) = (tempfile::tempdir().unwrap(), spam().join("dev.tsv"));
+    let out = folder.path().join("out");
+    let more = ["--train", "-", "--dev", text(&dev), "--out", text(&out)];
+    let message = fails(&one_step(&more), 2);
+    assert!(message.contains("so a file is needed"), "{message}");
 }
 
 #[test]

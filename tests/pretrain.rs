@@ -181,6 +181,11 @@ fn control_c_ends_at_a_step_boundary_with_a_checkpoint() {
         "{told}"
     );
     assert_eq!(json(&output)["steps"], steps + 1);
+    // What is not as it was is told, and nothing else.
+    let changed: Vec<&str> = told.lines().filter(|l| l.contains("here on")).collect();
+    let end = format!("--steps was 100000 and is {next} from here on");
+    assert!(changed.contains(&end.as_str()), "{told}");
+    assert!(!told.contains("--lr was"), "{told}");
 }
 
 #[test]

@@ -6,6 +6,17 @@ use crate::error::{Error, Result};
 use crate::model::Layout;
 use crate::train::optimizer::{Moments, Update};
 
+/// Fails where there are not as many values as parameters.
+pub(super) fn fits(values: &[f32], parameters: usize) -> Result<()> {
+    if values.len() == parameters {
+        return Ok(());
+    }
+    Err(Error::Failed(format!(
+        "{} values were given where the configuration has {parameters} parameters",
+        values.len()
+    )))
+}
+
 /// Parameters, the gradients that wait for an update, and the optimizer's moments.
 pub struct State {
     pub layout: Arc<Layout>,
@@ -18,13 +29,7 @@ pub struct State {
 impl State {
     /// A fresh state with these parameters; fails where their number is not the layout's.
     pub fn new(layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
-        if values.len() != layout.total() {
-            return Err(Error::Failed(format!(
-                "{} parameter values were given where the configuration has {}",
-                values.len(),
-                layout.total()
-            )));
-        }
+        fits(&values, layout.total())?;
         Ok(Self {
             layout: layout.clone(),
             gradients: vec![0.0; values.len()],
@@ -32,6 +37,21 @@ impl State {
             partials: Vec::new(),
             values,
         })
+    }
+
+    /// Takes other parameters; fails where their number is not the layout's.
+    pub fn set_values(&mut self, values: &[f32]) -> Result<()> {
+        fits(values, self.layout.total())?;
+        self.values.copy_from_slice(values);
+        Ok(())
+    }
+
+    /// Takes other moments; fails where their number is not that of the parameters.
+    pub fn set_moments(&mut self, moments: Moments) -> Result<()> {
+        fits(&moments.first, self.layout.total())?;
+        fits(&moments.second, self.layout.total())?;
+        self.moments = moments;
+        Ok(())
     }
 
     /// Adds gradients to those that wait.

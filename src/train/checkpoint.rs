@@ -17,8 +17,9 @@ use crate::files::{remove_if_there, write_atomic};
 
 use super::distill::Taught;
 use super::loss_scale::LossScale;
-use super::optimizer::{Moments, Rule};
+use super::optimizer::{Moments, Optimizer, Rule};
 use super::report::History;
+use super::schedule::Schedule;
 
 /// What must stay the same for a run to be continued, because the data and the random numbers of
 /// every step depend on it.
@@ -60,10 +61,24 @@ fn pairs() -> Packing {
 /// state of another order would be read without complaint and be wrong.
 pub const ORDER: u32 = 1;
 
+/// What may change when a run goes on: it is then a run that no single command makes again.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Recipe {
+    pub schedule: Schedule,
+    /// The last step of the first phase; 0 where there is none.
+    pub first_until: u64,
+    pub optimizer: Optimizer,
+    /// In the encoder.
+    pub dropout: f64,
+}
+
 /// What a run of pre-training keeps beside its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pretraining {
     pub identity: Identity,
+    /// None where a state of earlier versions doesn't say.
+    #[serde(default)]
+    pub recipe: Option<Recipe>,
     pub history: History,
 }
 
@@ -209,7 +224,20 @@ mod tests {
         let history = History::default();
         State {
             step,
-            run: Pretraining { identity, history },
+            run: Pretraining {
+                identity,
+                recipe: Some(Recipe {
+                    schedule: Schedule {
+                        peak: 0.1,
+                        warmup: 2,
+                        total: 9,
+                    },
+                    first_until: 4,
+                    optimizer: Optimizer::default(),
+                    dropout: 0.1,
+                }),
+                history,
+            },
             parameters: vec![1.0, -2.5, step as f32],
             moments: Moments {
                 first: vec![0.5; 3],

@@ -176,14 +176,30 @@ pub struct Finetuner<'a> {
     settings: Settings,
     outcome: Outcome,
     guard: Guard,
-    started_from: u32,
+    identity: Identity,
 }
 
 impl<'a> Finetuner<'a> {
     /// A run over `data`, whose targets fit the engine's task head.
     pub fn new(engine: Box<dyn Engine>, data: &'a Examples, settings: Settings) -> Result<Self> {
         Ok(Self {
-            started_from: checksum(&engine.parameters()?),
+            identity: Identity {
+                seed: settings.seed,
+                epochs: settings.epochs,
+                batch: match settings.batch {
+                    BatchSize::Examples(n) => format!("{n} examples"),
+                    BatchSize::Tokens(n) => format!("{n} tokens"),
+                },
+                learning_rate: settings.learning_rate,
+                warmup: settings.warmup,
+                optimizer: settings.optimizer,
+                dropout: engine.config().hidden_dropout_prob,
+                examples: data.len(),
+                tokens: data.sequences.tokens(),
+                checksum: data.checksum(),
+                started_from: checksum(&engine.parameters()?),
+                frozen: settings.frozen.clone(),
+            },
             engine,
             data,
             guard: Guard::new(settings.care),
@@ -215,24 +231,8 @@ impl<'a> Finetuner<'a> {
     }
 
     /// What makes this run this run.
-    pub fn identity(&self) -> Identity {
-        Identity {
-            seed: self.settings.seed,
-            epochs: self.settings.epochs,
-            batch: match self.settings.batch {
-                BatchSize::Examples(n) => format!("{n} examples"),
-                BatchSize::Tokens(n) => format!("{n} tokens"),
-            },
-            learning_rate: self.settings.learning_rate,
-            warmup: self.settings.warmup,
-            optimizer: self.settings.optimizer,
-            dropout: self.engine.config().hidden_dropout_prob,
-            examples: self.data.len(),
-            tokens: self.data.sequences.tokens(),
-            checksum: self.data.checksum(),
-            started_from: self.started_from,
-            frozen: self.settings.frozen.clone(),
-        }
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Continues where `state` was saved.
@@ -251,7 +251,7 @@ impl<'a> Finetuner<'a> {
         let state = State {
             step: self.outcome.done(),
             run: Finetuning {
-                identity: self.identity(),
+                identity: self.identity.clone(),
                 outcome: self.outcome.clone(),
             },
             parameters: self.engine.parameters()?,

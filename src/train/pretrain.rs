@@ -10,7 +10,7 @@ use crate::engine::{Engine, LossWeights, PretrainingScores};
 use crate::error::Result;
 use crate::model::{Dropout, weights};
 
-use super::checkpoint::{self, Identity, ORDER};
+use super::checkpoint::{self, Identity, ORDER, Recipe};
 use super::distill::Teacher;
 use super::guard::{Care, Guard, NO_GRADIENT};
 use super::optimizer::{Optimizer, Update};
@@ -172,6 +172,16 @@ impl Pretrainer {
         }
     }
 
+    /// What may change where the run goes on: see [`Recipe`].
+    pub fn recipe(&self) -> Recipe {
+        Recipe {
+            schedule: self.settings.schedule,
+            first_until: self.first_phase.as_ref().map_or(0, |phase| phase.until),
+            optimizer: self.settings.optimizer,
+            dropout: self.engine.config().hidden_dropout_prob,
+        }
+    }
+
     /// Continues where `state` was saved.
     pub fn resume(&mut self, state: State) -> Result<()> {
         self.engine.set_parameters(&state.parameters)?;
@@ -197,6 +207,7 @@ impl Pretrainer {
             step: self.step,
             run: checkpoint::Pretraining {
                 identity: self.identity(),
+                recipe: Some(self.recipe()),
                 history: self.history.clone(),
             },
             parameters,

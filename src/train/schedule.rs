@@ -1,8 +1,10 @@
 //! The learning rate over a run: linear warm-up, then linear decay to zero (Devlin et al.,
 //! appendix A.2).
 
+use serde::{Deserialize, Serialize};
+
 /// A schedule over `total` steps.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// The highest learning rate, reached after the warm-up.
     pub peak: f64,

@@ -198,6 +198,12 @@ impl Args {
                 return Err(Error::Usage(needed.to_owned()));
             }
         }
+        // Its labels are looked for before its rows are read.
+        if self.train.as_deref() == Some(Path::new("-")) {
+            return Err(Error::Usage(
+                "--train -: training data is read more than once, so a file is needed".to_owned(),
+            ));
+        }
         for (name, value) in [
             ("--epochs", self.epochs() as usize),
             ("--batch", self.batch),

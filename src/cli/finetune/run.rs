@@ -113,7 +113,7 @@ impl<'a> Runner<'a> {
             seed,
             learning_rate,
             ..
-        } = trainer.identity();
+        } = *trainer.identity();
         let out = self.args.out.as_path();
         let resumed = if resume {
             self::resume(&mut trainer, out)?
@@ -192,7 +192,7 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
         );
         return Ok(None);
     };
-    same_run(folder, &state.run.identity, &trainer.identity())?;
+    same_run(folder, &state.run.identity, trainer.identity())?;
     let step = state.step;
     eprintln!("continuing after step {step}");
     trainer.resume(state)?;

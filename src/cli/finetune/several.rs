@@ -114,7 +114,7 @@ impl Runner<'_> {
             };
             let config = model.config.clone();
             let trainer = self.trainer(model, settings)?;
-            let identity = trainer.identity();
+            let identity = trainer.identity().clone();
             if let Some(before) = before.take() {
                 let of_this = Identity {
                     seed,

@@ -14,12 +14,11 @@ use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::model::{Config, Layout};
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
-use crate::train::checkpoint::{self, Identity};
-use crate::train::distill::Taught;
+use crate::train::checkpoint;
 use crate::train::pretrain::State;
 use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
 
-use super::checks::{at_least_one, option_name, positive, share};
+use super::checks::{at_least_one, positive, share};
 use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::optimizer::OptimizerArgs;
@@ -60,11 +59,13 @@ pub struct RunArgs {
     micro_batch: Option<usize>,
     #[command(flatten)]
     optimizer: OptimizerArgs,
-    /// Highest learning rate, reached after a tenth of the steps [default: for a new model 1e-4 from
-    /// 768 wide on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for
-    /// `pretrain --init`]
+    /// Highest learning rate, reached after the warm-up [default: for a new model 1e-4 from 768 wide
+    /// on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for `pretrain --init`]
     #[arg(long)]
     lr: Option<f64>,
+    /// Share of the steps in which the learning rate rises; the paper's is 0.01 of a million
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    warmup: f64,
     /// Dropout in the encoder [default: as the configuration or the first model says; for new models
     /// 0.1, narrower than 768 0]
     #[arg(long, value_name = "P")]
@@ -145,6 +146,7 @@ impl RunArgs {
             at_least_one(name, value)?;
         }
         positive("--lr", self.lr.unwrap_or(1.0))?;
+        share("--warmup", self.warmup)?;
         share("--dropout", self.dropout.unwrap_or(0.0))?;
         self.optimizer.check()?;
         if let Some(first) = self.first_seq
@@ -318,6 +320,7 @@ impl RunArgs {
 
     fn settings(&self, lr: f64) -> Settings {
         let mut settings = Settings::new(self.steps, self.batch, lr);
+        settings.schedule.warmup = (self.steps as f64 * self.warmup) as u64;
         settings.save_every = self.save_every;
         settings.micro_batch = self.micro_batch.unwrap_or(0);
         settings.optimizer = self.optimizer.over(settings.optimizer);
@@ -331,7 +334,10 @@ impl RunArgs {
         let mut identity = trainer.identity();
         // A state of an earlier version knows only how many tokens there were.
         identity.checksum = state.run.identity.checksum.and(identity.checksum);
-        let (was, now) = (said(&state.run.identity), said(&identity));
+        let (was, now) = (
+            told::identity(&state.run.identity),
+            told::identity(&identity),
+        );
         checkpoint::same_run(&self.out, &was, &now)?;
         let expected = trainer.engine().layout().total();
         if state.parameters.len() != expected {
@@ -342,6 +348,13 @@ impl RunArgs {
             )));
         }
         eprintln!("continuing after step {}", state.step);
+        let before = state.run.recipe.as_ref().map(told::changeable);
+        let now = told::changeable(&trainer.recipe());
+        for ((what, was), (_, is)) in before.iter().flatten().zip(&now) {
+            if was != is {
+                eprintln!("{what} was {was} and is {is} from here on");
+            }
+        }
         trainer.resume(state)
     }
 }
@@ -357,46 +370,4 @@ pub fn learning_rate(config: &Config) -> f64 {
     } else {
         1e-4
     }
-}
-
-/// What makes a run this run, in the words of the command line.
-fn said(identity: &Identity) -> Vec<(&'static str, String)> {
-    let packing = match identity.packing {
-        Packing::Pairs => "in pairs",
-        Packing::Document => "sentences of one document",
-        Packing::Full => "full sentences",
-    };
-    let taught = match &identity.taught {
-        None => "without a teacher".to_owned(),
-        Some(Taught { recipe, teacher }) => format!(
-            "temperature {}, alphas {} {} {}, a teacher of checksum {teacher:08x}",
-            recipe.temperature, recipe.ce, recipe.mlm, recipe.cos
-        ),
-    };
-    vec![
-        ("--seed", identity.seed.to_string()),
-        ("--batch", identity.batch.to_string()),
-        ("--seq", identity.max_len.to_string()),
-        ("--first-seq", identity.first_max_len.to_string()),
-        ("--whole-word", identity.whole_word.to_string()),
-        ("the way it is taught", taught),
-        ("--left-to-right", identity.left_to_right.to_string()),
-        ("the cut of the text", packing.to_owned()),
-        ("the vocabulary's size", identity.vocab_size.to_string()),
-        (
-            "the number of tokens in the text",
-            identity.tokens.to_string(),
-        ),
-        (
-            "the text, or the order of its files (by checksum),",
-            identity
-                .checksum
-                .map_or_else(String::new, |sum| format!("{sum:08x}")),
-        ),
-        (
-            "the order of the parameters in memory",
-            identity.order.to_string(),
-        ),
-        ("--optimizer", option_name(identity.optimizer)),
-    ]
 }

@@ -1,12 +1,16 @@
-//! What the records and the model card tell of a run on plain text.
+//! What the records and the model card tell of a run on plain text, and what makes it that run, in the
+//! words of the command line.
 
 use std::path::PathBuf;
 
+use crate::cli::checks::option_name;
 use crate::cli::records;
 use crate::data::Packing;
 use crate::data::PretrainingData;
 use crate::engine::Setup;
 use crate::train::card::{Card, Measured};
+use crate::train::checkpoint::{Identity, Recipe};
+use crate::train::distill::Taught;
 use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::report::Table;
@@ -65,6 +69,67 @@ fn learned(start: &Start) -> &'static str {
     }
 }
 
+/// What makes a run this run, in the words of the command line.
+pub fn identity(identity: &Identity) -> Vec<(&'static str, String)> {
+    let packing = match identity.packing {
+        Packing::Pairs => "in pairs",
+        Packing::Document => "sentences of one document",
+        Packing::Full => "full sentences",
+    };
+    let taught = match &identity.taught {
+        None => "without a teacher".to_owned(),
+        Some(Taught { recipe, teacher }) => format!(
+            "temperature {}, alphas {} {} {}, a teacher of checksum {teacher:08x}",
+            recipe.temperature, recipe.ce, recipe.mlm, recipe.cos
+        ),
+    };
+    vec![
+        ("--seed", identity.seed.to_string()),
+        ("--batch", identity.batch.to_string()),
+        ("--seq", identity.max_len.to_string()),
+        ("--first-seq", identity.first_max_len.to_string()),
+        ("--whole-word", identity.whole_word.to_string()),
+        ("the way it is taught", taught),
+        ("--left-to-right", identity.left_to_right.to_string()),
+        ("the cut of the text", packing.to_owned()),
+        ("the vocabulary's size", identity.vocab_size.to_string()),
+        (
+            "the number of tokens in the text",
+            identity.tokens.to_string(),
+        ),
+        (
+            "the text, or the order of its files (by checksum),",
+            identity
+                .checksum
+                .map_or_else(String::new, |sum| format!("{sum:08x}")),
+        ),
+        (
+            "the order of the parameters in memory",
+            identity.order.to_string(),
+        ),
+        ("--optimizer", option_name(identity.optimizer)),
+    ]
+}
+
+/// What may change when a run goes on, in the same words.
+pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
+    let Recipe {
+        schedule,
+        first_until,
+        optimizer,
+        dropout,
+    } = recipe;
+    vec![
+        ("--steps", schedule.total.to_string()),
+        ("--lr", schedule.peak.to_string()),
+        ("the last step of the warm-up", schedule.warmup.to_string()),
+        ("the last step of the first phase", first_until.to_string()),
+        ("--adam-epsilon", format!("{:e}", optimizer.epsilon)),
+        ("--weight-decay", optimizer.weight_decay.to_string()),
+        ("--dropout", dropout.to_string()),
+    ]
+}
+
 impl RunArgs {
     /// What the records tell of the run beside its numbers.
     pub(super) fn about(
@@ -90,7 +155,10 @@ impl RunArgs {
         }
         let recipe = recipe
             .row("highest learning rate", lr)
-            .row("warm-up", "a tenth of the steps")
+            .row(
+                "warm-up",
+                format!("a share of {} of the steps", self.warmup),
+            )
             .row("optimizer", self.optimizer.told())
             .row("dropout", config.hidden_dropout_prob)
             .row(

@@ -386,8 +386,7 @@ impl Engine for CpuEngine {
     }
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
-        self.state.values.copy_from_slice(values);
-        Ok(())
+        self.state.set_values(values)
     }
 
     fn moments(&self) -> Result<Moments> {
@@ -395,8 +394,7 @@ impl Engine for CpuEngine {
     }
 
     fn set_moments(&mut self, moments: Moments) -> Result<()> {
-        self.state.moments = moments;
-        Ok(())
+        self.state.set_moments(moments)
     }
 
     fn pretraining_gradients_of_part(

@@ -4,11 +4,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{Layout, Parameter};
 use crate::train::optimizer::Moments;
 
 use super::device::{Address, Device, Element};
+use crate::engine::state::fits;
 
 /// Parameters start at a multiple of so many elements: 128 bytes or more.
 const ALIGNMENT: usize = 64;
@@ -219,13 +220,7 @@ impl State {
     }
 
     fn upload(&self, device: &mut dyn Device, to: Address, values: &[f32]) -> Result<()> {
-        let expected = self.places.layout().total();
-        if values.len() != expected {
-            return Err(Error::Failed(format!(
-                "{} values were given where the configuration has {expected} parameters",
-                values.len(),
-            )));
-        }
+        fits(values, self.places.layout().total())?;
         device.upload(to, bytes_of(&self.places.spread(values)))
     }
 

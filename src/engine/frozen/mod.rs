@@ -227,8 +227,7 @@ impl Engine for Frozen {
     }
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
-        self.state = State::new(&self.state.layout, values.to_vec())?;
-        Ok(())
+        self.state.set_values(values)
     }
 
     fn moments(&self) -> Result<Moments> {
@@ -236,8 +235,7 @@ impl Engine for Frozen {
     }
 
     fn set_moments(&mut self, moments: Moments) -> Result<()> {
-        self.state.moments = moments;
-        Ok(())
+        self.state.set_moments(moments)
     }
 
     fn pretraining_gradients_of_part(

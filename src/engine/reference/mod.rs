@@ -113,7 +113,7 @@ impl Engine for Reference {
     }
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
-        self.state.values.copy_from_slice(values);
+        self.state.set_values(values)?;
         self.home.clear();
         Ok(())
     }
@@ -123,8 +123,7 @@ impl Engine for Reference {
     }
 
     fn set_moments(&mut self, moments: Moments) -> Result<()> {
-        self.state.moments = moments;
-        Ok(())
+        self.state.set_moments(moments)
     }
 
     fn pretraining_gradients_of_part(
