@@ -274,7 +274,8 @@ fn main() -> cloze::lessons::LessonResult {
     });
 
     // %% [markdown]
-    // That was all of it: two loops, and you tokenize as BERT does. Try it on words of your own.
+    // That was all of it: two loops, and you tokenize as BERT does. (It also strips accents, sets
+    // Chinese characters apart, and gives up on words of over 100 characters.) Try it on words of your own.
 
     // %%
     if solved!("01.2") {
@@ -385,8 +386,10 @@ fn main() -> cloze::lessons::LessonResult {
     // Training starts from characters (`w ##o ##r ##d`). Then, again and again, it takes the pair
     // of neighbouring pieces that occurs most often in the text and adds the two, merged, to the
     // vocabulary, until the vocabulary is full. So what is frequent becomes whole first.
-    // ([Sennrich et al. 2016](https://arxiv.org/abs/1508.07909). Google's own trainer was never
-    // published; merging by count is what the `tokenizers` library does, and the crate too.)
+    // ([Sennrich et al. 2016](https://arxiv.org/abs/1508.07909). The trainer of BERT's own vocabulary was
+    // not published. WordPiece as first described merges the pair that raises the *likelihood* of the
+    // text most, roughly count(ab) / (count(a) · count(b)); the `tokenizers` library and this crate merge
+    // by count alone.)
     //
     // **Exercise 01.4.** Given the words as pieces, each with how often it occurs, find the pair
     // that is merged next. Where two pairs are equally frequent, either is right.

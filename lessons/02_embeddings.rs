@@ -211,9 +211,10 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // The gradient of a lookup *adds* each token's gradient to its row: row 1 was used twice and
-    // gets 2, row 3 gets 1, and rows that were not used get nothing. So a word that is rare in the
-    // training text has a vector that has hardly moved from its random start. That is one more
-    // reason for word pieces.
+    // gets 2, row 3 gets 1, and rows that were not used get nothing from the lookup. So a rare word is
+    // seldom taught by what stands around it, which is one more reason for word pieces. (In BERT the
+    // same table is the output matrix too, lesson 05: there every row is moved a little at every blank,
+    // mostly away from it.)
     //
     // ### What a trained table knows
     //
@@ -364,7 +365,7 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
-    // Adding loses nothing by necessity: in 128 dimensions there is room for what a token is and
+    // Adding need not lose anything: in 128 dimensions there is room for what a token is and
     // where it stands side by side, and training decides how much room each gets.
     //
     // What do the positions know? Nobody told the model that 7 comes after 6; the rows of $P$ began

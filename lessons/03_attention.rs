@@ -193,6 +193,14 @@ fn main() -> cloze::lessons::LessonResult {
             1e-5,
             "Entry [i, j] is the dot product of query i and key j, divided by sqrt(4).",
         );
+        let wide: Rows<16> = dev.ones_like(&(1, Const));
+        judge.close_tensor(
+            "the score of a query and a key of 16 ones",
+            &scores(wide.clone(), wide),
+            &dev.tensor([[4.0]]).realize(),
+            1e-5,
+            "The product is 16 and K is 16 here: divide by the square root of whatever `K` is.",
+        );
     });
 
     // %% [markdown]
@@ -399,9 +407,14 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Step 4: heads
     //
     // One softmax can look for one thing. Language needs several at once: *he* looks for the noun
-    // that it stands for, and also for its verb. So BERT cuts its width $H$ into $A$ **heads** of
-    // $K = H/A$ columns; each does attention on its own columns, and the results are put side by
-    // side again (section 3.2.2). BERT-base has 12 heads of 64, `cloze-tiny` 2 of 64.
+    // that it stands for, and also for its verb. So BERT cuts its *queries, keys and values* (not $x$:
+    // every head sees all of it) into $A$ **heads** of $K = H/A$ columns. Each does attention on its own,
+    // the results $o_1, \dots, o_A$ stand side by side again, and a fourth linear layer mixes them
+    // (section 3.2.2):
+    //
+    // $$ \operatorname{MultiHead}(x) = [\,o_1 \,|\, \dots \,|\, o_A\,]\, {W^O}^\top + b^O $$
+    //
+    // BERT-base has 12 heads of 64, `cloze-tiny` 2 of 64.
     //
     // For a batch the shape is $(B, S, H)$, and heads must become an axis of their own, in front of
     // the positions, $(B, A, S, K)$: then `matmul`, which multiplies the last two axes, does all
@@ -470,8 +483,8 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Step 5: the whole
     //
     // **Exercise 03.5.** Multi-head attention for a padded batch. `layer` is the crate's
-    // `Attention`: take its four linear layers, `query`, `key`, `value` and `output`, each of which has
-    // a `forward(x)` (and leave the `forward` of `layer` itself alone). `mask` is $(B, S)$, 0 at real
+    // `Attention`: take its four linear layers, `query`, `key`, `value` and, at the end, `output`, which is
+    // $W^O$ with its bias. Each has a `forward(x)` (leave the `forward` of `layer` itself alone). `mask` is $(B, S)$, 0 at real
     // tokens and $-10^9$ at padding, and is added to the scores.
 
     // %%
@@ -716,8 +729,8 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // Rows with one strong cell are specialists. In the model of this version head 1 of layer 0
-    // looks at the token that follows and head 1 of layer 1 at the one before, with hardly an
-    // exception. Nobody built that in. Whoever has to fill blanks profits most from the neighbours,
+    // looks at the token that follows, nearly always, and head 1 of layer 1 at the one before, in five
+    // cases of six. Nobody built that in. Whoever has to fill blanks profits most from the neighbours,
     // and attention is blind to order, so the model spent a head on each. The other two look by
     // content; their weight falls under "others".
     //

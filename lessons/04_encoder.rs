@@ -93,10 +93,10 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## The idea
     //
-    // With $x$ the rows of all tokens,
+    // With $x$ the rows of all tokens, and weights as in lesson 00, a row for each output,
     //
     // $$ y = \operatorname{LayerNorm}\big(x + \operatorname{Attention}(x)\big), \qquad
-    //    z = \operatorname{LayerNorm}\big(y + W_2 \operatorname{GELU}(W_1 y + b_1) + b_2\big) $$
+    //    z = \operatorname{LayerNorm}\big(y + \operatorname{GELU}(y W_1^\top + b_1)\, W_2^\top + b_2\big) $$
     //
     // ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), sections 3.1 and 3.3, with GELU in
     // place of ReLU as in [Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section A.2).
@@ -320,7 +320,8 @@ fn main() -> cloze::lessons::LessonResult {
             0.841_344_746,
             1e-7,
             "84.13 % of a normal distribution lie below 1. 0.9214: erf wants x / √2, not x. 0.6827: that \
-             is erf alone, and Φ is (1 + erf) / 2. 0.8412: the tanh approximation, which BERT does not take.",
+             is erf alone, and Φ is (1 + erf) / 2. 0.8412: the tanh approximation, which Google's code has today; transformers' BERT and this crate \
+             take erf.",
         );
         judge.close(
             "the value of GELU at -1",
@@ -704,10 +705,12 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ### Dropout, in training only
     //
-    // One thing more stands in a layer. While BERT is trained, a tenth of the numbers behind each
-    // part is set to 0, at random, and the others are divided by 0.9, so that the mean stays what
-    // it was ([Srivastava et al. 2014](https://jmlr.org/papers/v15/srivastava14a.html)). No number
-    // can then rely on one other alone. When the model is used, nothing is dropped.
+    // One thing more stands in a layer. While BERT is trained, a tenth of what attention and the
+    // feed-forward block give is set to 0, at random, before it is added to what went in, and the
+    // others are divided by 0.9, so that the mean stays what it was ([Srivastava et al.
+    // 2014](https://jmlr.org/papers/v15/srivastava14a.html)). The same happens to the embeddings after
+    // their LayerNorm, and to the attention weights themselves. No number can then rely on one other
+    // alone. When the model is used, nothing is dropped.
 
     // %%
     let mut dropping: Config = model.config.clone();
@@ -932,7 +935,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // **What no compiler sees.** The norm before the sum in place of after it; dropout left on when
     // the model is used (the same text then gives another vector each time); GELU by tanh for a
-    // model that was trained with erf. Shapes are right and numbers are a little wrong. Only a
+    // model that was trained with erf (two programs may both say `gelu` and mean one each). Shapes are right and numbers are a little wrong. Only a
     // comparison with known numbers finds them, which is why every lesson ends with one.
     //
     // ## Expected numbers

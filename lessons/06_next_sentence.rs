@@ -95,7 +95,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    L = -\frac{1}{N} \sum_{i=1}^{N} \ln p_i(y_i) $$
     //
     // ([Devlin et al. 2019](https://arxiv.org/abs/1810.04805), section 3.1, task 2, and appendix
-    // A.2). The label $y$ is 0 where B follows A and 1 where B was taken from elsewhere. Half of the
+    // A.2; the layer with the tanh stands in Google's code only). The label $y$ is 0 where B follows A and 1 where B was taken from elsewhere. Half of the
     // pairs are of either sort, so a guess is right in 50 % of them, and costs $\ln 2 = 0.693$ nats.
     //
     // Why at `[CLS]`? It is a word that stands for nothing, so nothing forces its vector to describe
@@ -128,7 +128,10 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
-    // A sentence is named by its document and its place in it.
+    // A sentence is named by its document and its place in it. (Here A and B are single sentences, to
+    // keep things short. In the paper a "sentence" is any run of text: A and B are several sentences
+    // each and together fill the input, in nine of ten cases up to its full length. Lesson 07 and the
+    // crate do it so.)
     //
     // **Exercise 06.1.** Make the pairs of one pass through the text. `lengths` says how many
     // sentences each document has (one at least; there are two documents at least). Each sentence

@@ -455,7 +455,9 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ \theta \leftarrow \theta - \eta \left( \frac{\hat m}{\sqrt{\hat v} + \epsilon} + \lambda \theta \right),
     //    \qquad \hat m = \frac{m}{1 - \beta_1^t}, \quad \hat v = \frac{v}{1 - \beta_2^t} $$
     //
-    // The hats mend that both means begin at 0. The term $\lambda\theta$ is weight decay. It stands
+    // The hats mend that both means begin at 0. (Google's BERT leaves them out and lets the warm-up hide
+    // it; PyTorch's AdamW and this crate keep them, which makes fine-tuning on few rows steadier, [Mosbach
+    // et al. 2021](https://arxiv.org/abs/2006.04884).) The term $\lambda\theta$ is weight decay. It stands
     // outside the fraction, which is the W in AdamW: inside, large gradients would divide it away
     // ([Loshchilov and Hutter 2017](https://arxiv.org/abs/1711.05101), section 2). Biases and
     // LayerNorms are not decayed.
@@ -1188,7 +1190,7 @@ fn main() -> cloze::lessons::LessonResult {
     // | curve | what it says | what it was here |
     // |---|---|---|
     // | stays where it began, near $\ln V$ and $\ln 2$ | nothing is learned at all | B: the rate is 0 |
-    // | falls to the unigram entropy and stays; pairs as in A | the frequencies are learned, by the output bias alone; the context is of no use | C: labels of other blanks |
+    // | falls to the unigram entropy and stays; pairs as in A | the frequencies are learned, by the head's bias alone; the context is of no use | C: labels of other blanks |
     // | near 0 within a hundred steps | the answer is visible | D: nothing was masked |
     // | rests at the unigram entropy, and the pairs for long far *above* $\ln 2$ | each step overshoots | E: the rate |
     // | below the entropy, but behind A more and more | part of the input is missing | F: no positions |

@@ -803,7 +803,7 @@ fn main() -> cloze::lessons::LessonResult {
     // 1975](https://doi.org/10.1016/0005-2795%2875%2990109-9)).
     //
     // **Exercise 08.4.** Give accuracy, F1 and MCC, in this order, as fractions of 1, not in
-    // percent. Class 1 is the one to be found. Where a measure is 0 by 0, it counts as 0.
+    // percent. Class 1 is the one to be found. Where a measure would be 0 / 0, it counts as 0.
 
     // %%
     fn scores(predicted: &[u32], gold: &[u32]) -> [f64; 3] {
@@ -950,7 +950,7 @@ fn main() -> cloze::lessons::LessonResult {
     // The same head, the same rows, the same steps, once from the pre-trained encoder and once from
     // random numbers; with 32, 64, 128 and all rows, and three seeds each. (A seed changes the
     // head's first weights and the order of the rows. With 100 messages to measure on one run
-    // proves little: chance alone moves its accuracy by some 3 points.)
+    // proves little: its standard error is some 3 points.)
 
     // %%
     /// The held-out accuracy in percent at the end of a run from pre-trained or from random weights.
@@ -1226,7 +1226,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // $$ r = \frac{\sum_i (x_i - \bar x)(y_i - \bar y)}{\sqrt{\sum_i (x_i - \bar x)^2 \, \sum_i (y_i - \bar y)^2}} $$
     //
-    // with the means $\bar x$ and $\bar y$. For a list that is constant, this is 0 by 0; say 0 then.
+    // with the means $\bar x$ and $\bar y$. For a list that is constant, this would be 0 / 0; say 0 then.
     //
     // **Exercise 08.5.** Write it.
 
@@ -1292,7 +1292,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // The last pair, $x$ and $x^2 - 2$, always rises together, but not in a straight line, so $r$ is
     // below 1. Spearman's correlation forgives that: it is Pearson's of the **ranks**, so only the
-    // order counts. GLUE tells both for STS-B.
+    // order counts. GLUE reports both for STS-B.
     //
     // **Exercise 08.6.** Give the rank of each number, 1 for the smallest; equal numbers share the
     // mean of the ranks that they take together. (Should you want to sort: a list of `f64` has no
@@ -1462,7 +1462,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## Open questions
     //
-    // 1. Freeze the encoder and train only the head (`--frozen`): 258 numbers in place of 1.5 million.
+    // 1. Freeze the encoder and train only the head (`--frozen --layers -1 --pool cls`): 258 numbers, which read
+    //    the row of [CLS] without a pooler, in place of 1.5 million.
     //    What would you expect of the training loss, of the held-out loss, and of the 20 epochs above?
     // 2. The seeds of step 5 differ by some points. If you try ten seeds and report the best on the
     //    held-out rows, what does that number say about the next 100 messages? ([Dodge et al.

@@ -71,7 +71,7 @@ fn main() -> cloze::lessons::LessonResult {
     // You also find out, with numbers, what a very small BERT can't do.
     //
     // *60 to 75 minutes, with a good place to stop half way; the longest cell trains for about ten
-    // seconds. You need [lesson 08](08_glue.rs), and from [lesson 01](01_tokens.rs) what offsets
+    // seconds. You need [lesson 08](08_glue.rs), and from [lesson 01](01_tokens.rs) what word pieces
     // are.*
 
     // %%
@@ -320,8 +320,9 @@ fn main() -> cloze::lessons::LessonResult {
     // ## Step 2: characters and pieces
     //
     // SQuAD says where an answer starts by counting *characters* of the paragraph, Unicode code
-    // points to be exact. The model points at *pieces*. The bridge are the offsets that the
-    // tokenizer gives with each piece (lesson 01):
+    // points to be exact. The model points at *pieces*. The bridge are the **offsets**: with each
+    // piece the tokenizer tells the place that it was cut from, as the first character and the one
+    // behind the last.
 
     // %%
     let example: Encoding = tokenizer.encode("In Łódź, Zoë's café opened in 1907.");
@@ -1264,7 +1265,7 @@ fn main() -> cloze::lessons::LessonResult {
     // 1. $P^{\text{start}}$ and $P^{\text{end}}$ are computed without knowing of each other. Find a
     //    sentence in which the best pair mixes two different answers. How would you let the end
     //    know the start, and what would it cost?
-    // 2. F1 gives 0.5 to an answer that holds the right words and as many wrong ones. A paragraph as
+    // 2. F1 gives two thirds to an answer that holds the right words and as many wrong ones. A paragraph as
     //    a whole always holds the right words: what F1 would answering with all of it get here, and
     //    what does `longest` protect from?
     //

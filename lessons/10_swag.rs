@@ -293,9 +293,12 @@ fn main() -> cloze::lessons::LessonResult {
     // The loss needs nothing new: it is lesson 08's cross-entropy over four logits.
 
     // %%
-    let right: Vec<u32> = held_out.iter().take(3).filter_map(|q| q.right).collect();
+    let right: Vec<u32> = held_out.iter().filter_map(|q| q.right).collect();
+    let mut all: Vec<f32> = finetune::logits(&mut engine, &held_examples.sequences)?
+        .values()
+        .to_vec();
     let untrained: f64 =
-        objective::cross_entropy(&mut logits.clone(), CHOICES, &right, 1.0).loss / 3.0;
+        objective::cross_entropy(&mut all, CHOICES, &right, 1.0).loss / right.len() as f64;
     println!(
         "loss before training {:.3}, ln 4 = {:.3}",
         untrained,
@@ -308,7 +311,9 @@ fn main() -> cloze::lessons::LessonResult {
     // Before you train anything, ask what needs no training. Perhaps the right ending repeats words
     // of its context?
     //
-    // **Exercise 10.3.** Score an ending by the share of its words that stand in the context too.
+    // **Exercise 10.3.** Score an ending by the share of its words that stand in the context too. In lower
+    // case a word is a run of letters and digits (`char::is_alphanumeric`; so *children's* is two), and a
+    // word that comes twice counts twice. An ending without words scores 0.
 
     // %%
     fn overlap(context: &str, ending: &str) -> f64 {
@@ -374,6 +379,13 @@ fn main() -> cloze::lessons::LessonResult {
             0.0,
             1e-9,
             "No word: 0, not NaN.",
+        );
+        judge.close(
+            "overlap(\"Elena's phone\", \"Elena waves\")",
+            overlap("Elena's phone", "Elena waves"),
+            0.5,
+            1e-9,
+            "`Elena's` is two words, `elena` and `s`: whatever is neither a letter nor a digit parts words.",
         );
         judge.equal(
             "questions of the 80 that it answers right",

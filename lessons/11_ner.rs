@@ -3,7 +3,7 @@
 // summary = "Read and write tag schemes, label first pieces, score whole names as conlleval does, train a head on frozen layers and on a model that learns with it."
 // minutes = 60
 // seconds = 50
-// needs = ["04"]
+// needs = ["04", "06", "08"]
 //
 // [[exercise]]
 // id = "11.1"
@@ -60,7 +60,7 @@ fn main() -> cloze::lessons::LessonResult {
     // the paper compares: as a fixed machine that gives vectors, and as one that learns along.
     //
     // *60 to 80 minutes, with a good place to stop half way; the longest cell trains for a few
-    // seconds. You need lesson 04.*
+    // seconds. You need lessons 04, 06 and 08.*
 
     // %%
     use std::collections::{BTreeMap, HashMap};
@@ -675,12 +675,14 @@ fn main() -> cloze::lessons::LessonResult {
     // The head is one linear layer, from a token's vector to 9 numbers, one a tag. Its loss is the
     // cross-entropy of the rows that have a label:
     //
-    // $$ L = -\frac{1}{|W|} \sum_{i \in W} \ln \operatorname{softmax}(W h_i + b)_{y_i} $$
+    // $$ L = -\frac{1}{|F|} \sum_{i \in F} \ln \operatorname{softmax}(W h_i + b)_{y_i} $$
     //
-    // where $W$ under the sum are the first pieces of words. What a row without a label says costs
+    // where $F$ are the rows of the words' first pieces. What a row without a label says costs
     // nothing, so nothing is learned from it.
     //
-    // **Exercise 11.5.** Write the loss in dfdx, so that it has a gradient.
+    // **Exercise 11.5.** Write the loss in dfdx, so that it has a gradient: the mean over the labelled
+    // rows. `pick(logits, &rows)` keeps the rows that a `Vec<u32>` names, and
+    // `cross_entropy(logits, &classes)` gives the *sum* of the rows' losses.
 
     // %%
     /// Logits with a tape: (rows, classes).
@@ -1090,7 +1092,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // Two runs more. The same from random weights tells what the pre-training is worth. And the same
-    // with a head of zeros: on frozen vectors that was no matter. Here it is.
+    // with a head of zeros: on frozen vectors that made no difference. Here it does.
 
     // %%
     if solved!("11.5") {
@@ -1119,8 +1121,8 @@ fn main() -> cloze::lessons::LessonResult {
     // that hardly means anything. A start that costs nothing in one setting costs half of the score
     // in another.
     //
-    // The set to measure on has 143 names, so a figure of 40 % is good to about 4 points either way.
-    // Differences of that size are no finding.
+    // The set to measure on has 143 names, so a figure of 40 % has a standard error of about 4 points,
+    // an interval of ±8 at 95 % (lesson 06). Differences of that size are no finding.
     //
     // ## Step 8: look at what it found
     //
@@ -1287,8 +1289,8 @@ fn main() -> cloze::lessons::LessonResult {
     // everybody to give away: get the files `eng.train`, `eng.testa` and `eng.testb`, then
     //
     // ```text
-    // cloze finetune ner --data conll2003 --model bert-base-cased --out ner
-    // cloze finetune ner --data conll2003 --model bert-base-cased --out ner --frozen --layers -4..-1
+    // cloze finetune ner --data conll2003 --model google-bert/bert-base-cased --out ner
+    // cloze finetune ner --data conll2003 --model google-bert/bert-base-cased --out ner --frozen --layers -4..-1
     // ```
     //
     // The paper's base model reaches 96.4 and 96.1 on `eng.testa` (table 7; the second with a BiLSTM

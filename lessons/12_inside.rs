@@ -890,6 +890,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // **Exercise 12.4.** Draw the control labels: 1 with probability `share`, else 0, the same for
     // the same piece wherever it stands, others with another seed.
+    // `Stream::new(seed, 0, Site::Other(0), number).draws().uniform()` is a number in [0, 1) that depends
+    // on `seed` and `number` alone.
 
     // %%
     fn control_labels(ids: &[u32], share: f64, seed: u64) -> Vec<u32> {
@@ -1057,7 +1059,8 @@ fn main() -> cloze::lessons::LessonResult {
     // without any meaning: what looked like knowledge was mostly words learned by heart. From layer
     // to layer the control falls, since a word's identity is mixed with its context, while the real
     // task holds and then rises: the selectivity grows from 3 to 7 points. That is the finding, and it is a modest
-    // one. 779 words are good to about 1.2 points either way.
+    // one: a bar over 779 words has a standard error of about 1.2 points (lesson 06), so a growth of 4 in
+    // the difference of two bars is at the edge of what they can show.
     //
     // A probe shows what *can* be read from a layer, not what the model *uses*. For that something
     // must be taken away.
@@ -1072,7 +1075,10 @@ fn main() -> cloze::lessons::LessonResult {
     // so a head whose columns are 0 is gone, and nothing else has changed ([Michel et al.
     // 2019](https://arxiv.org/abs/1905.10650) cut heads off in this way, section 2.3).
     //
-    // **Exercise 12.5.** Give the model's parameters without one head.
+    // **Exercise 12.5.** Give the model's parameters without one head. $W^O$ is the parameter
+    // `encoder.layer.N.attention.output.dense.weight`, a row for each output, and head `h` owns the
+    // columns `h * size..(h + 1) * size`, where `size = model.config.head_size()`.
+    // `model.layout.find(name)` gives a parameter with its range in `model.values`.
 
     // %%
     fn without_head(model: &Model, layer: usize, head: usize) -> Vec<f32> {
@@ -1445,7 +1451,7 @@ fn main() -> cloze::lessons::LessonResult {
     // BERT-base has 144 heads in 12 layers. The page of
     //
     // ```text
-    // cloze attention --model bert-base-uncased "The cat sat on the mat." "It was tired." --out view.html --view model
+    // cloze attention --model google-bert/bert-base-uncased "The cat sat on the mat." "It was tired." --out view.html --view model
     // ```
     //
     // shows them all and needs no network; `--json` gives the weights. To take this lesson's

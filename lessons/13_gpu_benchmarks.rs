@@ -26,7 +26,7 @@
 // id = "13.3"
 // title = "The roof"
 // hints = [
-//     "Intensity is operations divided by bytes. A product of m × k and k × n makes `2 * m * n * k` operations, and moves `m * k + k * n + m * n` numbers of 4 bytes at least.",
+//     "Two things can be the limit: how fast numbers arrive, and how fast they are multiplied.",
 //     "Memory that delivers `bandwidth` bytes a second feeds `intensity * bandwidth` operations a second; the multipliers do at most `peak`. The smaller one counts.",
 // ]
 //
@@ -278,7 +278,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // $$ 6 \cdot (\text{weights in the layers' matrices}) + 12 \cdot L \cdot H \cdot S $$
     //
-    // (Kaplan et al. 2020, [section 2.1](https://arxiv.org/abs/2001.08361), count the same way.)
+    // ([PaLM](https://arxiv.org/abs/2204.02311), appendix B, counts the same way;
+    // [Kaplan et al. 2020](https://arxiv.org/abs/2001.08361), section 2.1, count half as much for attention.)
 
     // %%
     fn training_flops(layers: usize, hidden: usize, inner: usize, length: usize) -> f64 {
@@ -378,8 +379,11 @@ fn main() -> cloze::lessons::LessonResult {
     );
 
     // %% [markdown]
-    // **Exercise 13.3.** Write the intensity of a product of $m \times k$ by $k \times n$ in f32, where each matrix
-    // moves once, and the roof over an intensity.
+    // The intensity of a product of $m \times k$ by $k \times n$ in f32, where each matrix moves once, is
+    // written below.
+    //
+    // **Exercise 13.3.** Write the roof: the operations a second that are possible at an intensity
+    // (operations a byte), with `peak` in operations a second and `bandwidth` in bytes a second.
 
     // %%
     fn intensity(m: usize, k: usize, n: usize) -> f64 {
@@ -465,8 +469,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ## MFU
     //
-    // **Model FLOPs utilisation** puts it into one number: the operations that the model needs a second,
-    // divided by what the machine could do ([PaLM](https://arxiv.org/abs/2204.02311), appendix B).
+    // **Model FLOPs utilisation** puts it into one number: the operations a second that
+    // the model's products amount to, divided by what the machine could do ([PaLM](https://arxiv.org/abs/2204.02311), appendix B).
     //
     // $$ \text{MFU} = \frac{\text{tokens a second} \cdot \text{FLOPs a token}}{P} $$
 
@@ -728,8 +732,8 @@ fn main() -> cloze::lessons::LessonResult {
         );
     }
     println!(
-        "the paper's pre-training, 1,000,000 steps of 256 × 128 tokens, at that H200's speed: {:.1} days",
-        1e6 * 256.0 * 128.0 / (930.0 * 384.0) / 86_400.0
+        "the paper's pre-training (900,000 steps of 256 × 128 tokens, 100,000 of 256 × 512), at that H200's speed: {:.1} days",
+        1e6 * 256.0 * (0.9 * 128.0 + 0.1 * 512.0) / (930.0 * 384.0) / 86_400.0
     );
 
     // %% [markdown]

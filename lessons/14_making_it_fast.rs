@@ -490,7 +490,8 @@ fn main() -> cloze::lessons::LessonResult {
     // and the answer is $o / \ell$ after the last block. The backward pass computes the weights again.
     //
     // **Exercise 14.3.** Write it for one query. `keys` holds rows as wide as the query, `values` as many
-    // rows of a width of their own. No list may be longer than a block.
+    // rows of a width of their own. Keep at most `block` scores at a time: no check can see that, but it is
+    // the point.
 
     // %%
     fn attend(query: &[f32], keys: &[f32], values: &[f32], block: usize) -> Vec<f32> {

@@ -341,7 +341,11 @@ fn main() -> cloze::lessons::LessonResult {
     // - *full sentences*: the same, and where a document ends the next one goes on after a `[SEP]`.
     //
     // **Exercise 15.2.** Write the last: fill examples of at most `room` tokens with whole
-    // sentences. `documents` holds documents of sentences of ids; no sentence is longer than `room`.
+    // sentences. `documents` holds documents of sentences of ids; no sentence is longer than `room`. A
+    // `[SEP]` stands between documents and takes a place of its own, and no example begins or ends with
+    // one: where the next document's first sentence does not fit behind it, the example is closed without
+    // it. A sentence that does not fit begins the next example. The last example is kept even if it is not
+    // full.
 
     // %%
     /// Documents, their sentences, the tokens of these.
@@ -520,8 +524,10 @@ fn main() -> cloze::lessons::LessonResult {
     // | full sentences | 90.4 / 79.1 | 84.7 | 92.5 | 64.8 |
     // | document sentences | 90.6 / 79.7 | 84.7 | 92.7 | 65.6 |
     //
-    // Without the game nothing is lost. (BERT's own ablation says otherwise, below. RoBERTa's
-    // authors suspect that it left out the loss but kept the pairs.)
+    // Without the game nothing is lost. (BERT's own ablation says otherwise, below. RoBERTa's authors
+    // suspect that it left out the loss but kept the pairs.) Document sentences are a little better still,
+    // but their examples end where documents do, so batches differ in size; RoBERTa took full sentences
+    // for that.
     //
     // ## 3. From the left alone (BERT's ablation)
     //
@@ -722,6 +728,16 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // An answer in a paragraph can't be found by a model whose tokens don't see what comes after
     // them: ten points of F1. Whether a review is friendly can.
+    //
+    // And size (its table 6, dev sets; section 5.2): a larger model is better, even where a task has
+    // 3,600 rows, which was news then.
+    //
+    // | layers | $H$ | heads | perplexity of held-out text | MNLI-m | MRPC | SST-2 |
+    // |---:|---:|---:|---:|---:|---:|---:|
+    // | 3 | 768 | 12 | 5.84 | 77.9 | 79.8 | 88.4 |
+    // | 6 | 768 | 12 | 4.68 | 81.9 | 84.8 | 91.3 |
+    // | 12 | 768 | 12 | 3.99 | 84.4 | 86.7 | 92.9 |
+    // | 24 | 1,024 | 16 | 3.23 | 86.6 | 87.8 | 93.7 |
 
     // %% [markdown]
     // > **A good place to stop.** You are half way, and your answers stay in the notebook. On another

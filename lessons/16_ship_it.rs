@@ -494,6 +494,8 @@ fn main() -> cloze::lessons::LessonResult {
     // where two are equally near, to the one whose last bit is 0: then errors up and down are
     // equally frequent.
     //
+    // In lesson 14 the rounded number stayed an f32. In a file it is its upper 16 bits.
+    //
     // **Exercise 16.2.** Round a finite f32 to bf16; give its 16 bits.
 
     // %%
@@ -617,8 +619,10 @@ fn main() -> cloze::lessons::LessonResult {
     // - a text longer than the model's positions must be cut, or it is an error;
     // - an empty list of texts is no reason to fall over.
     //
-    // **Exercise 16.3.** Give each text its label and the label's probability, `batch` texts at a
-    // time.
+    // **Exercise 16.3.** Give each text its label and the label's probability, `batch` texts at a time (no
+    // check sees how many; the next step's times do). `Sequences::tokenise(&tokenizer, &[(text, None), …],
+    // longest)` cuts texts to ids, its `by_length(BatchSize::Examples(batch))` gives lists of texts'
+    // numbers, `sequences.batch(&which)` a batch of these, and `engine.task_logits` their logits.
 
     // %%
     /// Everything that answering needs, from one folder.
@@ -777,8 +781,8 @@ fn main() -> cloze::lessons::LessonResult {
     // **Throughput**: how many texts a second does the machine answer? A larger batch helps the
     // second and hurts the first.
     //
-    // And a mean hides what users complain of. If one answer of twenty takes ten times as long, the
-    // mean hardly moves. So one gives *percentiles*: the median (p50), and the time that 95 or 99 of
+    // And a mean hides what users complain of. If one answer of a hundred takes ten times as long, the
+    // mean rises by 9 %, which nobody notices; that one user does. So one gives *percentiles*: the median (p50), and the time that 95 or 99 of
     // a hundred answers stay below.
     //
     // **Exercise 16.4.** The percentile by the nearest rank: the smallest of the values that at
@@ -1003,7 +1007,7 @@ fn main() -> cloze::lessons::LessonResult {
     // What this lesson did by hand is
     //
     // ```text
-    // cloze finetune sst-2 --data SST-2 --model bert-base-uncased --out sst
+    // cloze finetune sst-2 --data SST-2 --model google-bert/bert-base-uncased --out sst
     // cloze evaluate sst-2 --data SST-2/dev.tsv --model sst
     // cloze predict  sst-2 --model sst --input test.tsv
     // cloze convert  sst sst-bf16 --dtype bf16
