@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use tempfile::NamedTempFile;
+
 use crate::error::{Error, Result};
 
 /// Overrides the folder of [`data_folder`].
@@ -35,6 +37,12 @@ pub fn write_atomic_with(
     sync_folder(folder_of(path))
 }
 
+/// The same for what wants a path to write to.
+pub fn write_atomic_at(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    place(path, |file| write(file.path()), File::sync_all)?;
+    sync_folder(folder_of(path))
+}
+
 /// The same for what is soon written again: whoever reads the file finds it whole at any time, but
 /// nothing waits for the disk, so that a power cut may take the newest state.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -55,7 +63,8 @@ pub fn remove_if_there(path: &Path) -> Result<()> {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// The folder that a file lies in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -67,16 +76,27 @@ fn write_beside(
     write: impl FnOnce(&mut dyn Write) -> Result<()>,
     settle: impl FnOnce(&File) -> std::io::Result<()>,
 ) -> Result<()> {
+    let write = |file: &NamedTempFile| {
+        let mut buffered = BufWriter::new(file.as_file());
+        write(&mut buffered)?;
+        buffered.flush().map_err(|e| Error::io(path, e))
+    };
+    place(path, write, settle)
+}
+
+/// Has a file written beside `path`, settled, and renamed into place.
+fn place(
+    path: &Path,
+    write: impl FnOnce(&NamedTempFile) -> Result<()>,
+    settle: impl FnOnce(&File) -> std::io::Result<()>,
+) -> Result<()> {
     let folder = folder_of(path);
     create_folder(folder)?;
     let file = tempfile::Builder::new()
         .prefix(".cloze-")
         .tempfile_in(folder)
         .map_err(|e| Error::io(folder, e))?;
-    let mut buffered = BufWriter::new(file.as_file());
-    write(&mut buffered)?;
-    buffered.flush().map_err(|e| Error::io(path, e))?;
-    drop(buffered);
+    write(&file)?;
     readable_by_others(file.as_file()).map_err(|e| Error::io(path, e))?;
     settle(file.as_file()).map_err(|e| Error::io(path, e))?;
     file.persist(path).map_err(|e| Error::io(path, e.error))?;

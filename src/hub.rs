@@ -20,7 +20,8 @@ use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 /// A model's name, for sentences that ask for one.
 const EXAMPLE: &str = "google-bert/bert-base-uncased";
 /// Files that are fetched where a repository has them, beside the configuration and the weights.
-const COMPANIONS: [&str; 6] = [
+const COMPANIONS: [&str; 7] = [
+    "head.safetensors",
     "vocab.txt",
     "tokenizer.json",
     "tokenizer_config.json",

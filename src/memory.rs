@@ -33,7 +33,15 @@ fn share(group: &Path) -> Option<u64> {
         let text = std::fs::read_to_string(group.join(name)).ok()?;
         text.trim().parse().ok()
     };
-    let used = bytes("memory.current")?;
+    // What the group has read and written lies in the page cache and counts as used, but gives way.
+    let text = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let cached = |line: &str| -> Option<u64> {
+        let (name, bytes) = line.split_once(' ')?;
+        let cache = ["inactive_file", "active_file"].contains(&name);
+        cache.then(|| bytes.trim().parse().ok()).flatten()
+    };
+    let cache: u64 = text.lines().filter_map(cached).sum();
+    let used = bytes("memory.current")?.saturating_sub(cache);
     Some(bytes("memory.max")?.saturating_sub(used))
 }
 
@@ -60,6 +68,9 @@ mod tests {
         assert_eq!(share(group.path()), None);
         std::fs::write(group.path().join("memory.max"), "8388608\n").unwrap();
         assert_eq!(share(group.path()), Some(5 << 20));
+        let stat = "anon 1048576\nfile 2097152\ninactive_file 1048576\nactive_file 524288\n";
+        std::fs::write(group.path().join("memory.stat"), stat).unwrap();
+        assert_eq!(share(group.path()), Some(13 << 19), "the cache gives way");
     }
 
     #[test]

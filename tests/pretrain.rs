@@ -188,6 +188,143 @@ fn control_c_ends_at_a_step_boundary_with_a_checkpoint() {
     assert!(!told.contains("--lr was"), "{told}");
 }
 
+/// GNU timeout signals its child and then the child's group.
+#[test]
+fn two_signals_at_once_are_one_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
+    let mut args = run(&corpus, &out, "100000");
+    args.extend(["--save-every", "0"]);
+    let child = cloze()
+        .args(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for(|| {
+        let metrics = fs::read_to_string(out.join("trainer/metrics.jsonl"));
+        metrics.is_ok_and(|text| text.lines().count() > 2)
+    });
+    let id = child.id().to_string();
+    for _ in 0..2 {
+        let sent = std::process::Command::new("kill")
+            .args(["-TERM", &id])
+            .status();
+        assert!(sent.unwrap().success());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("stopping after this step"), "{told}");
+    assert!(out.join("trainer/state.safetensors").exists());
+    assert_eq!(json(&output)["stopped"], true);
+}
+
+#[test]
+fn a_refused_run_leaves_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
+    let args = run(&corpus, &out, "2");
+    succeeds(&args);
+    let with = |more: &[&str]| -> Vec<String> {
+        args.iter()
+            .chain(more)
+            .map(|&word| word.to_owned())
+            .collect()
+    };
+    let refused = |more: &[&str], code: i32| {
+        let args = with(more);
+        fails(&args.iter().map(String::as_str).collect::<Vec<_>>(), code)
+    };
+    let vocabulary = fs::read(out.join("vocab.txt")).unwrap();
+    let other = folder.path().join("other.txt");
+    let pieces = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n";
+    fs::write(&other, pieces).unwrap();
+    let told = refused(&["--resume", "--vocab", text(&other)], 2);
+    assert!(told.contains("the vocabulary's size was"), "{told}");
+    assert_eq!(fs::read(out.join("vocab.txt")).unwrap(), vocabulary);
+    succeeds(
+        &with(&["--resume"])
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>(),
+    );
+
+    // What a killed run left of its token files goes with the next one.
+    let left = out.join("trainer/tokens");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("train"), "old").unwrap();
+    succeeds(
+        &with(&["--resume"])
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>(),
+    );
+    assert!(!left.exists());
+
+    // A model without a run, and the model that a run starts from.
+    fs::remove_file(out.join("trainer/state.safetensors")).unwrap();
+    let weights = fs::read(out.join("model.safetensors")).unwrap();
+    let told = refused(&[], 2);
+    assert!(told.contains("already holds a model"), "{told}");
+    let from = [
+        "pretrain",
+        "--out",
+        text(&out),
+        "--steps",
+        "1",
+        "--overwrite",
+        "--init",
+        text(&out),
+    ];
+    let told = fails(&from, 2);
+    assert!(told.contains("the model to start from"), "{told}");
+    let from = [
+        "distill",
+        "--out",
+        text(&out),
+        "--steps",
+        "1",
+        "--overwrite",
+        "--teacher",
+        text(&out),
+    ];
+    let told = fails(&from, 2);
+    assert!(told.contains("the model to start from"), "{told}");
+    assert_eq!(fs::read(out.join("model.safetensors")).unwrap(), weights);
+    assert_eq!(fs::read(out.join("vocab.txt")).unwrap(), vocabulary);
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_the_text_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("model");
+    let missing = folder.path().join("missing.txt");
+    for (more, said) in [
+        (&["--size", "gigantic"][..], "unknown size"),
+        (
+            &["--seq", "9999"],
+            "--seq 9999: the model has only 512 positions",
+        ),
+        (
+            &["--phase-share", "0.5", "--first-seq", "128"],
+            "--phase-share: there is only one phase",
+        ),
+        (&["--dtype", "bf16", "--matmul", "fast"], "--matmul fast"),
+        (
+            &["--dtype", "f16", "--backend", "cpu"],
+            "--dtype f16 needs a GPU",
+        ),
+        (&["--mask-prob", "1.5"], "--mask-prob 1.5"),
+        (&["--lr", "-1"], "--lr -1: a positive number is needed"),
+    ] {
+        let args = ["pretrain", "--text", text(&missing), "--out", text(&out)];
+        let told = fails(&[&args[..], more].concat(), 2);
+        assert!(told.contains(said), "{more:?}: {told}");
+    }
+}
+
 #[test]
 fn a_folder_with_a_run_is_not_overwritten_unasked() {
     let folder = tempfile::tempdir().unwrap();

@@ -106,6 +106,41 @@ fn published_predictions_score_what_is_published() {
     );
 }
 
+/// Of evaluate-v1.1.py and evaluate-v2.0.py by hand: an answer of articles and punctuation is one for the
+/// first, and none for the second.
+#[test]
+fn an_answer_that_normalises_to_nothing_counts_as_in_the_script_of_its_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |impossible: bool| {
+        let answer = |text: &str| json!({"text": text, "answer_start": 0});
+        let questions = json!([
+            {"id": "a", "question": "?", "answers": [answer("."), answer("x y")]},
+            {"id": "b", "question": "?", "answers": [answer("x")]},
+            {"id": "c", "question": "?", "answers": if impossible { json!([]) } else { json!([answer("x")]) },
+             "is_impossible": impossible},
+        ]);
+        let data = json!({"version": "?", "data": [{"title": "t", "paragraphs": [{"context": ". x y", "qas": questions}]}]});
+        write_file(folder.path(), &format!("{impossible}.json"), &data)
+    };
+    let said = json!({"a": "the", "b": "x", "c": "x"});
+    let predictions = write_file(folder.path(), "predictions.json", &said);
+    let scores = |impossible| {
+        let data = file(impossible);
+        let args = ["score", "squad", "--json", "--data", text(&data)];
+        let of = ["--predictions", text(&predictions)];
+        json(&succeeds(&[&args[..], &of].concat()))
+    };
+    let (older, newer) = (scores(false), scores(true));
+    assert_eq!(
+        (&older["exact"], older["f1"].as_f64()),
+        (&json!(100.0), Some(200.0 / 3.0))
+    );
+    assert_eq!(
+        (newer["exact"].as_f64(), newer["f1"].as_f64()),
+        (Some(100.0 / 3.0), Some(100.0 / 3.0))
+    );
+}
+
 #[test]
 fn what_does_not_fit_is_said_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();

@@ -258,6 +258,41 @@ fn a_model_folder_says_how_its_vocabulary_is_used() {
     );
 }
 
+/// The keys of transformers' BertTokenizer.
+#[test]
+fn a_folder_says_whether_accents_go_and_chinese_is_cut() {
+    let vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nschon\nschön\n東\n京\n東京\n";
+    let (folder, _) = small_vocab(vocab);
+    let file = |name: &str| folder.path().join(name);
+    let tokens = |of: &Path| {
+        let wordpiece = WordPiece::from_file(of, None).unwrap();
+        wordpiece.encode("Schön 東京").tokens
+    };
+    assert_eq!(tokens(folder.path()), ["schon", "東", "京"]);
+    let keys =
+        r#"{"do_lower_case": true, "strip_accents": false, "tokenize_chinese_chars": false}"#;
+    std::fs::write(file("tokenizer_config.json"), keys).unwrap();
+    assert_eq!(tokens(folder.path()), ["schön", "東京"]);
+
+    // A saved folder says the same, by either of its files.
+    let saved = tempfile::tempdir().unwrap();
+    let wordpiece = WordPiece::from_file(folder.path(), None).unwrap();
+    wordpiece.save(saved.path()).unwrap();
+    assert_eq!(tokens(saved.path()), ["schön", "東京"]);
+    std::fs::remove_file(saved.path().join("tokenizer.json")).unwrap();
+    assert_eq!(tokens(saved.path()), ["schön", "東京"]);
+}
+
+#[test]
+fn a_vocabulary_with_capitals_is_cased() {
+    let vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n[unused1]\nThe\nthe\n";
+    let (_folder, path) = small_vocab(vocab);
+    let wordpiece = WordPiece::from_file(&path, None).unwrap();
+    assert_eq!(wordpiece.encode("The the").tokens, ["The", "the"]);
+    let asked = WordPiece::from_file(&path, Some(Casing::Uncased)).unwrap();
+    assert_eq!(asked.encode("The").tokens, ["the"]);
+}
+
 #[test]
 fn pairs_and_decoding_follow_bert() {
     let (_folder, path) = small_vocab(SMALL);

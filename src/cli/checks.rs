@@ -1,5 +1,7 @@
 //! Checks of options' values, and how an option's value is told again.
 
+use std::path::Path;
+
 use clap::ValueEnum;
 
 use crate::error::{Error, Result};
@@ -25,6 +27,19 @@ pub fn from_zero(name: &str, value: f64) -> Result<()> {
 pub fn share(name: &str, value: f64) -> Result<()> {
     let fits = (0.0..1.0).contains(&value);
     needed(name, value, fits, "a number from 0 to below 1")
+}
+
+/// Refuses an `--out` that is the folder of the model to start from.
+pub fn not_the_same(out: &Path, model: Option<&Path>) -> Result<()> {
+    // A folder that is not there yet is no model's.
+    let whole = |folder: &Path| folder.canonicalize().ok();
+    if whole(out).is_none() || model.and_then(whole) != whole(out) {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "--out {}: that is the model to start from, which would be lost: give another folder",
+        out.display()
+    )))
 }
 
 fn needed(name: &str, value: impl std::fmt::Display, fits: bool, what: &str) -> Result<()> {

@@ -14,6 +14,7 @@ use crate::train::distill::student_of;
 use super::checks::{from_zero, positive};
 use super::model::wordpiece_of;
 use super::pretraining::{RunArgs, Start, learning_rate};
+use super::records;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -43,8 +44,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let recipe = args.recipe()?;
-    let begun = args.run.begin()?;
     let folder = hub::folder_of(&args.teacher)?;
+    let begun = args.run.begin(Some(&folder))?;
     let parts = [Part::Encoder, Part::MaskedLm];
     let Model {
         config: theirs,
@@ -66,7 +67,6 @@ pub fn run(args: Args) -> Result<()> {
         told.join(", "),
         theirs.num_hidden_layers
     );
-    wordpiece.save(&args.run.out)?;
     let mut config = theirs.clone();
     config.clear_labels();
     config.num_hidden_layers = layers.len();
@@ -76,12 +76,10 @@ pub fn run(args: Args) -> Result<()> {
         .run
         .engine
         .engine(&theirs, &their_layout, their_values)?;
+    let name = records::name_of_model(&folder);
     let start = Start {
-        origin: format!(
-            "layers {} of the teacher {}",
-            told.join(", "),
-            args.teacher.display()
-        ),
+        origin: format!("layers {} of the teacher {name}", told.join(", "),),
+        base: Some(name),
         lr: learning_rate(&config),
         config,
         layout,

@@ -67,7 +67,7 @@ impl EngineArgs {
         if let (_, Some(choice)) = self.backend.resolve() {
             TOLD.call_once(|| eprintln!("{choice}"));
         }
-        Ok(Setup {
+        let setup = Setup {
             backend: self.backend,
             precision: match (self.dtype, self.matmul) {
                 (Dtype::Bf16, Matmul::Exact) => Precision::Bf16,
@@ -82,17 +82,21 @@ impl EngineArgs {
                 (Dtype::F32, Matmul::Exact) => Precision::F32,
             },
             recompute: Recompute::Nothing,
-        })
+        };
+        setup.check()?;
+        Ok(setup)
     }
 }
 
 impl TrainingEngineArgs {
     /// What was asked for.
     pub fn setup(&self) -> Result<Setup> {
-        Ok(Setup {
+        let setup = Setup {
             recompute: self.recompute.unwrap_or_default(),
             ..self.run.setup()?
-        })
+        };
+        setup.check()?;
+        Ok(setup)
     }
 
     /// An engine as asked for.

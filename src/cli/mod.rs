@@ -28,14 +28,31 @@ mod task;
 pub mod tokenize;
 pub mod vocab;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Learn BERT by building it; train and use it.
 #[derive(clap::Parser)]
 #[command(name = "cloze", version, about)]
 pub struct Cli {
     #[command(subcommand)]
-    pub command: Command,
+    command: Command,
+    /// Threads that compute [default: as many as the processor has, or RAYON_NUM_THREADS]
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<usize>,
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    pub fn run(self) -> Result<()> {
+        if let Some(threads) = self.threads {
+            checks::at_least_one("--threads", threads as u64)?;
+            // It fails only where the pool is there already, and nothing has computed yet.
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            pool.build_global()
+                .map_err(|e| Error::Failed(format!("--threads {threads}: {e}")))?;
+        }
+        self.command.run()
+    }
 }
 
 #[derive(clap::Subcommand)]

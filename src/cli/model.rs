@@ -6,7 +6,7 @@ use crate::data::Packed;
 use crate::engine::{Backend, Engine, Frozen, Setup, frozen};
 use crate::error::{Error, Result};
 use crate::model::weights::Model;
-use crate::model::{Config, Part};
+use crate::model::{Config, Part, Size};
 use crate::text::WordPiece;
 
 /// A model ready to run, with its tokenizer.
@@ -57,6 +57,20 @@ impl Loaded {
         batch.push(0, ids, segments);
         Ok(batch)
     }
+}
+
+/// The configuration that `--size` names: a size of ours, or the path of a config.json.
+pub fn config_of(size: &str, vocab_size: usize) -> Result<Config> {
+    if is_file(size) {
+        Config::read(Path::new(size))
+    } else {
+        Ok(size.parse::<Size>()?.config(vocab_size))
+    }
+}
+
+/// Whether a `--size` is a configuration's path.
+pub fn is_file(size: &str) -> bool {
+    size.ends_with(".json")
 }
 
 /// A model's matrix of words may have this many rows more than the vocabulary has entries, padding

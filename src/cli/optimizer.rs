@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::train::optimizer::{Optimizer, Rule};
 
-use super::checks::{from_zero, option_name, positive};
+use super::checks::{from_zero, option_name, positive, share};
 
 #[derive(clap::Args)]
 pub struct OptimizerArgs {
@@ -14,6 +14,10 @@ pub struct OptimizerArgs {
     /// transformers' scripts 1e-8
     #[arg(long, default_value = "1e-6", value_name = "X")]
     adam_epsilon: f64,
+    /// How much of the mean squared gradient stays from step to step [default: 0.98 to pre-train, 0.999,
+    /// as the paper, to fine-tune]
+    #[arg(long, value_name = "X")]
+    adam_beta2: Option<f64>,
     /// What weights lose in a step, as a share of themselves times the learning rate; biases and
     /// LayerNorms lose nothing
     #[arg(long, default_value_t = 0.01, value_name = "X")]
@@ -23,6 +27,7 @@ pub struct OptimizerArgs {
 impl OptimizerArgs {
     pub fn check(&self) -> Result<()> {
         positive("--adam-epsilon", self.adam_epsilon)?;
+        share("--adam-beta2", self.adam_beta2.unwrap_or(0.0))?;
         from_zero("--weight-decay", self.weight_decay)
     }
 
@@ -31,17 +36,24 @@ impl OptimizerArgs {
         Optimizer {
             rule: self.optimizer,
             epsilon: self.adam_epsilon,
+            beta2: self.adam_beta2.unwrap_or(usual.beta2),
             weight_decay: self.weight_decay,
             ..usual
         }
     }
 
     /// In words, for the records.
-    pub fn told(&self) -> String {
-        let rule = option_name(self.optimizer);
+    pub fn told(&self, usual: Optimizer) -> String {
+        let Optimizer {
+            rule,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+        } = self.over(usual);
         format!(
-            "{rule}, epsilon {:e}, weight decay {}",
-            self.adam_epsilon, self.weight_decay
+            "{}, betas {beta1} and {beta2}, epsilon {epsilon:e}, weight decay {weight_decay}",
+            option_name(rule)
         )
     }
 }

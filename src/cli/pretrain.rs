@@ -8,12 +8,13 @@ use crate::data::Packing;
 use crate::error::{Error, Result};
 use crate::hub;
 use crate::model::weights::{self, Model};
-use crate::model::{Config, Layout, PRETRAINING, Part, Size};
+use crate::model::{Config, Layout, PRETRAINING, Part};
 use crate::text::{Casing, WordPiece};
 
 use super::checks::positive;
-use super::model::wordpiece_of;
+use super::model::{config_of, is_file, wordpiece_of};
 use super::pretraining::{PAPER_WIDTH, RunArgs, Start, learning_rate};
+use super::records;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -68,9 +69,10 @@ const GOING_ON: f64 = 0.2;
 
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
-    let begun = args.run.begin()?;
-    let start = match &args.init {
-        Some(model) => args.continued(&hub::folder_of(model)?)?,
+    let folder = args.init.as_deref().map(hub::folder_of).transpose()?;
+    let begun = args.run.begin(folder.as_deref())?;
+    let start = match &folder {
+        Some(folder) => args.continued(folder)?,
         None => args.afresh(begun.continues())?,
     };
     args.run.train(begun, start)
@@ -115,10 +117,15 @@ impl Args {
 
     /// A new model.
     fn afresh(&self, continues: bool) -> Result<Start> {
-        let wordpiece = self.wordpiece(continues)?;
-        let config = self.config(&wordpiece)?;
-        let layout = Layout::new(&config, self.parts());
+        let mut config = self.config()?;
         let narrow = config.hidden_size < PAPER_WIDTH;
+        let first_seq = narrow.then_some(FIRST_SEQ);
+        // Before the text is read for a vocabulary.
+        self.run.fits(&config, first_seq)?;
+        let wordpiece = self.wordpiece(continues)?;
+        config.vocab_size = wordpiece.vocab_size();
+        config.pad_token_id = wordpiece.special().pad;
+        let layout = Layout::new(&config, self.parts());
         Ok(Start {
             origin: "random weights".into(),
             values: layout.initialise(self.run.seed),
@@ -126,8 +133,9 @@ impl Args {
             wordpiece,
             packing: self.packing(),
             lr: learning_rate(&config),
-            first_seq: narrow.then_some(FIRST_SEQ),
+            first_seq,
             teacher: None,
+            base: None,
             config,
         })
     }
@@ -145,9 +153,10 @@ impl Args {
                 folder.display()
             );
         }
-        wordpiece.save(&self.run.out)?;
+        let name = records::name_of_model(folder);
         Ok(Start {
-            origin: format!("the weights of {}", folder.display()),
+            origin: format!("the weights of {name}"),
+            base: Some(name),
             lr: GOING_ON * learning_rate(&model.config),
             config: model.config,
             layout: model.layout,
@@ -177,7 +186,7 @@ impl Args {
             });
         }
         if let Some(size) = &self.size {
-            let asked = size_of(size, config.vocab_size)?;
+            let asked = config_of(size, config.vocab_size)?;
             let dimensions = |c: &Config| {
                 format!(
                     "{} layers, {} wide, {} heads, {} inner units",
@@ -205,31 +214,30 @@ impl Args {
         Ok(())
     }
 
-    /// The vocabulary: given, left by the run that is continued, or trained; kept in `--out`.
+    /// The vocabulary: given, left by the run that is continued, or trained.
     fn wordpiece(&self, continues: bool) -> Result<WordPiece> {
         let casing = if self.cased {
             Casing::Cased
         } else {
             Casing::Uncased
         };
-        let wordpiece = match &self.vocab {
-            Some(path) => WordPiece::from_file(path, self.cased.then_some(Casing::Cased))?,
-            None if continues => return WordPiece::from_file(&self.run.out, None),
+        match &self.vocab {
+            Some(path) => WordPiece::from_file(path, self.cased.then_some(Casing::Cased)),
+            None if continues => WordPiece::from_file(&self.run.out, None),
             None => {
                 let default = if self.run.text.is_empty() { 2000 } else { 8000 };
                 let size = self.vocab_size.unwrap_or(default);
                 eprintln!("training a vocabulary of up to {size} pieces");
                 let texts = self.run.paragraphs()?.map(|p| p.map(|p| p.text));
-                WordPiece::train(texts, size, casing)?
+                WordPiece::train(texts, size, casing)
             }
-        };
-        wordpiece.save(&self.run.out)?;
-        Ok(wordpiece)
+        }
     }
 
-    fn config(&self, wordpiece: &WordPiece) -> Result<Config> {
+    /// The configuration, but for what the vocabulary decides.
+    fn config(&self) -> Result<Config> {
         let size = self.size.as_deref().unwrap_or("tiny");
-        let mut config = size_of(size, wordpiece.vocab_size())?;
+        let mut config = config_of(size, 0)?;
         if !is_file(size) && config.hidden_size < PAPER_WIDTH {
             // 0.02 suits the base model. Narrower ones hardly move for hundreds of steps with it:
             // 800 steps of a tiny one filled 46 % of held-out blanks with 0.08, and 27 % with 0.02.
@@ -244,22 +252,7 @@ impl Args {
         if let Some(deviation) = self.initializer_range {
             config.initializer_range = deviation;
         }
-        config.vocab_size = wordpiece.vocab_size();
         config.is_decoder = self.left_to_right;
-        config.pad_token_id = wordpiece.special().pad;
         Ok(config)
-    }
-}
-
-fn is_file(size: &str) -> bool {
-    size.ends_with(".json")
-}
-
-/// The configuration that `--size` names.
-fn size_of(size: &str, vocab_size: usize) -> Result<Config> {
-    if is_file(size) {
-        Config::read(Path::new(size))
-    } else {
-        Ok(size.parse::<Size>()?.config(vocab_size))
     }
 }

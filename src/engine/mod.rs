@@ -15,6 +15,7 @@ mod reference;
 pub(crate) mod simd;
 mod state;
 
+use std::borrow::Cow;
 use std::ops::{AddAssign, Range};
 use std::sync::{Arc, OnceLock};
 
@@ -31,6 +32,7 @@ pub use distillation::{Distillation, DistillationScores, DistillationWeights, So
 pub use encode::Encoder;
 pub use frozen::Frozen;
 pub use reference::Reference;
+pub use state::Lent;
 
 /// What pre-training measures on a batch. Sums, so that parts of a batch add up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -122,6 +124,13 @@ pub trait Engine: Send {
     /// A copy of the optimizer's moments.
     fn moments(&self) -> Result<Moments>;
     fn set_moments(&mut self, moments: Moments) -> Result<()>;
+    /// Both, copied only where they lie on a device.
+    fn lend(&self) -> Result<Lent<'_>> {
+        Ok(Lent {
+            parameters: Cow::Owned(self.parameters()?),
+            moments: Cow::Owned(self.moments()?),
+        })
+    }
 
     /// Forward and backward over a part of a pre-training batch: adds the gradients of the weighted
     /// loss to the engine's own. `weights` are those of the whole batch.
@@ -300,9 +309,8 @@ impl Setup {
         layout: &Arc<Layout>,
         values: Vec<f32>,
     ) -> Result<Box<dyn Engine>> {
-        let backend = self.backend.resolve().0;
-        self.check(backend)?;
-        Ok(match backend {
+        self.check()?;
+        Ok(match self.backend.resolve().0 {
             #[cfg(not(feature = "dfdx-cuda"))]
             Backend::Reference => Box::new(Reference::new(config, layout, values)?),
             #[cfg(feature = "dfdx-cuda")]
@@ -328,8 +336,9 @@ impl Setup {
         }
     }
 
-    /// Refuses what `backend` can't do.
-    fn check(self, backend: Backend) -> Result<()> {
+    /// Refuses what the backend can't do, before anything is done for it.
+    pub fn check(self) -> Result<()> {
+        let backend = self.backend.resolve().0;
         let usual = self.precision == Precision::F32 && self.recompute == Recompute::Nothing;
         let refused = match backend {
             Backend::Reference if !usual => {

@@ -1,5 +1,6 @@
 //! What an engine in main memory owns between steps: flat buffers laid out by the declaration.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -15,6 +16,12 @@ pub(super) fn fits(values: &[f32], parameters: usize) -> Result<()> {
         "{} values were given where the configuration has {parameters} parameters",
         values.len()
     )))
+}
+
+/// What a checkpoint keeps of an engine: borrowed where it lies in main memory.
+pub struct Lent<'a> {
+    pub parameters: Cow<'a, [f32]>,
+    pub moments: Cow<'a, Moments>,
 }
 
 /// Parameters, the gradients that wait for an update, and the optimizer's moments.
@@ -37,6 +44,14 @@ impl State {
             partials: Vec::new(),
             values,
         })
+    }
+
+    /// What a checkpoint keeps.
+    pub fn lend(&self) -> Lent<'_> {
+        Lent {
+            parameters: Cow::Borrowed(&self.values),
+            moments: Cow::Borrowed(&self.moments),
+        }
     }
 
     /// Takes other parameters; fails where their number is not the layout's.

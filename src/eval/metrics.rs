@@ -65,11 +65,28 @@ pub fn macro_f1(predicted: &[u32], gold: &[u32]) -> f64 {
     ratio(sum, classes.len() as f64)
 }
 
-/// Matthews' correlation coefficient of two classes.
+/// Matthews' correlation coefficient, of more than two classes as Gorodkin generalises it
+/// (doi.org/10.1016/j.compbiolchem.2004.09.006, and scikit-learn's `matthews_corrcoef`).
 pub fn matthews(predicted: &[u32], gold: &[u32]) -> f64 {
-    let [[rejected, missed], [wrong, found]] = confusion(predicted, gold);
-    let margins = (found + wrong) * (found + missed) * (rejected + wrong) * (rejected + missed);
-    ratio(found * rejected - wrong * missed, margins.sqrt())
+    let classes = predicted
+        .iter()
+        .chain(gold)
+        .max()
+        .map_or(0, |&most| most + 1);
+    let counts = |all: &[u32]| {
+        let mut counts = vec![0.0; classes as usize];
+        all.iter().for_each(|&class| counts[class as usize] += 1.0);
+        counts
+    };
+    let (said, true_ones) = (counts(predicted), counts(gold));
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let all = predicted.len() as f64;
+    let right = predicted.iter().zip(gold).filter(|(p, g)| p == g).count() as f64;
+    let spread = |counts: &[f64]| all * all - product(counts, counts);
+    ratio(
+        right * all - product(&said, &true_ones),
+        (spread(&said) * spread(&true_ones)).sqrt(),
+    )
 }
 
 /// Pearson's correlation coefficient.
@@ -133,6 +150,7 @@ mod tests {
         close(matthews(&PREDICTED, &GOLD), 0.408_248_290_463_863);
         let (predicted, gold) = ([0, 2, 1, 1, 0, 3], [0, 1, 1, 2, 0, 0]);
         close(macro_f1(&predicted, &gold), 0.325);
+        close(matthews(&predicted, &gold), 0.292_684_703_502_481_77);
         let x = [0.5, 2.0, 2.0, 4.75, 3.0, 1.0, 0.0, 2.0];
         let y = [1.0, 2.5, 2.0, 5.0, 2.0, 0.0, 0.5, 3.0];
         close(pearson(&x, &y), 0.888_669_869_428_974_7);

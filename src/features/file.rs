@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use crate::error::{Error, Result};
+use crate::files::folder_of;
 
 /// Bytes before the tensors: the header's length in 8 bytes, and the header, filled with spaces. Its
 /// content is only known at the end.
@@ -40,13 +41,9 @@ impl Vectors {
         told: &[(&str, String)],
     ) -> Result<Self> {
         let failed = |e| Error::io(path, e);
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
         let file = tempfile::Builder::new()
             .prefix(".cloze-")
-            .tempfile_in(folder);
+            .tempfile_in(folder_of(path));
         let mut file = BufWriter::new(file.map_err(failed)?);
         file.write_all(&[b' '; HEAD]).map_err(failed)?;
         let told = told

@@ -1,7 +1,9 @@
 //! Reading plain text: files, `.gz` files and folders, streamed paragraph by paragraph.
 //!
-//! A document ends at a blank line or at the end of its file; every other line is a paragraph.
-//! Nothing but the current line is held in memory, so a corpus may be of any size.
+//! A document ends at a blank line or at the end of its file; every other line is a paragraph. In the
+//! files of WikiExtractor, which begin with `<doc`, it ends at `</doc>`; its first line is the article's
+//! title, which is left out. Nothing but the current line is held in memory, so a corpus may be of any
+//! size.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -21,8 +23,8 @@ pub struct Paragraph {
     pub text: String,
 }
 
-/// The files that `path` stands for: itself, or the `.txt` and `.txt.gz` files anywhere below it in
-/// the order of their names.
+/// The files that `path` stands for: itself, or the `.txt` and `.txt.gz` files and those of WikiExtractor
+/// (`AA/wiki_00`) anywhere below it in the order of their names.
 pub fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     if !fs::metadata(path).map_err(|e| Error::io(path, e))?.is_dir() {
         return Ok(vec![path.to_path_buf()]);
@@ -32,7 +34,7 @@ pub fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
         return Err(Error::file(
             path,
-            "the folder holds no .txt or .txt.gz file",
+            "the folder holds no .txt, .txt.gz or wiki_00 file",
         ));
     }
     Ok(files)
@@ -53,12 +55,18 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
             collect(&path, files)?;
         } else if path.is_file() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.ends_with(".txt") || name.ends_with(".txt.gz") {
+            if is_text(&name) {
                 files.push(path);
             }
         }
     }
     Ok(())
+}
+
+fn is_text(name: &str) -> bool {
+    let name = name.strip_suffix(".gz").unwrap_or(name);
+    let of_wiki = |number: &str| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    name.ends_with(".txt") || name.strip_prefix("wiki_").is_some_and(of_wiki)
 }
 
 /// Opens a file, unpacking it where its first bytes say that it is gzip, whatever it is called.
@@ -178,7 +186,8 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> 
     let mut json = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}'));
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let place = match error.path().to_string() {
-            whole if whole == "." => String::new(),
+            // The whole, or no place that the parser could name.
+            whole if whole == "." || whole == "?" => String::new(),
             place => format!("{place}: "),
         };
         let message = format!("{place}{}; expected {expected}", error.inner());
@@ -199,7 +208,21 @@ pub struct Paragraphs {
     found: Vec<bool>,
     document: u64,
     document_open: bool,
+    kind: Kind,
     failed: bool,
+}
+
+/// What the current file is, and where in it we are.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Only blank lines were read yet.
+    New,
+    /// A file of plain text.
+    Plain,
+    /// One of WikiExtractor's, before an article's title.
+    Title,
+    /// In its text, or behind it.
+    Article,
 }
 
 impl Paragraphs {
@@ -218,6 +241,7 @@ impl Paragraphs {
             current: None,
             document: 0,
             document_open: false,
+            kind: Kind::New,
             failed: false,
         })
     }
@@ -225,6 +249,27 @@ impl Paragraphs {
     fn end_document(&mut self) {
         self.document += u64::from(self.document_open);
         self.document_open = false;
+    }
+
+    /// Whether a line is a paragraph; if not, it may end the document.
+    fn is_paragraph(&mut self, text: &str) -> bool {
+        if text.starts_with("<doc ") && !matches!(self.kind, Kind::Plain) {
+            self.end_document();
+            self.kind = Kind::Title;
+            return false;
+        }
+        match self.kind {
+            Kind::Title if !text.is_empty() => self.kind = Kind::Article,
+            Kind::Article if text == "</doc>" => self.end_document(),
+            Kind::Article => return !text.is_empty(),
+            Kind::New | Kind::Plain if text.is_empty() => self.end_document(),
+            Kind::New | Kind::Plain => {
+                self.kind = Kind::Plain;
+                return true;
+            }
+            Kind::Title => {}
+        }
+        false
     }
 
     fn advance(&mut self) -> Result<Option<Paragraph>> {
@@ -241,6 +286,7 @@ impl Paragraphs {
             match lines.next().transpose()? {
                 None => {
                     self.current = None;
+                    self.kind = Kind::New;
                     self.end_document();
                     let more = self.files.last().is_some_and(|(next, _)| *next == argument);
                     if !more && !self.found[argument] {
@@ -250,8 +296,7 @@ impl Paragraphs {
                 }
                 Some(line) => {
                     let text = line.trim();
-                    if text.is_empty() {
-                        self.end_document();
+                    if !self.is_paragraph(text) {
                         continue;
                     }
                     self.found[argument] = true;
@@ -322,6 +367,29 @@ mod tests {
         gz.write_all("first\n\nsecond\n".as_bytes()).unwrap();
         gz.finish().unwrap();
         let expected = [(0, "first"), (1, "second"), (2, "last")];
+        assert_eq!(read(&[folder.path()]).unwrap(), pairs(&expected));
+    }
+
+    #[test]
+    fn articles_of_wikiextractor_are_documents_without_their_titles() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("AA")).unwrap();
+        let file = folder.path().join("AA").join("wiki_00");
+        let text = "<doc id=\"1\" url=\"u\" title=\"Oak\">\nOak\n\nOne.\n\nTwo.\n\n</doc>\n\n\
+                    <doc id=\"2\" url=\"u\" title=\"Elm\">\nElm\n\n</doc>\n\
+                    <doc id=\"3\" url=\"u\" title=\"Ash\">\nAsh\n\nThree <doc > it.\n</doc>\n";
+        fs::write(&file, text).unwrap();
+        fs::write(folder.path().join("AA").join("wiki_notes"), "never").unwrap();
+        // In any other file such a line is text.
+        fs::write(folder.path().join("b.txt"), "\nfour\n<doc five>\n\nsix").unwrap();
+        let expected = [
+            (0, "One."),
+            (0, "Two."),
+            (1, "Three <doc > it."),
+            (2, "four"),
+            (2, "<doc five>"),
+            (3, "six"),
+        ];
         assert_eq!(read(&[folder.path()]).unwrap(), pairs(&expected));
     }
 

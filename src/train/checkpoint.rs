@@ -4,18 +4,21 @@
 //! interrupted between two files never leaves a model and an optimizer of different steps to be
 //! resumed from: whichever state file is there is whole.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::SafeTensors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::data::Packing;
+use crate::data::{Packing, PretrainingOptions};
+use crate::engine::Lent;
 use crate::error::{Error, Result};
-use crate::files::{remove_if_there, write_atomic};
+use crate::files::remove_if_there;
+use crate::model::weights::{NumberFormat, Numbers, write_tensors};
 
 use super::distill::Taught;
+use super::guard::{Care, Experience};
 use super::loss_scale::LossScale;
 use super::optimizer::{Moments, Optimizer, Rule};
 use super::report::History;
@@ -31,6 +34,12 @@ pub struct Identity {
     /// Longest sequence in the first phase.
     pub first_max_len: usize,
     pub whole_word: bool,
+    /// Shares of masked tokens and of short sequences; the paper's where a state of earlier versions
+    /// doesn't say.
+    #[serde(default = "masked")]
+    pub mask_probability: f64,
+    #[serde(default = "short")]
+    pub short_probability: f64,
     /// Pairs where a state of earlier versions doesn't say.
     #[serde(default = "pairs")]
     pub packing: Packing,
@@ -53,6 +62,14 @@ pub struct Identity {
     pub order: u32,
 }
 
+fn masked() -> f64 {
+    PretrainingOptions::default().mask_probability
+}
+
+fn short() -> f64 {
+    PretrainingOptions::default().short_probability
+}
+
 fn pairs() -> Packing {
     Packing::Pairs
 }
@@ -68,6 +85,9 @@ pub struct Recipe {
     /// The last step of the first phase; 0 where there is none.
     pub first_until: u64,
     pub optimizer: Optimizer,
+    /// What the gradients' norm is cut to.
+    pub max_norm: f64,
+    pub care: Care,
     /// In the encoder.
     pub dropout: f64,
 }
@@ -79,6 +99,8 @@ pub struct Pretraining {
     /// None where a state of earlier versions doesn't say.
     #[serde(default)]
     pub recipe: Option<Recipe>,
+    #[serde(default)]
+    pub experience: Experience,
     pub history: History,
 }
 
@@ -137,32 +159,48 @@ pub fn remove(folder: &Path) -> Result<()> {
     remove_if_there(&path(folder))
 }
 
+/// Writes a run's state after `step` steps into `folder`; an interruption leaves the old one.
+pub fn write<R: Serialize>(
+    folder: &Path,
+    step: u64,
+    run: &R,
+    engine: &Lent<'_>,
+    loss_scale: Option<&LossScale>,
+) -> Result<()> {
+    let header = Header {
+        step,
+        loss_scale: loss_scale.cloned(),
+        run,
+    };
+    // Numbers, strings and lists: nothing in it can fail to serialise.
+    let header = serde_json::to_string(&header).expect("plain data");
+    let moments = engine.moments.as_ref();
+    let buffers = [
+        ("parameters", engine.parameters.as_ref()),
+        ("first_moment", &moments.first),
+        ("second_moment", &moments.second),
+    ];
+    let tensors = buffers.map(|(name, values)| {
+        let numbers = Numbers::new(NumberFormat::F32, vec![values.len()], values);
+        (name.to_owned(), numbers)
+    });
+    write_tensors(&path(folder), tensors.into(), &[("state", header)])
+}
+
 impl<R: Serialize + DeserializeOwned> State<R> {
     /// Writes the state; an interruption leaves the old one.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        let header = Header {
-            step: self.step,
-            loss_scale: self.loss_scale.clone(),
-            run: &self.run,
+        let lent = Lent {
+            parameters: Cow::Borrowed(&self.parameters),
+            moments: Cow::Borrowed(&self.moments),
         };
-        // Numbers, strings and lists: nothing in it can fail to serialise.
-        let header = serde_json::to_string(&header).expect("plain data");
-        let metadata = HashMap::from([("state".to_owned(), header)]);
-        let buffers = [
-            ("parameters", &self.parameters),
-            ("first_moment", &self.moments.first),
-            ("second_moment", &self.moments.second),
-        ];
-        let bytes = buffers.map(|(name, values)| {
-            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-            (name, values.len(), bytes)
-        });
-        let views = bytes.iter().map(|(name, len, bytes)| {
-            let view = TensorView::new(Dtype::F32, vec![*len], bytes);
-            (*name, view.expect("four bytes for each of len values"))
-        });
-        let file = safetensors::serialize(views, Some(metadata)).expect("lengths agree");
-        write_atomic(&path(folder), &file)
+        write(
+            folder,
+            self.step,
+            &self.run,
+            &lent,
+            self.loss_scale.as_ref(),
+        )
     }
 
     /// Reads the state of the run in `folder`; None when there is none.
@@ -212,6 +250,8 @@ mod tests {
             max_len: 3,
             first_max_len: 3,
             whole_word: false,
+            mask_probability: 0.15,
+            short_probability: 0.1,
             packing: Packing::Pairs,
             left_to_right: false,
             taught: None,
@@ -234,8 +274,11 @@ mod tests {
                     },
                     first_until: 4,
                     optimizer: Optimizer::default(),
+                    max_norm: 1.0,
+                    care: Care::default(),
                     dropout: 0.1,
                 }),
+                experience: Experience::default(),
                 history,
             },
             parameters: vec![1.0, -2.5, step as f32],

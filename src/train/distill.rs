@@ -1,7 +1,6 @@
 //! Distillation: a trained model teaches a smaller one while that is pre-trained. See
 //! [`crate::engine::distillation`] for the loss.
 
-use flate2::Crc;
 use serde::{Deserialize, Serialize};
 
 use crate::data::PretrainingBatch;
@@ -9,6 +8,7 @@ use crate::engine::{Distillation, DistillationScores, Engine, PretrainingScores,
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, Parameter};
 
+use super::finetune::checksum;
 use super::pretrain::parts;
 
 /// A trained model that answers every batch before its student does.
@@ -31,14 +31,10 @@ pub struct Taught {
 impl Teacher {
     /// A model with a masked-LM head, as wide as the student and of the same vocabulary.
     pub fn new(engine: Box<dyn Engine>, recipe: Distillation) -> Result<Self> {
-        let mut checksum = Crc::new();
-        for value in engine.parameters()? {
-            checksum.update(&value.to_le_bytes());
-        }
         Ok(Self {
+            checksum: checksum(&engine.lend()?.parameters),
             engine,
             recipe,
-            checksum: checksum.sum(),
             targets: SoftTargets::default(),
         })
     }

@@ -15,7 +15,9 @@ use crate::model::{Dropout, Over};
 use super::checkpoint;
 use super::guard::{Care, Guard, NO_GRADIENT};
 use super::optimizer::{Optimizer, Update};
+use super::report::mean;
 use super::schedule::Schedule;
+use super::series::Series;
 use super::stop::Stop;
 
 /// Tokens in a batch of an evaluation: the larger it is, the less packing the weights counts.
@@ -92,7 +94,7 @@ pub trait TaskReport {
 /// What a run came to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    pub steps: Vec<TaskStep>,
+    pub steps: Series<TaskStep>,
     /// Steps that were left out.
     pub skipped: u64,
     /// Steps of the whole run; more than were done where it was stopped.
@@ -111,13 +113,12 @@ impl Outcome {
 
     /// Steps behind the run, left out or not.
     pub fn done(&self) -> u64 {
-        self.steps.len() as u64 + self.skipped
+        self.steps.len() + self.skipped
     }
 
     /// Mean loss of the last fifty steps: that of a single batch is noisy.
     pub fn last_loss(&self) -> f64 {
-        let last = &self.steps[self.steps.len().saturating_sub(50)..];
-        last.iter().map(|s| s.loss).sum::<f64>() / last.len().max(1) as f64
+        mean(self.steps.latest(50).map(|step| step.loss))
     }
 
     /// Real tokens a second of training.
@@ -197,7 +198,7 @@ impl<'a> Finetuner<'a> {
                 examples: data.len(),
                 tokens: data.sequences.tokens(),
                 checksum: data.checksum(),
-                started_from: checksum(&engine.parameters()?),
+                started_from: checksum(&engine.lend()?.parameters),
                 frozen: settings.frozen.clone(),
             },
             engine,
@@ -248,17 +249,12 @@ impl<'a> Finetuner<'a> {
 
     /// Writes the run's state into `folder`, to be resumed from.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let state = State {
-            step: self.outcome.done(),
-            run: Finetuning {
-                identity: self.identity.clone(),
-                outcome: self.outcome.clone(),
-            },
-            parameters: self.engine.parameters()?,
-            moments: self.engine.moments()?,
-            loss_scale: self.engine.loss_scale().cloned(),
+        let run = Finetuning {
+            identity: self.identity.clone(),
+            outcome: self.outcome.clone(),
         };
-        state.write(folder)
+        let (step, lent) = (self.outcome.done(), self.engine.lend()?);
+        checkpoint::write(folder, step, &run, &lent, self.engine.loss_scale())
     }
 
     /// Trains through all epochs, or until a stop is asked for; `folder` takes the checkpoints.

@@ -4,7 +4,17 @@
 use crate::error::{Error, Result};
 
 /// What a bad step does to a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    clap::ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub enum BadSteps {
     /// Ends it.
     #[default]
@@ -14,7 +24,7 @@ pub enum BadSteps {
 }
 
 /// What counts as a bad step, and what then.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Care {
     pub bad_steps: BadSteps,
     /// A loss above so many times the running mean is bad too; none for no such limit.
@@ -33,9 +43,16 @@ pub const NO_GRADIENT: &str = "the norm of the gradients is not a number";
 #[derive(Debug, Default)]
 pub struct Guard {
     care: Care,
+    experience: Experience,
+}
+
+/// What a guard knows of the steps so far; a run that goes on needs it again.
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Experience {
     /// Running mean of the good losses, and how many went into it.
     usual: f64,
     seen: u32,
+    /// Bad steps in a row.
     in_a_row: u32,
 }
 
@@ -48,33 +65,41 @@ impl Guard {
         }
     }
 
+    /// What it knows by now.
+    pub fn experience(&self) -> Experience {
+        self.experience
+    }
+
+    /// Goes on with what it knew when the run was saved.
+    pub fn resume(&mut self, experience: Experience) {
+        self.experience = experience;
+    }
+
     /// What is wrong with the loss of a step, if anything is.
     pub fn look(&self, loss: f64) -> Option<String> {
         if !loss.is_finite() {
             return Some("the loss is not a number".into());
         }
-        let limit = self.care.spike? * self.usual;
-        (self.seen >= SETTLED && loss > limit).then(|| {
-            format!(
-                "the loss jumped to {loss:.3} from a mean of {:.3}",
-                self.usual
-            )
-        })
+        let Experience { usual, seen, .. } = self.experience;
+        let limit = self.care.spike? * usual;
+        (seen >= SETTLED && loss > limit)
+            .then(|| format!("the loss jumped to {loss:.3} from a mean of {usual:.3}"))
     }
 
     /// Takes a good step's loss into the running mean.
     pub fn good(&mut self, loss: f64) {
-        self.seen += 1;
-        self.in_a_row = 0;
-        self.usual += (loss - self.usual) / f64::from(self.seen.min(SETTLED));
+        let known = &mut self.experience;
+        known.seen += 1;
+        known.in_a_row = 0;
+        known.usual += (loss - known.usual) / f64::from(known.seen.min(SETTLED));
     }
 
     /// Whether the run goes on without step `step`, in which `what` went wrong.
     pub fn bad(&mut self, step: u64, what: &str) -> Result<()> {
-        self.in_a_row += 1;
+        self.experience.in_a_row += 1;
         let why = match self.care.bad_steps {
             BadSteps::Stop => "a lower learning rate helps, or --bad-steps skip",
-            BadSteps::Skip if self.in_a_row < MOST_IN_A_ROW => return Ok(()),
+            BadSteps::Skip if self.experience.in_a_row < MOST_IN_A_ROW => return Ok(()),
             BadSteps::Skip => "so it went many times in a row; a lower learning rate helps",
         };
         Err(Error::Failed(format!(

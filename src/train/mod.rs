@@ -12,6 +12,7 @@ pub mod pretrain;
 pub mod record;
 pub mod report;
 pub mod schedule;
+pub mod series;
 pub mod speed;
 pub mod stop;
 

@@ -161,6 +161,8 @@ impl Pretrainer {
                 None => options.max_len,
             },
             whole_word: options.whole_word,
+            mask_probability: options.mask_probability,
+            short_probability: options.short_probability,
             packing: options.packing,
             left_to_right: options.left_to_right,
             vocab_size: self.engine.config().vocab_size,
@@ -178,6 +180,8 @@ impl Pretrainer {
             schedule: self.settings.schedule,
             first_until: self.first_phase.as_ref().map_or(0, |phase| phase.until),
             optimizer: self.settings.optimizer,
+            max_norm: self.settings.max_norm,
+            care: self.settings.care,
             dropout: self.engine.config().hidden_dropout_prob,
         }
     }
@@ -191,30 +195,26 @@ impl Pretrainer {
         }
         self.step = state.step;
         self.history = state.run.history;
+        self.guard.resume(state.run.experience);
         Ok(())
     }
 
     /// Writes the model and the trainer's state into `folder`.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let parameters = self.engine.parameters()?;
+        let lent = self.engine.lend()?;
         weights::write(
             folder,
             self.engine.config(),
             self.engine.layout(),
-            &parameters,
+            &lent.parameters,
         )?;
-        let state = State {
-            step: self.step,
-            run: checkpoint::Pretraining {
-                identity: self.identity(),
-                recipe: Some(self.recipe()),
-                history: self.history.clone(),
-            },
-            parameters,
-            moments: self.engine.moments()?,
-            loss_scale: self.engine.loss_scale().cloned(),
+        let run = checkpoint::Pretraining {
+            identity: self.identity(),
+            recipe: Some(self.recipe()),
+            experience: self.guard.experience(),
+            history: self.history.clone(),
         };
-        state.write(folder)
+        checkpoint::write(folder, self.step, &run, &lent, self.engine.loss_scale())
     }
 
     /// Trains until the schedule ends or a stop is asked for; `folder` takes the checkpoints.

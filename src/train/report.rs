@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::PretrainingScores;
 
+use super::series::Series;
+
 /// One optimizer step of pre-training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
@@ -95,9 +97,22 @@ impl<A: Report, B: Report> Report for (&mut A, &mut B) {
     }
 }
 
-/// Everything that a run has reported so far: the data of its curves.
+/// What a run has reported so far: the data of its curves.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    pub steps: Vec<StepReport>,
+    pub steps: Series<StepReport>,
     pub evaluations: Vec<EvalReport>,
+}
+
+impl History {
+    /// Mean speed of the steps.
+    pub fn tokens_per_s(&self) -> f64 {
+        mean(self.steps.iter().map(|step| step.tokens_per_s))
+    }
+}
+
+/// The mean; 0 of no values.
+pub fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
+    sum / count.max(1) as f64
 }

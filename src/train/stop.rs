@@ -2,27 +2,48 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::error::{Error, Result};
+
+/// Signals that come so soon after the first are the same request: GNU timeout sends one to the
+/// program and one to its process group.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// A request to stop, shared between whoever asks and the loop that obeys.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A stop that Ctrl-C and SIGTERM ask for. A second signal ends the process at once, as it
-    /// would without us: a step of a large model can take long.
+    /// A stop that Ctrl-C and SIGTERM ask for, which is answered on stderr. Another signal a second
+    /// later or more ends the process at once, as it would without us: a step of a large model can
+    /// take long.
     pub fn on_signals() -> Result<Self> {
+        let failed = |e| Error::Failed(format!("SIGINT and SIGTERM can't be watched: {e}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
         let stop = Self::default();
-        for signal in [SIGINT, SIGTERM] {
-            let failed = |e| Error::Failed(format!("signal {signal} can't be watched: {e}"));
-            // In this order: the shutdown looks at the flag before this signal raises it.
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.0.clone())
-                .map_err(failed)?;
-            signal_hook::flag::register(signal, stop.0.clone()).map_err(failed)?;
-        }
+        let asked = stop.clone();
+        let watch = move || {
+            let mut first: Option<Instant> = None;
+            for signal in signals.forever() {
+                match first {
+                    None => {
+                        first = Some(Instant::now());
+                        asked.request();
+                        eprintln!("stopping after this step; once more ends the program at once");
+                    }
+                    Some(at) if at.elapsed() < ONE_REQUEST => {}
+                    Some(_) => signal_hook::low_level::exit(128 + signal),
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(watch)
+            .map_err(failed)?;
         Ok(stop)
     }
 

@@ -9,7 +9,7 @@ pub mod flow;
 pub mod heat;
 pub mod input;
 pub mod live;
-mod picture;
+pub(crate) mod picture;
 mod png;
 pub mod pretraining;
 pub mod progress;

@@ -158,18 +158,34 @@ pub fn png(svg: &str) -> Result<Vec<u8>> {
 
 /// Writes the picture to a file of the kind that its name's ending says.
 pub fn save(svg: &str, path: &Path) -> Result<()> {
-    let ending = path.extension().unwrap_or_default().to_string_lossy();
-    let bytes = match ending.to_ascii_lowercase().as_str() {
-        "svg" => svg.as_bytes(),
-        "png" => &png(svg)?,
-        _ => {
-            return Err(Error::file(
-                path,
-                "a picture is written to a file that ends in .svg or .png",
-            ));
+    let png_bytes;
+    let bytes = match kind(path)? {
+        Kind::Svg => svg.as_bytes(),
+        Kind::Png => {
+            png_bytes = png(svg)?;
+            &png_bytes
         }
     };
     std::fs::write(path, bytes).map_err(|source| Error::io(path, source))
+}
+
+/// What a picture's file is.
+pub enum Kind {
+    Svg,
+    Png,
+}
+
+/// The kind that a file's name says; fails where it says none.
+pub fn kind(path: &Path) -> Result<Kind> {
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    match ending.to_ascii_lowercase().as_str() {
+        "svg" => Ok(Kind::Svg),
+        "png" => Ok(Kind::Png),
+        _ => Err(Error::file(
+            path,
+            "a picture is written to a file that ends in .svg or .png",
+        )),
+    }
 }
 
 #[cfg(test)]

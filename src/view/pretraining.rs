@@ -50,7 +50,7 @@ mod tests {
             nsp_accuracy: Some(0.7),
         };
         let history = History {
-            steps: vec![step(1), step(2)],
+            steps: [step(1), step(2)].into_iter().collect(),
             evaluations: vec![evaluation],
         };
         let svg = pretraining_chart(&history, 7.0, 5.0).svg();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::cli::checks::{at_least_one, positive};
+use crate::cli::model::config_of;
 use crate::cli::print::say;
 use crate::error::{Error, Result};
 use crate::model::{Config, Size};
@@ -126,11 +127,7 @@ impl Args {
     }
 
     fn config(&self) -> Result<Config> {
-        if self.size.ends_with(".json") {
-            Config::read(Path::new(&self.size))
-        } else {
-            Ok(self.size.parse::<Size>()?.config(VOCABULARY))
-        }
+        config_of(&self.size, VOCABULARY)
     }
 
     fn phases(&self) -> Vec<Phase> {

@@ -7,15 +7,16 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use crate::cli::model::config_of;
 use crate::cli::print::say;
 use crate::engine::memory::Work;
 use crate::engine::{Engine, Setup};
 use crate::error::{Error, Result};
 use crate::memory::{peak, told};
-use crate::model::{Config, Layout, Part, Size};
+use crate::model::{Config, Layout, Part};
 use crate::train::budget::flops_per_token;
 use crate::train::speed::{Pass, median, pass_seconds};
-use crate::view::BarChart;
+use crate::view::{BarChart, picture};
 
 use super::super::checks::at_least_one;
 use super::super::engine::TrainingEngineArgs;
@@ -30,9 +31,9 @@ const TOO_MANY: usize = 1 << 20;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// tiny, mini, small, medium, minilm, base or large
-    #[arg(long, default_value = "base")]
-    size: Size,
+    /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json
+    #[arg(long, default_value = "base", value_name = "SIZE|CONFIG")]
+    size: String,
     /// Sequences a step; several numbers are measured one after the other
     #[arg(
         long,
@@ -89,7 +90,7 @@ struct Row {
 pub fn run(args: Args, pass: Pass) -> Result<()> {
     args.check(pass)?;
     let setup = args.engine.setup()?;
-    let config = args.size.config(VOCABULARY);
+    let config = config_of(&args.size, VOCABULARY)?;
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     let batches = if args.find_batch {
         let batch = args.memory(&config, &layout, setup, TOO_MANY).largest()?;
@@ -140,6 +141,9 @@ impl Args {
                 "--find-batch looks for room for a training step: use it with bench train".into(),
             ));
         }
+        if let Some(path) = &self.chart {
+            picture::kind(path)?;
+        }
         let batches = self.batch.iter().map(|&batch| ("--batch", batch));
         for (name, value) in batches.chain([
             ("--seq", self.seq),
@@ -148,7 +152,7 @@ impl Args {
         ]) {
             at_least_one(name, value as u64)?;
         }
-        let positions = self.size.config(VOCABULARY).max_position_embeddings;
+        let positions = config_of(&self.size, VOCABULARY)?.max_position_embeddings;
         if self.seq > positions {
             return Err(Error::Usage(format!(
                 "--seq {}: the model has only {positions} positions",
@@ -188,7 +192,7 @@ impl Args {
     ) -> Result<(Measured, Option<Measured>)> {
         let peer = self.peer.as_deref().map(|command| Peer {
             command,
-            size: self.size.name(),
+            size: self.size.as_str(),
             dtype: self.engine.dtype(),
             batch,
             seq: self.seq,
@@ -230,7 +234,7 @@ impl Args {
         } = *row;
         if self.json {
             let mut object = json!({
-                "size": self.size.name(),
+                "size": self.size.as_str(),
                 "batch": batch,
                 "seq": self.seq,
                 "dtype": self.engine.dtype(),
@@ -251,7 +255,7 @@ impl Args {
         }
         say!(
             "{} {batch}×{} {}: {tokens_per_s:.0} tokens/s, {:.3} TFLOP/s of the model ({:.0} % of the {:.3} that matrix products reach here), peak memory {}",
-            self.size.name(),
+            self.size.as_str(),
             self.seq,
             self.engine.dtype(),
             flops / 1e12,
@@ -277,7 +281,7 @@ impl Args {
         };
         let title = format!(
             "{what}, {}, {} tokens a sequence, {}",
-            self.size.name(),
+            self.size.as_str(),
             self.seq,
             self.engine.dtype()
         );

@@ -9,6 +9,7 @@ use crate::model::Part;
 use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
 use crate::train::card::{Card, Measured as OnData};
+use crate::train::optimizer::Optimizer;
 use crate::train::record::{About, Chart, numbers};
 use crate::view::report::Table;
 use crate::view::style::number;
@@ -66,7 +67,7 @@ impl Args {
             .row("batch", batch)
             .row("highest learning rate", rate)
             .row("share of steps with a rising rate", self.warmup)
-            .row("optimizer", self.optimizer.told())
+            .row("optimizer", self.optimizer.told(Optimizer::default()))
             .row("dropout", model.config.hidden_dropout_prob)
             .row("number format", self.engine.dtype())
             .row("seed", self.seed);

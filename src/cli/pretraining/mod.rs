@@ -4,21 +4,25 @@
 mod summary;
 mod told;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+
+use tempfile::TempDir;
 
 use crate::data::{Packing, PretrainingData, PretrainingOptions};
 use crate::engine::memory::Work;
 use crate::error::{Error, Result};
 use crate::files::create_folder;
+use crate::model::weights::WEIGHTS;
 use crate::model::{Config, Layout};
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint;
+use crate::train::guard::{BadSteps, Care};
 use crate::train::pretrain::State;
 use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
 
-use super::checks::{at_least_one, positive, share};
+use super::checks::{at_least_one, not_the_same, positive, share};
 use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::optimizer::OptimizerArgs;
@@ -32,7 +36,8 @@ const PHASE_SHARE: f64 = 0.8;
 
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// Text files (.txt, .txt.gz) and folders of them; without, a small corpus of our own is used
+    /// Text files (.txt, .txt.gz, WikiExtractor's wiki_00) and folders of them; every tenth document, of
+    /// much text fewer, is kept apart to measure on. Without, a small corpus of our own is used
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub text: Vec<PathBuf>,
     /// Folder for the model, its vocabulary and the checkpoints
@@ -61,7 +66,7 @@ pub struct RunArgs {
     optimizer: OptimizerArgs,
     /// Highest learning rate, reached after the warm-up [default: for a new model 1e-4 from 768 wide
     /// on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for `pretrain --init`]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     lr: Option<f64>,
     /// Share of the steps in which the learning rate rises; the paper's is 0.01 of a million
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
@@ -75,19 +80,34 @@ pub struct RunArgs {
     /// Mask all pieces of a word together
     #[arg(long)]
     pub whole_word: bool,
+    /// Share of the tokens that are to be predicted
+    #[arg(long, default_value_t = 0.15, value_name = "SHARE")]
+    mask_prob: f64,
+    /// Share of the sequences that are shorter than they need be [default: 0.1; with full sentences 0]
+    #[arg(long, value_name = "SHARE")]
+    short_seq_prob: Option<f64>,
+    /// What the global norm of the gradients is cut to
+    #[arg(long, default_value_t = 1.0, value_name = "NORM")]
+    max_grad_norm: f64,
+    /// What a step does whose loss or gradient is not a number, or whose loss jumps
+    #[arg(long, value_enum, default_value_t = BadSteps::Stop)]
+    bad_steps: BadSteps,
+    /// A loss above X times the running mean is a bad step too
+    #[arg(long, value_name = "X")]
+    spike: Option<f64>,
     /// Key of every random choice of the run
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Steps between two checkpoints; one is always written at the end
     #[arg(long, default_value_t = 500, value_name = "N")]
     save_every: u64,
-    /// Steps between two evaluations on held-out documents
+    /// Steps between two evaluations on held-out documents [default: a tenth of the steps]
     #[arg(long, value_name = "N")]
     eval_every: Option<u64>,
     /// Continue the run in DIR
     #[arg(long)]
     resume: bool,
-    /// Start anew in a folder that already holds a run
+    /// Start anew in a folder that already holds a run or a model
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
     /// Print one JSON object on stdout
@@ -112,6 +132,8 @@ impl Begun {
 pub struct Start {
     /// Where the first weights come from, in words.
     pub origin: String,
+    /// The model that they come from.
+    pub base: Option<String>,
     pub config: Config,
     pub layout: Arc<Layout>,
     pub values: Vec<f32>,
@@ -125,10 +147,12 @@ pub struct Start {
 }
 
 impl RunArgs {
-    /// Refuses what can't be run; reads the state of the run that is continued.
-    pub fn begin(&self) -> Result<Begun> {
+    /// Refuses what can't be run; reads the state of the run that is continued. `from` is the folder of
+    /// the model that the run starts from.
+    pub fn begin(&self, from: Option<&Path>) -> Result<Begun> {
         let started = Instant::now();
         self.check()?;
+        self.room_in_out(from)?;
         create_folder(&self.out)?;
         Ok(Begun {
             started,
@@ -145,7 +169,13 @@ impl RunArgs {
         ] {
             at_least_one(name, value)?;
         }
+        self.engine.setup()?;
         positive("--lr", self.lr.unwrap_or(1.0))?;
+        positive("--max-grad-norm", self.max_grad_norm)?;
+        positive("--spike", self.spike.unwrap_or(2.0))?;
+        positive("--mask-prob", self.mask_prob)?;
+        share("--mask-prob", self.mask_prob)?;
+        share("--short-seq-prob", self.short_seq_prob.unwrap_or(0.0))?;
         share("--warmup", self.warmup)?;
         share("--dropout", self.dropout.unwrap_or(0.0))?;
         self.optimizer.check()?;
@@ -167,6 +197,40 @@ impl RunArgs {
         Ok(())
     }
 
+    /// Refuses an `--out` in which something would be lost.
+    fn room_in_out(&self, from: Option<&Path>) -> Result<()> {
+        not_the_same(&self.out, from)?;
+        let holds = |path: PathBuf| !self.resume && !self.overwrite && path.exists();
+        if holds(checkpoint::path(&self.out)) {
+            return Err(checkpoint::unfinished(&self.out));
+        }
+        if holds(self.out.join(WEIGHTS)) {
+            return Err(Error::Usage(format!(
+                "{} already holds a model: give --overwrite to replace it, or another --out",
+                self.out.display()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses sequences that the model or the phases have no room for. `first` is the length of the
+    /// first phase where the command line names none.
+    pub fn fits(&self, config: &Config, first: Option<usize>) -> Result<()> {
+        let seq = self.seq();
+        if seq > config.max_position_embeddings {
+            return Err(Error::Usage(format!(
+                "--seq {seq}: the model has only {} positions",
+                config.max_position_embeddings
+            )));
+        }
+        if self.phase_share.is_some() && self.first_seq(first) >= seq {
+            return Err(Error::Usage(
+                "--phase-share: there is only one phase; give a --first-seq below --seq".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// The state of the run that `--out` holds, where it is to be continued.
     fn previous_state(&self) -> Result<Option<State>> {
         if self.resume {
@@ -178,9 +242,6 @@ impl RunArgs {
                 );
             }
             return Ok(state);
-        }
-        if !self.overwrite && checkpoint::path(&self.out).exists() {
-            return Err(checkpoint::unfinished(&self.out));
         }
         Ok(None)
     }
@@ -200,6 +261,11 @@ impl RunArgs {
         self.seq.unwrap_or(default)
     }
 
+    /// Longest sequence of the first phase; `usual` where the command line doesn't say.
+    fn first_seq(&self, usual: Option<usize>) -> usize {
+        self.first_seq.or(usual).unwrap_or(self.seq())
+    }
+
     /// Trains, measures and writes the model that `start` becomes.
     pub fn train(&self, begun: Begun, mut start: Start) -> Result<()> {
         let seq = self.seq();
@@ -212,30 +278,8 @@ impl RunArgs {
         let values = std::mem::take(&mut start.values);
         let teacher = start.teacher.take();
         let config = &start.config;
-        if seq > config.max_position_embeddings {
-            return Err(Error::Usage(format!(
-                "--seq {seq}: the model has only {} positions",
-                config.max_position_embeddings
-            )));
-        }
-        let first_seq = self.first_seq.or(start.first_seq).unwrap_or(seq);
-        if self.phase_share.is_some() && first_seq >= seq {
-            return Err(Error::Usage(
-                "--phase-share: there is only one phase; give a --first-seq below --seq".into(),
-            ));
-        }
-        // The token files live in a folder that goes away with this value.
-        let cache = tempfile::tempdir_in(&self.out).map_err(|e| Error::io(&self.out, e))?;
-        let build = |max_len: usize, name: &str| -> Result<(PretrainingData, PretrainingData)> {
-            let folder = cache.path().join(name);
-            std::fs::create_dir(&folder).map_err(|e| Error::io(&folder, e))?;
-            let options = self.options(&start, max_len);
-            let paragraphs = self.paragraphs()?;
-            let folder = Some(folder.as_path());
-            PretrainingData::build_split(paragraphs, &start.wordpiece, &options, folder, HELD_OUT)
-        };
-        let (data, held_out) = build(seq, "last")?;
-        let baselines = summary::Baselines::of(&data, &held_out, &start.wordpiece);
+        self.fits(config, start.first_seq)?;
+        let first_seq = self.first_seq(start.first_seq);
         let sequences = self.micro_batch.map_or(self.batch, |n| n.min(self.batch));
         let work = Work {
             rows: sequences * seq,
@@ -251,6 +295,18 @@ impl RunArgs {
             teacher: teacher.as_ref().map(Teacher::model),
             option: "--micro-batch",
         })?;
+        let engine = setup.engine(config, &start.layout, values)?;
+        let cache = self.cache()?;
+        let build = |max_len: usize, name: &str| -> Result<(PretrainingData, PretrainingData)> {
+            let folder = cache.path().join(name);
+            std::fs::create_dir(&folder).map_err(|e| Error::io(&folder, e))?;
+            let options = self.options(&start, max_len);
+            let paragraphs = self.paragraphs()?;
+            let folder = Some(folder.as_path());
+            PretrainingData::build_split(paragraphs, &start.wordpiece, &options, folder, HELD_OUT)
+        };
+        let (data, held_out) = build(seq, "last")?;
+        let baselines = summary::Baselines::of(&data, &held_out, &start.wordpiece);
         let lr = self.lr.unwrap_or(start.lr);
         let share = self.phase_share.unwrap_or(PHASE_SHARE);
         let first_until = (self.steps as f64 * share) as u64;
@@ -258,7 +314,6 @@ impl RunArgs {
         let text = told::text(&self.text, &data, &held_out);
         about.tables.insert(1, text);
         about.charts = baselines.charts(start.packing);
-        let engine = self.engine.engine(config, &start.layout, values)?;
         let settings = self.settings(lr);
         let mut trainer = Pretrainer::new(engine, data, held_out, settings);
         if first_seq < seq {
@@ -276,7 +331,9 @@ impl RunArgs {
         if let Some(state) = begun.state {
             self.continue_from(&mut trainer, state)?;
         }
-
+        // Not before it is known that the run goes on: the vocabulary in the folder may be all that is
+        // left of it.
+        start.wordpiece.save(&self.out)?;
         if let Some(teacher) = trainer.evaluate_teacher()? {
             eprintln!("the teacher, held out: {}", measured(&teacher));
         }
@@ -299,22 +356,39 @@ impl RunArgs {
         summary::tell(self, &mut trainer, &evaluation, baselines, seconds)
     }
 
+    /// A folder for the token files, which goes away with this value; one that a killed run left is
+    /// emptied.
+    fn cache(&self) -> Result<TempDir> {
+        let trainer = self.out.join("trainer");
+        create_folder(&trainer)?;
+        let left = trainer.join("tokens");
+        if left.exists() {
+            std::fs::remove_dir_all(&left).map_err(|e| Error::io(&left, e))?;
+        }
+        let mut named = tempfile::Builder::new();
+        let named = named.prefix("tokens").rand_bytes(0);
+        named.tempdir_in(&trainer).map_err(|e| Error::io(&left, e))
+    }
+
     fn options(&self, start: &Start, max_len: usize) -> PretrainingOptions {
         let options = PretrainingOptions {
             max_len,
             whole_word: self.whole_word,
+            mask_probability: self.mask_prob,
             packing: start.packing,
             left_to_right: start.config.is_decoder,
             seed: self.seed,
             ..PretrainingOptions::default()
         };
         // RoBERTa trains with full-length sequences only (Liu et al., section 3.1).
-        match start.packing {
-            Packing::Full => PretrainingOptions {
-                short_probability: 0.0,
-                ..options
-            },
-            Packing::Pairs | Packing::Document => options,
+        let short_probability = match (self.short_seq_prob, start.packing) {
+            (Some(share), _) => share,
+            (None, Packing::Full) => 0.0,
+            (None, Packing::Pairs | Packing::Document) => options.short_probability,
+        };
+        PretrainingOptions {
+            short_probability,
+            ..options
         }
     }
 
@@ -322,6 +396,11 @@ impl RunArgs {
         let mut settings = Settings::new(self.steps, self.batch, lr);
         settings.schedule.warmup = (self.steps as f64 * self.warmup) as u64;
         settings.save_every = self.save_every;
+        settings.max_norm = self.max_grad_norm;
+        settings.care = Care {
+            bad_steps: self.bad_steps,
+            spike: self.spike,
+        };
         settings.micro_batch = self.micro_batch.unwrap_or(0);
         settings.optimizer = self.optimizer.over(settings.optimizer);
         if let Some(every) = self.eval_every {

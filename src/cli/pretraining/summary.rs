@@ -7,6 +7,7 @@ use crate::data::{Packing, PretrainingData};
 use crate::error::Result;
 use crate::text::WordPiece;
 use crate::train::record::Chart;
+use crate::train::report::mean;
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::pretraining_chart;
 
@@ -63,14 +64,10 @@ pub fn tell(
     let history = trainer.history();
     let chart = pretraining_chart(history, uniform, unigram);
     chart.save(args.out.join("trainer").join("loss.svg"))?;
-    let mean = |values: &mut dyn Iterator<Item = f64>| {
-        let values: Vec<f64> = values.collect();
-        values.iter().sum::<f64>() / values.len().max(1) as f64
-    };
     let loss_first = history.steps.first().map_or(0.0, |s| s.loss);
     // One batch is noisy: the last loss is the mean of the last ten.
-    let loss_last = mean(&mut history.steps.iter().rev().take(10).map(|s| s.loss));
-    let tokens_per_s = mean(&mut history.steps.iter().map(|s| s.tokens_per_s));
+    let loss_last = mean(history.steps.latest(10).map(|s| s.loss));
+    let tokens_per_s = history.tokens_per_s();
     let teacher = trainer.evaluate_teacher()?;
     if args.json {
         let object = json!({

@@ -89,6 +89,8 @@ pub fn identity(identity: &Identity) -> Vec<(&'static str, String)> {
         ("--seq", identity.max_len.to_string()),
         ("--first-seq", identity.first_max_len.to_string()),
         ("--whole-word", identity.whole_word.to_string()),
+        ("--mask-prob", identity.mask_probability.to_string()),
+        ("--short-seq-prob", identity.short_probability.to_string()),
         ("the way it is taught", taught),
         ("--left-to-right", identity.left_to_right.to_string()),
         ("the cut of the text", packing.to_owned()),
@@ -117,15 +119,22 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         schedule,
         first_until,
         optimizer,
+        max_norm,
+        care,
         dropout,
     } = recipe;
+    let spike = care.spike.map_or("none".to_owned(), |x| x.to_string());
     vec![
         ("--steps", schedule.total.to_string()),
         ("--lr", schedule.peak.to_string()),
         ("the last step of the warm-up", schedule.warmup.to_string()),
         ("the last step of the first phase", first_until.to_string()),
+        ("--adam-beta2", optimizer.beta2.to_string()),
         ("--adam-epsilon", format!("{:e}", optimizer.epsilon)),
         ("--weight-decay", optimizer.weight_decay.to_string()),
+        ("--max-grad-norm", max_norm.to_string()),
+        ("--bad-steps", option_name(care.bad_steps)),
+        ("--spike", spike),
         ("--dropout", dropout.to_string()),
     ]
 }
@@ -154,12 +163,15 @@ impl RunArgs {
             );
         }
         let recipe = recipe
-            .row("highest learning rate", lr)
+            .row("highest learning rate", format!("{lr:e}"))
             .row(
                 "warm-up",
                 format!("a share of {} of the steps", self.warmup),
             )
-            .row("optimizer", self.optimizer.told())
+            .row(
+                "optimizer",
+                self.optimizer.told(self.settings(lr).optimizer),
+            )
             .row("dropout", config.hidden_dropout_prob)
             .row(
                 "masking",
@@ -193,8 +205,7 @@ impl RunArgs {
     ) -> Card {
         let (steps, planned) = (trainer.step(), self.steps);
         let history = trainer.history();
-        let speeds = history.steps.iter().map(|step| step.tokens_per_s);
-        let speed = speeds.sum::<f64>() / history.steps.len().max(1) as f64;
+        let speed = history.tokens_per_s();
         let mut tables = about.tables;
         tables.push(Table::new("Speed").row("tokens/s", format!("{speed:.0}")));
         let name = records::name_of(&self.out);
@@ -240,6 +251,7 @@ impl RunArgs {
             command: about.command,
             tables,
             name,
+            base_model: start.base.clone(),
             ..Card::default()
         }
     }

@@ -45,7 +45,7 @@ use self::norm::Statistics;
 use self::run::Run;
 
 use super::simd::Simd;
-use super::state::State;
+use super::state::{Lent, State};
 use super::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
     PretrainingScores, SoftTargets,
@@ -395,6 +395,10 @@ impl Engine for CpuEngine {
 
     fn set_moments(&mut self, moments: Moments) -> Result<()> {
         self.state.set_moments(moments)
+    }
+
+    fn lend(&self) -> Result<Lent<'_>> {
+        Ok(self.state.lend())
     }
 
     fn pretraining_gradients_of_part(

@@ -1,14 +1,14 @@
 //! The file of a head beside the encoder that it reads: `head.safetensors`, whose header says what
 //! the vectors are.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::remove_if_there;
+use crate::model::weights::{NumberFormat, Numbers, write_tensors};
 use crate::model::{Layout, Part};
 
 use super::{Frozen, Plan};
@@ -24,11 +24,7 @@ pub fn holds(folder: &Path) -> bool {
 
 /// Takes away the head of a model that is no longer there.
 pub fn remove(folder: &Path) -> Result<()> {
-    let path = folder.join(FILE);
-    match std::fs::remove_file(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&path, e)),
-        _ => Ok(()),
-    }
+    remove_if_there(&folder.join(FILE))
 }
 
 impl Plan {
@@ -37,17 +33,12 @@ impl Plan {
         // Names and numbers: nothing in it can fail to serialise.
         let plan = serde_json::to_string(self).expect("plain data");
         let told = [("format", "pt".to_owned()), (PLAN, plan)];
-        let told = told.map(|(name, value)| (name.to_owned(), value));
-        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let tensors = layout.iter().map(|(parameter, range)| {
-            let data = &bytes[range.start * 4..range.end * 4];
-            let view = TensorView::new(Dtype::F32, parameter.shape.clone(), data);
-            // The view is refused only if the length disagrees with the shape; both are the layout's.
-            let view = view.expect("a layout's ranges have its shapes' lengths");
-            (parameter.name.as_str(), view)
+            let (shape, values) = (parameter.shape.clone(), &values[range]);
+            let numbers = Numbers::new(NumberFormat::F32, shape, values);
+            (parameter.name.clone(), numbers)
         });
-        let file = safetensors::serialize(tensors, Some(HashMap::from(told)));
-        write_atomic(&folder.join(FILE), &file.expect("shapes and lengths agree"))
+        write_tensors(&folder.join(FILE), tensors.collect(), &told)
     }
 }
 

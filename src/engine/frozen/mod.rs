@@ -24,7 +24,7 @@ use crate::train::optimizer::{Moments, Update};
 
 use super::cpu::Mask;
 use super::simd::Simd;
-use super::state::State;
+use super::state::{Lent, State};
 use super::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, PretrainingScores,
     SoftTargets, lacks,
@@ -236,6 +236,10 @@ impl Engine for Frozen {
 
     fn set_moments(&mut self, moments: Moments) -> Result<()> {
         self.state.set_moments(moments)
+    }
+
+    fn lend(&self) -> Result<Lent<'_>> {
+        Ok(self.state.lend())
     }
 
     fn pretraining_gradients_of_part(

@@ -18,7 +18,7 @@ use crate::train::optimizer::{Moments, Update};
 
 use self::home::Home;
 use self::modules::Modules;
-use super::state::State;
+use super::state::{Lent, State};
 use super::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, PretrainingScores,
     SoftTargets, check_targets,
@@ -124,6 +124,10 @@ impl Engine for Reference {
 
     fn set_moments(&mut self, moments: Moments) -> Result<()> {
         self.state.set_moments(moments)
+    }
+
+    fn lend(&self) -> Result<Lent<'_>> {
+        Ok(self.state.lend())
     }
 
     fn pretraining_gradients_of_part(

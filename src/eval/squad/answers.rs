@@ -284,7 +284,7 @@ pub fn threshold(squad: &Squad, answers: &[Answers]) -> Result<Best> {
         .iter()
         .filter_map(|answers| Some((answers.id.clone(), answers.null_odds?)))
         .collect();
-    let swept = sweep(&raw(squad, &best)?, &odds, |question| question.f1);
+    let swept = sweep(&raw(squad, &best, true)?, &odds, |question| question.f1);
     let lowest = odds.iter().map(|(_, odds)| *odds).reduce(f64::min);
     Ok(Best {
         // Where nothing should be answered the threshold is under all odds.

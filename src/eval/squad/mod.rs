@@ -1,6 +1,6 @@
 //! The official scores of SQuAD: exact match and F1 of words, as evaluate-v2.0.py finds them, sums in
-//! the same order so that they agree to the last digit. On SQuAD 1.1 they are those of
-//! evaluate-v1.1.py.
+//! the same order so that they agree to the last digit. Where every question has an answer, as in
+//! SQuAD 1.1, they are those of evaluate-v1.1.py.
 //!
 //! A question without a prediction scores 0, as in evaluate-v1.1.py (evaluate-v2.0.py stops there).
 
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::data::squad::Squad;
+use crate::data::squad::{Question, Squad};
 use crate::error::{Error, Result};
 
 pub use answers::{AnswerOptions, Answers, Ranked, answer, threshold};
@@ -82,7 +82,7 @@ pub fn score(
     predictions: &Predictions,
     no_answer: Option<&NoAnswer>,
 ) -> Result<Scores> {
-    let raw = raw(squad, predictions)?;
+    let raw = raw(squad, predictions, no_answer.is_some())?;
     let scores: Option<HashMap<&str, f64>> =
         no_answer.map(|no_answer| pairs(&no_answer.scores).collect());
     let mut judged = Vec::with_capacity(raw.len());
@@ -130,8 +130,24 @@ pub fn score(
 }
 
 /// Scores of all questions in the order of the file. Of questions with the same id the last counts,
-/// at the place of the first, as in the script's dictionaries.
-fn raw<'d>(squad: &'d Squad, predictions: &Predictions) -> Result<Vec<Raw<'d>>> {
+/// at the place of the first, as in the script's dictionaries. With `some_unanswered`, or where the
+/// file has such questions, the rules are evaluate-v2.0.py's.
+fn raw<'d>(
+    squad: &'d Squad,
+    predictions: &Predictions,
+    some_unanswered: bool,
+) -> Result<Vec<Raw<'d>>> {
+    // The scripts differ where an answer is nothing but articles and punctuation. For the older one it is
+    // an answer as any other, equal to another such one, with which it has no word in common.
+    let unanswered = |q: &Question| q.impossible || q.answers.as_ref().is_some_and(Vec::is_empty);
+    let newer = some_unanswered || squad.questions().any(|(_, question)| unanswered(question));
+    let f1 = |gold: &str, text: &str| {
+        if newer || !gold.is_empty() {
+            f1(gold, text)
+        } else {
+            0.0
+        }
+    };
     let mut all: Vec<Raw<'d>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (_, question) in squad.questions() {
@@ -140,9 +156,11 @@ fn raw<'d>(squad: &'d Squad, predictions: &Predictions) -> Result<Vec<Raw<'d>>> 
             Error::Failed(format!("question {id:?} has no answers to compare with"))
         })?;
         let mut gold: Vec<String> = answers.iter().map(|a| normalise(&a.text)).collect();
-        gold.retain(|answer| !answer.is_empty());
-        if gold.is_empty() {
-            gold.push(String::new());
+        if newer {
+            gold.retain(|answer| !answer.is_empty());
+            if gold.is_empty() {
+                gold.push(String::new());
+            }
         }
         let predicted = predictions.get(id).map(|text| (text, normalise(text)));
         let most = |measure: &dyn Fn(&str, &str) -> f64| match &predicted {

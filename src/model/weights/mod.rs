@@ -5,6 +5,7 @@
 //! unknown or of another shape by name, and formats that only Python reads with the way to convert
 //! them. Writing gives what transformers loads without a missing or unexpected key.
 
+mod numbers;
 mod places;
 mod stored;
 mod writing;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 
 use super::{Config, Layout, PRETRAINING, Part};
 
+pub(crate) use self::numbers::{Numbers, write_tensors};
 pub use self::places::{INDEX, class_of, files_of, refusal};
 pub use self::writing::{NumberFormat, write, write_as};
 

@@ -1,14 +1,13 @@
 //! Writing a model folder: what transformers loads without a missing or unexpected key.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::Dtype;
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
 
-use super::{CONFIG, Config, Layout, Part, WEIGHTS};
+use super::{CONFIG, Config, Layout, Numbers, Part, WEIGHTS, write_tensors};
 
 /// The number format of stored weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -31,7 +30,15 @@ impl NumberFormat {
         }
     }
 
-    fn dtype(self) -> Dtype {
+    /// Bytes of a number.
+    pub(super) fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    pub(super) fn dtype(self) -> Dtype {
         match self {
             Self::F32 => Dtype::F32,
             Self::F16 => Dtype::F16,
@@ -39,15 +46,16 @@ impl NumberFormat {
         }
     }
 
-    /// `values` rounded to nearest even, little-endian; None where one is too large.
-    fn bytes(self, values: &[f32]) -> Option<Vec<u8>> {
-        let fits =
-            |x: f32| self != Self::F16 || !x.is_finite() || half::f16::from_f32(x).is_finite();
-        if !values.iter().all(|&x| fits(x)) {
-            return None;
-        }
+    /// Whether the format has room for all of these.
+    fn holds(self, values: &[f32]) -> bool {
+        let fits = |x: f32| !x.is_finite() || half::f16::from_f32(x).is_finite();
+        self != Self::F16 || values.iter().all(|&x| fits(x))
+    }
+
+    /// `values` rounded to nearest even, little-endian.
+    pub(super) fn bytes(self, values: &[f32]) -> Vec<u8> {
         let values = values.iter();
-        Some(match self {
+        match self {
             Self::F32 => values.flat_map(|x| x.to_le_bytes()).collect(),
             Self::F16 => values
                 .flat_map(|&x| half::f16::from_f32(x).to_le_bytes())
@@ -55,7 +63,7 @@ impl NumberFormat {
             Self::Bf16 => values
                 .flat_map(|&x| half::bf16::from_f32(x).to_le_bytes())
                 .collect(),
-        })
+        }
     }
 }
 
@@ -73,9 +81,8 @@ pub fn write_as(
     format: NumberFormat,
 ) -> Result<()> {
     let path = folder.join(WEIGHTS);
-    let bytes =
-        to_safetensors(config, layout, values, format).map_err(|m| Error::file(&path, m))?;
-    write_atomic(&path, &bytes)?;
+    let tensors = tensors(config, layout, values, format).map_err(|m| Error::file(&path, m))?;
+    write_tensors(&path, tensors, &[("format", "pt".to_owned())])?;
     let mut config = config.clone();
     config.architectures = vec![architecture(&config, layout).into()];
     config.set_number_format(format.name());
@@ -124,33 +131,27 @@ fn classes(layout: &Layout) -> Option<usize> {
     })
 }
 
-fn to_safetensors(
+/// The tensors by the names that transformers has for them.
+fn tensors<'a>(
     config: &Config,
     layout: &Layout,
-    values: &[f32],
+    values: &'a [f32],
     format: NumberFormat,
-) -> std::result::Result<Vec<u8>, String> {
+) -> std::result::Result<Vec<(String, Numbers<'a>)>, String> {
     // A bare encoder is a `BertModel`, whose names have no prefix.
     let prefixed = architecture(config, layout) != "BertModel";
-    let mut tensors = Vec::new();
-    for (parameter, range) in layout.iter() {
+    let named = layout.iter().map(|(parameter, range)| {
         let name = match parameter.part {
             Part::Encoder | Part::Pooler if prefixed => format!("bert.{}", parameter.name),
             _ => parameter.name.clone(),
         };
-        let bytes = format.bytes(&values[range]).ok_or_else(|| {
-            format!("tensor {name} holds a number beyond f16's 65504: bf16 has the range for it")
-        })?;
-        tensors.push((name, parameter.shape.clone(), bytes));
-    }
-    let views = tensors.iter().map(|(name, shape, bytes)| {
-        // The view is refused only if the length disagrees with the shape; both are the layout's.
-        let view = TensorView::new(format.dtype(), shape.clone(), bytes);
-        (
-            name,
-            view.expect("a layout's ranges have its shapes' lengths"),
-        )
+        let values = &values[range];
+        if !format.holds(values) {
+            return Err(format!(
+                "tensor {name} holds a number beyond f16's 65504: bf16 has the range for it"
+            ));
+        }
+        Ok((name, Numbers::new(format, parameter.shape.clone(), values)))
     });
-    let pt = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    Ok(safetensors::serialize(views, Some(pt)).expect("shapes and lengths agree"))
+    named.collect()
 }

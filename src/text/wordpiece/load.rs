@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use tokenizers::Tokenizer;
-use tokenizers::normalizers::NormalizerWrapper;
+use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
 
 use super::{Casing, SPECIAL_TOKENS, WordPiece, library};
 use crate::error::{Error, Result};
@@ -14,33 +14,24 @@ use crate::text::files::read_to_string;
 impl WordPiece {
     /// Reads a `vocab.txt`: one token a line, the first line being id 0.
     pub fn from_vocab_file(path: &Path, casing: Casing) -> Result<Self> {
-        let text = read_to_string(path)?;
-        let mut vocab: Vec<String> = text
-            .split('\n')
-            .map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned())
-            .collect();
-        while vocab.last().is_some_and(String::is_empty) {
-            vocab.pop();
-        }
-        check(&vocab).map_err(|fault| match fault.line {
-            Some(line) => Error::line(path, line, fault.message),
-            None => Error::file(path, fault.message),
-        })?;
-        Self::from_vocab(vocab, casing)
+        Self::from_vocab(read_vocab(path)?, casing)
     }
 
     /// Reads a `vocab.txt`, a `tokenizer.json`, or a model folder, which holds one of them.
     ///
     /// Without `casing`, the file says: `tokenizer.json` itself, for `vocab.txt` the
-    /// `do_lower_case` of a `tokenizer_config.json` beside it, else uncased.
+    /// `tokenizer_config.json` beside it; else it is cased where tokens have capitals.
     pub fn from_file(path: &Path, casing: Option<Casing>) -> Result<Self> {
         if !path.is_dir() {
             let json = path.extension().is_some_and(|e| e == "json");
-            return if json {
-                Self::from_json_file(path, casing)
-            } else {
-                let casing = casing.map_or_else(|| configured_casing(path), Ok)?;
-                Self::from_vocab_file(path, casing)
+            return match casing {
+                _ if json => Self::from_json_file(path, casing),
+                Some(casing) => Self::from_vocab_file(path, casing),
+                None => {
+                    let vocab = read_vocab(path)?;
+                    let normalizer = configured(path, &vocab)?;
+                    Self::normalised(vocab, normalizer)
+                }
             };
         }
         let file = Self::file_in(path);
@@ -106,12 +97,23 @@ impl WordPiece {
     /// Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into the model folder `dir`
     /// as `transformers` reads them.
     pub fn save(&self, dir: &Path) -> Result<()> {
+        // Transformers sets the tokenizer up by these once more.
+        let (chinese, strip) = match self.inner.tokenizer.get_normalizer() {
+            Some(NormalizerWrapper::BertNormalizer(own)) => {
+                let usual = |&strip: &bool| strip == own.lowercase;
+                (
+                    own.handle_chinese_chars,
+                    own.strip_accents.filter(|s| !usual(s)),
+                )
+            }
+            _ => (true, None),
+        };
         let config = serde_json::json!({
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.inner.casing == Casing::Uncased,
             "do_basic_tokenize": true,
-            "tokenize_chinese_chars": true,
-            "strip_accents": null,
+            "tokenize_chinese_chars": chinese,
+            "strip_accents": strip,
             "pad_token": "[PAD]",
             "unk_token": "[UNK]",
             "cls_token": "[CLS]",
@@ -186,17 +188,42 @@ fn bert_casing(tokenizer: &Tokenizer) -> std::result::Result<Casing, &'static st
     }
 }
 
-/// What the `tokenizer_config.json` beside a `vocab.txt` says, else uncased.
-fn configured_casing(vocab: &Path) -> Result<Casing> {
-    let path = vocab.with_file_name("tokenizer_config.json");
-    if !path.is_file() {
-        return Ok(Casing::Uncased);
+/// The tokens of a `vocab.txt`.
+fn read_vocab(path: &Path) -> Result<Vec<String>> {
+    let text = read_to_string(path)?;
+    let mut vocab: Vec<String> = text
+        .split('\n')
+        .map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned())
+        .collect();
+    while vocab.last().is_some_and(String::is_empty) {
+        vocab.pop();
     }
-    let text = read_to_string(&path)?;
-    let config: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|e| Error::file(&path, format!("this is not JSON: {e}")))?;
-    Ok(match config["do_lower_case"].as_bool() {
-        Some(false) => Casing::Cased,
-        _ => Casing::Uncased,
-    })
+    check(&vocab).map_err(|fault| match fault.line {
+        Some(line) => Error::line(path, line, fault.message),
+        None => Error::file(path, fault.message),
+    })?;
+    Ok(vocab)
+}
+
+/// How the `tokenizer_config.json` beside a `vocab.txt` wants text prepared. Where there is none, the
+/// vocabulary tells: one of lowered text has no capitals.
+fn configured(path: &Path, vocab: &[String]) -> Result<BertNormalizer> {
+    let file = path.with_file_name("tokenizer_config.json");
+    let mut config = serde_json::Value::Null;
+    if file.is_file() {
+        config = serde_json::from_str(&read_to_string(&file)?)
+            .map_err(|e| Error::file(&file, format!("this is not JSON: {e}")))?;
+    }
+    let capital = |token: &String| {
+        let named = token.starts_with('[') && token.ends_with(']');
+        !named && token.bytes().any(|b| b.is_ascii_uppercase())
+    };
+    let says = |key: &str| config[key].as_bool();
+    let lower = says("do_lower_case").unwrap_or_else(|| !vocab.iter().any(capital));
+    Ok(BertNormalizer::new(
+        true,
+        says("tokenize_chinese_chars").unwrap_or(true),
+        Some(says("strip_accents").unwrap_or(lower)),
+        lower,
+    ))
 }

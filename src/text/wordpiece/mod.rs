@@ -112,15 +112,24 @@ impl std::fmt::Debug for WordPiece {
 impl WordPiece {
     /// Builds the tokenizer of a vocabulary, the token at index i having id i.
     pub fn from_vocab(vocab: Vec<String>, casing: Casing) -> Result<Self> {
+        let lower = casing == Casing::Uncased;
+        Self::normalised(vocab, BertNormalizer::new(true, true, Some(lower), lower))
+    }
+
+    /// The same with the text prepared as `normalizer` says.
+    fn normalised(vocab: Vec<String>, normalizer: BertNormalizer) -> Result<Self> {
         check(&vocab)
             .map_err(|fault| Error::Failed(format!("the vocabulary: {}", fault.message)))?;
-        let cased = casing == Casing::Cased;
+        let casing = if normalizer.lowercase {
+            Casing::Uncased
+        } else {
+            Casing::Cased
+        };
         let model = Model::builder()
             .vocab(vocab.iter().cloned().zip(0..).collect::<AHashMap<_, _>>())
             .build()
             .map_err(library)?;
         let mut tokenizer = Tokenizer::new(model);
-        let normalizer = BertNormalizer::new(true, true, Some(!cased), !cased);
         tokenizer
             .with_normalizer(Some(normalizer))
             .map_err(library)?;

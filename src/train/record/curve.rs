@@ -1,61 +1,29 @@
 //! What a chart keeps of a long run.
 
+use crate::train::series::Series;
+
 /// The most points of a curve; more could not be told apart in a chart.
 const MOST: usize = 800;
 
-/// Points of a curve, thinned out while it grows: every n-th is kept, n a power of two.
-#[derive(Debug, Clone)]
+/// Points of a curve, thinned out while it grows.
+#[derive(Debug, Clone, Default)]
 pub struct Curve {
-    points: Vec<(f64, f64)>,
-    last: Option<(f64, f64)>,
+    points: Series<(f64, f64), MOST>,
     /// Running mean.
     recent: Option<f64>,
-    /// Points so far.
-    count: usize,
-    every: usize,
-}
-
-impl Default for Curve {
-    fn default() -> Self {
-        Self {
-            points: Vec::new(),
-            last: None,
-            recent: None,
-            count: 0,
-            every: 1,
-        }
-    }
 }
 
 impl Curve {
     /// Adds a point.
     pub fn push(&mut self, x: f64, y: f64) {
-        if self.count.is_multiple_of(self.every) {
-            if self.points.len() == MOST {
-                let mut index = 0;
-                self.points.retain(|_| {
-                    index += 1;
-                    index % 2 == 1
-                });
-                self.every *= 2;
-            }
-            if self.count.is_multiple_of(self.every) {
-                self.points.push((x, y));
-            }
-        }
-        self.count += 1;
-        self.last = Some((x, y));
+        self.points.push((x, y));
         let old = self.recent.filter(|old| old.is_finite());
         self.recent = Some(old.map_or(y, |old| 0.9 * old + 0.1 * y));
     }
 
     /// The points that are kept, the newest always among them.
     pub fn points(&self) -> Vec<(f64, f64)> {
-        let mut points = self.points.clone();
-        if points.last() != self.last.as_ref() {
-            points.extend(self.last);
-        }
-        points
+        self.points.iter().copied().collect()
     }
 
     /// The mean of the latest values, the newest counting most.

@@ -1,0 +1,115 @@
+//! Writing safetensors files one tensor at a time: a checkpoint must not need the model's memory once
+//! more.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+
+use safetensors::View;
+use safetensors::tensor::Dtype;
+
+use crate::error::{Error, Result};
+use crate::files::write_atomic_at;
+
+use super::NumberFormat;
+
+/// A tensor on its way into a file: its bytes are made when they are written.
+pub struct Numbers<'a> {
+    format: NumberFormat,
+    shape: Vec<usize>,
+    values: &'a [f32],
+}
+
+impl<'a> Numbers<'a> {
+    /// `values` of this shape, to be stored in a format that has room for each of them.
+    pub fn new(format: NumberFormat, shape: Vec<usize>, values: &'a [f32]) -> Self {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        Self {
+            format,
+            shape,
+            values,
+        }
+    }
+}
+
+impl View for Numbers<'_> {
+    fn dtype(&self) -> Dtype {
+        self.format.dtype()
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.format.bytes(self.values))
+    }
+
+    fn data_len(&self) -> usize {
+        self.values.len() * self.format.size()
+    }
+}
+
+/// Writes tensors by their names, with entries for the header; the file is there when it is whole.
+pub fn write_tensors(
+    path: &Path,
+    tensors: Vec<(String, Numbers<'_>)>,
+    told: &[(&str, String)],
+) -> Result<()> {
+    let told: HashMap<String, String> = told
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.clone()))
+        .collect();
+    write_atomic_at(path, |place| {
+        safetensors::serialize_to_file(tensors, Some(told), place)
+            .map_err(|e| Error::file(path, e.to_string()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use safetensors::SafeTensors;
+
+    #[test]
+    fn tensors_are_written_in_each_format_with_their_header() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.safetensors");
+        let values = [1.0, -2.5, 0.0, 65_504.0, 3.0, 0.125];
+        let formats = [
+            ("whole", NumberFormat::F32, 4),
+            ("half", NumberFormat::F16, 2),
+            ("short", NumberFormat::Bf16, 2),
+        ];
+        let tensors = formats.map(|(name, format, _)| {
+            let shape = vec![2, 3];
+            (name.to_owned(), Numbers::new(format, shape, &values))
+        });
+        write_tensors(&path, tensors.into(), &[("format", "pt".to_owned())]).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        for (name, format, size) in formats {
+            let tensor = file.tensor(name).unwrap();
+            assert_eq!(
+                (tensor.shape(), tensor.dtype()),
+                (&[2, 3][..], format.dtype())
+            );
+            assert_eq!(tensor.data().len(), 6 * size);
+        }
+        let (words, _) = file.tensor("whole").unwrap().data().as_chunks::<4>();
+        let read: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+        assert_eq!(read, values);
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
+    }
+
+    #[test]
+    fn a_header_beyond_what_the_format_allows_is_an_error_and_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.safetensors");
+        let told = [("state", "x".repeat(100_000_001))];
+        let message = write_tensors(&path, Vec::new(), &told).unwrap_err();
+        assert!(message.to_string().contains("t.safetensors"), "{message}");
+        assert!(!path.exists());
+    }
+}
