@@ -4,6 +4,7 @@
 //! [`Reference`] runs the dfdx model of [`crate::model`]; [`CpuEngine`] runs the same model with
 //! fused kernels; [`Frozen`] trains a head on what another engine's encoder gives.
 
+pub(crate) mod bytes;
 mod cpu;
 pub mod cuda;
 pub mod distillation;

@@ -242,6 +242,7 @@ impl<R: Serialize + DeserializeOwned> State<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::StepReport;
 
     fn state(step: u64) -> State<Pretraining> {
         let identity = Identity {
@@ -296,6 +297,32 @@ mod tests {
         assert_eq!(State::<Pretraining>::read(folder.path()).unwrap(), None);
         state(7).write(folder.path()).unwrap();
         assert_eq!(State::read(folder.path()).unwrap(), Some(state(7)));
+    }
+
+    /// The paper's million steps: with all of them in the header the file would be refused.
+    #[test]
+    fn a_long_run_is_saved_in_little_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut long = state(1_000_000);
+        long.run.history.steps = (1..=1_000_000)
+            .map(|step| StepReport {
+                step,
+                loss: 1.0 / step as f64,
+                mlm_loss: 0.1,
+                nsp_loss: 0.2,
+                learning_rate: 1e-4,
+                norm: 0.3,
+                tokens_per_s: 1234.5,
+            })
+            .collect();
+        long.write(folder.path()).unwrap();
+        let length = std::fs::metadata(path(folder.path())).unwrap().len();
+        assert!(length < 3_000_000, "{length} bytes");
+        let read: State<Pretraining> = State::read(folder.path()).unwrap().unwrap();
+        let steps = &read.run.history.steps;
+        assert_eq!(steps.len(), 1_000_000);
+        assert_eq!(steps.first().unwrap().step, 1);
+        assert_eq!(steps.iter().last().unwrap().step, 1_000_000);
     }
 
     #[test]

@@ -126,6 +126,11 @@ mod tests {
         assert!(guard.look(6.1).unwrap().contains("jumped to 6.100"));
         assert!(guard.look(f64::NAN).unwrap().contains("not a number"));
         assert!(Guard::default().look(f64::INFINITY).is_some());
+        // One that goes on with the same run knows the same; a new one does not.
+        let mut resumed = Guard::new(guard.care);
+        assert_eq!(resumed.look(6.1), None);
+        resumed.resume(guard.experience());
+        assert!(resumed.look(6.1).is_some());
     }
 
     #[test]

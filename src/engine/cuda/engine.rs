@@ -19,8 +19,9 @@ use super::graphs::{Key, Work};
 use super::kernels::DISTILLED;
 use super::run::Model;
 use super::shape::Masked;
-use super::state::{bytes_of, download};
+use super::state::download;
 use super::{Asked, CudaEngine, head_rows, read_states};
+use crate::engine::bytes::bytes_of;
 
 impl Engine for CudaEngine {
     fn config(&self) -> &Config {

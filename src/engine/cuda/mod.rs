@@ -339,7 +339,11 @@ impl CudaEngine {
         }
     }
 
-    fn download<T: state::Number>(&mut self, from: Address, count: usize) -> Result<Vec<T>> {
+    fn download<T: crate::engine::bytes::Number>(
+        &mut self,
+        from: Address,
+        count: usize,
+    ) -> Result<Vec<T>> {
         download(self.device.get_mut().as_mut(), from, count)
     }
 

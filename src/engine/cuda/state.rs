@@ -9,6 +9,7 @@ use crate::model::{Layout, Parameter};
 use crate::train::optimizer::Moments;
 
 use super::device::{Address, Device, Element};
+use crate::engine::bytes::{Number, bytes_of, bytes_of_mut};
 use crate::engine::state::fits;
 
 /// Parameters start at a multiple of so many elements: 128 bytes or more.
@@ -127,30 +128,6 @@ impl Places {
         values
     }
 }
-
-/// The bytes of numbers, as they lie in memory.
-pub fn bytes_of<T: Number>(values: &[T]) -> &[u8] {
-    // SAFETY: `Number` is for types of four bytes without padding, and bytes need no alignment.
-    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
-}
-
-fn bytes_of_mut<T: Number>(values: &mut [T]) -> &mut [u8] {
-    // SAFETY: as above, and every pattern of bytes is a number.
-    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
-}
-
-/// Numbers that are nothing but their bytes.
-///
-/// # Safety
-///
-/// The type has no padding, and every pattern of its bits is a value.
-pub unsafe trait Number: Copy + Default {}
-// SAFETY: four or eight plain bytes.
-unsafe impl Number for f32 {}
-// SAFETY: as above.
-unsafe impl Number for u32 {}
-// SAFETY: as above.
-unsafe impl Number for f64 {}
 
 /// `count` numbers from the device.
 pub fn download<T: Number>(device: &mut dyn Device, from: Address, count: usize) -> Result<Vec<T>> {

@@ -7,7 +7,8 @@ use crate::train::optimizer::{Rule, Update};
 use super::device::{Address, Device, Element};
 use super::graphs::{Graphs, Key, Work};
 use super::kernels::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares};
-use super::state::{State, bytes_of, download};
+use super::state::{State, download};
+use crate::engine::bytes::bytes_of;
 
 /// What an update needs on the device.
 pub struct Updater {

@@ -8,6 +8,7 @@ use std::path::Path;
 use safetensors::View;
 use safetensors::tensor::Dtype;
 
+use crate::engine::bytes::bytes_of;
 use crate::error::{Error, Result};
 use crate::files::write_atomic_at;
 
@@ -42,6 +43,10 @@ impl View for Numbers<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
+        // As they lie in memory, where that is how the file has them.
+        if self.format == NumberFormat::F32 && cfg!(target_endian = "little") {
+            return Cow::Borrowed(bytes_of(self.values));
+        }
         Cow::Owned(self.format.bytes(self.values))
     }
 
