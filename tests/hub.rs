@@ -89,7 +89,11 @@ fn transfer(request: &Request, name: &str, repository: &Mutex<Repository>) -> Re
 
 impl Hub {
     fn new(model: &str) -> Self {
-        let folder = fixture(model);
+        Self::of(fixture(model))
+    }
+
+    /// A Hub that holds the model in `folder`.
+    fn of(folder: PathBuf) -> Self {
         let files = std::fs::read_dir(&folder).unwrap();
         let files = files.map(|f| f.unwrap().file_name().into_string().unwrap());
         let repository = Arc::new(Mutex::new(Repository {
@@ -254,6 +258,21 @@ fn a_model_is_fetched_by_name_once_and_only_what_it_needs() {
         probes.iter().all(|r| r.range() == Some((0, Some(0)))),
         "{probes:?}"
     );
+}
+
+/// What `finetune --frozen` writes beside the encoder: without it the model is none of its task.
+#[test]
+fn a_head_beside_the_encoder_comes_along() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(fixture("BertForMaskedLM")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    std::fs::write(folder.path().join("head.safetensors"), "a head").unwrap();
+    let hub = Hub::of(folder.path().to_owned());
+    succeeded(&hub.run("org/name"));
+    let head = std::fs::read(hub.cached("head.safetensors")).unwrap();
+    assert_eq!(head, b"a head");
 }
 
 #[test]
