@@ -23,7 +23,7 @@ pub struct Args {
     /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json [default: tiny]
     #[arg(long, value_name = "SIZE|CONFIG")]
     size: Option<String>,
-    /// vocab.txt or tokenizer.json; without, a vocabulary is trained from the text
+    /// vocab.txt, tokenizer.json or a model folder; without, a vocabulary is trained from the text
     #[arg(long, value_name = "FILE")]
     vocab: Option<PathBuf>,
     /// Entries of the vocabulary that is trained where none is given [default: 8000; without
