@@ -37,7 +37,7 @@ TASKS = {
     "cola": ("glue/CoLA", "mcc", 5, []),
     "sts-b": ("glue/STS-B", "pearson", 5, []),
     "sst-2": ("glue/SST-2", "accuracy", 2, ["--epochs", "1"]),
-    "ner": ("conll2003", "f1", 3, []),
+    "ner": ("conll2003", "f1", 2, []),
     "codah": ("codah", "accuracy", 5, ["--batch", "16"]),
     "squad": ("squad", "f1", 1, ["--limit", "8000", "--epochs", "2", "--batch", "16", "--lr", "1e-4"]),
 }
