@@ -4,7 +4,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{fails, json, real, succeeds, text, tiny};
+use common::{cloze, fails, json, real, sentence, stderr, succeeds, text, tiny};
 use serde_json::Value;
 
 struct Folder(tempfile::TempDir);
@@ -204,6 +204,13 @@ fn what_makes_no_sense_together_is_refused() {
         &["--frozen", "--lr-search"],
     ] {
         folder.fails("ner", more);
+    }
+    // Before the vectors are computed, which may take long.
+    for more in [&["--pool", "none"], &["--head", "bilstm"]] {
+        let args = folder.arguments("sst-2", &[&["--frozen"], &more[..]].concat());
+        let output = cloze().args(args).output().unwrap();
+        assert!(sentence(&output, 2).contains("reads whole texts"));
+        assert!(!stderr(&output).contains("computing the vectors"));
     }
 }
 

@@ -96,7 +96,7 @@ impl FrozenArgs {
             None if over_rows => Pool::None,
             None => Advice::read(folder)?.pool.unwrap_or(Pool::Mean),
         };
-        Ok(Some(Plan {
+        let plan = Plan {
             vectors: Settings {
                 layers: features::layers(&self.layers(config), config.num_hidden_layers)?,
                 combine: self.combine(),
@@ -104,7 +104,10 @@ impl FrozenArgs {
                 normalize: false,
             },
             lstm: self.lstm(),
-        }))
+        };
+        // A head that can't read such vectors is refused before they are computed.
+        plan.layout(config, task.part())?;
+        Ok(Some(plan))
     }
 }
 
