@@ -108,7 +108,7 @@ pub struct Args {
     /// Steps between two checkpoints; one is written where a run is stopped
     #[arg(long, default_value_t = 0, value_name = "N")]
     save_every: u64,
-    /// Continue the run in --out
+    /// Continue the run in --out; one that is done is told again
     #[arg(long)]
     resume: bool,
     /// Start anew in a folder that holds a run which is not done
@@ -183,9 +183,15 @@ pub fn run(mut args: Args) -> Result<()> {
         head: head.as_ref(),
         stop: Stop::on_signals()?,
     };
-    let runs = runner.all(&mut records, first, &settings)?;
-    summary::chart(&args.out, task.as_ref(), runs.kept())?;
-    args.card(about, task.as_ref(), &runs).write(&args.out)?;
+    let runs = match runner.done(&settings)? {
+        Some(runs) => runs,
+        None => {
+            let runs = runner.all(&mut records, first, &settings)?;
+            summary::chart(&args.out, task.as_ref(), runs.kept())?;
+            args.card(about, task.as_ref(), &runs).write(&args.out)?;
+            runs
+        }
+    };
     summary::tell(&args, task.as_ref(), train.rows(), &runs)
 }
 
