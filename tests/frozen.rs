@@ -96,6 +96,12 @@ fn a_head_over_words_is_trained_alone_and_found_again() {
     let evaluated: Value =
         serde_json::from_slice(&folder.again("evaluate", "ner", "eng.testa")).unwrap();
     assert_eq!(evaluated["dev"], trained["dev"]);
+    // Done, it needs no vectors to be told again.
+    let more = ["--frozen", "--lr", "1e-2", "--seeds", "2", "--resume"];
+    let args = folder.arguments("ner", &more);
+    let told = cloze().args(args).output().unwrap();
+    assert_eq!(json(&told), trained);
+    assert!(!stderr(&told).contains("computing the vectors"));
     let line = folder.again("predict", "ner", "eng.testa");
     assert!(String::from_utf8(line).unwrap().contains("\"B-PER\""));
 

@@ -157,7 +157,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let setup = args.engine.setup()?;
     let sequences = &train.examples().sequences;
     let head = match plan {
-        Some(plan) => Some(Head::new(plan, &first, setup, sequences)?),
+        Some(plan) => Some(Head::new(plan, &first)),
         None => {
             memory::tell(&memory::Run {
                 config,

@@ -168,6 +168,10 @@ impl Runner<'_> {
     pub fn all(&self, records: &mut Records, first: Model, settings: &Settings) -> Result<Runs> {
         let args = self.args;
         remove_if_there(&done_path(&args.out))?;
+        if let Some(head) = self.head {
+            let sequences = &self.train.examples().sequences;
+            head.compute(&first.config, self.setup, sequences)?;
+        }
         let (mut before, mut runs) = match self.finished(records)? {
             Some(Finished { identity, runs }) => (Some(identity), runs),
             None => (None, Vec::new()),
