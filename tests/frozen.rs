@@ -4,7 +4,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{fails, json, real, succeeds, text, tiny};
+use common::{cloze, fails, json, real, sentence, stderr, succeeds, text, tiny};
 use serde_json::Value;
 
 struct Folder(tempfile::TempDir);
@@ -96,6 +96,12 @@ fn a_head_over_words_is_trained_alone_and_found_again() {
     let evaluated: Value =
         serde_json::from_slice(&folder.again("evaluate", "ner", "eng.testa")).unwrap();
     assert_eq!(evaluated["dev"], trained["dev"]);
+    // Done, it needs no vectors to be told again.
+    let more = ["--frozen", "--lr", "1e-2", "--seeds", "2", "--resume"];
+    let args = folder.arguments("ner", &more);
+    let told = cloze().args(args).output().unwrap();
+    assert_eq!(json(&told), trained);
+    assert!(!stderr(&told).contains("computing the vectors"));
     let line = folder.again("predict", "ner", "eng.testa");
     assert!(String::from_utf8(line).unwrap().contains("\"B-PER\""));
 
@@ -204,6 +210,13 @@ fn what_makes_no_sense_together_is_refused() {
         &["--frozen", "--lr-search"],
     ] {
         folder.fails("ner", more);
+    }
+    // Before the vectors are computed, which may take long.
+    for more in [&["--pool", "none"], &["--head", "bilstm"]] {
+        let args = folder.arguments("sst-2", &[&["--frozen"], &more[..]].concat());
+        let output = cloze().args(args).output().unwrap();
+        assert!(sentence(&output, 2).contains("reads whole texts"));
+        assert!(!stderr(&output).contains("computing the vectors"));
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{cloze, fails, json, succeeds, text, tiny};
+use common::{cloze, fails, json, stderr, succeeds, text, tiny};
 use serde_json::Value;
 
 /// Sentences, right where they hold the word "good"; `swapped` turns the labels around.
@@ -198,6 +198,45 @@ fn another_run_is_not_taken_for_the_stopped_one() {
     let anew = json(&succeeds(&words(&anew)));
     assert_eq!(anew["stopped"], false);
     assert!(!state.exists());
+}
+
+/// One run and several: what is done is told again, to the last digit, and nothing is touched.
+#[test]
+fn a_run_that_is_done_is_not_trained_again() {
+    let folder = folder();
+    let model = ["--model", text(tiny())];
+    let weights = folder.path().join("out/model.safetensors");
+    for own in [&[][..], &["--seeds", "2"]] {
+        let args =
+            |more: &[&str]| arguments(folder.path(), "out", &[&model[..], own, more].concat());
+        let whole = json(&succeeds(&words(&args(&["--overwrite"]))));
+        let written = || std::fs::metadata(&weights).unwrap().modified().unwrap();
+        let before = written();
+        let again = succeeds(&words(&args(&["--resume"])));
+        assert!(stderr(&again).contains("is done: nothing is trained"));
+        assert_eq!((json(&again), written()), (whole, before));
+        let refused = |more: &[&str], why: &str| {
+            let message = fails(&words(&args(&[&["--resume"], more].concat())), 2);
+            assert!(message.contains(why), "{more:?}: {message}");
+            assert_eq!(written(), before);
+        };
+        refused(&["--warmup", "0.5"], "--warmup was 0.1 and is 0.5 now");
+        refused(&["--seed", "7"], "--seed was");
+        refused(&["--max-len", "7"], "the number of their tokens was");
+    }
+    // The two runs are neither one nor three.
+    let args = |seeds| {
+        let more = ["--model", text(tiny()), "--resume", "--seeds", seeds];
+        arguments(folder.path(), "out", &more)
+    };
+    let message = fails(&words(&args("3")), 2);
+    assert!(message.contains("the 2 runs in"), "{message}");
+    let message = fails(&words(&args("1")), 2);
+    assert!(message.contains("run 2 had seed 2"), "{message}");
+    // A model that is gone is trained anew.
+    std::fs::remove_file(&weights).unwrap();
+    let anew = succeeds(&words(&args("2")));
+    assert!(stderr(&anew).contains("starting a fresh run") && weights.exists());
 }
 
 #[test]

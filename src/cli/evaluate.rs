@@ -8,10 +8,12 @@ use crate::cli::print::say;
 use crate::error::Result;
 use crate::tasks::{self, Role};
 
+use super::checks::at_least_one;
 use super::engine::EngineArgs;
-use super::task::{Asked, TaskArgs, line};
+use super::task::{Asked, TaskArgs, line, with_negative_numbers};
 
 #[derive(clap::Args)]
+#[command(mut_args(with_negative_numbers))]
 pub struct Args {
     #[command(flatten)]
     task: TaskArgs,
@@ -22,6 +24,9 @@ pub struct Args {
     /// of one on the Hub
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
+    /// Measure on the first N rows only
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
     #[command(flatten)]
     engine: EngineArgs,
     /// Print one JSON object on stdout
@@ -30,12 +35,15 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
+    at_least_one("--limit", args.limit.unwrap_or(1) as u64)?;
     let setup = args.engine.setup()?;
     let Asked {
         task,
         mut engine,
         data,
-    } = args.task.ask(&args.model, &args.data, Role::Dev, setup)?;
+    } = args
+        .task
+        .ask(&args.model, &args.data, Role::Dev, args.limit, setup)?;
     let scores = tasks::measure(engine.as_mut(), data.as_ref())?;
     if args.json {
         let object = json!({"task": task.name(), "rows": data.rows(), "dev": scores});

@@ -10,9 +10,10 @@ use crate::train::finetune::logits;
 
 use super::engine::EngineArgs;
 use super::print::still_read;
-use super::task::{Asked, TaskArgs};
+use super::task::{Asked, TaskArgs, with_negative_numbers};
 
 #[derive(clap::Args)]
+#[command(mut_args(with_negative_numbers))]
 pub struct Args {
     #[command(flatten)]
     task: TaskArgs,
@@ -39,7 +40,9 @@ pub fn run(args: Args) -> Result<()> {
     let setup = args.engine.setup()?;
     let Asked {
         mut engine, data, ..
-    } = args.task.ask(&args.model, &args.input, Role::Test, setup)?;
+    } = args
+        .task
+        .ask(&args.model, &args.input, Role::Test, None, setup)?;
     let logits = logits(engine.as_mut(), &data.examples().sequences)?;
     let answers = data.answers(&logits)?;
     match &args.out {

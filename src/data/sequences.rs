@@ -2,6 +2,7 @@
 //! order of their lengths.
 
 use std::ops::Range;
+use std::path::Path;
 
 use rayon::prelude::*;
 
@@ -21,6 +22,8 @@ pub struct Sequences {
     ends: Vec<usize>,
     /// How many sequences make an example.
     choices: usize,
+    /// How many sequences had more text than there was room for.
+    cut: usize,
 }
 
 impl Default for Sequences {
@@ -30,6 +33,7 @@ impl Default for Sequences {
             segments: Vec::new(),
             ends: Vec::new(),
             choices: 1,
+            cut: 0,
         }
     }
 }
@@ -54,12 +58,12 @@ impl Sequences {
     ) -> Result<Self> {
         if max_len < 5 {
             return Err(Error::Usage(format!(
-                "a length of {max_len} tokens leaves no room for text beside the special tokens: at \
-                 least 5 are needed"
+                "--max-len {max_len} leaves no room for text beside the special tokens: at least 5 \
+                 are needed"
             )));
         }
         let special = wordpiece.special();
-        let encoded: Vec<(Vec<u32>, usize)> = texts
+        let encoded: Vec<(Vec<u32>, usize, bool)> = texts
             .par_iter()
             .map(|(a, b)| {
                 let (mut first, mut second) = (Vec::new(), Vec::new());
@@ -68,7 +72,7 @@ impl Sequences {
                     wordpiece.encode_ids(b, &mut second);
                 }
                 let room = max_len - if b.is_some() { 3 } else { 2 };
-                cut(&mut first, &mut second, room);
+                let was_cut = cut(&mut first, &mut second, room);
                 let mut ids = Vec::with_capacity(first.len() + second.len() + 3);
                 ids.push(special.cls);
                 ids.extend(first);
@@ -78,15 +82,28 @@ impl Sequences {
                     ids.extend(second);
                     ids.push(special.sep);
                 }
-                (ids, end_of_first)
+                (ids, end_of_first, was_cut)
             })
             .collect();
         let mut all = Self::default();
-        for (ids, end_of_first) in encoded {
+        for (ids, end_of_first, was_cut) in encoded {
+            all.cut += usize::from(was_cut);
             let (first, second) = ids.split_at(end_of_first);
             all.push(&[(first, 0), (second, 1)]);
         }
         Ok(all)
+    }
+
+    /// What is to be said of texts of a file that were cut to `max_len` tokens; none where none was.
+    pub fn cut_note(&self, path: &Path, max_len: usize) -> Option<String> {
+        (self.cut > 0).then(|| {
+            format!(
+                "{}: {} of {} texts were cut to {max_len} tokens (--max-len)",
+                path.display(),
+                self.cut,
+                self.len()
+            )
+        })
     }
 
     /// Appends a sequence given in parts, each with the segment id of its tokens.
@@ -217,8 +234,10 @@ impl Sequences {
     }
 }
 
-/// Cuts two texts to `room` tokens together, one piece of the longer at a time.
-fn cut(a: &mut Vec<u32>, b: &mut Vec<u32>, room: usize) {
+/// Cuts two texts to `room` tokens together, one piece of the longer at a time; gives whether
+/// anything was cut.
+fn cut(a: &mut Vec<u32>, b: &mut Vec<u32>, room: usize) -> bool {
+    let fits = a.len() + b.len() <= room;
     while a.len() + b.len() > room {
         if a.len() > b.len() {
             a.pop();
@@ -226,6 +245,7 @@ fn cut(a: &mut Vec<u32>, b: &mut Vec<u32>, room: usize) {
             b.pop();
         }
     }
+    !fits
 }
 
 #[cfg(test)]
@@ -261,6 +281,10 @@ mod tests {
         assert_eq!(batch.segments, [0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0]);
         assert_eq!(batch.examples, [2, 1]);
         assert!(Sequences::tokenise(&wordpiece(), &texts, 4).is_err());
+        let note = sequences.cut_note(Path::new("a.tsv"), 8).unwrap();
+        assert_eq!(note, "a.tsv: 2 of 3 texts were cut to 8 tokens (--max-len)");
+        let whole = Sequences::tokenise(&wordpiece(), &texts, 11).unwrap();
+        assert_eq!(whole.cut_note(Path::new("a.tsv"), 11), None);
     }
 
     #[test]

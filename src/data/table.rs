@@ -115,6 +115,13 @@ impl Format {
     }
 }
 
+/// As on the command line.
+impl std::fmt::Display for Columns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
 impl Columns {
     /// From names with commas between, as on the command line.
     pub fn parse(text: &str) -> Result<Self> {

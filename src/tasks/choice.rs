@@ -113,6 +113,9 @@ impl Task for Choice {
             .map(|(a, b)| (a.as_str(), Some(b.as_str())))
             .collect();
         let sequences = Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?;
+        reading
+            .notes
+            .extend(sequences.cut_note(path, reading.max_len));
         Ok(Box::new(Read {
             name: self.name().to_owned(),
             places: rows.iter().map(|row| row.place).collect(),

@@ -4,6 +4,7 @@
 
 mod choice;
 mod classes;
+mod official;
 mod sentences;
 mod span;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use crate::model::{Config, Part};
 use crate::text::WordPiece;
 use crate::train::finetune::{self, Logits};
 
+pub use official::{Files, files};
 pub use span::SpanOptions;
 
 /// What a file is read for.
@@ -119,8 +121,10 @@ impl Kind {
 /// What the command line or a program may say beside the task's name.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Where your own data has its texts and labels.
+    /// Where your own data has its texts and, in the last column, its labels.
     pub columns: Option<Columns>,
+    /// The columns are those of the texts alone: the data is only to be answered.
+    pub unlabelled: bool,
     /// As the model's where nothing is said, else classes.
     pub kind: Option<Kind>,
     /// Whether bad rows of a training file are left out where its labels are looked for.
@@ -139,68 +143,16 @@ pub enum Labels<'a> {
     Model(&'a Config),
 }
 
-/// The official names of a task's files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Files {
-    /// Names that the training file may have.
-    pub train: &'static [&'static str],
-    /// What the results on a file are called, and names that it may have. Only the first is needed.
-    pub dev: &'static [(&'static str, &'static [&'static str])],
-}
-
 /// The names of all tasks, as on the command line.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let others = ["squad", "squad2", "swag", "codah", "ner", "custom"];
     glue::TASKS.iter().map(|task| task.name).chain(others)
 }
 
-/// The official files of a task; None where it has none to train on.
-pub fn files(name: &str) -> Option<Files> {
-    const GLUE: &[&str] = &[glue::TRAIN];
-    const CODAH: &[&str] = &["full_data.tsv"];
-    const OWN_TRAIN: &[&str] = &["train.tsv", "train.csv", "train.jsonl"];
-    const OWN_DEV: &[&str] = &["dev.tsv", "dev.csv", "dev.jsonl"];
-    Some(match name {
-        "ax" => return None,
-        "mnli" => Files {
-            train: GLUE,
-            dev: &[
-                ("dev", &["dev_matched.tsv"]),
-                ("dev_mismatched", &["dev_mismatched.tsv"]),
-            ],
-        },
-        "squad" => Files {
-            train: &["train-v1.1.json"],
-            dev: &[("dev", &["dev-v1.1.json"])],
-        },
-        "squad2" => Files {
-            train: &["train-v2.0.json"],
-            dev: &[("dev", &["dev-v2.0.json"])],
-        },
-        "swag" => Files {
-            train: &["train.csv"],
-            dev: &[("dev", &["val.csv"])],
-        },
-        "codah" => Files {
-            train: CODAH,
-            dev: &[("dev", CODAH)],
-        },
-        "ner" => Files {
-            train: &["eng.train", "train.txt"],
-            dev: &[
-                ("dev", &["eng.testa", "valid.txt", "dev.txt"]),
-                ("test", &["eng.testb", "test.txt"]),
-            ],
-        },
-        "custom" => Files {
-            train: OWN_TRAIN,
-            dev: &[("dev", OWN_DEV)],
-        },
-        _ => Files {
-            train: GLUE,
-            dev: &[("dev", &["dev.tsv"])],
-        },
-    })
+/// A task's name in these letters, in any case and with or without hyphens: `sst2` is `sst-2`.
+pub fn named(typed: &str) -> Option<&'static str> {
+    let bare = |name: &str| name.replace('-', "").to_lowercase();
+    names().find(|name| bare(name) == bare(typed))
 }
 
 /// The longest sequence in tokens that a task needs unless asked otherwise.
@@ -217,13 +169,16 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
     if let Some(task) = glue::Task::find(name) {
         return Ok(Box::new(sentences::Sentences::glue(task, labels)?));
     }
-    let columns = || {
+    let source = || {
         let message = "--columns is needed for your own data: the columns of the text, of a second \
                        text where there is one, and of the label, such as --columns text,label";
-        options
-            .columns
-            .clone()
-            .ok_or_else(|| Error::Usage(message.into()))
+        match &options.columns {
+            Some(columns) => Ok(Own {
+                columns: columns.clone(),
+                labelled: !options.unlabelled,
+            }),
+            None => Err(Error::Usage(message.into())),
+        }
     };
     let mut bad = BadRows::skipped_if(options.skip_bad);
     let kind = options.kind.unwrap_or_else(|| match labels {
@@ -236,15 +191,40 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
         ("swag", _) => Box::new(choice::Choice::swag()),
         ("codah", _) => Box::new(choice::Choice::codah(options.fold)?),
         ("ner", _) => Box::new(words::Words::conll(labels, &mut bad)?),
-        ("custom", Kind::Tokens) => Box::new(words::Words::custom(columns()?, labels, &mut bad)?),
+        ("custom", Kind::Tokens) => Box::new(words::Words::custom(source()?, labels, &mut bad)?),
         ("custom", kind) => Box::new(sentences::Sentences::custom(
-            columns()?,
+            source()?,
             kind,
             labels,
             &mut bad,
         )?),
         _ => return Err(Error::Usage(format!("{name:?} is no task"))),
     })
+}
+
+/// The columns of your own data.
+struct Own {
+    columns: Columns,
+    /// Whether the last of them is the label's.
+    labelled: bool,
+}
+
+impl Own {
+    /// How many columns of text there are.
+    fn texts(&self) -> usize {
+        self.columns.len() - usize::from(self.labelled)
+    }
+
+    /// Refuses a number of text columns that is not among these.
+    fn check(&self, texts: &[usize], expected: &str) -> Result<()> {
+        if texts.contains(&self.texts()) {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "--columns {}: expected {expected}",
+            self.columns
+        )))
+    }
 }
 
 /// The class names that a fine-tuned model stores.

@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use super::classes::{discovered, header_note, label, outputs_of};
 use super::{
-    Answers, Dataset, Kind, Labels, Reading, Role, Task, labels_unused, nothing_to_measure,
+    Answers, Dataset, Kind, Labels, Own, Reading, Role, Task, labels_unused, nothing_to_measure,
     stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
 use crate::data::glue::{self, Row, Target};
 use crate::data::labels::{listed, shortened};
-use crate::data::table::{self, Columns};
+use crate::data::table;
 use crate::data::{Examples, Sequences, Targets};
 use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, measure_values, softmax};
@@ -30,7 +30,7 @@ pub struct Sentences {
 
 enum Source {
     Glue(&'static glue::Task),
-    Own(Columns),
+    Own(Own),
 }
 
 /// What the model says of a row.
@@ -81,22 +81,12 @@ impl Sentences {
 
     /// Your own data: a text, perhaps a second one, and a label. `bad` is for the rows of a training
     /// file whose classes are to be known.
-    pub fn custom(
-        columns: Columns,
-        kind: Kind,
-        labels: Labels<'_>,
-        bad: &mut BadRows,
-    ) -> Result<Self> {
-        if !(2..=3).contains(&columns.len()) {
-            return Err(Error::Usage(format!(
-                "--columns {}: expected two or three, text[,pair],label",
-                columns.names().join(",")
-            )));
-        }
+    pub fn custom(own: Own, kind: Kind, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
+        own.check(&[1, 2], "two or three, text[,pair],label")?;
         let answer = match (kind, labels) {
             (Kind::Number, _) => Answer::Number { limits: None },
             (_, Labels::Model(config)) => Answer::classes(stored_labels(config)?),
-            (_, Labels::Training(path)) => Answer::classes(discovered(&columns, path, bad)?),
+            (_, Labels::Training(path)) => Answer::classes(discovered(&own.columns, path, bad)?),
         };
         let metrics: &[Metric] = match &answer {
             Answer::Number { .. } => &[Metric::Pearson, Metric::Spearman],
@@ -105,7 +95,7 @@ impl Sentences {
         };
         Ok(Self {
             name: "custom".into(),
-            source: Source::Own(columns),
+            source: Source::Own(own),
             answer,
             metrics,
         })
@@ -115,16 +105,18 @@ impl Sentences {
         let labels = role != Role::Test;
         match &self.source {
             Source::Glue(task) => task.read(path, labels, bad),
-            Source::Own(columns) => {
-                let needed = columns.len() - usize::from(!labels);
-                columns.read_as(path, needed, bad, |row| self.own_row(path, &row, labels))
+            Source::Own(own) => {
+                let labels = labels && own.labelled;
+                let needed = own.texts() + usize::from(labels);
+                own.columns.read_as(path, needed, bad, |row| {
+                    self.own_row(path, &row, own.texts(), labels)
+                })
             }
         }
     }
 
-    fn own_row(&self, path: &Path, row: &table::Row, labels: bool) -> Result<Row> {
+    fn own_row(&self, path: &Path, row: &table::Row, texts: usize, labels: bool) -> Result<Row> {
         let text = |index: usize| row.fields[index].as_ref().map(table::Field::text);
-        let last = row.fields.len() - 1;
         let target = match labels {
             true => label(path, row)?.map(|label| self.target(label)),
             false => None,
@@ -134,8 +126,8 @@ impl Sentences {
             index: row.place.to_string(),
             line: row.line,
             a: text(0).unwrap_or_default(),
-            b: (last == 2).then(|| text(1).unwrap_or_default()),
-            labelled: row.fields[last].is_some(),
+            b: (texts == 2).then(|| text(1).unwrap_or_default()),
+            labelled: row.fields.get(texts).is_some_and(Option::is_some),
             target: target.map_err(|message| Error::line(path, row.line, message))?,
         })
     }
@@ -143,8 +135,8 @@ impl Sentences {
     /// What is to be said of a training file that may have a header where none is expected.
     fn header_note(&self, path: &Path, rows: &[Row]) -> Result<Option<String>> {
         match (&self.source, &self.answer) {
-            (Source::Own(columns), Answer::Class { names, .. })
-                if columns.without_header(path)? =>
+            (Source::Own(own), Answer::Class { names, .. })
+                if own.columns.without_header(path)? =>
             {
                 Ok(header_note(path, rows, names))
             }
@@ -229,8 +221,12 @@ impl Task for Sentences {
             .iter()
             .map(|row| (row.a.as_str(), row.b.as_deref()))
             .collect();
+        let sequences = Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?;
+        reading
+            .notes
+            .extend(sequences.cut_note(path, reading.max_len));
         let examples = Examples {
-            sequences: Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?,
+            sequences,
             targets: if role == Role::Test {
                 Targets::Unknown
             } else {

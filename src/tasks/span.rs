@@ -29,7 +29,8 @@ pub struct SpanOptions {
     /// How many answers are told for each question.
     pub n_best: usize,
     /// SQuAD 2.0: nothing is answered where the score of no answer exceeds that of the best by more
-    /// than this. None for what the model's configuration says, or else for what is best on the data.
+    /// than this. None for what the model's configuration says, or else in measuring for what is best
+    /// on the data and in answering for 0.
     pub threshold: Option<f64>,
 }
 

@@ -352,3 +352,17 @@ fn a_header_taken_for_a_row_is_told_of() {
             .is_empty()
     );
 }
+
+#[test]
+fn a_task_is_known_by_what_people_type() {
+    for (typed, name) in [
+        ("MRPC", "mrpc"),
+        ("sst2", "sst-2"),
+        ("STS-B", "sts-b"),
+        ("stsB", "sts-b"),
+        ("SQuAD2", "squad2"),
+    ] {
+        assert_eq!(named(typed), Some(name), "{typed}");
+    }
+    assert_eq!((named("squad3"), named("")), (None, None));
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{
-    Answers, Dataset, Labels, Reading, Role, Task, labels_unused, nothing_to_measure,
+    Answers, Dataset, Labels, Own, Reading, Role, Task, labels_unused, nothing_to_measure,
     stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
@@ -24,7 +24,8 @@ use crate::train::finetune::Logits;
 
 /// Labels for words.
 pub struct Words {
-    /// None for CoNLL's files, else the columns of the words and of their labels.
+    /// None for CoNLL's files, else the columns of the words and, where they have some, of their
+    /// labels.
     columns: Option<Columns>,
     labels: Vec<String>,
 }
@@ -45,22 +46,17 @@ impl Words {
 
     /// Your own words and labels. `bad` is for the rows of a training file whose labels are to be
     /// known.
-    pub fn custom(columns: Columns, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
-        if columns.len() != 2 {
-            return Err(Error::Usage(format!(
-                "--columns {}: expected two, words,labels",
-                columns.names().join(",")
-            )));
-        }
+    pub fn custom(own: Own, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
+        own.check(&[1], "two, words,labels")?;
         let labels = match labels {
             Labels::Model(config) => stored_labels(config)?,
             Labels::Training(path) => {
-                let rows = own_rows(&columns, path, &Tags::Any, bad)?;
+                let rows = own_rows(&own.columns, path, &Tags::Any, bad)?;
                 discovered(&in_scheme(path, rows, bad)?)
             }
         };
         Ok(Self {
-            columns: Some(columns),
+            columns: Some(own.columns),
             labels,
         })
     }
@@ -95,7 +91,7 @@ fn own_rows(
 
 /// A row of your own data, or what is wrong with it.
 fn sentence(row: &Row, expected: &Tags<'_>) -> std::result::Result<Sentence, String> {
-    let list = |index: usize| row.fields[index].as_ref().map(Field::list);
+    let list = |index: usize| row.fields.get(index)?.as_ref().map(Field::list);
     let words = list(0).unwrap_or_default();
     if words.is_empty() {
         return Err("the row has no words".into());
@@ -234,7 +230,7 @@ impl Cut {
     fn new(sentences: &[Sentence], wordpiece: &WordPiece, max_len: usize) -> Result<Self> {
         if max_len < 3 {
             return Err(Error::Usage(format!(
-                "a length of {max_len} tokens leaves no room for a word beside [CLS] and [SEP]: at least 3 are needed"
+                "--max-len {max_len} leaves no room for a word beside [CLS] and [SEP]: at least 3 are needed"
             )));
         }
         let special = wordpiece.special();

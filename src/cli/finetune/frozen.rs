@@ -1,5 +1,6 @@
 //! `--frozen`: a head on an encoder that stands still.
 
+use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -96,7 +97,7 @@ impl FrozenArgs {
             None if over_rows => Pool::None,
             None => Advice::read(folder)?.pool.unwrap_or(Pool::Mean),
         };
-        Ok(Some(Plan {
+        let plan = Plan {
             vectors: Settings {
                 layers: features::layers(&self.layers(config), config.num_hidden_layers)?,
                 combine: self.combine(),
@@ -104,7 +105,10 @@ impl FrozenArgs {
                 normalize: false,
             },
             lstm: self.lstm(),
-        }))
+        };
+        // A head that can't read such vectors is refused before they are computed.
+        plan.layout(config, task.part())?;
+        Ok(Some(plan))
     }
 }
 
@@ -113,34 +117,37 @@ pub struct Head {
     plan: Plan,
     layout: Arc<Layout>,
     encoder: Vec<f32>,
-    known: Option<Known>,
+    known: OnceCell<Known>,
 }
 
 impl Head {
-    /// Computes the vectors of all training data, if there is room for them: else they are computed
-    /// in every epoch anew.
-    pub fn new(plan: Plan, model: &Model, setup: Setup, sequences: &Sequences) -> Result<Self> {
-        let mut head = Self {
+    pub fn new(plan: Plan, model: &Model) -> Self {
+        Self {
             plan,
             layout: model.layout.clone(),
             encoder: model.values.clone(),
-            known: None,
-        };
-        let needs = Frozen::bytes(&model.config, &head.plan, sequences);
+            known: OnceCell::new(),
+        }
+    }
+
+    /// Computes the vectors of all training data, if there is room for them: else they are computed
+    /// in every epoch anew.
+    pub fn compute(&self, config: &Config, setup: Setup, sequences: &Sequences) -> Result<()> {
+        let needs = Frozen::bytes(config, &self.plan, sequences);
         if free().is_some_and(|free| needs > free / 2) {
             eprintln!(
                 "the vectors of the training data would take {}, more than half of what is free: \
                  they are computed again in every epoch",
                 told(needs)
             );
-            return Ok(head);
+            return Ok(());
         }
         let tokens = sequences.tokens();
         eprintln!("computing the vectors of {tokens} tokens, {}", told(needs));
-        let mut engine = head.encoder(&model.config, setup)?;
-        let vectors = features::embed(engine.as_mut(), sequences, &head.plan.vectors)?;
-        head.known = Some(Arc::new(vectors));
-        Ok(head)
+        let mut engine = self.encoder(config, setup)?;
+        let vectors = features::embed(engine.as_mut(), sequences, &self.plan.vectors)?;
+        self.known.get_or_init(|| Arc::new(vectors));
+        Ok(())
     }
 
     /// Which encoder it is and what is read of it, so that a run on another is not taken for the same.
@@ -170,7 +177,7 @@ impl Head {
         let encoder = self.encoder(config, setup)?;
         let initial = |layout: &Layout| layout.initialise(seed);
         let engine = Frozen::new(encoder, self.plan.clone(), part, initial)?;
-        Ok(Box::new(match &self.known {
+        Ok(Box::new(match self.known.get() {
             Some(known) => engine.with_known(known.clone()),
             None => engine,
         }))

@@ -16,7 +16,7 @@ use crate::hub;
 use crate::lessons::data::MODEL;
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Part};
-use crate::tasks::{self, Dataset, Labels, Role, Task};
+use crate::tasks::{self, Dataset, Files, Role, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::Settings;
 use crate::train::guard::{BadSteps, Care};
@@ -30,12 +30,13 @@ use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::model::wordpiece_of;
 use super::optimizer::OptimizerArgs;
-use super::task::TaskArgs;
+use super::task::{TaskArgs, with_negative_numbers};
 
 /// The learning rates that the paper chooses from (Devlin et al., appendix A.3).
 const RATES: [f64; 4] = [5e-5, 4e-5, 3e-5, 2e-5];
 
 #[derive(clap::Args)]
+#[command(mut_args(with_negative_numbers))]
 pub struct Args {
     #[command(flatten)]
     task: TaskArgs,
@@ -107,7 +108,7 @@ pub struct Args {
     /// Steps between two checkpoints; one is written where a run is stopped
     #[arg(long, default_value_t = 0, value_name = "N")]
     save_every: u64,
-    /// Continue the run in --out
+    /// Continue the run in --out; one that is done is told again
     #[arg(long)]
     resume: bool,
     /// Start anew in a folder that holds a run which is not done
@@ -127,9 +128,12 @@ pub fn run(mut args: Args) -> Result<()> {
     args.check()?;
     args.model = hub::folder_of(&args.model)?;
     args.room_in_out()?;
-    let train_file = args.train_file()?;
-    let task = args.task.open(Labels::Training(&train_file))?;
+    let (train_file, dev_files) = (args.train_file()?, args.dev_files()?);
+    let task = args.task.to_train(&train_file)?;
     let first = args.model(task.as_ref(), args.seed)?;
+    let plan = args
+        .frozen
+        .plan(&args.model, task.as_ref(), &first.config)?;
     let wordpiece = wordpiece_of(&args.model, &first.config)?;
     let config = &first.config;
     let read = |path: &Path, role, limit| {
@@ -138,8 +142,8 @@ pub fn run(mut args: Args) -> Result<()> {
     };
     let train = read(&train_file, Role::Train, args.limit)?;
     let mut devs: Vec<Measured> = Vec::new();
-    for (name, path) in args.dev_files()? {
-        devs.push((name, read(&path, Role::Dev, None)?));
+    for (name, path) in &dev_files {
+        devs.push((name, read(path, Role::Dev, None)?));
     }
     create_folder(&args.out)?;
     for part in &first.fresh {
@@ -152,8 +156,8 @@ pub fn run(mut args: Args) -> Result<()> {
     let mut settings = args.settings();
     let setup = args.engine.setup()?;
     let sequences = &train.examples().sequences;
-    let head = match args.frozen.plan(&args.model, task.as_ref(), config)? {
-        Some(plan) => Some(Head::new(plan, &first, setup, sequences)?),
+    let head = match plan {
+        Some(plan) => Some(Head::new(plan, &first)),
         None => {
             memory::tell(&memory::Run {
                 config,
@@ -179,9 +183,15 @@ pub fn run(mut args: Args) -> Result<()> {
         head: head.as_ref(),
         stop: Stop::on_signals()?,
     };
-    let runs = runner.all(&mut records, first, &settings)?;
-    summary::chart(&args.out, task.as_ref(), runs.kept())?;
-    args.card(about, task.as_ref(), &runs).write(&args.out)?;
+    let runs = match runner.done(&settings)? {
+        Some(runs) => runs,
+        None => {
+            let runs = runner.all(&mut records, first, &settings)?;
+            summary::chart(&args.out, task.as_ref(), runs.kept())?;
+            args.card(about, task.as_ref(), &runs).write(&args.out)?;
+            runs
+        }
+    };
     summary::tell(&args, task.as_ref(), train.rows(), &runs)
 }
 
@@ -259,55 +269,41 @@ impl Args {
     }
 
     fn train_file(&self) -> Result<PathBuf> {
-        if let Some(path) = &self.train {
-            return Ok(path.clone());
+        match &self.train {
+            Some(path) => a_file("--train", path),
+            None => self.official()?.train_in(self.folder()?),
         }
-        let files = tasks::files(&self.task.task).ok_or_else(|| {
-            Error::Usage(format!(
-                "{0} has nothing to train on: fine-tune mnli, and `cloze predict {0}` with its model",
-                self.task.task
-            ))
-        })?;
-        let first = files.train.first().copied().unwrap_or_default();
-        Ok(self
-            .official(files.train)
-            .unwrap_or_else(|| self.folder().join(first)))
     }
 
     /// The names of results with the files that they are measured on.
     fn dev_files(&self) -> Result<Vec<(&'static str, PathBuf)>> {
-        if let Some(path) = &self.dev {
-            return Ok(vec![("dev", path.clone())]);
+        match &self.dev {
+            Some(path) => Ok(vec![("dev", a_file("--dev", path)?)]),
+            None => self.official()?.dev_in(self.folder()?),
         }
-        let files = tasks::files(&self.task.task).map_or(&[][..], |files| files.dev);
-        let mut found = Vec::new();
-        for (index, (name, names)) in files.iter().enumerate() {
-            match self.official(names) {
-                Some(path) => found.push((*name, path)),
-                // That it is missing is said when it is read.
-                None if index == 0 => {
-                    let first = names.first().copied().unwrap_or_default();
-                    found.push((*name, self.folder().join(first)));
-                }
-                None => {}
-            }
-        }
-        Ok(found)
     }
 
-    fn folder(&self) -> &Path {
+    fn official(&self) -> Result<Files> {
+        tasks::files(&self.task.task).ok_or_else(|| {
+            Error::Usage(format!(
+                "{0} has nothing to train on: fine-tune mnli, and `cloze predict {0}` with its model",
+                self.task.task
+            ))
+        })
+    }
+
+    /// The folder of the official files.
+    fn folder(&self) -> Result<&Path> {
         // [`Args::check`] asks for --data unless both files are given.
-        self.data.as_deref().unwrap_or(Path::new("."))
-    }
-
-    /// The first of these files that is in the folder, packed or not.
-    fn official(&self, names: &[&str]) -> Option<PathBuf> {
-        let both = |name: &&str| [(*name).to_owned(), format!("{name}.gz")];
-        let paths = names
-            .iter()
-            .flat_map(both)
-            .map(|name| self.folder().join(name));
-        paths.into_iter().find(|path| path.exists())
+        let folder = self.data.as_deref().unwrap_or(Path::new("."));
+        if folder.is_file() {
+            return Err(Error::Usage(format!(
+                "--data {}: is a file; expected the folder of the task's official files, or --train FILE \
+                 and --dev FILE",
+                folder.display()
+            )));
+        }
+        Ok(folder)
     }
 
     /// The pre-trained model with the task's head, which stands apart where the encoder is frozen, and
@@ -324,6 +320,7 @@ impl Args {
             model.fresh = vec![Part::Encoder];
         }
         task.describe(&mut model.config);
+        self.task.reading.keep(task.name(), &mut model.config)?;
         if let Some(p) = self.dropout {
             let Config {
                 hidden_dropout_prob,
@@ -354,6 +351,17 @@ impl Args {
             },
             ..Settings::default()
         }
+    }
+}
+
+/// The path of a file; a folder is refused.
+fn a_file(option: &str, path: &Path) -> Result<PathBuf> {
+    match path.is_dir() {
+        true => Err(Error::Usage(format!(
+            "{option} {}: is a folder; expected a file",
+            path.display()
+        ))),
+        false => Ok(path.to_owned()),
     }
 }
 

@@ -1,18 +1,18 @@
 //! The runs of one command: one, or one with every learning rate and then one with every seed.
 //!
-//! Of several runs the model of the best is kept. What the finished ones came to is kept too until
-//! all are done, so that a command that was stopped goes on with the run that it was stopped in.
+//! Of several runs the model of the best is kept. What the finished ones came to is kept too, so that
+//! a command that was stopped goes on with the run that it was stopped in, and one that is done is
+//! not trained again by `--resume`.
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use super::run::{Run, Runner, same_run};
 use super::{Args, RATES, summary};
 use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
-use crate::model::weights::Model;
+use crate::model::weights::{self, Model};
 use crate::tasks::Task;
 use crate::train::Records;
 use crate::train::finetune::{Identity, Settings};
@@ -40,30 +40,39 @@ impl Runs {
     }
 }
 
-/// The finished runs of a command that has more to do.
-#[derive(Deserialize)]
+/// The finished runs of a command.
+#[derive(Serialize, Deserialize)]
 struct Finished {
     /// Of the last of them.
     identity: Identity,
     runs: Vec<Run>,
 }
 
-/// Where they are kept.
+/// Where they are kept of a command that has more to do.
 pub fn path(out: &Path) -> PathBuf {
     out.join("trainer").join("finished.json")
 }
 
+/// Where they are kept of a command that is done.
+fn done_path(out: &Path) -> PathBuf {
+    out.join("trainer").join("done.json")
+}
+
 impl Finished {
-    fn read(out: &Path) -> Result<Option<Self>> {
-        let path = path(out);
-        let bytes = match std::fs::read(&path) {
+    fn read(path: &Path) -> Result<Option<Self>> {
+        let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io(&path, e)),
+            Err(e) => return Err(Error::io(path, e)),
         };
         let finished = serde_json::from_slice(&bytes);
-        let what = |e| Error::file(&path, format!("is no list of finished runs: {e}"));
+        let what = |e| Error::file(path, format!("is no list of finished runs: {e}"));
         finished.map(Some).map_err(what)
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        // Numbers, strings and lists: nothing in it can fail to serialise.
+        write_atomic(path, &serde_json::to_vec(self).expect("plain data"))
     }
 }
 
@@ -80,6 +89,23 @@ impl Args {
         let rate = runs[best(&runs[..rates.len()], task)].learning_rate;
         (more < self.seeds).then(|| (rate, self.seed + more))
     }
+
+    /// Refuses to go on after runs that this command doesn't begin with.
+    fn begins_with(&self, runs: &[Run], task: &dyn Task) -> Result<()> {
+        for (i, run) in runs.iter().enumerate() {
+            if self.next(&runs[..i], task) != Some((run.learning_rate, run.seed)) {
+                return Err(Error::Usage(format!(
+                    "the runs in {} can't be continued: run {} had seed {} and learning rate {:e}, \
+                     which --seed, --lr, --lr-search and --seeds don't give now",
+                    self.out.display(),
+                    i + 1,
+                    run.seed,
+                    run.learning_rate
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The place of the run with the highest score, the first of equal ones.
@@ -92,9 +118,60 @@ fn best(runs: &[Run], task: &dyn Task) -> usize {
 }
 
 impl Runner<'_> {
+    /// The runs of this command where `--out` holds all of them, done, and it is to be continued;
+    /// another command is refused then.
+    pub fn done(&self, settings: &Settings) -> Result<Option<Runs>> {
+        let args = self.args;
+        // Without its model a run is as good as not done.
+        let there = args.resume && args.out.join(weights::WEIGHTS).exists();
+        let done = match there {
+            true => Finished::read(&done_path(&args.out))?,
+            false => None,
+        };
+        let Some(Finished { identity, runs }) = done else {
+            return Ok(None);
+        };
+        let before = &runs[..runs.len().saturating_sub(1)];
+        if let Some((learning_rate, seed)) = args.next(before, self.task) {
+            let settings = Settings {
+                learning_rate,
+                seed,
+                ..settings.clone()
+            };
+            let model = args.model(self.task, seed)?;
+            let now = self.trainer(model, settings)?;
+            same_run(&args.out, &identity, now.identity())?;
+        }
+        args.begins_with(&runs, self.task)?;
+        if args.next(&runs, self.task).is_some() {
+            let count = runs.len();
+            return Err(Error::Usage(format!(
+                "the {count} runs in {} are done, and --seeds and --lr-search give more now: give \
+                 --overwrite to start anew, or another --out",
+                args.out.display()
+            )));
+        }
+        // It is left where the command ended between writing the one and removing the other.
+        remove_if_there(&path(&args.out))?;
+        eprintln!(
+            "the run in {} is done: nothing is trained",
+            args.out.display()
+        );
+        Ok(Some(Runs {
+            best: best(&runs, self.task),
+            done: runs,
+            stopped: None,
+        }))
+    }
+
     /// Trains all of them; `first` is the model of the first run.
     pub fn all(&self, records: &mut Records, first: Model, settings: &Settings) -> Result<Runs> {
         let args = self.args;
+        remove_if_there(&done_path(&args.out))?;
+        if let Some(head) = self.head {
+            let sequences = &self.train.examples().sequences;
+            head.compute(&first.config, self.setup, sequences)?;
+        }
         let (mut before, mut runs) = match self.finished(records)? {
             Some(Finished { identity, runs }) => (Some(identity), runs),
             None => (None, Vec::new()),
@@ -143,9 +220,13 @@ impl Runner<'_> {
             }
             if args.several() {
                 summary::progress(self.task, &trained.run);
-                let finished = json!({"identity": identity, "runs": runs});
-                write_atomic(&path(&args.out), finished.to_string().as_bytes())?;
             }
+            let finished = Finished { identity, runs };
+            finished.write(&match args.next(&finished.runs, self.task) {
+                Some(_) => path(&args.out),
+                None => done_path(&args.out),
+            })?;
+            runs = finished.runs;
         }
         if stopped.is_none() && !runs.iter().any(|run| run.outcome.stopped()) {
             remove_if_there(&path(&args.out))?;
@@ -164,20 +245,11 @@ impl Runner<'_> {
             remove_if_there(&path(&args.out))?;
             return Ok(None);
         }
-        let Some(finished) = Finished::read(&args.out)? else {
+        let Some(finished) = Finished::read(&path(&args.out))? else {
             return Ok(None);
         };
-        for (i, run) in finished.runs.iter().enumerate() {
-            if args.next(&finished.runs[..i], self.task) != Some((run.learning_rate, run.seed)) {
-                return Err(Error::Usage(format!(
-                    "the runs in {} can't be continued: run {} had seed {} and learning rate {:e}, \
-                     which --seed, --lr, --lr-search and --seeds don't give now",
-                    args.out.display(),
-                    i + 1,
-                    run.seed,
-                    run.learning_rate
-                )));
-            }
+        args.begins_with(&finished.runs, self.task)?;
+        for run in &finished.runs {
             let done = run.outcome.done();
             records.begin(Some(&run.name()), done, Some(done));
             records.end();

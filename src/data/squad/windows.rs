@@ -93,13 +93,13 @@ impl Windows {
         let least = options.max_question + 4;
         if options.max_len < least {
             return Err(Error::Usage(format!(
-                "a length of {} tokens leaves no room for a context beside a question of up to {} \
-                 pieces and the special tokens: at least {least} are needed",
+                "--max-len {} leaves no room for a context beside a question of up to {} pieces \
+                 (--max-query-len) and the special tokens: at least {least} are needed",
                 options.max_len, options.max_question
             )));
         }
         if options.stride == 0 {
-            let message = "a stride of 0 never gets through a context: at least 1 is needed";
+            let message = "--doc-stride 0 never gets through a context: at least 1 is needed";
             return Err(Error::Usage(message.to_owned()));
         }
         let paragraphs: Vec<&Paragraph> = squad.paragraphs().collect();
@@ -479,6 +479,6 @@ mod tests {
         };
         assert!(message(short).contains("at least 7 are needed"));
         let still = WindowOptions { stride: 0, ..SMALL };
-        assert!(message(still).contains("a stride of 0"));
+        assert!(message(still).contains("--doc-stride 0"));
     }
 }

@@ -1,13 +1,16 @@
 //! What `finetune`, `evaluate` and `predict` share: the options that name a task and its data, and
 //! scores in words.
 
+mod reading;
+
+use std::ffi::OsStr;
 use std::path::Path;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Command};
 use serde_json::Value;
 
 use crate::data::bad::BadRows;
-use crate::data::table::Columns;
 use crate::engine::{Engine, Setup};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
@@ -17,46 +20,63 @@ use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, SpanOpti
 use crate::text::WordPiece;
 
 use super::model::Loaded;
+use reading::ReadingArgs;
 
-#[derive(clap::Args)]
+pub use reading::max_len;
+
+#[derive(clap::Args, Clone)]
 pub struct TaskArgs {
-    /// The task
-    #[arg(value_parser = PossibleValuesParser::new(tasks::names()))]
+    /// The task; ax has nothing to train on, a model of mnli answers it
+    #[arg(value_parser = TaskName)]
     pub task: String,
-    /// Longest sequence in tokens; longer texts are cut [default: 128; squad and
-    /// squad2 384, swag and codah 80]
-    #[arg(long, value_name = "N")]
-    max_len: Option<usize>,
-    /// Columns of your own data, by name or, in files without a header, by number: text[,pair],label,
-    /// or words,labels
-    #[arg(long, value_name = "A[,B],LABEL")]
-    columns: Option<String>,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
     /// What the labels of your own data are [default: as the model was fine-tuned for; to fine-tune,
     /// class]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// Which fifth of codah is kept for measuring
-    #[arg(long, default_value_t = 1, value_name = "1..5")]
-    fold: u32,
-    /// SQuAD: pieces by which a window is farther on than the one before
-    #[arg(long, default_value_t = SpanOptions::default().stride, value_name = "N")]
-    doc_stride: usize,
-    /// SQuAD: most pieces of a question
-    #[arg(long, default_value_t = SpanOptions::default().max_question, value_name = "N")]
-    max_query_len: usize,
-    /// SQuAD: most pieces of an answer
-    #[arg(long, default_value_t = SpanOptions::default().max_answer, value_name = "N")]
-    max_answer_len: usize,
     /// SQuAD: answers told for each question
     #[arg(long, default_value_t = SpanOptions::default().n_best, value_name = "N")]
     n_best: usize,
     /// SQuAD 2.0: answer nothing where the score of no answer exceeds the best answer's by more
-    /// [default: as fine-tuning chose it; else the best on the data]
+    /// [default: as fine-tuning chose it; else the best on the data that is measured on, and 0 to
+    /// predict]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     null_threshold: Option<f64>,
     /// Leave out bad rows and say how many there were, in place of stopping at the first
     #[arg(long)]
     skip_bad: bool,
+}
+
+/// Reads a task's name, in any case and with or without hyphens.
+#[derive(Clone)]
+struct TaskName;
+
+impl TypedValueParser for TaskName {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> std::result::Result<String, clap::Error> {
+        let known = value.to_str().and_then(tasks::named).map(OsStr::new);
+        let names = PossibleValuesParser::new(tasks::names());
+        names.parse_ref(command, arg, known.unwrap_or(value))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(tasks::names().map(PossibleValue::new)))
+    }
+}
+
+/// Lets options take negative numbers, so that what is wrong with one is said by its name.
+pub fn with_negative_numbers(arg: Arg) -> Arg {
+    match arg.get_action().takes_values() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    }
 }
 
 /// What [`TaskArgs::ask`] gives.
@@ -67,29 +87,53 @@ pub struct Asked {
 }
 
 impl TaskArgs {
-    /// The task with its labels.
-    pub fn open(&self, labels: Labels<'_>) -> Result<Box<dyn Task>> {
+    /// The task with its labels, for a model to be trained.
+    pub fn to_train(&self, file: &Path) -> Result<Box<dyn Task>> {
+        self.open(Labels::Training(file), false)
+    }
+
+    fn open(&self, labels: Labels<'_>, unlabelled: bool) -> Result<Box<dyn Task>> {
         let options = Options {
-            columns: self.columns.as_deref().map(Columns::parse).transpose()?,
+            columns: self.reading.columns()?,
+            unlabelled,
             kind: self.kind,
             skip_bad: self.skip_bad,
-            fold: self.fold,
+            fold: self.reading.fold(),
             spans: SpanOptions {
-                stride: self.doc_stride,
-                max_question: self.max_query_len,
-                max_answer: self.max_answer_len,
                 n_best: self.n_best,
                 threshold: self.null_threshold,
+                ..self.reading.spans()
             },
         };
         tasks::open(&self.task, &options, labels)
     }
 
-    /// A fine-tuned model with its task, and the data that it is asked about.
-    pub fn ask(&self, model: &Path, data: &Path, role: Role, setup: Setup) -> Result<Asked> {
+    /// A fine-tuned model with its task, and the data that it is asked about: the first `limit` rows
+    /// of a file.
+    pub fn ask(
+        &self,
+        model: &Path,
+        data: &Path,
+        role: Role,
+        limit: Option<usize>,
+        setup: Setup,
+    ) -> Result<Asked> {
+        self.a_file(data, role)?;
         let folder = hub::folder_of(model)?;
-        let config = Config::read(&folder.join(weights::CONFIG))?;
-        let task = self.open(Labels::Model(&config))?;
+        let path = folder.join(weights::CONFIG);
+        let config = Config::read(&path)?;
+        let kept = ReadingArgs::kept(&config, &path)?;
+        if let Some(note) = self.reading.fold_note(&kept)
+            && role == Role::Dev
+        {
+            eprintln!("{note}");
+        }
+        let args = Self {
+            reading: self.reading.over(&kept),
+            ..self.clone()
+        };
+        let unlabelled = args.reading.unlabelled(&kept, role)?;
+        let task = args.open(Labels::Model(&config), unlabelled)?;
         let made_for = config.other.get("finetuning_task").and_then(Value::as_str);
         if let Some(other) = made_for.filter(|&other| !akin(other, task.name())) {
             eprintln!(
@@ -99,14 +143,29 @@ impl TaskArgs {
             );
         }
         let Loaded { engine, wordpiece } = Loaded::read_task(&folder, task.part(), setup)?;
-        let data = self.read(task.as_ref(), data, role, &config, &wordpiece, None)?;
+        let data = args.read(task.as_ref(), data, role, &config, &wordpiece, limit)?;
         Ok(Asked { task, engine, data })
     }
 
-    /// The longest sequence, refused where the model has fewer positions.
-    pub fn max_len(&self, config: &Config) -> Result<usize> {
-        let usual = tasks::usual_max_len(&self.task).min(config.max_position_embeddings);
-        max_len(config, self.max_len.unwrap_or(usual))
+    /// Refuses a folder in a file's place, with the file in it that may have been meant.
+    fn a_file(&self, path: &Path, role: Role) -> Result<()> {
+        if !path.is_dir() {
+            return Ok(());
+        }
+        let option = match role {
+            Role::Test => "--input",
+            Role::Train | Role::Dev => "--data",
+        };
+        let files = tasks::files(&self.task).filter(|_| role != Role::Test);
+        let meant = files.and_then(|files| files.dev_in(path).ok());
+        let such_as = match meant.unwrap_or_default().first() {
+            Some((_, file)) => format!(", such as {}", file.display()),
+            None => String::new(),
+        };
+        Err(Error::Usage(format!(
+            "{option} {}: is a folder; expected a file{such_as}",
+            path.display()
+        )))
     }
 
     /// Reads a file and says on stderr what is to be said of it.
@@ -123,7 +182,7 @@ impl TaskArgs {
         let mut notes = Vec::new();
         let reading = Reading {
             wordpiece,
-            max_len: self.max_len(config)?,
+            max_len: self.reading.max_len(&self.task, config)?,
             limit,
             bad: &mut bad,
             notes: &mut notes,
@@ -141,22 +200,11 @@ impl TaskArgs {
 fn akin(made_for: &str, task: &str) -> bool {
     const FAMILIES: [[&str; 2]; 3] = [["squad", "squad2"], ["swag", "codah"], ["mnli", "ax"]];
     let names = [made_for, task];
-    made_for.replace('-', "") == task.replace('-', "")
+    tasks::named(made_for) == Some(task)
         || names.contains(&"custom")
         || FAMILIES
             .iter()
             .any(|family| names.iter().all(|name| family.contains(name)))
-}
-
-/// The longest sequence asked for, refused where the model has fewer positions.
-pub fn max_len(config: &Config, asked: usize) -> Result<usize> {
-    if asked > config.max_position_embeddings {
-        return Err(Error::Usage(format!(
-            "--max-len {asked}: the model has only {} positions",
-            config.max_position_embeddings
-        )));
-    }
-    Ok(asked)
 }
 
 /// Scores in a line for people.
