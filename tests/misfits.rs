@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use common::{cloze, fails, succeeds, text};
+use common::{cloze, fails, stderr, succeeds, text};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
@@ -146,6 +146,66 @@ fn a_rate_that_spoils_the_model_in_its_last_step_is_noticed() {
     let more = ["--data", text(&data), "--lr", "1e30", "--out", text(&out)];
     let message = fails(&one_step(&more), 1);
     assert!(message.contains("is not a number"), "{message}");
+}
+
+#[test]
+fn a_model_that_cannot_be_written_costs_no_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, data) = (folder.path().join("out"), spam());
+    let in_the_way = out.join("model.safetensors").join("x");
+    std::fs::create_dir_all(&in_the_way).unwrap();
+    let more = [
+        "--data",
+        text(&data),
+        "--batch",
+        "2",
+        "--save-every",
+        "3",
+        "--out",
+        text(&out),
+    ];
+    let message = fails(&one_step(&more), 1);
+    assert!(message.contains("model.safetensors"), "{message}");
+    assert!(out.join("trainer/state.safetensors").exists());
+    std::fs::remove_dir_all(out.join("model.safetensors")).unwrap();
+    let output = succeeds(&one_step(&[&more[..], &["--resume"]].concat()));
+    assert!(stderr(&output).contains("continuing after step 3"));
+    assert!(out.join("model.safetensors").is_file());
+    assert!(!out.join("trainer/state.safetensors").exists());
+}
+
+#[test]
+fn a_model_of_numbers_that_goes_on_with_words_is_one_of_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("numbers"), "one\t1.5\ntwo\t2\n").unwrap();
+    std::fs::write(path("words"), "EU\tB-ORG\nrejects\tO\n\n").unwrap();
+    let (numbers, words) = (path("numbers"), path("words"));
+    let (first, second) = (path("first"), path("second"));
+    let tune = |rows: &Path, kind: &str, model: &[&str], out: &Path| {
+        let rows = [
+            "--train",
+            text(rows),
+            "--dev",
+            text(rows),
+            "--columns",
+            "1,2",
+        ];
+        let how = ["--kind", kind, "--epochs", "1", "--out", text(out)];
+        succeeds(&[&["finetune", "custom"], &rows[..], &how, model].concat());
+    };
+    tune(&numbers, "number", &[], &first);
+    tune(&words, "tokens", &["--model", text(&first)], &second);
+    let ask = [
+        "predict",
+        "custom",
+        "--input",
+        text(&words),
+        "--model",
+        text(&second),
+    ];
+    let output = succeeds(&[&ask[..], &["--columns", "1,2"]].concat());
+    assert!(!output.stdout.is_empty());
 }
 
 #[test]

@@ -106,14 +106,14 @@ pub enum Kind {
 impl Kind {
     /// What a fine-tuned model was trained for, as its configuration tells.
     fn of(config: &Config) -> Self {
-        let problem = config.other.get("problem_type");
-        if problem.and_then(serde_json::Value::as_str) == Some("regression") {
-            return Self::Number;
-        }
         let tokens = "BertForTokenClassification";
-        match config.architectures.iter().any(|class| class == tokens) {
-            true => Self::Tokens,
-            false => Self::Class,
+        if config.architectures.iter().any(|class| class == tokens) {
+            return Self::Tokens;
+        }
+        let problem = config.other.get("problem_type");
+        match problem.and_then(serde_json::Value::as_str) {
+            Some("regression") => Self::Number,
+            _ => Self::Class,
         }
     }
 }

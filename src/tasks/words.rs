@@ -178,6 +178,8 @@ impl Task for Words {
 
     fn describe(&self, config: &mut Config) {
         config.set_labels(&self.labels);
+        // Of a model of numbers that goes on with words.
+        config.other.remove("problem_type");
         config
             .other
             .insert("finetuning_task".into(), self.name().into());

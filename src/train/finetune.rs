@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::model::{Dropout, Over};
 
 use super::checkpoint;
-use super::guard::{Care, Guard, NO_GRADIENT};
+use super::guard::{Care, Experience, Guard, NO_GRADIENT};
 use super::optimizer::{Optimizer, Update};
 use super::report::mean;
 use super::schedule::Schedule;
@@ -149,6 +149,8 @@ pub struct Identity {
     pub optimizer: Optimizer,
     /// In the encoder.
     pub dropout: f64,
+    #[serde(default)]
+    pub care: Care,
     /// Of the training data.
     pub examples: usize,
     pub tokens: usize,
@@ -165,6 +167,8 @@ pub struct Identity {
 pub struct Finetuning {
     pub identity: Identity,
     pub outcome: Outcome,
+    #[serde(default)]
+    pub experience: Experience,
 }
 
 /// A run at a step boundary.
@@ -195,6 +199,7 @@ impl<'a> Finetuner<'a> {
                 warmup: settings.warmup,
                 optimizer: settings.optimizer,
                 dropout: engine.config().hidden_dropout_prob,
+                care: settings.care,
                 examples: data.len(),
                 tokens: data.sequences.tokens(),
                 checksum: data.checksum(),
@@ -244,6 +249,7 @@ impl<'a> Finetuner<'a> {
             self.engine.set_loss_scale(scale);
         }
         self.outcome = state.run.outcome;
+        self.guard.resume(state.run.experience);
         Ok(())
     }
 
@@ -252,6 +258,7 @@ impl<'a> Finetuner<'a> {
         let run = Finetuning {
             identity: self.identity.clone(),
             outcome: self.outcome.clone(),
+            experience: self.guard.experience(),
         };
         let (step, lent) = (self.outcome.done(), self.engine.lend()?);
         checkpoint::write(folder, step, &run, &lent, self.engine.loss_scale())

@@ -25,7 +25,7 @@ use crate::train::{Records, Stop, checkpoint};
 
 use self::frozen::{FrozenArgs, Head};
 use self::run::{Run, Runner};
-use super::checks::{at_least_one, positive, share};
+use super::checks::{at_least_one, not_the_same, positive, share};
 use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::model::wordpiece_of;
@@ -238,15 +238,7 @@ impl Args {
         if !self.resume && !self.overwrite && held.iter().any(|path| path.exists()) {
             return Err(checkpoint::unfinished(out));
         }
-        // A folder that is not there yet is no model's.
-        if let (Ok(out), Ok(model)) = (out.canonicalize(), self.model.canonicalize())
-            && out == model
-        {
-            return Err(Error::Usage(format!(
-                "--out {}: that is the model to start from, which would be lost: give another folder",
-                self.out.display()
-            )));
-        }
+        not_the_same(out, Some(&self.model))?;
         if !self.resume && out.join(weights::WEIGHTS).exists() {
             eprintln!("{}: the model in it will be replaced", self.out.display());
         }

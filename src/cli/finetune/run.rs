@@ -101,7 +101,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Trains; `resume` from the state that `--out` holds. A run that is stopped leaves its state
-    /// there.
+    /// there, and one that is done that of its last checkpoint, until its model is safe.
     pub fn train(
         &self,
         mut trainer: Finetuner<'a>,
@@ -146,8 +146,6 @@ impl<'a> Runner<'a> {
         run.epochs = reporter.epochs;
         if run.outcome.stopped() {
             trainer.save(out)?;
-        } else {
-            checkpoint::remove(out)?;
         }
         Ok(Trained {
             run,
@@ -214,6 +212,7 @@ fn told(identity: &Identity) -> Vec<(&'static str, String)> {
         ("--lr", identity.learning_rate.to_string()),
         ("--warmup", identity.warmup.to_string()),
         ("--optimizer", option_name(identity.optimizer.rule)),
+        ("--adam-beta2", identity.optimizer.beta2.to_string()),
         (
             "--adam-epsilon",
             format!("{:e}", identity.optimizer.epsilon),
@@ -223,6 +222,11 @@ fn told(identity: &Identity) -> Vec<(&'static str, String)> {
             identity.optimizer.weight_decay.to_string(),
         ),
         ("the dropout", identity.dropout.to_string()),
+        ("--bad-steps", option_name(identity.care.bad_steps)),
+        (
+            "--spike",
+            identity.care.spike.map_or("none".into(), |x| x.to_string()),
+        ),
         ("the number of examples", identity.examples.to_string()),
         ("the number of their tokens", identity.tokens.to_string()),
         (

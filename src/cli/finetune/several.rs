@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
 use crate::model::weights::{self, Model};
 use crate::tasks::Task;
-use crate::train::Records;
 use crate::train::finetune::{Identity, Settings};
+use crate::train::{Records, checkpoint};
 
 /// What a command came to.
 pub struct Runs {
@@ -227,6 +227,7 @@ impl Runner<'_> {
                 None => done_path(&args.out),
             })?;
             runs = finished.runs;
+            checkpoint::remove(&args.out)?;
         }
         if stopped.is_none() && !runs.iter().any(|run| run.outcome.stopped()) {
             remove_if_there(&path(&args.out))?;
