@@ -288,7 +288,9 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             let now = (state.running, state.questions);
             drop(state);
-            let waits = now.0.is_some_and(|(child, _)| input::waits(child));
+            let waits = now
+                .0
+                .is_some_and(|(child, _)| input::waits(child, &self.folder));
             // Twice, because a reader that has just got its line may not have run yet.
             if waits && seen == Some(now) {
                 let mut state = self.lock();
@@ -482,6 +484,21 @@ mod tests {
         seen.sort();
         assert_eq!(seen, ["last words\n", "no line end"]);
         assert_eq!(channel.finish().last_error_line(), "last words");
+    }
+
+    #[test]
+    fn a_value_left_open_on_either_stream_holds_nobody_up() {
+        let (_folder, mut channel, _events, mut out, mut err) = opened();
+        for pipe in [&mut out, &mut err] {
+            pipe.write_all(b"EVCXR_BEGIN_CONTENT text/plain\n1\n")
+                .unwrap();
+        }
+        let started = Instant::now();
+        channel.drain();
+        // Without both marks it waits for two seconds.
+        assert!(started.elapsed() < Duration::from_secs(1));
+        let value = channel.finish().value.unwrap();
+        assert_eq!(value.get("text/plain"), Some("1"));
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub use completion::Completions;
 pub use errors::{interrupted, without_colours};
 pub use evaluator::{fill_template, secret};
 pub use folder::{CHANGED_VARIABLES, SessionFolder, point_evcxr_at};
+pub use rewrite::command_lines;
 pub use template::Template;
 
 use channel::Monitor;
