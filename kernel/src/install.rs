@@ -24,18 +24,28 @@ pub fn install(prefix: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Removes the kernelspec and what was built for it; what was typed stays as history.
+/// Removes the kernelspec and what was built for it; what was typed stays as history. Below a
+/// `prefix` only the kernelspec is removed: what was built serves every installation of the user.
 pub fn uninstall(prefix: Option<&Path>) -> Result<()> {
-    let built = [
-        kernelspec_folder(prefix)?,
+    let kernelspec = kernelspec_folder(prefix)?;
+    if prefix.is_some() {
+        remove([kernelspec])?;
+        eprintln!("What was built for it stays; `cloze-kernel uninstall` removes that.");
+        return Ok(());
+    }
+    remove([
+        kernelspec,
         paths::templates()?,
         paths::sessions()?,
         // A spare ends when its lease is gone.
         paths::spares()?,
         paths::environment()?,
         paths::installed_binary()?,
-    ];
-    for path in built {
+    ])
+}
+
+fn remove(paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
+    for path in paths {
         let removed = if path.is_dir() {
             std::fs::remove_dir_all(&path)
         } else if path.exists() {
@@ -121,10 +131,21 @@ fn install_binary() -> Result<PathBuf> {
     if let Some(folder) = target.parent() {
         paths::create(folder)?;
     }
-    let beside = target.with_extension("new");
-    std::fs::copy(&own, &beside).map_err(|source| Error::io(&beside, source))?;
-    std::fs::rename(&beside, &target).map_err(|source| Error::io(&target, source))?;
+    copy_whole(&own, &target)?;
     Ok(target)
+}
+
+/// Copies a file so that its old or its new self is there at all times, also where two processes do
+/// this at once.
+fn copy_whole(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().unwrap_or(Path::new("."));
+    let beside =
+        tempfile::NamedTempFile::new_in(folder).map_err(|source| Error::io(folder, source))?;
+    // With its permissions.
+    std::fs::copy(from, beside.path()).map_err(|source| Error::io(from, source))?;
+    let written = beside.persist(to);
+    written.map_err(|failed| Error::io(to, failed.error))?;
+    Ok(())
 }
 
 /// Gets the standard library's sources, from which the types of variables are inferred.
@@ -169,6 +190,38 @@ pub fn folder_of(program: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uninstalling_below_a_prefix_removes_the_kernelspec_and_nothing_else() {
+        let prefix = tempfile::tempdir().unwrap();
+        let folder = kernelspec_folder(Some(prefix.path())).unwrap();
+        write_kernelspec(&folder, Path::new("/x/cloze-kernel")).unwrap();
+        let other = folder.with_file_name("other");
+        std::fs::create_dir(&other).unwrap();
+        for _ in 0..2 {
+            uninstall(Some(prefix.path())).unwrap();
+            assert!(!folder.exists() && other.exists());
+        }
+    }
+
+    #[test]
+    fn a_program_is_replaced_whole_and_can_be_run_and_nothing_stays_beside_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::write(&from, "new").unwrap();
+        std::fs::set_permissions(&from, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(&to, "old").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| copy_whole(&from, &to).unwrap());
+            }
+        });
+        assert_eq!(std::fs::read_to_string(&to).unwrap(), "new");
+        let mode = std::fs::metadata(&to).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
 
     #[test]
     fn the_kernelspec_below_a_prefix_is_named_by_the_contract() {

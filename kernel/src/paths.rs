@@ -118,9 +118,27 @@ pub fn create(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, source))
 }
 
+/// Lets nobody but the user look into a folder.
+pub fn make_private(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))
+        .map_err(|source| Error::io(folder, source))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_private_folder_is_open_to_the_user_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("private");
+        create(&path).unwrap();
+        make_private(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
 
     #[test]
     fn a_data_folder_inside_a_crate_is_refused_with_the_reason() {

@@ -8,7 +8,7 @@ use jupyter_protocol::{
 };
 
 use super::iopub;
-use crate::session::{Completions, Event, Stream};
+use crate::session::{Completions, Event, Stream, template};
 
 /// The version of the messaging protocol that every message declares.
 ///
@@ -37,7 +37,9 @@ fn about() -> KernelInfoReply {
         implementation_version: env!("CARGO_PKG_VERSION").to_owned(),
         language_info: LanguageInfo {
             name: "rust".to_owned(),
-            version: env!("CARGO_PKG_RUST_VERSION").to_owned(),
+            version: template::compiler_version()
+                .unwrap_or(env!("CARGO_PKG_RUST_VERSION"))
+                .to_owned(),
             mimetype: Some("text/x-rust".to_owned()),
             file_extension: Some(".rs".to_owned()),
             pygments_lexer: Some("rust".to_owned()),
@@ -170,6 +172,9 @@ mod tests {
         assert_eq!(content["protocol_version"], PROTOCOL);
         assert_eq!(content["supported_features"], serde_json::json!([]));
         assert_eq!(content["language_info"]["name"], "rust");
+        // The compiler at hand, not the oldest that would do.
+        let version = template::compiler_version().unwrap();
+        assert_eq!(content["language_info"]["version"], version);
     }
 
     #[test]

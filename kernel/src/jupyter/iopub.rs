@@ -12,6 +12,7 @@ use jupyter_protocol::{
 };
 use jupyter_zmq_client::{KernelIoPubXPubConnection, SubscriptionEvent};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use super::content::PROTOCOL;
 use crate::mutex::lock;
@@ -54,10 +55,10 @@ impl IoPub {
 }
 
 /// Starts the task that owns the socket.
-pub fn start(socket: KernelIoPubXPubConnection) -> IoPub {
+pub fn start(socket: KernelIoPubXPubConnection) -> (IoPub, JoinHandle<()>) {
     let queue = Arc::new(Queue::default());
-    tokio::spawn(publish(socket, Arc::clone(&queue)));
-    IoPub(queue)
+    let publishing = tokio::spawn(publish(socket, Arc::clone(&queue)));
+    (IoPub(queue), publishing)
 }
 
 impl Queue {

@@ -107,22 +107,15 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
     let stdin = create_kernel_stdin_connection(info, &id)
         .await
         .map_err(failed)?;
-    let mut heartbeat = create_kernel_heartbeat_connection(info)
+    let heartbeat = create_kernel_heartbeat_connection(info)
         .await
         .map_err(failed)?;
     let publisher = create_kernel_iopub_xpub_connection(info, &id)
         .await
         .map_err(failed)?;
 
-    tokio::spawn(async move {
-        // The protocol's echo; `single_heartbeat` would answer with a word of its own.
-        while let Ok(message) = heartbeat.socket.recv().await {
-            if heartbeat.socket.send(message).await.is_err() {
-                break;
-            }
-        }
-    });
-    let iopub = iopub::start(publisher);
+    let beating = tokio::spawn(echo(heartbeat.socket));
+    let (iopub, publishing) = iopub::start(publisher);
     iopub.send(JupyterMessage::new(Status::starting(), None));
 
     let notice = Arc::new(Notice::new(iopub.clone()));
@@ -174,7 +167,10 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
     let _ = ended.wait_for(|ended| *ended).await;
     // Time for the last reply and the last status to leave.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    for task in listening.into_iter().chain(watching).chain([working]) {
+    // The ports too are free before the session ends, which takes its time: the kernel that comes
+    // after a restart listens at the same ones.
+    let serving = [working, beating, publishing];
+    for task in listening.into_iter().chain(watching).chain(serving) {
         task.abort();
         // An aborted task reports just that.
         let _ = task.await;
@@ -183,6 +179,20 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
         tokio::task::block_in_place(|| kernel.session.shut_down());
     }
     Ok(())
+}
+
+/// The heartbeat, the protocol's echo (`single_heartbeat` would answer with a word of its own). A
+/// peer that sends nonsense or has gone is no reason to seem dead to all others.
+async fn echo(mut heartbeat: impl SocketRecv + SocketSend) {
+    loop {
+        let sent = match heartbeat.recv().await {
+            Ok(message) => heartbeat.send(message).await,
+            Err(error) => Err(error),
+        };
+        if sent.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
 }
 
 /// Where answers on one socket are put.
@@ -348,4 +358,56 @@ async fn follow(kernel: Arc<Kernel>, launcher: Option<Link>) {
     // A connection that breaks has ended.
     let _ = launcher.serve(|| kernel.session.interrupt()).await;
     kernel.end.send_replace(true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zeromq::{DealerSocket, RepSocket, ReqSocket, Socket, ZmqMessage};
+
+    #[tokio::test]
+    async fn the_heart_beats_on_after_nonsense_and_a_peer_that_left() {
+        let mut heartbeat = RepSocket::new();
+        let place = heartbeat.bind("tcp://127.0.0.1:0").await.unwrap();
+        let beating = tokio::spawn(echo(heartbeat));
+        // A message without the delimiter that a request has, and one whose sender waits for nothing.
+        let mut rude = DealerSocket::new();
+        rude.connect(&place.to_string()).await.unwrap();
+        rude.send(ZmqMessage::from("no request")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut empty = ZmqMessage::from("");
+        empty.push_back("ping".into());
+        rude.send(empty).await.unwrap();
+        drop(rude);
+
+        let mut front_end = ReqSocket::new();
+        front_end.connect(&place.to_string()).await.unwrap();
+        front_end.send(ZmqMessage::from("ping")).await.unwrap();
+        let heard = tokio::time::timeout(Duration::from_secs(20), front_end.recv()).await;
+        let heard = heard.unwrap().unwrap().into_vec();
+        assert_eq!(heard, ["ping".as_bytes()]);
+        beating.abort();
+    }
+
+    #[tokio::test]
+    async fn ports_are_free_when_their_tasks_have_ended() {
+        let mut heartbeat = RepSocket::new();
+        let place = heartbeat.bind("tcp://127.0.0.1:0").await.unwrap();
+        let mut front_end = ReqSocket::new();
+        front_end.connect(&place.to_string()).await.unwrap();
+        let beating = tokio::spawn(echo(heartbeat));
+        assert!(RepSocket::new().bind(&place.to_string()).await.is_err());
+        beating.abort();
+        let _ = beating.await;
+        // The listener is dropped by a task of the library's own.
+        let mut bound = false;
+        for _ in 0..100 {
+            bound = RepSocket::new().bind(&place.to_string()).await.is_ok();
+            if bound {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(bound);
+    }
 }

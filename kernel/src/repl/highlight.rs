@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
+use crate::session::command_lines;
+
 const KEYWORD: &str = "\x1b[35m";
 const TYPE: &str = "\x1b[36m";
 const TEXT: &str = "\x1b[32m";
@@ -71,34 +73,23 @@ pub fn prompt(text: &str) -> String {
 fn pieces(code: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut position = 0;
-    while position < code.len() {
-        let rest = &code[position..];
-        let line = rest.lines().next().unwrap_or(rest);
-        if is_command(line) {
-            let range = position..position + line.len();
-            position = range.end;
-            pieces.push(Piece {
-                range,
-                style: Some(COMMAND),
-                kind: TokenKind::Unknown,
-            });
-        }
-        position = rust_line(code, position, &mut pieces);
+    for (start, line) in command_lines(code) {
+        rust(code, position..start, &mut pieces);
+        position = start + line.len();
+        pieces.push(Piece {
+            range: start..position,
+            style: Some(COMMAND),
+            kind: TokenKind::Unknown,
+        });
     }
+    rust(code, position..code.len(), &mut pieces);
     pieces
 }
 
-/// Lines for the session itself (`:vars`, `!ls`) are not Rust.
-fn is_command(line: &str) -> bool {
-    let line = line.trim_start();
-    let shell = line.starts_with('!') && !line.starts_with("!(");
-    let named = line.strip_prefix(':').and_then(|name| name.chars().next());
-    shell || line.trim_end() == ":" || named.is_some_and(char::is_alphabetic)
-}
-
-/// Takes tokens from `position` on until one has ended a line; gives the position after it.
-fn rust_line(code: &str, mut position: usize, pieces: &mut Vec<Piece>) -> usize {
-    for token in tokenize(&code[position..], FrontmatterAllowed::No) {
+/// Takes the tokens of a part of the code.
+fn rust(code: &str, part: Range<usize>, pieces: &mut Vec<Piece>) {
+    let mut position = part.start;
+    for token in tokenize(&code[part], FrontmatterAllowed::No) {
         let range = position..position + token.len as usize;
         position = range.end;
         let text = &code[range.clone()];
@@ -113,11 +104,7 @@ fn rust_line(code: &str, mut position: usize, pieces: &mut Vec<Piece>) -> usize 
             style,
             kind: token.kind,
         });
-        if token.kind == TokenKind::Whitespace && text.contains('\n') {
-            break;
-        }
     }
-    position
 }
 
 /// `name!` and not `name != other`.
@@ -214,7 +201,7 @@ mod tests {
     fn without_its_colours_the_text_is_what_it_was() {
         for code in [
             "",
-            "let s = \"one\n:two\n\"; // ü\n:vars\nfn f() {\n    1\n}",
+            ":vars\n\n!ls\nlet s = \"one\n:two\n\"; // ü\nfn f() {\n    1\n}",
             "\"open\nstring",
             "/* open",
             "\n\n  x\n",
@@ -227,6 +214,12 @@ mod tests {
                 assert_eq!(plain, code);
             }
         }
+    }
+
+    #[test]
+    fn what_follows_rust_is_no_command() {
+        let out = highlight("let both =\n!a && !b;\n:c", None);
+        assert!(!out.contains(COMMAND), "{out:?}");
     }
 
     #[test]

@@ -131,8 +131,8 @@ fn continues(line: &str) -> bool {
         .iter()
         .any(|begin| text.starts_with(begin));
     let method = text.starts_with('.') && !text.starts_with("..");
-    // `:vars` and `!ls` are cells of their own.
-    indented && !text.starts_with([':', '!']) || else_branch || operator || method
+    // An indented `:vars` is a cell of its own.
+    indented && !text.starts_with(':') || else_branch || operator || method
 }
 
 #[cfg(test)]

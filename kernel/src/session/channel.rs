@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,8 @@ pub struct Collected {
     pub checked: Vec<(String, bool)>,
     /// For how long the cell's code ran, where it came to its end.
     pub ran: Option<Duration>,
+    /// Whether it was asked to stop.
+    pub interrupted: bool,
 }
 
 /// So much of standard error is looked at when a cell has ended, in bytes.
@@ -94,6 +97,8 @@ impl Collected {
 
 #[derive(Default)]
 struct State {
+    /// Between the beginning of a cell and its end.
+    active: bool,
     sink: Option<Sink>,
     collected: Collected,
     live: HashSet<String>,
@@ -178,17 +183,38 @@ impl Channel {
         let _ = self.shared.input().begin();
         let mut state = self.shared.lock();
         *state = State {
+            active: true,
             sink: Some(sink),
             ends: state.ends,
             ..State::default()
         };
     }
 
+    /// The input, output and errors of a program that runs in place of a cell.
+    pub fn streams(&self) -> std::io::Result<[Stdio; 3]> {
+        let [output, errors] = &self.writers;
+        Ok([
+            input::reader(&self.shared.folder)?.into(),
+            output.try_clone()?.into(),
+            errors.try_clone()?.into(),
+        ])
+    }
+
+    /// Notes that such a program runs.
+    pub fn runs(&self, process: u32) {
+        self.shared.lock().running = Some((process, Instant::now()));
+        self.shared.changed.notify_all();
+    }
+
     /// Takes what the cell left; later output still goes to its sink.
     pub fn finish(&self) -> Collected {
         let mut state = self.shared.lock();
+        state.active = false;
         state.running = None;
-        std::mem::take(&mut state.collected)
+        Collected {
+            interrupted: std::mem::take(&mut state.interrupted),
+            ..std::mem::take(&mut state.collected)
+        }
     }
 
     /// Reads what a child that died has left in the pipes.
@@ -223,13 +249,18 @@ impl Channel {
 pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
-    /// Asks the cell that runs, or the one that is being compiled, to stop at its next poll.
-    pub fn interrupt(&self) {
+    /// Asks the cell that runs, or the one that is being compiled, to stop at its next poll. False
+    /// where there is none.
+    pub fn interrupt(&self) -> bool {
         let mut state = self.0.lock();
+        if !state.active {
+            return false;
+        }
         state.interrupted = true;
         if let Some((child, _)) = state.running {
             self.0.tell(child, INTERRUPT);
         }
+        true
     }
 
     /// Gives an idle `child` other variables, and the working folder of this process.
@@ -262,9 +293,11 @@ impl Monitor {
         self.0.lock().interrupted
     }
 
-    /// For how long the cell's code has run, where it runs.
-    pub fn running_for(&self) -> Option<Duration> {
-        self.0.lock().running.map(|(_, since)| since.elapsed())
+    /// For how long the cell's code has run, where it runs in `child`.
+    pub fn running_for(&self, child: u32) -> Option<Duration> {
+        let running = self.0.lock().running;
+        let (_, since) = running.filter(|(process, _)| *process == child)?;
+        Some(since.elapsed())
     }
 }
 
@@ -288,7 +321,9 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             let now = (state.running, state.questions);
             drop(state);
-            let waits = now.0.is_some_and(|(child, _)| input::waits(child));
+            let waits = now
+                .0
+                .is_some_and(|(child, _)| input::waits(child, &self.folder));
             // Twice, because a reader that has just got its line may not have run yet.
             if waits && seen == Some(now) {
                 let mut state = self.lock();
@@ -482,6 +517,35 @@ mod tests {
         seen.sort();
         assert_eq!(seen, ["last words\n", "no line end"]);
         assert_eq!(channel.finish().last_error_line(), "last words");
+    }
+
+    #[test]
+    fn an_interrupt_is_for_the_cell_that_runs_and_ends_with_it() {
+        let (_folder, channel, _events, _out, _err) = opened();
+        let monitor = channel.monitor();
+        channel.runs(7);
+        assert!(monitor.running_for(7).is_some() && monitor.running_for(8).is_none());
+        assert!(monitor.interrupt() && monitor.interrupted());
+        assert!(channel.finish().interrupted);
+        assert!(!monitor.interrupted());
+        assert!(!monitor.interrupt() && !monitor.interrupted());
+        channel.begin(Arc::new(|_| {}));
+        assert!(!channel.finish().interrupted);
+    }
+
+    #[test]
+    fn a_value_left_open_on_either_stream_holds_nobody_up() {
+        let (_folder, mut channel, _events, mut out, mut err) = opened();
+        for pipe in [&mut out, &mut err] {
+            pipe.write_all(b"EVCXR_BEGIN_CONTENT text/plain\n1\n")
+                .unwrap();
+        }
+        let started = Instant::now();
+        channel.drain();
+        // Without both marks it waits for two seconds.
+        assert!(started.elapsed() < Duration::from_secs(1));
+        let value = channel.finish().value.unwrap();
+        assert_eq!(value.get("text/plain"), Some("1"));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -28,6 +28,12 @@ pub const PARENT_VARIABLE: &str = "CLOZE_CHILD_PARENT";
 const EVCXR_VARIABLE: &str = "EVCXR_IS_RUNTIME";
 /// evcxr's word for the end of a cell.
 const COMPLETE: &str = "EVCXR_EXECUTION_COMPLETE";
+
+/// The exit code of a child that can't do its work, most likely because a compiled cell can't be
+/// loaded.
+pub const CANNOT_GO_ON: i32 = 99;
+/// With this it begins to say why, on standard error.
+pub const WHY: &str = "The cell's process cannot go on: ";
 
 /// How often a cell's unfinished line is passed on.
 const FLUSH_EVERY: Duration = Duration::from_millis(50);
@@ -55,8 +61,8 @@ pub fn run_if_child() {
     let code = match run(&folder) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("The cell's process cannot go on: {error}");
-            99
+            eprintln!("{WHY}{error}");
+            CANNOT_GO_ON
         }
     };
     std::process::exit(code);
@@ -112,9 +118,8 @@ fn run(folder: &Path) -> std::io::Result<()> {
         // are never unloaded.
         std::mem::forget(library);
         umbrella.load();
-        umbrella.flush();
         let end = Record::End { child, run }.line(token);
-        stdout.write_all(end.as_bytes())?;
+        umbrella.end(&mut stdout, end.as_bytes())?;
         stderr.write_all(end.as_bytes())?;
         // The session has gone where its end of the pipe has.
         while let Ok(word) = acknowledged.recv() {
@@ -202,6 +207,7 @@ struct Umbrella {
 struct Calls {
     flush: extern "C" fn(),
     interrupt: extern "C" fn(bool),
+    end: unsafe extern "C" fn(BorrowedFd<'_>, *const u8, usize) -> bool,
 }
 
 impl Umbrella {
@@ -225,7 +231,7 @@ impl Umbrella {
         let Ok(library) = (unsafe { Library::new(path) }) else {
             return;
         };
-        // SAFETY: the three symbols have these signatures in `umbrella.rs`, and the library is
+        // SAFETY: the four symbols have these signatures in `umbrella.rs`, and the library is
         // never unloaded, so the pointers stay good.
         let loaded = unsafe {
             let pointer = |name: &[u8]| library.get::<extern "C" fn()>(name).map(|found| *found);
@@ -233,12 +239,14 @@ impl Umbrella {
                 pointer(b"cloze_session_start"),
                 pointer(b"cloze_session_flush"),
                 library.get::<extern "C" fn(bool)>(b"cloze_session_interrupt"),
+                library.get(b"cloze_session_end"),
             ) {
-                (Ok(start), Ok(flush), Ok(interrupt)) => Some((
+                (Ok(start), Ok(flush), Ok(interrupt), Ok(end)) => Some((
                     start,
                     Calls {
                         flush,
                         interrupt: *interrupt,
+                        end: *end,
                     },
                 )),
                 _ => None,
@@ -258,6 +266,21 @@ impl Umbrella {
     fn flush(&self) {
         if let Some(calls) = self.calls() {
             (calls.flush)();
+        }
+    }
+
+    /// Writes a cell's end mark, after all that its threads are writing at this moment.
+    fn end(&self, stdout: &mut File, mark: &[u8]) -> std::io::Result<()> {
+        let Some(calls) = self.calls() else {
+            // While a template is made no cell has threads.
+            return stdout.write_all(mark);
+        };
+        // SAFETY: the mark is as long as it is.
+        let written = unsafe { (calls.end)(stdout.as_fd(), mark.as_ptr(), mark.len()) };
+        if written {
+            Ok(())
+        } else {
+            Err(std::io::ErrorKind::BrokenPipe.into())
         }
     }
 

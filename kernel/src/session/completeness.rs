@@ -3,6 +3,8 @@
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
+use super::rewrite::without_commands;
+
 /// The answer, as the Jupyter protocol words it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completeness {
@@ -66,14 +68,6 @@ pub fn judge(code: &str) -> Completeness {
         };
     }
     Completeness::Complete
-}
-
-/// Lines for the session itself (`:vars`, `!ls`) are not Rust.
-fn without_commands(code: &str) -> String {
-    code.lines()
-        .filter(|line| !line.trim_start().starts_with([':', '!']) || line.starts_with("!("))
-        .collect::<Vec<_>>()
-        .join("\n")
 }
 
 /// Whether a literal is closed; `None` where more lines cannot mend it.
@@ -176,6 +170,9 @@ mod tests {
             "let r = r#\"(\"#;",
             ":vars",
             ":dep x = { path = \"y\"",
+            "!echo (\n// (\n:vars (\n1",
+            "let both =\n    !a && !b;",
+            "let x\n    : u8 = 1;",
             "let r = 1..",
             "fn f<'a>(x: &'a str) -> &'a str { x }",
             "[1, 2, 3]",
@@ -203,6 +200,7 @@ mod tests {
             ("#[derive(Debug)]", 0),
             ("use std::", 0),
             ("let x = a ||", 0),
+            ("f(\n!a,", 1),
         ] {
             assert_eq!(judge(code), indent(depth), "{code}");
         }

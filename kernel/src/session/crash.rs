@@ -1,6 +1,7 @@
 //! What ended the process of a cell, in a sentence.
 
 use super::CellError;
+use super::child::{CANNOT_GO_ON, WHY};
 use super::errors::plain;
 
 /// What a lost process means and what to do.
@@ -52,6 +53,14 @@ fn reason(status: &str, said: &str) -> String {
             let code = status
                 .trim_start_matches("exit status: ")
                 .trim_start_matches("exit code: ");
+            // A user's own exit with that code says nothing of the kind.
+            let why = said.trim_end().lines().next_back().unwrap_or_default();
+            if let Some(why) = why
+                .strip_prefix(WHY)
+                .filter(|_| code == CANNOT_GO_ON.to_string())
+            {
+                return format!("the compiled cell could not be loaded: {why}");
+            }
             format!(
                 "the cell ended its process with exit code {code}: `std::process::exit` ends the \
                  process in which all cells run"
@@ -94,6 +103,12 @@ mod tests {
             ("signal: 6 (SIGABRT)", "", "an abort"),
             ("signal: 9 (SIGKILL)", "", "memory ran out"),
             ("signal: 15 (SIGTERM)", "", "signal SIGTERM"),
+            (
+                "exit status: 99",
+                "before\nThe cell's process cannot go on: libctx.so: undefined symbol\n",
+                "could not be loaded: libctx.so: undefined symbol",
+            ),
+            ("exit status: 99", "", "exit code 99"),
             ("exit status: 3", "", "exit code 3"),
             ("3", "", "exit code 3"),
         ] {

@@ -1,5 +1,6 @@
 //! The thread that owns evcxr: warms a session up and answers its requests one after another.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
@@ -14,8 +15,8 @@ use super::channel::{Channel, Collected};
 use super::commands::{self, Course, Log};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Event, Outcome, Request, Running, Sink, Stream, cargo, child, completion, errors,
-    rewrite, rustc, types,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, Turns, cargo, child, completion,
+    errors, group, rewrite, rustc, shell, types,
 };
 use crate::mutex::lock;
 
@@ -34,11 +35,13 @@ let cloze_warm_product = {
     "drop(cloze_warm_product);",
 ];
 
-/// Answers requests until the handle is dropped.
+/// Answers requests until the handle is dropped; `environment` is what the shell's commands have.
 pub fn serve(
     folder: &Path,
+    environment: Vec<(OsString, OsString)>,
     inbox: &mpsc::Receiver<Request>,
     running: &Mutex<Option<Running>>,
+    turns: Arc<Turns>,
     say: &Sink,
 ) {
     let tell = |line: &str| {
@@ -52,6 +55,8 @@ pub fn serve(
         .and_then(|workshop| Evaluator::start(&workshop));
     match opened {
         Ok(mut evaluator) => {
+            evaluator.environment = environment;
+            evaluator.turns = turns;
             *lock(running) = Some(evaluator.handles());
             for request in inbox {
                 evaluator.answer(request);
@@ -89,6 +94,13 @@ pub struct Evaluator {
     channel: Channel,
     /// The session's folder.
     folder: PathBuf,
+    /// What the shell's commands have.
+    environment: Vec<(OsString, OsString)>,
+    turns: Arc<Turns>,
+    /// The one that is being worked on.
+    turn: u64,
+    /// The process in which the last cell ran.
+    child: u32,
     /// Whether a value may have a display that only evcxr finds.
     own_displays: bool,
     /// For how long the last cell's code ran.
@@ -120,10 +132,16 @@ impl Evaluator {
         }
         let (eval, _outputs) = EvalContext::with_subprocess_command(command)
             .map_err(|error| failed("the compiler", &error))?;
+        let context = CommandContext::with_eval_context(eval);
+        let child = lock(&context.process_handle()).id();
         let mut evaluator = Self {
-            context: CommandContext::with_eval_context(eval),
+            context,
             channel,
             folder: folder.clone(),
+            environment: Vec::new(),
+            turns: Arc::default(),
+            turn: 0,
+            child,
             own_displays: false,
             last_run: None,
             log: Log::default(),
@@ -169,7 +187,13 @@ impl Evaluator {
                 self.move_to(&folder, &environment);
                 let _ = reply.send(());
             }
-            Request::Execute { code, sink, reply } => {
+            Request::Execute {
+                code,
+                turn,
+                sink,
+                reply,
+            } => {
+                self.turn = turn;
                 let _ = reply.send(self.run(&code, &sink));
             }
             Request::Complete {
@@ -193,6 +217,10 @@ impl Evaluator {
     /// too. What fails here leaves the session where it was.
     fn move_to(&mut self, folder: &Path, environment: &[(String, String)]) {
         let _ = std::env::set_current_dir(folder);
+        let variables = environment.iter();
+        self.environment = variables
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
         let child = lock(&self.context.process_handle()).id();
         let _ = self.channel.monitor().move_child(child, environment);
     }
@@ -216,8 +244,42 @@ impl Evaluator {
             .collect()
     }
 
-    /// Runs a cell.
+    /// Runs a cell: its lines for the shell first.
     pub(super) fn cell(&mut self, code: &str, sink: &Sink) -> Outcome {
+        let lines = rewrite::command_lines(code).filter(|(_, line)| rewrite::is_for_shell(line));
+        let lines: Vec<_> = lines.collect();
+        if lines.is_empty() {
+            return self.compile(code, sink);
+        }
+        for (_, line) in &lines {
+            let error = self.shell(line.trim_start_matches('!').trim(), sink);
+            if error.is_some() {
+                return Outcome {
+                    error,
+                    pages: Vec::new(),
+                };
+            }
+        }
+        let rest = rewrite::blanked(code, lines.into_iter());
+        if rest.trim().is_empty() {
+            return Outcome::default();
+        }
+        self.compile(&rest, sink)
+    }
+
+    fn shell(&mut self, command: &str, sink: &Sink) -> Option<CellError> {
+        self.channel.begin(Arc::clone(sink));
+        if self.turns.is_interrupted(self.turn) {
+            self.channel.finish();
+            return Some(errors::interrupted());
+        }
+        let ended = shell::run(command, &self.channel, &self.environment);
+        self.channel.drain();
+        shell::error(ended, self.channel.finish().interrupted)
+    }
+
+    /// Compiles and runs a cell's Rust, and has evcxr run its own commands.
+    fn compile(&mut self, code: &str, sink: &Sink) -> Outcome {
         if let Some(line) = rewrite::stray_return(code) {
             return Outcome {
                 error: Some(errors::stray_return(code, line)),
@@ -225,6 +287,14 @@ impl Evaluator {
             };
         }
         self.channel.begin(Arc::clone(sink));
+        // Looked at only now: an interrupt that comes later is for the cell that has begun.
+        if self.turns.is_interrupted(self.turn) {
+            self.channel.finish();
+            return Outcome {
+                error: Some(errors::interrupted()),
+                pages: Vec::new(),
+            };
+        }
         self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
         let rewritten = rewrite::rewrite(code, !self.own_displays);
         let mut compiled = rewritten.as_deref().unwrap_or(code);
@@ -249,11 +319,12 @@ impl Evaluator {
                 Err(evcxr::Error::CompilationErrors(errors))
             };
         }
+        self.end_leftovers();
         if matches!(result, Err(evcxr::Error::SubprocessTerminated(_))) {
             self.channel.drain();
         }
-        let interrupted = self.channel.monitor().interrupted();
         let mut collected = self.channel.finish();
+        let interrupted = collected.interrupted;
         let value = collected.value.take().filter(|value| !is_unit(value));
         let pages = std::mem::take(&mut collected.pages);
         self.last_run = collected.ran;
@@ -265,7 +336,7 @@ impl Evaluator {
                 if let Some(content) = content_of(outputs.content_by_mime_type) {
                     sink(Event::Result(content));
                 }
-                self.run_time_error(code, compiled, collected, interrupted)
+                self.run_time_error(code, compiled, collected)
             }
             Err(error) => Some(errors::from_evcxr(
                 error,
@@ -290,6 +361,15 @@ impl Evaluator {
         Outcome { error, pages }
     }
 
+    /// Ends what a child that is no more (a crash, `:clear`) had started.
+    fn end_leftovers(&mut self) {
+        let child = lock(&self.context.process_handle()).id();
+        let before = std::mem::replace(&mut self.child, child);
+        if before != child {
+            group::end(before);
+        }
+    }
+
     /// What the compiler finds wrong in a cell, without compiling it to the end.
     fn errors_of(&mut self, code: &str) -> Vec<evcxr::CompilationError> {
         // For a check evcxr makes earlier variables the arguments of a function, which those that
@@ -311,9 +391,8 @@ impl Evaluator {
         code: &str,
         compiled: &str,
         collected: Collected,
-        interrupted: bool,
     ) -> Option<CellError> {
-        if collected.unwound && collected.panic.is_none() && interrupted {
+        if collected.unwound && collected.panic.is_none() && collected.interrupted {
             return Some(errors::interrupted());
         }
         if collected.unwound {

@@ -2,11 +2,12 @@
 //!
 //! A cell that calls `cloze::input::ask` says so. One that reads standard input in any other way
 //! (`std::io::stdin().read_line`, a program that it started) is noticed by what the kernel tells of
-//! its threads: one of them waits in a read of descriptor 0. Where the system does not tell, such
+//! its threads: one of them waits in a read of descriptor 0, and that is the pipe. Where the system does not tell, such
 //! reads find the input at its end, as they would where nobody can be asked.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode as Permissions;
@@ -90,8 +91,13 @@ pub fn can_watch(process: u32) -> bool {
     READ.is_some() && std::fs::read_to_string(format!("/proc/{process}/syscall")).is_ok()
 }
 
-/// Whether a thread of `process`, or of a process below it, waits in a read of standard input.
-pub fn waits(process: u32) -> bool {
+/// Whether a thread of `process`, or of a process below it, waits in a read of the standard input
+/// of the session in `folder`. What a cell starts may have an input of its own.
+pub fn waits(process: u32, folder: &Path) -> bool {
+    identity(&folder.join(STDIN)).is_some_and(|pipe| reads(process, pipe))
+}
+
+fn reads(process: u32, pipe: (u64, u64)) -> bool {
     let Some(read) = READ else {
         return false;
     };
@@ -99,16 +105,26 @@ pub fn waits(process: u32) -> bool {
         return false;
     };
     threads.flatten().any(|thread| {
-        let text = |name| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let path = |name| thread.path().join(name);
+        let text = |name| std::fs::read_to_string(path(name)).unwrap_or_default();
         let call = text("syscall");
         let mut words = call.split(' ');
-        if words.next() == Some(read) && words.next() == Some("0x0") {
+        if words.next() == Some(read)
+            && words.next() == Some("0x0")
+            && identity(&path("fd/0")) == Some(pipe)
+        {
             return true;
         }
         let children = text("children");
         let mut children = children.split_whitespace();
-        children.any(|child| child.parse().is_ok_and(waits))
+        children.any(|child| child.parse().is_ok_and(|child| reads(child, pipe)))
     })
+}
+
+/// What makes a file the same as another: its device and its number there.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let of = std::fs::metadata(path).ok()?;
+    Some((of.dev(), of.ino()))
 }
 
 #[cfg(test)]
@@ -139,11 +155,11 @@ mod tests {
         command.stdin(reader(folder.path()).unwrap());
         let child = command.stdout(Stdio::piped()).spawn().unwrap();
         if can_watch(child.id()) {
-            assert!(soon(|| waits(child.id())));
+            assert!(soon(|| waits(child.id(), folder.path())));
         }
         input.give("one line").unwrap();
         if can_watch(child.id()) {
-            assert!(soon(|| waits(child.id())));
+            assert!(soon(|| waits(child.id(), folder.path())));
         }
         input.detach();
         let output = child.wait_with_output().unwrap();
@@ -151,11 +167,22 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_not_taken_for_a_reader() {
-        let mut child = Command::new("sleep").arg("5").spawn().unwrap();
-        assert!(!waits(child.id()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!waits(child.id()));
+    fn who_does_not_read_or_reads_something_else_is_not_taken_for_a_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut input = Input::open(folder.path()).unwrap();
+        input.attach().unwrap();
+        let mut sleeps = Command::new("sleep");
+        sleeps.arg("5").stdin(reader(folder.path()).unwrap());
+        let mut own = Command::new("cat");
+        own.stdin(Stdio::piped());
+        for mut command in [sleeps, own] {
+            let mut child = command.spawn().unwrap();
+            // Time to get to its read.
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!waits(child.id(), folder.path()), "{command:?}");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(!waits(child.id(), folder.path()));
+        }
     }
 }

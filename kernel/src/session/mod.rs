@@ -18,11 +18,13 @@ mod evaluator;
 mod excerpt;
 mod explain;
 mod folder;
+mod group;
 mod input;
 mod loops;
 mod patience;
 mod rewrite;
 mod rustc;
+mod shell;
 mod stream;
 mod surroundings;
 pub mod template;
@@ -31,6 +33,7 @@ mod types;
 
 use std::path::PathBuf;
 use std::process::Child;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -41,6 +44,7 @@ pub use completion::Completions;
 pub use errors::{interrupted, without_colours};
 pub use evaluator::{fill_template, secret};
 pub use folder::{CHANGED_VARIABLES, SessionFolder, point_evcxr_at};
+pub use rewrite::command_lines;
 pub use template::Template;
 
 use channel::Monitor;
@@ -118,6 +122,7 @@ enum Request {
     },
     Execute {
         code: String,
+        turn: u64,
         sink: Sink,
         reply: oneshot::Sender<Outcome>,
     },
@@ -133,6 +138,29 @@ enum Request {
     },
 }
 
+/// Counts the cells asked for. An interrupt is for all that were asked for before it, also for one
+/// that waits for the session to be warm.
+#[derive(Default)]
+struct Turns {
+    next: AtomicU64,
+    first_wanted: AtomicU64,
+}
+
+impl Turns {
+    fn take(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn interrupt(&self) {
+        let next = self.next.load(Ordering::SeqCst);
+        self.first_wanted.fetch_max(next, Ordering::SeqCst);
+    }
+
+    fn is_interrupted(&self, turn: u64) -> bool {
+        turn < self.first_wanted.load(Ordering::SeqCst)
+    }
+}
+
 /// What other threads may know of the child, once there is one.
 struct Running {
     process: Arc<Mutex<Child>>,
@@ -143,6 +171,7 @@ struct Running {
 pub struct Session {
     requests: Option<mpsc::Sender<Request>>,
     running: Arc<Mutex<Option<Running>>>,
+    turns: Arc<Turns>,
     evaluator: Option<std::thread::JoinHandle<()>>,
     folder: SessionFolder,
 }
@@ -153,14 +182,17 @@ impl Session {
     pub fn start(folder: SessionFolder, say: Sink) -> std::io::Result<Self> {
         let (requests, inbox) = mpsc::channel();
         let running = Arc::new(Mutex::new(None));
+        let turns = Arc::new(Turns::default());
         let place = folder.path().to_path_buf();
-        let shared = Arc::clone(&running);
+        let environment = folder.environment();
+        let (shared, order) = (Arc::clone(&running), Arc::clone(&turns));
         let evaluator = std::thread::Builder::new()
             .name("evaluator".to_owned())
-            .spawn(move || evaluator::serve(&place, &inbox, &shared, &say))?;
+            .spawn(move || evaluator::serve(&place, environment, &inbox, &shared, order, &say))?;
         Ok(Self {
             requests: Some(requests),
             running,
+            turns,
             evaluator: Some(evaluator),
             folder,
         })
@@ -169,7 +201,13 @@ impl Session {
     /// Runs a cell after those asked for before it.
     pub fn execute(&self, code: String, sink: Sink) -> oneshot::Receiver<Outcome> {
         let (reply, receive) = oneshot::channel();
-        self.ask(Request::Execute { code, sink, reply });
+        let turn = self.turns.take();
+        self.ask(Request::Execute {
+            code,
+            turn,
+            sink,
+            reply,
+        });
         receive
     }
 
@@ -215,14 +253,17 @@ impl Session {
     }
 
     /// Stops the cell that runs: first by the flag that polls look at, and where it goes on for
-    /// two seconds, in which it had a processor, by ending its process, with all variables. Returns
-    /// at once.
+    /// two seconds, in which it had a processor, by ending its process, with all variables. A cell
+    /// that has not begun will not; an idle session goes on as it was. Returns at once.
     pub fn interrupt(&self) {
+        self.turns.interrupt();
         let running = lock(&self.running);
         let Some(Running { process, monitor }) = running.as_ref() else {
             return;
         };
-        monitor.interrupt();
+        if !monitor.interrupt() {
+            return;
+        }
         let (process, monitor) = (Arc::clone(process), monitor.clone());
         std::thread::spawn(move || {
             let asked = Instant::now();
@@ -232,13 +273,14 @@ impl Session {
             monitor.give_input(None);
             // A new cell withdraws the request; a cell that is being compiled is not killed.
             while monitor.interrupted() {
-                let runs = monitor.running_for();
+                let child = lock(&process);
+                let runs = monitor.running_for(child.id());
                 let over = runs.map(|runs| runs.min(asked.elapsed()));
                 if over.is_some_and(|over| patience::too_long(over, || waits.since())) {
-                    // It may have ended by itself meanwhile.
-                    let _ = lock(&process).kill();
+                    group::end(child.id());
                     return;
                 }
+                drop(child);
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
@@ -255,9 +297,11 @@ impl Session {
     /// Ends the session and its child, whatever it does, and removes its folder.
     pub fn shut_down(mut self) {
         self.requests = None;
-        if let Some(Running { process, .. }) = lock(&self.running).take() {
-            // It may have ended by itself.
-            let _ = lock(&process).kill();
+        self.turns.interrupt();
+        if let Some(Running { process, monitor }) = lock(&self.running).take() {
+            // A command of the shell hears of it so.
+            monitor.interrupt();
+            group::end(lock(&process).id());
         }
         if let Some(evaluator) = self.evaluator.take() {
             let deadline = Instant::now() + Duration::from_secs(5);
@@ -267,5 +311,21 @@ impl Session {
             }
         }
         drop(self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_is_for_the_cells_asked_for_before_it() {
+        let turns = Turns::default();
+        turns.interrupt();
+        let (first, second) = (turns.take(), turns.take());
+        assert!(!turns.is_interrupted(first));
+        turns.interrupt();
+        assert!(turns.is_interrupted(first) && turns.is_interrupted(second));
+        assert!(!turns.is_interrupted(turns.take()));
     }
 }

@@ -40,18 +40,44 @@ pub fn rewrite(code: &str, show_value: bool) -> Option<String> {
     Some(rewritten + &code[done..])
 }
 
-/// Lines for the session itself (`:dep`, `!ls`) are not Rust: spaces, so that places stay.
+/// The lines for the session itself (`:dep`, `!ls`), which stand before all Rust: where each begins
+/// and what it says. evcxr looks for them in the same way, but for `!(`, which is Rust here.
+pub fn command_lines(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut begin = 0;
+    let lines = code.split_inclusive('\n').map(move |line| {
+        let start = begin;
+        begin += line.len();
+        (start, line.trim_end_matches(['\n', '\r']))
+    });
+    let before_rust = lines.take_while(|(_, line)| {
+        is_command(line) || line.trim().is_empty() || line.starts_with("//")
+    });
+    before_rust.filter(|(_, line)| is_command(line))
+}
+
+fn is_command(line: &str) -> bool {
+    is_for_shell(line) || line.trim_start_matches(' ').starts_with(':')
+}
+
+/// Whether a line is for the shell.
+pub fn is_for_shell(line: &str) -> bool {
+    line.starts_with('!') && !line.starts_with("!(")
+}
+
+/// Lines for the session itself are not Rust: spaces, so that places stay.
 pub fn without_commands(code: &str) -> String {
-    code.split_inclusive('\n')
-        .map(|line| {
-            let text = line.trim_start();
-            if text.starts_with(':') || (text.starts_with('!') && !text.starts_with("!(")) {
-                " ".repeat(line.len())
-            } else {
-                line.to_owned()
-            }
-        })
-        .collect()
+    blanked(code, command_lines(code))
+}
+
+/// `code` with spaces where these lines of it stand.
+pub fn blanked<'a>(code: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> String {
+    let mut out = String::with_capacity(code.len());
+    for (start, line) in lines {
+        out += &code[out.len()..start];
+        out += &" ".repeat(line.len());
+    }
+    let rest = code.get(out.len()..).unwrap_or_default();
+    out + rest
 }
 
 const PRELUDE: &str = "fn f(){";
@@ -100,6 +126,20 @@ pub fn stray_return(code: &str) -> Option<usize> {
     })?;
     let place = usize::from(returns.text_range().start()) - PRELUDE.len();
     Some(rust[..place].matches('\n').count() + 1)
+}
+
+/// Where the functions of a cell stand in it, in bytes.
+pub fn functions(code: &str) -> Vec<std::ops::Range<usize>> {
+    let items = statements(&without_commands(code));
+    let nodes = items.iter().flat_map(SyntaxNode::descendants);
+    let functions = nodes.filter(|node| node.kind() == SyntaxKind::FN);
+    functions
+        .map(|function| {
+            let range = function.text_range();
+            let place = |offset| usize::from(offset) - PRELUDE.len();
+            place(range.start())..place(range.end())
+        })
+        .collect()
 }
 
 /// What goes before and after the cell's last expression, where it ends in one.
@@ -151,8 +191,39 @@ mod tests {
     }
 
     #[test]
+    fn lines_for_the_session_stand_before_all_rust() {
+        for (code, rust) in [
+            (
+                ":vars\n!ls\r\n// why\n\n  :dep é\nf()",
+                "     \n   \r\n// why\n\n         \nf()",
+            ),
+            ("let both =\n    !a && !b;", "let both =\n    !a && !b;"),
+            (
+                "let x\n    : u8 = 1;\n:vars\n!ls",
+                "let x\n    : u8 = 1;\n:vars\n!ls",
+            ),
+            ("/* a */\n!ls", "/* a */\n!ls"),
+            ("  !ls", "  !ls"),
+            ("!(a || b)\n:vars", "!(a || b)\n:vars"),
+            (":vars", "     "),
+            ("", ""),
+        ] {
+            assert_eq!(without_commands(code), rust);
+        }
+    }
+
+    #[test]
+    fn functions_are_found_where_they_stand() {
+        let code = ":vars\nfn a() {\n}\nlet b = || 1;\nimpl C { fn d() {} }";
+        let found: Vec<_> = functions(code).into_iter().map(|at| &code[at]).collect();
+        assert_eq!(found, ["fn a() {\n}", "fn d() {}"]);
+        assert!(functions("fn a( {").is_empty());
+    }
+
+    #[test]
     fn a_return_is_stray_where_no_function_is_left() {
         assert_eq!(stray_return("let a = 1;\nreturn a"), Some(2));
+        assert_eq!(stray_return(":vars\nlet a = 1;\nreturn a"), Some(3));
         assert_eq!(
             stray_return("for i in 0..3 {\n  if i > 1 { return; }\n}"),
             Some(2)

@@ -11,6 +11,7 @@ use memchr::memmem;
 const EVCXR: &str = "EVCXR_";
 const CONTENT_BEGIN: &str = "EVCXR_BEGIN_CONTENT ";
 const CONTENT_END: &str = "EVCXR_END_CONTENT\n";
+const LINE_END: &str = "\n";
 
 /// What generated code says when a panic reached the cell's edge.
 pub const PANIC: &str = "EVCXR_PANIC_NOTIFICATION";
@@ -84,40 +85,47 @@ impl Splitter {
             pieces.push(Piece::Text(text));
             return Some(used);
         }
-        if let Some(after) = rest.strip_prefix(self.opening.as_bytes()) {
-            let end = self.find(after, b"\n")?;
+        // Records are written whole and hold no control character, so a record that opens in the
+        // midst of anything else says that the rest of that never comes: its process has died, or
+        // the user printed evcxr's words. The end of a cell must not be swallowed by it.
+        let opening = self.opening.as_bytes();
+        if let Some(after) = rest.strip_prefix(opening) {
+            let marks = [LINE_END.as_bytes(), opening];
+            let (end, mark) = find_first(after, &mut self.searched, marks)?;
+            if mark == opening {
+                return Some(opening.len() + end);
+            }
             // A record that does not parse was not written by us: it is shown as it came.
             pieces.push(match serde_json::from_slice(&after[..end]) {
                 Ok(record) => Piece::Record(record),
                 Err(_) => Piece::Text(String::from_utf8_lossy(&after[..=end]).into_owned()),
             });
-            return Some(self.opening.len() + end + 1);
+            return Some(opening.len() + end + 1);
         }
         if !rest.starts_with(EVCXR.as_bytes()) {
             return None;
         }
-        let end = rest.iter().position(|&byte| byte == b'\n')?;
+        // `searched` counts the bytes of a value's body, not of its head.
+        let marks = [LINE_END.as_bytes(), opening];
+        let (end, mark) = find_first(rest, &mut 0, marks)?;
         let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+        if mark == opening {
+            pieces.push(Piece::Text(line));
+            return Some(end);
+        }
         if let Some(mime) = line.strip_prefix(CONTENT_BEGIN) {
             let body = &rest[end + 1..];
-            let searched = self.searched;
-            let found = self.find(body, CONTENT_END.as_bytes());
-            let unsearched = &body[searched.saturating_sub(PANIC.len()).min(body.len())..];
-            let panicked = memmem::find(unsearched, PANIC.as_bytes());
-            let panicked = panicked.map(|at| body.len() - unsearched.len() + at);
-            // Where the value's own formatting panicked, the notification is left for the next step.
-            let (at, length) = match (found, panicked) {
-                (Some(end), Some(at)) if at < end => (at, 0),
-                (Some(end), _) => (end, CONTENT_END.len()),
-                (None, Some(at)) => (at, 0),
-                (None, None) => return None,
-            };
+            let marks = [CONTENT_END.as_bytes(), PANIC.as_bytes(), opening];
+            let (at, mark) = find_first(body, &mut self.searched, marks)?;
+            // Where the value's own formatting panicked, the notification is left for the next
+            // step, and so is a record.
+            let closed = mark == CONTENT_END.as_bytes();
             let data = String::from_utf8_lossy(&body[..at]);
             pieces.push(Piece::Content {
                 mime: mime.to_owned(),
                 data: data.strip_suffix('\n').unwrap_or(&data).to_owned(),
             });
-            return Some(end + 1 + at + length);
+            return Some(end + 1 + at + if closed { mark.len() } else { 0 });
         }
         let known = line == PANIC || line == USER_ERROR || line.starts_with(CHANGED_TYPE);
         pieces.push(if known {
@@ -135,18 +143,29 @@ impl Splitter {
         let before = &rest[..rest.len().min(record + EVCXR.len())];
         record.min(find_or_begin(before, EVCXR.as_bytes()))
     }
+}
 
-    /// Where `mark` is in `body`, of which the first `searched` bytes have been looked through; what
-    /// is looked through in vain is remembered.
-    fn find(&mut self, body: &[u8], mark: &[u8]) -> Option<usize> {
+/// The first of `marks` in `body`, and where it is. Of `body` the first `searched` bytes have been
+/// looked through; what is looked through in vain is remembered.
+fn find_first<'a, const N: usize>(
+    body: &[u8],
+    searched: &mut usize,
+    marks: [&'a [u8]; N],
+) -> Option<(usize, &'a [u8])> {
+    let mut first: Option<(usize, &[u8])> = None;
+    for mark in marks {
+        // Only what comes before the first so far is of interest.
+        let end = first.map_or(body.len(), |(at, _)| at);
         // The mark's first bytes may have been there already.
-        let from = self.searched.saturating_sub(mark.len()).min(body.len());
-        let found = memmem::find(&body[from..], mark).map(|at| from + at);
-        if found.is_none() {
-            self.searched = body.len();
+        let from = searched.saturating_sub(mark.len()).min(end);
+        if let Some(at) = memmem::find(&body[from..end], mark) {
+            first = Some((from + at, mark));
         }
-        found
     }
+    if first.is_none() {
+        *searched = body.len();
+    }
+    first
 }
 
 /// Where `needle` is in `hay`, or where the end of `hay` may be its beginning, or the end.
@@ -259,6 +278,44 @@ mod tests {
         let mut splitter = Splitter::new("t");
         let pieces = splitter.push(b"EVCXR_BEGIN_CONTENT text/plain\n1EVCXR_PANIC_NOTIFICATION\n");
         assert_eq!(pieces.last(), Some(&Piece::Evcxr(PANIC.into())));
+    }
+
+    #[test]
+    fn what_is_left_open_ends_where_the_session_s_next_record_begins() {
+        let end = Record::End { child: 7, run: 3 };
+        for (open, expected) in [
+            (
+                "EVCXR_BEGIN_CONTENT text/plain\n1\n",
+                vec![Piece::Content {
+                    mime: "text/plain".into(),
+                    data: "1".into(),
+                }],
+            ),
+            (
+                "EVCXR_BEGIN_CONTENT text",
+                vec![text("EVCXR_BEGIN_CONTENT text")],
+            ),
+            ("EVCXR_", vec![text("EVCXR_")]),
+            ("\u{1e}t {\"html\": \"<b", vec![]),
+        ] {
+            let bytes = format!("{open}{}after", end.line("t")).into_bytes();
+            for cut in 0..=bytes.len() {
+                let mut splitter = Splitter::new("t");
+                let mut pieces = splitter.push(&bytes[..cut]);
+                pieces.extend(splitter.push(&bytes[cut..]));
+                // Text that is certain is passed on at once, so it may come in two pieces.
+                let after: String = pieces
+                    .drain(expected.len() + 1..)
+                    .map(|piece| match piece {
+                        Piece::Text(text) => text,
+                        other => panic!("{other:?}"),
+                    })
+                    .collect();
+                assert_eq!(after, "after", "{open} cut at {cut}");
+                assert_eq!(pieces.pop(), Some(Piece::Record(end.clone())));
+                assert_eq!(pieces, expected, "{open} cut at {cut}");
+            }
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use cloze::{Error, Result};
 
@@ -178,10 +179,11 @@ impl Template {
 
     /// A session's own folder, made from the template.
     pub fn open(&self, session: &Path) -> Result<Workshop> {
+        // First of all: a template that no session says it uses may be removed while it is copied.
+        write(&session.join(USES), &self.folder.display().to_string())?;
         for name in [CRATE, ".cargo", LOCK] {
             copy_tree(&self.folder.join(name), &session.join(name))?;
         }
-        write(&session.join(USES), &self.folder.display().to_string())?;
         Ok(Workshop {
             folder: session.to_path_buf(),
             umbrella: self.folder.join("umbrella"),
@@ -318,13 +320,27 @@ fn cargo_settings(repository: &Path) -> Result<String> {
 }
 
 /// The compiler's full version: its libraries fit no other.
-fn compiler() -> Result<String> {
+fn compiler() -> Result<&'static str> {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found);
+    }
     let output = Command::new("rustc").arg("-vV").output().map_err(|error| {
         Error::Failed(format!(
             "cannot run `rustc` ({error}): cells are compiled, so Rust must be installed and on PATH"
         ))
     })?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(FOUND.get_or_init(|| told))
+}
+
+/// The version of the compiler that compiles cells, where it is known.
+pub fn compiler_version() -> Option<&'static str> {
+    release(compiler().ok()?)
+}
+
+fn release(told: &str) -> Option<&str> {
+    told.lines().find_map(|line| line.strip_prefix("release: "))
 }
 
 /// The folder of the toolchain that compiles cells.
@@ -368,6 +384,19 @@ fn remove_others(templates: &Path, keep: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_compiler_says_its_version() {
+        let told = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nrelease: 1.95.0\nLLVM version: 20\n";
+        assert_eq!(release(told), Some("1.95.0"));
+        assert_eq!(release("rustc 1.95.0"), None);
+        let version = compiler_version().unwrap();
+        assert!(
+            compiler()
+                .unwrap()
+                .starts_with(&format!("rustc {version} ("))
+        );
+    }
 
     #[test]
     fn a_new_template_takes_over_what_is_not_cloze_s_own() {

@@ -1,7 +1,9 @@
 //! The library that cells know as `cloze`: the crate, dfdx, and the handles by which the session's
 //! child reaches the cells' side. Compiled in the session template, not in the kernel.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 
 pub use cloze_impl::*;
 pub use dfdx;
@@ -11,6 +13,28 @@ pub use dfdx;
 pub extern "C" fn cloze_session_flush() {
     // A reader that has gone wants no output.
     let _ = std::io::stdout().flush();
+}
+
+/// Passes an unfinished line on and then writes the cell's end mark into `pipe`, while no thread of
+/// the cells can write: it would stand in the midst of a long record. The pipe is given because a
+/// cell may have put something else in standard output's place. False where the session has gone.
+///
+/// # Safety
+///
+/// `mark` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cloze_session_end(
+    pipe: BorrowedFd<'_>,
+    mark: *const u8,
+    length: usize,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let mark = unsafe { std::slice::from_raw_parts(mark, length) };
+    let mut out = std::io::stdout().lock();
+    // A reader that has gone wants no output.
+    let _ = out.flush();
+    let pipe = pipe.try_clone_to_owned().map(File::from);
+    pipe.and_then(|mut pipe| pipe.write_all(mark)).is_ok()
 }
 
 /// Raises or lowers the flag that `cloze::interrupt::poll` looks at.

@@ -14,6 +14,7 @@ mod standby;
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -78,10 +79,10 @@ impl Place {
         variables.hash(&mut hasher);
         let spares = paths::spares()?;
         paths::create(&spares)?;
-        private(&spares)?;
-        Ok(Some(Self {
-            socket: spares.join(format!("{:016x}.socket", hasher.finish())),
-        }))
+        // Nobody else may give a spare orders.
+        paths::make_private(&spares)?;
+        let socket = spares.join(format!("{:016x}.socket", hasher.finish()));
+        Ok(can_be_bound(&socket).then_some(Self { socket }))
     }
 
     fn lock(&self) -> PathBuf {
@@ -106,6 +107,12 @@ impl Place {
     }
 }
 
+/// Whether a path is short enough for a socket, which most systems end at some 100 bytes: a spare
+/// would find out when it is warm, and be for nothing.
+fn can_be_bound(path: &Path) -> bool {
+    SocketAddr::from_pathname(path).is_ok()
+}
+
 /// Whether a variable has a say in what is compiled and where things are kept.
 fn decides(name: &OsStr) -> bool {
     const NAMES: [&str; 6] = ["PATH", "HOME", "CC", "LD_LIBRARY_PATH", "TMPDIR", "LANG"];
@@ -115,13 +122,6 @@ fn decides(name: &OsStr) -> bool {
         || BEGINNINGS
             .iter()
             .any(|beginning| name.starts_with(beginning))
-}
-
-/// Nobody else may give a spare orders.
-fn private(folder: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))
-        .map_err(|source| Error::io(folder, source))
 }
 
 /// Starts a spare of `program` in the background; `environment` gives the variables that the kernels to come
@@ -154,6 +154,12 @@ pub fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spare_wants_a_path_that_its_socket_can_have() {
+        assert!(can_be_bound(Path::new("/tmp/a.socket")));
+        assert!(!can_be_bound(Path::new(&"/long".repeat(40))));
+    }
 
     #[test]
     fn what_the_compiler_looks_at_decides_and_a_notebook_s_name_does_not() {

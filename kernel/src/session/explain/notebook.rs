@@ -3,6 +3,7 @@
 
 use super::types;
 use super::{Diagnostic, Explanation};
+use crate::session::rewrite;
 
 const NUMBERS: [&str; 12] = [
     "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64",
@@ -24,7 +25,10 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
                  `let mut {name} = {name};` once is enough"
             )),
         ),
-        "E0597" if diagnostic.labelled("borrowed for `'static`").is_some() => {
+        "E0597"
+            if diagnostic.labelled("borrowed for `'static`").is_some()
+                && diagnostic.cell.contains("spawn") =>
+        {
             Some(Explanation::hint(format!(
                 "a thread may live longer than `{name}`: give it its own, with `move` before the \
                  bars and a `.clone()` made before"
@@ -59,7 +63,7 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
             "the simplest way out in a notebook is an owned result: `String` for `&str`, `Vec<T>` \
              for `&[T]`",
         )),
-        "E0133" => Some(Explanation::hint(
+        "E0133" if diagnostic.message.contains("mutable static") => Some(Explanation::hint(
             "a variable lives on by itself: `let mut x = 0;` in one cell can be changed in the next",
         )),
         "E0434" => Some(captured(name)),
@@ -127,10 +131,10 @@ fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
             Explanation::sentence(format!("there is no variable `{name}` yet"))
                 .and_hint(format!("a new variable begins with `let`: `let {name} = …;`")),
         ),
-        "value" if diagnostic.line().contains("fn ") => Some(captured(name)),
         "value" if told("local variable with a similar name") => Some(Explanation::sentence(
             format!("there is no variable `{name}`, but one with a similar name"),
         )),
+        "value" if in_function(diagnostic, name) => Some(captured(name)),
         "value" => Some(
             Explanation::sentence(format!("there is no variable `{name}` now")).and_hint(format!(
                 "its cell has not run in this session, or an earlier cell moved the value away: run \
@@ -140,6 +144,21 @@ fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
         ),
         _ => None,
     }
+}
+
+/// Whether the `name` that the compiler points at stands in a `fn` of the cell.
+fn in_function(diagnostic: &Diagnostic, name: &str) -> bool {
+    let Some(line) = diagnostic.marked_line() else {
+        return false;
+    };
+    let cell = diagnostic.cell.as_str();
+    let lines = cell.split_inclusive('\n');
+    let begin: usize = lines.clone().take(line - 1).map(str::len).sum();
+    let end = begin + lines.clone().nth(line - 1).map_or(0, str::len);
+    rewrite::functions(cell).into_iter().any(|function| {
+        let part = function.start.max(begin)..function.end.min(end);
+        cell.get(part).is_some_and(|part| part.contains(name))
+    })
 }
 
 fn captured(name: &str) -> Explanation {
@@ -187,8 +206,8 @@ fn unresolved(diagnostic: &Diagnostic, path: &str) -> Explanation {
         "no crate or module `{first}` is known to this session"
     ))
     .and_hint(format!(
-        "add the crate before the `use`, with the lines `:offline 0` and `:dep {first} = \"*\"`; \
-             or run the cell that defines the module"
+        "add the crate before the `use`, with the line `:dep {first} = \"*\"`; or run the cell \
+             that defines the module"
     ))
 }
 
@@ -209,15 +228,11 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
             _ => None,
         }
     });
-    let example = if let Some(tensor) = &tensor {
-        tensor
-    } else if diagnostic.message.contains("Option<") {
-        "Option<f32>"
-    } else if line.contains("parse") && !line.contains("collect") {
-        "f32"
-    } else {
-        "Vec<f32>"
-    };
+    let named = || types::quoted(&diagnostic.message).find_map(filled);
+    let example = tensor.or_else(named).unwrap_or_else(|| {
+        let number = line.contains("parse") && !line.contains("collect");
+        if number { "f32" } else { "Vec<f32>" }.to_owned()
+    });
     Some(match variable {
         Some(variable) => Explanation::sentence(format!(
             "the type of `{variable}` cannot be told from this cell"
@@ -225,10 +240,32 @@ fn untold(diagnostic: &Diagnostic) -> Option<Explanation> {
         .and_hint(format!(
             "what later cells do with it does not count: `let {variable}: {example} = …;`"
         )),
-        None => {
-            Explanation::hint("name the type: `let x: Vec<f32> = …;`, or `::<…>` after the method")
-        }
+        None => Explanation::hint(format!(
+            "name the type: `let x: {example} = …;`, or `::<…>` after the method"
+        )),
     })
+}
+
+/// A type with an example for each part that nothing tells: `HashMap<String, f32>` for
+/// `HashMap<_, _>`. `None` where there is no such part, or nobody can write the type.
+fn filled(of: &str) -> Option<String> {
+    let (name, arguments) = types::generic(of)?;
+    let filled = arguments.iter().enumerate().map(|(index, argument)| {
+        Some(match (*argument, name, index) {
+            // What is found by its hash or its order, and what says what went wrong.
+            ("_", "HashMap" | "BTreeMap" | "HashSet" | "BTreeSet", 0) | ("_", "Result", 1) => {
+                "String".to_owned()
+            }
+            ("_", ..) => "f32".to_owned(),
+            ("{integer}", ..) => "i32".to_owned(),
+            ("{float}", ..) => "f64".to_owned(),
+            (known, ..) if !known.contains(['_', '{']) => known.to_owned(),
+            (other, ..) => filled(other)?,
+        })
+    });
+    let filled: Vec<String> = filled.collect::<Option<_>>()?;
+    let unknown = arguments.iter().any(|argument| argument.contains('_'));
+    unknown.then(|| format!("{name}<{}>", filled.join(", ")))
 }
 
 fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
@@ -244,11 +281,21 @@ fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
             "a cell may use `?` by itself; a function must return a `Result` for it",
         ));
     }
-    if message.starts_with("`?` couldn't convert the error") {
-        return Some(Explanation::hint(
-            "`?` prints the error, so its type needs `Display` and `Debug`; `.unwrap()` needs \
-             `#[derive(Debug)]` only",
-        ));
+    if let Some(rest) = message.strip_prefix("`?` couldn't convert the error") {
+        return Some(Explanation::hint(match types::quoted(rest).next() {
+            Some("String") => {
+                "the function gives its error as a `String`: write `.map_err(|e| e.to_string())?`"
+                    .to_owned()
+            }
+            Some(own) if diagnostic.cell.contains(own) => {
+                format!("write `.map_err(|e| …)?`, which makes a `{own}` of the error `e`")
+            }
+            _ => {
+                "`?` prints the error, so its type needs `Display` and `Debug`; `.unwrap()` needs \
+                  `#[derive(Debug)]` only"
+                    .to_owned()
+            }
+        }));
     }
     if message.contains("doesn't implement `std::fmt::Display`") {
         return Some(Explanation::hint(
@@ -260,10 +307,21 @@ fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
             "write `#[derive(Debug)]` above the type and run its cell again",
         ));
     }
-    if message.contains("cannot be indexed by") {
-        return Some(Explanation::hint(
-            "positions are `usize`: write `[i as usize]`",
-        ));
+    if let Some((of, by)) = message.split_once("` cannot be indexed by `") {
+        let by = by.trim_end_matches('`');
+        return match of.trim_start_matches("the type `") {
+            "str" | "String" => Some(Explanation::hint(
+                "the letters of a text take one byte or more, so they have no positions: \
+                 `.chars().nth(i)` gives one as an `Option`",
+            )),
+            _ if by == "&usize" => Some(Explanation::hint(
+                "positions are `usize`, and this is a reference to one: write `[*i]`",
+            )),
+            _ if NUMBERS.contains(&by) => Some(Explanation::hint(
+                "positions are `usize`: write `[i as usize]`",
+            )),
+            _ => None,
+        };
     }
     arithmetic(message)
 }
@@ -327,7 +385,17 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
     ));
     let found = found.trim_matches('`');
     let wants_number = NUMBERS.contains(&wanted);
-    Some(if found.starts_with("Option<") {
+    let may_lack = |of: &str| of.starts_with("Option<") || of.starts_with("Result<");
+    Some(if may_lack(wanted) && may_lack(found) {
+        match (wanted.starts_with("Option<"), found.starts_with("Option<")) {
+            (true, false) => said.and_hint("`.ok()` makes an `Option` of a `Result`"),
+            (false, true) => {
+                said.and_hint("`.ok_or(…)` makes a `Result` of an `Option`, with the error given")
+            }
+            // They differ in what they hold.
+            _ => said,
+        }
+    } else if found.starts_with("Option<") {
         said.and_hint("it may be missing: `.unwrap()` takes it out, `.unwrap_or(…)` gives another")
     } else if found.starts_with("Result<") {
         said.and_hint("it may have failed: `?` takes it out, and ends the cell on an error")
@@ -456,7 +524,7 @@ pub fn message(text: &str) -> Option<Explanation> {
             Explanation::sentence(format!(
                 "the type of `{name}` could not be told from its cell"
             ))
-            .and_hint(format!("name it: `let {name}: Vec<f32> = …;`")),
+            .and_hint(format!("name it, as in `let {name}: Vec<f32> = …;`")),
         );
     }
     if text.contains("Failed to determine type of variable") {
@@ -476,7 +544,7 @@ pub fn message(text: &str) -> Option<Explanation> {
         let name = rest.split_once('`')?.0;
         return Some(
             Explanation::sentence(format!("no crate `{name}` can be had here")).and_hint(
-                "check the spelling; a crate that was never downloaded needs `:offline 0` first",
+                "check the spelling; a crate that was never downloaded needs the network",
             ),
         );
     }
@@ -544,11 +612,124 @@ mod tests {
             ("Tensor<_, f32, Cpu>", "Tensor<Rank0, f32, Cpu>"),
             ("Tensor<(usize,), _, Cpu>", "Tensor<(usize,), f32, Cpu>"),
             ("Vec<_>", "Vec<f32>"),
+            ("HashMap<_, _>", "HashMap<String, f32>"),
+            ("Vec<HashSet<_>>", "Vec<HashSet<String>>"),
+            ("HashMap<{integer}, _>", "HashMap<i32, f32>"),
+            ("Result<i32, _>", "Result<i32, String>"),
+            ("Option<_>", "Option<f32>"),
+            ("Box<{closure@x}>", "Vec<f32>"),
+            ("_", "Vec<f32>"),
         ] {
             let message = format!("type annotations needed for `{of}`");
             let note = "consider giving `x` an explicit type";
             let got = said("E0283", &message, &[note]);
             assert!(got.contains(&format!("`let x: {example} = …;`")), "{got}");
+        }
+    }
+
+    #[test]
+    fn a_function_is_told_apart_from_a_cell_however_many_lines_it_has() {
+        let message = "cannot find value `words` in this scope";
+        let told = |cell: &str, line: usize, notes: &[&str]| {
+            let mut of = diagnostic("E0425", message, "words", notes);
+            of.cell = cell.to_owned();
+            of.marks[0].line = line;
+            explain(&of)
+                .and_then(|said| said.sentence)
+                .unwrap_or_default()
+        };
+        let function = "fn f() -> usize {\n    words.len()\n}";
+        assert!(told(function, 2, &[]).starts_with("a `fn` sees no variables"));
+        let one_line = "// größe\nfn f() -> usize { words.len() }";
+        assert!(told(one_line, 2, &[]).starts_with("a `fn` sees no variables"));
+        for (cell, line) in [
+            ("fn f() -> usize {\n    1\n}\nwords.len()", 4),
+            ("fn f() {} words.len()", 1),
+            ("// fn \nlet a = words.len();", 2),
+            ("words", 7),
+        ] {
+            assert!(told(cell, line, &[]).starts_with("there is no variable `words` now"));
+        }
+        let similar = "a local variable with a similar name exists";
+        assert!(told(function, 2, &[similar]).contains("but one with a similar name"));
+    }
+
+    #[test]
+    fn what_may_be_missing_is_taken_out_only_where_that_is_wanted() {
+        for (wanted, found, hint) in [
+            ("usize", "Option<&usize>", "`.unwrap()` takes it out"),
+            ("usize", "Result<usize, E>", "`?` takes it out"),
+            ("Option<usize>", "Result<usize, E>", "`.ok()`"),
+            ("Result<usize, E>", "Option<usize>", "`.ok_or(…)`"),
+            ("Option<usize>", "Option<&usize>", ""),
+            ("Result<usize, E>", "Result<usize, F>", ""),
+        ] {
+            let mut of = diagnostic("E0308", "mismatched types", "x", &[]);
+            of.marks[0].label = format!("expected `{wanted}`, found `{found}`");
+            let said = explain(&of).unwrap_or_default();
+            assert_eq!(said.hint.is_some(), !hint.is_empty(), "{wanted} {found}");
+            assert!(said.hint.unwrap_or_default().contains(hint));
+        }
+    }
+
+    #[test]
+    fn advice_is_given_only_where_it_holds() {
+        for (code, message, part) in [
+            (
+                "E0277",
+                "the type `str` cannot be indexed by `{integer}`",
+                ".chars().nth(i)",
+            ),
+            (
+                "E0277",
+                "the type `[f32]` cannot be indexed by `i32`",
+                "[i as usize]",
+            ),
+            (
+                "E0277",
+                "the type `[f32]` cannot be indexed by `&usize`",
+                "[*i]",
+            ),
+            (
+                "E0277",
+                "the type `[f32]` cannot be indexed by `String`",
+                "",
+            ),
+            (
+                "E0277",
+                "`?` couldn't convert the error to `String`",
+                "e.to_string())?",
+            ),
+            (
+                "E0277",
+                "`?` couldn't convert the error to `Other`",
+                "`Display` and `Debug`",
+            ),
+            (
+                "E0133",
+                "use of mutable static is unsafe and requires unsafe block",
+                "let mut x",
+            ),
+            ("E0133", "call to unsafe function `f` is unsafe", ""),
+        ] {
+            let told = said(code, message, &[]);
+            assert!(told.contains(part), "{message}: {told}");
+            assert_eq!(told.is_empty(), part.is_empty(), "{message}: {told}");
+        }
+        let mut of = diagnostic("E0277", "`?` couldn't convert the error to `Mine`", "", &[]);
+        of.cell = "fn f() -> Result<u8, Mine> { Ok(g()?) }".to_owned();
+        let hint = explain(&of).and_then(|said| said.hint).unwrap_or_default();
+        assert!(hint.contains("makes a `Mine`"), "{hint}");
+
+        let mut of = diagnostic("E0597", "`s` does not live long enough", "s", &[]);
+        of.marks[0].label = "argument requires that `s` is borrowed for `'static`".to_owned();
+        for (cell, part) in [
+            ("thread::spawn(|| s)", "a thread may"),
+            ("f(&s)", "live on"),
+        ] {
+            of.cell = cell.to_owned();
+            let hint = explain(&of).and_then(|said| said.hint).unwrap_or_default();
+            assert!(hint.contains(part), "{hint}");
         }
     }
 
@@ -577,7 +758,7 @@ mod tests {
             ),
             (
                 "error: no matching package named `nothere` found",
-                ":offline 0",
+                "needs the network",
             ),
         ] {
             let hint = message(text).and_then(|said| said.hint).unwrap_or_default();

@@ -238,7 +238,8 @@ fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
         .filter_map(|side| types::tensor(side))
         .collect();
     let first = tensors.first()?;
-    if tensors.iter().any(|side| side.borrowed) && ["+", "-", "*", "/"].contains(&written) {
+    let calculates = ["+", "-", "*", "/"].contains(&written);
+    if tensors.iter().any(|side| side.borrowed) && calculates {
         let sides = diagnostic.marks.iter().filter(|mark| !mark.primary);
         let sides = sides.map(|mark| mark.text.trim_start_matches('&').trim());
         let sides: Vec<_> = sides.filter(|text| !text.is_empty()).collect();
@@ -251,9 +252,26 @@ fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
         )));
     }
     let numbers = ["{float}", "{integer}", "f32", "f64", "usize"];
-    if sides.iter().any(|side| numbers.contains(side)) {
+    let with_number = sides.iter().any(|side| numbers.contains(side));
+    if with_number && calculates {
         return Some(Explanation::sentence(format!(
             "{written}: the tensor must stand on the left of a number: `x {written} 1.0`"
+        )));
+    }
+    if with_number {
+        // The method is the tensor's, so the sides change places.
+        let method = match written {
+            "<" => "gt",
+            ">" => "lt",
+            "<=" => "ge",
+            ">=" => "le",
+            "==" => "eq",
+            "!=" => "ne",
+            _ => return None,
+        };
+        return Some(Explanation::sentence(format!(
+            "{written}: a tensor is compared with a number by a method, number by number: \
+             `x.{method}(1.0)` gives a tensor of `true` and `false`"
         )));
     }
     if ["==", "!=", "<", ">", "<=", ">="].contains(&written) {
@@ -364,6 +382,31 @@ mod tests {
         ] {
             let note = format!("expected struct `{wanted}`\n   found struct `{found}`");
             let got = said(&diagnostic("E0308", "mismatched types", "x", &[&note]));
+            assert!(got.contains(part), "{got}");
+        }
+    }
+
+    #[test]
+    fn a_number_on_the_left_changes_sides_only_where_that_compiles() {
+        let of = "Tensor<(Const<3>,), f32, Cpu>";
+        for (written, message, part) in [
+            (
+                "+",
+                format!("cannot add `{of}` to `{{float}}`"),
+                "on the left of a number: `x + 1.0`",
+            ),
+            (
+                "<",
+                format!("can't compare `{{float}}` with `{of}`"),
+                "`x.gt(1.0)`",
+            ),
+            (
+                "==",
+                format!("can't compare `{{float}}` with `{of}`"),
+                "`x.eq(1.0)`",
+            ),
+        ] {
+            let got = said(&diagnostic("E0277", &message, written, &[]));
             assert!(got.contains(part), "{got}");
         }
     }

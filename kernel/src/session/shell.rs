@@ -1,0 +1,158 @@
+//! Lines for the shell (`!ls`), which run beside the child in a process group of their own. They
+//! have the pipes of cells, so what they print is seen at once and what they read is asked for.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::channel::Channel;
+use super::errors::plain;
+use super::{CellError, group};
+
+/// How long an interrupted command may go on before it is killed.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often is looked whether a command has ended, or is to.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Runs a command with these variables until it has ended, or was interrupted. The channel has
+/// begun a cell for it.
+pub fn run(
+    command: &str,
+    channel: &Channel,
+    environment: &[(OsString, OsString)],
+) -> std::io::Result<ExitStatus> {
+    let [input, output, errors] = channel.streams()?;
+    let mut shell = Command::new("sh")
+        .args(["-c", command])
+        .env_clear()
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdin(input)
+        .stdout(output)
+        .stderr(errors)
+        .process_group(0)
+        .spawn()?;
+    channel.runs(shell.id());
+    let monitor = channel.monitor();
+    let mut asked: Option<Instant> = None;
+    loop {
+        let ended = shell.try_wait()?;
+        if asked.is_some_and(|at| ended.is_some() || at.elapsed() > PATIENCE) {
+            group::end(shell.id());
+        }
+        if let Some(status) = ended {
+            return Ok(status);
+        }
+        if asked.is_none() && monitor.interrupted() {
+            group::signal(shell.id(), Signal::SIGINT);
+            asked = Some(Instant::now());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// What is wrong with a command that ended so; `None` where nothing is.
+pub fn error(ended: std::io::Result<ExitStatus>, interrupted: bool) -> Option<CellError> {
+    let message = match ended {
+        Ok(_) if interrupted => {
+            return Some(plain("interrupted", "the command was stopped"));
+        }
+        Ok(status) if status.success() => return None,
+        Ok(status) => match status.code() {
+            Some(code) => format!("the command ended with exit code {code}"),
+            None => format!("the command was ended: {status}"),
+        },
+        Err(error) => format!("the command could not be run: {error}"),
+    };
+    Some(plain("shell", &message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Event, Stream};
+    use std::sync::{Arc, mpsc};
+
+    fn opened() -> (tempfile::TempDir, Channel, mpsc::Receiver<Event>) {
+        let folder = tempfile::tempdir().unwrap();
+        let channel = Channel::open(folder.path(), "t").unwrap();
+        let (send, receive) = mpsc::channel();
+        channel.begin(Arc::new(move |event| {
+            let _ = send.send(event);
+        }));
+        (folder, channel, receive)
+    }
+
+    fn environment() -> Vec<(OsString, OsString)> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        vec![("PATH".into(), path), ("GIVEN".into(), "größe".into())]
+    }
+
+    #[test]
+    fn a_command_has_the_variables_given_and_its_output_is_the_cell_s() {
+        let (_folder, mut channel, events) = opened();
+        let command = "echo $GIVEN $CARGO_MANIFEST_DIR; echo wrong >&2; exit 3";
+        let ended = run(command, &channel, &environment());
+        channel.drain();
+        let collected = channel.finish();
+        assert_eq!(collected.last_error_line(), "wrong");
+        let said = error(ended, collected.interrupted).unwrap();
+        assert_eq!(said.value, "the command ended with exit code 3");
+        let printed = events.try_iter().filter_map(|event| match event {
+            Event::Stream { stream, text } => (stream == Stream::Stdout).then_some(text),
+            _ => None,
+        });
+        assert_eq!(printed.collect::<String>(), "größe\n");
+        assert!(error(run("true", &channel, &environment()), false).is_none());
+    }
+
+    #[test]
+    fn output_comes_while_a_command_runs_and_an_interrupt_ends_it_with_all_it_started() {
+        // The second one hears no interrupt, so it takes the patience.
+        for script in [
+            "echo on; sleep 60 & sleep 60; echo off",
+            "trap '' INT; echo on; sleep 60",
+        ] {
+            let (_folder, mut channel, events) = opened();
+            let monitor = channel.monitor();
+            let started = Instant::now();
+            let seen = std::thread::spawn(move || {
+                let first = events.recv_timeout(Duration::from_secs(20));
+                assert!(monitor.interrupt());
+                (first, events)
+            });
+            let ended = run(script, &channel, &environment());
+            channel.drain();
+            let (first, events) = seen.join().unwrap();
+            assert!(matches!(first, Ok(Event::Stream { text, .. }) if text == "on\n"));
+            assert_eq!(events.try_iter().count(), 0);
+            let said = error(ended, channel.finish().interrupted).unwrap();
+            assert_eq!(said.name, "interrupted");
+            assert!(started.elapsed() < Duration::from_secs(30), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_reads_is_asked_for() {
+        let (_folder, mut channel, events) = opened();
+        if !super::super::input::can_watch(std::process::id()) {
+            return;
+        }
+        let monitor = channel.monitor();
+        let answered = std::thread::spawn(move || {
+            let asked = events.recv_timeout(Duration::from_secs(20));
+            monitor.give_input(Some("word"));
+            (asked, events)
+        });
+        let ended = run("read line; echo got $line", &channel, &environment());
+        channel.drain();
+        let (asked, events) = answered.join().unwrap();
+        assert!(matches!(asked, Ok(Event::Input { .. })));
+        assert!(
+            matches!(events.try_recv(), Ok(Event::Stream { text, .. }) if text == "got word\n")
+        );
+        assert!(error(ended, false).is_none());
+    }
+}
