@@ -178,9 +178,9 @@ fn a_model_that_cannot_be_written_costs_no_training() {
 fn a_model_of_numbers_that_goes_on_with_words_is_one_of_words() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("numbers"), "one\t1.5\ntwo\t2\n").unwrap();
+    std::fs::write(path("numbers.tsv"), "one\t1.5\ntwo\t2\n").unwrap();
     std::fs::write(path("words"), "EU\tB-ORG\nrejects\tO\n\n").unwrap();
-    let (numbers, words) = (path("numbers"), path("words"));
+    let (numbers, words) = (path("numbers.tsv"), path("words"));
     let (first, second) = (path("first"), path("second"));
     let tune = |rows: &Path, kind: &str, model: &[&str], out: &Path| {
         let rows = [

@@ -241,7 +241,10 @@ fn a_refused_run_leaves_what_was_there() {
     let other = folder.path().join("other.txt");
     let pieces = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n";
     fs::write(&other, pieces).unwrap();
-    let told = refused(&["--resume", "--vocab", text(&other)], 2);
+    let at = args.iter().position(|a| *a == "--vocab-size").unwrap();
+    let mut with_other = args.clone();
+    with_other.splice(at..at + 2, ["--vocab", text(&other), "--resume"]);
+    let told = fails(&with_other, 2);
     assert!(told.contains("the vocabulary's size was"), "{told}");
     assert_eq!(fs::read(out.join("vocab.txt")).unwrap(), vocabulary);
     succeeds(

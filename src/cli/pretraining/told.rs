@@ -89,11 +89,11 @@ pub fn identity(identity: &Identity) -> Vec<(&'static str, String)> {
         ("--seq", identity.max_len.to_string()),
         ("--first-seq", identity.first_max_len.to_string()),
         ("--whole-word", identity.whole_word.to_string()),
-        ("--mask-prob", identity.mask_probability.to_string()),
-        ("--short-seq-prob", identity.short_probability.to_string()),
         ("the way it is taught", taught),
         ("--left-to-right", identity.left_to_right.to_string()),
         ("the cut of the text", packing.to_owned()),
+        ("--mask-prob", identity.mask_probability.to_string()),
+        ("--short-seq-prob", identity.short_probability.to_string()),
         ("the vocabulary's size", identity.vocab_size.to_string()),
         (
             "the number of tokens in the text",
