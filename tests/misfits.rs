@@ -179,8 +179,8 @@ fn a_model_of_numbers_that_goes_on_with_words_is_one_of_words() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("numbers.tsv"), "one\t1.5\ntwo\t2\n").unwrap();
-    std::fs::write(path("words"), "EU\tB-ORG\nrejects\tO\n\n").unwrap();
-    let (numbers, words) = (path("numbers.tsv"), path("words"));
+    std::fs::write(path("words.tsv"), "EU rejects\tB-ORG O\n").unwrap();
+    let (numbers, words) = (path("numbers.tsv"), path("words.tsv"));
     let (first, second) = (path("first"), path("second"));
     let tune = |rows: &Path, kind: &str, model: &[&str], out: &Path| {
         let rows = [
