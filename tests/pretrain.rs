@@ -227,16 +227,7 @@ fn a_refused_run_leaves_what_was_there() {
     let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
     let args = run(&corpus, &out, "2");
     succeeds(&args);
-    let with = |more: &[&str]| -> Vec<String> {
-        args.iter()
-            .chain(more)
-            .map(|&word| word.to_owned())
-            .collect()
-    };
-    let refused = |more: &[&str], code: i32| {
-        let args = with(more);
-        fails(&args.iter().map(String::as_str).collect::<Vec<_>>(), code)
-    };
+    let resumed = || succeeds(&[&args[..], &["--resume"]].concat());
     let vocabulary = fs::read(out.join("vocab.txt")).unwrap();
     let other = folder.path().join("other.txt");
     let pieces = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n";
@@ -247,54 +238,25 @@ fn a_refused_run_leaves_what_was_there() {
     let told = fails(&with_other, 2);
     assert!(told.contains("the vocabulary's size was"), "{told}");
     assert_eq!(fs::read(out.join("vocab.txt")).unwrap(), vocabulary);
-    succeeds(
-        &with(&["--resume"])
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>(),
-    );
+    resumed();
 
     // What a killed run left of its token files goes with the next one.
     let left = out.join("trainer/tokens");
     fs::create_dir(&left).unwrap();
     fs::write(left.join("train"), "old").unwrap();
-    succeeds(
-        &with(&["--resume"])
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>(),
-    );
+    resumed();
     assert!(!left.exists());
 
     // A model without a run, and the model that a run starts from.
     fs::remove_file(out.join("trainer/state.safetensors")).unwrap();
     let weights = fs::read(out.join("model.safetensors")).unwrap();
-    let told = refused(&[], 2);
+    let told = fails(&args, 2);
     assert!(told.contains("already holds a model"), "{told}");
-    let from = [
-        "pretrain",
-        "--out",
-        text(&out),
-        "--steps",
-        "1",
-        "--overwrite",
-        "--init",
-        text(&out),
-    ];
-    let told = fails(&from, 2);
-    assert!(told.contains("the model to start from"), "{told}");
-    let from = [
-        "distill",
-        "--out",
-        text(&out),
-        "--steps",
-        "1",
-        "--overwrite",
-        "--teacher",
-        text(&out),
-    ];
-    let told = fails(&from, 2);
-    assert!(told.contains("the model to start from"), "{told}");
+    for (command, option) in [("pretrain", "--init"), ("distill", "--teacher")] {
+        let to = [command, "--steps", "1", "--overwrite", "--out", text(&out)];
+        let told = fails(&[&to[..], &[option, text(&out)]].concat(), 2);
+        assert!(told.contains("the model to start from"), "{told}");
+    }
     assert_eq!(fs::read(out.join("model.safetensors")).unwrap(), weights);
     assert_eq!(fs::read(out.join("vocab.txt")).unwrap(), vocabulary);
 }

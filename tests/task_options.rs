@@ -3,28 +3,12 @@
 
 mod common;
 
-use std::path::PathBuf;
 use std::process::Output;
 
-use common::{cloze, fails, json, sentence, stderr, succeeds, text, tiny};
+use common::{Folder, cloze, fails, json, sentence, stderr, succeeds, text, tiny};
 use serde_json::Value;
 
-struct Folder(tempfile::TempDir);
-
 impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> &Self {
-        std::fs::write(self.path(name), text).unwrap();
-        self
-    }
-
     /// Fine-tunes on the folder's files into `out`, for one epoch.
     fn finetune(&self, task: &str, more: &[&str]) -> Output {
         let out = self.path("out");

@@ -5,29 +5,14 @@ mod common;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{cloze, fails, json, real, succeeds, text, tiny};
+use common::{Folder, cloze, fails, json, real, succeeds, text, tiny};
 use serde_json::Value;
 
-struct Folder(tempfile::TempDir);
-
 impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> &Self {
-        std::fs::write(self.path(name), text).unwrap();
-        self
-    }
-
     /// The arguments of a fine-tuning run on this folder's files.
     fn arguments(&self, task: &str, more: &[&str]) -> Vec<String> {
         let out = self.path("out");

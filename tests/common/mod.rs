@@ -73,3 +73,21 @@ pub fn real() -> Option<(PathBuf, PathBuf)> {
     };
     Some((PathBuf::from(data), PathBuf::from(model)))
 }
+
+/// A folder for what a test writes and what the command makes of it.
+pub struct Folder(pub tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> &Self {
+        std::fs::write(self.path(name), text).unwrap();
+        self
+    }
+}

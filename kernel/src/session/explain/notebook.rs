@@ -282,7 +282,13 @@ fn bounds(diagnostic: &Diagnostic) -> Option<Explanation> {
         ));
     }
     if let Some(rest) = message.strip_prefix("`?` couldn't convert the error") {
-        return Some(Explanation::hint(match types::quoted(rest).next() {
+        // Within evcxr rustc gives the whole path, which nobody writes.
+        let last = |whole: &'_ str| match whole.contains('<') {
+            true => whole.to_owned(),
+            false => whole.rsplit("::").next().unwrap_or(whole).to_owned(),
+        };
+        let wanted = types::quoted(rest).next().map(last);
+        return Some(Explanation::hint(match wanted.as_deref() {
             Some("String") => {
                 "the function gives its error as a `String`: write `.map_err(|e| e.to_string())?`"
                     .to_owned()
@@ -698,6 +704,11 @@ mod tests {
             (
                 "E0277",
                 "`?` couldn't convert the error to `String`",
+                "e.to_string())?",
+            ),
+            (
+                "E0277",
+                "`?` couldn't convert the error to `std::string::String`",
                 "e.to_string())?",
             ),
             (
