@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use common::pretraining::{corpus, run};
@@ -145,24 +145,33 @@ fn wait_for(condition: impl Fn() -> bool) {
     }
 }
 
+/// A run that is to be stopped.
+fn started(args: &[&str]) -> Child {
+    let mut command = cloze();
+    command
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args([name, &id])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
 #[test]
 fn control_c_ends_at_a_step_boundary_with_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
     let mut args = run(&corpus, &out, "100000");
     args.extend(["--save-every", "3"]);
-    let child = cloze()
-        .args(&args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = started(&args);
     wait_for(|| out.join("trainer/state.safetensors").exists());
-    let killed = std::process::Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(killed.success());
+    signal(&child, "-INT");
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     let stopped = json(&output);
@@ -195,22 +204,13 @@ fn two_signals_at_once_are_one_request() {
     let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
     let mut args = run(&corpus, &out, "100000");
     args.extend(["--save-every", "0"]);
-    let child = cloze()
-        .args(&args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = started(&args);
     wait_for(|| {
         let metrics = fs::read_to_string(out.join("trainer/metrics.jsonl"));
         metrics.is_ok_and(|text| text.lines().count() > 2)
     });
-    let id = child.id().to_string();
     for _ in 0..2 {
-        let sent = std::process::Command::new("kill")
-            .args(["-TERM", &id])
-            .status();
-        assert!(sent.unwrap().success());
+        signal(&child, "-TERM");
         std::thread::sleep(Duration::from_millis(2));
     }
     let output = child.wait_with_output().unwrap();

@@ -78,7 +78,7 @@ pub fn run(args: Args) -> Result<()> {
         .engine(&theirs, &their_layout, their_values)?;
     let name = records::name_of_model(&folder);
     let start = Start {
-        origin: format!("layers {} of the teacher {name}", told.join(", "),),
+        origin: format!("layers {} of the teacher {name}", told.join(", ")),
         base: Some(name),
         lr: learning_rate(&config),
         config,

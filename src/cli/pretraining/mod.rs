@@ -68,7 +68,7 @@ pub struct RunArgs {
     /// on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for `pretrain --init`]
     #[arg(long, allow_negative_numbers = true)]
     lr: Option<f64>,
-    /// Share of the steps in which the learning rate rises; the paper's is 0.01 of a million
+    /// Share of the steps in which the learning rate rises; the paper's is 0.01
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     warmup: f64,
     /// Dropout in the encoder [default: as the configuration or the first model says; for new models
