@@ -71,7 +71,7 @@ def peer(options, task, turn):
         command = [options.python, PEERS / "torch_glue.py", "--task", folder.removeprefix("glue/")]
         command += ["--data", options.data / "glue", "--pad", "longest"]
     else:
-        command = [options.python, PEERS / "tasks.py", task, "--data", options.data / folder]
+        command = [options.python, PEERS / "tasks.py", task, "--data", options.data / folder, "--micro", 4]
         command += ["--fold", turn] if task == "codah" else []
     command += ["--model", options.model, *recipe, "--seed", turn, "--threads", options.threads]
     if task != "squad":
