@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use common::pretraining::{corpus, run};
-use common::{cloze, fails, json, succeeds, text};
+use common::{cloze, fails, json, stderr, succeeds, text};
 
 #[test]
 fn a_model_is_trained_and_used() {
@@ -195,6 +195,9 @@ fn control_c_ends_at_a_step_boundary_with_a_checkpoint() {
     let end = format!("--steps was 100000 and is {next} from here on");
     assert!(changed.contains(&end.as_str()), "{told}");
     assert!(!told.contains("--lr was"), "{told}");
+    let told = stderr(&succeeds(&[&args[..], &["--dtype", "bf16"]].concat()));
+    let other = "--dtype was f32 and is bf16 from here on";
+    assert!(told.lines().any(|line| line == other), "{told}");
 }
 
 /// GNU timeout signals its child and then the child's group.

@@ -178,6 +178,11 @@ fn another_run_is_not_taken_for_the_stopped_one() {
         &["--weight-decay", "0"],
         "--weight-decay was 0.01 and is 0 now",
     );
+    refused(&["--dtype", "bf16"], "--dtype was f32 and is bf16 now");
+    refused(
+        &["--matmul", "fast"],
+        "--dtype was f32 and is f32 with --matmul fast now",
+    );
     refused(&["--max-len", "7"], "the number of their tokens was");
     refused(
         &["--frozen"],
@@ -224,19 +229,48 @@ fn a_run_that_is_done_is_not_trained_again() {
         refused(&["--seed", "7"], "--seed was");
         refused(&["--max-len", "7"], "the number of their tokens was");
     }
-    // The two runs are neither one nor three.
+    // The two runs aren't one, but the first two of three.
     let args = |seeds| {
         let more = ["--model", text(tiny()), "--resume", "--seeds", seeds];
         arguments(folder.path(), "out", &more)
     };
-    let message = fails(&words(&args("3")), 2);
-    assert!(message.contains("the 2 runs in"), "{message}");
     let message = fails(&words(&args("1")), 2);
     assert!(message.contains("run 2 had seed 2"), "{message}");
+    let two = json(&succeeds(&words(&args("2"))));
+    let three = succeeds(&words(&args("3")));
+    let told = stderr(&three);
+    assert!(told.contains("continuing after 2 finished runs"), "{told}");
+    let three = json(&three);
+    let runs = three["runs"].as_array().unwrap();
+    let seeds: Vec<_> = runs.iter().map(|run| run["seed"].as_u64()).collect();
+    assert_eq!(seeds, [Some(1), Some(2), Some(3)]);
+    assert_eq!(runs[..2], two["runs"].as_array().unwrap()[..]);
+    assert_eq!(json(&succeeds(&words(&args("3")))), three);
     // A model that is gone is trained anew.
     std::fs::remove_file(&weights).unwrap();
     let anew = succeeds(&words(&args("2")));
     assert!(stderr(&anew).contains("starting a fresh run") && weights.exists());
+}
+
+/// The scores after each epoch are kept with a run that is stopped.
+#[test]
+fn epochs_that_were_measured_are_told_after_a_stop() {
+    let folder = folder();
+    let more = ["--model", text(tiny()), "--eval-epochs"];
+    let mut args = arguments(folder.path(), "out", &more);
+    let epochs = args.iter().position(|arg| arg == "--epochs").unwrap();
+    // Enough that the signal comes before the last one.
+    args[epochs + 1] = "40".to_owned();
+    let lines = folder.path().join("out/trainer/metrics.jsonl");
+    let measured = || std::fs::read_to_string(&lines).is_ok_and(|text| text.contains("\"dev\""));
+    let part = stopped(&args, measured);
+    assert!(part["stopped"] == true && part["epochs"][0]["epoch"] == 1);
+    let whole = json(&succeeds(&[&words(&args)[..], &["--resume"]].concat()));
+    let epochs = whole["epochs"].as_array().unwrap();
+    let numbers = epochs.iter().filter_map(|e| e["epoch"].as_u64());
+    assert!(numbers.eq(1..=40), "{whole}");
+    assert_eq!(epochs[0], part["epochs"][0]);
+    assert_eq!(epochs[39]["dev"], whole["dev"]);
 }
 
 #[test]

@@ -20,6 +20,8 @@ use std::borrow::Cow;
 use std::ops::{AddAssign, Range};
 use std::sync::{Arc, OnceLock};
 
+use serde::{Deserialize, Serialize};
+
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
@@ -118,6 +120,8 @@ pub struct HiddenStates {
 pub trait Engine: Send {
     fn config(&self) -> &Config;
     fn layout(&self) -> &Arc<Layout>;
+    /// What it rounds the factors of matrix products to.
+    fn precision(&self) -> Precision;
 
     /// A copy of the parameters.
     fn parameters(&self) -> Result<Vec<f32>>;
@@ -254,7 +258,8 @@ pub enum Backend {
 /// What the factors of matrix products are rounded to. Their sums, parameters, gradients and the
 /// optimizer are f32 always; so is everything between the products on the CPU, whereas on a GPU
 /// activations are stored as what factors are rounded to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// Not at all.
     #[default]
@@ -269,6 +274,18 @@ pub enum Precision {
     /// To f16, with the loss scaled so that small gradients are not lost (Micikevicius et al., "Mixed
     /// precision training", arXiv 1710.03740). On a GPU alone.
     F16,
+}
+
+/// As on the command line.
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Bf16x3 => "f32 with --matmul fast",
+            Self::F16 => "f16",
+        })
+    }
 }
 
 /// What is computed again in the backward pass in place of being kept.

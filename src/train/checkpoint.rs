@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Packing, PretrainingOptions};
-use crate::engine::Lent;
+use crate::engine::{Lent, Precision};
 use crate::error::{Error, Result};
 use crate::files::remove_if_there;
 use crate::model::weights::{NumberFormat, Numbers, write_tensors};
@@ -90,6 +90,9 @@ pub struct Recipe {
     pub care: Care,
     /// In the encoder.
     pub dropout: f64,
+    /// None where a state of earlier versions doesn't say.
+    #[serde(default)]
+    pub precision: Option<Precision>,
 }
 
 /// What a run of pre-training keeps beside its numbers.
@@ -278,6 +281,7 @@ mod tests {
                     max_norm: 1.0,
                     care: Care::default(),
                     dropout: 0.1,
+                    precision: Some(Precision::Bf16x3),
                 }),
                 experience: Experience::default(),
                 history,

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::examples::{Examples, Targets};
 use crate::data::sequences::{BatchSize, Sequences};
-use crate::engine::{Engine, objective};
+use crate::engine::{Engine, Precision, objective};
 use crate::error::{Error, Result};
+use crate::eval::Scores;
 use crate::model::{Dropout, Over};
 
 use super::checkpoint;
@@ -89,6 +90,11 @@ pub trait TaskReport {
     /// An epoch, counted from 1, ended with step `step`: the time to measure the model, which is not
     /// counted as training.
     fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn Engine) -> Result<()>;
+    /// The scores that [`epoch`](Self::epoch) came to, where it has just measured: they are kept with
+    /// the run and its checkpoints.
+    fn scores(&mut self) -> Option<Scores> {
+        None
+    }
 }
 
 /// What a run came to.
@@ -103,6 +109,9 @@ pub struct Outcome {
     pub tokens: u64,
     /// Time in training steps alone.
     pub training: Duration,
+    /// What was measured after epochs, counted from 1.
+    #[serde(default)]
+    pub epochs: Vec<(u32, Scores)>,
 }
 
 impl Outcome {
@@ -151,6 +160,9 @@ pub struct Identity {
     pub dropout: f64,
     #[serde(default)]
     pub care: Care,
+    /// None where a state of earlier versions doesn't say.
+    #[serde(default)]
+    pub precision: Option<Precision>,
     /// Of the training data.
     pub examples: usize,
     pub tokens: usize,
@@ -200,6 +212,7 @@ impl<'a> Finetuner<'a> {
                 optimizer: settings.optimizer,
                 dropout: engine.config().hidden_dropout_prob,
                 care: settings.care,
+                precision: Some(engine.precision()),
                 examples: data.len(),
                 tokens: data.sequences.tokens(),
                 checksum: data.checksum(),
@@ -297,8 +310,12 @@ impl<'a> Finetuner<'a> {
                     self.save(folder)?;
                 }
             }
-            if step > already {
+            // A checkpoint of an epoch's last step is written before the epoch is measured.
+            let told = |(told, _): &(u32, Scores)| *told == epoch + 1;
+            if step >= already && !self.outcome.epochs.iter().any(told) {
                 report.epoch(epoch + 1, step, self.engine.as_mut())?;
+                let scores = report.scores().map(|scores| (epoch + 1, scores));
+                self.outcome.epochs.extend(scores);
             }
         }
         Ok(())

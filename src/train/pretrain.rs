@@ -183,6 +183,7 @@ impl Pretrainer {
             max_norm: self.settings.max_norm,
             care: self.settings.care,
             dropout: self.engine.config().hidden_dropout_prob,
+            precision: Some(self.engine.precision()),
         }
     }
 

@@ -146,13 +146,6 @@ pub fn run(mut args: Args) -> Result<()> {
         devs.push((name, read(path, Role::Dev, None)?));
     }
     create_folder(&args.out)?;
-    for part in &first.fresh {
-        eprintln!(
-            "the {} starts from random weights",
-            weights::describe(*part)
-        );
-    }
-
     let mut settings = args.settings();
     let setup = args.engine.setup()?;
     let sequences = &train.examples().sequences;
@@ -186,6 +179,12 @@ pub fn run(mut args: Args) -> Result<()> {
     let runs = match runner.done(&settings)? {
         Some(runs) => runs,
         None => {
+            for part in &first.fresh {
+                eprintln!(
+                    "the {} starts from random weights",
+                    weights::describe(*part)
+                );
+            }
             let runs = runner.all(&mut records, first, &settings)?;
             summary::chart(&args.out, task.as_ref(), runs.kept())?;
             args.card(about, task.as_ref(), &runs).write(&args.out)?;

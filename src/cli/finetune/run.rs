@@ -41,8 +41,6 @@ pub struct Run {
     pub outcome: Outcome,
     /// Scores on every development file, by the name of the result.
     pub scores: Vec<(String, Scores)>,
-    /// Scores on the first development file after each epoch, where they were asked for.
-    pub epochs: Vec<(u32, Scores)>,
 }
 
 impl Run {
@@ -76,9 +74,9 @@ impl Run {
         for (name, scores) in &self.scores {
             object[name.as_str()] = Value::Object(scores.clone());
         }
-        if !self.epochs.is_empty() {
+        if !outcome.epochs.is_empty() {
             let of = |(epoch, scores): &(u32, Scores)| json!({"epoch": epoch, "dev": scores});
-            object["epochs"] = self.epochs.iter().map(of).collect();
+            object["epochs"] = outcome.epochs.iter().map(of).collect();
         }
         object
     }
@@ -125,7 +123,6 @@ impl<'a> Runner<'a> {
             learning_rate,
             outcome: Outcome::default(),
             scores: Vec::new(),
-            epochs: Vec::new(),
         };
         let name = self.args.several().then(|| run.name());
         records.begin(name.as_deref(), trainer.steps(), resumed);
@@ -136,14 +133,13 @@ impl<'a> Runner<'a> {
                 .eval_epochs
                 .then_some(self.devs)
                 .and_then(<[_]>::first),
-            epochs: Vec::new(),
+            scores: None,
             records,
         };
         let trained = trainer.run(Some(out), &mut reporter, &self.stop);
         reporter.bar.finish();
         trained?;
         run.outcome = trainer.outcome().clone();
-        run.epochs = reporter.epochs;
         if run.outcome.stopped() {
             trainer.save(out)?;
         }
@@ -199,7 +195,11 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
 
 /// Refuses to go on with a run as another: with the first thing in which they differ.
 pub fn same_run(folder: &Path, was: &Identity, now: &Identity) -> Result<()> {
-    checkpoint::same_run(folder, &told(was), &told(now))
+    let was = Identity {
+        precision: was.precision.or(now.precision),
+        ..was.clone()
+    };
+    checkpoint::same_run(folder, &told(&was), &told(now))
 }
 
 /// What makes a run this run, in the words of the command line.
@@ -227,6 +227,12 @@ fn told(identity: &Identity) -> Vec<(&'static str, String)> {
             "--spike",
             identity.care.spike.map_or("none".into(), |x| x.to_string()),
         ),
+        (
+            "--dtype",
+            identity
+                .precision
+                .map_or_else(String::new, |p| p.to_string()),
+        ),
         ("the number of examples", identity.examples.to_string()),
         ("the number of their tokens", identity.tokens.to_string()),
         (
@@ -248,7 +254,8 @@ fn told(identity: &Identity) -> Vec<(&'static str, String)> {
 struct Reporter<'a> {
     bar: TrainingBar,
     dev: Option<&'a Measured>,
-    epochs: Vec<(u32, Scores)>,
+    /// Of the last epoch, until they are asked for.
+    scores: Option<Scores>,
     records: &'a mut Records,
 }
 
@@ -268,8 +275,12 @@ impl TaskReport for Reporter<'_> {
             let scores = tasks::measure(engine, data.as_ref())?;
             self.bar.say(&format!("epoch {epoch}: {}", line(&scores)));
             self.records.measured(step, name, &scores);
-            self.epochs.push((epoch, scores));
+            self.scores = Some(scores);
         }
         Ok(())
+    }
+
+    fn scores(&mut self) -> Option<Scores> {
+        self.scores.take()
     }
 }

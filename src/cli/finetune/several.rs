@@ -119,7 +119,8 @@ fn best(runs: &[Run], task: &dyn Task) -> usize {
 
 impl Runner<'_> {
     /// The runs of this command where `--out` holds all of them, done, and it is to be continued;
-    /// another command is refused then.
+    /// another command is refused then. Where it asks for more runs than the several that are done,
+    /// they become those that it goes on after.
     pub fn done(&self, settings: &Settings) -> Result<Option<Runs>> {
         let args = self.args;
         // Without its model a run is as good as not done.
@@ -144,12 +145,16 @@ impl Runner<'_> {
         }
         args.begins_with(&runs, self.task)?;
         if args.next(&runs, self.task).is_some() {
-            let count = runs.len();
-            return Err(Error::Usage(format!(
-                "the {count} runs in {} are done, and --seeds and --lr-search give more now: give \
-                 --overwrite to start anew, or another --out",
-                args.out.display()
-            )));
+            // The records of a single run lie where those of all stand.
+            if runs.len() == 1 {
+                return Err(Error::Usage(format!(
+                    "the run in {} is done, and --seeds or --lr-search give more now: give \
+                     --overwrite to start anew, or another --out",
+                    args.out.display()
+                )));
+            }
+            Finished { identity, runs }.write(&path(&args.out))?;
+            return Ok(None);
         }
         // It is left where the command ended between writing the one and removing the other.
         remove_if_there(&path(&args.out))?;

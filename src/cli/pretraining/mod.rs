@@ -17,7 +17,7 @@ use crate::files::create_folder;
 use crate::model::weights::WEIGHTS;
 use crate::model::{Config, Layout};
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
-use crate::train::checkpoint;
+use crate::train::checkpoint::{self, Recipe};
 use crate::train::guard::{BadSteps, Care};
 use crate::train::pretrain::State;
 use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
@@ -427,8 +427,15 @@ impl RunArgs {
             )));
         }
         eprintln!("continuing after step {}", state.step);
-        let before = state.run.recipe.as_ref().map(told::changeable);
-        let now = told::changeable(&trainer.recipe());
+        let now = trainer.recipe();
+        let before = state.run.recipe.map(|recipe| Recipe {
+            precision: recipe.precision.or(now.precision),
+            ..recipe
+        });
+        let (before, now) = (
+            before.as_ref().map(told::changeable),
+            told::changeable(&now),
+        );
         for ((what, was), (_, is)) in before.iter().flatten().zip(&now) {
             if was != is {
                 eprintln!("{what} was {was} and is {is} from here on");

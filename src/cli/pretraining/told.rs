@@ -122,6 +122,7 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         max_norm,
         care,
         dropout,
+        precision,
     } = recipe;
     let spike = care.spike.map_or("none".to_owned(), |x| x.to_string());
     vec![
@@ -136,6 +137,10 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         ("--bad-steps", option_name(care.bad_steps)),
         ("--spike", spike),
         ("--dropout", dropout.to_string()),
+        (
+            "--dtype",
+            precision.map_or_else(String::new, |p| p.to_string()),
+        ),
     ]
 }
 

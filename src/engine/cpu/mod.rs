@@ -381,6 +381,10 @@ impl Engine for CpuEngine {
         &self.state.layout
     }
 
+    fn precision(&self) -> Precision {
+        self.how.precision
+    }
+
     fn parameters(&self) -> Result<Vec<f32>> {
         Ok(self.state.values.clone())
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::{
-    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, PretrainingScores,
-    SoftTargets, check_targets, lacks,
+    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
+    PretrainingScores, SoftTargets, check_targets, lacks,
 };
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
@@ -30,6 +30,10 @@ impl Engine for CudaEngine {
 
     fn layout(&self) -> &Arc<Layout> {
         self.state.places.layout()
+    }
+
+    fn precision(&self) -> Precision {
+        self.how.precision()
     }
 
     fn parameters(&self) -> Result<Vec<f32>> {

@@ -97,6 +97,18 @@ pub struct How {
     pub recompute: Recompute,
 }
 
+impl How {
+    /// What factors of products are rounded to.
+    fn precision(self) -> Precision {
+        match self.element {
+            Element::F32 if self.tf32 => Precision::Bf16x3,
+            Element::F32 => Precision::F32,
+            Element::Bf16 => Precision::Bf16,
+            Element::F16 => Precision::F16,
+        }
+    }
+}
+
 impl From<Setup> for How {
     fn from(setup: Setup) -> Self {
         Self {

@@ -26,8 +26,8 @@ use super::cpu::Mask;
 use super::simd::Simd;
 use super::state::{Lent, State};
 use super::{
-    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, PretrainingScores,
-    SoftTargets, lacks,
+    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
+    PretrainingScores, SoftTargets, lacks,
 };
 
 pub use file::{holds, remove};
@@ -220,6 +220,10 @@ impl Engine for Frozen {
 
     fn layout(&self) -> &Arc<Layout> {
         &self.state.layout
+    }
+
+    fn precision(&self) -> Precision {
+        self.encoder.precision()
     }
 
     fn parameters(&self) -> Result<Vec<f32>> {

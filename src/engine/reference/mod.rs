@@ -20,8 +20,8 @@ use self::home::Home;
 use self::modules::Modules;
 use super::state::{Lent, State};
 use super::{
-    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, PretrainingScores,
-    SoftTargets, check_targets,
+    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
+    PretrainingScores, SoftTargets, check_targets,
 };
 
 /// The dfdx model with the flat buffers that it is built from.
@@ -106,6 +106,10 @@ impl Engine for Reference {
 
     fn layout(&self) -> &Arc<Layout> {
         &self.state.layout
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::F32
     }
 
     fn parameters(&self) -> Result<Vec<f32>> {
