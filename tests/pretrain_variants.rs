@@ -58,6 +58,47 @@ fn without_pairs_there_is_no_next_sentence_anywhere() {
     assert!(message.contains("--no-nsp"), "{message}");
 }
 
+/// All of the text is trained on then; what is too little to measure on is named.
+#[test]
+fn other_text_may_be_measured_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
+    let other = folder.path().join("other.txt");
+    let document = "On Monday the cat sat in the barn.\nThe barn was warm.\n\n".repeat(6);
+    fs::write(&other, document).unwrap();
+    let args = [&run(&corpus, &out, "4")[..], &["--held-out", text(&other)]].concat();
+    let trained = json(&succeeds(&args));
+    assert!(
+        trained["eval"]["mlm_loss"]
+            .as_f64()
+            .is_some_and(f64::is_finite)
+    );
+    let card = fs::read_to_string(out.join("README.md")).unwrap();
+    assert!(card.contains("tokens in 8 documents"), "{card}");
+    assert!(
+        card.contains("tokens in 6 documents (") && card.contains("other.txt)"),
+        "{card}"
+    );
+
+    // A run that kept some of its text apart was of less text.
+    let split = folder.path().join("split");
+    succeeds(&run(&corpus, &split, "4"));
+    let more = ["--held-out", text(&other), "--resume"];
+    let told = fails(&[&run(&corpus, &split, "6")[..], &more].concat(), 2);
+    assert!(told.contains("the number of tokens in the text"), "{told}");
+
+    fs::write(&other, "One document alone.\nWith two sentences.\n").unwrap();
+    let again = [&args[..], &["--overwrite"]].concat();
+    let told = fails(&again, 1);
+    assert!(
+        told.contains("--held-out: next-sentence prediction"),
+        "{told}"
+    );
+    fs::remove_file(&other).unwrap();
+    let told = fails(&again, 1);
+    assert!(told.contains("other.txt"), "{told}");
+}
+
 /// Every next token is predicted, nothing is masked, and what is made of the model reads from left
 /// to right too.
 #[test]

@@ -470,6 +470,26 @@ fn held_out_documents_are_not_trained_on() {
     assert!(documents(&train).is_disjoint(&documents(&held_out)));
 }
 
+/// Of every second document of 300,000 tokens the seventh is the one in which two million are
+/// reached; it is kept whole.
+#[test]
+fn of_much_text_two_million_tokens_are_held_out() {
+    let names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"];
+    let wordpiece =
+        WordPiece::from_vocab(names.map(str::to_owned).to_vec(), Casing::Cased).unwrap();
+    let text = "a ".repeat(3000);
+    let paragraphs = (0..1600).map(|i| {
+        Ok(Paragraph {
+            document: i / 100,
+            text: text.trim_end().to_owned(),
+        })
+    });
+    let (train, held_out) =
+        PretrainingData::build_split(paragraphs, &wordpiece, &options(), None, 2).unwrap();
+    assert_eq!((held_out.documents(), held_out.tokens()), (7, 2_100_000));
+    assert_eq!((train.documents(), train.tokens()), (9, 2_700_000));
+}
+
 #[test]
 fn unequal_documents_still_give_random_pairs_of_two_documents() {
     // One document has nearly everything: the exchange within a block can't serve all.

@@ -163,14 +163,8 @@ impl Columns {
         Ok(self.numbers().is_some() && Format::of(path)? != Some(Format::Jsonl))
     }
 
-    /// Reads a file's rows. The first `needed` columns must be there; of the others a field may hold
-    /// anything.
-    pub fn read(&self, path: &Path, needed: usize, bad: &mut BadRows) -> Result<Vec<Row>> {
-        self.read_as(path, needed, bad, Ok)
-    }
-
-    /// Reads a file's rows and makes something of each. A row of which nothing can be made is a bad
-    /// row.
+    /// Reads a file's rows and makes something of each. The first `needed` columns must be there; of
+    /// the others a field may hold anything. A row of which nothing can be made is a bad row.
     pub fn read_as<T>(
         &self,
         path: &Path,
@@ -341,7 +335,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
-        Columns::parse(columns)?.read(&path, needed, &mut BadRows::refused())
+        Columns::parse(columns)?.read_as(&path, needed, &mut BadRows::refused(), Ok)
     }
 
     fn texts(row: &Row) -> Vec<Option<String>> {
@@ -436,7 +430,7 @@ mod tests {
             let path = folder.path().join(name);
             std::fs::write(&path, text).unwrap();
             let mut bad = BadRows::skipped();
-            let rows = columns.read(&path, 2, &mut bad).unwrap();
+            let rows = columns.read_as(&path, 2, &mut bad, Ok).unwrap();
             let places: Vec<_> = rows.iter().map(|row| (row.place, row.line)).collect();
             assert_eq!(places, [(0, first), (4, first + 5)], "{name}");
             let told = bad.told().unwrap();

@@ -40,6 +40,9 @@ pub struct RunArgs {
     /// much text fewer, is kept apart to measure on. Without, a small corpus of our own is used
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub text: Vec<PathBuf>,
+    /// Text to measure on, in place of documents of --text: all of that is trained on then
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    held_out: Vec<PathBuf>,
     /// Folder for the model, its vocabulary and the checkpoints
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
@@ -104,6 +107,9 @@ pub struct RunArgs {
     /// Steps between two evaluations on held-out documents [default: a tenth of the steps]
     #[arg(long, value_name = "N")]
     eval_every: Option<u64>,
+    /// Held-out sequences in an evaluation, at most
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    eval_sequences: usize,
     /// Continue the run in DIR
     #[arg(long)]
     resume: bool,
@@ -166,6 +172,7 @@ impl RunArgs {
             ("--steps", self.steps),
             ("--batch", self.batch as u64),
             ("--micro-batch", self.micro_batch.unwrap_or(1) as u64),
+            ("--eval-sequences", self.eval_sequences as u64),
         ] {
             at_least_one(name, value)?;
         }
@@ -299,11 +306,8 @@ impl RunArgs {
         let cache = self.cache()?;
         let build = |max_len: usize, name: &str| -> Result<(PretrainingData, PretrainingData)> {
             let folder = cache.path().join(name);
-            std::fs::create_dir(&folder).map_err(|e| Error::io(&folder, e))?;
-            let options = self.options(&start, max_len);
-            let paragraphs = self.paragraphs()?;
-            let folder = Some(folder.as_path());
-            PretrainingData::build_split(paragraphs, &start.wordpiece, &options, folder, HELD_OUT)
+            create_folder(&folder)?;
+            self.data(&start.wordpiece, &self.options(&start, max_len), &folder)
         };
         let (data, held_out) = build(seq, "last")?;
         let baselines = summary::Baselines::of(&data, &held_out, &start.wordpiece);
@@ -311,7 +315,7 @@ impl RunArgs {
         let share = self.phase_share.unwrap_or(PHASE_SHARE);
         let first_until = (self.steps as f64 * share) as u64;
         let mut about = self.about(&start, setup, lr, first_seq, first_until);
-        let text = told::text(&self.text, &data, &held_out);
+        let text = told::text((&self.text, &data), (&self.held_out, &held_out));
         about.tables.insert(1, text);
         about.charts = baselines.charts(start.packing);
         let settings = self.settings(lr);
@@ -354,6 +358,29 @@ impl RunArgs {
             .write(&self.out)?;
         let seconds = begun.started.elapsed().as_secs_f64();
         summary::tell(self, &mut trainer, &evaluation, baselines, seconds)
+    }
+
+    /// The text to train on and that to measure on; their tokens go to files in `cache`.
+    fn data(
+        &self,
+        wordpiece: &WordPiece,
+        options: &PretrainingOptions,
+        cache: &Path,
+    ) -> Result<(PretrainingData, PretrainingData)> {
+        let text = self.paragraphs()?;
+        if self.held_out.is_empty() {
+            return PretrainingData::build_split(text, wordpiece, options, Some(cache), HELD_OUT);
+        }
+        let other = cache.join("held-out");
+        create_folder(&other)?;
+        let held_out = Paragraphs::new(&self.held_out)?;
+        let held_out = PretrainingData::build(held_out, wordpiece, options, Some(&other));
+        let held_out = held_out.map_err(|error| match error {
+            Error::Failed(why) => Error::Failed(format!("--held-out: {why}")),
+            other => other,
+        })?;
+        let text = PretrainingData::build(text, wordpiece, options, Some(cache))?;
+        Ok((text, held_out))
     }
 
     /// A folder for the token files, which goes away with this value; one that a killed run left is
@@ -406,6 +433,7 @@ impl RunArgs {
         if let Some(every) = self.eval_every {
             settings.evaluate_every = every;
         }
+        settings.evaluate_on = self.eval_sequences;
         settings
     }
 

@@ -42,21 +42,31 @@ pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
     all
 }
 
-/// The text of a run.
-pub fn text(text: &[PathBuf], data: &PretrainingData, held_out: &PretrainingData) -> Table {
+/// The text of a run, and that which is measured on where it is another.
+pub fn text(
+    (text, data): (&[PathBuf], &PretrainingData),
+    (other, held_out): (&[PathBuf], &PretrainingData),
+) -> Table {
     let of = |data: &PretrainingData| {
         let (documents, tokens) = (data.documents(), data.tokens());
         format!("{tokens} tokens in {documents} documents")
     };
-    let files: Vec<String> = text.iter().map(|path| path.display().to_string()).collect();
-    let files = match files.as_slice() {
+    let named = |files: &[PathBuf]| {
+        let names = files.iter().map(|path| path.display().to_string());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let files = match text {
         [] => "Cloze's own small corpus".to_owned(),
-        files => files.join(", "),
+        files => named(files),
+    };
+    let apart = match other {
+        [] => of(held_out),
+        files => format!("{} ({})", of(held_out), named(files)),
     };
     Table::new("Data")
         .row("text", files)
         .row("trained on", of(data))
-        .row("held out", of(held_out))
+        .row("held out", apart)
         .row("examples an epoch", data.examples_per_epoch())
 }
 
