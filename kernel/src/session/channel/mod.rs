@@ -8,7 +8,8 @@
 //! is done: every output of a cell comes before its end. Named pipes survive the child: the next
 //! one opens the same three.
 
-use std::collections::HashSet;
+mod cell;
+
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -16,10 +17,11 @@ use std::process::Stdio;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cloze::display::Content;
-use cloze::display::wire::{Mode, Record};
+use cloze::display::wire::Record;
 use nix::sys::stat::Mode as Permissions;
 
+use self::cell::State;
+pub use self::cell::{Collected, Panic};
 use super::input::{self, Input};
 use super::stream::{self, Piece, Splitter};
 use super::{Event, Sink, Stream, surroundings};
@@ -41,76 +43,6 @@ pub const MOVE: &str = "move";
 
 /// How often a running cell is looked at for a read of its standard input.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
-
-/// A panic that reached the hook on the cell's thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Panic {
-    pub message: String,
-    pub file: String,
-    pub line: u32,
-}
-
-/// What a cell left behind besides the events already sent.
-#[derive(Debug, Default)]
-pub struct Collected {
-    /// The last panic of the cell's thread.
-    pub panic: Option<Panic>,
-    /// Whether a panic (or an interrupt's unwinding) ended the cell.
-    pub unwound: bool,
-    /// Whether `?` ended the cell.
-    pub user_error: bool,
-    /// The end of what came on standard error.
-    pub error_tail: String,
-    /// The value of the last expression.
-    pub value: Option<Content>,
-    /// Texts for the pager.
-    pub pages: Vec<String>,
-    /// The exercises that were checked, and whether they were right.
-    pub checked: Vec<(String, bool)>,
-    /// For how long the cell's code ran, where it came to its end.
-    pub ran: Option<Duration>,
-    /// Whether it was asked to stop.
-    pub interrupted: bool,
-}
-
-/// So much of standard error is looked at when a cell has ended, in bytes.
-const TAIL: usize = 16 << 10;
-
-impl Collected {
-    fn keep_error(&mut self, text: &str) {
-        self.error_tail.push_str(text);
-        let surplus = self.error_tail.len().saturating_sub(TAIL);
-        let cut = (surplus..=self.error_tail.len())
-            .find(|&place| self.error_tail.is_char_boundary(place));
-        self.error_tail.drain(..cut.unwrap_or(0));
-    }
-
-    /// The last line on standard error: what `?` printed.
-    pub fn last_error_line(&self) -> String {
-        let line = self
-            .error_tail
-            .lines()
-            .rfind(|line| !line.trim().is_empty());
-        line.unwrap_or_default().to_owned()
-    }
-}
-
-#[derive(Default)]
-struct State {
-    /// Between the beginning of a cell and its end.
-    active: bool,
-    sink: Option<Sink>,
-    collected: Collected,
-    live: HashSet<String>,
-    for_evcxr: Vec<String>,
-    ends: [Option<(u32, u64)>; 2],
-    running: Option<(u32, Instant)>,
-    interrupted: bool,
-    /// Whether the cell was said to wait for input and has not got it yet.
-    asking: bool,
-    /// How often it was.
-    questions: u64,
-}
 
 struct Shared {
     state: Mutex<State>,
@@ -405,76 +337,11 @@ impl Shared {
     }
 }
 
-impl State {
-    fn send(&self, event: Event) {
-        if let Some(sink) = &self.sink {
-            sink(event);
-        }
-    }
-
-    fn ask(&mut self, prompt: String) {
-        self.asking = true;
-        self.questions += 1;
-        self.send(Event::Input { prompt });
-    }
-
-    /// A value that was followed by more output was not the cell's last word: it is a display.
-    fn release_value(&mut self) {
-        if let Some(content) = self.collected.value.take() {
-            self.send(Event::Display { content, id: None });
-        }
-    }
-
-    /// evcxr's values come a format at a time; a format that is there already opens the next value.
-    fn add_content(&mut self, mime: String, data: String) {
-        let fits = |value: &Content| value.get(&mime).is_none();
-        if !self.collected.value.as_ref().is_none_or(fits) {
-            self.release_value();
-        }
-        let value = self.collected.value.take().unwrap_or_default();
-        self.collected.value = Some(value.with(mime, data));
-    }
-
-    fn show(&mut self, record: Record) {
-        match record {
-            Record::Display { mode, content } => {
-                self.release_value();
-                match mode {
-                    Mode::Result => self.collected.value = Some(content),
-                    Mode::New { id } => self.send(Event::Display { content, id }),
-                    Mode::Update { id } => self.send(Event::Update { content, id }),
-                    Mode::Live { id } if self.live.insert(id.clone()) => {
-                        self.send(Event::Display {
-                            content,
-                            id: Some(id),
-                        });
-                    }
-                    Mode::Live { id } => self.send(Event::Update { content, id }),
-                }
-            }
-            Record::Clear { wait } => self.send(Event::Clear { wait }),
-            Record::Page { text } => self.collected.pages.push(text),
-            Record::Checked { id, passed } => self.collected.checked.push((id, passed)),
-            Record::Panic {
-                message,
-                file,
-                line,
-            } => {
-                self.collected.panic = Some(Panic {
-                    message,
-                    file,
-                    line,
-                });
-            }
-            // Answered in `take`, which knows the pipe that they came by.
-            Record::Begin { .. } | Record::End { .. } | Record::Input { .. } => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloze::display::Content;
+    use cloze::display::wire::Mode;
     use std::sync::mpsc;
 
     fn opened() -> (
@@ -546,17 +413,6 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(1));
         let value = channel.finish().value.unwrap();
         assert_eq!(value.get("text/plain"), Some("1"));
-    }
-
-    #[test]
-    fn only_the_end_of_a_long_standard_error_is_kept() {
-        let mut collected = Collected::default();
-        for _ in 0..2 * TAIL / 3 {
-            collected.keep_error("größe");
-        }
-        collected.keep_error("\nlast\n\n");
-        assert!((TAIL - 4..=TAIL).contains(&collected.error_tail.len()));
-        assert_eq!(collected.last_error_line(), "last");
     }
 
     #[test]
