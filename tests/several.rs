@@ -273,6 +273,63 @@ fn epochs_that_were_measured_are_told_after_a_stop() {
     assert_eq!(epochs[39]["dev"], whole["dev"]);
 }
 
+/// Measured on turned labels a model is best before it has learned anything.
+#[test]
+fn the_best_epoch_is_kept_also_after_a_stop() {
+    let folder = folder();
+    std::fs::write(folder.path().join("data/dev.tsv"), rows(true)).unwrap();
+    let more = ["--model", text(tiny()), "--keep-best", "--seeds", "2"];
+    let args = |out: &str| {
+        let mut args = arguments(folder.path(), out, &more);
+        let epochs = args.iter().position(|arg| arg == "--epochs").unwrap();
+        args[epochs + 1] = "20".to_owned();
+        args
+    };
+    let whole = json(&succeeds(&words(&args("whole"))));
+    let epochs = whole["epochs"].as_array().unwrap();
+    let accuracy = |scores: &Value| scores["dev"]["accuracy"].as_f64().unwrap();
+    let best = epochs.iter().map(accuracy).fold(0.0, f64::max);
+    let first = epochs
+        .iter()
+        .position(|epoch| accuracy(epoch) == best)
+        .unwrap();
+    assert!(accuracy(&epochs[19]) < best, "{whole}");
+    assert_eq!(whole["kept_epoch"], first + 1);
+    assert_eq!(accuracy(&whole), best);
+    let (out, dev) = (
+        folder.path().join("whole"),
+        folder.path().join("data/dev.tsv"),
+    );
+    let evaluate = [
+        "evaluate",
+        "sst-2",
+        "--data",
+        text(&dev),
+        "--model",
+        text(&out),
+        "--json",
+    ];
+    assert_eq!(json(&succeeds(&evaluate))["dev"], whole["dev"]);
+    assert!(!out.join("trainer/best.safetensors").exists());
+
+    let broken = args("broken");
+    let kept = folder.path().join("broken/trainer/best.safetensors");
+    stopped(&broken, || kept.exists());
+    let again = json(&succeeds(&[&words(&broken)[..], &["--resume"]].concat()));
+    for what in ["dev", "epochs", "kept_epoch", "mean"] {
+        assert_eq!(again[what], whole[what], "{what}");
+    }
+    let other = words(&broken)
+        .into_iter()
+        .filter(|word| *word != "--keep-best");
+    let other: Vec<&str> = other.chain(["--resume"]).collect();
+    let message = fails(&other, 2);
+    assert!(
+        message.contains("--keep-best was true and is false now"),
+        "{message}"
+    );
+}
+
 #[test]
 fn the_model_to_start_from_is_not_overwritten() {
     let folder = folder();

@@ -208,37 +208,63 @@ impl<R: Serialize + DeserializeOwned> State<R> {
 
     /// Reads the state of the run in `folder`; None when there is none.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
-        let path = path(folder);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io(&path, e)),
+        let Some(file) = Stored::open(path(folder), "is no trainer state")? else {
+            return Ok(None);
         };
-        let damaged = |what: String| Error::file(&path, format!("is no trainer state: {what}"));
-        let (_, metadata) =
-            SafeTensors::read_metadata(&bytes).map_err(|e| damaged(e.to_string()))?;
-        let header = metadata
-            .metadata()
-            .as_ref()
-            .and_then(|m| m.get("state"))
-            .ok_or_else(|| damaged("its header has no entry \"state\"".into()))?;
-        let header: Header<R> = serde_json::from_str(header).map_err(|e| damaged(e.to_string()))?;
-        let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(e.to_string()))?;
-        let buffer = |name: &str| -> Result<Vec<f32>> {
-            let tensor = file.tensor(name).map_err(|e| damaged(e.to_string()))?;
-            let (values, _) = tensor.data().as_chunks::<4>();
-            Ok(values.iter().map(|v| f32::from_le_bytes(*v)).collect())
-        };
+        let header: Header<R> = file.header("state")?;
         Ok(Some(Self {
             step: header.step,
             run: header.run,
-            parameters: buffer("parameters")?,
+            parameters: file.buffer("parameters")?,
             moments: Moments {
-                first: buffer("first_moment")?,
-                second: buffer("second_moment")?,
+                first: file.buffer("first_moment")?,
+                second: file.buffer("second_moment")?,
             },
             loss_scale: header.loss_scale,
         }))
+    }
+}
+
+/// A safetensors file of ours with an entry of its header in JSON and f32 buffers.
+pub(super) struct Stored {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    /// What is said of a file that can't be read.
+    damaged: &'static str,
+}
+
+impl Stored {
+    /// None where there is no such file.
+    pub fn open(path: PathBuf, damaged: &'static str) -> Result<Option<Self>> {
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(Self {
+                path,
+                bytes,
+                damaged,
+            })),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io(&path, e)),
+        }
+    }
+
+    fn damaged(&self, why: impl std::fmt::Display) -> Error {
+        Error::file(&self.path, format!("{}: {why}", self.damaged))
+    }
+
+    pub fn header<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|e| self.damaged(e))?;
+        let entries = metadata.metadata().as_ref();
+        let entry = entries
+            .and_then(|entries| entries.get(name))
+            .ok_or_else(|| self.damaged(format!("its header has no entry {name:?}")))?;
+        serde_json::from_str(entry).map_err(|e| self.damaged(e))
+    }
+
+    pub fn buffer(&self, name: &str) -> Result<Vec<f32>> {
+        let file = SafeTensors::deserialize(&self.bytes).map_err(|e| self.damaged(e))?;
+        let tensor = file.tensor(name).map_err(|e| self.damaged(e))?;
+        let (values, _) = tensor.data().as_chunks::<4>();
+        Ok(values.iter().map(|v| f32::from_le_bytes(*v)).collect())
     }
 }
 

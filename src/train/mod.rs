@@ -1,5 +1,6 @@
 //! Training: optimizer, schedule, checkpoints, the loop, and what a run costs.
 
+pub mod best;
 pub mod budget;
 pub mod card;
 pub mod checkpoint;

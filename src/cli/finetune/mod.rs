@@ -99,6 +99,9 @@ pub struct Args {
     /// Measure after every epoch, not only at the end
     #[arg(long)]
     eval_epochs: bool,
+    /// Measure after every epoch and keep the model of the best one, not of the last
+    #[arg(long)]
+    keep_best: bool,
     /// What a step does whose loss or gradient is not a number, or whose loss jumps
     #[arg(long, value_enum, default_value_t = BadSteps::Stop)]
     bad_steps: BadSteps,

@@ -17,6 +17,7 @@ use crate::model::Config;
 use crate::model::weights::Model;
 use crate::tasks::{self, Dataset, Task};
 use crate::text::WordPiece;
+use crate::train::best::Best;
 use crate::train::finetune::{Identity, Outcome, Settings, State, TaskReport, TaskStep};
 use crate::train::{Finetuner, Records, Stop, checkpoint};
 
@@ -41,6 +42,9 @@ pub struct Run {
     pub outcome: Outcome,
     /// Scores on every development file, by the name of the result.
     pub scores: Vec<(String, Scores)>,
+    /// The epoch whose model it is, where that is not simply the last.
+    #[serde(default)]
+    pub kept: Option<u32>,
 }
 
 impl Run {
@@ -51,9 +55,8 @@ impl Run {
 
     /// The score that the task is judged by.
     pub fn score(&self, task: &dyn Task) -> f64 {
-        let scores = self.scores.first().map(|(_, scores)| scores);
-        let score = scores.and_then(|scores| scores.get(task.metric())?.as_f64());
-        score.unwrap_or(f64::NEG_INFINITY)
+        let scores = self.scores.first();
+        scores.map_or(f64::NEG_INFINITY, |(_, scores)| score(task, scores))
     }
 
     /// As JSON, the scores under the names of their results.
@@ -74,12 +77,21 @@ impl Run {
         for (name, scores) in &self.scores {
             object[name.as_str()] = Value::Object(scores.clone());
         }
+        if let Some(epoch) = self.kept {
+            object["kept_epoch"] = epoch.into();
+        }
         if !outcome.epochs.is_empty() {
             let of = |(epoch, scores): &(u32, Scores)| json!({"epoch": epoch, "dev": scores});
             object["epochs"] = outcome.epochs.iter().map(of).collect();
         }
         object
     }
+}
+
+/// The score of a model that the task is judged by.
+fn score(task: &dyn Task, scores: &Scores) -> f64 {
+    let score = scores.get(task.metric()).and_then(Value::as_f64);
+    score.unwrap_or(f64::NEG_INFINITY)
 }
 
 impl<'a> Runner<'a> {
@@ -123,17 +135,22 @@ impl<'a> Runner<'a> {
             learning_rate,
             outcome: Outcome::default(),
             scores: Vec::new(),
+            kept: None,
         };
+        if resumed.is_none() {
+            Best::remove(out)?;
+        }
+        let keep_best = self.args.keep_best;
         let name = self.args.several().then(|| run.name());
         records.begin(name.as_deref(), trainer.steps(), resumed);
         let mut reporter = Reporter {
             bar: TrainingBar::new(trainer.steps(), trainer.outcome().done()),
-            dev: self
-                .args
-                .eval_epochs
+            task: self.task,
+            dev: (self.args.eval_epochs || keep_best)
                 .then_some(self.devs)
                 .and_then(<[_]>::first),
             scores: None,
+            keep_in: keep_best.then_some(out),
             records,
         };
         let trained = trainer.run(Some(out), &mut reporter, &self.stop);
@@ -142,6 +159,9 @@ impl<'a> Runner<'a> {
         run.outcome = trainer.outcome().clone();
         if run.outcome.stopped() {
             trainer.save(out)?;
+        } else if keep_best {
+            run.kept = Best::read(out)?.map(|best| best.epoch);
+            Best::restore(out, trainer.engine())?;
         }
         Ok(Trained {
             run,
@@ -253,9 +273,12 @@ fn told(identity: &Identity) -> Vec<(&'static str, String)> {
 /// Shows and records a run, and measures after epochs where that is asked for.
 struct Reporter<'a> {
     bar: TrainingBar,
+    task: &'a dyn Task,
     dev: Option<&'a Measured>,
     /// Of the last epoch, until they are asked for.
     scores: Option<Scores>,
+    /// The folder that the best epoch's parameters are kept in, where they are.
+    keep_in: Option<&'a Path>,
     records: &'a mut Records,
 }
 
@@ -275,6 +298,15 @@ impl TaskReport for Reporter<'_> {
             let scores = tasks::measure(engine, data.as_ref())?;
             self.bar.say(&format!("epoch {epoch}: {}", line(&scores)));
             self.records.measured(step, name, &scores);
+            if let Some(folder) = self.keep_in {
+                let this = Best {
+                    epoch,
+                    score: score(self.task, &scores),
+                };
+                if Best::read(folder)?.is_none_or(|best| this.score > best.score) {
+                    this.write(folder, engine)?;
+                }
+            }
             self.scores = Some(scores);
         }
         Ok(())

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
 use crate::model::weights::{self, Model};
 use crate::tasks::Task;
+use crate::train::best::Best;
 use crate::train::finetune::{Identity, Settings};
 use crate::train::{Records, checkpoint};
 
@@ -101,6 +102,14 @@ impl Args {
                     i + 1,
                     run.seed,
                     run.learning_rate
+                )));
+            }
+            if self.keep_best != run.kept.is_some() {
+                return Err(Error::Usage(format!(
+                    "the runs in {} can't be continued: --keep-best was {} and is {} now",
+                    self.out.display(),
+                    run.kept.is_some(),
+                    self.keep_best
                 )));
             }
         }
@@ -233,6 +242,7 @@ impl Runner<'_> {
             })?;
             runs = finished.runs;
             checkpoint::remove(&args.out)?;
+            Best::remove(&args.out)?;
         }
         if stopped.is_none() && !runs.iter().any(|run| run.outcome.stopped()) {
             remove_if_there(&path(&args.out))?;

@@ -65,6 +65,9 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()
             kept.outcome.tokens_per_s(),
             kept.outcome.last_loss(),
         )?;
+        if let Some(epoch) = kept.kept {
+            say!("the model of epoch {epoch} was kept")?;
+        }
         for (name, scores) in &kept.scores {
             say!("{name}: {}", line(scores))?;
         }

@@ -75,6 +75,10 @@ impl Args {
             1 => table,
             seeds => table.row("seeds", seeds),
         };
+        let table = match self.keep_best {
+            true => table.row("kept", "the best epoch on the development data"),
+            false => table,
+        };
         match (self.from_scratch, self.frozen.told(&model.config)) {
             (true, _) => table.row("encoder", "started from random weights"),
             (false, Some(reads)) => table.row("encoder", reads),

@@ -1,0 +1,63 @@
+//! The parameters of a run's best epoch, kept in a file beside its checkpoint until the run is done.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::files::remove_if_there;
+use crate::model::weights::{NumberFormat, Numbers, write_tensors};
+
+use super::checkpoint::Stored;
+
+/// Which epoch it is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// Counted from 1.
+    pub epoch: u32,
+    pub score: f64,
+}
+
+const HEADER: &str = "best";
+const PARAMETERS: &str = "parameters";
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join("trainer").join("best.safetensors")
+}
+
+fn stored(folder: &Path) -> Result<Option<Stored>> {
+    Stored::open(path(folder), "holds no parameters of an epoch")
+}
+
+impl Best {
+    /// The best epoch so far of the run in `folder`.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let stored = stored(folder)?;
+        stored.map(|stored| stored.header(HEADER)).transpose()
+    }
+
+    /// Keeps the engine's parameters in place of those of an epoch before.
+    pub fn write(self, folder: &Path, engine: &dyn Engine) -> Result<()> {
+        let lent = engine.lend()?;
+        let values = lent.parameters.as_ref();
+        let numbers = Numbers::new(NumberFormat::F32, vec![values.len()], values);
+        // Numbers: nothing in it can fail to serialise.
+        let header = serde_json::to_string(&self).expect("plain data");
+        let tensors = vec![(PARAMETERS.to_owned(), numbers)];
+        write_tensors(&path(folder), tensors, &[(HEADER, header)])
+    }
+
+    /// Takes away what a run left in `folder`.
+    pub fn remove(folder: &Path) -> Result<()> {
+        remove_if_there(&path(folder))
+    }
+
+    /// Gives the engine the parameters that were kept.
+    pub fn restore(folder: &Path, engine: &mut dyn Engine) -> Result<()> {
+        match stored(folder)? {
+            Some(stored) => engine.set_parameters(&stored.buffer(PARAMETERS)?),
+            None => Ok(()),
+        }
+    }
+}
