@@ -61,7 +61,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     use cloze::data::bad::BadRows;
     use cloze::data::sequences::BatchSize;
-    use cloze::data::table::Columns;
+    use cloze::data::table::{Columns, Field, Row};
     use cloze::data::{Examples, Sequences};
     use cloze::engine::round_to_bf16;
     use cloze::eval::{Scores, best, softmax};
@@ -669,9 +669,8 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     /// The messages of a file of the set, without their labels.
     fn messages(file: &Path) -> cloze::Result<Vec<String>> {
-        let rows = Columns::parse("text")?.read(file, 1, &mut BadRows::refused())?;
-        let text = |row: &cloze::data::table::Row| row.fields[0].as_ref().map(|field| field.text());
-        Ok(rows.iter().filter_map(text).collect())
+        let text = |row: Row| Ok(row.fields[0].as_ref().map_or_else(String::new, Field::text));
+        Columns::parse("text")?.read_as(file, 1, &mut BadRows::refused(), text)
     }
 
     let mut classifier: Classifier = Classifier::load(&out)?;

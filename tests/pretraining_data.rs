@@ -486,8 +486,10 @@ fn of_much_text_two_million_tokens_are_held_out() {
     });
     let (train, held_out) =
         PretrainingData::build_split(paragraphs, &wordpiece, &options(), None, 2).unwrap();
-    assert_eq!((held_out.documents(), held_out.tokens()), (7, 2_100_000));
-    assert_eq!((train.documents(), train.tokens()), (9, 2_700_000));
+    assert_eq!((held_out.documents(), train.documents()), (7, 9));
+    // A document's last sentence may be too short to be cut into a pair.
+    let lost = |data: &PretrainingData, all: u64| all - data.tokens();
+    assert!(lost(&held_out, 2_100_000) < 10 && lost(&train, 2_700_000) < 10);
 }
 
 #[test]
