@@ -56,7 +56,7 @@ impl Run {
     /// The score that the task is judged by.
     pub fn score(&self, task: &dyn Task) -> f64 {
         let scores = self.scores.first();
-        scores.map_or(f64::NEG_INFINITY, |(_, scores)| score(task, scores))
+        scores.map_or(NO_SCORE, |(_, scores)| score(task, scores))
     }
 
     /// As JSON, the scores under the names of their results.
@@ -88,10 +88,13 @@ impl Run {
     }
 }
 
+/// Below every score. Not minus infinity: the best epoch's is kept as JSON, which has no such number.
+const NO_SCORE: f64 = f64::MIN;
+
 /// The score of a model that the task is judged by.
 fn score(task: &dyn Task, scores: &Scores) -> f64 {
     let score = scores.get(task.metric()).and_then(Value::as_f64);
-    score.unwrap_or(f64::NEG_INFINITY)
+    score.unwrap_or(NO_SCORE)
 }
 
 impl<'a> Runner<'a> {
@@ -314,5 +317,21 @@ impl TaskReport for Reporter<'_> {
 
     fn scores(&mut self) -> Option<Scores> {
         self.scores.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_without_a_score_can_be_kept_and_is_below_all_others() {
+        let best = Best {
+            epoch: 1,
+            score: NO_SCORE,
+        };
+        let written = serde_json::to_string(&best).unwrap();
+        assert_eq!(serde_json::from_str::<Best>(&written).unwrap(), best);
+        assert!(best.score < -1e300);
     }
 }
