@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::lessons::data;
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
+use crate::note;
 
 /// A model's name, for sentences that ask for one.
 const EXAMPLE: &str = "google-bert/bert-base-uncased";
@@ -180,7 +181,7 @@ impl Hub {
                 let folder = cached
                     .snapshot()
                     .map_err(|missing| Error::Failed(format!("{why}, and {missing}")))?;
-                eprintln!("{why}: {id} is taken from the cache as it is");
+                note!("{why}: {id} is taken from the cache as it is");
                 Ok(folder)
             }
             Err(error) => Err(remote.refused(&error)),
@@ -328,7 +329,7 @@ impl Remote<'_> {
             if fruitless == FRUITLESS {
                 return Err(self.broken(name, &error));
             }
-            eprintln!("{name}: {}; trying again", self.words(&error));
+            note!("{name}: {}; trying again", self.words(&error));
         }
     }
 

@@ -4,6 +4,8 @@
 //! of them, [`model`] is the network, [`engine`] runs it, [`train`] teaches it, [`tasks`] says what
 //! for, [`eval`] measures it, [`view`] shows it; [`cli`] is the `cloze` command.
 
+#![cfg_attr(not(test), warn(clippy::print_stderr))]
+
 pub mod cli;
 pub mod data;
 pub mod download;
@@ -17,6 +19,8 @@ pub mod interrupt;
 pub mod lessons;
 pub mod memory;
 pub mod model;
+#[doc(hidden)]
+pub mod notes;
 pub mod prelude;
 pub mod random;
 pub mod tasks;

@@ -10,6 +10,7 @@ use crate::features;
 use crate::hub;
 use crate::lessons::data::MODEL;
 use crate::model::Part;
+use crate::note;
 use crate::view::attention::{AttentionView, View};
 
 use super::engine::EngineArgs;
@@ -58,7 +59,7 @@ pub fn run(args: Args) -> Result<()> {
     if let Some(out) = &args.out {
         let page = view.page();
         crate::files::write_atomic(out, page.as_bytes())?;
-        eprintln!(
+        note!(
             "{}: attention of {} layers of {} heads over {} tokens, {:.1} MB",
             out.display(),
             layers.clone().count(),

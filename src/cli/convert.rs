@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::hub;
 use crate::model::Part;
 use crate::model::weights::{self, Model, NumberFormat};
+use crate::note;
 
 use super::model::wordpiece_of;
 
@@ -44,13 +45,13 @@ pub fn run(args: Args) -> Result<()> {
     weights::write_as(&args.output, config, layout, &model.values, args.dtype)?;
     wordpiece.save(&args.output)?;
     for &part in &model.left_out {
-        eprintln!(
+        note!(
             "left out: the {}, which the class of this model has no place for",
             weights::describe(part)
         );
     }
     if layout.parts() == [Part::Encoder] {
-        eprintln!(
+        note!(
             "there is no pooler: where transformers' BertModel wants one, it starts a random one"
         );
     }

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::hub;
 use crate::model::weights::Model;
 use crate::model::{Layout, Part};
+use crate::note;
 use crate::train::Teacher;
 use crate::train::distill::student_of;
 
@@ -62,7 +63,7 @@ pub fn run(args: Args) -> Result<()> {
     let wordpiece = wordpiece_of(&folder, &theirs)?;
     let layers = chosen(args.layers.as_deref(), theirs.num_hidden_layers)?;
     let told: Vec<String> = layers.iter().map(usize::to_string).collect();
-    eprintln!(
+    note!(
         "the student starts from layers {} of the teacher's {}",
         told.join(", "),
         theirs.num_hidden_layers

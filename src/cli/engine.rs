@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use crate::engine::{Backend, Engine, Precision, Recompute, Setup};
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
+use crate::note;
 
 /// Options of the commands that run a model.
 #[derive(clap::Args, Debug, Clone, Copy)]
@@ -65,7 +66,7 @@ impl EngineArgs {
     pub fn setup(&self) -> Result<Setup> {
         static TOLD: Once = Once::new();
         if let (_, Some(choice)) = self.backend.resolve() {
-            TOLD.call_once(|| eprintln!("{choice}"));
+            TOLD.call_once(|| note!("{choice}"));
         }
         let setup = Setup {
             backend: self.backend,

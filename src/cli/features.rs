@@ -13,6 +13,7 @@ use crate::features::{Advice, Combine, Pool, Settings, Vectors, embed, layers};
 use crate::hub;
 use crate::lessons::data::MODEL;
 use crate::model::Part;
+use crate::note;
 use crate::text::WordPiece;
 
 use super::engine::EngineArgs;
@@ -149,7 +150,7 @@ pub fn run(args: Args) -> Result<()> {
     })?;
     sink.finish()?;
     let seconds = took.as_secs_f64().max(1e-9);
-    eprintln!(
+    note!(
         "{texts} texts of {tokens} tokens in {seconds:.2} s: {:.0} texts/s, {:.0} tokens/s",
         texts as f64 / seconds,
         tokens as f64 / seconds,

@@ -7,6 +7,7 @@ use crate::engine::{Backend, CpuEngine, Precision, Recompute, Setup, cuda};
 use crate::error::{Error, Result};
 use crate::memory::{free, told};
 use crate::model::{Config, Layout};
+use crate::note;
 
 /// The largest batch that a run can meet, `micro_batch` examples at once (0 for no such limit).
 pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Work {
@@ -68,7 +69,7 @@ pub fn tell(run: &Run<'_>) -> Result<()> {
         0 => String::new(),
         bytes => format!("; the teacher's answers {}", told(bytes)),
     };
-    eprintln!(
+    note!(
         "{} parameters: {} with gradients and optimizer; activations {} for {} tokens in {} sequences{teacher}",
         run.layout.total(),
         told(forecast.state),
@@ -82,13 +83,13 @@ pub fn tell(run: &Run<'_>) -> Result<()> {
     let unit = CpuEngine::unit(setup.precision);
     match setup.precision {
         Precision::F32 | Precision::F16 => {}
-        Precision::Bf16 if unit == "f32" => eprintln!(
+        Precision::Bf16 if unit == "f32" => note!(
             "this processor has no bf16 instructions: factors are rounded to bf16, but no time is saved"
         ),
-        Precision::Bf16x3 if unit == "f32" => eprintln!(
+        Precision::Bf16x3 if unit == "f32" => note!(
             "--matmul fast: this processor has no matrix unit (AMX), so products are plain f32"
         ),
-        Precision::Bf16 | Precision::Bf16x3 => eprintln!("matrix products on {unit}"),
+        Precision::Bf16 | Precision::Bf16x3 => note!("matrix products on {unit}"),
     }
     free().map_or(Ok(()), |free| run.fits(Place::Machine, free))
 }

@@ -28,7 +28,10 @@ mod task;
 pub mod tokenize;
 pub mod vocab;
 
+use std::process::ExitCode;
+
 use crate::error::{Error, Result};
+use crate::note;
 
 /// Learn BERT by building it; train and use it.
 #[derive(clap::Parser)]
@@ -42,8 +45,18 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Runs the subcommand.
-    pub fn run(self) -> Result<()> {
+    /// Runs the subcommand; an error is reported in one line on stderr.
+    pub fn run(self) -> ExitCode {
+        match self.work() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                note!("error: {error}");
+                ExitCode::from(error.exit_code())
+            }
+        }
+    }
+
+    fn work(self) -> Result<()> {
         if let Some(threads) = self.threads {
             checks::at_least_one("--threads", threads as u64)?;
             // It fails only where the pool is there already, and nothing has computed yet.

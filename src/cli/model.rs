@@ -7,6 +7,7 @@ use crate::engine::{Backend, Engine, Frozen, Setup, frozen};
 use crate::error::{Error, Result};
 use crate::model::weights::Model;
 use crate::model::{Config, Part, Size};
+use crate::note;
 use crate::text::WordPiece;
 
 /// A model ready to run, with its tokenizer.
@@ -87,7 +88,7 @@ pub fn wordpiece_of(folder: &Path, config: &Config) -> Result<WordPiece> {
         return Err(Error::file(WordPiece::file_in(folder), message));
     }
     if has + PADDING <= knows {
-        eprintln!(
+        note!(
             "{} has {has} entries, but the model's vocab_size is {knows}: do they belong together?",
             WordPiece::file_in(folder).display()
         );

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::files::{create_folder, write_atomic};
+use crate::note;
 use crate::tasks::{Answers, Role};
 use crate::train::finetune::logits;
 
@@ -56,7 +57,7 @@ fn save(answers: &Answers, folder: &Path) -> Result<()> {
     for (name, text) in &answers.documents {
         let path = folder.join(name);
         write_atomic(&path, text.as_bytes())?;
-        eprintln!("{}", path.display());
+        note!("{}", path.display());
     }
     Ok(())
 }

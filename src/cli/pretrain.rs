@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::hub;
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Layout, PRETRAINING, Part};
+use crate::note;
 use crate::text::{Casing, WordPiece};
 
 use super::checks::positive;
@@ -147,7 +148,7 @@ impl Args {
         let wordpiece = wordpiece_of(folder, &model.config)?;
         self.agrees(folder, &model.config, &wordpiece)?;
         for part in &model.fresh {
-            eprintln!(
+            note!(
                 "the {} starts from random weights: {} has none",
                 weights::describe(*part),
                 folder.display()
@@ -227,7 +228,7 @@ impl Args {
             None => {
                 let default = if self.run.text.is_empty() { 2000 } else { 8000 };
                 let size = self.vocab_size.unwrap_or(default);
-                eprintln!("training a vocabulary of up to {size} pieces");
+                note!("training a vocabulary of up to {size} pieces");
                 let texts = self.run.paragraphs()?.map(|p| p.map(|p| p.text));
                 WordPiece::train(texts, size, casing)
             }

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::note;
+use crate::notes::visible;
 use crate::train::{EvalReport, Report, StepReport};
 
 /// How often a run without a terminal writes a line.
@@ -42,9 +44,9 @@ impl TrainingBar {
     /// Writes a line above the bar.
     pub fn say(&self, line: &str) {
         if self.bar.is_hidden() {
-            eprintln!("{line}");
+            note!("{line}");
         } else {
-            self.bar.println(line);
+            self.bar.println(visible(line));
         }
     }
 
@@ -58,7 +60,7 @@ impl TrainingBar {
         let told = format!("loss {smooth:.3}, {tokens_per_s:.0} tokens/s");
         if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
             self.last_line = Instant::now();
-            eprintln!("step {step}/{}: {told}", self.total);
+            note!("step {step}/{}: {told}", self.total);
         }
         self.bar.set_message(told);
         self.bar.set_position(step);

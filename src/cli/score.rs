@@ -7,6 +7,7 @@ use crate::data::squad::{Misplaced, Squad};
 use crate::error::{Error, Result};
 use crate::eval::squad::{self, Figures, NoAnswer, Predictions, Scores};
 use crate::files::write_atomic;
+use crate::note;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -71,7 +72,7 @@ fn run_squad(args: &SquadArgs) -> Result<()> {
         Error::file(path, error.to_string())
     })?;
     if let Some(first) = scores.missing.first() {
-        eprintln!(
+        note!(
             "{}: {} of {} questions have no prediction and score 0, the first is {first:?}",
             args.predictions.display(),
             scores.missing.len(),
@@ -109,7 +110,7 @@ fn unknown(data: &Squad, predictions: &Predictions, args: &SquadArgs) -> Result<
         let message = format!("not one of its question ids is in {data}; one is {first:?}");
         return Err(Error::file(&args.predictions, message));
     }
-    eprintln!(
+    note!(
         "{}: {} predictions for questions that {data} doesn't have are left out, one is {first:?}",
         args.predictions.display(),
         unknown.len()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::cli::print::say;
 use crate::error::Result;
 use crate::files::write_atomic;
+use crate::note;
 use crate::text::{Casing, Paragraphs, WordPiece};
 
 #[derive(clap::Args)]
@@ -40,12 +41,12 @@ pub fn run(args: Args) -> Result<()> {
     if args.json {
         say!("{}", serde_json::json!({ "size": size, "out": args.out }))?;
     } else if size < args.size {
-        eprintln!(
+        note!(
             "{}: {size} tokens; the text has no more pairs of pieces that occur twice",
             args.out.display()
         );
     } else {
-        eprintln!("{}: {size} tokens", args.out.display());
+        note!("{}: {size} tokens", args.out.display());
     }
     Ok(())
 }

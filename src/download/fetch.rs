@@ -9,6 +9,7 @@ use std::time::Duration;
 use ureq::http::HeaderMap;
 
 use crate::error::{Error, Result};
+use crate::note;
 
 use super::{FRUITLESS, TransferBar, of_file, told};
 
@@ -71,7 +72,7 @@ pub fn fetch(wanted: &Wanted) -> Result<String> {
             }
             return Err(Error::Failed(format!("{}: {why}", wanted.from)));
         }
-        eprintln!("{}: {why}; trying again", wanted.from);
+        note!("{}: {why}; trying again", wanted.from);
         std::thread::sleep(Duration::from_millis(200 * (1 + fruitless)));
     }
 }

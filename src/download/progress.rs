@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
+use crate::note;
+use crate::notes::visible;
+
 /// How often a transfer without a terminal writes a line.
 const LINE_EVERY: Duration = Duration::from_secs(15);
 
@@ -25,7 +28,9 @@ impl TransferBar {
         // The template is a constant: it parses or every run of the tests fails.
         let style = ProgressStyle::with_template(template).expect("a valid template");
         Self {
-            bar: bar.with_style(style).with_message(name.to_owned()),
+            bar: bar
+                .with_style(style)
+                .with_message(visible(name).into_owned()),
             name: name.to_owned(),
             last_line: Instant::now(),
         }
@@ -38,7 +43,7 @@ impl TransferBar {
             self.last_line = Instant::now();
             let of = self.bar.length().map(|n| format!(" of {}", HumanBytes(n)));
             let of = of.unwrap_or_default();
-            eprintln!("{}: {}{of}", self.name, HumanBytes(bytes));
+            note!("{}: {}{of}", self.name, HumanBytes(bytes));
         }
     }
 
@@ -46,7 +51,7 @@ impl TransferBar {
     pub fn done(&self) {
         let bytes = self.bar.position();
         self.bar.finish_and_clear();
-        eprintln!("{}: {}", self.name, HumanBytes(bytes));
+        note!("{}: {}", self.name, HumanBytes(bytes));
     }
 }
 

@@ -16,6 +16,7 @@ use super::judge::Judge;
 use super::panics::{self, Meaning};
 use super::progress::{self, Progress};
 use super::verdict::{Report, Verdict};
+use crate::note;
 use crate::view::display;
 use crate::view::display::wire::{self, Record};
 
@@ -173,7 +174,7 @@ fn kept(exercise: &Exercise, passed: bool) -> Option<String> {
     };
     let before = before.and_then(|before| noted.map(|()| before));
     before.unwrap_or_else(|error| {
-        eprintln!("your progress is not kept: {error}");
+        note!("your progress is not kept: {error}");
         None
     })
 }

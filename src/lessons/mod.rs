@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::files::create_folder;
+use crate::note;
 
 pub use format::{Exercise, Lesson};
 pub use judge::Judge;
@@ -122,7 +123,7 @@ pub fn build(out: &Path, solutions: bool) -> Result<Notebooks> {
     let put = |name: &str, notebook: &serde_json::Value| {
         let path = out.join(format!("{name}.ipynb"));
         if notebook::write(notebook, &path)? == Built::Kept {
-            eprintln!(
+            note!(
                 "{} was changed since it was built and is kept; move it away to have it built anew",
                 path.display()
             );

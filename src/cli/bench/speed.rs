@@ -14,6 +14,7 @@ use crate::engine::{Engine, Setup};
 use crate::error::{Error, Result};
 use crate::memory::{peak, told};
 use crate::model::{Config, Layout, Part};
+use crate::note;
 use crate::train::budget::flops_per_token;
 use crate::train::speed::{Pass, median, pass_seconds};
 use crate::view::{BarChart, picture};
@@ -94,7 +95,7 @@ pub fn run(args: Args, pass: Pass) -> Result<()> {
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     let batches = if args.find_batch {
         let batch = args.memory(&config, &layout, setup, TOO_MANY).largest()?;
-        eprintln!("the largest batch that fits: {batch}");
+        note!("the largest batch that fits: {batch}");
         vec![batch]
     } else {
         args.batch.clone()
@@ -120,7 +121,7 @@ pub fn run(args: Args, pass: Pass) -> Result<()> {
     }
     if let Some(path) = &args.chart {
         args.draw(&rows, pass).save(path)?;
-        eprintln!("{}", path.display());
+        note!("{}", path.display());
     }
     Ok(())
 }
@@ -206,9 +207,10 @@ impl Args {
             });
             if let (Some(peer), Some(own)) = (&peer, own.last()) {
                 let measured = peer.run()?;
-                eprintln!(
+                note!(
                     "round {round}: {:.0} tokens/s, {:.0} of the peer",
-                    own.tokens_per_s, measured.tokens_per_s
+                    own.tokens_per_s,
+                    measured.tokens_per_s
                 );
                 theirs.push(measured);
             }

@@ -13,6 +13,7 @@ use crate::features::{self, Advice, Combine, Pool, Settings};
 use crate::memory::{free, told};
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Layout, Over, Part};
+use crate::note;
 use crate::tasks::Task;
 use crate::train::finetune::checksum;
 
@@ -135,7 +136,7 @@ impl Head {
     pub fn compute(&self, config: &Config, setup: Setup, sequences: &Sequences) -> Result<()> {
         let needs = Frozen::bytes(config, &self.plan, sequences);
         if free().is_some_and(|free| needs > free / 2) {
-            eprintln!(
+            note!(
                 "the vectors of the training data would take {}, more than half of what is free: \
                  they are computed again in every epoch",
                 told(needs)
@@ -143,7 +144,7 @@ impl Head {
             return Ok(());
         }
         let tokens = sequences.tokens();
-        eprintln!("computing the vectors of {tokens} tokens, {}", told(needs));
+        note!("computing the vectors of {tokens} tokens, {}", told(needs));
         let mut engine = self.encoder(config, setup)?;
         let vectors = features::embed(engine.as_mut(), sequences, &self.plan.vectors)?;
         self.known.get_or_init(|| Arc::new(vectors));

@@ -16,6 +16,7 @@ use crate::hub;
 use crate::lessons::data::MODEL;
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Part};
+use crate::note;
 use crate::tasks::{self, Dataset, Files, Role, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::Settings;
@@ -183,7 +184,7 @@ pub fn run(mut args: Args) -> Result<()> {
         Some(runs) => runs,
         None => {
             for part in &first.fresh {
-                eprintln!(
+                note!(
                     "the {} starts from random weights",
                     weights::describe(*part)
                 );
@@ -242,7 +243,7 @@ impl Args {
         }
         not_the_same(out, Some(&self.model))?;
         if !self.resume && out.join(weights::WEIGHTS).exists() {
-            eprintln!("{}: the model in it will be replaced", self.out.display());
+            note!("{}: the model in it will be replaced", self.out.display());
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::cli::progress::TrainingBar;
 use crate::cli::task::line;
 use crate::engine::{Engine, Setup};
 use crate::error::Result;
+use crate::note;
 
 use crate::eval::Scores;
 use crate::model::Config;
@@ -203,7 +204,7 @@ impl<'a> Runner<'a> {
 /// Continues the run that `folder` holds, if it is the same; gives the steps that are done.
 fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     let Some(state) = State::read(folder)? else {
-        eprintln!(
+        note!(
             "{} holds no checkpoint: starting a fresh run",
             folder.display()
         );
@@ -211,7 +212,7 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     };
     same_run(folder, &state.run.identity, trainer.identity())?;
     let step = state.step;
-    eprintln!("continuing after step {step}");
+    note!("continuing after step {step}");
     trainer.resume(state)?;
     Ok(Some(step))
 }

@@ -13,6 +13,7 @@ use super::{Args, RATES, summary};
 use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
 use crate::model::weights::{self, Model};
+use crate::note;
 use crate::tasks::Task;
 use crate::train::best::Best;
 use crate::train::finetune::{Identity, Settings};
@@ -167,7 +168,7 @@ impl Runner<'_> {
         }
         // It is left where the command ended between writing the one and removing the other.
         remove_if_there(&path(&args.out))?;
-        eprintln!(
+        note!(
             "the run in {} is done: nothing is trained",
             args.out.display()
         );
@@ -270,7 +271,7 @@ impl Runner<'_> {
             records.begin(Some(&run.name()), done, Some(done));
             records.end();
         }
-        eprintln!("continuing after {} finished runs", finished.runs.len());
+        note!("continuing after {} finished runs", finished.runs.len());
         Ok(Some(finished))
     }
 }

@@ -12,6 +12,7 @@ use crate::cli::task::line;
 use crate::error::Result;
 use crate::eval::Scores;
 use crate::files::create_folder;
+use crate::note;
 use crate::tasks::Task;
 use crate::view::LineChart;
 
@@ -29,7 +30,7 @@ pub fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
 
 /// A line about one of several runs.
 pub fn progress(task: &dyn Task, run: &Run) {
-    eprintln!(
+    note!(
         "seed {}, learning rate {:e}: {} {:.4}",
         run.seed,
         run.learning_rate,
@@ -81,7 +82,7 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()
         )?;
     }
     if kept.outcome.skipped > 0 {
-        eprintln!("{} steps were left out", kept.outcome.skipped);
+        note!("{} steps were left out", kept.outcome.skipped);
     }
     if let Some(run) = runs.unfinished() {
         let (done, planned) = (run.outcome.done(), run.outcome.planned);
@@ -89,7 +90,7 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()
             true => format!(" of the run with seed {}", run.seed),
             false => String::new(),
         };
-        eprintln!(
+        note!(
             "stopped after step {done} of {planned}{of}: the same command with --resume goes on from there"
         );
     }

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::model::weights::WEIGHTS;
 use crate::model::{Config, Layout};
+use crate::note;
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, Recipe};
 use crate::train::guard::{BadSteps, Care};
@@ -243,7 +244,7 @@ impl RunArgs {
         if self.resume {
             let state = State::read(&self.out)?;
             if state.is_none() {
-                eprintln!(
+                note!(
                     "{} holds no checkpoint: starting a fresh run",
                     self.out.display()
                 );
@@ -339,7 +340,7 @@ impl RunArgs {
         // left of it.
         start.wordpiece.save(&self.out)?;
         if let Some(teacher) = trainer.evaluate_teacher()? {
-            eprintln!("the teacher, held out: {}", measured(&teacher));
+            note!("the teacher, held out: {}", measured(&teacher));
         }
         let stop = Stop::on_signals()?;
         let mut records = Records::new(self.out.join("trainer"), about.clone());
@@ -454,7 +455,7 @@ impl RunArgs {
                 state.parameters.len()
             )));
         }
-        eprintln!("continuing after step {}", state.step);
+        note!("continuing after step {}", state.step);
         let now = trainer.recipe();
         let before = state.run.recipe.map(|recipe| Recipe {
             precision: recipe.precision.or(now.precision),
@@ -466,7 +467,7 @@ impl RunArgs {
         );
         for ((what, was), (_, is)) in before.iter().flatten().zip(&now) {
             if was != is {
-                eprintln!("{what} was {was} and is {is} from here on");
+                note!("{what} was {was} and is {is} from here on");
             }
         }
         trainer.resume(state)

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::cli::print::say;
 use crate::data::{Packing, PretrainingData};
 use crate::error::Result;
+use crate::note;
 use crate::text::WordPiece;
 use crate::train::record::Chart;
 use crate::train::report::mean;
@@ -26,7 +27,7 @@ pub struct Baselines {
 impl Baselines {
     /// Finds them and says them on stderr, with how much text there is.
     pub fn of(data: &PretrainingData, held_out: &PretrainingData, wordpiece: &WordPiece) -> Self {
-        eprintln!(
+        note!(
             "{} tokens in {} documents to train on, {} tokens in {} documents held out; {} examples an epoch",
             data.tokens(),
             data.documents(),
@@ -38,7 +39,7 @@ impl Baselines {
         // Of the text that is trained on: a few held-out documents repeat themselves more and would
         // give a smaller figure, which no model that knows only the text's word counts could reach.
         let unigram = data.unigram_entropy();
-        eprintln!(
+        note!(
             "loss of a uniform guess: ln({}) = {uniform:.3}; of a guess from the text's token counts alone (unigram entropy): {unigram:.3}",
             wordpiece.vocab_size(),
         );
@@ -101,7 +102,7 @@ pub fn tell(
         )?;
     }
     if stopped {
-        eprintln!(
+        note!(
             "stopped after step {} of {}: the same command with --resume goes on from there",
             trainer.step(),
             args.steps

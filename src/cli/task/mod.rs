@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::hub;
 use crate::model::{Config, weights};
+use crate::note;
 use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, SpanOptions, Task};
 use crate::text::WordPiece;
 
@@ -126,7 +127,7 @@ impl TaskArgs {
         if let Some(note) = self.reading.fold_note(&kept)
             && role == Role::Dev
         {
-            eprintln!("{note}");
+            note!("{note}");
         }
         let args = Self {
             reading: self.reading.over(&kept),
@@ -136,7 +137,7 @@ impl TaskArgs {
         let task = args.open(Labels::Model(&config), unlabelled)?;
         let made_for = config.other.get("finetuning_task").and_then(Value::as_str);
         if let Some(other) = made_for.filter(|&other| !akin(other, task.name())) {
-            eprintln!(
+            note!(
                 "{}: was fine-tuned for {other}, not for {}",
                 folder.display(),
                 task.name()
@@ -189,7 +190,7 @@ impl TaskArgs {
         };
         let dataset = task.read(path, role, reading)?;
         for note in bad.told().iter().chain(&notes) {
-            eprintln!("{note}");
+            note!("{note}");
         }
         Ok(dataset)
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::download::{Wanted, fetch, is_address, of_file, unpack};
 use crate::error::{Error, Result};
 use crate::files::{create_folder, write_atomic, write_atomic_with};
+use crate::note;
 
 use super::{Form, Holds, Member, Set, Source, corpora};
 
@@ -113,7 +114,7 @@ fn download(source: &Source, folder: &Path, mirror: Option<&str>, sums: &mut Sum
             "what came the first time (take its line out of SHA256SUMS to take the new file)",
         )),
         (None, None) => {
-            eprintln!(
+            note!(
                 "{name}: no published checksum: the first download's is written to {SUMS} beside it and checked from then on"
             );
             None

@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::files::{create_folder, replace};
+use crate::note;
 use crate::view::report::Table;
 
 use super::report::{EvalReport, Report, StepReport};
@@ -191,7 +192,7 @@ impl Records {
             Ok(value) => Some(value),
             Err(error) => {
                 if !self.failed {
-                    eprintln!("{error}: the run goes on without its records");
+                    note!("{error}: the run goes on without its records");
                 }
                 self.failed = true;
                 None

@@ -12,6 +12,7 @@ use crate::engine::cuda::selftest::Section;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::files::create_folder;
+use crate::note;
 
 /// A check and what came of it.
 #[derive(Debug, Clone)]
@@ -103,7 +104,7 @@ impl Report {
 
     /// Takes an entry, tells it, and puts it into the file.
     pub fn take(&mut self, entry: Entry) -> Result<()> {
-        eprintln!("{}", entry.told());
+        note!("{}", entry.told());
         if let Some(events) = &mut self.events {
             let written = writeln!(events, "{}", entry.object()).and_then(|()| events.sync_data());
             written.map_err(|e| Error::io("events.jsonl", e))?;
