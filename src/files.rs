@@ -1,8 +1,12 @@
 //! Writing files so that an interruption at any moment leaves either the old file or the new one,
 //! and the folder in which Cloze keeps what it makes for the user.
+//!
+//! A file is written beside its place, forced to the disk and renamed, and then the folder is forced
+//! to the disk too, because a rename is only durable once the folder is. Files that belong together
+//! are all written before the first of them is renamed.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -21,11 +25,91 @@ pub fn data_folder() -> Option<PathBuf> {
     }
 }
 
-/// Writes `bytes` beside `path`, forces them to the disk and renames them into place.
-pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
-    write_atomic_with(path, |file| {
+/// How the names of files begin that are not in their place yet.
+const PREFIX: &str = ".cloze-";
+
+/// A file that is being written beside the place that it will take.
+pub struct Staged {
+    file: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Staged {
+    /// Begins a file that will lie at `path`, with the permissions of any new file.
+    pub fn begin(path: &Path) -> Result<Self> {
+        let folder = folder_of(path);
+        create_folder(folder)?;
+        let mut options = tempfile::Builder::new();
+        options.prefix(PREFIX);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // The process's umask takes away from these what it does.
+            options.permissions(fs::Permissions::from_mode(0o666));
+        }
+        let file = options
+            .tempfile_in(folder)
+            .map_err(|e| Error::io(folder, e))?;
+        // The lock says that the file has an owner, see [`sweep`], which leaves files alone in a file
+        // system without locks.
+        let _ = file.as_file().try_lock();
+        Ok(Self {
+            file,
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// The file, to be written.
+    pub fn file(&self) -> &File {
+        self.file.as_file()
+    }
+
+    /// Forces the files to the disk, then gives each its place.
+    pub fn place(files: Vec<Self>) -> Result<()> {
+        for staged in &files {
+            let synced = staged.file().sync_all();
+            synced.map_err(|e| Error::io(&staged.path, e))?;
+        }
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for staged in files {
+            let folder = folder_of(&staged.path).to_path_buf();
+            staged.rename()?;
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+        folders.iter().try_for_each(|folder| sync_folder(folder))
+    }
+
+    fn rename(self) -> Result<()> {
+        let Self { file, path } = self;
+        match file.persist(&path) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(Error::io(&path, e.error)),
+        }
+    }
+}
+
+/// Begins a file and writes it; it takes its place by [`Staged::place`].
+pub fn stage(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Staged> {
+    let staged = Staged::begin(path)?;
+    let mut buffered = BufWriter::new(staged.file());
+    write(&mut buffered)?;
+    buffered.flush().map_err(|e| Error::io(path, e))?;
+    drop(buffered);
+    Ok(staged)
+}
+
+/// The same of `bytes`.
+pub fn stage_bytes(path: &Path, bytes: &[u8]) -> Result<Staged> {
+    stage(path, |file| {
         file.write_all(bytes).map_err(|e| Error::io(path, e))
     })
+}
+
+/// Writes `bytes` beside `path`, forces them to the disk and renames them into place.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    Staged::place(vec![stage_bytes(path, bytes)?])
 }
 
 /// The same with what `write` writes; a file that it fails to write is not put in place.
@@ -33,89 +117,74 @@ pub fn write_atomic_with(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<()> {
-    write_beside(path, write, File::sync_all)?;
-    sync_folder(folder_of(path))
-}
-
-/// The same for what wants a path to write to.
-pub fn write_atomic_at(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    place(path, |file| write(file.path()), File::sync_all)?;
-    sync_folder(folder_of(path))
+    Staged::place(vec![stage(path, write)?])
 }
 
 /// The same for what is soon written again: whoever reads the file finds it whole at any time, but
 /// nothing waits for the disk, so that a power cut may take the newest state.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = |file: &mut dyn Write| file.write_all(bytes).map_err(|e| Error::io(path, e));
-    write_beside(path, write, |_| Ok(()))
+    stage_bytes(path, bytes)?.rename()
 }
 
-/// Makes a folder and those above it, where they are not there.
+/// Makes a folder and those above it, if they are not there, and forces their names to the disk.
 pub fn create_folder(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let parent = folder_of(folder);
+    if parent != folder {
+        create_folder(parent)?;
+    }
+    match fs::create_dir(folder) {
+        Ok(()) => sync_folder(parent),
+        // Another process was faster.
+        Err(_) if folder.is_dir() => Ok(()),
+        Err(e) => Err(Error::io(folder, e)),
+    }
 }
 
-/// Takes a file away, if it is there.
+/// Removes a file, if it is there; a power cut does not bring it back.
 pub fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, e)),
-        _ => Ok(()),
+        Ok(()) => sync_folder(folder_of(path)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Error::io(path, e)),
     }
+}
+
+/// Removes from `folder` the files that a killed process had begun and not finished, those of
+/// earlier versions too. A file that is still being written is locked and stays.
+pub fn sweep(folder: &Path) -> Result<()> {
+    let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, e))?;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let random = |end: &str| end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric());
+        let begun = [PREFIX, ".tmp"]
+            .iter()
+            .any(|prefix| name.strip_prefix(prefix).is_some_and(random));
+        let file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if begun && file {
+            let path = entry.path();
+            let abandoned = File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
+            if abandoned {
+                remove_if_there(&path)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The folder that a file lies in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
+        Some(_) => Path::new("."),
+        // The root has none.
+        None => path,
     }
 }
 
-fn write_beside(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> Result<()>,
-    settle: impl FnOnce(&File) -> std::io::Result<()>,
-) -> Result<()> {
-    let write = |file: &NamedTempFile| {
-        let mut buffered = BufWriter::new(file.as_file());
-        write(&mut buffered)?;
-        buffered.flush().map_err(|e| Error::io(path, e))
-    };
-    place(path, write, settle)
-}
-
-/// Has a file written beside `path`, settled, and renamed into place.
-fn place(
-    path: &Path,
-    write: impl FnOnce(&NamedTempFile) -> Result<()>,
-    settle: impl FnOnce(&File) -> std::io::Result<()>,
-) -> Result<()> {
-    let folder = folder_of(path);
-    create_folder(folder)?;
-    let file = tempfile::Builder::new()
-        .prefix(".cloze-")
-        .tempfile_in(folder)
-        .map_err(|e| Error::io(folder, e))?;
-    write(&file)?;
-    readable_by_others(file.as_file()).map_err(|e| Error::io(path, e))?;
-    settle(file.as_file()).map_err(|e| Error::io(path, e))?;
-    file.persist(path).map_err(|e| Error::io(path, e.error))?;
-    Ok(())
-}
-
-/// Temporary files are private to their owner; a saved model is as readable as any other file.
-#[cfg(unix)]
-pub(crate) fn readable_by_others(file: &File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-pub(crate) fn readable_by_others(_: &File) -> std::io::Result<()> {
-    Ok(())
-}
-
-/// A rename is only durable once the folder that holds the name has reached the disk too.
 #[cfg(unix)]
 fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder)
@@ -152,5 +221,60 @@ mod tests {
         write_atomic(&file, b"").unwrap();
         let error = write_atomic(&file.join("below"), b"").unwrap_err();
         assert!(error.to_string().contains("file"), "{error}");
+    }
+
+    #[test]
+    fn files_that_belong_together_take_their_places_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a", "deep/b"].map(|name| folder.path().join(name));
+        let staged = paths
+            .iter()
+            .map(|path| stage_bytes(path, b"x").unwrap())
+            .collect();
+        assert!(paths.iter().all(|path| !path.exists()));
+        Staged::place(staged).unwrap();
+        assert!(paths.iter().all(|path| path.exists()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_saved_file_has_the_permissions_of_any_new_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |name: &str| {
+            let metadata = fs::metadata(folder.path().join(name)).unwrap();
+            metadata.permissions().mode() & 0o777
+        };
+        fs::write(folder.path().join("plain"), "").unwrap();
+        write_atomic(&folder.path().join("saved"), b"").unwrap();
+        assert_eq!(mode("saved"), mode("plain"));
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_swept_and_what_is_being_written_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let kept = [
+            ".cloze-notes.txt",
+            ".tmp",
+            ".tmp-notes",
+            "model.safetensors",
+        ];
+        for name in [".cloze-a1B2c3", ".tmpXyZ012"].iter().chain(&kept) {
+            fs::write(path(name), "x").unwrap();
+        }
+        fs::create_dir(path(".tmpABCDEF")).unwrap();
+        let staged = stage_bytes(&path("new"), b"x").unwrap();
+        sweep(folder.path()).unwrap();
+        Staged::place(vec![staged]).unwrap();
+        let mut left: Vec<String> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        let mut expected = kept.to_vec();
+        expected.extend([".tmpABCDEF", "new"]);
+        expected.sort_unstable();
+        assert_eq!(left, expected);
     }
 }

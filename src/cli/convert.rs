@@ -7,12 +7,13 @@ use serde_json::json;
 
 use crate::cli::print::say;
 use crate::error::{Error, Result};
+use crate::files::Staged;
 use crate::hub;
 use crate::model::Part;
 use crate::model::weights::{self, Model, NumberFormat};
 use crate::note;
 
-use super::model::wordpiece_of;
+use super::model::{any_wordpiece_of, wordpiece_of};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,6 +27,9 @@ pub struct Args {
     /// Number format of the weights; f16 and bf16 take half the space
     #[arg(long, value_enum, default_value_t = NumberFormat::F32)]
     dtype: NumberFormat,
+    /// Take a folder whose configuration or vocabulary was changed since the weights were saved
+    #[arg(long)]
+    accept_changes: bool,
     /// Print one JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -39,11 +43,25 @@ pub fn run(args: Args) -> Result<()> {
         )));
     }
     let folder = hub::folder_of(&args.input)?;
-    let model = Model::read_all(&folder)?;
-    let wordpiece = wordpiece_of(&folder, &model.config)?;
+    let (model, wordpiece) = if args.accept_changes {
+        let model = Model::read_changed(&folder)?;
+        let wordpiece = any_wordpiece_of(&folder, &model.config)?;
+        (model, wordpiece)
+    } else {
+        let model = Model::read_all(&folder)?;
+        let wordpiece = wordpiece_of(&folder, &model)?;
+        (model, wordpiece)
+    };
     let (config, layout) = (&model.config, &model.layout);
-    weights::write_as(&args.output, config, layout, &model.values, args.dtype)?;
-    wordpiece.save(&args.output)?;
+    let (files, _) = weights::stage(
+        &args.output,
+        config,
+        layout,
+        &model.values,
+        Some(&wordpiece),
+        args.dtype,
+    )?;
+    Staged::place(files)?;
     for &part in &model.left_out {
         note!(
             "left out: the {}, which the class of this model has no place for",

@@ -48,19 +48,20 @@ pub fn run(args: Args) -> Result<()> {
     let folder = hub::folder_of(&args.teacher)?;
     let begun = args.run.begin(Some(&folder))?;
     let parts = [Part::Encoder, Part::MaskedLm];
+    let model = Model::read(&folder, &parts, None)?;
+    let wordpiece = wordpiece_of(&folder, &model)?;
     let Model {
         config: theirs,
         layout: their_layout,
         values: their_values,
         ..
-    } = Model::read(&folder, &parts, None)?;
+    } = model;
     if theirs.is_decoder {
         return Err(Error::file(
             &folder,
             "reads from left to right (is_decoder in its config.json), but a teacher must fill blanks",
         ));
     }
-    let wordpiece = wordpiece_of(&folder, &theirs)?;
     let layers = chosen(args.layers.as_deref(), theirs.num_hidden_layers)?;
     let told: Vec<String> = layers.iter().map(usize::to_string).collect();
     note!(

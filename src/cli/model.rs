@@ -26,7 +26,7 @@ impl Loaded {
     /// The same, with the engine that the command line asks for.
     pub fn read_with(folder: &Path, parts: &[Part], setup: Setup) -> Result<Self> {
         let model = Model::read(folder, parts, None)?;
-        let wordpiece = wordpiece_of(folder, &model.config)?;
+        let wordpiece = wordpiece_of(folder, &model)?;
         Ok(Self {
             engine: setup.engine(&model.config, &model.layout, model.values)?,
             wordpiece,
@@ -78,8 +78,16 @@ pub fn is_file(size: &str) -> bool {
 /// for the sake of the hardware; with more the two may not belong together.
 const PADDING: usize = 128;
 
-/// The tokenizer in a model folder; refused where it has tokens that the model has not.
-pub fn wordpiece_of(folder: &Path, config: &Config) -> Result<WordPiece> {
+/// Reads the tokenizer in the folder of `model`. Refuses one that the model was not saved with, or that
+/// has tokens that the model has not.
+pub fn wordpiece_of(folder: &Path, model: &Model) -> Result<WordPiece> {
+    let wordpiece = any_wordpiece_of(folder, &model.config)?;
+    model.check_vocabulary(&wordpiece)?;
+    Ok(wordpiece)
+}
+
+/// The same, but the model need not have been saved with it.
+pub fn any_wordpiece_of(folder: &Path, config: &Config) -> Result<WordPiece> {
     let wordpiece = WordPiece::from_file(folder, None)?;
     let (has, knows) = (wordpiece.vocab_size(), config.vocab_size);
     if has > knows {

@@ -145,7 +145,7 @@ impl Args {
     fn continued(&self, folder: &Path) -> Result<Start> {
         let mut model = Model::read(folder, self.parts(), Some(self.run.seed))?;
         model.config.clear_labels();
-        let wordpiece = wordpiece_of(folder, &model.config)?;
+        let wordpiece = wordpiece_of(folder, &model)?;
         self.agrees(folder, &model.config, &wordpiece)?;
         for part in &model.fresh {
             note!(

@@ -11,6 +11,7 @@ pub mod distillation;
 mod encode;
 pub mod frozen;
 pub mod memory;
+mod numerics;
 pub mod objective;
 mod reference;
 pub(crate) mod simd;
@@ -34,6 +35,7 @@ pub use cuda::{CudaEngine, How as CudaHow};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
 pub use frozen::Frozen;
+pub use numerics::Numerics;
 pub use reference::Reference;
 pub use state::Lent;
 

@@ -17,20 +17,30 @@ impl Simd {
         Self(pulp::Arch::new())
     }
 
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            pulp::Arch::V3(_) => "AVX2",
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            pulp::Arch::V4(_) => "AVX-512",
+            #[cfg(target_arch = "aarch64")]
+            pulp::Arch::Neon(_) => "NEON",
+            _ => "plain",
+        }
+    }
+
     /// Every one, with its name: kernels are tested with each.
     #[cfg(test)]
     pub fn all() -> Vec<(&'static str, Self)> {
-        let mut all = vec![("plain", Self(pulp::Arch::Scalar))];
+        let mut all = vec![Self(pulp::Arch::Scalar)];
         #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
         {
-            if let Some(v3) = pulp::x86::V3::try_new() {
-                all.push(("AVX2", Self(pulp::Arch::V3(v3))));
-            }
-            if let Some(v4) = pulp::x86::V4::try_new() {
-                all.push(("AVX-512", Self(pulp::Arch::V4(v4))));
-            }
+            let v3 = pulp::x86::V3::try_new().map(pulp::Arch::V3);
+            let v4 = pulp::x86::V4::try_new().map(pulp::Arch::V4);
+            all.extend(v3.into_iter().chain(v4).map(Self));
         }
-        all
+        all.into_iter().map(|simd| (simd.name(), simd)).collect()
     }
 
     /// What is in use, for the few kernels that are written in a processor's own instructions.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use crate::error::{Error, Result};
-use crate::files::folder_of;
+use crate::files::Staged;
 
 /// Bytes before the tensors: the header's length in 8 bytes, and the header, filled with spaces. Its
 /// content is only known at the end.
@@ -19,7 +19,8 @@ const HEAD: usize = 16 << 10;
 /// is (tokens, width), and beside it stand `cu_seqlens`, (texts + 1), and `ids`, (tokens), of i32:
 /// text `i` owns the rows from `cu_seqlens[i]` to `cu_seqlens[i + 1]`.
 pub struct Vectors {
-    file: BufWriter<tempfile::NamedTempFile>,
+    file: BufWriter<File>,
+    staged: Staged,
     path: PathBuf,
     width: usize,
     rows: usize,
@@ -41,16 +42,15 @@ impl Vectors {
         told: &[(&str, String)],
     ) -> Result<Self> {
         let failed = |e| Error::io(path, e);
-        let file = tempfile::Builder::new()
-            .prefix(".cloze-")
-            .tempfile_in(folder_of(path));
-        let mut file = BufWriter::new(file.map_err(failed)?);
+        let staged = Staged::begin(path)?;
+        let mut file = BufWriter::new(staged.file().try_clone().map_err(failed)?);
         file.write_all(&[b' '; HEAD]).map_err(failed)?;
         let told = told
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()));
         Ok(Self {
             file,
+            staged,
             path: path.to_path_buf(),
             width,
             rows: 0,
@@ -109,20 +109,16 @@ impl Vectors {
             &self.path,
         )?;
         let failed = |e| Error::io(&self.path, e);
-        let mut put = || -> std::io::Result<File> {
+        let mut put = || -> std::io::Result<()> {
             for value in &rest {
                 self.file.write_all(&value.to_le_bytes())?;
             }
             self.file.seek(SeekFrom::Start(0))?;
             self.file.write_all(&head)?;
-            self.file.flush()?;
-            self.file.get_ref().as_file().try_clone()
+            self.file.flush()
         };
-        let file = put().map_err(failed)?;
-        crate::files::readable_by_others(&file).map_err(failed)?;
-        let (file, _) = self.file.into_parts();
-        file.persist(&self.path).map_err(|e| failed(e.error))?;
-        Ok(())
+        put().map_err(failed)?;
+        Staged::place(vec![self.staged])
     }
 }
 

@@ -5,17 +5,19 @@
 //! resumed from: whichever state file is there is whole.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::SafeTensors;
+use safetensors::tensor::{Dtype, SafeTensors};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Packing, PretrainingOptions};
-use crate::engine::{Lent, Precision};
+use crate::engine::{Lent, Numerics, Precision};
 use crate::error::{Error, Result};
-use crate::files::remove_if_there;
-use crate::model::weights::{NumberFormat, Numbers, write_tensors};
+use crate::files::{Staged, remove_if_there};
+use crate::model::Config;
+use crate::model::weights::{NumberFormat, Numbers, stage_tensors};
 
 use super::distill::Taught;
 use super::guard::{Care, Experience};
@@ -49,6 +51,9 @@ pub struct Identity {
     #[serde(default)]
     pub taught: Option<Taught>,
     pub vocab_size: usize,
+    /// None if a state of an earlier version doesn't say.
+    #[serde(default)]
+    pub model: Option<Architecture>,
     /// Tokens of the training text: another text would be another run.
     pub tokens: u64,
     /// Of these tokens in their order; None where a state of earlier versions doesn't say.
@@ -60,6 +65,55 @@ pub struct Identity {
     /// In which order the parameters lie: [`ORDER`]; 0 where a state of earlier versions doesn't say.
     #[serde(default)]
     pub order: u32,
+}
+
+/// In what two models can differ that have the same number of parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Architecture {
+    pub layers: usize,
+    pub hidden_size: usize,
+    pub heads: usize,
+    pub intermediate_size: usize,
+    pub positions: usize,
+    pub segments: usize,
+    pub layer_norm_eps: f64,
+    pub left_to_right: bool,
+}
+
+impl From<&Config> for Architecture {
+    fn from(config: &Config) -> Self {
+        Self {
+            layers: config.num_hidden_layers,
+            hidden_size: config.hidden_size,
+            heads: config.num_attention_heads,
+            intermediate_size: config.intermediate_size,
+            positions: config.max_position_embeddings,
+            segments: config.type_vocab_size,
+            layer_norm_eps: config.layer_norm_eps,
+            left_to_right: config.is_decoder,
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} layers, hidden size {}, {} heads, intermediate size {}, {} positions, {} segments, \
+             layer_norm_eps {:e}",
+            self.layers,
+            self.hidden_size,
+            self.heads,
+            self.intermediate_size,
+            self.positions,
+            self.segments,
+            self.layer_norm_eps
+        )?;
+        if self.left_to_right {
+            f.write_str(", left to right")?;
+        }
+        Ok(())
+    }
 }
 
 fn masked() -> f64 {
@@ -104,6 +158,9 @@ pub struct Pretraining {
     pub recipe: Option<Recipe>,
     #[serde(default)]
     pub experience: Experience,
+    /// None if a state of an earlier version doesn't say.
+    #[serde(default)]
+    pub numerics: Option<Numerics>,
     pub history: History,
 }
 
@@ -132,14 +189,6 @@ pub fn path(folder: &Path) -> PathBuf {
     folder.join("trainer").join("state.safetensors")
 }
 
-/// The error where another run is to begin in a folder that holds one that is not done.
-pub fn unfinished(folder: &Path) -> Error {
-    Error::Usage(format!(
-        "{} already holds a run: give --resume to continue it, --overwrite to start anew, or another --out",
-        folder.display()
-    ))
-}
-
 /// Refuses to go on with the run in `folder` as another: `was` and `now` are what makes a run that
 /// run, by name; the first that differs is told.
 pub fn same_run(
@@ -162,14 +211,17 @@ pub fn remove(folder: &Path) -> Result<()> {
     remove_if_there(&path(folder))
 }
 
-/// Writes a run's state after `step` steps into `folder`; an interruption leaves the old one.
-pub fn write<R: Serialize>(
+/// Writes a run's state after `step` steps beside its place in `folder`.
+///
+/// # Errors
+/// If a parameter or a moment is not finite: the state that is there already is worth more.
+pub fn stage<R: Serialize>(
     folder: &Path,
     step: u64,
     run: &R,
     engine: &Lent<'_>,
     loss_scale: Option<&LossScale>,
-) -> Result<()> {
+) -> Result<Staged> {
     let header = Header {
         step,
         loss_scale: loss_scale.cloned(),
@@ -179,16 +231,34 @@ pub fn write<R: Serialize>(
     let header = serde_json::to_string(&header).expect("plain data");
     let moments = engine.moments.as_ref();
     let buffers = [
-        ("parameters", engine.parameters.as_ref()),
-        ("first_moment", &moments.first),
-        ("second_moment", &moments.second),
+        (PARAMETERS, engine.parameters.as_ref()),
+        (FIRST_MOMENT, &moments.first),
+        (SECOND_MOMENT, &moments.second),
     ];
+    for (name, values) in buffers {
+        if let Some((at, value)) = not_finite(values) {
+            return Err(Error::Failed(format!(
+                "after step {step}: value {at} of the {name} is {value}: the run has diverged and is \
+                 not saved; a lower learning rate helps"
+            )));
+        }
+    }
     let tensors = buffers.map(|(name, values)| {
         let numbers = Numbers::new(NumberFormat::F32, vec![values.len()], values);
         (name.to_owned(), numbers)
     });
-    write_tensors(&path(folder), tensors.into(), &[("state", header)])
+    stage_tensors(&path(folder), tensors.into(), &[("state", header)])
 }
+
+/// Returns the first value that is not finite, and where it is.
+fn not_finite(values: &[f32]) -> Option<(usize, f32)> {
+    let at = values.iter().position(|value| !value.is_finite())?;
+    Some((at, values[at]))
+}
+
+const PARAMETERS: &str = "parameters";
+const FIRST_MOMENT: &str = "first_moment";
+const SECOND_MOMENT: &str = "second_moment";
 
 impl<R: Serialize + DeserializeOwned> State<R> {
     /// Writes the state; an interruption leaves the old one.
@@ -197,13 +267,8 @@ impl<R: Serialize + DeserializeOwned> State<R> {
             parameters: Cow::Borrowed(&self.parameters),
             moments: Cow::Borrowed(&self.moments),
         };
-        write(
-            folder,
-            self.step,
-            &self.run,
-            &lent,
-            self.loss_scale.as_ref(),
-        )
+        let scale = self.loss_scale.as_ref();
+        Staged::place(vec![stage(folder, self.step, &self.run, &lent, scale)?])
     }
 
     /// Reads the state of the run in `folder`; None when there is none.
@@ -215,10 +280,10 @@ impl<R: Serialize + DeserializeOwned> State<R> {
         Ok(Some(Self {
             step: header.step,
             run: header.run,
-            parameters: file.buffer("parameters")?,
+            parameters: file.buffer(PARAMETERS)?,
             moments: Moments {
-                first: file.buffer("first_moment")?,
-                second: file.buffer("second_moment")?,
+                first: file.buffer(FIRST_MOMENT)?,
+                second: file.buffer(SECOND_MOMENT)?,
             },
             loss_scale: header.loss_scale,
         }))
@@ -263,15 +328,23 @@ impl Stored {
     pub fn buffer(&self, name: &str) -> Result<Vec<f32>> {
         let file = SafeTensors::deserialize(&self.bytes).map_err(|e| self.damaged(e))?;
         let tensor = file.tensor(name).map_err(|e| self.damaged(e))?;
+        if tensor.dtype() != Dtype::F32 {
+            let found = tensor.dtype();
+            return Err(self.damaged(format!("{name} is {found:?}, but F32 is expected")));
+        }
         let (values, _) = tensor.data().as_chunks::<4>();
-        Ok(values.iter().map(|v| f32::from_le_bytes(*v)).collect())
+        let values: Vec<f32> = values.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        match not_finite(&values) {
+            Some((at, value)) => Err(self.damaged(format!("value {at} of the {name} is {value}"))),
+            None => Ok(values),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::StepReport;
+    use crate::train::{EvalReport, StepReport};
 
     fn state(step: u64) -> State<Pretraining> {
         let identity = Identity {
@@ -286,6 +359,7 @@ mod tests {
             left_to_right: false,
             taught: None,
             vocab_size: 4,
+            model: Some(Architecture::from(&Config::new(1, 8, 2, 16, 4))),
             tokens: 5,
             checksum: Some(6),
             optimizer: Rule::Adamw,
@@ -310,6 +384,7 @@ mod tests {
                     precision: Some(Precision::Bf16x3),
                 }),
                 experience: Experience::default(),
+                numerics: None,
                 history,
             },
             parameters: vec![1.0, -2.5, step as f32],
@@ -363,6 +438,56 @@ mod tests {
         let half = folder.path().join("trainer").join(".cloze-half");
         std::fs::write(half, b"\x10\0\0\0").unwrap();
         assert_eq!(State::read(folder.path()).unwrap(), Some(state(1)));
+    }
+
+    #[test]
+    fn a_state_with_what_is_no_number_is_neither_written_nor_read() {
+        let folder = tempfile::tempdir().unwrap();
+        state(1).write(folder.path()).unwrap();
+        let mut spoilt = state(2);
+        spoilt.moments.second[1] = f32::INFINITY;
+        let message = spoilt.write(folder.path()).unwrap_err().to_string();
+        let expected = "after step 2: value 1 of the second_moment is inf";
+        assert!(message.contains(expected), "{message}");
+        assert_eq!(State::read(folder.path()).unwrap(), Some(state(1)));
+
+        let whole = std::fs::read(path(folder.path())).unwrap();
+        let last = whole.len() - 4;
+        let other = [&whole[..last], &f32::NAN.to_le_bytes()].concat();
+        std::fs::write(path(folder.path()), other).unwrap();
+        let message = State::<Pretraining>::read(folder.path()).unwrap_err();
+        let message = message.to_string();
+        assert!(
+            message.contains("value 2 of the second_moment is NaN"),
+            "{message}"
+        );
+
+        // Numbers of another size would be read as other numbers.
+        let at = whole.windows(3).position(|bytes| bytes == b"F32").unwrap();
+        let other = [&whole[..at], b"I32", &whole[at + 3..]].concat();
+        std::fs::write(path(folder.path()), other).unwrap();
+        let message = State::<Pretraining>::read(folder.path()).unwrap_err();
+        assert!(
+            message.to_string().contains("but F32 is expected"),
+            "{message}"
+        );
+    }
+
+    /// Earlier versions wrote a measurement that was not a number as null.
+    #[test]
+    fn a_measurement_that_is_no_number_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut with = state(3);
+        with.run.history.evaluations.push(EvalReport {
+            step: 3,
+            mlm_loss: f64::NAN,
+            mlm_accuracy: 0.5,
+            nsp_loss: None,
+            nsp_accuracy: None,
+        });
+        with.write(folder.path()).unwrap();
+        let read: State<Pretraining> = State::read(folder.path()).unwrap().unwrap();
+        assert!(read.run.history.evaluations[0].mlm_loss.is_nan());
     }
 
     #[test]

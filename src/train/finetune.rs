@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::examples::{Examples, Targets};
 use crate::data::sequences::{BatchSize, Sequences};
-use crate::engine::{Engine, Precision, objective};
+use crate::engine::{Engine, Numerics, Precision, objective};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
+use crate::files::Staged;
 use crate::model::{Dropout, Over};
 
-use super::checkpoint;
+use super::checkpoint::{self, Architecture};
 use super::guard::{Care, Experience, Guard, NO_GRADIENT};
 use super::optimizer::{Optimizer, Update};
 use super::report::mean;
@@ -47,6 +48,10 @@ pub struct Settings {
     pub care: Care,
     /// Which encoder stands still and what is read of it, in words; none where it is trained.
     pub frozen: Option<String>,
+    /// Whether the best epoch's model is kept, and not the last one's.
+    pub keep_best: bool,
+    /// What computes, to be kept with the state.
+    pub numerics: Option<Numerics>,
 }
 
 impl Default for Settings {
@@ -64,6 +69,8 @@ impl Default for Settings {
             save_every: 0,
             care: Care::default(),
             frozen: None,
+            keep_best: false,
+            numerics: None,
         }
     }
 }
@@ -172,6 +179,11 @@ pub struct Identity {
     pub started_from: u32,
     /// [`Settings::frozen`].
     pub frozen: Option<String>,
+    /// None, as of the next, if a state of an earlier version doesn't say.
+    #[serde(default)]
+    pub keep_best: Option<bool>,
+    #[serde(default)]
+    pub model: Option<Architecture>,
 }
 
 /// What a run keeps beside its numbers.
@@ -181,6 +193,9 @@ pub struct Finetuning {
     pub outcome: Outcome,
     #[serde(default)]
     pub experience: Experience,
+    /// None if a state of an earlier version doesn't say.
+    #[serde(default)]
+    pub numerics: Option<Numerics>,
 }
 
 /// A run at a step boundary.
@@ -218,6 +233,8 @@ impl<'a> Finetuner<'a> {
                 checksum: data.checksum(),
                 started_from: checksum(&engine.lend()?.parameters),
                 frozen: settings.frozen.clone(),
+                keep_best: Some(settings.keep_best),
+                model: Some(engine.config().into()),
             },
             engine,
             data,
@@ -254,6 +271,11 @@ impl<'a> Finetuner<'a> {
         &self.identity
     }
 
+    /// What computes, if the settings say so.
+    pub fn numerics(&self) -> Option<&Numerics> {
+        self.settings.numerics.as_ref()
+    }
+
     /// Continues where `state` was saved.
     pub fn resume(&mut self, state: State) -> Result<()> {
         self.engine.set_parameters(&state.parameters)?;
@@ -272,9 +294,11 @@ impl<'a> Finetuner<'a> {
             identity: self.identity.clone(),
             outcome: self.outcome.clone(),
             experience: self.guard.experience(),
+            numerics: self.settings.numerics.clone(),
         };
         let (step, lent) = (self.outcome.done(), self.engine.lend()?);
-        checkpoint::write(folder, step, &run, &lent, self.engine.loss_scale())
+        let scale = self.engine.loss_scale();
+        Staged::place(vec![checkpoint::stage(folder, step, &run, &lent, scale)?])
     }
 
     /// Trains through all epochs, or until a stop is asked for; `folder` takes the checkpoints.

@@ -6,6 +6,7 @@ pub mod card;
 pub mod checkpoint;
 pub mod distill;
 pub mod finetune;
+pub mod folder;
 pub mod guard;
 mod loss_scale;
 pub mod optimizer;

@@ -6,9 +6,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::data::{PretrainingBatch, PretrainingData};
-use crate::engine::{Engine, LossWeights, PretrainingScores};
-use crate::error::Result;
-use crate::model::{Dropout, weights};
+use crate::engine::{Engine, LossWeights, Numerics, PretrainingScores};
+use crate::error::{Error, Result};
+use crate::files::Staged;
+use crate::model::Dropout;
+use crate::model::weights::{self, NumberFormat};
+use crate::text::WordPiece;
 
 use super::checkpoint::{self, Identity, ORDER, Recipe};
 use super::distill::Teacher;
@@ -38,6 +41,8 @@ pub struct Settings {
     pub evaluate_on: usize,
     /// What a step does that went wrong.
     pub care: Care,
+    /// What computes, to be kept with the state.
+    pub numerics: Option<Numerics>,
 }
 
 /// A run of pre-training at a step boundary.
@@ -67,6 +72,7 @@ impl Settings {
             evaluate_every: (steps / 10).max(1),
             evaluate_on: 512,
             care: Care::default(),
+            numerics: None,
         }
     }
 }
@@ -90,6 +96,7 @@ pub struct Pretrainer {
     engine: Box<dyn Engine>,
     teacher: Option<Teacher>,
     first_phase: Option<FirstPhase>,
+    vocabulary: Option<WordPiece>,
     data: PretrainingData,
     held_out: PretrainingData,
     settings: Settings,
@@ -112,6 +119,7 @@ impl Pretrainer {
             engine,
             teacher: None,
             first_phase: None,
+            vocabulary: None,
             data,
             held_out,
             guard: Guard::new(settings.care),
@@ -125,6 +133,12 @@ impl Pretrainer {
     /// Takes the first steps' examples from other data than the rest's.
     pub fn with_first_phase(mut self, phase: FirstPhase) -> Self {
         self.first_phase = Some(phase);
+        self
+    }
+
+    /// Saves this vocabulary with the model.
+    pub fn with_vocabulary(mut self, wordpiece: WordPiece) -> Self {
+        self.vocabulary = Some(wordpiece);
         self
     }
 
@@ -166,6 +180,7 @@ impl Pretrainer {
             packing: options.packing,
             left_to_right: options.left_to_right,
             vocab_size: self.engine.config().vocab_size,
+            model: Some(self.engine.config().into()),
             taught: self.teacher.as_ref().map(Teacher::identity),
             tokens: self.data.tokens(),
             checksum: Some(self.data.checksum()),
@@ -187,6 +202,11 @@ impl Pretrainer {
         }
     }
 
+    /// What computes, if the settings say so.
+    pub fn numerics(&self) -> Option<&Numerics> {
+        self.settings.numerics.as_ref()
+    }
+
     /// Continues where `state` was saved.
     pub fn resume(&mut self, state: State) -> Result<()> {
         self.engine.set_parameters(&state.parameters)?;
@@ -200,22 +220,28 @@ impl Pretrainer {
         Ok(())
     }
 
-    /// Writes the model and the trainer's state into `folder`.
+    /// Writes the model, with its vocabulary if the run has one, and the trainer's state into
+    /// `folder`. Parameters that are not finite are refused, and what was saved before stays.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let lent = self.engine.lend()?;
-        weights::write(
-            folder,
-            self.engine.config(),
-            self.engine.layout(),
-            &lent.parameters,
-        )?;
+        let (engine, lent) = (self.engine.as_ref(), self.engine.lend()?);
         let run = checkpoint::Pretraining {
             identity: self.identity(),
             recipe: Some(self.recipe()),
             experience: self.guard.experience(),
+            numerics: self.settings.numerics.clone(),
             history: self.history.clone(),
         };
-        checkpoint::write(folder, self.step, &run, &lent, self.engine.loss_scale())
+        let state = checkpoint::stage(folder, self.step, &run, &lent, engine.loss_scale())?;
+        let (mut files, _) = weights::stage(
+            folder,
+            engine.config(),
+            engine.layout(),
+            &lent.parameters,
+            self.vocabulary.as_ref(),
+            NumberFormat::F32,
+        )?;
+        files.push(state);
+        Staged::place(files)
     }
 
     /// Trains until the schedule ends or a stop is asked for; `folder` takes the checkpoints.
@@ -330,8 +356,15 @@ impl Pretrainer {
 
     fn evaluate_and_tell(&mut self, report: &mut dyn Report) -> Result<()> {
         let evaluation = self.evaluate()?;
-        self.history.evaluations.push(evaluation);
         report.evaluated(&evaluation);
+        if !evaluation.mlm_loss.is_finite() {
+            return Err(Error::Failed(format!(
+                "after step {}: the loss on held-out documents is not a number: the run has diverged \
+                 and is not saved; a lower learning rate helps",
+                self.step
+            )));
+        }
+        self.history.evaluations.push(evaluation);
         Ok(())
     }
 
@@ -418,7 +451,7 @@ mod tests {
     use crate::data::PretrainingOptions;
     use crate::engine::CpuEngine;
     use crate::model::{Config, Layout, PRETRAINING};
-    use crate::text::{Casing, WordPiece, embedded};
+    use crate::text::{Casing, embedded};
     use crate::train::Silent;
 
     fn data(wordpiece: &WordPiece, max_len: usize) -> (PretrainingData, PretrainingData) {

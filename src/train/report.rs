@@ -1,6 +1,6 @@
 //! What a run tells while it goes on: to a terminal's progress bar, to a live chart in a notebook.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::engine::PretrainingScores;
 
@@ -28,11 +28,17 @@ pub struct StepReport {
 pub struct EvalReport {
     /// Steps done; 0 before the first.
     pub step: u64,
+    #[serde(deserialize_with = "number_or_nan")]
     pub mlm_loss: f64,
     pub mlm_accuracy: f64,
     /// None without next-sentence prediction.
     pub nsp_loss: Option<f64>,
     pub nsp_accuracy: Option<f64>,
+}
+
+/// Reads a number; JSON has no NaN, so `null` stands for it.
+fn number_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl EvalReport {

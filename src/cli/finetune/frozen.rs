@@ -10,11 +10,13 @@ use crate::engine::frozen::{Known, Plan};
 use crate::engine::{Engine, Frozen, Setup};
 use crate::error::Result;
 use crate::features::{self, Advice, Combine, Pool, Settings};
+use crate::files::Staged;
 use crate::memory::{free, told};
-use crate::model::weights::{self, Model};
+use crate::model::weights::{self, Model, NumberFormat};
 use crate::model::{Config, Layout, Over, Part};
 use crate::note;
 use crate::tasks::Task;
+use crate::text::WordPiece;
 use crate::train::finetune::checksum;
 
 #[derive(clap::Args)]
@@ -184,15 +186,25 @@ impl Head {
         }))
     }
 
-    /// Writes the encoder and the head into a model folder.
+    /// Writes the encoder, the head and the vocabulary into a model folder.
     pub fn write(
         &self,
         out: &Path,
         config: &Config,
         layout: &Layout,
         values: &[f32],
+        wordpiece: &WordPiece,
     ) -> Result<()> {
-        weights::write(out, config, &self.layout, &self.encoder)?;
-        self.plan.write(out, layout, values)
+        let (mut files, entries) = weights::stage(
+            out,
+            config,
+            &self.layout,
+            &self.encoder,
+            Some(wordpiece),
+            NumberFormat::F32,
+        )?;
+        files.push(self.plan.stage(out, layout, values, entries)?);
+        crate::engine::frozen::remove(out)?;
+        Staged::place(files)
     }
 }

@@ -10,8 +10,8 @@ mod told;
 use std::path::{Path, PathBuf};
 
 use crate::data::sequences::BatchSize;
+use crate::engine::Numerics;
 use crate::error::{Error, Result};
-use crate::files::create_folder;
 use crate::hub;
 use crate::lessons::data::MODEL;
 use crate::model::weights::{self, Model};
@@ -20,6 +20,7 @@ use crate::note;
 use crate::tasks::{self, Dataset, Files, Role, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::Settings;
+use crate::train::folder::{Intent, RunFolder};
 use crate::train::guard::{BadSteps, Care};
 use crate::train::optimizer::Optimizer;
 use crate::train::{Records, Stop, checkpoint};
@@ -115,7 +116,7 @@ pub struct Args {
     /// Continue the run in --out; one that is done is told again
     #[arg(long)]
     resume: bool,
-    /// Start anew in a folder that holds a run which is not done
+    /// Start anew in a folder that already holds a run or a model
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
     #[command(flatten)]
@@ -138,7 +139,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let plan = args
         .frozen
         .plan(&args.model, task.as_ref(), &first.config)?;
-    let wordpiece = wordpiece_of(&args.model, &first.config)?;
+    let wordpiece = wordpiece_of(&args.model, &first)?;
     let config = &first.config;
     let read = |path: &Path, role, limit| {
         args.task
@@ -149,9 +150,12 @@ pub fn run(mut args: Args) -> Result<()> {
     for (name, path) in &dev_files {
         devs.push((name, read(path, Role::Dev, None)?));
     }
-    create_folder(&args.out)?;
+    let _folder = RunFolder::open(&args.out)?;
+    // Once more: another run may have ended since.
+    args.room_in_out()?;
     let mut settings = args.settings();
     let setup = args.engine.setup()?;
+    settings.numerics = Some(Numerics::of(setup, settings.micro_batch));
     let sequences = &train.examples().sequences;
     let head = match plan {
         Some(plan) => Some(Head::new(plan, &first)),
@@ -237,15 +241,10 @@ impl Args {
     /// Refuses an `--out` in which something would be lost.
     fn room_in_out(&self) -> Result<()> {
         let out = &self.out;
-        let held = [checkpoint::path(out), several::path(out)];
-        if !self.resume && !self.overwrite && held.iter().any(|path| path.exists()) {
-            return Err(checkpoint::unfinished(out));
-        }
-        not_the_same(out, Some(&self.model))?;
-        if !self.resume && out.join(weights::WEIGHTS).exists() {
-            note!("{}: the model in it will be replaced", self.out.display());
-        }
-        Ok(())
+        let unfinished = [checkpoint::path(out), several::path(out)];
+        let done = [several::done_path(out)];
+        Intent::of(self.resume, self.overwrite).check(out, &unfinished, &done)?;
+        not_the_same(out, Some(&self.model))
     }
 
     fn epochs(&self) -> u32 {
@@ -344,6 +343,7 @@ impl Args {
                 bad_steps: self.bad_steps,
                 spike: self.spike,
             },
+            keep_best: self.keep_best,
             ..Settings::default()
         }
     }
@@ -377,12 +377,13 @@ fn write_model(
 ) -> Result<()> {
     let engine = trained.trainer.engine();
     let parameters = engine.parameters()?;
+    let (config, layout) = (&trained.config, engine.layout());
     match head {
-        Some(head) => head.write(out, &trained.config, engine.layout(), &parameters)?,
+        Some(head) => head.write(out, config, layout, &parameters, wordpiece),
         None => {
-            weights::write(out, &trained.config, engine.layout(), &parameters)?;
+            // First: a head that was left on another encoder would be read without complaint.
             crate::engine::frozen::remove(out)?;
+            weights::write(out, config, layout, &parameters, wordpiece)
         }
     }
-    wordpiece.save(out)
 }

@@ -213,6 +213,11 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     same_run(folder, &state.run.identity, trainer.identity())?;
     let step = state.step;
     note!("continuing after step {step}");
+    if let (Some(now), Some(before)) = (trainer.numerics(), &state.run.numerics) {
+        for change in now.changes(before) {
+            note!("{change}");
+        }
+    }
     trainer.resume(state)?;
     Ok(Some(step))
 }
@@ -221,6 +226,8 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
 pub fn same_run(folder: &Path, was: &Identity, now: &Identity) -> Result<()> {
     let was = Identity {
         precision: was.precision.or(now.precision),
+        keep_best: was.keep_best.or(now.keep_best),
+        model: was.model.clone().or(now.model.clone()),
         ..was.clone()
     };
     checkpoint::same_run(folder, &told(&was), &told(now))
@@ -266,6 +273,17 @@ fn told(identity: &Identity) -> Vec<(&'static str, String)> {
         (
             "what the head reads",
             frozen.unwrap_or_else(|| "an encoder that is trained".to_owned()),
+        ),
+        (
+            "--keep-best",
+            identity.keep_best.unwrap_or_default().to_string(),
+        ),
+        (
+            "the model",
+            identity
+                .model
+                .as_ref()
+                .map_or_else(String::new, |m| m.to_string()),
         ),
         (
             "the model that it starts from (by checksum)",

@@ -16,7 +16,7 @@ use crate::model::weights::{self, Model};
 use crate::note;
 use crate::tasks::Task;
 use crate::train::best::Best;
-use crate::train::finetune::{Identity, Settings};
+use crate::train::finetune::{Identity, Settings, State};
 use crate::train::{Records, checkpoint};
 
 /// What a command came to.
@@ -56,7 +56,7 @@ pub fn path(out: &Path) -> PathBuf {
 }
 
 /// Where they are kept of a command that is done.
-fn done_path(out: &Path) -> PathBuf {
+pub fn done_path(out: &Path) -> PathBuf {
     out.join("trainer").join("done.json")
 }
 
@@ -166,8 +166,8 @@ impl Runner<'_> {
             Finished { identity, runs }.write(&path(&args.out))?;
             return Ok(None);
         }
-        // It is left where the command ended between writing the one and removing the other.
-        remove_if_there(&path(&args.out))?;
+        // They are left if the command was killed between writing the one and removing the others.
+        self.forget_unfinished()?;
         note!(
             "the run in {} is done: nothing is trained",
             args.out.display()
@@ -183,6 +183,10 @@ impl Runner<'_> {
     pub fn all(&self, records: &mut Records, first: Model, settings: &Settings) -> Result<Runs> {
         let args = self.args;
         remove_if_there(&done_path(&args.out))?;
+        if !args.resume {
+            // First, or what is begun here could be taken for the run that was there before.
+            self.forget_unfinished()?;
+        }
         if let Some(head) = self.head {
             let sequences = &self.train.examples().sequences;
             head.compute(&first.config, self.setup, sequences)?;
@@ -242,8 +246,7 @@ impl Runner<'_> {
                 None => done_path(&args.out),
             })?;
             runs = finished.runs;
-            checkpoint::remove(&args.out)?;
-            Best::remove(&args.out)?;
+            self.forget_state()?;
         }
         if stopped.is_none() && !runs.iter().any(|run| run.outcome.stopped()) {
             remove_if_there(&path(&args.out))?;
@@ -255,17 +258,32 @@ impl Runner<'_> {
         })
     }
 
+    /// Removes what the run in `--out` would go on from.
+    fn forget_state(&self) -> Result<()> {
+        checkpoint::remove(&self.args.out)?;
+        Best::remove(&self.args.out)
+    }
+
+    /// The same, and the list of the runs before it.
+    fn forget_unfinished(&self) -> Result<()> {
+        self.forget_state()?;
+        remove_if_there(&path(&self.args.out))
+    }
+
     /// The runs that `--out` holds of this command, where it is to be continued.
     fn finished(&self, records: &mut Records) -> Result<Option<Finished>> {
         let args = self.args;
         if !args.resume {
-            remove_if_there(&path(&args.out))?;
             return Ok(None);
         }
         let Some(finished) = Finished::read(&path(&args.out))? else {
             return Ok(None);
         };
         args.begins_with(&finished.runs, self.task)?;
+        // The state of the last finished run is left if the command was killed before it was removed.
+        if State::read(&args.out)?.is_some_and(|state| state.run.identity == finished.identity) {
+            self.forget_state()?;
+        }
         for run in &finished.runs {
             let done = run.outcome.done();
             records.begin(Some(&run.name()), done, Some(done));

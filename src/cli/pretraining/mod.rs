@@ -11,14 +11,15 @@ use std::time::Instant;
 use tempfile::TempDir;
 
 use crate::data::{Packing, PretrainingData, PretrainingOptions};
+use crate::engine::Numerics;
 use crate::engine::memory::Work;
 use crate::error::{Error, Result};
 use crate::files::create_folder;
-use crate::model::weights::WEIGHTS;
 use crate::model::{Config, Layout};
 use crate::note;
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
 use crate::train::checkpoint::{self, Recipe};
+use crate::train::folder::{Intent, RunFolder};
 use crate::train::guard::{BadSteps, Care};
 use crate::train::pretrain::State;
 use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
@@ -125,6 +126,8 @@ pub struct RunArgs {
 /// A run whose options have been looked at.
 pub struct Begun {
     started: Instant,
+    /// Held until the run ends.
+    _folder: RunFolder,
     /// The state of the run that is continued.
     state: Option<State>,
 }
@@ -160,9 +163,12 @@ impl RunArgs {
         let started = Instant::now();
         self.check()?;
         self.room_in_out(from)?;
-        create_folder(&self.out)?;
+        let folder = RunFolder::open(&self.out)?;
+        // Once more: another run may have ended since.
+        self.room_in_out(from)?;
         Ok(Begun {
             started,
+            _folder: folder,
             state: self.previous_state()?,
         })
     }
@@ -208,17 +214,8 @@ impl RunArgs {
     /// Refuses an `--out` in which something would be lost.
     fn room_in_out(&self, from: Option<&Path>) -> Result<()> {
         not_the_same(&self.out, from)?;
-        let holds = |path: PathBuf| !self.resume && !self.overwrite && path.exists();
-        if holds(checkpoint::path(&self.out)) {
-            return Err(checkpoint::unfinished(&self.out));
-        }
-        if holds(self.out.join(WEIGHTS)) {
-            return Err(Error::Usage(format!(
-                "{} already holds a model: give --overwrite to replace it, or another --out",
-                self.out.display()
-            )));
-        }
-        Ok(())
+        let unfinished = [checkpoint::path(&self.out)];
+        Intent::of(self.resume, self.overwrite).check(&self.out, &unfinished, &[])
     }
 
     /// Refuses sequences that the model or the phases have no room for. `first` is the length of the
@@ -319,8 +316,10 @@ impl RunArgs {
         let text = told::text((&self.text, &data), (&self.held_out, &held_out));
         about.tables.insert(1, text);
         about.charts = baselines.charts(start.packing);
-        let settings = self.settings(lr);
-        let mut trainer = Pretrainer::new(engine, data, held_out, settings);
+        let mut settings = self.settings(lr);
+        settings.numerics = Some(Numerics::of(setup, settings.micro_batch));
+        let mut trainer = Pretrainer::new(engine, data, held_out, settings)
+            .with_vocabulary(start.wordpiece.clone());
         if first_seq < seq {
             let (data, held_out) = build(first_seq, "first")?;
             trainer = trainer.with_first_phase(FirstPhase {
@@ -336,9 +335,10 @@ impl RunArgs {
         if let Some(state) = begun.state {
             self.continue_from(&mut trainer, state)?;
         }
-        // Not before it is known that the run goes on: the vocabulary in the folder may be all that is
-        // left of it.
-        start.wordpiece.save(&self.out)?;
+        if resumed.is_none() {
+            // First, or what is begun here could be taken for the run that was there before.
+            checkpoint::remove(&self.out)?;
+        }
         if let Some(teacher) = trainer.evaluate_teacher()? {
             note!("the teacher, held out: {}", measured(&teacher));
         }
@@ -440,8 +440,11 @@ impl RunArgs {
 
     fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
         let mut identity = trainer.identity();
-        // A state of an earlier version knows only how many tokens there were.
+        // A state of an earlier version knows only how many tokens and parameters there were.
         identity.checksum = state.run.identity.checksum.and(identity.checksum);
+        identity.model = identity
+            .model
+            .filter(|_| state.run.identity.model.is_some());
         let (was, now) = (
             told::identity(&state.run.identity),
             told::identity(&identity),
@@ -468,6 +471,11 @@ impl RunArgs {
         for ((what, was), (_, is)) in before.iter().flatten().zip(&now) {
             if was != is {
                 note!("{what} was {was} and is {is} from here on");
+            }
+        }
+        if let (Some(now), Some(before)) = (trainer.numerics(), &state.run.numerics) {
+            for change in now.changes(before) {
+                note!("{change}");
             }
         }
         trainer.resume(state)

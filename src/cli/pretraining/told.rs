@@ -116,6 +116,13 @@ pub fn identity(identity: &Identity) -> Vec<(&'static str, String)> {
                 .map_or_else(String::new, |sum| format!("{sum:08x}")),
         ),
         (
+            "the model",
+            identity
+                .model
+                .as_ref()
+                .map_or_else(String::new, |model| model.to_string()),
+        ),
+        (
             "the order of the parameters in memory",
             identity.order.to_string(),
         ),

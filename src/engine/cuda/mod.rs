@@ -69,6 +69,11 @@ pub(super) fn measured_peak(how: How) -> Result<f64> {
     selftest::product_peak(open()?.as_mut(), how.element, how.tf32)
 }
 
+/// The GPU's name; only "GPU" if there is none to ask.
+pub(super) fn name() -> String {
+    probe().map_or_else(|_| "GPU".into(), |found| found.properties().name.clone())
+}
+
 /// What [`Backend::Auto`] is on this machine, and what there is to say of that: nothing where there
 /// is no GPU.
 pub(super) fn choose() -> (Backend, Option<String>) {

@@ -7,8 +7,8 @@ use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::files::remove_if_there;
-use crate::model::weights::{NumberFormat, Numbers, write_tensors};
+use crate::files::{Staged, remove_if_there};
+use crate::model::weights::{Entries, NumberFormat, Numbers, SavedWith, stage_tensors};
 use crate::model::{Layout, Part};
 
 use super::{Frozen, Plan};
@@ -28,17 +28,24 @@ pub fn remove(folder: &Path) -> Result<()> {
 }
 
 impl Plan {
-    /// Writes a head's values, laid out by `layout`, into a model folder.
-    pub fn write(&self, folder: &Path, layout: &Layout, values: &[f32]) -> Result<()> {
+    /// Writes a head's values, laid out by `layout`, beside their place in a model folder; `entries`
+    /// are those of the encoder's header.
+    pub fn stage(
+        &self,
+        folder: &Path,
+        layout: &Layout,
+        values: &[f32],
+        mut entries: Entries,
+    ) -> Result<Staged> {
         // Names and numbers: nothing in it can fail to serialise.
         let plan = serde_json::to_string(self).expect("plain data");
-        let told = [("format", "pt".to_owned()), (PLAN, plan)];
+        entries.push((PLAN, plan));
         let tensors = layout.iter().map(|(parameter, range)| {
             let (shape, values) = (parameter.shape.clone(), &values[range]);
             let numbers = Numbers::new(NumberFormat::F32, shape, values);
             (parameter.name.clone(), numbers)
         });
-        write_tensors(&folder.join(FILE), tensors.collect(), &told)
+        stage_tensors(&folder.join(FILE), tensors.collect(), &entries)
     }
 }
 
@@ -58,6 +65,7 @@ impl Frozen {
         if *plan.vectors.layers.end() > encoder.config().num_hidden_layers {
             return Err(damaged(&"the model has fewer layers than it reads"));
         }
+        SavedWith::of(&bytes).check_config(&path, encoder.config())?;
         let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&e))?;
         let layout = plan.layout(encoder.config(), part)?;
         let mut values = vec![0.0; layout.total()];

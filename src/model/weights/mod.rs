@@ -8,17 +8,21 @@
 mod numbers;
 mod places;
 mod stored;
+mod together;
 mod writing;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::text::WordPiece;
 
 use super::{Config, Layout, PRETRAINING, Part};
 
-pub(crate) use self::numbers::{Numbers, write_tensors};
+pub(crate) use self::numbers::{Numbers, stage_tensors, write_tensors};
 pub use self::places::{INDEX, class_of, files_of, refusal};
+pub(crate) use self::together::SavedWith;
+pub(crate) use self::writing::{Entries, stage};
 pub use self::writing::{NumberFormat, write, write_as};
 
 use self::places::Places;
@@ -40,6 +44,10 @@ pub struct Model {
     pub fresh: Vec<Part>,
     /// Parts that the file holds and that were not asked for.
     pub left_out: Vec<Part>,
+    /// What the weights were saved with.
+    saved_with: SavedWith,
+    /// The file to name if the weights are at fault.
+    file: PathBuf,
 }
 
 impl Model {
@@ -49,12 +57,21 @@ impl Model {
         let places = Places::find(folder)?;
         let config = Config::read(&folder.join(CONFIG))?;
         let bytes = places.read()?;
-        Self::take(config, &Tensors::parse(&places, &bytes)?, parts, seed)
+        let model = Self::take(config, &Tensors::parse(&places, &bytes)?, parts, seed)?;
+        model.saved_with.check_config(&model.file, &model.config)?;
+        Ok(model)
     }
 
     /// Reads every part that the file holds and that one class of transformers has: with a task's
     /// head what belongs to that, else what was pre-trained.
     pub fn read_all(folder: &Path) -> Result<Self> {
+        let model = Self::read_changed(folder)?;
+        model.saved_with.check_config(&model.file, &model.config)?;
+        Ok(model)
+    }
+
+    /// The same of a folder whose files need not be those that were saved together.
+    pub fn read_changed(folder: &Path) -> Result<Self> {
         let places = Places::find(folder)?;
         let config = Config::read(&folder.join(CONFIG))?;
         let bytes = places.read()?;
@@ -127,12 +144,20 @@ impl Model {
             values,
             fresh: missing,
             left_out,
+            saved_with: file.saved_with().clone(),
+            file: file.path().to_path_buf(),
         })
+    }
+
+    /// Refuses a vocabulary that is not the one that the weights were saved with.
+    pub fn check_vocabulary(&self, wordpiece: &WordPiece) -> Result<()> {
+        self.saved_with.check_vocabulary(&self.file, wordpiece)
     }
 
     /// Writes `config.json` and `model.safetensors` into `folder`, each whole or not at all.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        write(folder, &self.config, &self.layout, &self.values)
+        let format = NumberFormat::F32;
+        write_as(folder, &self.config, &self.layout, &self.values, format)
     }
 }
 

@@ -2,15 +2,14 @@
 //! more.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::path::Path;
 
-use safetensors::View;
-use safetensors::tensor::Dtype;
+use safetensors::tensor::{Dtype, TensorInfo};
+use serde_json::{Map, Value};
 
 use crate::engine::bytes::bytes_of;
 use crate::error::{Error, Result};
-use crate::files::write_atomic_at;
+use crate::files::{Staged, stage};
 
 use super::NumberFormat;
 
@@ -31,17 +30,12 @@ impl<'a> Numbers<'a> {
             values,
         }
     }
-}
 
-impl View for Numbers<'_> {
     fn dtype(&self) -> Dtype {
         self.format.dtype()
     }
 
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
+    /// Its bytes in the file.
     fn data(&self) -> Cow<'_, [u8]> {
         // As they lie in memory, where that is how the file has them.
         if self.format == NumberFormat::F32 && cfg!(target_endian = "little") {
@@ -55,19 +49,63 @@ impl View for Numbers<'_> {
     }
 }
 
+/// The longest header that readers of the format accept, in bytes.
+const MAX_HEADER: usize = 100_000_000;
+
 /// Writes tensors by their names, with entries for the header; the file is there when it is whole.
 pub fn write_tensors(
     path: &Path,
     tensors: Vec<(String, Numbers<'_>)>,
-    told: &[(&str, String)],
+    entries: &[(&str, String)],
 ) -> Result<()> {
-    let told: HashMap<String, String> = told
+    Staged::place(vec![stage_tensors(path, tensors, entries)?])
+}
+
+/// The same, but for the last step: [`Staged::place`] puts the file in its place.
+///
+/// The layout is that of the safetensors crate, byte for byte, whose own function gives the file its
+/// place without forcing it to the disk.
+pub fn stage_tensors(
+    path: &Path,
+    mut tensors: Vec<(String, Numbers<'_>)>,
+    entries: &[(&str, String)],
+) -> Result<Staged> {
+    // The widest numbers first, so that all are aligned.
+    tensors.sort_by(|(a, left), (b, right)| right.dtype().cmp(&left.dtype()).then(a.cmp(b)));
+    let refused = |e: &dyn std::fmt::Display| Error::file(path, e.to_string());
+    // In the order given: a map of the crate's own would put them in another order in every run.
+    let entries: Map<String, Value> = entries
         .iter()
-        .map(|(name, value)| ((*name).to_owned(), value.clone()))
+        .map(|(name, value)| ((*name).to_owned(), value.as_str().into()))
         .collect();
-    write_atomic_at(path, |place| {
-        safetensors::serialize_to_file(tensors, Some(told), place)
-            .map_err(|e| Error::file(path, e.to_string()))
+    let mut header = Map::from_iter([("__metadata__".to_owned(), entries.into())]);
+    let mut end = 0;
+    for (name, numbers) in &tensors {
+        let start = end;
+        end += numbers.data_len();
+        let info = TensorInfo {
+            dtype: numbers.dtype(),
+            shape: numbers.shape.clone(),
+            data_offsets: (start, end),
+        };
+        let info = serde_json::to_value(info).map_err(|e| refused(&e))?;
+        header.insert(name.clone(), info);
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    if header.len() > MAX_HEADER {
+        return Err(refused(&format!(
+            "its header has {} bytes, but safetensors allows {MAX_HEADER}",
+            header.len()
+        )));
+    }
+    stage(path, |file| {
+        let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(|e| Error::io(path, e));
+        put(&(header.len() as u64).to_le_bytes())?;
+        put(&header)?;
+        tensors
+            .iter()
+            .try_for_each(|(_, numbers)| put(&numbers.data()))
     })
 }
 
@@ -106,6 +144,11 @@ mod tests {
         assert_eq!(read, values);
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
+        let entries = header.metadata().clone();
+        assert_eq!(
+            bytes,
+            safetensors::serialize(file.tensors(), entries).unwrap()
+        );
     }
 
     #[test]

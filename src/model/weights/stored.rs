@@ -9,6 +9,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use crate::error::{Error, Result};
 
 use super::places::Places;
+use super::together::SavedWith;
 use super::writing::task_class;
 use super::{Config, Layout, PRETRAINING, Part};
 
@@ -27,6 +28,7 @@ pub(super) struct Tensors<'a> {
     /// The file to name where the whole is at fault.
     main: &'a Path,
     tensors: HashMap<String, (&'a Path, TensorView<'a>)>,
+    saved_with: SavedWith,
 }
 
 /// Whether the configuration names the class of transformers that has this head.
@@ -63,8 +65,19 @@ impl<'a> Tensors<'a> {
         {
             tensors.insert(MASKED_LM_BIAS.into(), bias);
         }
-        let main = &places.main;
-        Ok(Self { main, tensors })
+        Ok(Self {
+            main: &places.main,
+            tensors,
+            saved_with: match bytes {
+                [whole] => SavedWith::of(whole),
+                _ => SavedWith::default(),
+            },
+        })
+    }
+
+    /// What the weights were saved with.
+    pub fn saved_with(&self) -> &SavedWith {
+        &self.saved_with
     }
 
     /// The file to name where the whole is at fault: the single one, or the index of shards.

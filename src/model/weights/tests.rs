@@ -15,6 +15,8 @@ fn small() -> Model {
         values,
         fresh: Vec::new(),
         left_out: Vec::new(),
+        saved_with: SavedWith::default(),
+        file: PathBuf::new(),
     }
 }
 

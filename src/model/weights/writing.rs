@@ -5,9 +5,11 @@ use std::path::Path;
 use safetensors::tensor::Dtype;
 
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::{Staged, stage_bytes};
+use crate::text::WordPiece;
 
-use super::{CONFIG, Config, Layout, Numbers, Part, WEIGHTS, write_tensors};
+use super::together::{CONFIG_ENTRY, VOCABULARY_ENTRY, of_config, of_vocabulary};
+use super::{CONFIG, Config, Layout, Numbers, Part, WEIGHTS, stage_tensors};
 
 /// The number format of stored weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -48,7 +50,7 @@ impl NumberFormat {
 
     /// Whether the format has room for all of these.
     fn holds(self, values: &[f32]) -> bool {
-        let fits = |x: f32| !x.is_finite() || half::f16::from_f32(x).is_finite();
+        let fits = |x: f32| half::f16::from_f32(x).is_finite();
         self != Self::F16 || values.iter().all(|&x| fits(x))
     }
 
@@ -67,12 +69,21 @@ impl NumberFormat {
     }
 }
 
-/// Writes a model folder in f32: see [`super::Model::write`].
-pub fn write(folder: &Path, config: &Config, layout: &Layout, values: &[f32]) -> Result<()> {
-    write_as(folder, config, layout, values, NumberFormat::F32)
+/// Writes a model folder with its vocabulary in f32: see [`super::Model::write`].
+pub fn write(
+    folder: &Path,
+    config: &Config,
+    layout: &Layout,
+    values: &[f32],
+    wordpiece: &WordPiece,
+) -> Result<()> {
+    let format = NumberFormat::F32;
+    let (files, _) = stage(folder, config, layout, values, Some(wordpiece), format)?;
+    Staged::place(files)
 }
 
-/// The same with weights of any format; fails where a value is beyond it.
+/// Writes a model folder with weights of any format; the files of the vocabulary stay as they are.
+/// Fails if a value is beyond the format or is not a number.
 pub fn write_as(
     folder: &Path,
     config: &Config,
@@ -80,9 +91,22 @@ pub fn write_as(
     values: &[f32],
     format: NumberFormat,
 ) -> Result<()> {
+    let (files, _) = stage(folder, config, layout, values, None, format)?;
+    Staged::place(files)
+}
+
+/// Writes the files of a model folder beside their places; gives them, the weights last, and the
+/// header's entries that say what belongs to the weights.
+pub fn stage(
+    folder: &Path,
+    config: &Config,
+    layout: &Layout,
+    values: &[f32],
+    wordpiece: Option<&WordPiece>,
+    format: NumberFormat,
+) -> Result<(Vec<Staged>, Entries)> {
     let path = folder.join(WEIGHTS);
     let tensors = tensors(config, layout, values, format).map_err(|m| Error::file(&path, m))?;
-    write_tensors(&path, tensors, &[("format", "pt".to_owned())])?;
     let mut config = config.clone();
     config.architectures = vec![architecture(&config, layout).into()];
     config.set_number_format(format.name());
@@ -92,8 +116,25 @@ pub fn write_as(
         let names: Vec<String> = (0..classes).map(|id| format!("LABEL_{id}")).collect();
         config.set_labels(&names);
     }
-    write_atomic(&folder.join(CONFIG), config.to_json().as_bytes())
+    let mut entries = vec![
+        ("format", "pt".to_owned()),
+        (CONFIG_ENTRY, of_config(&config)),
+    ];
+    let mut files = Vec::new();
+    if let Some(wordpiece) = wordpiece {
+        entries.push((VOCABULARY_ENTRY, of_vocabulary(wordpiece)));
+        files = wordpiece.stage(folder)?;
+    }
+    files.push(stage_bytes(
+        &folder.join(CONFIG),
+        config.to_json().as_bytes(),
+    )?);
+    files.push(stage_tensors(&path, tensors, &entries)?);
+    Ok((files, entries))
 }
+
+/// Entries of the header of a file of tensors.
+pub type Entries = Vec<(&'static str, String)>;
 
 /// The class of transformers that loads these parts.
 fn architecture(config: &Config, layout: &Layout) -> &'static str {
@@ -146,6 +187,12 @@ fn tensors<'a>(
             _ => parameter.name.clone(),
         };
         let values = &values[range];
+        if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+            return Err(format!(
+                "tensor {name} would hold {value}: the model was spoilt, as by too high a learning \
+                 rate, and is not saved"
+            ));
+        }
         if !format.holds(values) {
             return Err(format!(
                 "tensor {name} holds a number beyond f16's 65504: bf16 has the range for it"

@@ -8,7 +8,7 @@ use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
 
 use super::{Casing, SPECIAL_TOKENS, WordPiece, library};
 use crate::error::{Error, Result};
-use crate::files::write_atomic;
+use crate::files::{Staged, stage_bytes};
 use crate::text::files::read_to_string;
 
 impl WordPiece {
@@ -97,6 +97,11 @@ impl WordPiece {
     /// Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into the model folder `dir`
     /// as `transformers` reads them.
     pub fn save(&self, dir: &Path) -> Result<()> {
+        Staged::place(self.stage(dir)?)
+    }
+
+    /// Writes the same files beside their places.
+    pub(crate) fn stage(&self, dir: &Path) -> Result<Vec<Staged>> {
         // Transformers sets the tokenizer up by these once more.
         let (chinese, strip) = match self.inner.tokenizer.get_normalizer() {
             Some(NormalizerWrapper::BertNormalizer(own)) => {
@@ -121,10 +126,14 @@ impl WordPiece {
             "mask_token": "[MASK]",
         });
         let tokenizer = self.inner.tokenizer.to_string(true).map_err(library)?;
-        write_atomic(&dir.join("vocab.txt"), self.vocab_text().as_bytes())?;
-        write_atomic(&dir.join("tokenizer.json"), tokenizer.as_bytes())?;
-        let config = format!("{config:#}\n");
-        write_atomic(&dir.join("tokenizer_config.json"), config.as_bytes())
+        Ok(vec![
+            stage_bytes(&dir.join("vocab.txt"), self.vocab_text().as_bytes())?,
+            stage_bytes(&dir.join("tokenizer.json"), tokenizer.as_bytes())?,
+            stage_bytes(
+                &dir.join("tokenizer_config.json"),
+                format!("{config:#}\n").as_bytes(),
+            )?,
+        ])
     }
 }
 

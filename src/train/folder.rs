@@ -1,0 +1,151 @@
+//! The folder of a run: what may be lost in it, and the lock that keeps other runs out.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::files::{Staged, create_folder, sweep};
+use crate::model::weights::WEIGHTS;
+use crate::note;
+
+/// What a command is to do with a run or a model that its folder holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// Nothing may be there.
+    Begin,
+    Resume,
+    Overwrite,
+}
+
+impl Intent {
+    /// As `--resume` and `--overwrite` say, which exclude each other.
+    pub fn of(resume: bool, overwrite: bool) -> Self {
+        match (resume, overwrite) {
+            (true, _) => Self::Resume,
+            (false, true) => Self::Overwrite,
+            (false, false) => Self::Begin,
+        }
+    }
+
+    /// Refuses a folder in which a run or a model would be lost. `unfinished` are the files that a
+    /// run in the folder goes on from, `done` those of a run that has ended.
+    pub fn check(self, out: &Path, unfinished: &[PathBuf], done: &[PathBuf]) -> Result<()> {
+        let any = |files: &[PathBuf]| files.iter().any(|path| path.exists());
+        let shown = out.display();
+        let refused = match self {
+            Self::Begin if any(unfinished) => format!(
+                "{shown} already holds a run: give --resume to continue it, --overwrite to start anew, \
+                 or another --out"
+            ),
+            _ if !out.join(WEIGHTS).exists() => return Ok(()),
+            Self::Begin => format!(
+                "{shown} already holds a model: give --overwrite to replace it, or another --out"
+            ),
+            Self::Resume if !any(unfinished) && !any(done) => format!(
+                "{shown} holds a model, but no run that could be resumed: give --overwrite to replace \
+                 the model, or another --out"
+            ),
+            Self::Resume | Self::Overwrite => return Ok(()),
+        };
+        Err(Error::Usage(refused))
+    }
+}
+
+/// The folder of a run, held by this process until it ends or drops this.
+pub struct RunFolder {
+    /// The system releases the lock when the process ends, however it ends.
+    _lock: File,
+}
+
+impl RunFolder {
+    /// Makes the folder where it is not there, locks it, sees whether files can be written into it,
+    /// and removes what a killed process left unfinished.
+    ///
+    /// # Errors
+    /// If another process trains in the folder, or if it cannot be written to.
+    pub fn open(out: &Path) -> Result<Self> {
+        let trainer = out.join("trainer");
+        create_folder(&trainer)?;
+        let path = trainer.join("lock");
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(|e| Error::io(&path, e))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut process = String::new();
+                // Only for the message.
+                let _ = file.read_to_string(&mut process);
+                return Err(Error::Usage(format!(
+                    "{} is in use by another run (process {}): wait until it ends, or give another \
+                     --out",
+                    out.display(),
+                    process.trim()
+                )));
+            }
+            Err(TryLockError::Error(e)) => note!(
+                "{}: files cannot be locked here ({e}): see to it yourself that no other run uses the \
+                 folder",
+                out.display()
+            ),
+        }
+        let said = file
+            .set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        said.map_err(|e| Error::io(&path, e))?;
+        for folder in [out, &trainer] {
+            sweep(folder)?;
+            // A full disk or a folder of somebody else is found now and not after the training.
+            Staged::begin(&folder.join("probe"))?;
+        }
+        Ok(Self { _lock: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_belongs_to_one_run_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("new/out");
+        let first = RunFolder::open(&out).unwrap();
+        let message = RunFolder::open(&out).err().unwrap().to_string();
+        let own = format!("in use by another run (process {})", std::process::id());
+        assert!(message.contains(&own), "{message}");
+        drop(first);
+        std::fs::write(out.join(".cloze-aBcDe1"), "left").unwrap();
+        let again = RunFolder::open(&out).unwrap();
+        let names = |folder: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(folder).unwrap();
+            let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+            entries.map(|e| name(e).into_string().unwrap()).collect()
+        };
+        assert_eq!(names(&out), ["trainer"]);
+        assert_eq!(names(&out.join("trainer")), ["lock"]);
+        drop(again);
+    }
+
+    #[test]
+    fn nothing_is_lost_unasked() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path();
+        let (state, done) = ([out.join("state")], [out.join("done")]);
+        let check = |intent: Intent| intent.check(out, &state, &done).map_err(|e| e.to_string());
+        let told = |intent| check(intent).unwrap_err();
+        for intent in [Intent::Begin, Intent::Resume, Intent::Overwrite] {
+            assert!(check(intent).is_ok());
+        }
+        std::fs::write(out.join(WEIGHTS), "").unwrap();
+        assert!(told(Intent::Begin).contains("already holds a model"));
+        assert!(told(Intent::Resume).contains("no run that could be resumed"));
+        assert!(check(Intent::Overwrite).is_ok());
+        std::fs::write(&done[0], "").unwrap();
+        assert!(check(Intent::Resume).is_ok() && check(Intent::Begin).is_err());
+        std::fs::write(&state[0], "").unwrap();
+        assert!(told(Intent::Begin).contains("already holds a run"));
+        assert!(check(Intent::Resume).is_ok() && check(Intent::Overwrite).is_ok());
+    }
+}
