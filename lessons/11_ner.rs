@@ -1290,7 +1290,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ```text
     // cloze finetune ner --data conll2003 --model google-bert/bert-base-cased --out ner
-    // cloze finetune ner --data conll2003 --model google-bert/bert-base-cased --out ner --frozen --layers -4..-1
+    // cloze finetune ner --data conll2003 --model google-bert/bert-base-cased --out ner-frozen --frozen --layers -4..-1
     // ```
     //
     // The paper's base model reaches 96.4 and 96.1 on `eng.testa` (table 7; the second with a BiLSTM

@@ -149,7 +149,13 @@ fn paraphrases_and_similarity_are_learned_from_a_real_model() {
     let finetune = |task: &str, folder: &str, more: &[&str]| {
         let folder = data.join("glue").join(folder);
         let mut args = vec!["finetune", task, "--json", "--model", text(&model)];
-        args.extend(["--data", text(&folder), "--out", text(out.path())]);
+        args.extend([
+            "--data",
+            text(&folder),
+            "--out",
+            text(out.path()),
+            "--overwrite",
+        ]);
         args.extend(more);
         json(&succeeds(&args))
     };

@@ -40,6 +40,9 @@ impl Folder {
         let out = self.path("out");
         let mut args = vec!["finetune", task, "--model", text(tiny()), "--json"];
         args.extend(["--data", text(self.0.path()), "--out", text(&out)]);
+        if !more.contains(&"--resume") {
+            args.push("--overwrite");
+        }
         args.extend(more);
         args.into_iter().map(str::to_owned).collect()
     }

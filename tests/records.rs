@@ -179,7 +179,8 @@ fn fine_tuning_is_recorded_with_its_scores_and_several_runs_apart() {
     let card = read(&out.join("README.md"));
     assert!(card.contains("accuracy, mean of 2 seeds"), "{card}");
 
-    let trained = finetune(folder.path(), &["--epochs", "2", "--eval-epochs"]);
+    let more = ["--epochs", "2", "--eval-epochs", "--overwrite"];
+    let trained = finetune(folder.path(), &more);
     assert!(
         !trainer.join("runs").exists(),
         "an earlier command's runs are gone"
@@ -207,7 +208,8 @@ fn fine_tuning_is_recorded_with_its_scores_and_several_runs_apart() {
     assert!(page.contains("Scores") && page.contains("dev accuracy, step 4"));
 
     std::fs::write(out.join("README.md"), "mine").unwrap();
-    finetune(folder.path(), &["--epochs", "1", "--limit", "8"]);
+    let more = ["--epochs", "1", "--limit", "8", "--overwrite"];
+    finetune(folder.path(), &more);
     assert_eq!(read(&out.join("README.md")), "mine");
     assert!(read(&out.join("MODEL_CARD.md")).contains("pipeline_tag"));
 }

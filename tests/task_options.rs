@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Output;
 
-use common::{Folder, cloze, fails, json, sentence, stderr, succeeds, text, tiny};
+use common::{Folder, accept_changes, cloze, fails, json, sentence, stderr, succeeds, text, tiny};
 use serde_json::Value;
 
 impl Folder {
@@ -14,6 +14,9 @@ impl Folder {
         let out = self.path("out");
         let mut args = vec!["finetune", task, "--model", text(tiny()), "--epochs", "1"];
         args.extend(["--data", text(self.0.path()), "--out", text(&out), "--json"]);
+        if !more.contains(&"--resume") {
+            args.push("--overwrite");
+        }
         args.extend(more);
         cloze().args(args).output().unwrap()
     }
@@ -63,6 +66,7 @@ impl Folder {
         let options = config.as_object_mut().unwrap().remove("finetuning_options");
         assert!(options.is_some());
         self.write("out/config.json", &config.to_string());
+        accept_changes(&self.path("out"));
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Folder, cloze, fails, json, real, succeeds, text, tiny};
+use common::{Folder, accept_changes, cloze, fails, json, real, succeeds, text, tiny};
 use serde_json::Value;
 
 impl Folder {
@@ -33,15 +33,24 @@ impl Folder {
             .collect()
     }
 
+    /// The same in place of what an earlier run left.
+    fn anew(&self, task: &str, more: &[&str]) -> Vec<String> {
+        let mut args = self.arguments(task, more);
+        if !more.contains(&"--resume") {
+            args.push("--overwrite".to_owned());
+        }
+        args
+    }
+
     fn finetune(&self, task: &str, more: &[&str]) -> Value {
-        let args = self.arguments(task, more);
+        let args = self.anew(task, more);
         json(&succeeds(
             &args.iter().map(String::as_str).collect::<Vec<_>>(),
         ))
     }
 
     fn finetune_fails(&self, task: &str, more: &[&str], code: i32) -> String {
-        let args = self.arguments(task, more);
+        let args = self.anew(task, more);
         fails(&args.iter().map(String::as_str).collect::<Vec<_>>(), code)
     }
 
@@ -426,7 +435,7 @@ fn a_stopped_run_goes_on_as_if_it_had_not_been() {
     assert!(!state.exists(), "a run that is done needs no state");
 
     let mut child = cloze()
-        .args(folder.arguments("sst-2", &more))
+        .args(folder.anew("sst-2", &more))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -445,7 +454,8 @@ fn a_stopped_run_goes_on_as_if_it_had_not_been() {
     assert!(interrupted.unwrap().success());
     assert!(child.wait().unwrap().success());
     assert!(state.exists());
-    let message = folder.finetune_fails("sst-2", &more, 2);
+    let args = folder.arguments("sst-2", &more);
+    let message = fails(&args.iter().map(String::as_str).collect::<Vec<_>>(), 2);
     assert!(message.contains("already holds a run"), "{message}");
     assert!(state.exists());
     let message = folder.finetune_fails("sst-2", &["--resume", "--batch", "4", "--epochs", "7"], 2);
@@ -503,6 +513,7 @@ fn submissions_have_official_names_and_layouts() {
         .replace("\"1\": \"entailment\"", "\"1\": \"Contradiction\"");
     assert_ne!(turned, named);
     std::fs::write(&path, turned).unwrap();
+    accept_changes(&folder.path("out"));
     let after = folder.predict("ax", "diagnostic.tsv", &[]);
     let swapped = |name: &str| match name {
         "contradiction" => "entailment",
@@ -585,7 +596,13 @@ fn real_choices_and_entities_are_learned() {
     let out = tempfile::tempdir().unwrap();
     let finetune = |task: &str, folder: &Path, more: &[&str]| {
         let mut args = vec!["finetune", task, "--json", "--model", text(&model)];
-        args.extend(["--data", text(folder), "--out", text(out.path())]);
+        args.extend([
+            "--data",
+            text(folder),
+            "--out",
+            text(out.path()),
+            "--overwrite",
+        ]);
         args.extend(more);
         json(&succeeds(&args))
     };

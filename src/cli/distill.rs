@@ -49,6 +49,12 @@ pub fn run(args: Args) -> Result<()> {
     let begun = args.run.begin(Some(&folder))?;
     let parts = [Part::Encoder, Part::MaskedLm];
     let model = Model::read(&folder, &parts, None)?;
+    if model.config.is_decoder {
+        return Err(Error::file(
+            &folder,
+            "reads from left to right (is_decoder in its config.json), but a teacher must fill blanks",
+        ));
+    }
     let wordpiece = wordpiece_of(&folder, &model)?;
     let Model {
         config: theirs,
@@ -56,12 +62,6 @@ pub fn run(args: Args) -> Result<()> {
         values: their_values,
         ..
     } = model;
-    if theirs.is_decoder {
-        return Err(Error::file(
-            &folder,
-            "reads from left to right (is_decoder in its config.json), but a teacher must fill blanks",
-        ));
-    }
     let layers = chosen(args.layers.as_deref(), theirs.num_hidden_layers)?;
     let told: Vec<String> = layers.iter().map(usize::to_string).collect();
     note!(

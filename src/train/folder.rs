@@ -38,7 +38,7 @@ impl Intent {
                 "{shown} already holds a run: give --resume to continue it, --overwrite to start anew, \
                  or another --out"
             ),
-            _ if !out.join(WEIGHTS).exists() => return Ok(()),
+            _ if !out.join(WEIGHTS).is_file() => return Ok(()),
             Self::Begin => format!(
                 "{shown} already holds a model: give --overwrite to replace it, or another --out"
             ),

@@ -62,6 +62,16 @@ pub fn tiny() -> &'static Path {
         .path()
 }
 
+/// Makes a model folder one whose files belong together, after one of them was changed.
+pub fn accept_changes(folder: &Path) {
+    let other = tempfile::tempdir().unwrap();
+    let (from, to) = (text(folder), text(other.path()));
+    succeeds(&["convert", "--accept-changes", from, to]);
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(other.path().join(file), folder.join(file)).unwrap();
+    }
+}
+
 /// Real data and a real model, where they are.
 pub fn real() -> Option<(PathBuf, PathBuf)> {
     let (Some(data), Some(model)) = (

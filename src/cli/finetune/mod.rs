@@ -243,8 +243,8 @@ impl Args {
         let out = &self.out;
         let unfinished = [checkpoint::path(out), several::path(out)];
         let done = [several::done_path(out)];
-        Intent::of(self.resume, self.overwrite).check(out, &unfinished, &done)?;
-        not_the_same(out, Some(&self.model))
+        not_the_same(out, Some(&self.model))?;
+        Intent::of(self.resume, self.overwrite).check(out, &unfinished, &done)
     }
 
     fn epochs(&self) -> u32 {
