@@ -4,11 +4,11 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
 use common::pretraining::{corpus, run};
-use common::{cloze, fails, json, stderr, succeeds, text};
+use common::{cloze, fails, json, signal, started, stderr, succeeds, text, wait_for};
 
 #[test]
 fn a_model_is_trained_and_used() {
@@ -132,35 +132,6 @@ fn tail<'a>(state: &'a [u8], folder: &Path) -> &'a [u8] {
     let model = fs::read(folder.join("model.safetensors")).unwrap();
     let header = 8 + u64::from_le_bytes(model[..8].try_into().unwrap()) as usize;
     &state[state.len() - 3 * (model.len() - header)..]
-}
-
-fn wait_for(condition: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(
-            started.elapsed() < Duration::from_secs(240),
-            "waited for too long"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A run that is to be stopped.
-fn started(args: &[&str]) -> Child {
-    let mut command = cloze();
-    command
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command.spawn().unwrap()
-}
-
-fn signal(child: &Child, name: &str) {
-    let id = child.id().to_string();
-    let sent = std::process::Command::new("kill")
-        .args([name, &id])
-        .status();
-    assert!(sent.unwrap().success());
 }
 
 #[test]

@@ -6,8 +6,9 @@
 pub mod pretraining;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// The command, ready for arguments.
 pub fn cloze() -> Command {
@@ -82,6 +83,35 @@ pub fn real() -> Option<(PathBuf, PathBuf)> {
         return None;
     };
     Some((PathBuf::from(data), PathBuf::from(model)))
+}
+
+/// Waits until `condition` holds.
+pub fn wait_for(condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(
+            started.elapsed() < Duration::from_secs(240),
+            "waited for too long"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A run that is to be stopped.
+pub fn started(args: &[&str]) -> Child {
+    let mut command = cloze();
+    command
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Sends a signal, such as `-INT`.
+pub fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args([name, &id]).status();
+    assert!(sent.unwrap().success());
 }
 
 /// A folder for what a test writes and what the command makes of it.
