@@ -1,0 +1,89 @@
+"""Kills runs at random moments and resumes them, until all are done.
+
+At the end a run has the bits of an unbroken one. In between, a model folder holds a model that
+answers, or none yet, or is refused with a reason; and nothing is left lying about.
+"""
+
+import argparse
+import pathlib
+import random
+import subprocess
+import tempfile
+import time
+
+REFUSALS = ["was saved with another", "the folder holds no model", "No such file"]
+
+
+def run(command):
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cloze", type=pathlib.Path)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    dice, cloze = random.Random(options.seed), str(options.cloze.resolve())
+    counts = {"killed": 0, "stopped": 0, "answered": 0, "refused": 0, "rounds": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        rows = "".join(f"the number {i} was {['bad', 'good'][i % 2]}\t{i % 2}\n" for i in range(48))
+        for name in ["train.tsv", "dev.tsv"]:
+            (place / name).write_text("sentence\tlabel\n" + rows)
+        pretrain = [cloze, "pretrain", "--steps", "60", "--save-every", "1", "--eval-every", "7"]
+        finetune = [cloze, "finetune", "sst-2", "--data", str(place), "--model", str(place / "base")]
+        finetune += ["--epochs", "6", "--batch", "4", "--save-every", "1", "--seeds", "2", "--keep-best"]
+        base = run([cloze, "pretrain", "--steps", "20", "--out", str(place / "base")])
+        assert base.returncode == 0, base.stderr
+        for kind, command in [("pretrain", pretrain), ("finetune", finetune)]:
+            whole = place / f"{kind}-whole"
+            unbroken = run([*command, "--out", str(whole)])
+            assert unbroken.returncode == 0, unbroken.stderr
+            expected = (whole / "model.safetensors").read_bytes()
+            target = counts["killed"] + options.kills // 2
+            while counts["killed"] < target:
+                counts["rounds"] += 1
+                out = place / f"{kind}-{counts['rounds']}"
+                broken(cloze, [*command, "--out", str(out)], out, kind, dice, counts)
+                assert (out / "model.safetensors").read_bytes() == expected, f"{out} differs"
+                left = [path.name for path in out.rglob("*") if path.name.startswith((".cloze-", ".tmp"))]
+                assert not left, left
+    print(", ".join(f"{count} {what}" for what, count in counts.items()))
+
+
+def broken(cloze, command, out, kind, dice, counts):
+    """Runs the command to its end, broken off again and again; nobody reads its messages."""
+    started = False
+    while True:
+        process = subprocess.Popen(
+            [*command, "--resume"] if started else command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started = True
+        patience = dice.uniform(0.02, 0.9)
+        deadline = time.monotonic() + patience
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        ended = process.poll() is not None
+        if not ended:
+            name = dice.choice(["kill", "kill", "kill", "terminate"])
+            getattr(process, name)()
+            counts["killed" if name == "kill" else "stopped"] += 1
+        _, said = process.communicate()
+        if ended:
+            assert process.returncode == 0, said
+            return
+        ask = ["fill-mask", "--model", str(out), "a [MASK]"]
+        if kind == "finetune":
+            data = str(out.parent / "dev.tsv")
+            ask = ["evaluate", "sst-2", "--data", data, "--model", str(out)]
+        asked = run([cloze, *ask])
+        counts["answered" if asked.returncode == 0 else "refused"] += 1
+        if asked.returncode != 0:
+            assert any(reason in asked.stderr for reason in REFUSALS), asked.stderr
+
+
+main()
