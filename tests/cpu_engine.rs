@@ -536,6 +536,26 @@ fn gradients_of_two_batches_add_up_and_do_not_depend_on_their_order() {
     compare(&layout, &run([&long, &short]), &run([&short, &long]), 1e-6);
 }
 
+/// Beyond 4,096 tokens the dropout of different queries would draw the same numbers.
+#[test]
+fn sequences_that_dropout_has_no_numbers_for_are_refused() {
+    let mut config = Size::Tiny.config(203);
+    config.max_position_embeddings = 5000;
+    let dropout = Dropout { seed: 1, step: 0 };
+    let long = batch(3, &[4097], 203);
+    let (_, mut cpu, mut reference) = engines(&config);
+    let both: [&mut dyn Engine; 2] = [&mut cpu, &mut reference];
+    for engine in both {
+        let error = engine.pretraining_gradients(&long, dropout).unwrap_err();
+        let expected = "attention takes sequences of up to 4096 tokens, not 4097";
+        assert_eq!(error.to_string(), expected);
+    }
+    // Nothing is drawn.
+    config.attention_probs_dropout_prob = 0.0;
+    let (_, mut cpu, _) = engines(&config);
+    cpu.pretraining_gradients(&long, dropout).unwrap();
+}
+
 #[test]
 fn what_the_model_cannot_take_is_refused() {
     let config = Size::Tiny.config(10);

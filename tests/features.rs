@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use common::{cloze, fails, real, text, tiny};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Runs `cloze features` over `lines`.
 fn features(model: &Path, lines: &str, more: &[&str]) -> Vec<Value> {
@@ -128,6 +128,28 @@ fn a_safetensors_file_holds_the_same_numbers() {
         2,
     );
     assert!(message.contains("--help"), "{message}");
+}
+
+/// A sentence-transformers folder may ask for vectors of length 1.
+#[test]
+fn a_folder_s_wish_for_unit_length_can_be_declined() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(tiny()).unwrap().flatten() {
+        if file.path().is_file() {
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+    }
+    let module = |name: &str| json!({"type": format!("sentence_transformers.models.{name}")});
+    let modules = json!([module("Transformer"), module("Normalize")]);
+    std::fs::write(folder.path().join("modules.json"), modules.to_string()).unwrap();
+    let of = |model: &Path, more: &[&str]| vector(&features(model, "a day\n", more)[0]["vector"]);
+    let length = |vector: &[f64]| vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let (plain, unit) = (of(tiny(), &[]), of(folder.path(), &[]));
+    assert!((length(&unit) - 1.0).abs() < 1e-5 && (length(&plain) - 1.0).abs() > 0.1);
+    assert_eq!(of(folder.path(), &["--no-normalize"]), plain);
+    let both = ["--normalize", "--no-normalize"];
+    let args = [&["features", "--model", text(tiny())], &both[..]].concat();
+    assert!(cloze().args(args).output().unwrap().status.code() == Some(2));
 }
 
 #[test]

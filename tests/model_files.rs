@@ -9,7 +9,7 @@ use cloze::data::Packed;
 use cloze::engine::{Backend, Engine};
 use cloze::model::Part;
 use cloze::model::weights::Model;
-use common::{fails, json, succeeds, text};
+use common::{fails, json, sentence, succeeds, text};
 use serde_json::Value;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
@@ -209,4 +209,84 @@ fn what_cannot_be_read_is_told_in_a_sentence() {
         run()
     );
     assert!(!out.exists());
+}
+
+/// Runs `cloze` with 4 GB of addresses; gives the sentence that it fails with, soon.
+#[cfg(target_os = "linux")]
+fn fails_in_little_memory(args: &[&str], code: i32) -> String {
+    let started = std::time::Instant::now();
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 4000000 && exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_cloze"))
+        .args(args)
+        .output()
+        .unwrap();
+    let message = sentence(&output, code);
+    assert!(started.elapsed().as_secs() < 20, "{message}");
+    message
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_configuration_that_asks_for_any_memory_is_refused_before_it_gets_it() {
+    let folder = copy("BertForMaskedLM");
+    let (out, config) = (folder.path().join("out"), folder.path().join("config.json"));
+    let good = read(&config);
+    for (field, value, expected) in [
+        ("num_hidden_layers", 1_u64 << 40, "must be at most 4096"),
+        ("vocab_size", 1 << 60, "must be at most 16777216"),
+        ("hidden_size", 1 << 40, "must be at most 65536"),
+        ("intermediate_size", 1 << 40, "must be at most 1048576"),
+        (
+            "max_position_embeddings",
+            1 << 60,
+            "must be at most 1048576",
+        ),
+        ("type_vocab_size", 1 << 60, "must be at most 65536"),
+        (
+            "num_hidden_layers",
+            1 << 12,
+            "encoder.layer.2.attention.self.query.weight of shape [16, 16] is missing",
+        ),
+        (
+            "vocab_size",
+            1 << 24,
+            "has shape [25, 16], but config.json asks for [16777216, 16]",
+        ),
+        (
+            "hidden_size",
+            1 << 16,
+            "has shape [25, 16], but config.json asks for [25, 65536]",
+        ),
+        (
+            "intermediate_size",
+            1 << 20,
+            "has shape [32, 16], but config.json asks for [1048576, 16]",
+        ),
+    ] {
+        let mut changed = good.clone();
+        changed[field] = Value::from(value);
+        std::fs::write(&config, changed.to_string()).unwrap();
+        let message = fails_in_little_memory(&["convert", text(folder.path()), text(&out)], 1);
+        assert!(message.contains(expected), "{field}: {message}");
+    }
+    assert!(!out.exists());
+
+    let args = ["pretrain", "--seq", "16", "--first-seq", "16", "--size"];
+    let args = [&args[..], &[text(&config), "--out", text(&out)]].concat();
+    for (layers, code, expected) in [
+        (1_u64 << 40, 1, "must be at most 4096"),
+        (
+            1 << 12,
+            2,
+            "a model of 70396931997698 parameters needs 262249.0 GiB for these alone, but ",
+        ),
+    ] {
+        let mut changed = good.clone();
+        changed["num_hidden_layers"] = layers.into();
+        changed["hidden_size"] = (1 << 16).into();
+        std::fs::write(&config, changed.to_string()).unwrap();
+        let message = fails_in_little_memory(&args, code);
+        assert!(message.contains(expected), "{message}");
+    }
 }

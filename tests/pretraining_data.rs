@@ -451,6 +451,44 @@ fn whole_words_are_masked_whole() {
     assert!(whole_words > 1000, "{whole_words}");
 }
 
+/// As a computer that lost its power leaves them in a file.
+#[test]
+fn zero_bytes_leave_no_trace_in_the_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("corpus.txt");
+    let corpus = Corpus::new(6);
+    let build = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let paragraphs = Paragraphs::new(&[&path]).unwrap();
+        PretrainingData::build(paragraphs, &corpus.wordpiece, &options(), None).unwrap()
+    };
+    let mut text = String::new();
+    for pair in corpus.paragraphs.chunk_by(|a, b| a.document == b.document) {
+        let lines = pair.iter().map(|p| format!("{}\n", p.text));
+        text += &format!("{}\n", lines.collect::<String>());
+    }
+    let clean = build(&text);
+    let spoilt = build(&format!(
+        "{}\n\0\0\0\0\n\0",
+        text.replace("w2", "w\x002")
+            .replace('\n', "\0\n")
+            .replace("\n\0\n", "\n\n")
+    ));
+    assert_eq!(spoilt.checksum(), clean.checksum());
+    assert_eq!(
+        (
+            spoilt.documents(),
+            spoilt.tokens(),
+            spoilt.examples_per_epoch()
+        ),
+        (
+            clean.documents(),
+            clean.tokens(),
+            clean.examples_per_epoch()
+        )
+    );
+}
+
 #[test]
 fn held_out_documents_are_not_trained_on() {
     let corpus = Corpus::new(60);

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Folder, accept_changes, cloze, fails, json, real, succeeds, text, tiny};
+use common::{
+    Folder, accept_changes, cloze, fails, json, real, sentence, stderr, succeeds, text, tiny,
+};
 use serde_json::Value;
 
 impl Folder {
@@ -587,6 +589,61 @@ fn bad_rows_and_bad_steps_stop_the_run_or_are_left_out() {
         "{message}"
     );
     assert!(run(&["--bad-steps", "skip"]).contains("many times in a row"));
+}
+
+/// A comma or a tab in a text would make its rest the label.
+#[test]
+fn a_row_with_more_columns_than_the_header_is_refused_or_left_out() {
+    let folder = Folder::new();
+    let (mut csv, mut tsv) = ("text,label\n".to_owned(), "text\tlabel\n".to_owned());
+    for i in 0..8 {
+        let (good, text) = opinion(i);
+        writeln!(csv, "\"{text}, I think\",{good}").unwrap();
+        writeln!(tsv, "{text}\t{good}").unwrap();
+    }
+    folder.write("good.csv", &csv);
+    folder.write("bad.csv", &format!("{csv}Hello, world,true\n"));
+    folder.write("bad.tsv", &format!("{tsv}Hello\tworld\ttrue\n"));
+    let path = |name: &str| text(&folder.path(name)).to_owned();
+    let good = path("good.csv");
+    let custom = ["custom", "--columns", "text,label"];
+    let dev = ["--dev", &good, "--epochs", "1"];
+    let train = |file: &str, more: &[&str]| {
+        let args = [&custom[1..], &dev, &["--train", file], more].concat();
+        folder.arguments("custom", &args)
+    };
+    let run = |args: &[String]| cloze().args(args).output().unwrap();
+    assert!(run(&train(&good, &[])).status.success());
+    let model = path("out");
+    for (file, advice) in [
+        ("bad.csv", "a text with commas needs quotes"),
+        ("bad.tsv", "a text must not hold tabs"),
+    ] {
+        let told = format!("{file}:10: the row has 3 columns, but the header has 2: {advice}");
+        let input = path(file);
+        let ask = |command: &str, option: &str| -> Vec<String> {
+            let args = [
+                &[command],
+                &custom[..],
+                &["--model", &model, option, &input],
+            ];
+            args.concat().into_iter().map(str::to_owned).collect()
+        };
+        for mut args in [
+            train(&input, &[]),
+            ask("evaluate", "--data"),
+            ask("predict", "--input"),
+        ] {
+            let message = sentence(&run(&args), 1);
+            assert!(message.ends_with(&told), "{args:?}: {message}");
+            args.push("--skip-bad".into());
+            let output = run(&args);
+            let notes = stderr(&output);
+            assert!(output.status.success(), "{args:?}: {notes}");
+            assert!(notes.contains("one bad row left out: "), "{notes}");
+            assert!(notes.contains(&told), "{notes}");
+        }
+    }
 }
 
 /// CODAH and CoNLL-2003 as they are, a small part of each: everything is read, and something learned.

@@ -170,10 +170,174 @@ fn bad_input_gets_one_sentence_after_the_lines_before_it() {
         .code(1)
         .stdout("2 9 3\n")
         .stderr("error: stdin:2: byte 5 of the line is not valid UTF-8; expected UTF-8 text\n");
-    tokenize(&vocab, &["--ids"], b"\0\0").code(1).stderr(
-        "error: stdin:1: this is a binary file (it holds a zero byte); expected UTF-8 text\n",
-    );
+    tokenize(&vocab, &["--ids"], b"\x7fELF\x02\x01\x01\0\0\n")
+        .code(1)
+        .stderr(
+            "error: stdin: this is a binary file or in another encoding; expected UTF-8 text\n",
+        );
+    tokenize(&vocab, &["--ids"], b"\xff\xfet\0h\0e\0\n\0")
+        .code(1)
+        .stderr("error: stdin: this looks like UTF-16; expected UTF-8 text\n");
     tokenize(Path::new("nowhere/vocab.txt"), &[], b"").code(1);
+}
+
+/// Lines with zero bytes and what BertWordPieceTokenizer of `tokenizers` 0.23.3 and BertTokenizerFast
+/// of transformers 5.23 make of them, which is the same: `encode(line)` with the uncased and with the
+/// cased vocabulary of `vocab/`, ids and offsets without those of [CLS] and [SEP].
+type Pieces = &'static [(u32, (usize, usize))];
+const ZERO_BYTES: [(&str, Pieces, Pieces); 10] = [
+    ("\0", &[], &[]),
+    ("\0\0 \0", &[], &[]),
+    (
+        "\0Hello world",
+        &[(7592, (1, 6)), (2088, (7, 12))],
+        &[(8667, (1, 6)), (1362, (7, 12))],
+    ),
+    (
+        "He\0llo wor\0\0ld\0",
+        &[(7592, (0, 6)), (2088, (7, 14))],
+        &[(8667, (0, 6)), (1362, (7, 14))],
+    ),
+    (
+        "un\0affable \0 em\0beddings",
+        &[
+            (14477, (0, 4)),
+            (20961, (4, 7)),
+            (3468, (7, 10)),
+            (7861, (13, 15)),
+            (8270, (16, 19)),
+            (4667, (19, 23)),
+            (2015, (23, 24)),
+        ],
+        &[
+            (8362, (0, 2)),
+            (9823, (3, 5)),
+            (8057, (5, 7)),
+            (2165, (7, 10)),
+            (9712, (13, 15)),
+            (4774, (16, 19)),
+            (3408, (19, 23)),
+            (1116, (23, 24)),
+        ],
+    ),
+    (
+        "Zürich\0 S\0ão",
+        &[(10204, (0, 6)), (7509, (8, 12))],
+        &[(16592, (0, 6)), (7447, (8, 12))],
+    ),
+    (
+        "[MA\0SK] [MASK]\0",
+        &[
+            (1031, (0, 1)),
+            (7308, (1, 6)),
+            (1033, (6, 7)),
+            (103, (8, 14)),
+        ],
+        &[
+            (164, (0, 1)),
+            (9960, (1, 3)),
+            (1708, (4, 5)),
+            (2428, (5, 6)),
+            (166, (6, 7)),
+            (103, (8, 14)),
+        ],
+    ),
+    (
+        "\0the\0.\0 中\0文",
+        &[
+            (1996, (1, 4)),
+            (1012, (5, 6)),
+            (1746, (8, 9)),
+            (1861, (10, 11)),
+        ],
+        &[
+            (1103, (1, 4)),
+            (119, (5, 6)),
+            (980, (8, 9)),
+            (1030, (10, 11)),
+        ],
+    ),
+    (
+        "a\u{fffd}b\0\x01c\x7f d",
+        &[(5925, (0, 6)), (1040, (8, 9))],
+        &[(170, (0, 1)), (1830, (2, 3)), (1665, (5, 6)), (173, (8, 9))],
+    ),
+    (" \0 \0x\0 ", &[(1060, (4, 5))], &[(193, (4, 5))]),
+];
+
+#[test]
+fn zero_bytes_are_dropped_as_in_hugging_face() {
+    let lines: Vec<&str> = ZERO_BYTES.iter().map(|(line, _, _)| *line).collect();
+    let input = lines.join("\n");
+    let Some(data) = data() else { return };
+    for name in ["uncased", "cased"] {
+        let (mut ids, mut offsets) = (String::new(), String::new());
+        for (_, uncased, cased) in ZERO_BYTES {
+            let pieces = if name == "cased" { cased } else { uncased };
+            let inner = |one: fn(&(u32, (usize, usize))) -> String| {
+                pieces.iter().map(one).collect::<Vec<String>>().join(" ")
+            };
+            ids += &format!("101 {} 102\n", inner(|(id, _)| id.to_string())).replace("  ", " ");
+            let places = inner(|(_, (start, end))| format!("{start}-{end}"));
+            offsets += &format!("0-0 {places} 0-0\n").replace("  ", " ");
+        }
+        let vocab = vocab(&data, name);
+        let cased = (name == "cased").then_some("--cased");
+        for (form, expected) in [("--ids", ids), ("--offsets", offsets)] {
+            let flags: Vec<&str> = cased.into_iter().chain([form]).collect();
+            tokenize(&vocab, &flags, input.as_bytes())
+                .success()
+                .stdout(expected);
+        }
+    }
+}
+
+#[test]
+fn a_line_of_zero_bytes_has_no_piece() {
+    let (_folder, vocab) = small_vocab(SMALL);
+    tokenize(&vocab, &["--ids"], b"\0\0\nt\0he\n")
+        .success()
+        .stdout("2 3\n2 9 3\n");
+}
+
+/// Lines without an end, of a program and out of a small file.
+#[test]
+fn a_line_that_never_ends_is_refused() {
+    let (folder, vocab) = small_vocab(SMALL);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cloze"))
+        .args(["tokenize", "--vocab"])
+        .arg(&vocab)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"the\n").unwrap();
+    // 1 GiB, of which the command takes a part only.
+    assert!((0..1 << 10).any(|_| stdin.write_all(&[b'a'; 1 << 20]).is_err()));
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    let expected = "line 2 is longer than 64 MiB; expected shorter lines\n";
+    assert_eq!(message, format!("error: stdin: {expected}"));
+    assert_eq!(output.status.code(), Some(1));
+
+    let path = folder.path().join("bomb.txt.gz");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    packed.write_all(b"the\n").unwrap();
+    for _ in 0..65 {
+        packed.write_all(&[b'a'; 1 << 20]).unwrap();
+    }
+    packed.finish().unwrap();
+    let mut train = cargo_bin_cmd!("cloze");
+    train.args(["vocab", "--size", "32", "--text"]).arg(&path);
+    let failed = train.arg("--out").arg(folder.path().join("out")).assert();
+    let message = String::from_utf8(failed.code(1).get_output().stderr.clone()).unwrap();
+    assert!(
+        message.ends_with(&format!("bomb.txt.gz: {expected}")),
+        "{message}"
+    );
 }
 
 #[test]

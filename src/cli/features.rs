@@ -43,6 +43,9 @@ pub struct Args {
     /// Scale vectors to length 1, which a sentence-transformers folder may ask for by itself
     #[arg(long)]
     normalize: bool,
+    /// Leave vectors as long as they are, whatever the model folder asks for
+    #[arg(long, conflicts_with = "normalize")]
+    no_normalize: bool,
     /// Longest sequence in tokens; longer texts are cut [default: as the model folder says, else
     /// the model's positions]
     #[arg(long, value_name = "N")]
@@ -114,7 +117,7 @@ pub fn run(args: Args) -> Result<()> {
         layers: layers(&args.layers, config.num_hidden_layers)?,
         combine: args.combine,
         pool,
-        normalize: args.normalize || (advice.normalize && pool != Pool::None),
+        normalize: args.normalize || (advice.normalize && pool != Pool::None && !args.no_normalize),
     };
     let width = settings.width(config.hidden_size);
     let (mut texts, mut tokens, mut took) = (0, 0, Duration::ZERO);

@@ -43,6 +43,20 @@ pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Wo
     work
 }
 
+/// Refuses a model whose parameters alone need more than there is, before any memory is asked for.
+pub fn parameters_fit(layout: &Layout) -> Result<()> {
+    let (parameters, free) = (layout.total(), free().unwrap_or(u64::MAX));
+    let needs = 4 * parameters as u64;
+    if needs <= free {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "a model of {parameters} parameters needs {} for these alone, but {} are free",
+        told(needs),
+        told(free)
+    )))
+}
+
 /// A training run as far as its memory goes.
 pub struct Run<'a> {
     pub config: &'a Config,

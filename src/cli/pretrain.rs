@@ -13,6 +13,7 @@ use crate::note;
 use crate::text::{Casing, WordPiece};
 
 use super::checks::positive;
+use super::memory;
 use super::model::{config_of, is_file, wordpiece_of};
 use super::pretraining::{PAPER_WIDTH, RunArgs, Start, learning_rate};
 use super::records;
@@ -123,10 +124,14 @@ impl Args {
         let first_seq = narrow.then_some(FIRST_SEQ);
         // Before the text is read for a vocabulary.
         self.run.fits(&config, first_seq)?;
+        // What the vocabulary adds is known with it.
+        config.vocab_size = 0;
+        memory::parameters_fit(&Layout::new(&config, self.parts()))?;
         let wordpiece = self.wordpiece(continues)?;
         config.vocab_size = wordpiece.vocab_size();
         config.pad_token_id = wordpiece.special().pad;
         let layout = Layout::new(&config, self.parts());
+        memory::parameters_fit(&layout)?;
         Ok(Start {
             origin: "random weights".into(),
             values: layout.initialise(self.run.seed),

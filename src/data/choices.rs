@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::text::files::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
-use super::records::{self, Record};
+use super::records::{self, NO_TABS, QUOTES, Record, Width};
 
 /// Endings of a question.
 pub const CHOICES: usize = 4;
@@ -67,8 +67,7 @@ struct SwagColumns {
     start: usize,
     endings: [usize; CHOICES],
     label: Option<usize>,
-    /// How many columns there are.
-    count: usize,
+    width: Width,
 }
 
 impl SwagColumns {
@@ -92,17 +91,22 @@ impl SwagColumns {
                 need("ending3")?,
             ],
             label: find("label"),
-            count: header.fields.len(),
+            width: Width {
+                columns: header.fields.len(),
+                of: "the header",
+                advice: QUOTES,
+            },
         })
     }
 
     fn question(&self, path: &Path, place: usize, row: Record, labels: bool) -> Result<Question> {
         let Record { line, fields } = row;
-        if fields.len() != self.count {
+        self.width.check(path, line, fields.len())?;
+        if fields.len() < self.width.columns {
             let message = format!(
                 "the row has {} columns (comma-separated), but the header has {}",
                 fields.len(),
-                self.count
+                self.width.columns
             );
             return Err(Error::line(path, line, message));
         }
@@ -120,6 +124,13 @@ impl SwagColumns {
         })
     }
 }
+
+/// What CODAH's rows have.
+const CODAH: Width = Width {
+    columns: 7,
+    of: "CODAH's layout",
+    advice: NO_TABS,
+};
 
 /// CODAH's `full_data.tsv`: category, beginning, four endings, the right one; no header. `labels`
 /// says whether the last is read where it is there.
@@ -141,6 +152,7 @@ fn codah_row(
     labels: bool,
 ) -> Result<Question> {
     let fields: Vec<&str> = line.split('\t').collect();
+    CODAH.check(path, number_of_line, fields.len())?;
     let [_category, context, a, b, c, d, rest @ ..] = fields.as_slice() else {
         let message = format!(
             "the row has {} columns (tab-separated); expected CODAH's 7: category, beginning, four endings, label",
@@ -228,6 +240,11 @@ mod tests {
         let text = format!("{HEADER},label\nv,x,A.,B\n");
         assert!(message(&text, true).contains(":2: the row has 4 columns"));
         assert!(message("o\tA\tb\tc\n", false).contains(":1: the row has 4 columns"));
+        let text = format!("{HEADER}\nv,x,A, then,B,gold,c,d,e,f\n");
+        let expected = ":2: the row has 10 columns, but the header has 9: a text with commas";
+        assert!(message(&text, true).contains(expected));
+        let expected = ":1: the row has 8 columns, but CODAH's layout has 7: a text must not";
+        assert!(message("o\tA\tb\tc\td\te\tf\t0\n", false).contains(expected));
         assert!(message("\n", false).contains("holds no question"));
     }
 

@@ -181,11 +181,20 @@ mod tests {
         );
     }
 
+    /// The lines stay as many as the words: a word of them alone is one that no piece spells.
+    #[test]
+    fn zero_bytes_are_characters_of_words() {
+        let text = "E\0U B-ORG\n\0\0 O\nsaid O\n\nso O\n";
+        let sentences = parse(text, true, &mut BadRows::refused()).unwrap();
+        assert_eq!(sentences[0].words, ["E\0U", "\0\0", "said"]);
+        assert_eq!((sentences[0].tags.len(), sentences.len()), (3, 2));
+    }
+
     #[test]
     fn a_line_that_is_no_text_costs_its_sentence() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("words.txt");
-        std::fs::write(&path, b"a O\n\nb O\n\xff O\nc O\n\nd\0 O\n\ne O\n").unwrap();
+        std::fs::write(&path, b"a O\n\nb O\n\xff O\nc O\n\nd\xff O\n\ne O\n").unwrap();
         let error = read(&path, true, &mut BadRows::refused()).unwrap_err();
         assert!(error.to_string().contains("words.txt:4: byte 1"), "{error}");
         let mut bad = BadRows::skipped();

@@ -12,6 +12,7 @@ use crate::text::files::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
 use super::labels::shortened;
+use super::records::{NO_TABS, Width};
 
 /// A text or a pair of texts, with what is to be told of it where that is known.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,8 +56,8 @@ pub struct Task {
     a: &'static str,
     b: Option<&'static str>,
     label: &'static str,
-    /// Where the columns are in files that have no header.
-    without_header: Option<[usize; 2]>,
+    /// Where text and label are in files that have no header, and how many columns those have.
+    without_header: Option<[usize; 3]>,
     pub labels: Labels,
     /// What the Hub's data set `glue` calls the classes, in the same order, where it has names of its
     /// own: models trained on it keep them.
@@ -102,7 +103,7 @@ pub const TASKS: [Task; 10] = [
         submission: "CoLA.tsv",
         a: "sentence",
         b: None,
-        without_header: Some([3, 1]),
+        without_header: Some([3, 1, 4]),
         metrics: &[Metric::Mcc, Metric::Accuracy],
         hub_classes: Some(&["unacceptable", "acceptable"]),
         ..PAIRS
@@ -191,6 +192,7 @@ struct Columns {
     a: usize,
     b: Option<usize>,
     label: Option<usize>,
+    width: Width,
 }
 
 impl Task {
@@ -218,12 +220,17 @@ impl Task {
         let first = first?;
         let (columns, row) = match (self.columns(&first), self.without_header) {
             (Some(columns), _) => (columns, None),
-            (None, Some([text, label])) => {
+            (None, Some([text, label, columns])) => {
                 let columns = Columns {
                     index: None,
                     a: text,
                     b: None,
                     label: Some(label),
+                    width: Width {
+                        columns,
+                        of: "the layout without a header",
+                        advice: NO_TABS,
+                    },
                 };
                 (columns, Some((number, Ok(first))))
             }
@@ -249,6 +256,11 @@ impl Task {
                 None => None,
             },
             label: find(self.label),
+            width: Width {
+                columns: names.len(),
+                of: "the header",
+                advice: NO_TABS,
+            },
         })
     }
 
@@ -275,6 +287,7 @@ impl Task {
         labels: bool,
     ) -> Result<Row> {
         let fields: Vec<&str> = line.split('\t').collect();
+        columns.width.check(path, number, fields.len())?;
         let field = |column: usize| {
             fields.get(column).copied().ok_or_else(|| {
                 let message = format!(
@@ -389,6 +402,12 @@ mod tests {
         let score = message("sts-b", "sentence1\tsentence2\tscore\nA\tB\thigh\n");
         assert!(score.contains("the score is \"high\""), "{score}");
         assert!(message("rte", "index\tsentence1\tsentence2\tlabel\n").contains("holds no row"));
+        let more = message("rte", &format!("{start}1\tA\ta\tB\tentailment\n"));
+        let expected = ":3: the row has 5 columns, but the header has 4: a text must not hold tabs";
+        assert!(more.contains(expected), "{more}");
+        let more = message("cola", "gj04\t0\t*\tThe boat\tsank.\n");
+        let expected = ":1: the row has 5 columns, but the layout without a header has 4";
+        assert!(more.contains(expected), "{more}");
     }
 
     #[test]
@@ -411,7 +430,7 @@ mod tests {
     fn bad_rows_are_left_out_and_still_counted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("test.tsv");
-        std::fs::write(&path, b"sentence\nA\n\xff\n\nB\0\nC\n").unwrap();
+        std::fs::write(&path, b"sentence\nA\n\xff\n\nB\tb\nC\0\n").unwrap();
         let task = Task::find("sst-2").unwrap();
         let mut bad = BadRows::skipped();
         let rows = task.read(&path, true, &mut bad).unwrap();

@@ -10,7 +10,8 @@ use std::path::Path;
 use csv::{ByteRecord, ReaderBuilder};
 
 use crate::error::{Error, Result};
-use crate::text::files::checked;
+use crate::text::files::{checked, without_zeros};
+use crate::text::raw;
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +21,41 @@ pub struct Record {
     pub fields: Vec<String>,
 }
 
+/// How many columns the rows of a file have at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Width {
+    pub columns: usize,
+    /// What has so many.
+    pub of: &'static str,
+    /// What mends a row that has more.
+    pub advice: &'static str,
+}
+
+/// What mends a row of a CSV file that has too many columns.
+pub const QUOTES: &str = "a text with commas needs quotes";
+/// The same of a TSV file.
+pub const NO_TABS: &str = "a text must not hold tabs";
+
+impl Width {
+    /// Refuses a row of more columns: a separator in a text has cut it, and what stands behind belongs
+    /// to other columns than it seems.
+    pub fn check(self, path: &Path, line: usize, found: usize) -> Result<()> {
+        let Self {
+            columns,
+            of,
+            advice,
+        } = self;
+        if found <= columns {
+            return Ok(());
+        }
+        let message = format!("the row has {found} columns, but {of} has {columns}: {advice}");
+        Err(Error::line(path, line, message))
+    }
+}
+
 /// Reads all records; empty lines between them are left out. `path` stands in error messages.
-pub fn read(mut input: impl Read, path: &Path) -> Result<Vec<Result<Record>>> {
-    let mut bytes = Vec::new();
-    let read = input.read_to_end(&mut bytes);
-    read.map_err(|e| Error::io(path, e))?;
+pub fn read(input: impl Read, path: &Path) -> Result<Vec<Result<Record>>> {
+    let bytes = raw::whole(input, path)?;
     let mut records = Vec::new();
     let (mut rest, mut line) = (&bytes[..], 1);
     while let Some(opened) = read_up_to_fault(rest, line, path, &mut records)? {
@@ -79,7 +110,7 @@ fn whole(raw: &[u8], line: usize, record: &ByteRecord, path: &Path) -> Result<Re
         checked(text.to_vec(), path, number)?;
     }
     // The lines are UTF-8 and were split at ASCII characters: nothing is lost.
-    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let text = |field: &[u8]| without_zeros(String::from_utf8_lossy(field).into_owned());
     Ok(Record {
         line,
         fields: record.iter().map(text).collect(),
@@ -180,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_a_bad_record() {
-        let got = told(b"a\n\"b\n\xff,\"\nc\nd\0\ne\n");
+        let got = told(b"a\n\"b\n\xff,\"\nc\n\xfe\ne\n");
         assert!(
             got[1]
                 .clone()
@@ -191,7 +222,7 @@ mod tests {
             got[3]
                 .clone()
                 .unwrap_err()
-                .starts_with("x.csv:5: this is a binary")
+                .starts_with("x.csv:5: byte 1 of the line")
         );
         assert_eq!((&got[0], &got[2], &got[4]), (&Ok(1), &Ok(4), &Ok(6)));
     }

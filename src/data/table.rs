@@ -11,10 +11,11 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::text::files::{Lines, open_or_stdin};
+use crate::text::raw;
 
 use super::bad::BadRows;
 use super::labels::listed;
-use super::records::{self, Record};
+use super::records::{self, NO_TABS, QUOTES, Record, Width};
 
 /// Which columns are asked for: by name, or by number from 1 in files without a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,9 +96,11 @@ impl Format {
     /// commas and without tabs; all else is TSV. Gives the input back from its start.
     fn sniffed(mut input: Input, path: &Path, header: bool) -> Result<(Self, Input)> {
         let mut start = Vec::new();
+        // A line that is too long is refused where lines are read.
+        let mut limited = (&mut input).take(raw::LONGEST_LINE as u64 + 1);
         let line = loop {
             let from = start.len();
-            let read = input.read_until(b'\n', &mut start);
+            let read = limited.read_until(b'\n', &mut start);
             let read = read.map_err(|e| Error::io(path, e))?;
             let line = &start[from..];
             if read == 0 || !line.trim_ascii().is_empty() {
@@ -199,34 +202,48 @@ impl Columns {
                         fields: line.split('\t').map(str::to_owned).collect(),
                     })
                 });
-                self.under_header(path, records, needed, take)?;
+                self.under_header(path, records, NO_TABS, needed, take)?;
             }
             Format::Csv => {
                 let records = records::read(input, path)?.into_iter();
-                self.under_header(path, records, needed, take)?;
+                self.under_header(path, records, QUOTES, needed, take)?;
             }
         }
         bad.some(path, rows, "row")
     }
 
     /// Hands on the rows of a file of records, of which the first is a header unless the columns are
-    /// numbers.
+    /// numbers; then it is the first row that says how many columns there are. `advice` is for rows
+    /// that have more.
     fn under_header(
         &self,
         path: &Path,
         mut records: impl Iterator<Item = Result<Record>>,
+        advice: &'static str,
         needed: usize,
         mut take: impl FnMut(Result<Row>) -> Result<()>,
     ) -> Result<()> {
-        let places = match self.numbers() {
-            Some(numbers) => numbers.into_iter().map(Some).collect(),
-            None => match records.next() {
-                Some(header) => self.places(path, &header?, needed)?,
+        let width = |record: &Record, of| Width {
+            columns: record.fields.len(),
+            of,
+            advice,
+        };
+        let (places, mut most) = match self.numbers() {
+            Some(numbers) => (numbers.into_iter().map(Some).collect(), None),
+            None => match records.next().transpose()? {
+                Some(header) => {
+                    let places = self.places(path, &header, needed)?;
+                    (places, Some(width(&header, "the header")))
+                }
                 None => return Ok(()),
             },
         };
         for (place, record) in records.enumerate() {
-            take(record.and_then(|record| picked(path, place, record, &places, needed)))?;
+            take(record.and_then(|record| {
+                let most = most.get_or_insert_with(|| width(&record, "the first row"));
+                most.check(path, record.line, record.fields.len())?;
+                picked(path, place, record, &places, needed)
+            }))?;
         }
         Ok(())
     }
@@ -417,9 +434,9 @@ mod tests {
 
     #[test]
     fn bad_rows_are_left_out_of_every_format_and_still_counted() {
-        let tsv = b"text\tlabel\nA\tx\nonly\n\xff\tx\n\nB\0\tx\nC\ty\n";
-        let csv = b"text,label\nA,x\nonly\n\xff,x\n\nB\0,x\nC,y\n";
-        let jsonl = b"{\"text\":\"A\",\"label\":1}\n{}\n{\"text\":\"\xff\"}\n\n\0\n{\"text\":\"C\",\"label\":2}";
+        let tsv = b"text\tlabel\nA\tx\nonly\n\xff\tx\n\nHello\t world\tx\nC\ty\n";
+        let csv = b"text,label\nA,x\nonly\n\xff,x\n\nHello, world,x\nC,y\n";
+        let jsonl = b"{\"text\":\"A\",\"label\":1}\n{}\n{\"text\":\"\xff\"}\n\n[]\n{\"text\":\"C\",\"label\":2}";
         let folder = tempfile::tempdir().unwrap();
         let columns = Columns::parse("text,label").unwrap();
         for (name, text, first) in [
@@ -440,6 +457,56 @@ mod tests {
                 first + 1
             );
             assert!(told.starts_with(&expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_row_of_more_columns_is_refused() {
+        let message = |name: &str, text: &str, columns: &str| {
+            let error = read(name, text, columns, 1).unwrap_err().to_string();
+            error.rsplit_once('/').unwrap().1.to_owned()
+        };
+        assert_eq!(
+            message(
+                "a.csv",
+                "text,label\nA,x\nHello, world,spam\n",
+                "text,label"
+            ),
+            "a.csv:3: the row has 3 columns, but the header has 2: a text with commas needs quotes"
+        );
+        assert_eq!(
+            message("a.tsv", "text\nHello\tworld\n", "text"),
+            "a.tsv:2: the row has 2 columns, but the header has 1: a text must not hold tabs"
+        );
+        // Without a header there is the first row alone to go by.
+        assert_eq!(
+            message("a.csv", "Hello,spam\nHello, world,spam\n", "1,2"),
+            "a.csv:2: the row has 3 columns, but the first row has 2: a text with commas needs quotes"
+        );
+        let rows = read(
+            "a.csv",
+            "text,label\n\"Hello, world\",spam\n",
+            "text,label",
+            2,
+        )
+        .unwrap();
+        assert_eq!(texts(&rows[0])[0].as_deref(), Some("Hello, world"));
+    }
+
+    #[test]
+    fn zero_bytes_are_dropped_from_every_field() {
+        for (name, text) in [
+            ("a.tsv", "text\tlabel\0\n\0\nA\0 b\tspam\0\n"),
+            ("a.csv", "text,label\0\n\n\"A\0 b\",spam\0\n"),
+            ("a.jsonl", "\n\n{\"text\":\"A\0 b\",\"label\":\"spam\"}\0\n"),
+        ] {
+            let rows = read(name, text, "text,label", 2).unwrap();
+            let expected = [Some("A b".to_owned()), Some("spam".to_owned())];
+            assert_eq!(
+                (rows.len(), rows[0].line, texts(&rows[0])),
+                (1, 3, expected.into()),
+                "{name}"
+            );
         }
     }
 

@@ -192,17 +192,27 @@ impl Config {
         if self.other.get("add_cross_attention") == Some(&true.into()) {
             return Err("add_cross_attention is true, but only self-attention is supported".into());
         }
-        let positive = [
-            ("vocab_size", self.vocab_size),
-            ("hidden_size", self.hidden_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("intermediate_size", self.intermediate_size),
-            ("max_position_embeddings", self.max_position_embeddings),
-            ("type_vocab_size", self.type_vocab_size),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
-            return Err(format!("{name} is 0, but must be at least 1"));
+        // Far above any model, and so low that no product of sizes overflows. Of more heads the counter
+        // of dropout's random numbers (32 bits, 24 of them for query and key) would start again.
+        for (name, value, most) in [
+            ("vocab_size", self.vocab_size, 1 << 24),
+            ("hidden_size", self.hidden_size, 1 << 16),
+            ("num_hidden_layers", self.num_hidden_layers, 1 << 12),
+            ("num_attention_heads", self.num_attention_heads, 1 << 8),
+            ("intermediate_size", self.intermediate_size, 1 << 20),
+            (
+                "max_position_embeddings",
+                self.max_position_embeddings,
+                1 << 20,
+            ),
+            ("type_vocab_size", self.type_vocab_size, 1 << 16),
+        ] {
+            if value == 0 {
+                return Err(format!("{name} is 0, but must be at least 1"));
+            }
+            if value > most {
+                return Err(format!("{name} is {value}, but must be at most {most}"));
+            }
         }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             return Err(format!(
@@ -318,6 +328,38 @@ mod tests {
                 message.contains("config.json") && message.contains(expected),
                 "{message}"
             );
+        }
+    }
+
+    #[test]
+    fn sizes_have_limits() {
+        let good: serde_json::Value =
+            serde_json::from_str(&Config::new(2, 128, 2, 512, 1000).to_json()).unwrap();
+        for (field, most) in [
+            ("vocab_size", 1 << 24),
+            ("hidden_size", 1 << 16),
+            ("num_hidden_layers", 1 << 12),
+            ("intermediate_size", 1 << 20),
+            ("max_position_embeddings", 1 << 20),
+            ("type_vocab_size", 1 << 16),
+            ("num_attention_heads", 1 << 8),
+        ] {
+            let with = |value: u64| {
+                let mut config = good.clone();
+                if field == "num_attention_heads" {
+                    config["hidden_size"] = value.into();
+                }
+                config[field] = value.into();
+                let (_dir, path) = written(&config.to_string());
+                Config::read(&path)
+            };
+            assert!(with(most).is_ok(), "{field}");
+            let expected = format!(
+                "config.json: {field} is {0}, but must be at most {most}",
+                most * 2
+            );
+            let message = with(most * 2).unwrap_err().to_string();
+            assert!(message.ends_with(&expected), "{message}");
         }
     }
 }

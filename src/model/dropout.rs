@@ -7,8 +7,10 @@ use dfdx::prelude::*;
 use rayon::prelude::*;
 
 use crate::data::Packed;
+use crate::error::{Error, Result};
 use crate::random::{Site, Stream};
 
+use super::Config;
 use super::ops::{BertDevice, Real};
 
 /// Which dropout to apply in a training step. The probabilities come from the model's
@@ -24,7 +26,25 @@ pub struct Dropout {
 /// `(head * STRIDE + query) * STRIDE + key`: independent of the batch's padded length.
 pub const ATTENTION_STRIDE: u32 = 1 << 12;
 
+/// Refuses sequences so long that the dropout of different queries would draw the same numbers.
+pub fn check_longest(longest: usize) -> Result<()> {
+    if longest <= ATTENTION_STRIDE as usize {
+        return Ok(());
+    }
+    Err(Error::Failed(format!(
+        "attention takes sequences of up to {ATTENTION_STRIDE} tokens, not {longest}"
+    )))
+}
+
 impl Dropout {
+    /// Refuses a batch with longer sequences than this dropout has numbers for.
+    pub fn check(self, config: &Config, batch: &Packed) -> Result<()> {
+        if config.attention_probs_dropout_prob > 0.0 {
+            check_longest(batch.longest())?;
+        }
+        Ok(())
+    }
+
     /// Scales a row of activations of `example` in place of a mask: element `offset + i` of the
     /// stream decides over `row[i]`. A kept element becomes 1 / (1 - p), a dropped one 0.
     fn fill<E: Real>(self, site: Site, example: u64, offset: u32, p: f64, row: &mut [E]) {

@@ -21,7 +21,7 @@ pub use attention::{LayerAttention, SequenceAttention};
 pub use bert::{Bert, pick, real_rows};
 pub use build::Builder;
 pub use config::Config;
-pub use dropout::{ATTENTION_STRIDE, Dropout, threshold};
+pub use dropout::{ATTENTION_STRIDE, Dropout, check_longest, threshold};
 pub use heads::{LinearHead, MaskedLmHead, Rows, cross_entropy};
 pub use layers::{Attention, Embeddings, Hidden, Keys, Layer, Pass, Queries, look};
 pub use ops::{BertDevice, Real, elementwise, gelu};

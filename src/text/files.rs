@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
+use super::raw;
+
 /// One paragraph of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paragraph {
@@ -113,28 +115,29 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The lines that aren't empty, each with its number, counted from 1.
+    /// The lines that aren't empty, each with its number, counted from 1, for files of rows. Zero
+    /// bytes, which a tokenizer drops, are dropped from labels too: they can't be seen.
     pub fn filled(self) -> impl Iterator<Item = (usize, Result<String>)> {
-        let numbered = (1..).zip(self);
-        numbered.filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()))
+        let seen = self.map(|line| line.map(without_zeros));
+        (1..)
+            .zip(seen)
+            .filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()))
     }
 
     /// The reader behind the lines.
     pub fn reader(&self) -> &R {
         &self.reader
     }
-}
 
-impl<R: BufRead> Iterator for Lines<R> {
-    type Item = Result<String>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut bytes = Vec::new();
-        match self.reader.read_until(b'\n', &mut bytes) {
-            Err(e) => return Some(Err(Error::io(&self.path, e))),
-            Ok(0) => return None,
-            Ok(_) => self.line += 1,
+    fn advance(&mut self) -> Result<Option<String>> {
+        if self.line == 0 {
+            let start = self.reader.fill_buf();
+            raw::refuse_binary(start.map_err(|e| Error::io(&self.path, e))?, &self.path)?;
         }
+        let Some(mut bytes) = raw::line(&mut self.reader, &self.path, self.line + 1)? else {
+            return Ok(None);
+        };
+        self.line += 1;
         if self.line == 1 && bytes.starts_with("\u{feff}".as_bytes()) {
             bytes.drain(..3);
         }
@@ -144,17 +147,29 @@ impl<R: BufRead> Iterator for Lines<R> {
                 bytes.pop();
             }
         }
-        Some(checked(bytes, &self.path, self.line))
+        checked(bytes, &self.path, self.line).map(Some)
+    }
+}
+
+impl<R: BufRead> Iterator for Lines<R> {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance().transpose()
+    }
+}
+
+/// The text without the character U+0000.
+pub fn without_zeros(text: String) -> String {
+    if text.contains('\0') {
+        text.replace('\0', "")
+    } else {
+        text
     }
 }
 
 /// The text of line `number` of a file; fails where it is no UTF-8 text.
 pub fn checked(line: Vec<u8>, path: &Path, number: usize) -> Result<String> {
-    // No text holds a zero byte; nearly every binary format does, soon.
-    if line.contains(&0) {
-        let message = "this is a binary file (it holds a zero byte); expected UTF-8 text";
-        return Err(Error::line(path, number, message));
-    }
     String::from_utf8(line).map_err(|e| {
         let at = e.utf8_error().valid_up_to() + 1;
         let message = format!("byte {at} of the line is not valid UTF-8; expected UTF-8 text");
@@ -167,12 +182,8 @@ pub fn read_to_string(path: &Path) -> Result<String> {
     whole(open(path)?, path)
 }
 
-fn whole(mut reader: impl Read, path: &Path) -> Result<String> {
-    let mut bytes = Vec::new();
-    reader
-        .read_to_end(&mut bytes)
-        .map_err(|e| Error::io(path, e))?;
-    String::from_utf8(bytes).map_err(|e| {
+fn whole(reader: impl Read, path: &Path) -> Result<String> {
+    String::from_utf8(raw::whole(reader, path)?).map_err(|e| {
         let valid = &e.as_bytes()[..e.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
         Error::line(path, line, "not valid UTF-8; expected UTF-8 text")
@@ -411,7 +422,7 @@ mod tests {
             invalid.contains("t.txt:2: byte 5 of the line is not valid UTF-8"),
             "{invalid}"
         );
-        assert!(message(b"\x7fELF\0\0\0").contains("t.txt:1: this is a binary file"));
+        assert!(message(b"\x7fELF\0\0\0").contains("t.txt: this is a binary file"));
         assert!(message(b"\x1f\x8b\x08\x00broken").contains("t.txt"));
         let missing = read(&[&folder.path().join("missing.txt")]).unwrap_err();
         assert!(missing.to_string().contains("missing.txt"));

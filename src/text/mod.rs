@@ -2,6 +2,7 @@
 
 pub mod embedded;
 pub mod files;
+pub mod raw;
 pub mod sentences;
 pub mod vocabulary;
 pub mod wordpiece;

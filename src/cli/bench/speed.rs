@@ -93,6 +93,7 @@ pub fn run(args: Args, pass: Pass) -> Result<()> {
     let setup = args.engine.setup()?;
     let config = config_of(&args.size, VOCABULARY)?;
     let layout = Layout::new(&config, &Part::Span.with_encoder());
+    memory::parameters_fit(&layout)?;
     let batches = if args.find_batch {
         let batch = args.memory(&config, &layout, setup, TOO_MANY).largest()?;
         note!("the largest batch that fits: {batch}");

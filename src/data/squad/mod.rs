@@ -7,6 +7,7 @@
 
 mod windows;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -89,6 +90,7 @@ impl Squad {
             articles: file.data,
             misplaced: 0,
         };
+        squad.refuse_doubles(path)?;
         if misplaced != Misplaced::Keep {
             squad.check(path, misplaced)?;
         }
@@ -122,6 +124,18 @@ impl Squad {
             article.paragraphs.retain(|p| !p.questions.is_empty());
         }
         self.articles.retain(|a| !a.paragraphs.is_empty());
+    }
+
+    /// Refuses two questions of one id: files of answers have one place for both.
+    fn refuse_doubles(&self, path: &Path) -> Result<()> {
+        let mut seen = HashSet::new();
+        match self.questions().find(|(_, q)| !seen.insert(&q.id)) {
+            None => Ok(()),
+            Some((_, Question { id, .. })) => {
+                let message = format!("two questions have the id {id:?}; expected one of each");
+                Err(Error::file(path, message))
+            }
+        }
     }
 
     /// Holds every answer against its context.
@@ -287,6 +301,21 @@ mod tests {
         assert_eq!(squad.questions().count(), 2);
         squad.truncate(0);
         assert!(squad.articles.is_empty());
+    }
+
+    /// Whatever is done with the questions: trained on, answered or scored.
+    #[test]
+    fn two_questions_of_one_id_are_refused() {
+        let one = question("\"7\"", &answer("Oslo", 0));
+        let other = question("8", "");
+        let number = question("7", "");
+        let text = file("Oslo", &[&*one, &other, &number].join(","));
+        for misplaced in [Misplaced::Refuse, Misplaced::Skip, Misplaced::Keep] {
+            let message = read(&text, misplaced).unwrap_err().to_string();
+            let expected = "squad.json: two questions have the id \"7\"; expected one of each";
+            assert!(message.ends_with(expected), "{message}");
+        }
+        assert!(read(&file("Oslo", &[one, other].join(",")), Misplaced::Keep).is_ok());
     }
 
     #[test]

@@ -448,6 +448,8 @@ mod tests {
             cut("z e\u{301}\u{323}. b", "e\u{301}\u{323}.", 2).unwrap(),
             "e\u{301}\u{323}."
         );
+        // Zero bytes are places of the context, though no piece's.
+        assert_eq!(cut("z\0 \0 a\0b\0 d", "a\0b", 5).unwrap(), "a\0b");
         // A word that is unknown as a whole can't be cut.
         assert_eq!(cut("z abd d", "b", 3).unwrap(), "abd");
         // What the tokenizer drops is covered by nothing.

@@ -265,6 +265,9 @@ impl CpuEngine {
         observe: &mut (dyn FnMut(usize, &[f32]) + Send),
     ) -> Result<usize> {
         self.check(batch)?;
+        if let Some(dropout) = purpose.dropout() {
+            dropout.check(&self.config, batch)?;
+        }
         self.passes += 1;
         let a = &mut self.activations;
         a.rows.set(batch);

@@ -140,6 +140,7 @@ impl Engine for Reference {
         weights: LossWeights,
         dropout: Dropout,
     ) -> Result<PretrainingScores> {
+        dropout.check(&self.config, &batch.packed)?;
         let layout = self.state.layout.clone();
         let parts = self.in_parts(&batch.packed, |model, which| {
             let part = batch.slice(which);
@@ -164,6 +165,7 @@ impl Engine for Reference {
         dropout: Dropout,
     ) -> Result<DistillationScores> {
         check_targets(&self.config, batch, targets)?;
+        dropout.check(&self.config, &batch.packed)?;
         let layout = self.state.layout.clone();
         let parts = self.in_parts(&batch.packed, |model, which| {
             let part = batch.slice(which.clone());
@@ -223,6 +225,7 @@ impl Engine for Reference {
         dropout: Dropout,
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()> {
+        dropout.check(&self.config, batch)?;
         let layout = self.state.layout.clone();
         // The loss is one over all parts of the batch: a first pass gives it their logits.
         let logits = self.in_parts(batch, |model, which| {

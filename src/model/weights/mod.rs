@@ -112,22 +112,25 @@ impl Model {
             .copied()
             .filter(|&part| part != Part::Encoder && !has(part))
             .collect();
-        let mut values = match (missing.first(), seed) {
-            (None, _) => vec![0.0; layout.total()],
-            (Some(_), Some(seed)) => layout.initialise(seed),
-            (Some(&part), None) => {
-                let (lacks, advice) = (describe(part), advice(part));
-                let message = match other(part) {
-                    Some(class) => format!("is of a {class} and holds no {lacks}: {advice}"),
-                    None => format!("holds no {lacks}: {advice}"),
-                };
-                return Err(Error::file(file.path(), message));
-            }
+        if let (Some(&part), None) = (missing.first(), seed) {
+            let (lacks, advice) = (describe(part), advice(part));
+            let message = match other(part) {
+                Some(class) => format!("is of a {class} and holds no {lacks}: {advice}"),
+                None => format!("holds no {lacks}: {advice}"),
+            };
+            return Err(Error::file(file.path(), message));
+        }
+        let stored = || layout.iter().filter(|(p, _)| !missing.contains(&p.part));
+        // The configuration may ask for any size: the file vouches for it before memory is asked for.
+        for (parameter, _) in stored() {
+            file.find(&parameter.name, &parameter.shape)?;
+        }
+        let mut values = match seed {
+            Some(seed) if !missing.is_empty() => layout.initialise(seed),
+            _ => vec![0.0; layout.total()],
         };
-        for (parameter, range) in layout.iter() {
-            if !missing.contains(&parameter.part) {
-                file.copy(&parameter.name, &parameter.shape, &mut values[range])?;
-            }
+        for (parameter, range) in stored() {
+            file.copy(&parameter.name, &parameter.shape, &mut values[range])?;
         }
         file.refuse_unknown(&config)?;
         if parts.contains(&Part::MaskedLm) && !missing.contains(&Part::MaskedLm) {

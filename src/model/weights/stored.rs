@@ -53,6 +53,12 @@ impl<'a> Tensors<'a> {
                 return Err(Error::file(path, message));
             }
             for (name, view) in parsed.tensors() {
+                // Its other dimensions may be as large as they like, and no BERT has one.
+                if view.data().is_empty() {
+                    let shape = view.shape();
+                    let message = format!("tensor {name} of shape {shape:?} holds no value");
+                    return Err(Error::file(path, message));
+                }
                 let known = canonical(&name);
                 if tensors.insert(known, (path, view)).is_some() {
                     let message = format!("tensor {name} is stored twice, under two names");
@@ -132,18 +138,25 @@ impl<'a> Tensors<'a> {
         (differs && is_of(config, own)).then(|| class.to_owned())
     }
 
-    /// Copies tensor `name` as f32; each value must be a number.
-    pub fn copy(&self, name: &str, shape: &[usize], values: &mut [f32]) -> Result<()> {
-        let Some((path, view)) = self.tensors.get(name) else {
+    /// Finds tensor `name` with its file; it must have this shape.
+    pub fn find(&self, name: &str, shape: &[usize]) -> Result<&(&'a Path, TensorView<'a>)> {
+        let Some(found) = self.tensors.get(name) else {
             let message = format!("tensor {name} of shape {shape:?} is missing");
             return Err(Error::file(self.main, message));
         };
+        let (path, view) = found;
         if view.shape() != shape {
-            let found = view.shape();
+            let has = view.shape();
             let message =
-                format!("tensor {name} has shape {found:?}, but config.json asks for {shape:?}");
+                format!("tensor {name} has shape {has:?}, but config.json asks for {shape:?}");
             return Err(Error::file(path, message));
         }
+        Ok(found)
+    }
+
+    /// Copies tensor `name` as f32; each value must be a number.
+    pub fn copy(&self, name: &str, shape: &[usize], values: &mut [f32]) -> Result<()> {
+        let (path, view) = self.find(name, shape)?;
         let data = view.data();
         match view.dtype() {
             Dtype::F32 => {

@@ -159,6 +159,19 @@ fn a_damaged_file_is_refused_with_the_tensor_named() {
     assert!(message().contains(expected), "{}", message());
 }
 
+/// Such a tensor takes no byte of the file, and its shape could ask for any amount of memory.
+#[test]
+fn a_tensor_without_values_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    small().write(folder.path()).unwrap();
+    rewritten(folder.path(), |t| {
+        t.push(("classifier.weight".into(), vec![1 << 60, 0], Vec::new()));
+    });
+    let message = Model::read_all(folder.path()).unwrap_err().to_string();
+    let expected = "tensor classifier.weight of shape [1152921504606846976, 0] holds no value";
+    assert!(message.ends_with(expected), "{message}");
+}
+
 #[test]
 fn a_tensor_under_two_names_and_an_output_matrix_of_its_own_are_refused() {
     let folder = tempfile::tempdir().unwrap();

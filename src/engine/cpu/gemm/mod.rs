@@ -96,12 +96,15 @@ impl<'a> MatrixMut<'a> {
 
 /// Panics where a row-major matrix would reach beyond its `len` values or its rows would overlap.
 fn check(len: usize, rows: usize, columns: usize, stride: usize) {
+    // Checked, because a sum that wraps around would pass, and the kernels trust this.
     let reach = match rows.checked_sub(1) {
-        Some(above) if columns > 0 => above * stride + columns,
-        _ => 0,
+        Some(above) if columns > 0 => above
+            .checked_mul(stride)
+            .and_then(|before| before.checked_add(columns)),
+        _ => Some(0),
     };
     assert!(
-        len >= reach && stride >= columns,
+        reach.is_some_and(|reach| len >= reach) && stride >= columns,
         "{len} values for a matrix of {rows}×{columns} with stride {stride}"
     );
 }

@@ -314,3 +314,10 @@ fn packing_by_vectors_equals_the_reference() {
 fn a_matrix_beyond_its_slice_is_refused() {
     Matrix::strided(&[0.0; 11], 3, 4, 4);
 }
+
+/// Twice this stride is 0 in 64 bits.
+#[test]
+#[should_panic(expected = "values for a matrix")]
+fn a_matrix_whose_size_wraps_around_is_refused() {
+    Matrix::strided(&[0.0; 4], 3, 1, usize::MAX / 2 + 1);
+}

@@ -3,7 +3,7 @@
 
 use crate::engine::cuda::device::{Address, Argument, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
-use crate::model::ATTENTION_STRIDE;
+use crate::model::check_longest;
 
 use super::{Batch, Dropping};
 
@@ -204,13 +204,7 @@ impl<'a> Call<'a> {
                 heads.size
             )));
         }
-        // Beyond it the random numbers of different queries would be the same.
-        if batch.longest > ATTENTION_STRIDE {
-            return Err(Error::Failed(format!(
-                "attention takes sequences of up to {ATTENTION_STRIDE} tokens, not {}",
-                batch.longest
-            )));
-        }
+        check_longest(batch.longest as usize)?;
         Ok(Self {
             element,
             batch,
