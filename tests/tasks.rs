@@ -610,7 +610,7 @@ fn a_row_with_more_columns_than_the_header_is_refused_or_left_out() {
     let dev = ["--dev", &good, "--epochs", "1"];
     let train = |file: &str, more: &[&str]| {
         let args = [&custom[1..], &dev, &["--train", file], more].concat();
-        folder.arguments("custom", &args)
+        folder.anew("custom", &args)
     };
     let run = |args: &[String]| cloze().args(args).output().unwrap();
     assert!(run(&train(&good, &[])).status.success());
