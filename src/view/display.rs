@@ -289,6 +289,8 @@ pub mod wire {
             file: String,
             line: u32,
         },
+        /// A value's own display for evcxr begins to print, or has printed, in evcxr's words.
+        OwnDisplay { open: bool },
         /// The cell's code begins to run.
         Begin { child: u32 },
         /// Everything that the cell printed has been written.

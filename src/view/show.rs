@@ -3,9 +3,12 @@
 //! The choice is made by method resolution (an implementation for `Shown<T>` is preferred to one
 //! for `&Shown<T>`), because Rust has no specialisation on stable.
 
+use std::cell::OnceCell;
 use std::fmt::{self, Debug};
+use std::io::StdoutLock;
+use std::ops::Deref;
 
-use super::display;
+use super::display::{self, wire};
 
 /// A borrowed value on its way to the display; made by [`show!`](crate::show).
 pub struct Shown<'a, T: ?Sized>(pub &'a T);
@@ -49,6 +52,60 @@ impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
 
     fn value(&self) {
         display::result(display::Content::text(format!("{:?}", self.0)));
+    }
+}
+
+/// While it lives, what this thread prints in evcxr's words (`EVCXR_BEGIN_CONTENT text/html`) is a
+/// display. Anywhere else it is text: a file or a server that a cell prints could say it too. Other
+/// threads print before or after it.
+pub struct OwnDisplay {
+    _stdout: StdoutLock<'static>,
+}
+
+impl OwnDisplay {
+    /// Lets evcxr's words count from here on.
+    pub fn open() -> Self {
+        let stdout = std::io::stdout().lock();
+        wire::send(&wire::Record::OwnDisplay { open: true });
+        Self { _stdout: stdout }
+    }
+}
+
+impl Drop for OwnDisplay {
+    fn drop(&mut self) {
+        wire::send(&wire::Record::OwnDisplay { open: false });
+    }
+}
+
+/// A borrowed value on which evcxr may find a method `evcxr_display`; what that prints is a display.
+pub struct Own<'a, T: ?Sized> {
+    value: &'a T,
+    display: OnceCell<OwnDisplay>,
+}
+
+impl<'a, T: ?Sized> Own<'a, T> {
+    pub fn new(value: &'a T) -> Self {
+        Self {
+            value,
+            display: OnceCell::new(),
+        }
+    }
+}
+
+/// A method of the value is called: only `evcxr_display` is.
+impl<T: ?Sized> Deref for Own<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.display.get_or_init(OwnDisplay::open);
+        self.value
+    }
+}
+
+/// What evcxr shows of a value without such a method. Its text may come from anywhere.
+impl<T: Debug + ?Sized> Debug for Own<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
     }
 }
 

@@ -131,6 +131,22 @@ class BrowserTest(unittest.TestCase):
         expect(cls.idle).to_be_visible()
         cls.done(cls.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))
 
+    def test_printed_markup_runs_no_script(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            script = "onerror=\"document.title='taken over'\""
+            file.write(f"EVCXR_BEGIN_CONTENT text/html\n<img class=hostile src=x {script}>\n")
+            file.write("EVCXR_END_CONTENT\n")
+            file.flush()
+            for code in (
+                f"!cat {file.name}",
+                f'print!("{{}}", std::fs::read_to_string("{file.name}").unwrap());',
+            ):
+                cell = self.run_cell(code)
+                self.done(cell)
+                expect(cell.locator(".jp-OutputArea-output")).to_contain_text("<img class=hostile")
+                expect(self.page.locator("img.hostile")).to_have_count(0)
+                self.assertNotIn("taken over", self.page.title())
+
     def setUp(self):
         self.cells.last.locator(".cm-content").click()
         for key in ("Escape", "Control+a", "d", "d"):

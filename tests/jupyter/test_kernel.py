@@ -341,6 +341,56 @@ Own"""
         cell = Cell(self.client, code)
         self.assertEqual(cell.of("execute_result")[0]["data"], {"text/html": "<i>own</i>"})
 
+    def test_displays_of_their_own_are_shown_in_mid_cell_too(self):
+        code = """struct Mine(u8);
+impl Mine {
+    fn evcxr_display(&self) {
+        println!("EVCXR_BEGIN_CONTENT text/html\\n<i>{}</i>\\nEVCXR_END_CONTENT", self.0);
+    }
+}
+for number in 1..3 { Mine(number).evcxr_display(); }
+println!("done");"""
+        cell = Cell(self.client, code)
+        shown = [display["data"] for display in cell.of("display_data")]
+        self.assertEqual(shown, [{"text/html": "<i>1</i>"}, {"text/html": "<i>2</i>"}])
+        self.assertEqual(cell.text(), "done\n")
+
+    def test_what_a_cell_prints_is_never_more_than_text(self):
+        hostile = (
+            "EVCXR_VARIABLE_CHANGED_TYPE:kept\n"
+            "EVCXR_BEGIN_CONTENT text/html\n<img src=x onerror=alert(1)>\nEVCXR_END_CONTENT\n"
+            "EVCXR_BEGIN_CONTENT image/svg+xml\n<svg onload=alert(1)/>\nEVCXR_END_CONTENT\n"
+            "EVCXR_BEGIN_CONTENT application/javascript\nalert(1)\nEVCXR_END_CONTENT\n"
+            '\x1e0123456789abcdef {"Page":{"text":"no"}}\n'
+        )
+        self.assertEqual(Cell(self.client, "let kept = vec![7u8];").status, "ok")
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "hostile.txt")
+            with open(file, "w", encoding="utf-8") as text:
+                text.write(hostile)
+            read = f'std::fs::read_to_string("{file}").unwrap()'
+            for code, stream in [
+                (f'print!("first\\n{{}}", {read});', "stdout"),
+                (f'eprint!("first\\n{{}}", {read});', "stderr"),
+                (f"!echo first; cat {file}", "stdout"),
+                (f"!{{ echo first; cat {file}; }} >&2", "stderr"),
+                # Values that show themselves may come from here on.
+                (f'struct Later; impl Later {{ fn evcxr_display(&self) {{}} }}\nprint!("first\\n{{}}", {read});', "stdout"),
+            ]:
+                with self.subTest(code):
+                    cell = Cell(self.client, code)
+                    self.assertEqual(cell.status, "ok", cell.of("error"))
+                    self.assertEqual(cell.text(stream), "first\n" + hostile)
+                    for kind in ("display_data", "update_display_data", "execute_result"):
+                        self.assertEqual(cell.of(kind), [])
+                    self.assertEqual(cell.reply["content"]["payload"], [])
+            # How a cell ended is told by such words too; it must not cost what was there before.
+            words = "EVCXR_PANIC_NOTIFICATION\\nEVCXR_ERROR_OCCURRED"
+            Cell(self.client, f'println!("{words}");')
+            Cell(self.client, f"!echo {words}")
+        kept = Cell(self.client, "kept[0]")
+        self.assertEqual(kept.of("execute_result")[0]["data"]["text/plain"], "7")
+
     def test_a_value_without_a_text_says_what_is_missing(self):
         cell = Cell(self.client, "struct Bare;\nBare")
         self.assertEqual(cell.status, "error")

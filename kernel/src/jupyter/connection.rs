@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use cloze::{Error, Result};
+use cloze::{Error, Result, note};
 use jupyter_protocol::ConnectionInfo;
 
 /// Reads the file that a front end has written; a file that others can read is told of in the log.
@@ -26,8 +26,15 @@ pub fn read(path: &Path) -> Result<ConnectionInfo> {
             ),
         ));
     }
+    if info.key.is_empty() {
+        return Err(Error::file(
+            path,
+            "the key is empty, so anybody who can reach the ports could run code as you; expected a \
+             secret",
+        ));
+    }
     if let Some(warning) = warning(path, &file.metadata().map_err(failed)?) {
-        eprintln!("cloze-kernel: {warning}");
+        note!("cloze-kernel: {warning}");
     }
     Ok(info)
 }
@@ -47,6 +54,27 @@ fn warning(path: &Path, file: &Metadata) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_key_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let with = |key: &str| {
+            let info = serde_json::json!({
+                "ip": "127.0.0.1", "transport": "tcp", "shell_port": 1, "iopub_port": 2,
+                "stdin_port": 3, "control_port": 4, "hb_port": 5, "key": key,
+                "signature_scheme": "hmac-sha256",
+            });
+            std::fs::write(file.path(), info.to_string()).unwrap();
+            read(file.path()).map(|info| info.key)
+        };
+        assert_eq!(with("secret").unwrap(), "secret");
+        let message = with("").unwrap_err().to_string();
+        let name = file.path().display().to_string();
+        assert!(
+            message.starts_with(&name) && message.contains("the key is empty"),
+            "{message}"
+        );
+    }
 
     #[test]
     fn only_a_file_that_others_may_open_is_warned_of() {

@@ -296,7 +296,7 @@ impl Evaluator {
             };
         }
         self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
-        let rewritten = rewrite::rewrite(code, !self.own_displays);
+        let rewritten = rewrite::rewrite(code, self.own_displays);
         let mut compiled = rewritten.as_deref().unwrap_or(code);
         rustc::read_errors(&self.folder, rewritten.is_none());
         let mut result = self.evaluate(compiled);

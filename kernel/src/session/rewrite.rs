@@ -14,18 +14,34 @@ use super::loops;
 const VALUE_BEGIN: &str = "{ use ::cloze::view::show::{ShowDebug as _, ShowView as _}; \
                            (&::cloze::view::show::Shown(&(";
 const VALUE_END: &str = "))).value() };";
+/// Around a value whose display evcxr looks for.
+const OWN_BEGIN: &str = "::cloze::view::show::Own::new(&(";
+const OWN_END: &str = "))";
+/// The method of values that have a display of their own for evcxr.
+const OWN_DISPLAY: &str = "evcxr_display";
+/// Around a call of it.
+const CALL_BEGIN: &str = "{ let _display = ::cloze::view::show::OwnDisplay::open(); ";
+const CALL_END: &str = " }";
 
-/// The cell with everything put in; `None` where it stays as it is. `show_value` tells whether the
-/// last expression is to be shown by Cloze.
-pub fn rewrite(code: &str, show_value: bool) -> Option<String> {
+/// The cell with everything put in; `None` if it stays as it is. `own_displays` says whether evcxr is
+/// to look for the last expression's own display.
+pub fn rewrite(code: &str, own_displays: bool) -> Option<String> {
     let rust = without_commands(code);
     let mut insertions: Vec<(usize, &str)> = loops::polls(&rust)
         .into_iter()
         .map(|place| (place, loops::POLL))
         .collect();
-    if show_value {
-        insertions.extend(around_value(&rust));
-    }
+    // The value's beginning before that of a call which is the value, and its end behind that one's.
+    let mut around = around_value(&rust, own_displays);
+    let end = around.pop();
+    insertions.extend(around);
+    insertions.extend(
+        own_displays
+            .then(|| around_calls(&rust))
+            .into_iter()
+            .flatten(),
+    );
+    insertions.extend(end);
     if insertions.is_empty() {
         return None;
     }
@@ -142,8 +158,31 @@ pub fn functions(code: &str) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
-/// What goes before and after the cell's last expression, where it ends in one.
-fn around_value(rust: &str) -> Vec<(usize, &'static str)> {
+/// What goes before and after each call of a display that the cell writes itself.
+fn around_calls(rust: &str) -> Vec<(usize, &'static str)> {
+    if !rust.contains(OWN_DISPLAY) {
+        return Vec::new();
+    }
+    let items = statements(rust);
+    let nodes = items.iter().flat_map(SyntaxNode::descendants);
+    let calls = nodes.filter_map(ast::MethodCallExpr::cast).filter(|call| {
+        let name = call.name_ref();
+        name.is_some_and(|name| name.text() == OWN_DISPLAY)
+    });
+    let place = |offset: TextSize| usize::from(offset) - PRELUDE.len();
+    calls
+        .flat_map(|call| {
+            let range = call.syntax().text_range();
+            [
+                (place(range.start()), CALL_BEGIN),
+                (place(range.end()), CALL_END),
+            ]
+        })
+        .collect()
+}
+
+/// What goes before and after the cell's last expression, if it ends in one.
+fn around_value(rust: &str, own_displays: bool) -> Vec<(usize, &'static str)> {
     let last = statements(rust).pop();
     let Some(node) = last.filter(|node| ast::Expr::can_cast(node.kind())) else {
         return Vec::new();
@@ -156,6 +195,7 @@ fn around_value(rust: &str) -> Vec<(usize, &'static str)> {
         SyntaxKind::FOR_EXPR | SyntaxKind::WHILE_EXPR => vec![(end, ";")],
         // An attribute of an expression can't stand inside of brackets.
         _ if rust[start..].starts_with('#') => Vec::new(),
+        _ if own_displays => vec![(start, OWN_BEGIN), (end, OWN_END)],
         _ => vec![(start, VALUE_BEGIN), (end, VALUE_END)],
     }
 }
@@ -172,7 +212,7 @@ mod tests {
                 .replace(VALUE_END, "»")
                 .replace(loops::POLL, "@")
         };
-        let got = rewrite(code, true);
+        let got = rewrite(code, false);
         assert_eq!(got.is_none(), marked == code, "{code}");
         let got = got.unwrap_or_else(|| code.to_owned());
         assert_eq!(marks(&got), marked);
@@ -268,8 +308,16 @@ mod tests {
     }
 
     #[test]
-    fn values_can_be_left_to_evcxr() {
-        assert_eq!(rewrite("1 + 1", false), None);
-        assert!(rewrite("loop { }", false).is_some());
+    fn displays_of_values_own_are_let_through() {
+        let own = |code: &str| rewrite(code, true);
+        let value = |code: &str| format!("{OWN_BEGIN}{code}{OWN_END}");
+        let call = format!("{CALL_BEGIN}a.evcxr_display(){CALL_END}");
+        assert_eq!(own("let a = 1;"), None);
+        assert_eq!(own("a?.b()"), Some(value("a?.b()")));
+        let code = "a.evcxr_display();\n2";
+        assert_eq!(own(code), Some(format!("{call};\n{}", value("2"))));
+        assert_eq!(own("a.evcxr_display()"), Some(value(&call)));
+        let item = "impl A { fn evcxr_display(&self) { println!(); } }";
+        assert_eq!(own(item), None);
     }
 }

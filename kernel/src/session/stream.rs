@@ -3,6 +3,10 @@
 //!
 //! Text is passed on as soon as it is certain to be text, so that a progress line without a line
 //! end is seen while it grows.
+//!
+//! A record carries the session's token, which nobody else knows. evcxr's lines carry none, and what
+//! a cell prints, or `!cat` shows, may come from anywhere. So they count only where evcxr's code may
+//! speak, see [`Trust`], and are text everywhere else.
 
 use cloze::display::wire::{OPENING, Record};
 use memchr::memmem;
@@ -12,6 +16,8 @@ const EVCXR: &str = "EVCXR_";
 const CONTENT_BEGIN: &str = "EVCXR_BEGIN_CONTENT ";
 const CONTENT_END: &str = "EVCXR_END_CONTENT\n";
 const LINE_END: &str = "\n";
+/// The format that is harmless wherever it is shown.
+const PLAIN: &str = "text/plain";
 
 /// What generated code says when a panic reached the cell's edge.
 pub const PANIC: &str = "EVCXR_PANIC_NOTIFICATION";
@@ -33,9 +39,25 @@ pub enum Piece {
     Content { mime: String, data: String },
 }
 
+/// Which of evcxr's words count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// None: no cell runs, or this is standard error, where evcxr's code writes nothing.
+    Nothing,
+    /// All but displays that are more than text: the cell's code has begun and has printed nothing
+    /// yet, so that a changed type can only be found by evcxr's own check.
+    Start,
+    /// How the cell ended, and plain text. A cell that prints these words itself is taken for one
+    /// that panicked: the variables that it was to define are forgotten, and nothing else.
+    Code,
+    /// Displays in any format too: a value shows itself.
+    Display,
+}
+
 /// The state between two reads.
 pub struct Splitter {
     opening: String,
+    trust: Trust,
     pending: Vec<u8>,
     /// How many bytes of `pending` are known not to end the record or value that it begins with: a
     /// large one comes in many reads and is looked through once.
@@ -47,6 +69,7 @@ impl Splitter {
     pub fn new(token: &str) -> Self {
         Self {
             opening: format!("{OPENING}{token} "),
+            trust: Trust::Nothing,
             pending: Vec::new(),
             searched: 0,
         }
@@ -72,9 +95,9 @@ impl Splitter {
         if rest.is_empty() {
             return None;
         }
-        let marked = [self.opening.as_bytes(), EVCXR.as_bytes()]
-            .iter()
-            .any(|mark| rest.starts_with(mark));
+        let evcxr = self.trust != Trust::Nothing;
+        let marked = rest.starts_with(self.opening.as_bytes())
+            || (evcxr && rest.starts_with(EVCXR.as_bytes()));
         let start = if marked { 0 } else { self.text(rest) };
         if start > 0 {
             let used = whole_characters(&rest[..start], start < rest.len());
@@ -82,6 +105,7 @@ impl Splitter {
                 return None;
             }
             let text = String::from_utf8_lossy(&rest[..used]).into_owned();
+            self.printed();
             pieces.push(Piece::Text(text));
             return Some(used);
         }
@@ -96,13 +120,21 @@ impl Splitter {
                 return Some(opening.len() + end);
             }
             // A record that does not parse was not written by us: it is shown as it came.
-            pieces.push(match serde_json::from_slice(&after[..end]) {
+            let piece = match serde_json::from_slice(&after[..end]) {
                 Ok(record) => Piece::Record(record),
                 Err(_) => Piece::Text(String::from_utf8_lossy(&after[..=end]).into_owned()),
-            });
+            };
+            self.trust = match piece {
+                Piece::Record(Record::Begin { .. }) => Trust::Start,
+                Piece::Record(Record::End { .. }) => Trust::Nothing,
+                Piece::Record(Record::OwnDisplay { open: true }) if evcxr => Trust::Display,
+                Piece::Record(Record::OwnDisplay { open: false }) if evcxr => Trust::Code,
+                _ => self.trust,
+            };
+            pieces.push(piece);
             return Some(opening.len() + end + 1);
         }
-        if !rest.starts_with(EVCXR.as_bytes()) {
+        if !marked {
             return None;
         }
         // `searched` counts the bytes of a value's body, not of its head.
@@ -110,10 +142,15 @@ impl Splitter {
         let (end, mark) = find_first(rest, &mut 0, marks)?;
         let line = String::from_utf8_lossy(&rest[..end]).into_owned();
         if mark == opening {
+            self.printed();
             pieces.push(Piece::Text(line));
             return Some(end);
         }
-        if let Some(mime) = line.strip_prefix(CONTENT_BEGIN) {
+        let may_show = |mime: &str| mime == PLAIN || self.trust == Trust::Display;
+        if let Some(mime) = line
+            .strip_prefix(CONTENT_BEGIN)
+            .filter(|mime| may_show(mime))
+        {
             let body = &rest[end + 1..];
             let marks = [CONTENT_END.as_bytes(), PANIC.as_bytes(), opening];
             let (at, mark) = find_first(body, &mut self.searched, marks)?;
@@ -125,20 +162,33 @@ impl Splitter {
                 mime: mime.to_owned(),
                 data: data.strip_suffix('\n').unwrap_or(&data).to_owned(),
             });
-            return Some(end + 1 + at + if closed { mark.len() } else { 0 });
+            let used = end + 1 + at + if closed { mark.len() } else { 0 };
+            self.printed();
+            return Some(used);
         }
-        let known = line == PANIC || line == USER_ERROR || line.starts_with(CHANGED_TYPE);
-        pieces.push(if known {
-            Piece::Evcxr(line)
+        let changed_type = self.trust == Trust::Start && line.starts_with(CHANGED_TYPE);
+        if changed_type || line == PANIC || line == USER_ERROR {
+            pieces.push(Piece::Evcxr(line));
         } else {
-            Piece::Text(line + "\n")
-        });
+            self.printed();
+            pieces.push(Piece::Text(line + "\n"));
+        }
         Some(end + 1)
+    }
+
+    /// Notes that the cell has printed something.
+    fn printed(&mut self) {
+        if self.trust == Trust::Start {
+            self.trust = Trust::Code;
+        }
     }
 
     /// How far the text at the front of `rest` reaches.
     fn text(&self, rest: &[u8]) -> usize {
         let record = find_or_begin(rest, self.opening.as_bytes());
+        if self.trust == Trust::Nothing {
+            return record;
+        }
         // Only what begins before that is of interest; its marker may reach beyond.
         let before = &rest[..rest.len().min(record + EVCXR.len())];
         record.min(find_or_begin(before, EVCXR.as_bytes()))
@@ -210,6 +260,92 @@ mod tests {
         Piece::Text(text.to_owned())
     }
 
+    /// What splits the standard output of a cell that runs.
+    fn running() -> Splitter {
+        let mut splitter = Splitter::new("t");
+        let begin = Record::Begin { child: 7 };
+        assert_eq!(
+            splitter.push(begin.line("t").as_bytes()),
+            [Piece::Record(begin)]
+        );
+        splitter
+    }
+
+    fn own_display(open: bool) -> String {
+        Record::OwnDisplay { open }.line("t")
+    }
+
+    /// All text of the pieces, and how many are something else.
+    fn shown(pieces: Vec<Piece>) -> (String, usize) {
+        let (texts, others): (Vec<Piece>, Vec<Piece>) = pieces
+            .into_iter()
+            .partition(|piece| matches!(piece, Piece::Text(_)));
+        let text = texts.into_iter().map(|piece| match piece {
+            Piece::Text(text) => text,
+            _ => String::new(),
+        });
+        (text.collect(), others.len())
+    }
+
+    const HOSTILE: &str = "EVCXR_BEGIN_CONTENT text/html\n<img src=x onerror=alert(1)>\n\
+                           EVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT image/svg+xml\n<svg/>\n\
+                           EVCXR_END_CONTENT\nEVCXR_VARIABLE_CHANGED_TYPE:x\n";
+
+    #[test]
+    fn what_a_cell_prints_is_text_in_any_split() {
+        for cut in 0..=HOSTILE.len() {
+            let mut splitter = running();
+            let mut pieces = splitter.push(b"first\n");
+            pieces.extend(splitter.push(&HOSTILE.as_bytes()[..cut]));
+            pieces.extend(splitter.push(&HOSTILE.as_bytes()[cut..]));
+            assert_eq!(
+                shown(pieces),
+                (format!("first\n{HOSTILE}"), 0),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_word_of_evcxr_counts_while_no_cell_runs_and_on_standard_error() {
+        let all = format!("{HOSTILE}{PANIC}\n{USER_ERROR}\nEVCXR_BEGIN_CONTENT text/plain\n1\n");
+        let mut splitter = Splitter::new("t");
+        assert_eq!(shown(splitter.push(all.as_bytes())), (all.clone(), 0));
+        // A display without a cell is none either.
+        let open = own_display(true);
+        assert_eq!(
+            shown(splitter.push((open + &all).as_bytes())),
+            (all.clone(), 1)
+        );
+        let mut splitter = running();
+        let end = Record::End { child: 7, run: 1 }.line("t");
+        assert_eq!(shown(splitter.push((end + &all).as_bytes())), (all, 1));
+    }
+
+    #[test]
+    fn a_value_shows_itself_and_nothing_after_it() {
+        let html = "EVCXR_BEGIN_CONTENT text/html\n<b>1</b>\nEVCXR_END_CONTENT\n";
+        let mut splitter = running();
+        let all = own_display(true) + html + &own_display(false) + html;
+        let pieces = splitter.push(all.as_bytes());
+        let content = Piece::Content {
+            mime: "text/html".into(),
+            data: "<b>1</b>".into(),
+        };
+        assert_eq!(pieces.iter().filter(|piece| **piece == content).count(), 1);
+        assert_eq!(shown(pieces), (html.to_owned(), 3));
+    }
+
+    #[test]
+    fn a_changed_type_is_found_before_the_cell_prints() {
+        let changed = "EVCXR_VARIABLE_CHANGED_TYPE:";
+        let mut splitter = running();
+        let pieces = splitter.push(format!("{changed}a\n{changed}b\nx\n{changed}c\n").as_bytes());
+        let found = |name: &str| Piece::Evcxr(format!("{changed}{name}"));
+        assert_eq!(pieces[..2], [found("a"), found("b")]);
+        assert_eq!(shown(pieces), (format!("x\n{changed}c\n"), 2));
+    }
+
     #[test]
     fn partial_lines_pass_at_once() {
         let mut splitter = Splitter::new("t");
@@ -227,7 +363,7 @@ mod tests {
         bytes.extend_from_slice(record.line("t").as_bytes());
         bytes.extend_from_slice(b"EVCXR_PANIC_NOTIFICATION\nend\n");
         for cut in 0..=bytes.len() {
-            let mut splitter = Splitter::new("t");
+            let mut splitter = running();
             let mut pieces = splitter.push(&bytes[..cut]);
             pieces.extend(splitter.push(&bytes[cut..]));
             let joined: String = pieces
@@ -259,7 +395,7 @@ mod tests {
 
     #[test]
     fn evcxr_content_keeps_its_lines() {
-        let mut splitter = Splitter::new("t");
+        let mut splitter = running();
         assert_eq!(splitter.push(b"EVCXR_BEGIN_CONTENT text/plain\n1\n"), []);
         assert_eq!(
             splitter.push(b"2\nEVCXR_END_CONTENT\nafter"),
@@ -275,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_panic_inside_a_value_s_formatting_is_not_swallowed() {
-        let mut splitter = Splitter::new("t");
+        let mut splitter = running();
         let pieces = splitter.push(b"EVCXR_BEGIN_CONTENT text/plain\n1EVCXR_PANIC_NOTIFICATION\n");
         assert_eq!(pieces.last(), Some(&Piece::Evcxr(PANIC.into())));
     }
@@ -300,7 +436,7 @@ mod tests {
         ] {
             let bytes = format!("{open}{}after", end.line("t")).into_bytes();
             for cut in 0..=bytes.len() {
-                let mut splitter = Splitter::new("t");
+                let mut splitter = running();
                 let mut pieces = splitter.push(&bytes[..cut]);
                 pieces.extend(splitter.push(&bytes[cut..]));
                 // Text that is certain is passed on at once, so it may come in two pieces.
@@ -334,7 +470,7 @@ mod tests {
 
     #[test]
     fn the_user_may_print_what_looks_like_evcxr() {
-        let mut splitter = Splitter::new("t");
+        let mut splitter = running();
         assert_eq!(
             splitter.push(b"EVCXR_SOMETHING\n"),
             [text("EVCXR_SOMETHING\n")]
@@ -344,7 +480,7 @@ mod tests {
     #[test]
     fn a_large_value_and_many_small_displays_take_time_in_proportion() {
         let started = std::time::Instant::now();
-        let mut splitter = Splitter::new("t");
+        let mut splitter = running();
         let mut pieces = splitter.push(b"EVCXR_BEGIN_CONTENT text/plain\n");
         let block = [b'x'; 1 << 14];
         for _ in 0..4000 {

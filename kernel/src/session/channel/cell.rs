@@ -146,8 +146,11 @@ impl State {
                     line,
                 });
             }
-            // Answered in `take`, which knows the pipe that they came by.
-            Record::Begin { .. } | Record::End { .. } | Record::Input { .. } => {}
+            // Answered in `take`, which knows the pipe that they came by, or by what splits it.
+            Record::Begin { .. }
+            | Record::End { .. }
+            | Record::Input { .. }
+            | Record::OwnDisplay { .. } => {}
         }
     }
 }
