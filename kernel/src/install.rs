@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cloze::note;
 use cloze::{Error, Result};
 use jupyter_protocol::JupyterKernelspec;
 
@@ -16,11 +17,11 @@ pub const NAME: &str = "cloze";
 /// Installs the kernelspec for the user, or below `prefix`, with everything that a session needs.
 pub fn install(prefix: Option<&Path>) -> Result<()> {
     ensure_rust_src();
-    Template::find_or_build(|line| eprintln!("{line}"))?;
+    Template::find_or_build(|line| note!("{line}"))?;
     let binary = install_binary()?;
     let folder = kernelspec_folder(prefix)?;
     write_kernelspec(&folder, &binary)?;
-    eprintln!("The kernel `{NAME}` is installed in {}.", folder.display());
+    note!("The kernel `{NAME}` is installed in {}.", folder.display());
     Ok(())
 }
 
@@ -30,7 +31,7 @@ pub fn uninstall(prefix: Option<&Path>) -> Result<()> {
     let kernelspec = kernelspec_folder(prefix)?;
     if prefix.is_some() {
         remove([kernelspec])?;
-        eprintln!("What was built for it stays; `cloze-kernel uninstall` removes that.");
+        note!("What was built for it stays; `cloze-kernel uninstall` removes that.");
         return Ok(());
     }
     remove([
@@ -54,7 +55,7 @@ fn remove(paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
             continue;
         };
         removed.map_err(|source| Error::io(&path, source))?;
-        eprintln!("Removed {}.", path.display());
+        note!("Removed {}.", path.display());
     }
     Ok(())
 }
@@ -156,12 +157,12 @@ fn ensure_rust_src() {
     if has_rust_src() {
         return;
     }
-    eprintln!("Getting the standard library's sources (rustup component add rust-src) …");
+    note!("Getting the standard library's sources (rustup component add rust-src) …");
     let added = Command::new("rustup")
         .args(["component", "add", "rust-src"])
         .status();
     if !added.is_ok_and(|status| status.success()) {
-        eprintln!(
+        note!(
             "The standard library's sources could not be added: variables that live on in later \
              cells need written types (`let v: Vec<i32> = vec![1];`)."
         );

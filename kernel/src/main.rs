@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use cloze::Result;
+use cloze::note;
 
 use session::{SessionFolder, Template};
 
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cloze-kernel: {error}");
+            note!("cloze-kernel: {error}");
             ExitCode::from(error.exit_code())
         }
     }

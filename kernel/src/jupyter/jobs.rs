@@ -1,5 +1,6 @@
 //! The requests that need the session, one after another.
 
+use cloze::note;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -41,7 +42,7 @@ impl Notice {
         let notice = Arc::clone(self);
         Arc::new(move |event| {
             if let Event::Stream { text, .. } = &event {
-                eprint!("{text}");
+                note!("{}", text.trim_end());
             }
             let mut state = lock(&notice.state);
             match &state.1 {

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cloze::note;
 use cloze::{Error, Result};
 use jupyter_protocol::{
     CommClose, CommInfoReply, ConnectionInfo, InterruptReply, IsCompleteReply, JupyterMessage,
@@ -206,7 +207,7 @@ fn split(connection: KernelShellConnection) -> (Replies, RouterRecvConnection) {
         while let Some(mut reply) = queue.recv().await {
             content::PROTOCOL.clone_into(&mut reply.header.version);
             if let Err(error) = send.send(reply).await {
-                eprintln!("cloze-kernel: a reply could not be sent: {error}");
+                note!("cloze-kernel: a reply could not be sent: {error}");
             }
         }
     });
@@ -218,7 +219,7 @@ async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies
         let message = match requests.socket.recv().await {
             Ok(message) => message,
             Err(error) => {
-                eprintln!("cloze-kernel: {error}");
+                note!("cloze-kernel: {error}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -227,7 +228,7 @@ async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies
             receive::verify(message, &requests, &kernel.signatures).and_then(receive::decode);
         match request {
             Ok(request) => kernel.take(request, &replies),
-            Err(reason) => eprintln!("cloze-kernel: a message was dropped: {reason}"),
+            Err(reason) => note!("cloze-kernel: a message was dropped: {reason}"),
         }
     }
 }
@@ -303,7 +304,7 @@ impl Kernel {
                 .into(),
             ),
             Content::UnknownMessage(unknown) => {
-                eprintln!(
+                note!(
                     "cloze-kernel: a {} is left without an answer: it is not known here",
                     unknown.msg_type
                 );
@@ -329,7 +330,7 @@ async fn watch_process(kernel: Arc<Kernel>) {
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
     ) else {
-        eprintln!("cloze-kernel: signals cannot be received");
+        note!("cloze-kernel: signals cannot be received");
         return;
     };
     let parent = std::os::unix::process::parent_id();

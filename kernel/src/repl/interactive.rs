@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use cloze::note;
 use cloze::{Error, Result};
 use rustyline::error::ReadlineError;
 use rustyline::history::{DefaultHistory, History, SearchDirection};
@@ -126,7 +127,7 @@ impl Prompt {
 /// `code` as the user's editor left it; where that fails, as it was.
 fn edited(code: &str) -> String {
     editor::edit(code).unwrap_or_else(|error| {
-        eprintln!("{error}");
+        note!("{error}");
         code.to_owned()
     })
 }
@@ -161,7 +162,7 @@ impl Past {
             && !std::mem::replace(&mut self.broken, true)
         {
             let file = self.file.display();
-            eprintln!("{file}: {error}: this session's cells are not remembered");
+            note!("{file}: {error}: this session's cells are not remembered");
         }
     }
 

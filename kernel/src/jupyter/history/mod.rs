@@ -2,6 +2,7 @@
 
 mod file;
 
+use cloze::note;
 use std::fs::File;
 use std::path::Path;
 
@@ -47,7 +48,7 @@ impl History {
             },
             Err(error) => {
                 let path = path.display();
-                eprintln!("cloze-kernel: {path}: history is not kept: {error}");
+                note!("cloze-kernel: {path}: history is not kept: {error}");
                 Self::default()
             }
         }
