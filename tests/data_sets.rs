@@ -9,9 +9,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use cloze::data::catalogue::{SETS, Set};
-use cloze::download::{Archive, Wanted, fetch, of_file, unpack};
+use cloze::download::{Archive, Digest, Limits, Wanted, fetch, of_file, unpack};
 use common::{cloze, fails, json, sentence, stderr, succeeds, text};
 use server::{Request, Response, Server};
 
@@ -194,6 +195,7 @@ fn what_broke_off_goes_on_where_it_was() {
     assert_eq!(asked[1].range(), Some((3000, None)));
     assert_eq!(asked[1].header("if-range"), Some("\"one\""));
     assert_eq!(asked.len(), 2);
+    assert!(asked.iter().all(|request| request.method == "GET"));
 
     // A run that was killed leaves its part to the next one.
     let dir = tempfile::tempdir().unwrap();
@@ -248,6 +250,22 @@ fn parts_of_different_versions_are_never_joined() {
     run("short", cutting(3000, Some("\"one\""), short), 1);
 }
 
+/// A file of which nothing is known, from a server that may hold us up for a moment only.
+fn wanted<'a>(from: &'a str, to: &'a Path) -> Wanted<'a> {
+    Wanted {
+        from,
+        token: None,
+        to,
+        size: None,
+        digest: None,
+        advice: "",
+        limits: Limits {
+            stall: Duration::from_millis(500),
+            unannounced: 1 << 20,
+        },
+    }
+}
+
 #[test]
 fn a_checksum_finds_joined_versions_where_the_server_tells_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -258,10 +276,8 @@ fn a_checksum_finds_joined_versions_where_the_server_tells_nothing() {
     let to = dir.path().join("file.zip");
     let from = format!("{}{ZIP}", server.address);
     let wanted = Wanted {
-        from: &from,
-        to: &to,
-        size: None,
-        sha256: Some((&sha256, "published")),
+        digest: Some((Digest::Sha256(&sha256), "published")),
+        ..wanted(&from, &to)
     };
     assert_eq!(fetch(&wanted).unwrap(), sha256);
     assert_eq!(std::fs::read(&to).unwrap(), archive(2));
@@ -295,7 +311,7 @@ fn wrong_bytes_and_faults_of_servers_are_told() {
     );
     let server = Server::start(move |_| Response::new(200, vec![b'x'; size]));
     let message = cola(&server);
-    assert!(message.contains("CoLA.zip came with SHA-256"), "{message}");
+    assert!(message.contains("CoLA.zip came with checksum"), "{message}");
     assert!(
         message.contains("but f212fcd8") && message.contains("is published: it was thrown away"),
         "{message}"
@@ -328,6 +344,111 @@ fn wrong_bytes_and_faults_of_servers_are_told() {
     let left = std::fs::read_dir(dir.path().join("CoLA")).unwrap().count();
     assert_eq!(left, 0);
     assert!(fails(&["data", "get", "nothing"], 2).contains("For more information"));
+}
+
+#[test]
+fn no_server_sends_more_than_was_announced() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |server: &Server, to: &str| {
+        let (from, to) = (format!("{}{ZIP}", server.address), dir.path().join(to));
+        let message = fetch(&wanted(&from, &to)).unwrap_err().to_string();
+        assert_eq!(server.requests().len(), 1, "{message}");
+        message
+    };
+    let endless = || Response::new(200, "").endless(1 << 16, Duration::ZERO);
+    // Neither the catalogue nor the server knows the size.
+    let message = refused(&Server::start(move |_| endless()), "unknown");
+    assert!(
+        message.contains("more than 1048576 bytes, the most that is taken"),
+        "{message}"
+    );
+    // In chunks, whatever length is announced beside them.
+    let chunked = Server::start(|_| {
+        Response::new(200, "5\r\nthese\r\n5\r\nbytes\r\n0\r\n\r\n")
+            .with("Transfer-Encoding", "chunked")
+            .with("Content-Length", "5")
+    });
+    let message = refused(&chunked, "chunked");
+    assert!(message.contains("more than 5 bytes, its size"), "{message}");
+    // A rest whose total contradicts the part that is there.
+    std::fs::write(dir.path().join("rest.part"), "a part").unwrap();
+    std::fs::write(dir.path().join("rest.part.version"), "\"one\"").unwrap();
+    let rest = Server::start(|_| {
+        Response::new(206, "rest")
+            .with("ETag", "\"one\"")
+            .with("Content-Range", "bytes 6-9/3")
+    });
+    let message = refused(&rest, "rest");
+    assert!(message.contains("more than 3 bytes, its size"), "{message}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+
+    // The catalogue knows the size.
+    let server = Server::start(move |_| endless());
+    let args = ["data", "get", "cola", "--dir", text(dir.path()), "--mirror"];
+    let message = fails(&[&args[..], &[&server.address]].concat(), 1);
+    assert!(
+        message.contains("CoLA.zip brought more than 376971 bytes"),
+        "{message}"
+    );
+    let left = std::fs::read_dir(dir.path().join("CoLA")).unwrap().count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_body_that_stalls_is_broken_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = archive(1);
+    // Nothing more comes after 3000 bytes: the rest is asked for.
+    let stalled = whole.clone();
+    let server = Server::start(move |request| {
+        let right = Response::ranged(request, &stalled).with("ETag", "\"one\"");
+        match request.range() {
+            None => {
+                let length = stalled.len().to_string();
+                let right = right.with("Content-Length", &length).cut_after(3000);
+                right.endless(0, Duration::from_secs(1))
+            }
+            Some(_) => right,
+        }
+    });
+    let (from, to) = (format!("{}{ZIP}", server.address), dir.path().join("zip"));
+    fetch(&wanted(&from, &to)).unwrap();
+    assert_eq!(std::fs::read(&to).unwrap(), whole);
+    let ranges: Vec<_> = server.requests().iter().map(Request::range).collect();
+    assert_eq!(ranges, [None, Some((3000, None))]);
+
+    // A byte now and then keeps no reader, and is no progress that another attempt is worth.
+    let server = Server::start(|request| {
+        let first = request.range().map_or(0, |(first, _)| first);
+        Response::new(if first == 0 { 200 } else { 206 }, "")
+            .with("ETag", "\"one\"")
+            .with("Content-Range", &format!("bytes {first}-9999/10000"))
+            .endless(1, Duration::from_millis(50))
+    });
+    let (from, to) = (format!("{}{ZIP}", server.address), dir.path().join("slow"));
+    let began = Instant::now();
+    let message = fetch(&wanted(&from, &to)).unwrap_err().to_string();
+    assert!(
+        message.contains("(fewer than 1024 bytes came in 0.5 s)"),
+        "{message}"
+    );
+    let ranges: Vec<_> = server.requests().iter().map(Request::range).collect();
+    assert!(ranges[2] > ranges[1] && ranges.len() == 3, "{ranges:?}");
+    assert!(began.elapsed() < Duration::from_secs(20));
+
+    // Slow is not stalled: 4 KiB come in each such time.
+    let server = Server::start(|_| {
+        Response::new(200, "")
+            .with("Content-Length", "12288")
+            .endless(1024, Duration::from_millis(125))
+    });
+    let (from, to) = (
+        format!("{}{ZIP}", server.address),
+        dir.path().join("steady"),
+    );
+    fetch(&wanted(&from, &to)).unwrap();
+    assert_eq!(to.metadata().unwrap().len(), 12288);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[test]

@@ -6,9 +6,11 @@ mod common;
 mod server;
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cloze::download::{Digest, of_file};
 use common::{cloze, sentence, stderr, text};
@@ -19,7 +21,7 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const OTHER_COMMIT: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
 /// What the server does wrong, by the name of a file.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Fault {
     /// The first transfer breaks off after so many bytes.
     CutOnce(usize),
@@ -33,6 +35,10 @@ enum Fault {
     IgnoresRange(usize),
     /// The file is of another commit than the list of files.
     OtherCommit,
+    /// Bytes without end and without an announced length.
+    Endless,
+    /// So many answers about the file name its checksum, all later ones this.
+    ChecksumThen(usize, String),
 }
 
 /// A repository of the Hub: small files in Git, `.safetensors` on a server of large files.
@@ -63,10 +69,9 @@ fn fixture(name: &str) -> PathBuf {
 fn transfer(request: &Request, name: &str, repository: &Mutex<Repository>) -> Response {
     let mut repository = repository.lock().unwrap();
     let whole = std::fs::read(repository.folder.join(name)).unwrap();
-    // Only the length is asked for.
-    let probe = request.range() == Some((0, Some(0)));
+    let probe = request.method == "HEAD";
     let right = Response::ranged(request, &whole);
-    match repository.faults.get(name).copied() {
+    match repository.faults.get(name).cloned() {
         Some(Fault::CutOnce(bytes)) if !probe => {
             repository.faults.remove(name);
             right.cut_after(bytes)
@@ -80,8 +85,8 @@ fn transfer(request: &Request, name: &str, repository: &Mutex<Repository>) -> Re
                 Response::new(200, whole)
             }
         },
-        Some(Fault::WrongSize) if probe => {
-            Response::new(206, "x").with("Content-Range", "bytes 0-0/999999")
+        Some(Fault::Endless) if !probe => {
+            Response::new(200, whole).endless(1 << 16, Duration::ZERO)
         }
         _ => right,
     }
@@ -160,10 +165,13 @@ impl Hub {
 /// What the Hub says.
 fn answer(request: &Request, repository: &Mutex<Repository>, store: &str) -> Response {
     let path = request.path.as_str();
-    let known = repository.lock().unwrap();
+    let mut known = repository.lock().unwrap();
     let commit = known.commit.clone();
     if let Some(revision) = path.strip_prefix("/api/models/org/name/revision/") {
-        if !["main", "v1"].contains(&revision) {
+        if revision == "endless" {
+            return Response::new(200, "").endless(1 << 16, Duration::ZERO);
+        }
+        if !["main", "v1", "refs%2Fpr%2F1"].contains(&revision) {
             return Response::new(404, "{}");
         }
         let siblings: Vec<_> = known
@@ -181,12 +189,12 @@ fn answer(request: &Request, repository: &Mutex<Repository>, store: &str) -> Res
     // Small files are redirected within the Hub, large ones to another server.
     let (name, redirected) = match path.strip_prefix("/api/resolve-cache/") {
         Some(name) => (name, true),
-        None => (path.rsplit("/resolve/").next().unwrap_or_default(), false),
+        None => {
+            let file = path.strip_prefix(&format!("/org/name/resolve/{commit}/"));
+            (file.unwrap_or("no such file"), false)
+        }
     };
-    let name = name
-        .trim_start_matches("main/")
-        .trim_start_matches("v1/")
-        .to_owned();
+    let name = name.to_owned();
     let file = known.folder.join(&name);
     if !file.exists() {
         return Response::new(404, "");
@@ -195,17 +203,34 @@ fn answer(request: &Request, repository: &Mutex<Repository>, store: &str) -> Res
         Some(Fault::OtherCommit) => OTHER_COMMIT.to_owned(),
         _ => commit,
     };
+    let large = name.ends_with(".safetensors");
+    let mut etag = match large {
+        true => of_file(&file).unwrap(),
+        false => Digest::GitBlob("").of(&file).unwrap(),
+    };
+    if let Some(Fault::ChecksumThen(left, other)) = known.faults.get_mut(&name)
+        && (large || redirected)
+    {
+        match left {
+            0 => etag = other.clone(),
+            _ => *left -= 1,
+        }
+    }
+    let size = match known.faults.get(&name) {
+        Some(Fault::WrongSize) => 999_999,
+        _ => file.metadata().unwrap().len(),
+    };
     drop(known);
-    if name.ends_with(".safetensors") {
+    if large {
         return Response::new(302, "")
             .with("Location", &format!("{store}/store/{name}"))
             .with("X-Repo-Commit", &commit)
-            .with("X-Linked-Etag", &format!("\"{}\"", of_file(&file).unwrap()));
+            .with("X-Linked-Size", &size.to_string())
+            .with("X-Linked-Etag", &format!("\"{etag}\""));
     }
     if !redirected {
         return Response::new(307, "").with("Location", &format!("/api/resolve-cache/{name}"));
     }
-    let etag = Digest::GitBlob("").of(&file).unwrap();
     transfer(request, &name, repository)
         .with("X-Repo-Commit", &commit)
         .with("ETag", &format!("\"{etag}\""))
@@ -253,11 +278,14 @@ fn a_model_is_fetched_by_name_once_and_only_what_it_needs() {
     // A new commit that leaves the files alone costs a few small requests.
     hub.repository.lock().unwrap().commit = OTHER_COMMIT.into();
     succeeded(&hub.run("org/name"));
-    let probes = hub.store.requests();
+    let asked = hub.server.requests();
     assert!(
-        probes.iter().all(|r| r.range() == Some((0, Some(0)))),
-        "{probes:?}"
+        asked[1..].iter().all(|r| r.method == "HEAD") && asked.len() > 1,
+        "{asked:?}"
     );
+    assert!(hub.store.requests().is_empty());
+    let reference = hub.home.path().join("hub/models--org--name/refs/main");
+    assert_eq!(std::fs::read_to_string(reference).unwrap(), OTHER_COMMIT);
 }
 
 /// What `finetune --frozen` writes beside the encoder: without it the model is none of its task.
@@ -288,6 +316,10 @@ fn revisions_shards_and_the_cache_of_another_place_work() {
     assert_eq!(run.stdout, hub.run(text(&fixture("shards"))).stdout);
     let reference = cache.join("models--org--name/refs/v1");
     assert_eq!(std::fs::read_to_string(reference).unwrap(), COMMIT);
+    succeeded(&hub.run("org/name@refs/pr/1"));
+    let pull = "hub/models--org--name/refs/refs/pr/1";
+    let pull = std::fs::read_to_string(hub.home.path().join(pull)).unwrap();
+    assert_eq!(pull, COMMIT);
     let message = sentence(&hub.run("org/name@v2"), 1);
     assert!(
         message.contains("there is no folder org/name@v2, and http"),
@@ -386,6 +418,10 @@ fn a_transfer_that_breaks_off_goes_on_where_it_was() {
         .collect();
     assert!(ranges.contains(&(9000, None)), "{ranges:?}");
 
+    // So does one from a server that knows no ranges: all is fetched anew.
+    let hub = Hub::new("BertForMaskedLM").fault("model.safetensors", Fault::IgnoresRange(9000));
+    succeeded(&hub.run("org/name"));
+
     // One that never gets anywhere is given up, in words.
     let hub = Hub::new("BertForMaskedLM").fault("model.safetensors", Fault::CutAlways(0));
     let message = sentence(&hub.run("org/name"), 1);
@@ -405,8 +441,8 @@ fn wrong_bytes_are_thrown_away_and_never_used() {
         ),
         (
             "model.safetensors",
-            Fault::IgnoresRange(9000),
-            "were announced; what came was thrown away",
+            Fault::Endless,
+            "bytes, its size: it was thrown away",
         ),
         (
             "vocab.txt",
@@ -442,4 +478,100 @@ fn a_repository_with_pickle_files_alone_is_refused_with_the_way_to_convert_it() 
         .iter()
         .any(|path| path.contains("pytorch_model.bin"));
     assert!(!bin);
+}
+
+/// The files below `folder`, all of them.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path());
+    let below = |path: PathBuf| match path.is_dir() && !path.is_symlink() {
+        true => files_below(&path),
+        false => vec![path],
+    };
+    entries.flat_map(below).collect()
+}
+
+#[test]
+fn a_checksum_that_is_a_path_leads_nowhere() {
+    for name in ["config.json", "model.safetensors"] {
+        // From the first answer on, or from any later one.
+        for answers in 0..4 {
+            let outside = tempfile::tempdir().unwrap();
+            let absolute = text(&outside.path().join("bashrc")).to_owned();
+            for evil in [absolute, "../../x".into(), "..".into(), String::new()] {
+                let hub = Hub::new("BertForMaskedLM")
+                    .fault(name, Fault::ChecksumThen(answers, evil.clone()));
+                let run = hub.run("org/name");
+                if answers == 0 {
+                    let expected = format!("{name} has the ETag {evil:?}, not a checksum");
+                    let message = sentence(&run, 1);
+                    assert!(message.contains(&expected), "{message}");
+                } else {
+                    succeeded(&run);
+                }
+                assert!(files_below(outside.path()).is_empty());
+                let cache = hub.home.path().join("hub");
+                for path in files_below(hub.home.path()) {
+                    let at = |part: &str| path.starts_with(cache.join(part));
+                    let model = ["blobs", "refs", "snapshots"]
+                        .iter()
+                        .any(|part| at(&format!("models--org--name/{part}")));
+                    assert!(model || at(".locks/models--org--name"), "{path:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_token_stays_with_the_hub() {
+    let hub = Hub::new("BertForMaskedLM");
+    let mut command = hub.command("org/name");
+    succeeded(&command.env("HF_TOKEN", "secret").output().unwrap());
+    // Redirects within the Hub keep it.
+    let asked = hub.server.requests();
+    let inside = paths(&asked);
+    assert!(
+        inside.contains(&"/api/resolve-cache/config.json"),
+        "{inside:?}"
+    );
+    for request in asked {
+        assert_eq!(request.header("authorization"), Some("Bearer secret"));
+    }
+    // The same address but for the port is another server.
+    let asked = hub.store.requests();
+    assert_eq!(paths(&asked), ["/store/model.safetensors"]);
+    assert_eq!(asked[0].header("authorization"), None);
+}
+
+#[test]
+fn a_description_without_end_is_refused() {
+    let hub = Hub::new("BertForMaskedLM");
+    let message = sentence(&hub.run("org/name@endless"), 1);
+    assert!(
+        message.contains("org/name@endless on http") && message.contains("4194304"),
+        "{message}"
+    );
+}
+
+#[test]
+fn two_processes_download_a_file_one_after_the_other() {
+    let hub = Hub::new("BertForMaskedLM");
+    let etag = of_file(&fixture("BertForMaskedLM").join("model.safetensors")).unwrap();
+    // Where Python's huggingface_hub has its lock too.
+    let locks = hub.home.path().join("hub/.locks/models--org--name");
+    std::fs::create_dir_all(&locks).unwrap();
+    let lock = std::fs::File::create(locks.join(format!("{etag}.lock"))).unwrap();
+    lock.lock().unwrap();
+    let mut command = hub.command("org/name");
+    let pipes = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut waiting = pipes.spawn().unwrap();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    let expected = "model.safetensors: another process downloads it; waiting for that";
+    assert!(lines.any(|line| line.unwrap() == expected));
+    assert!(hub.store.requests().is_empty());
+    drop(lock);
+    assert!(waiting.wait().unwrap().success());
+    assert_eq!(hub.store.requests().len(), 1);
 }

@@ -6,24 +6,54 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ureq::http::HeaderMap;
+use ureq::http::{HeaderMap, Method};
 
 use crate::error::{Error, Result};
 use crate::note;
 
-use super::{FRUITLESS, TransferBar, of_file, told};
+use super::http::{LEAST, STALL, Steady, ask, number, send};
+use super::progress::TransferBar;
+use super::{Digest, of_file, told};
+
+/// A transfer is continued as long as it gets on; after so many attempts in a row that did not it is
+/// given up.
+const FRUITLESS: u64 = 3;
 
 /// One file that is wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// An address with `http://` or `https://`, or a path on this machine.
     pub from: &'a str,
+    /// The token for the server of that address; no other server sees it.
+    pub token: Option<&'a str>,
     /// Where it is wanted. Until it is complete it stands beside that as `NAME.part`.
     pub to: &'a Path,
-    /// Its number of bytes, where that is known.
-    pub size: Option<u64>,
-    /// Its SHA-256 in lower-case hexadecimal digits, and who says so; without, what comes is taken.
-    pub sha256: Option<(&'a str, &'a str)>,
+    /// Its number of bytes, where that is known, and how: "are published".
+    pub size: Option<(u64, &'a str)>,
+    /// Its checksum, and who says so; without, what comes is taken.
+    pub digest: Option<(Digest<'a>, &'a str)>,
+    /// The end of the message that the server has no such file.
+    pub advice: &'a str,
+    pub limits: Limits,
+}
+
+/// What a server may take of time and disk space.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// How long a transfer may bring next to nothing before it is broken off.
+    pub stall: Duration,
+    /// Most bytes of a file whose size is neither known nor announced.
+    pub unannounced: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            stall: STALL,
+            // Twenty times the largest file of the catalogue whose size nobody published.
+            unannounced: 4 << 30,
+        }
+    }
 }
 
 /// Why a transfer ended before the file was there.
@@ -39,16 +69,19 @@ impl From<Error> for Broken {
     }
 }
 
-/// Sees to it that the file is there and is the right one; gives its SHA-256.
+/// Fetches the file unless it is there and is the right one. Returns its checksum: of the kind that
+/// is known of it, else its SHA-256.
 pub fn fetch(wanted: &Wanted) -> Result<String> {
-    if wanted.to.exists() {
-        let found = of_file(wanted.to)?;
-        if wanted.sha256.is_none_or(|(expected, _)| expected == found) {
+    if let Ok(there) = wanted.to.metadata()
+        && wanted.size.is_none_or(|(size, _)| size == there.len())
+    {
+        let found = checksum(wanted, wanted.to)?;
+        if wanted.digest.is_none_or(|(known, _)| known.hex() == found) {
             return Ok(found);
         }
     }
     let part = Part::beside(wanted.to);
-    // A file that has to be begun anew gets on only where it gets beyond what was there.
+    // A file that has to be begun anew gets on only if it gets beyond what was there.
     let (mut best, mut fruitless) = (part.length(), 0);
     loop {
         let why = match transfer(wanted, &part) {
@@ -60,7 +93,7 @@ pub fn fetch(wanted: &Wanted) -> Result<String> {
             Err(Broken::Final(error)) => return Err(error),
             Err(Broken::Passing(why)) => why,
         };
-        fruitless = if part.length() > best {
+        fruitless = if part.length() >= best + LEAST {
             0
         } else {
             fruitless + 1
@@ -139,7 +172,7 @@ struct Coming {
     body: Box<dyn Read>,
 }
 
-/// Brings what is lacking; tells whether a part was continued.
+/// Brings what is lacking; returns whether a part was continued.
 fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
     let coming = if is_address(wanted.from) {
         request(wanted, part)?
@@ -158,23 +191,34 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
             body: Box::new(file),
         }
     };
-    if let (Some(total), Some(size)) = (coming.total, wanted.size)
+    if let (Some(total), Some((size, known))) = (coming.total, wanted.size)
         && total != size
     {
-        let message = format!(
-            "{} has {total} bytes, but {size} are published",
-            wanted.from
-        );
+        let message = format!("{} has {total} bytes, but {size} {known}", wanted.from);
         return Err(Error::Failed(message).into());
     }
-    let name = wanted.to.file_name().unwrap_or_default().to_string_lossy();
-    let mut bar = TransferBar::new(&name, coming.total);
+    let size = coming.total.or(wanted.size.map(|(size, _)| size));
+    let most = size.unwrap_or(wanted.limits.unannounced);
+    let name = wanted.from.rsplit('/').next().unwrap_or(wanted.from);
+    let mut bar = TransferBar::new(name, size);
     let mut file = part.open(coming.from, coming.version.as_deref())?;
     let (mut body, mut there) = (coming.body, coming.from);
     let mut buffer = vec![0; 1 << 16];
     loop {
         match body.read(&mut buffer) {
             Ok(0) => break,
+            Ok(n) if n as u64 > most.saturating_sub(there) => {
+                part.remove()?;
+                let what = match size {
+                    Some(_) => "its size",
+                    None => "the most that is taken of a file whose size nobody announces",
+                };
+                let message = format!(
+                    "{} brought more than {most} bytes, {what}: it was thrown away",
+                    wanted.from
+                );
+                return Err(Error::Failed(message).into());
+            }
             Ok(n) => {
                 file.write_all(&buffer[..n])
                     .map_err(|e| Error::io(&part.path, e))?;
@@ -189,7 +233,7 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
         }
     }
     file.sync_all().map_err(|e| Error::io(&part.path, e))?;
-    if let Some(total) = coming.total.filter(|&total| total != there) {
+    if let Some(total) = size.filter(|&size| size != there) {
         let why = format!("broke off at byte {there} of {total}");
         return Err(Broken::Passing(why));
     }
@@ -199,9 +243,9 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
 
 /// Compares the complete part with what is known of the file, and puts it in place.
 fn check(wanted: &Wanted, part: &Part, resumed: bool) -> std::result::Result<String, Broken> {
-    let found = of_file(&part.path)?;
-    if let Some((expected, who)) = wanted.sha256
-        && expected != found
+    let found = checksum(wanted, &part.path)?;
+    if let Some((known, who)) = wanted.digest
+        && known.hex() != found
     {
         part.remove()?;
         if resumed {
@@ -209,14 +253,23 @@ fn check(wanted: &Wanted, part: &Part, resumed: bool) -> std::result::Result<Str
             return Err(Broken::Passing(why));
         }
         let message = format!(
-            "{} came with SHA-256 {found}, but {expected} is {who}: it was thrown away",
-            wanted.from
+            "{} came with checksum {found}, but {} is {who}: it was thrown away",
+            wanted.from,
+            known.hex()
         );
         return Err(Error::Failed(message).into());
     }
     std::fs::rename(&part.path, wanted.to).map_err(|e| Error::io(wanted.to, e))?;
     part.remove()?;
     Ok(found)
+}
+
+/// Returns the checksum of the kind that is known of the wanted file, else the SHA-256.
+fn checksum(wanted: &Wanted, path: &Path) -> Result<String> {
+    match wanted.digest {
+        Some((known, _)) => known.of(path),
+        None => of_file(path),
+    }
 }
 
 /// Whether a source is an address, and not a path.
@@ -226,21 +279,13 @@ pub fn is_address(from: &str) -> bool {
 
 /// Asks for the file, or for what is lacking of it.
 fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .user_agent(concat!("cloze/", env!("CARGO_PKG_VERSION")))
-        .https_only(wanted.from.starts_with("https://"))
-        .timeout_connect(Some(Duration::from_secs(30)))
-        .timeout_recv_response(Some(Duration::from_secs(60)))
-        .build()
-        .into();
     let version_before = part.version();
-    // Parts of which neither a checksum nor the server tells whether they belong together don't.
-    if version_before.is_none() && wanted.sha256.is_none() {
+    // Without a checksum and without the server's word parts may not belong together.
+    if version_before.is_none() && wanted.digest.is_none() {
         part.remove()?;
     }
     let there = part.length();
-    // The bytes as they are: a part of something compressed on the way would be of no use.
-    let mut get = agent.get(wanted.from).header("Accept-Encoding", "identity");
+    let mut get = ask(Method::GET, wanted.from, wanted.token);
     if there > 0 {
         get = get.header("Range", format!("bytes={there}-"));
         // Servers compare strong versions only (RFC 9110, section 13.1.5).
@@ -248,7 +293,7 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
             get = get.header("If-Range", version);
         }
     }
-    let response = match get.call() {
+    let response = match send(get, |_| false) {
         Ok(response) => response,
         Err(ureq::Error::StatusCode(416)) => {
             part.remove()?;
@@ -258,9 +303,13 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
         }
         Err(ureq::Error::StatusCode(code @ 400..500)) => {
             let message = format!(
-                "{}: the server answered with status {code}; if the file has moved, --mirror takes another address",
-                wanted.from
+                "{}: the server answered with status {code}{}",
+                wanted.from, wanted.advice
             );
+            return Err(Error::Failed(message).into());
+        }
+        Err(error @ ureq::Error::RequireHttpsOnly(_)) => {
+            let message = format!("{}: {}", wanted.from, told(&error));
             return Err(Error::Failed(message).into());
         }
         Err(error) => return Err(Broken::Passing(told(&error))),
@@ -280,11 +329,13 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
         }
         _ => (0, length),
     };
+    let body = Steady::new(response.into_body(), wanted.limits.stall)
+        .map_err(|e| Broken::Passing(e.to_string()))?;
     Ok(Coming {
         from,
         total,
         version,
-        body: Box::new(response.into_body().into_reader()),
+        body: Box::new(body),
     })
 }
 
@@ -299,10 +350,6 @@ fn unchanged(before: &Option<String>, now: &Option<String>) -> bool {
         (Some(before), Some(now)) => before == now,
         _ => true,
     }
-}
-
-fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
-    headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
 /// The first byte and the total of `Content-Range: bytes FIRST-LAST/TOTAL`.

@@ -54,18 +54,3 @@ impl TransferBar {
         note!("{}: {}", self.name, HumanBytes(bytes));
     }
 }
-
-impl hf_hub::api::Progress for TransferBar {
-    fn init(&mut self, size: usize, _: &str) {
-        self.bar.set_length(size as u64);
-        self.bar.set_position(0);
-    }
-
-    fn update(&mut self, size: usize) {
-        self.at(self.bar.position() + size as u64);
-    }
-
-    fn finish(&mut self) {
-        self.done();
-    }
-}

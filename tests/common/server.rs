@@ -3,10 +3,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// What a client asked for.
 #[derive(Debug, Clone)]
 pub struct Request {
+    pub method: String,
     pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
@@ -35,6 +37,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Bytes of the body after which the connection breaks.
     pub cut: Option<usize>,
+    /// So many bytes follow the body, ever again after such a pause, until the client hangs up.
+    pub more: Option<(usize, Duration)>,
 }
 
 impl Response {
@@ -44,6 +48,7 @@ impl Response {
             headers: Vec::new(),
             body: body.into(),
             cut: None,
+            more: None,
         }
     }
 
@@ -54,6 +59,12 @@ impl Response {
 
     pub fn cut_after(mut self, bytes: usize) -> Self {
         self.cut = Some(bytes);
+        self
+    }
+
+    /// Goes on after the body without end, and announces no length.
+    pub fn endless(mut self, bytes: usize, pause: Duration) -> Self {
+        self.more = Some((bytes, pause));
         self
     }
 
@@ -106,7 +117,9 @@ impl Server {
 fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request) -> Response) {
     let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
-    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut words = first.split(' ').map(str::to_owned);
+    let (method, path) = (words.next(), words.next());
+    let (method, path) = (method.unwrap_or_default(), path.unwrap_or_default());
     let headers = lines
         .take_while(|line| !line.is_empty())
         .filter_map(|line| {
@@ -114,22 +127,35 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request
             Some((name.to_lowercase(), value.trim().to_owned()))
         })
         .collect();
-    let request = Request { path, headers };
+    let head = method == "HEAD";
+    let request = Request {
+        method,
+        path,
+        headers,
+    };
     seen.lock().unwrap().push(request.clone());
     let response = answer(&request);
-    let mut head = format!("HTTP/1.1 {} Told\r\nConnection: close\r\n", response.status);
+    let mut top = format!("HTTP/1.1 {} Told\r\nConnection: close\r\n", response.status);
     let has_length = response
         .headers
         .iter()
         .any(|(name, _)| name == "Content-Length");
-    if !has_length {
-        head += &format!("Content-Length: {}\r\n", response.body.len());
+    if !has_length && response.more.is_none() {
+        top += &format!("Content-Length: {}\r\n", response.body.len());
     }
     for (name, value) in &response.headers {
-        head += &format!("{name}: {value}\r\n");
+        top += &format!("{name}: {value}\r\n");
+    }
+    let mut stream = &stream;
+    let _ = stream.write_all((top + "\r\n").as_bytes());
+    if head {
+        return;
     }
     let body = &response.body[..response.cut.unwrap_or(response.body.len())];
-    let mut stream = &stream;
-    let _ = stream.write_all((head + "\r\n").as_bytes());
     let _ = stream.write_all(body);
+    if let Some((bytes, pause)) = response.more {
+        while stream.write_all(&vec![b'x'; bytes]).is_ok() {
+            std::thread::sleep(pause);
+        }
+    }
 }

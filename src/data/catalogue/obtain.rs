@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::download::{Wanted, fetch, is_address, of_file, unpack};
+use crate::download::{Digest, Limits, Wanted, fetch, is_address, of_file, unpack};
 use crate::error::{Error, Result};
 use crate::files::{create_folder, write_atomic, write_atomic_with};
 use crate::note;
@@ -107,7 +107,7 @@ fn download(source: &Source, folder: &Path, mirror: Option<&str>, sums: &mut Sum
         Some(mirror) => Path::new(mirror).join(name).display().to_string(),
     };
     let recorded = sums.known.get(name).cloned();
-    let sha256 = match (source.sha256, &recorded) {
+    let known = match (source.sha256, &recorded) {
         (Some(published), _) => Some((published, "published")),
         (None, Some(first)) => Some((
             first.as_str(),
@@ -123,9 +123,12 @@ fn download(source: &Source, folder: &Path, mirror: Option<&str>, sums: &mut Sum
     let path = folder.join(name);
     let found = fetch(&Wanted {
         from: &from,
+        token: None,
         to: &path,
-        size: source.size,
-        sha256,
+        size: source.size.map(|size| (size, "are published")),
+        digest: known.map(|(sha256, who)| (Digest::Sha256(sha256), who)),
+        advice: "; if the file has moved, --mirror takes another address",
+        limits: Limits::default(),
     })?;
     sums.set(name, &found);
     sums.write()?;

@@ -1,0 +1,128 @@
+//! A model in the cache, laid out as Python's `huggingface_hub` does: the files under the names of
+//! their checksums in `blobs`, links to them in `snapshots/COMMIT`, and the commit of a branch or tag
+//! in `refs`.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::files::{create_folder, write_atomic};
+use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
+use crate::note;
+
+use super::Id;
+
+/// What the cache has of a model.
+pub(super) struct Cached<'a> {
+    id: &'a Id,
+    /// The model's folder in the cache.
+    folder: PathBuf,
+    /// The folder of the model's locks: Python takes the same.
+    locks: PathBuf,
+}
+
+impl<'a> Cached<'a> {
+    pub(super) fn new(cache: &Path, id: &'a Id) -> Self {
+        let name = format!("models--{}", id.name.replace('/', "--"));
+        Self {
+            id,
+            folder: cache.join(&name),
+            locks: cache.join(".locks").join(name),
+        }
+    }
+
+    /// Returns the folder of a commit's files.
+    pub(super) fn commit(&self, commit: &str) -> PathBuf {
+        self.folder.join("snapshots").join(commit)
+    }
+
+    /// Returns the place of a file of this checksum.
+    pub(super) fn blob(&self, checksum: &str) -> PathBuf {
+        self.folder.join("blobs").join(checksum)
+    }
+
+    /// Returns the file that holds the revision's commit.
+    fn reference(&self) -> PathBuf {
+        self.folder.join("refs").join(&self.id.revision)
+    }
+
+    /// Returns the folder of the revision's files, or what is missing, as the end of a sentence.
+    pub(super) fn snapshot(&self) -> std::result::Result<PathBuf, String> {
+        let commit = match std::fs::read_to_string(self.reference()) {
+            Ok(commit) => commit.trim().to_owned(),
+            Err(_) => self.id.revision.clone(),
+        };
+        let folder = self.commit(&commit);
+        let missing = |what: &str| {
+            let place = self.folder.display();
+            Err(format!("the cache has no {what} of {} ({place})", self.id))
+        };
+        if !folder.join(CONFIG).exists() {
+            return missing(CONFIG);
+        }
+        if folder.join(WEIGHTS).exists() {
+            return Ok(folder);
+        }
+        let Ok(index) = std::fs::read_to_string(folder.join(INDEX)) else {
+            return missing(WEIGHTS);
+        };
+        let shards = weights::files_of(&index).map_err(|message| format!("{INDEX} {message}"))?;
+        match shards.iter().find(|shard| !folder.join(shard).exists()) {
+            Some(shard) => missing(shard),
+            None => Ok(folder),
+        }
+    }
+
+    /// Waits until no other process downloads the file of this checksum, and keeps others from it until
+    /// the lock is dropped.
+    pub(super) fn lock(&self, checksum: &str, name: &str) -> Result<File> {
+        create_folder(&self.locks)?;
+        let path = self.locks.join(format!("{checksum}.lock"));
+        let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                note!("{name}: another process downloads it; waiting for that");
+                file.lock().map_err(|e| Error::io(&path, e))?;
+            }
+            Err(TryLockError::Error(e)) => return Err(Error::io(&path, e)),
+        }
+        Ok(file)
+    }
+
+    /// Puts a file of the cache into a snapshot, at `path`.
+    pub(super) fn link(&self, blob: &Path, path: &Path) -> Result<()> {
+        if let Some(folder) = path.parent() {
+            create_folder(folder)?;
+        }
+        #[cfg(unix)]
+        let done = {
+            // Relative, as Python's links are: a cache may move. Both paths begin with the model's
+            // folder in the cache.
+            let below = |path: &Path| {
+                path.strip_prefix(&self.folder)
+                    .unwrap_or(path)
+                    .to_path_buf()
+            };
+            let up = "../".repeat(below(path).components().count().saturating_sub(1));
+            std::os::unix::fs::symlink(Path::new(&up).join(below(blob)), path)
+        };
+        #[cfg(not(unix))]
+        let done = std::fs::copy(blob, path).map(|_| ());
+        match done {
+            // Another process was faster.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            done => done.map_err(|e| Error::io(path, e)),
+        }
+    }
+
+    /// Notes the commit of a revision whose files are all there.
+    pub(super) fn refer(&self, commit: &str) -> Result<()> {
+        let path = self.reference();
+        let noted = std::fs::read_to_string(&path).is_ok_and(|noted| noted.trim() == commit);
+        if noted || self.id.revision == commit {
+            return Ok(());
+        }
+        write_atomic(&path, commit.as_bytes())
+    }
+}

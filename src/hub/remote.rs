@@ -1,0 +1,243 @@
+//! A model on the Hub: which of its files are needed, and how they come into the cache.
+//!
+//! Where a file goes is decided by names that were checked here: its checksum from one answer to
+//! `HEAD`, in `blobs`, and its own name, which is one of ours or that of a shard. What a later answer
+//! says changes neither.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use ureq::http::Method;
+
+use crate::download::{Digest, Limits, STALL, Steady, Wanted, ask, fetch, number, send, told};
+use crate::error::{Error, Result};
+use crate::files::create_folder;
+use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
+
+use super::cached::Cached;
+use super::{Hub, Id};
+
+/// Files that are fetched where a repository has them, beside the configuration and the weights.
+const COMPANIONS: [&str; 7] = [
+    "head.safetensors",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+];
+/// Most bytes of a repository's description: some ten thousand files' names.
+const DESCRIPTION: u64 = 4 << 20;
+/// The header with the checksum of a file that a redirect leads to.
+const LINKED_ETAG: &str = "x-linked-etag";
+
+/// A model on the Hub.
+pub(super) struct Remote<'a> {
+    pub(super) hub: &'a Hub,
+    pub(super) id: &'a Id,
+    pub(super) cached: &'a Cached<'a>,
+}
+
+/// What the Hub says of a revision.
+#[derive(Deserialize)]
+struct Description {
+    /// The commit.
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+/// A file of the repository.
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: String,
+}
+
+impl Remote<'_> {
+    /// Asks the Hub what the revision is; returns its answer, which is JSON.
+    pub(super) fn description(&self) -> std::result::Result<Vec<u8>, ureq::Error> {
+        let Id { name, revision } = self.id;
+        let revision = escaped(revision).replace('/', "%2F");
+        let url = format!(
+            "{}/api/models/{name}/revision/{revision}",
+            self.hub.endpoint
+        );
+        let response = send(ask(Method::GET, &url, self.token()), |_| false)?;
+        let mut text = Vec::new();
+        Steady::new(response.into_body(), STALL)?
+            .take(DESCRIPTION + 1)
+            .read_to_end(&mut text)?;
+        if text.len() as u64 > DESCRIPTION {
+            return Err(ureq::Error::BodyExceedsLimit(DESCRIPTION));
+        }
+        Ok(text)
+    }
+
+    /// Fetches what the cache lacks of the files that are needed; returns their folder.
+    pub(super) fn download(&self, description: &[u8]) -> Result<PathBuf> {
+        let Description { sha, siblings } = serde_json::from_slice(description)
+            .map_err(|e| self.failed(format!("its description is not the Hub's: {e}")))?;
+        if !is_hex(&sha) {
+            return Err(self.failed(format!("its commit is said to be {sha:?}")));
+        }
+        let names: BTreeSet<String> = siblings.into_iter().map(|file| file.rfilename).collect();
+        let folder = self.cached.commit(&sha);
+        let get = |name: &str| self.get(name, &sha, &folder);
+        if !names.contains(CONFIG) {
+            return Err(self.failed(format!(
+                "it has no {CONFIG}: it is no model of transformers"
+            )));
+        }
+        get(CONFIG)?;
+        if names.contains(WEIGHTS) {
+            get(WEIGHTS)?;
+        } else if names.contains(INDEX) {
+            get(INDEX)?;
+            let index = read(&folder.join(INDEX))?;
+            let shards = weights::files_of(&index)
+                .map_err(|message| Error::file(folder.join(INDEX), message))?;
+            for shard in &shards {
+                get(shard)?;
+            }
+        } else {
+            let class = weights::class_of(&read(&folder.join(CONFIG))?);
+            let class = class.as_deref().unwrap_or("BertForPreTraining");
+            let names = names.iter().map(String::as_str);
+            let why = weights::refusal(names, &self.id.name, class);
+            return Err(self.failed(why.unwrap_or_else(|| format!("it has no {WEIGHTS}"))));
+        }
+        for name in COMPANIONS.into_iter().filter(|&name| names.contains(name)) {
+            get(name)?;
+        }
+        self.cached.refer(&sha)?;
+        Ok(folder)
+    }
+
+    /// Fetches a file as it is at `commit` into `folder`, unless it is there.
+    fn get(&self, name: &str, commit: &str, folder: &Path) -> Result<()> {
+        let path = folder.join(name);
+        if path.exists() {
+            return Ok(());
+        }
+        // A link whose file was taken away would be in the way of a new one.
+        if path.is_symlink() {
+            std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
+        }
+        let (endpoint, model) = (&self.hub.endpoint, &self.id.name);
+        let url = format!("{endpoint}/{model}/resolve/{commit}/{}", escaped(name));
+        let head = send(ask(Method::HEAD, &url, self.token()), |headers| {
+            headers.contains_key(LINKED_ETAG)
+        })
+        .map_err(|e| self.failed(format!("{name}: {}", told(&e))))?;
+        let text = |header: &str| head.headers().get(header)?.to_str().ok();
+        match text("x-repo-commit") {
+            Some(found) if found == commit => {}
+            Some(_) => {
+                let message = "it changed while it was downloaded: run this again";
+                return Err(self.failed(message.into()));
+            }
+            None => {
+                let message = format!("{name} came without X-Repo-Commit, which the Hub sends");
+                return Err(self.failed(message));
+            }
+        }
+        let etag = text(LINKED_ETAG).or_else(|| text("etag"));
+        let etag = bare(etag.unwrap_or_default());
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        if etag.is_empty() || !etag.chars().all(plain) {
+            let message = format!("{name} has the ETag {etag:?}, not a checksum");
+            return Err(self.failed(message));
+        }
+        let size = match head.status().is_redirection() {
+            true => number(head.headers(), "x-linked-size"),
+            false => number(head.headers(), "content-length"),
+        };
+        // The Hub's ETags are Git's names of small files and the SHA-256 of large ones.
+        let digest = match etag.len() {
+            64 if is_hex(etag) => Some(Digest::Sha256(etag)),
+            40 if is_hex(etag) => Some(Digest::GitBlob(etag)),
+            _ => None,
+        };
+        let blob = self.cached.blob(etag);
+        if let Some(folder) = blob.parent() {
+            create_folder(folder)?;
+        }
+        let _lock = self.cached.lock(etag, name)?;
+        fetch(&Wanted {
+            from: &url,
+            token: self.token(),
+            to: &blob,
+            size: size.map(|size| (size, "were announced")),
+            digest: digest.map(|digest| (digest, "announced")),
+            advice: "",
+            limits: Limits::default(),
+        })?;
+        self.cached.link(&blob, &path)
+    }
+
+    fn token(&self) -> Option<&str> {
+        self.hub.token.as_deref()
+    }
+
+    fn failed(&self, message: String) -> Error {
+        Error::Failed(format!("{} on {}: {message}", self.id, self.hub.endpoint))
+    }
+
+    /// Says why the Hub has no description of the model.
+    pub(super) fn refused(&self, error: &ureq::Error) -> Error {
+        let (id, endpoint) = (self.id, &self.hub.endpoint);
+        match error {
+            // To who isn't logged in, a model that isn't there looks like a private one.
+            ureq::Error::StatusCode(401 | 403 | 404) => {
+                let rights = match self.hub.token {
+                    Some(_) => "that the token may see",
+                    None => "that all may see (a private or gated one needs HF_TOKEN)",
+                };
+                Error::Failed(format!(
+                    "there is no folder {id}, and {endpoint} has no model of that name {rights}"
+                ))
+            }
+            error => self.failed(told(error)),
+        }
+    }
+}
+
+/// Returns an ETag without its quotes and the mark of those that stand for several encodings of a file.
+fn bare(etag: &str) -> &str {
+    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
+}
+
+/// Returns a path as it stands in an address.
+fn escaped(path: &str) -> String {
+    let mut text = String::new();
+    for byte in path.bytes() {
+        match byte {
+            b'/' | b'-' | b'_' | b'.' | b'~' => text.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => text.push(byte.into()),
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| Error::io(path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name of a shard comes from a server: it must not end the path of an address.
+    #[test]
+    fn names_stand_in_addresses_as_they_are() {
+        assert_eq!(escaped("1_Pooling/a-b.json"), "1_Pooling/a-b.json");
+        assert_eq!(escaped("a b?#%\\ü"), "a%20b%3F%23%25%5C%C3%BC");
+    }
+}
