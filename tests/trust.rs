@@ -480,7 +480,31 @@ fn signal_after_start(child: &std::process::Child, out: &Path) {
     signal(child, "-INT");
 }
 
-/// README says "bit for bit" whatever the number of threads.
+/// A name or a line of a file that holds an escape sequence is shown, and the terminal does not obey.
+#[test]
+fn messages_do_not_steer_the_terminal() {
+    let place = Place::new();
+    let name = "\u{1b}]0;title\u{7}\u{1b}[2J.txt";
+    let told = fails(&["tokenize", "--vocab", name], 1);
+    assert!(
+        told.contains("\\u{1b}]0;title\\u{7}\\u{1b}[2J.txt"),
+        "{told}"
+    );
+    let file = place.path("rows.tsv");
+    fs::write(&file, "text\tlabel\nfine\tgood\nfine\t\u{1b}[31mbad\n").unwrap();
+    let out = place.path("out");
+    let files = ["--train", text(&file), "--dev", text(&file)];
+    let columns = ["--columns", "text,\u{1b}[31mlabel", "--out", text(&out)];
+    let output = cloze()
+        .args(["finetune", "custom"])
+        .args(files)
+        .args(columns)
+        .output()
+        .unwrap();
+    assert!(!output.status.success() && !output.stderr.contains(&0x1b));
+}
+
+/// docs/reliability.md says so.
 #[test]
 fn threads_change_no_bit() {
     let place = Place::new();

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-REFUSALS = ["was saved with another", "the folder holds no model", "No such file"]
+REFUSALS = ["was saved with another", "the folder holds no model", "is neither a folder"]
 
 
 def run(command):

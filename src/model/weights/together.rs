@@ -105,8 +105,8 @@ fn check(file: &Path, saved: Option<&str>, found: &str, what: &str) -> Result<()
         file,
         format!(
             "was saved with another {what} than the one beside it: a save was interrupted, or a file \
-             was replaced; if the change was meant, `cloze convert --accept-changes` writes a folder \
-             whose files belong together"
+             was replaced; if you changed it on purpose, `cloze convert --accept-changes DIR OUT` \
+             writes a folder whose files belong together"
         ),
     ))
 }
