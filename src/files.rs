@@ -126,6 +126,12 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     stage_bytes(path, bytes)?.rename()
 }
 
+/// Gives a file that is on the disk another name in its folder; the new name is forced to the disk too.
+pub fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(|e| Error::io(to, e))?;
+    sync_folder(folder_of(to))
+}
+
 /// Makes a folder and those above it, if they are not there, and forces their names to the disk.
 pub fn create_folder(folder: &Path) -> Result<()> {
     if folder.is_dir() {

@@ -568,7 +568,7 @@ fn two_processes_download_a_file_one_after_the_other() {
     let pipes = command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut waiting = pipes.spawn().unwrap();
     let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
-    let expected = "model.safetensors: another process downloads it; waiting for that";
+    let expected = "model.safetensors: another process is downloading it; waiting for that to end";
     assert!(lines.any(|line| line.unwrap() == expected));
     assert!(hub.store.requests().is_empty());
     drop(lock);

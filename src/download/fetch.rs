@@ -9,6 +9,7 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, Method};
 
 use crate::error::{Error, Result};
+use crate::files::rename;
 use crate::note;
 
 use super::http::{LEAST, STALL, Steady, ask, number, send};
@@ -259,7 +260,7 @@ fn check(wanted: &Wanted, part: &Part, resumed: bool) -> std::result::Result<Str
         );
         return Err(Error::Failed(message).into());
     }
-    std::fs::rename(&part.path, wanted.to).map_err(|e| Error::io(wanted.to, e))?;
+    rename(&part.path, wanted.to)?;
     part.remove()?;
     Ok(found)
 }

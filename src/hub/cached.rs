@@ -82,10 +82,15 @@ impl<'a> Cached<'a> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                note!("{name}: another process downloads it; waiting for that");
+                note!("{name}: another process is downloading it; waiting for that to end");
                 file.lock().map_err(|e| Error::io(&path, e))?;
             }
-            Err(TryLockError::Error(e)) => return Err(Error::io(&path, e)),
+            // A file system without locks, as some network drives are.
+            Err(TryLockError::Error(e)) => note!(
+                "{}: files cannot be locked here ({e}): see to it yourself that no other process \
+                 downloads {name}",
+                path.display()
+            ),
         }
         Ok(file)
     }
