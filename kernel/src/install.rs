@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cloze::note;
 use cloze::{Error, Result};
 use jupyter_protocol::JupyterKernelspec;
 
@@ -17,11 +16,11 @@ pub const NAME: &str = "cloze";
 /// Installs the kernelspec for the user, or below `prefix`, with everything that a session needs.
 pub fn install(prefix: Option<&Path>) -> Result<()> {
     ensure_rust_src();
-    Template::find_or_build(|line| note!("{line}"))?;
+    Template::find_or_build(|line| cloze::note!("{line}"))?;
     let binary = install_binary()?;
     let folder = kernelspec_folder(prefix)?;
     write_kernelspec(&folder, &binary)?;
-    note!("The kernel `{NAME}` is installed in {}.", folder.display());
+    cloze::note!("The kernel `{NAME}` is installed in {}.", folder.display());
     Ok(())
 }
 
@@ -31,7 +30,7 @@ pub fn uninstall(prefix: Option<&Path>) -> Result<()> {
     let kernelspec = kernelspec_folder(prefix)?;
     if prefix.is_some() {
         remove([kernelspec])?;
-        note!("What was built for it stays; `cloze-kernel uninstall` removes that.");
+        cloze::note!("What was built for it stays; `cloze-kernel uninstall` removes that.");
         return Ok(());
     }
     remove([
@@ -55,7 +54,7 @@ fn remove(paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
             continue;
         };
         removed.map_err(|source| Error::io(&path, source))?;
-        note!("Removed {}.", path.display());
+        cloze::note!("Removed {}.", path.display());
     }
     Ok(())
 }
@@ -157,12 +156,12 @@ fn ensure_rust_src() {
     if has_rust_src() {
         return;
     }
-    note!("Getting the standard library's sources (rustup component add rust-src) …");
+    cloze::note!("Getting the standard library's sources (rustup component add rust-src) …");
     let added = Command::new("rustup")
         .args(["component", "add", "rust-src"])
         .status();
     if !added.is_ok_and(|status| status.success()) {
-        note!(
+        cloze::note!(
             "The standard library's sources could not be added: variables that live on in later \
              cells need written types (`let v: Vec<i32> = vec![1];`)."
         );

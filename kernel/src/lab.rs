@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::Args;
-use cloze::note;
 use cloze::{Error, Result};
 
 use crate::install::{self, folder_of};
@@ -41,7 +40,7 @@ pub fn run(options: Options) -> Result<()> {
     install::start_spare()?;
     let folder = repository.join("notebooks");
     let notebooks = cloze::lessons::build(&folder, false)?;
-    note!(
+    cloze::note!(
         "{} lessons are in {}.",
         notebooks.lessons.len(),
         folder.display()
@@ -124,7 +123,7 @@ impl JupyterLab {
         if let Some(parent) = folder.parent() {
             paths::create(parent)?;
         }
-        note!(
+        cloze::note!(
             "Installing JupyterLab in {} (some 100 MB from PyPI, a minute or two) …",
             folder.display()
         );

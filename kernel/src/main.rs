@@ -15,7 +15,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use cloze::Result;
-use cloze::note;
 
 use session::{SessionFolder, Template};
 
@@ -72,7 +71,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            note!("cloze-kernel: {error}");
+            cloze::note!("cloze-kernel: {error}");
             ExitCode::from(error.exit_code())
         }
     }
@@ -81,13 +80,14 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Jupyter { connection_file } => {
+            let connection = jupyter::connection::read(&connection_file)?;
             if spare::hand_over(&connection_file)? {
                 return Ok(());
             }
             let keeper = spare::Keeper::prepare();
             // SAFETY: `main` has started no thread.
             let folder = unsafe { SessionFolder::reserve() }?;
-            jupyter::run(&connection_file, folder, keeper)
+            jupyter::run(&connection, folder, keeper)
         }
         Command::Lab(options) => lab::run(options),
         Command::Repl(options) => {

@@ -289,8 +289,9 @@ pub mod wire {
             file: String,
             line: u32,
         },
-        /// A value's own display for evcxr begins to print, or has printed, in evcxr's words.
-        OwnDisplay { open: bool },
+        /// A value begins to display itself by `evcxr_display`, or has done so: what it prints
+        /// between evcxr's marks in the meantime is its display, and nowhere else is.
+        Own { open: bool },
         /// The cell's code begins to run.
         Begin { child: u32 },
         /// Everything that the cell printed has been written.

@@ -55,60 +55,6 @@ impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
     }
 }
 
-/// While it lives, what this thread prints in evcxr's words (`EVCXR_BEGIN_CONTENT text/html`) is a
-/// display. Anywhere else it is text: a file or a server that a cell prints could say it too. Other
-/// threads print before or after it.
-pub struct OwnDisplay {
-    _stdout: StdoutLock<'static>,
-}
-
-impl OwnDisplay {
-    /// Lets evcxr's words count from here on.
-    pub fn open() -> Self {
-        let stdout = std::io::stdout().lock();
-        wire::send(&wire::Record::OwnDisplay { open: true });
-        Self { _stdout: stdout }
-    }
-}
-
-impl Drop for OwnDisplay {
-    fn drop(&mut self) {
-        wire::send(&wire::Record::OwnDisplay { open: false });
-    }
-}
-
-/// A borrowed value on which evcxr may find a method `evcxr_display`; what that prints is a display.
-pub struct Own<'a, T: ?Sized> {
-    value: &'a T,
-    display: OnceCell<OwnDisplay>,
-}
-
-impl<'a, T: ?Sized> Own<'a, T> {
-    pub fn new(value: &'a T) -> Self {
-        Self {
-            value,
-            display: OnceCell::new(),
-        }
-    }
-}
-
-/// A method of the value is called: only `evcxr_display` is.
-impl<T: ?Sized> Deref for Own<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.display.get_or_init(OwnDisplay::open);
-        self.value
-    }
-}
-
-/// What evcxr shows of a value without such a method. Its text may come from anywhere.
-impl<T: Debug + ?Sized> Debug for Own<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.value.fmt(f)
-    }
-}
-
 /// `label = value`, the value on lines of its own where it is long.
 struct Line<'a, T: ?Sized> {
     label: &'a str,
@@ -143,6 +89,56 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
+/// Marks the display that a value prints by itself for evcxr: `own(&value).evcxr_display()`. The
+/// session takes evcxr's marks for text everywhere else, because any file that is printed may hold
+/// them.
+pub fn own<T: ?Sized>(value: &T) -> Own<'_, T> {
+    Own {
+        value,
+        mark: OnceCell::new(),
+    }
+}
+
+/// A borrowed value whose display begins where a method of the value is called and ends where this
+/// is dropped; made by [`own`].
+pub struct Own<'a, T: ?Sized> {
+    value: &'a T,
+    mark: OnceCell<Mark>,
+}
+
+impl<T: ?Sized> Deref for Own<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.mark.get_or_init(Mark::open);
+        self.value
+    }
+}
+
+/// evcxr shows by it what has no `evcxr_display`.
+impl<T: Debug + ?Sized> Debug for Own<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// The records around such a display. No other thread prints between them.
+struct Mark(#[expect(dead_code, reason = "it is held")] StdoutLock<'static>);
+
+impl Mark {
+    fn open() -> Self {
+        let lock = std::io::stdout().lock();
+        wire::send(&wire::Record::Own { open: true });
+        Self(lock)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        wire::send(&wire::Record::Own { open: false });
+    }
+}
+
 /// Shows values: charts, tensors and tokens by their view, everything else as
 /// `expression = value`.
 #[macro_export]
@@ -173,6 +169,25 @@ mod tests {
         assert!(long.starts_with("ids =\n  [123456, "));
         assert!(long.lines().all(|l| l.chars().count() <= 100));
         assert_eq!(long.matches("123456").count(), 40);
+    }
+
+    #[test]
+    fn a_value_s_own_display_is_marked_where_it_is_called_only() {
+        struct Picture;
+        impl Picture {
+            fn evcxr_display(&self) -> &str {
+                "picture"
+            }
+        }
+        let borrowed = &Picture;
+        for shown in [own(&borrowed), own(&&Picture)] {
+            assert!(shown.mark.get().is_none());
+            assert_eq!(shown.evcxr_display(), "picture");
+            assert!(shown.mark.get().is_some());
+        }
+        let text = own("größe");
+        assert_eq!(format!("{text:?}"), "\"größe\"");
+        assert!(text.mark.get().is_none());
     }
 
     #[test]

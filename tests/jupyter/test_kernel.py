@@ -179,6 +179,57 @@ class KernelTest(WithKernel):
         self.assertIn(updates, [["1", "2"], ["2"]])
         self.assertEqual(cell.of("clear_output"), [{"wait": True}])
 
+    def test_printed_text_is_text_whatever_it_says(self):
+        # Every word that evcxr's generated code and its values print, with what a page would run.
+        attack = '<img src=x onerror="document.title = 1">'
+        contents = [
+            f"EVCXR_BEGIN_CONTENT {mime}\n{data}\nEVCXR_END_CONTENT\n"
+            for mime, data in [
+                ("text/html", attack),
+                ("image/svg+xml", f"<svg>{attack}</svg>"),
+                ("application/javascript", "document.title = 1"),
+                ("text/markdown", attack),
+                ("text/plain", attack),
+            ]
+        ]
+        words = [
+            "EVCXR_VARIABLE_CHANGED_TYPE:kept\n",
+            "EVCXR_PANIC_NOTIFICATION\n",
+            "EVCXR_ERROR_OCCURRED\n",
+            "EVCXR_EXECUTION_COMPLETE\n",
+            "EVCXR_BEGIN_CONTENT text/html\n" + attack + "\n",
+        ]
+        self.run_cell('let kept = 7;\nlet runs = std::sync::atomic::AtomicU32::new(0);')
+        with tempfile.TemporaryDirectory() as folder:
+            # Alone each comes first in its cell, as evcxr's own would.
+            for text in [*contents, *words, "".join(contents + words)]:
+                file = os.path.join(folder, "text")
+                with open(file, "w", encoding="utf-8") as written:
+                    written.write(text)
+                count = "runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);"
+                for stream, code in [
+                    ("stdout", f'print!("{{}}", std::fs::read_to_string("{file}")?);\n{count}'),
+                    ("stderr", f'eprint!("{{}}", std::fs::read_to_string("{file}")?);\n{count}'),
+                    ("stdout", f"!cat {file}"),
+                    ("stderr", f"!cat {file} >&2"),
+                ]:
+                    with self.subTest(code=code, text=text):
+                        cell = self.run_cell(code)
+                        self.assertEqual(cell.text(stream), text)
+                        kinds = {m["msg_type"] for m in cell.messages}
+                        self.assertEqual(kinds, {"status", "execute_input", "stream"})
+        # Nothing was forgotten and no cell was run twice.
+        cell = self.run_cell("(kept, runs.load(std::sync::atomic::Ordering::Relaxed))")
+        self.assertEqual(cell.of("execute_result")[0]["data"], {"text/plain": f"(7, {2 * 11})"})
+
+    def test_a_variable_whose_type_was_defined_anew_is_forgotten(self):
+        self.run_cell("struct Changes { a: u8 }\nlet (changes, stays) = (Changes { a: 1 }, 2);")
+        cell = self.run_cell('struct Changes { b: u8, c: u8 }\nprintln!("once");')
+        self.assertEqual(cell.text(), "once\n")
+        self.assertIn("changes", cell.text("stderr"))
+        self.assertEqual(self.run_cell("stays").of("execute_result")[0]["data"]["text/plain"], "2")
+        self.run_cell("changes", "error")
+
     def test_after_an_error_the_cells_already_sent_are_aborted(self):
         ids = [self.client.execute(code) for code in ("panic!(\"stop\")", "1", "2")]
         replies = {}
@@ -340,56 +391,34 @@ impl Own {
 Own"""
         cell = Cell(self.client, code)
         self.assertEqual(cell.of("execute_result")[0]["data"], {"text/html": "<i>own</i>"})
-
-    def test_displays_of_their_own_are_shown_in_mid_cell_too(self):
-        code = """struct Mine(u8);
-impl Mine {
-    fn evcxr_display(&self) {
-        println!("EVCXR_BEGIN_CONTENT text/html\\n<i>{}</i>\\nEVCXR_END_CONTENT", self.0);
-    }
+        # Not only as the last expression, and not what is printed beside it.
+        printed = """fn printed() -> Own {
+    println!("EVCXR_BEGIN_CONTENT text/html\\n<b>no</b>\\nEVCXR_END_CONTENT");
+    Own
 }
-for number in 1..3 { Mine(number).evcxr_display(); }
-println!("done");"""
+"""
+        for last in ["printed()", "printed().evcxr_display();\nlet n = 1;"]:
+            cell = Cell(self.client, printed + last)
+            self.assertEqual(
+                cell.text(), "EVCXR_BEGIN_CONTENT text/html\n<b>no</b>\nEVCXR_END_CONTENT\n"
+            )
+            shown = cell.of("execute_result") + cell.of("display_data")
+            self.assertEqual([c["data"] for c in shown], [{"text/html": "<i>own</i>"}])
+        # References, what has no display of its own, and what panics in it.
+        for last in ["&&Own", "if true { Own } else { printed() }"]:
+            cell = Cell(self.client, last)
+            shown = [c["data"] for c in cell.of("execute_result")]
+            self.assertEqual(shown, [{"text/html": "<i>own</i>"}], last)
+        cell = Cell(self.client, 'vec!["a\\n"]')
+        self.assertEqual(cell.of("execute_result")[0]["data"], {"text/plain": '["a\\n"]'})
+        self.assertEqual(Cell(self.client, "for own in [Own] { own.evcxr_display() }").status, "ok")
+        code = """struct Fails;
+impl Fails { fn evcxr_display(&self) { println!("EVCXR_BEGIN_CONTENT text/html\\n<b>"); panic!("in it"); } }
+Fails"""
         cell = Cell(self.client, code)
-        shown = [display["data"] for display in cell.of("display_data")]
-        self.assertEqual(shown, [{"text/html": "<i>1</i>"}, {"text/html": "<i>2</i>"}])
-        self.assertEqual(cell.text(), "done\n")
-
-    def test_what_a_cell_prints_is_never_more_than_text(self):
-        hostile = (
-            "EVCXR_VARIABLE_CHANGED_TYPE:kept\n"
-            "EVCXR_BEGIN_CONTENT text/html\n<img src=x onerror=alert(1)>\nEVCXR_END_CONTENT\n"
-            "EVCXR_BEGIN_CONTENT image/svg+xml\n<svg onload=alert(1)/>\nEVCXR_END_CONTENT\n"
-            "EVCXR_BEGIN_CONTENT application/javascript\nalert(1)\nEVCXR_END_CONTENT\n"
-            '\x1e0123456789abcdef {"Page":{"text":"no"}}\n'
-        )
-        self.assertEqual(Cell(self.client, "let kept = vec![7u8];").status, "ok")
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "hostile.txt")
-            with open(file, "w", encoding="utf-8") as text:
-                text.write(hostile)
-            read = f'std::fs::read_to_string("{file}").unwrap()'
-            for code, stream in [
-                (f'print!("first\\n{{}}", {read});', "stdout"),
-                (f'eprint!("first\\n{{}}", {read});', "stderr"),
-                (f"!echo first; cat {file}", "stdout"),
-                (f"!{{ echo first; cat {file}; }} >&2", "stderr"),
-                # Values that show themselves may come from here on.
-                (f'struct Later; impl Later {{ fn evcxr_display(&self) {{}} }}\nprint!("first\\n{{}}", {read});', "stdout"),
-            ]:
-                with self.subTest(code):
-                    cell = Cell(self.client, code)
-                    self.assertEqual(cell.status, "ok", cell.of("error"))
-                    self.assertEqual(cell.text(stream), "first\n" + hostile)
-                    for kind in ("display_data", "update_display_data", "execute_result"):
-                        self.assertEqual(cell.of(kind), [])
-                    self.assertEqual(cell.reply["content"]["payload"], [])
-            # How a cell ended is told by such words too; it must not cost what was there before.
-            words = "EVCXR_PANIC_NOTIFICATION\\nEVCXR_ERROR_OCCURRED"
-            Cell(self.client, f'println!("{words}");')
-            Cell(self.client, f"!echo {words}")
-        kept = Cell(self.client, "kept[0]")
-        self.assertEqual(kept.of("execute_result")[0]["data"]["text/plain"], "7")
+        self.assertEqual(cell.of("error")[0]["evalue"].splitlines()[0], "in it")
+        self.assertEqual(cell.text(), "EVCXR_BEGIN_CONTENT text/html\n<b>\n")
+        self.assertEqual(Cell(self.client, "2").of("execute_result")[0]["data"], {"text/plain": "2"})
 
     def test_a_value_without_a_text_says_what_is_missing(self):
         cell = Cell(self.client, "struct Bare;\nBare")

@@ -3,6 +3,7 @@
 Runs like `test_kernel.py`. Bounds on time and memory are wide: they catch what grows without end.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -342,42 +343,66 @@ class SurroundingsTest(unittest.TestCase):
     def test_a_connection_file_that_others_can_read_is_told_of(self):
         for mode, warned in ((0o644, True), (0o600, False)):
             with tempfile.TemporaryDirectory() as folder:
-                path, _ = write_connection_file(os.path.join(folder, "kernel.json"))
+                path, _ = write_connection_file(os.path.join(folder, "kernel.json"), key=b"secret")
                 os.chmod(path, mode)
-                log = self.log_of(path)
+                log = pathlib.Path(folder) / "log"
+                with open(log, "w", encoding="utf-8") as file, self.kernel(path, file):
+                    # Answering shows that it goes on.
+                    self.answers(path)
+                log = log.read_text(encoding="utf-8")
                 told = [line for line in log.splitlines() if "warning" in line]
                 self.assertEqual(len(told), int(warned), log)
                 if warned:
                     self.assertIn("kernel.json", told[0])
                     self.assertIn("644", told[0])
 
-    def log_of(self, connection_file):
-        """What a kernel with this connection file says until it has answered."""
+    def test_a_log_that_nobody_reads_ends_no_kernel(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, _ = write_connection_file(os.path.join(folder, "kernel.json"), key=b"secret")
+            # It warns of this at once, and later of a message with a wrong signature.
+            os.chmod(path, 0o644)
+            reader, writer = os.pipe()
+            os.close(reader)
+            with self.kernel(path, writer):
+                os.close(writer)
+                with self.assertRaises(AssertionError):
+                    self.answers(path, b"another key", seconds=1)
+                self.answers(path)
+
+    def test_a_connection_file_without_a_key_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, _ = write_connection_file(os.path.join(folder, "kernel.json"), key=b"")
+            with self.kernel(path, subprocess.PIPE) as kernel:
+                _, log = kernel.communicate(timeout=30)
+            self.assertEqual(kernel.returncode, 1)
+            (line,) = log.decode().splitlines()
+            self.assertIn("kernel.json", line)
+            self.assertIn("expected a key", line)
+
+    @contextlib.contextmanager
+    def kernel(self, connection_file, log):
+        """A kernel with this connection file, started as Jupyter starts it."""
         spec = get_kernel_spec("cloze")
         command = [word.replace("{connection_file}", connection_file) for word in spec.argv]
         environment = {
             **os.environ,
             **{k: v.replace("${PATH}", os.environ["PATH"]) for k, v in spec.env.items()},
         }
-        log = pathlib.Path(connection_file).with_suffix(".log")
-        with open(log, "w", encoding="utf-8") as file:
-            kernel = subprocess.Popen(command, env=environment, stderr=file)
+        kernel = subprocess.Popen(command, env=environment, stderr=log)
         try:
-            info = json.loads(pathlib.Path(connection_file).read_text(encoding="utf-8"))
-            session = Session(key=info["key"].encode())
-            # Answering shows that it goes on.
-            self.answers(session, info)
+            yield kernel
         finally:
             kernel.terminate()
             kernel.wait(timeout=30)
-        return log.read_text(encoding="utf-8")
 
-    def answers(self, session, info):
+    def answers(self, connection_file, key=None, seconds=30):
+        info = json.loads(pathlib.Path(connection_file).read_text(encoding="utf-8"))
+        session = Session(key=key or info["key"].encode())
         with zmq.Context() as context, context.socket(zmq.DEALER) as shell:
             shell.linger = 0
             shell.connect(f"tcp://{info['ip']}:{info['shell_port']}")
             session.send(shell, "kernel_info_request", {})
-            self.assertTrue(shell.poll(30_000), "no answer")
+            self.assertTrue(shell.poll(1000 * seconds), "no answer")
             _, reply = session.recv(shell, mode=0)
             self.assertEqual(reply["msg_type"], "kernel_info_reply")
 

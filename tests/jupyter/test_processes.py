@@ -48,7 +48,10 @@ class ProcessesTest(WithKernel):
     def test_a_value_that_is_never_closed_holds_no_cell_up(self):
         for stream in ("println", "eprintln", "print", "eprint"):
             with self.subTest(stream):
-                self.run_cell(f'{stream}!("EVCXR_BEGIN_CONTENT text/plain\\nopen");', timeout=30)
+                code = f'{stream}!("EVCXR_BEGIN_CONTENT text/plain\\nopen");'
+                cell = self.run_cell(code, timeout=30)
+                text = cell.text("stderr" if stream.startswith("e") else "stdout")
+                self.assertEqual(text.rstrip("\n"), "EVCXR_BEGIN_CONTENT text/plain\nopen")
                 self.assertEqual(self.value(self.run_cell("40 + 2", timeout=30)), "42")
 
     def test_a_display_that_a_thread_is_writing_does_not_swallow_the_cell_s_end(self):

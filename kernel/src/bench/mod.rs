@@ -10,7 +10,6 @@ mod report;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cloze::note;
 use cloze::{Error, Result};
 use jupyter_zmq_client::KernelspecDir;
 
@@ -75,7 +74,7 @@ async fn measure(options: &Options, setup: Option<&str>) -> Result<Vec<report::M
     for turn in 1..=options.repeat {
         let mut sessions = Vec::new();
         for spec in &specs {
-            note!("{}: {turn} of {}", spec.kernel_name, options.repeat);
+            cloze::note!("{}: {turn} of {}", spec.kernel_name, options.repeat);
             sessions.push(of(spec, cells::Session::open(spec, setup).await)?);
         }
         for _ in 0..cells::WARM {

@@ -1,19 +1,25 @@
 //! The connection file: ports, and the key by which requests are known to be the user's.
 
-use std::fs::{File, Metadata};
-use std::io::Read;
+use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use cloze::{Error, Result, note};
+use cloze::{Error, Result};
 use jupyter_protocol::ConnectionInfo;
 
-/// Reads the file that a front end has written; a file that others can read is told of in the log.
+/// Reads the file that a front end has written, and warns in the log if others can read it too.
 pub fn read(path: &Path) -> Result<ConnectionInfo> {
-    let failed = |source| Error::io(path, source);
-    let mut file = File::open(path).map_err(failed)?;
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(failed)?;
+    let info = parse(path)?;
+    let file = path.metadata().map_err(|source| Error::io(path, source))?;
+    if let Some(warning) = warning(path, &file) {
+        cloze::note!("cloze-kernel: {warning}");
+    }
+    Ok(info)
+}
+
+/// Reads the file without a warning.
+pub fn parse(path: &Path) -> Result<ConnectionInfo> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
     let info: ConnectionInfo = serde_json::from_str(&text).map_err(|error| {
         Error::file(path, format!("expected a Jupyter connection file: {error}"))
     })?;
@@ -26,15 +32,13 @@ pub fn read(path: &Path) -> Result<ConnectionInfo> {
             ),
         ));
     }
+    // Without a key unsigned messages would count as the user's.
     if info.key.is_empty() {
         return Err(Error::file(
             path,
-            "the key is empty, so anybody who can reach the ports could run code as you; expected a \
-             secret",
+            "expected a key for the signatures, found an empty one, with which whoever reaches \
+             the ports could run code as you",
         ));
-    }
-    if let Some(warning) = warning(path, &file.metadata().map_err(failed)?) {
-        note!("cloze-kernel: {warning}");
     }
     Ok(info)
 }
@@ -56,24 +60,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_key_is_refused() {
+    fn a_file_without_a_key_is_refused_by_name() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let with = |key: &str| {
-            let info = serde_json::json!({
-                "ip": "127.0.0.1", "transport": "tcp", "shell_port": 1, "iopub_port": 2,
-                "stdin_port": 3, "control_port": 4, "hb_port": 5, "key": key,
-                "signature_scheme": "hmac-sha256",
-            });
-            std::fs::write(file.path(), info.to_string()).unwrap();
-            read(file.path()).map(|info| info.key)
+        let said = |key: &str| {
+            let text = format!(
+                r#"{{"ip": "127.0.0.1", "transport": "tcp", "shell_port": 1, "iopub_port": 2,
+                    "stdin_port": 3, "control_port": 4, "hb_port": 5, "key": "{key}",
+                    "signature_scheme": "hmac-sha256"}}"#
+            );
+            std::fs::write(file.path(), text).unwrap();
+            read(file.path()).map_err(|error| error.to_string())
         };
-        assert_eq!(with("secret").unwrap(), "secret");
-        let message = with("").unwrap_err().to_string();
+        assert_eq!(said("secret").unwrap().key, "secret");
+        let refused = said("").unwrap_err();
         let name = file.path().display().to_string();
-        assert!(
-            message.starts_with(&name) && message.contains("the key is empty"),
-            "{message}"
-        );
+        assert!(refused.starts_with(&name), "{refused}");
+        assert!(refused.contains("found an empty one"), "{refused}");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! A cell that shows more than front ends take does not fill the memory: its prints are joined and
 //! limited ([`super::limit`]), and of a display's waiting updates only the newest is kept.
 
-use cloze::note;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -121,7 +120,7 @@ async fn publish(mut socket: KernelIoPubXPubConnection, queue: Arc<Queue>) {
         let mut message = join(message, &queue, &mut held);
         PROTOCOL.clone_into(&mut message.header.version);
         if let Err(error) = socket.send(message).await {
-            note!("cloze-kernel: an output could not be published: {error}");
+            cloze::note!("cloze-kernel: an output could not be published: {error}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The requests that need the session, one after another.
 
-use cloze::note;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
@@ -42,7 +41,7 @@ impl Notice {
         let notice = Arc::clone(self);
         Arc::new(move |event| {
             if let Event::Stream { text, .. } = &event {
-                note!("{}", text.trim_end());
+                cloze::note!("{}", text.trim_end());
             }
             let mut state = lock(&notice.state);
             match &state.1 {
@@ -105,13 +104,14 @@ pub async fn work(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, notice
             // Only these three are queued.
             _ => continue,
         };
+        // Before the reply: what a front end sends when it knows of the error is to run.
+        while failed && let Ok(job) = queue.try_recv() {
+            waiting.push_back(job);
+        }
         // The queue ends only with the kernel.
         let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
         kernel.iopub.status(&request, Status::idle());
         if failed {
-            while let Ok(job) = queue.try_recv() {
-                waiting.push_back(job);
-            }
             waiting = abort(&kernel, waiting);
         }
     }

@@ -4,7 +4,7 @@
 //! queued and answered in order by one task; everything else is answered at once, so that a kernel
 //! is known to be alive, interruptible and restartable while a cell runs or the session warms up.
 
-mod connection;
+pub mod connection;
 mod content;
 mod expressions;
 mod history;
@@ -18,7 +18,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cloze::note;
 use cloze::{Error, Result};
 use jupyter_protocol::{
     CommClose, CommInfoReply, ConnectionInfo, InterruptReply, IsCompleteReply, JupyterMessage,
@@ -44,19 +43,21 @@ use crate::session::completeness::{self, Completeness};
 use crate::session::{Session, SessionFolder};
 use crate::spare::{Keeper, Link};
 
-/// Serves the front end that wrote `connection_file` until it asks for the end.
-pub fn run(connection_file: &Path, folder: SessionFolder, keeper: Keeper) -> Result<()> {
-    serve_file(connection_file, Source::Fresh(folder), keeper)
+/// Serves a front end until it asks for the end.
+pub fn run(info: &ConnectionInfo, folder: SessionFolder, keeper: Keeper) -> Result<()> {
+    start(info, Source::Fresh(folder), keeper)
 }
 
-/// The same with a session that is warm already, for a launcher, with which it ends.
+/// The same with a session that is warm already, for a launcher, with which it ends. The launcher
+/// has read `connection_file` too.
 pub fn run_spare(
     connection_file: &Path,
     session: Session,
     launcher: Link,
     keeper: Keeper,
 ) -> Result<()> {
-    serve_file(connection_file, Source::Spare(session, launcher), keeper)
+    let info = connection::parse(connection_file)?;
+    start(&info, Source::Spare(session, launcher), keeper)
 }
 
 /// Where the session comes from.
@@ -65,14 +66,13 @@ enum Source {
     Spare(Session, Link),
 }
 
-fn serve_file(connection_file: &Path, source: Source, keeper: Keeper) -> Result<()> {
-    let info = connection::read(connection_file)?;
+fn start(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| Error::Failed(format!("cannot start the kernel's threads: {error}")))?;
-    let served = runtime.block_on(serve(&info, source, keeper));
+    let served = runtime.block_on(serve(info, source, keeper));
     // Sockets that still wait for their peers do not hold the process back.
     runtime.shutdown_background();
     served
@@ -207,7 +207,7 @@ fn split(connection: KernelShellConnection) -> (Replies, RouterRecvConnection) {
         while let Some(mut reply) = queue.recv().await {
             content::PROTOCOL.clone_into(&mut reply.header.version);
             if let Err(error) = send.send(reply).await {
-                note!("cloze-kernel: a reply could not be sent: {error}");
+                cloze::note!("cloze-kernel: a reply could not be sent: {error}");
             }
         }
     });
@@ -219,7 +219,7 @@ async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies
         let message = match requests.socket.recv().await {
             Ok(message) => message,
             Err(error) => {
-                note!("cloze-kernel: {error}");
+                cloze::note!("cloze-kernel: {error}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -228,7 +228,7 @@ async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies
             receive::verify(message, &requests, &kernel.signatures).and_then(receive::decode);
         match request {
             Ok(request) => kernel.take(request, &replies),
-            Err(reason) => note!("cloze-kernel: a message was dropped: {reason}"),
+            Err(reason) => cloze::note!("cloze-kernel: a message was dropped: {reason}"),
         }
     }
 }
@@ -304,7 +304,7 @@ impl Kernel {
                 .into(),
             ),
             Content::UnknownMessage(unknown) => {
-                note!(
+                cloze::note!(
                     "cloze-kernel: a {} is left without an answer: it is not known here",
                     unknown.msg_type
                 );
@@ -330,7 +330,7 @@ async fn watch_process(kernel: Arc<Kernel>) {
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
     ) else {
-        note!("cloze-kernel: signals cannot be received");
+        cloze::note!("cloze-kernel: signals cannot be received");
         return;
     };
     let parent = std::os::unix::process::parent_id();

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use cloze::note;
 use cloze::{Error, Result};
 use rustyline::error::ReadlineError;
 use rustyline::history::{DefaultHistory, History, SearchDirection};
@@ -127,7 +126,7 @@ impl Prompt {
 /// `code` as the user's editor left it; where that fails, as it was.
 fn edited(code: &str) -> String {
     editor::edit(code).unwrap_or_else(|error| {
-        note!("{error}");
+        cloze::note!("{error}");
         code.to_owned()
     })
 }
@@ -162,7 +161,7 @@ impl Past {
             && !std::mem::replace(&mut self.broken, true)
         {
             let file = self.file.display();
-            note!("{file}: {error}: this session's cells are not remembered");
+            cloze::note!("{file}: {error}: this session's cells are not remembered");
         }
     }
 

@@ -19,6 +19,7 @@ use cloze::{Error, Result};
 use serde_json::Value;
 
 use super::rustc::{self, Replay};
+use super::words;
 
 /// Names a toolchain to rustup's proxies, and to evcxr, which asks rustup.
 pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
@@ -47,8 +48,14 @@ pub fn run_if_cargo() -> Option<ExitCode> {
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let mut command = Command::new(&real);
     command.args(&arguments);
-    if has("build") && rustc::is_unread(&program) {
-        return Some(ExitCode::FAILURE);
+    if has("build") {
+        if rustc::is_unread(&program) {
+            return Some(ExitCode::FAILURE);
+        }
+        if let Err(error) = words::sign_cell(program.parent()?) {
+            cloze::note!("the cell's code cannot be prepared: {error}");
+            return Some(ExitCode::FAILURE);
+        }
     }
     if let Some(replay) = Replay::of(&program, &arguments) {
         replay.run();
@@ -61,14 +68,14 @@ pub fn run_if_cargo() -> Option<ExitCode> {
                 ExitCode::from(status.code().map_or(1, |code| code as u8))
             }
             Err(error) => {
-                eprintln!("cannot run {}: {error}", real.display());
+                cloze::note!("cannot run {}: {error}", real.display());
                 ExitCode::FAILURE
             }
         });
     }
     if !has("metadata") || has("--no-deps") {
         let error = command.exec();
-        eprintln!("cannot run {}: {error}", real.display());
+        cloze::note!("cannot run {}: {error}", real.display());
         return Some(ExitCode::FAILURE);
     }
     let lock = lock_to_keep();
@@ -80,7 +87,7 @@ pub fn run_if_cargo() -> Option<ExitCode> {
     let output = match output {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("cannot run {}: {error}", real.display());
+            cloze::note!("cannot run {}: {error}", real.display());
             return Some(ExitCode::FAILURE);
         }
     };

@@ -61,7 +61,8 @@ pub fn run_if_child() {
     let code = match run(&folder) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("{WHY}{error}");
+            // The session reads it; if it is gone there is nobody to answer.
+            let _ = writeln!(std::io::stderr(), "{WHY}{error}");
             CANNOT_GO_ON
         }
     };
@@ -169,7 +170,7 @@ fn listen(
                 }
                 Some(MOVE) => {
                     let error = surroundings::start_anew(&pipes, &anew);
-                    eprintln!("The cell's process cannot start anew: {error}");
+                    cloze::note!("The cell's process cannot start anew: {error}");
                     continue;
                 }
                 _ => continue,

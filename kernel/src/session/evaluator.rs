@@ -16,7 +16,7 @@ use super::commands::{self, Course, Log};
 use super::template::{Template, Workshop};
 use super::{
     CellError, Event, Outcome, Request, Running, Sink, Stream, Turns, cargo, child, completion,
-    errors, group, rewrite, rustc, shell, types,
+    errors, group, rewrite, rustc, shell, types, words,
 };
 use crate::mutex::lock;
 
@@ -86,7 +86,7 @@ pub fn fill_template(workshop: &Workshop) -> Result<()> {
 
 /// What brings types that bring displays of their own for evcxr (`evcxr_display`), which come
 /// first: another crate, or a cell that writes one.
-const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", "evcxr_display"];
+const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", rewrite::OWN_DISPLAY];
 
 /// evcxr's context with the process in which its cells run.
 pub struct Evaluator {
@@ -116,6 +116,11 @@ impl Evaluator {
         };
         let folder = &workshop.folder;
         let token = secret().map_err(|error| failed("no random numbers", &error))?;
+        let bin = cargo::bin(folder);
+        // A template is made with the user's own cargo, which signs nothing.
+        if bin.exists() {
+            words::keep_token(&bin, &token).map_err(|error| failed("its token", &error))?;
+        }
         let channel = Channel::open(folder, &token).map_err(|error| failed("pipes", &error))?;
         let binary = std::env::current_exe().map_err(|error| failed("own file", &error))?;
         let mut command = Command::new(binary);
@@ -160,7 +165,7 @@ impl Evaluator {
             let first = evaluator.cell(&format!("{before}{cell}"), &sink);
             if let Some(error) = first.error {
                 let text = format!("{}\n{}", lock(&problems), error.traceback.join("\n"));
-                return Err(failed("the first cell", &text));
+                return Err(failed("the first cell", &errors::without_colours(&text)));
             }
         }
         // The user has neither added a crate nor defined anything yet.

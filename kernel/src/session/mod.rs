@@ -30,6 +30,7 @@ mod surroundings;
 pub mod template;
 mod tree;
 mod types;
+mod words;
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -7,41 +7,37 @@
 //! that line numbers stay right. Where the compiler refuses the result (a poll is not `const`, a
 //! type has no `Debug`), the session compiles the cell as it was written.
 
-use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode, TextSize, ast};
+use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode, ast};
 
 use super::loops;
 
 const VALUE_BEGIN: &str = "{ use ::cloze::view::show::{ShowDebug as _, ShowView as _}; \
                            (&::cloze::view::show::Shown(&(";
 const VALUE_END: &str = "))).value() };";
-/// Around a value whose display evcxr looks for.
-const OWN_BEGIN: &str = "::cloze::view::show::Own::new(&(";
-const OWN_END: &str = "))";
-/// The method of values that have a display of their own for evcxr.
-const OWN_DISPLAY: &str = "evcxr_display";
-/// Around a call of it.
-const CALL_BEGIN: &str = "{ let _display = ::cloze::view::show::OwnDisplay::open(); ";
-const CALL_END: &str = " }";
 
-/// The cell with everything put in; `None` if it stays as it is. `own_displays` says whether evcxr is
-/// to look for the last expression's own display.
+/// evcxr's name of the method by which a value displays itself.
+pub const OWN_DISPLAY: &str = "evcxr_display";
+/// These go around a value that may have it, so that the session knows its display by the records
+/// before and after. A line that begins with a colon would be a command of evcxr's.
+const OWN_BEGIN: &str = "(::cloze::view::show::own(&(";
+const OWN_END: &str = " )))";
+
+/// The cell with everything put in; `None` where it stays as it is. `own_displays` says whether the
+/// value of the last expression may display itself: then evcxr finds out.
 pub fn rewrite(code: &str, own_displays: bool) -> Option<String> {
     let rust = without_commands(code);
     let mut insertions: Vec<(usize, &str)> = loops::polls(&rust)
         .into_iter()
         .map(|place| (place, loops::POLL))
         .collect();
-    // The value's beginning before that of a call which is the value, and its end behind that one's.
-    let mut around = around_value(&rust, own_displays);
-    let end = around.pop();
-    insertions.extend(around);
-    insertions.extend(
-        own_displays
-            .then(|| around_calls(&rust))
-            .into_iter()
-            .flatten(),
-    );
-    insertions.extend(end);
+    let around = match own_displays {
+        true => [OWN_BEGIN, OWN_END],
+        false => [VALUE_BEGIN, VALUE_END],
+    };
+    insertions.extend(around_value(&rust, around));
+    if code.contains(OWN_DISPLAY) {
+        insertions.extend(around_receivers(&rust));
+    }
     if insertions.is_empty() {
         return None;
     }
@@ -140,8 +136,7 @@ pub fn stray_return(code: &str) -> Option<usize> {
                 && !around.any(|around| leaves(&around))
         })
     })?;
-    let place = usize::from(returns.text_range().start()) - PRELUDE.len();
-    Some(rust[..place].matches('\n').count() + 1)
+    Some(rust[..place(&returns).start].matches('\n').count() + 1)
 }
 
 /// Where the functions of a cell stand in it, in bytes.
@@ -149,54 +144,48 @@ pub fn functions(code: &str) -> Vec<std::ops::Range<usize>> {
     let items = statements(&without_commands(code));
     let nodes = items.iter().flat_map(SyntaxNode::descendants);
     let functions = nodes.filter(|node| node.kind() == SyntaxKind::FN);
-    functions
-        .map(|function| {
-            let range = function.text_range();
-            let place = |offset| usize::from(offset) - PRELUDE.len();
-            place(range.start())..place(range.end())
-        })
-        .collect()
+    functions.map(|function| place(&function)).collect()
 }
 
-/// What goes before and after each call of a display that the cell writes itself.
-fn around_calls(rust: &str) -> Vec<(usize, &'static str)> {
-    if !rust.contains(OWN_DISPLAY) {
-        return Vec::new();
-    }
-    let items = statements(rust);
-    let nodes = items.iter().flat_map(SyntaxNode::descendants);
-    let calls = nodes.filter_map(ast::MethodCallExpr::cast).filter(|call| {
-        let name = call.name_ref();
-        name.is_some_and(|name| name.text() == OWN_DISPLAY)
+/// Where a node of [`statements`] stands in the cell, in bytes.
+fn place(node: &SyntaxNode) -> std::ops::Range<usize> {
+    let range = node.text_range();
+    let place = |offset| usize::from(offset) - PRELUDE.len();
+    place(range.start())..place(range.end())
+}
+
+/// What goes around the values on which the cell itself calls [`OWN_DISPLAY`].
+fn around_receivers(rust: &str) -> impl Iterator<Item = (usize, &'static str)> {
+    let nodes = statements(rust).into_iter();
+    let calls = nodes.flat_map(|statement| {
+        statement
+            .descendants()
+            .filter_map(ast::MethodCallExpr::cast)
     });
-    let place = |offset: TextSize| usize::from(offset) - PRELUDE.len();
-    calls
-        .flat_map(|call| {
-            let range = call.syntax().text_range();
-            [
-                (place(range.start()), CALL_BEGIN),
-                (place(range.end()), CALL_END),
-            ]
-        })
-        .collect()
+    let own = calls.filter(|call| {
+        call.name_ref()
+            .is_some_and(|name| name.text() == OWN_DISPLAY)
+    });
+    own.filter_map(|call| call.receiver()).flat_map(|value| {
+        let at = place(value.syntax());
+        [(at.start, OWN_BEGIN), (at.end, OWN_END)]
+    })
 }
 
-/// What goes before and after the cell's last expression, if it ends in one.
-fn around_value(rust: &str, own_displays: bool) -> Vec<(usize, &'static str)> {
+/// What goes before and after the cell's last expression, where it ends in one: `around`, if it has
+/// a value.
+fn around_value(rust: &str, [before, after]: [&'static str; 2]) -> Vec<(usize, &'static str)> {
     let last = statements(rust).pop();
     let Some(node) = last.filter(|node| ast::Expr::can_cast(node.kind())) else {
         return Vec::new();
     };
-    let place = |offset: TextSize| usize::from(offset) - PRELUDE.len();
-    let range = node.text_range();
-    let (start, end) = (place(range.start()), place(range.end()));
+    let at = place(&node);
     match node.kind() {
         // These have no value.
-        SyntaxKind::FOR_EXPR | SyntaxKind::WHILE_EXPR => vec![(end, ";")],
+        SyntaxKind::FOR_EXPR | SyntaxKind::WHILE_EXPR => vec![(at.end, ";")],
         // An attribute of an expression can't stand inside of brackets.
-        _ if rust[start..].starts_with('#') => Vec::new(),
-        _ if own_displays => vec![(start, OWN_BEGIN), (end, OWN_END)],
-        _ => vec![(start, VALUE_BEGIN), (end, VALUE_END)],
+        _ if rust[at.start..].starts_with('#') => Vec::new(),
+        _ => vec![(at.start, before), (at.end, after)],
     }
 }
 
@@ -204,15 +193,18 @@ fn around_value(rust: &str, own_displays: bool) -> Vec<(usize, &'static str)> {
 mod tests {
     use super::*;
 
-    /// `[` and `]` stand for what goes around a value, `@` for a poll.
+    /// `«` and `»` stand for what goes around a value, `‹` and `›` around one that may display
+    /// itself, `@` for a poll.
     #[track_caller]
     fn check(marked: &str, code: &str) {
         let marks = |text: &str| {
             text.replace(VALUE_BEGIN, "«")
                 .replace(VALUE_END, "»")
+                .replace(OWN_BEGIN, "‹")
+                .replace(OWN_END, "›")
                 .replace(loops::POLL, "@")
         };
-        let got = rewrite(code, false);
+        let got = rewrite(code, code.contains(OWN_DISPLAY));
         assert_eq!(got.is_none(), marked == code, "{code}");
         let got = got.unwrap_or_else(|| code.to_owned());
         assert_eq!(marks(&got), marked);
@@ -308,16 +300,24 @@ mod tests {
     }
 
     #[test]
-    fn displays_of_values_own_are_let_through() {
-        let own = |code: &str| rewrite(code, true);
-        let value = |code: &str| format!("{OWN_BEGIN}{code}{OWN_END}");
-        let call = format!("{CALL_BEGIN}a.evcxr_display(){CALL_END}");
-        assert_eq!(own("let a = 1;"), None);
-        assert_eq!(own("a?.b()"), Some(value("a?.b()")));
-        let code = "a.evcxr_display();\n2";
-        assert_eq!(own(code), Some(format!("{call};\n{}", value("2"))));
-        assert_eq!(own("a.evcxr_display()"), Some(value(&call)));
-        let item = "impl A { fn evcxr_display(&self) { println!(); } }";
-        assert_eq!(own(item), None);
+    fn what_displays_itself_is_marked() {
+        let definition = "impl A { fn evcxr_display(&self) {} }";
+        check(definition, definition);
+        check(&format!("{definition}\n‹A›"), &format!("{definition}\nA"));
+        check("‹a›.evcxr_display();", "a.evcxr_display();");
+        check(
+            "for a in &all {@ ‹a›.evcxr_display() };",
+            "for a in &all { a.evcxr_display() }",
+        );
+        check("‹‹f(a)?.b›.evcxr_display()›", "f(a)?.b.evcxr_display()");
+        check(
+            "fn f(a: &A) {\n    ‹a›\n        .evcxr_display()\n}",
+            "fn f(a: &A) {\n    a\n        .evcxr_display()\n}",
+        );
+        for code in ["A::evcxr_display(&a);", "let evcxr_display = 1;"] {
+            check(code, code);
+        }
+        assert_eq!(rewrite("let a = 1;", true), None);
+        assert!(rewrite("1 + 1", true).unwrap().contains(OWN_BEGIN));
     }
 }

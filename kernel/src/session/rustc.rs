@@ -8,6 +8,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ pub fn run_if_recorder() -> Option<ExitCode> {
         .args(&arguments)
         .env_remove(RECORD_VARIABLE)
         .exec();
-    eprintln!("cannot run {}: {error}", program.display());
+    cloze::note!("cannot run {}: {error}", program.display());
     Some(ExitCode::FAILURE)
 }
 
@@ -198,7 +199,8 @@ pub fn is_unread(program: &Path) -> bool {
         && std::fs::read_to_string("src/lib.rs")
             .is_ok_and(|code| ![RUNS, RUNS_NOTHING].iter().any(|mark| code.contains(mark)));
     if unread {
-        eprintln!("{SOME_ERROR}");
+        // evcxr reads it; if it is gone there is nobody to answer.
+        let _ = writeln!(std::io::stderr(), "{SOME_ERROR}");
     }
     unread
 }

@@ -1,30 +1,19 @@
 //! Taking apart what a child writes on standard output: the user's text, the records of
-//! `cloze::display`, and the lines with which evcxr's generated code speaks to evcxr.
+//! `cloze::display`, and the words with which evcxr's generated code speaks to evcxr.
 //!
+//! A record and a word begin with the session's token; everything else is text, whatever it says.
 //! Text is passed on as soon as it is certain to be text, so that a progress line without a line
 //! end is seen while it grows.
-//!
-//! A record carries the session's token, which nobody else knows. evcxr's lines carry none, and what
-//! a cell prints, or `!cat` shows, may come from anywhere. So they count only where evcxr's code may
-//! speak, see [`Trust`], and are text everywhere else.
 
 use cloze::display::wire::{OPENING, Record};
 use memchr::memmem;
 
-/// evcxr's generated code marks its lines with this.
-const EVCXR: &str = "EVCXR_";
-const CONTENT_BEGIN: &str = "EVCXR_BEGIN_CONTENT ";
-const CONTENT_END: &str = "EVCXR_END_CONTENT\n";
-const LINE_END: &str = "\n";
-/// The format that is harmless wherever it is shown.
-const PLAIN: &str = "text/plain";
+use super::words::{TEXT_BEGIN, TEXT_END, WORD};
 
-/// What generated code says when a panic reached the cell's edge.
-pub const PANIC: &str = "EVCXR_PANIC_NOTIFICATION";
-/// What it says when `?` left the cell with an error.
-pub const USER_ERROR: &str = "EVCXR_ERROR_OCCURRED";
-/// What it says when a variable's type was defined anew.
-pub const CHANGED_TYPE: &str = "EVCXR_VARIABLE_CHANGED_TYPE:";
+/// Between these a value that displays itself for evcxr prints each of its formats.
+const CONTENT_BEGIN: &str = "EVCXR_BEGIN_CONTENT ";
+const CONTENT_END: &str = "EVCXR_END_CONTENT";
+const LINE_END: &str = "\n";
 
 /// A piece of standard output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,35 +22,33 @@ pub enum Piece {
     Text(String),
     /// A record of the display protocol.
     Record(Record),
-    /// A line for evcxr, without its line end.
+    /// A word for evcxr, see [`super::words`].
     Evcxr(String),
     /// evcxr's own way to give a value in some format.
     Content { mime: String, data: String },
 }
 
-/// Which of evcxr's words count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trust {
-    /// None: no cell runs, or this is standard error, where evcxr's code writes nothing.
-    Nothing,
-    /// All but displays that are more than text: the cell's code has begun and has printed nothing
-    /// yet, so that a changed type can only be found by evcxr's own check.
-    Start,
-    /// How the cell ended, and plain text. A cell that prints these words itself is taken for one
-    /// that panicked: the variables that it was to define are forgotten, and nothing else.
-    Code,
-    /// Displays in any format too: a value shows itself.
-    Display,
+/// Whose text comes.
+#[derive(Default, PartialEq)]
+enum Source {
+    #[default]
+    Cell,
+    /// evcxr prints the text of a value.
+    Evcxr,
+    /// A value displays itself; this many do, one inside the other.
+    Value(usize),
 }
 
 /// The state between two reads.
 pub struct Splitter {
     opening: String,
-    trust: Trust,
     pending: Vec<u8>,
-    /// How many bytes of `pending` are known not to end the record or value that it begins with: a
-    /// large one comes in many reads and is looked through once.
+    /// How many bytes of `pending` are known not to end the record that it begins with: a large one
+    /// comes in many reads and is looked through once.
     searched: usize,
+    source: Source,
+    /// What has come of a value.
+    value: String,
 }
 
 impl Splitter {
@@ -69,9 +56,10 @@ impl Splitter {
     pub fn new(token: &str) -> Self {
         Self {
             opening: format!("{OPENING}{token} "),
-            trust: Trust::Nothing,
             pending: Vec::new(),
             searched: 0,
+            source: Source::Cell,
+            value: String::new(),
         }
     }
 
@@ -81,118 +69,128 @@ impl Splitter {
         let pending = std::mem::take(&mut self.pending);
         let mut pieces = Vec::new();
         let mut done = 0;
-        while let Some(used) = self.step(&pending[done..], &mut pieces) {
+        while let Some((used, piece)) = self.step(&pending[done..]) {
             done += used;
             self.searched = 0;
+            if let Some(piece) = piece {
+                self.pass(piece, &mut pieces);
+            }
         }
         self.pending = pending;
         self.pending.drain(..done);
         pieces
     }
 
-    /// Reads one piece off the front of `rest`; `None` asks for more bytes.
-    fn step(&mut self, rest: &[u8], pieces: &mut Vec<Piece>) -> Option<usize> {
-        if rest.is_empty() {
-            return None;
-        }
-        let evcxr = self.trust != Trust::Nothing;
-        let marked = rest.starts_with(self.opening.as_bytes())
-            || (evcxr && rest.starts_with(EVCXR.as_bytes()));
-        let start = if marked { 0 } else { self.text(rest) };
-        if start > 0 {
-            let used = whole_characters(&rest[..start], start < rest.len());
-            if used == 0 {
-                return None;
-            }
-            let text = String::from_utf8_lossy(&rest[..used]).into_owned();
-            self.printed();
-            pieces.push(Piece::Text(text));
-            return Some(used);
-        }
-        // Records are written whole and hold no control character, so a record that opens in the
-        // midst of anything else says that the rest of that never comes: its process has died, or
-        // the user printed evcxr's words. The end of a cell must not be swallowed by it.
+    /// Reads what is at the front of `rest`, and how many bytes that takes; `None` asks for more.
+    fn step(&mut self, rest: &[u8]) -> Option<(usize, Option<Piece>)> {
         let opening = self.opening.as_bytes();
-        if let Some(after) = rest.strip_prefix(opening) {
-            let marks = [LINE_END.as_bytes(), opening];
-            let (end, mark) = find_first(after, &mut self.searched, marks)?;
-            if mark == opening {
-                return Some(opening.len() + end);
-            }
-            // A record that does not parse was not written by us: it is shown as it came.
-            let piece = match serde_json::from_slice(&after[..end]) {
-                Ok(record) => Piece::Record(record),
-                Err(_) => Piece::Text(String::from_utf8_lossy(&after[..=end]).into_owned()),
-            };
-            self.trust = match piece {
-                Piece::Record(Record::Begin { .. }) => Trust::Start,
-                Piece::Record(Record::End { .. }) => Trust::Nothing,
-                Piece::Record(Record::OwnDisplay { open: true }) if evcxr => Trust::Display,
-                Piece::Record(Record::OwnDisplay { open: false }) if evcxr => Trust::Code,
-                _ => self.trust,
-            };
-            pieces.push(piece);
-            return Some(opening.len() + end + 1);
-        }
-        if !marked {
-            return None;
-        }
-        // `searched` counts the bytes of a value's body, not of its head.
+        let Some(after) = rest.strip_prefix(opening) else {
+            let start = find_or_begin(rest, opening);
+            let used = whole_characters(&rest[..start], start < rest.len());
+            let text = String::from_utf8_lossy(&rest[..used]).into_owned();
+            return (used > 0).then_some((used, Some(Piece::Text(text))));
+        };
+        // Records are written whole and hold no control character, so a record that opens in the
+        // midst of another says that the rest of that never comes: its process has died. The end of
+        // a cell must not be swallowed by it.
         let marks = [LINE_END.as_bytes(), opening];
-        let (end, mark) = find_first(rest, &mut 0, marks)?;
-        let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+        let (end, mark) = find_first(after, &mut self.searched, marks)?;
         if mark == opening {
-            self.printed();
-            pieces.push(Piece::Text(line));
-            return Some(end);
+            return Some((opening.len() + end, None));
         }
-        let may_show = |mime: &str| mime == PLAIN || self.trust == Trust::Display;
-        if let Some(mime) = line
-            .strip_prefix(CONTENT_BEGIN)
-            .filter(|mime| may_show(mime))
-        {
-            let body = &rest[end + 1..];
-            let marks = [CONTENT_END.as_bytes(), PANIC.as_bytes(), opening];
-            let (at, mark) = find_first(body, &mut self.searched, marks)?;
-            // Where the value's own formatting panicked, the notification is left for the next
-            // step, and so is a record.
-            let closed = mark == CONTENT_END.as_bytes();
-            let data = String::from_utf8_lossy(&body[..at]);
-            pieces.push(Piece::Content {
-                mime: mime.to_owned(),
-                data: data.strip_suffix('\n').unwrap_or(&data).to_owned(),
-            });
-            let used = end + 1 + at + if closed { mark.len() } else { 0 };
-            self.printed();
-            return Some(used);
-        }
-        let changed_type = self.trust == Trust::Start && line.starts_with(CHANGED_TYPE);
-        if changed_type || line == PANIC || line == USER_ERROR {
-            pieces.push(Piece::Evcxr(line));
+        let line = String::from_utf8_lossy(&after[..end]).into_owned();
+        let piece = if line.starts_with(WORD) {
+            Piece::Evcxr(line)
         } else {
-            self.printed();
-            pieces.push(Piece::Text(line + "\n"));
-        }
-        Some(end + 1)
+            match serde_json::from_str(&line) {
+                Ok(record) => Piece::Record(record),
+                // It was not written by us: it is shown as it came.
+                Err(_) => Piece::Text(line + LINE_END),
+            }
+        };
+        Some((opening.len() + end + 1, Some(piece)))
     }
 
-    /// Notes that the cell has printed something.
-    fn printed(&mut self) {
-        if self.trust == Trust::Start {
-            self.trust = Trust::Code;
+    /// Passes a piece on, or keeps it until a value is whole.
+    fn pass(&mut self, piece: Piece, pieces: &mut Vec<Piece>) {
+        match piece {
+            Piece::Text(text) if self.source != Source::Cell => self.value += &text,
+            Piece::Record(Record::Own { open: true }) => match &mut self.source {
+                Source::Value(depth) => *depth += 1,
+                _ => {
+                    self.close(pieces);
+                    self.source = Source::Value(1);
+                }
+            },
+            Piece::Record(Record::Own { open: false }) => match &mut self.source {
+                Source::Value(depth @ 2..) => *depth -= 1,
+                _ => self.close(pieces),
+            },
+            Piece::Evcxr(word) if word == TEXT_BEGIN => {
+                self.close(pieces);
+                self.source = Source::Evcxr;
+            }
+            Piece::Evcxr(word) if word == TEXT_END => {
+                let text = std::mem::take(&mut self.value);
+                pieces.push(content("text/plain", &text));
+                self.source = Source::Cell;
+            }
+            // A value that is open at a cell's end is never closed.
+            Piece::Record(Record::Begin { .. } | Record::End { .. }) => {
+                self.close(pieces);
+                pieces.push(piece);
+            }
+            // What comes in between has its place in it.
+            other => {
+                self.release(pieces);
+                pieces.push(other);
+            }
         }
     }
 
-    /// How far the text at the front of `rest` reaches.
-    fn text(&self, rest: &[u8]) -> usize {
-        let record = find_or_begin(rest, self.opening.as_bytes());
-        if self.trust == Trust::Nothing {
-            return record;
-        }
-        // Only what begins before that is of interest; its marker may reach beyond.
-        let before = &rest[..rest.len().min(record + EVCXR.len())];
-        record.min(find_or_begin(before, EVCXR.as_bytes()))
+    fn close(&mut self, pieces: &mut Vec<Piece>) {
+        self.release(pieces);
+        self.source = Source::Cell;
     }
+
+    /// Passes on what has come of a value: its formats where it displays itself, and text.
+    fn release(&mut self, pieces: &mut Vec<Piece>) {
+        let value = std::mem::take(&mut self.value);
+        let mut rest = value.as_str();
+        if matches!(self.source, Source::Value(_)) {
+            while let Some((before, mime, data, after)) = next_content(rest) {
+                if !before.is_empty() {
+                    pieces.push(Piece::Text(before.to_owned()));
+                }
+                pieces.push(content(mime, data));
+                rest = after;
+            }
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+    }
+}
+
+fn content(mime: &str, data: &str) -> Piece {
+    Piece::Content {
+        mime: mime.to_owned(),
+        data: data.strip_suffix('\n').unwrap_or(data).to_owned(),
+    }
+}
+
+/// The first format in what a value has printed: the text before it, its MIME type, its data, and
+/// what comes after.
+fn next_content(text: &str) -> Option<(&str, &str, &str, &str)> {
+    let (before, rest) = text.split_once(CONTENT_BEGIN)?;
+    let (mime, rest) = rest.split_once('\n')?;
+    let (data, after) = rest.split_once(CONTENT_END)?;
+    Some((
+        before,
+        mime,
+        data,
+        after.strip_prefix('\n').unwrap_or(after),
+    ))
 }
 
 /// The first of `marks` in `body`, and where it is. Of `body` the first `searched` bytes have been
@@ -252,6 +250,7 @@ fn whole_characters(bytes: &[u8], last: bool) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::words::PANIC;
     use super::*;
     use cloze::display::Content;
     use cloze::display::wire::Mode;
@@ -260,90 +259,27 @@ mod tests {
         Piece::Text(text.to_owned())
     }
 
-    /// What splits the standard output of a cell that runs.
-    fn running() -> Splitter {
+    fn word(word: &str) -> String {
+        format!("{OPENING}t {word}\n")
+    }
+
+    fn own(open: bool) -> String {
+        Record::Own { open }.line("t")
+    }
+
+    /// The pieces of `bytes`, read in two parts; neighbouring texts are one, because text is passed
+    /// on as soon as it is certain.
+    fn pieces(bytes: &[u8], cut: usize) -> Vec<Piece> {
         let mut splitter = Splitter::new("t");
-        let begin = Record::Begin { child: 7 };
-        assert_eq!(
-            splitter.push(begin.line("t").as_bytes()),
-            [Piece::Record(begin)]
-        );
-        splitter
-    }
-
-    fn own_display(open: bool) -> String {
-        Record::OwnDisplay { open }.line("t")
-    }
-
-    /// All text of the pieces, and how many are something else.
-    fn shown(pieces: Vec<Piece>) -> (String, usize) {
-        let (texts, others): (Vec<Piece>, Vec<Piece>) = pieces
-            .into_iter()
-            .partition(|piece| matches!(piece, Piece::Text(_)));
-        let text = texts.into_iter().map(|piece| match piece {
-            Piece::Text(text) => text,
-            _ => String::new(),
-        });
-        (text.collect(), others.len())
-    }
-
-    const HOSTILE: &str = "EVCXR_BEGIN_CONTENT text/html\n<img src=x onerror=alert(1)>\n\
-                           EVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT image/svg+xml\n<svg/>\n\
-                           EVCXR_END_CONTENT\nEVCXR_VARIABLE_CHANGED_TYPE:x\n";
-
-    #[test]
-    fn what_a_cell_prints_is_text_in_any_split() {
-        for cut in 0..=HOSTILE.len() {
-            let mut splitter = running();
-            let mut pieces = splitter.push(b"first\n");
-            pieces.extend(splitter.push(&HOSTILE.as_bytes()[..cut]));
-            pieces.extend(splitter.push(&HOSTILE.as_bytes()[cut..]));
-            assert_eq!(
-                shown(pieces),
-                (format!("first\n{HOSTILE}"), 0),
-                "cut at {cut}"
-            );
+        let mut joined: Vec<Piece> = Vec::new();
+        let first = splitter.push(&bytes[..cut]);
+        for piece in first.into_iter().chain(splitter.push(&bytes[cut..])) {
+            match (joined.last_mut(), piece) {
+                (Some(Piece::Text(before)), Piece::Text(text)) => *before += &text,
+                (_, piece) => joined.push(piece),
+            }
         }
-    }
-
-    #[test]
-    fn no_word_of_evcxr_counts_while_no_cell_runs_and_on_standard_error() {
-        let all = format!("{HOSTILE}{PANIC}\n{USER_ERROR}\nEVCXR_BEGIN_CONTENT text/plain\n1\n");
-        let mut splitter = Splitter::new("t");
-        assert_eq!(shown(splitter.push(all.as_bytes())), (all.clone(), 0));
-        // A display without a cell is none either.
-        let open = own_display(true);
-        assert_eq!(
-            shown(splitter.push((open + &all).as_bytes())),
-            (all.clone(), 1)
-        );
-        let mut splitter = running();
-        let end = Record::End { child: 7, run: 1 }.line("t");
-        assert_eq!(shown(splitter.push((end + &all).as_bytes())), (all, 1));
-    }
-
-    #[test]
-    fn a_value_shows_itself_and_nothing_after_it() {
-        let html = "EVCXR_BEGIN_CONTENT text/html\n<b>1</b>\nEVCXR_END_CONTENT\n";
-        let mut splitter = running();
-        let all = own_display(true) + html + &own_display(false) + html;
-        let pieces = splitter.push(all.as_bytes());
-        let content = Piece::Content {
-            mime: "text/html".into(),
-            data: "<b>1</b>".into(),
-        };
-        assert_eq!(pieces.iter().filter(|piece| **piece == content).count(), 1);
-        assert_eq!(shown(pieces), (html.to_owned(), 3));
-    }
-
-    #[test]
-    fn a_changed_type_is_found_before_the_cell_prints() {
-        let changed = "EVCXR_VARIABLE_CHANGED_TYPE:";
-        let mut splitter = running();
-        let pieces = splitter.push(format!("{changed}a\n{changed}b\nx\n{changed}c\n").as_bytes());
-        let found = |name: &str| Piece::Evcxr(format!("{changed}{name}"));
-        assert_eq!(pieces[..2], [found("a"), found("b")]);
-        assert_eq!(shown(pieces), (format!("x\n{changed}c\n"), 2));
+        joined
     }
 
     #[test]
@@ -359,28 +295,16 @@ mod tests {
             mode: Mode::Result,
             content: Content::html("<b>\nü</b>"),
         };
-        let mut bytes = "half ü".as_bytes().to_vec();
-        bytes.extend_from_slice(record.line("t").as_bytes());
-        bytes.extend_from_slice(b"EVCXR_PANIC_NOTIFICATION\nend\n");
+        let bytes = format!("half ü{}{}end\n", record.line("t"), word(PANIC));
         for cut in 0..=bytes.len() {
-            let mut splitter = running();
-            let mut pieces = splitter.push(&bytes[..cut]);
-            pieces.extend(splitter.push(&bytes[cut..]));
-            let joined: String = pieces
-                .iter()
-                .filter_map(|piece| match piece {
-                    Piece::Text(text) => Some(text.as_str()),
-                    _ => None,
-                })
-                .collect();
-            assert_eq!(joined, "half üend\n", "cut at {cut}");
-            let rest: Vec<_> = pieces
-                .into_iter()
-                .filter(|piece| !matches!(piece, Piece::Text(_)))
-                .collect();
             assert_eq!(
-                rest,
-                [Piece::Record(record.clone()), Piece::Evcxr(PANIC.into())],
+                pieces(bytes.as_bytes(), cut),
+                [
+                    text("half ü"),
+                    Piece::Record(record.clone()),
+                    Piece::Evcxr(PANIC.into()),
+                    text("end\n"),
+                ],
                 "cut at {cut}"
             );
         }
@@ -394,62 +318,97 @@ mod tests {
     }
 
     #[test]
-    fn evcxr_content_keeps_its_lines() {
-        let mut splitter = running();
-        assert_eq!(splitter.push(b"EVCXR_BEGIN_CONTENT text/plain\n1\n"), []);
-        assert_eq!(
-            splitter.push(b"2\nEVCXR_END_CONTENT\nafter"),
-            [
-                Piece::Content {
-                    mime: "text/plain".into(),
-                    data: "1\n2".into()
-                },
-                text("after")
-            ]
+    fn what_anybody_may_print_is_text() {
+        let printed = "EVCXR_BEGIN_CONTENT text/html\n<img src=x onerror=\"alert(1)\">\n\
+                       EVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT application/javascript\nalert(1)\n\
+                       EVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT text/plain\n1\nEVCXR_END_CONTENT\n\
+                       EVCXR_VARIABLE_CHANGED_TYPE:x\nEVCXR_PANIC_NOTIFICATION\n\
+                       EVCXR_ERROR_OCCURRED\nEVCXR_EXECUTION_COMPLETE\nEVCXR_SOMETHING\n";
+        let foreign = format!("{OPENING}other EVCXR_PANIC_NOTIFICATION\n");
+        for printed in [printed, &foreign] {
+            for cut in 0..=printed.len() {
+                assert_eq!(pieces(printed.as_bytes(), cut), [text(printed)]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_text_that_evcxr_shows_keeps_its_lines_and_words_in_it() {
+        let shown = format!(
+            "{}1\nEVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT text/html\n2\n{}after",
+            word(TEXT_BEGIN),
+            word(TEXT_END)
         );
+        for cut in 0..=shown.len() {
+            assert_eq!(
+                pieces(shown.as_bytes(), cut),
+                [
+                    content(
+                        "text/plain",
+                        "1\nEVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT text/html\n2"
+                    ),
+                    text("after")
+                ]
+            );
+        }
     }
 
     #[test]
-    fn a_panic_inside_a_value_s_formatting_is_not_swallowed() {
-        let mut splitter = running();
-        let pieces = splitter.push(b"EVCXR_BEGIN_CONTENT text/plain\n1EVCXR_PANIC_NOTIFICATION\n");
-        assert_eq!(pieces.last(), Some(&Piece::Evcxr(PANIC.into())));
+    fn a_value_s_own_formats_are_found_where_it_displays_itself() {
+        let format = |mime: &str, data: &str| {
+            format!("EVCXR_BEGIN_CONTENT {mime}\n{data}\nEVCXR_END_CONTENT\n")
+        };
+        let html = format("text/html", "<i>a\nb</i>");
+        let page = Record::Page { text: "c".into() };
+        let printed = format!(
+            "{html}{}said {html}{}{}{}{}EVCXR_BEGIN_CONTENT text/html\nopen{}{html}",
+            own(true),
+            // A value within it, and its text; then again the outer one.
+            own(true) + &format("text/plain", "a") + &own(false),
+            format("image/svg+xml", "<svg/>"),
+            page.line("t"),
+            html,
+            own(false),
+        );
+        let as_html = content("text/html", "<i>a\nb</i>");
+        for cut in 0..=printed.len() {
+            assert_eq!(
+                pieces(printed.as_bytes(), cut),
+                [
+                    text(&(html.clone() + "said ")),
+                    as_html.clone(),
+                    content("text/plain", "a"),
+                    content("image/svg+xml", "<svg/>"),
+                    Piece::Record(page.clone()),
+                    as_html.clone(),
+                    text(&format!("EVCXR_BEGIN_CONTENT text/html\nopen{html}")),
+                ]
+            );
+        }
     }
 
     #[test]
-    fn what_is_left_open_ends_where_the_session_s_next_record_begins() {
+    fn what_is_left_open_ends_with_its_cell() {
         let end = Record::End { child: 7, run: 3 };
-        for (open, expected) in [
+        let after = "EVCXR_BEGIN_CONTENT text/html\n<b>\nEVCXR_END_CONTENT\n";
+        for (open, shown) in [
+            (word(TEXT_BEGIN) + "1\n", "1\n"),
             (
-                "EVCXR_BEGIN_CONTENT text/plain\n1\n",
-                vec![Piece::Content {
-                    mime: "text/plain".into(),
-                    data: "1".into(),
-                }],
+                own(true) + &own(true) + "EVCXR_BEGIN_CONTENT text/html\n<b>",
+                "EVCXR_BEGIN_CONTENT text/html\n<b>",
             ),
             (
+                "EVCXR_BEGIN_CONTENT text".to_owned(),
                 "EVCXR_BEGIN_CONTENT text",
-                vec![text("EVCXR_BEGIN_CONTENT text")],
             ),
-            ("EVCXR_", vec![text("EVCXR_")]),
-            ("\u{1e}t {\"html\": \"<b", vec![]),
+            ("\u{1e}t {\"html\": \"<b".to_owned(), ""),
+            ("\u{1e}t EVCXR_".to_owned(), ""),
         ] {
-            let bytes = format!("{open}{}after", end.line("t")).into_bytes();
+            let bytes = format!("{open}{}{after}", end.line("t")).into_bytes();
+            let mut expected = vec![text(shown), Piece::Record(end.clone()), text(after)];
+            expected.retain(|piece| *piece != text(""));
             for cut in 0..=bytes.len() {
-                let mut splitter = running();
-                let mut pieces = splitter.push(&bytes[..cut]);
-                pieces.extend(splitter.push(&bytes[cut..]));
-                // Text that is certain is passed on at once, so it may come in two pieces.
-                let after: String = pieces
-                    .drain(expected.len() + 1..)
-                    .map(|piece| match piece {
-                        Piece::Text(text) => text,
-                        other => panic!("{other:?}"),
-                    })
-                    .collect();
-                assert_eq!(after, "after", "{open} cut at {cut}");
-                assert_eq!(pieces.pop(), Some(Piece::Record(end.clone())));
-                assert_eq!(pieces, expected, "{open} cut at {cut}");
+                assert_eq!(pieces(&bytes, cut), expected, "{open} cut at {cut}");
             }
         }
     }
@@ -469,25 +428,16 @@ mod tests {
     }
 
     #[test]
-    fn the_user_may_print_what_looks_like_evcxr() {
-        let mut splitter = running();
-        assert_eq!(
-            splitter.push(b"EVCXR_SOMETHING\n"),
-            [text("EVCXR_SOMETHING\n")]
-        );
-    }
-
-    #[test]
     fn a_large_value_and_many_small_displays_take_time_in_proportion() {
         let started = std::time::Instant::now();
-        let mut splitter = running();
-        let mut pieces = splitter.push(b"EVCXR_BEGIN_CONTENT text/plain\n");
+        let mut splitter = Splitter::new("t");
+        let mut pieces = splitter.push(word(TEXT_BEGIN).as_bytes());
         let block = [b'x'; 1 << 14];
         for _ in 0..4000 {
             pieces.extend(splitter.push(&block));
         }
-        pieces.extend(splitter.push(b"\nEVCXR_END_CON"));
-        pieces.extend(splitter.push(b"TENT\n"));
+        pieces.extend(splitter.push(b"\n"));
+        pieces.extend(splitter.push(word(TEXT_END).as_bytes()));
         let [Piece::Content { data, .. }] = &pieces[..] else {
             panic!("{} pieces", pieces.len());
         };

@@ -99,3 +99,17 @@ pub fn start_anew(
         Err(error) => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_the_user_reads_the_variables() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &[("TOKEN".into(), "secret".into())]).unwrap();
+        let file = folder.path().join(FILE).metadata().unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600);
+    }
+}

@@ -2,7 +2,6 @@
 
 mod file;
 
-use cloze::note;
 use std::fs::File;
 use std::path::Path;
 
@@ -48,7 +47,7 @@ impl History {
             },
             Err(error) => {
                 let path = path.display();
-                note!("cloze-kernel: {path}: history is not kept: {error}");
+                cloze::note!("cloze-kernel: {path}: history is not kept: {error}");
                 Self::default()
             }
         }

@@ -146,11 +146,11 @@ impl State {
                     line,
                 });
             }
-            // Answered in `take`, which knows the pipe that they came by, or by what splits it.
+            // Answered in `take`, which knows the pipe that they came by, and by the splitter.
             Record::Begin { .. }
             | Record::End { .. }
             | Record::Input { .. }
-            | Record::OwnDisplay { .. } => {}
+            | Record::Own { .. } => {}
         }
     }
 }

@@ -23,8 +23,8 @@ use nix::sys::stat::Mode as Permissions;
 use self::cell::State;
 pub use self::cell::{Collected, Panic};
 use super::input::{self, Input};
-use super::stream::{self, Piece, Splitter};
-use super::{Event, Sink, Stream, surroundings};
+use super::stream::{Piece, Splitter};
+use super::{Event, Sink, Stream, surroundings, words};
 use crate::mutex::lock;
 
 /// The pipes' names in the session's folder.
@@ -299,8 +299,8 @@ impl Shared {
             Piece::Content { mime, data } => state.add_content(mime, data),
             Piece::Evcxr(line) => {
                 match line.as_str() {
-                    stream::PANIC => state.collected.unwound = true,
-                    stream::USER_ERROR => state.collected.user_error = true,
+                    words::PANIC => state.collected.unwound = true,
+                    words::USER_ERROR => state.collected.user_error = true,
                     _ => {}
                 }
                 state.for_evcxr.push(line);
@@ -364,9 +364,7 @@ mod tests {
                 .open(folder.path().join(name))
                 .unwrap()
         };
-        let (mut out, err) = (open(STDOUT), open(STDERR));
-        let begin = Record::Begin { child: 7 };
-        out.write_all(begin.line("t").as_bytes()).unwrap();
+        let (out, err) = (open(STDOUT), open(STDERR));
         (folder, channel, receive, out, err)
     }
 
@@ -403,32 +401,60 @@ mod tests {
     }
 
     #[test]
-    fn a_value_left_open_holds_nobody_up() {
-        let (_folder, mut channel, _events, mut out, _err) = opened();
-        out.write_all(b"EVCXR_BEGIN_CONTENT text/plain\n1\n")
-            .unwrap();
+    fn a_value_left_open_on_either_stream_holds_nobody_up() {
+        let (_folder, mut channel, events, mut out, mut err) = opened();
+        for pipe in [&mut out, &mut err] {
+            let open = format!("{}1", Record::Own { open: true }.line("t"));
+            pipe.write_all(open.as_bytes()).unwrap();
+        }
         let started = Instant::now();
         channel.drain();
         // Without both marks it waits for two seconds.
         assert!(started.elapsed() < Duration::from_secs(1));
-        let value = channel.finish().value.unwrap();
-        assert_eq!(value.get("text/plain"), Some("1"));
+        let shown = events.try_iter().map(|event| match event {
+            Event::Stream { text, .. } => text,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), ["1", "1"]);
+    }
+
+    #[test]
+    fn printed_words_reach_neither_evcxr_nor_the_page() {
+        let (_folder, mut channel, events, mut out, mut err) = opened();
+        let words = "EVCXR_VARIABLE_CHANGED_TYPE:x\nEVCXR_PANIC_NOTIFICATION\n\
+                     EVCXR_ERROR_OCCURRED\nEVCXR_BEGIN_CONTENT text/html\n<b>\nEVCXR_END_CONTENT\n";
+        for pipe in [&mut out, &mut err] {
+            pipe.write_all(words.as_bytes()).unwrap();
+        }
+        channel.drain();
+        let mut shown = [String::new(), String::new()];
+        for event in events.try_iter() {
+            match event {
+                Event::Stream { stream, text } => shown[stream as usize] += &text,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(shown, [words, words]);
+        let collected = channel.finish();
+        assert!(!collected.unwound && !collected.user_error && collected.value.is_none());
     }
 
     #[test]
     fn the_last_value_is_the_cell_s_and_earlier_ones_are_displays() {
         let (_folder, mut channel, events, mut out, _err) = opened();
         for number in [1, 2] {
-            let text = format!("EVCXR_BEGIN_CONTENT text/plain\n{number}\nEVCXR_END_CONTENT\n");
-            out.write_all(text.as_bytes()).unwrap();
+            let text = format!("EVCXR_BEGIN_CONTENT text/html\n{number}\nEVCXR_END_CONTENT\n");
+            let [open, close] = [true, false].map(|open| Record::Own { open }.line("t"));
+            out.write_all(format!("{open}{text}{close}").as_bytes())
+                .unwrap();
         }
         channel.drain();
         assert!(matches!(
             events.try_recv(),
-            Ok(Event::Display { content, id: None }) if content.get("text/plain") == Some("1")
+            Ok(Event::Display { content, id: None }) if content.get("text/html") == Some("1")
         ));
         let value = channel.finish().value.unwrap();
-        assert_eq!(value.get("text/plain"), Some("2"));
+        assert_eq!(value.get("text/html"), Some("2"));
     }
 
     #[test]
