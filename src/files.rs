@@ -25,7 +25,7 @@ pub fn data_folder() -> Option<PathBuf> {
     }
 }
 
-/// How the names of files begin that are not in their place yet.
+/// Prefix of the names of temporary files.
 const PREFIX: &str = ".cloze-";
 
 /// A file that is being written beside the place that it will take.
@@ -35,7 +35,7 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Begins a file that will lie at `path`, with the permissions of any new file.
+    /// Creates the temporary file that will become `path`, with the permissions of any new file.
     pub fn begin(path: &Path) -> Result<Self> {
         let folder = folder_of(path);
         create_folder(folder)?;
@@ -44,7 +44,7 @@ impl Staged {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            // The process's umask takes away from these what it does.
+            // The system applies the process's umask to these.
             options.permissions(fs::Permissions::from_mode(0o666));
         }
         let file = options
@@ -64,7 +64,7 @@ impl Staged {
         self.file.as_file()
     }
 
-    /// Forces the files to the disk, then gives each its place.
+    /// Forces all files to the disk, then renames each into its place.
     pub fn place(files: Vec<Self>) -> Result<()> {
         for staged in &files {
             let synced = staged.file().sync_all();
@@ -100,7 +100,7 @@ pub fn stage(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> R
     Ok(staged)
 }
 
-/// The same of `bytes`.
+/// Writes `bytes` to a temporary file beside `path`.
 pub fn stage_bytes(path: &Path, bytes: &[u8]) -> Result<Staged> {
     stage(path, |file| {
         file.write_all(bytes).map_err(|e| Error::io(path, e))
@@ -126,7 +126,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     stage_bytes(path, bytes)?.rename()
 }
 
-/// Gives a file that is on the disk another name in its folder; the new name is forced to the disk too.
+/// Renames a file within its folder and forces the new name to the disk.
 pub fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).map_err(|e| Error::io(to, e))?;
     sync_folder(folder_of(to))

@@ -20,7 +20,7 @@ macro_rules! note {
 /// Writes one message and a line end to standard error.
 pub fn line(text: Arguments<'_>) {
     let text = text.to_string();
-    // Nobody is left to be told that nobody reads.
+    // If standard error cannot be written, there is nowhere to report that.
     let _ = writeln!(std::io::stderr().lock(), "{}", visible(&text));
 }
 

@@ -415,7 +415,7 @@ fn a_closed_terminal_stops_a_run_with_a_checkpoint_and_nohup_goes_on() {
     assert!(place.path("model/trainer/state.safetensors").exists());
 
     let args = place.args("other", "100000", &["--save-every", "0"]);
-    let child = Command::new("nohup")
+    let mut child = Command::new("nohup")
         .arg(env!("CARGO_BIN_EXE_cloze"))
         .args(&args)
         .stdin(Stdio::null())
@@ -425,10 +425,11 @@ fn a_closed_terminal_stops_a_run_with_a_checkpoint_and_nohup_goes_on() {
         .unwrap();
     wait_for(|| has_trained(&place.path("other")));
     signal(&child, "-HUP");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // A run that obeyed would have ended long before.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert!(child.try_wait().unwrap().is_none(), "SIGHUP ended it");
     signal(&child, "-TERM");
     let output = child.wait_with_output().unwrap();
-    // Both within a second would count as one request.
     assert_eq!(json(&output)["stopped"], true);
     let told = stderr(&output);
     assert_eq!(

@@ -21,13 +21,13 @@ pub struct Record {
     pub fields: Vec<String>,
 }
 
-/// How many columns the rows of a file have at most.
+/// The largest number of columns that a row of a file may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Width {
     pub columns: usize,
-    /// What has so many.
+    /// What sets the limit, for the message: the header or the first row.
     pub of: &'static str,
-    /// What mends a row that has more.
+    /// How to mend a row with more columns.
     pub advice: &'static str,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::simd::Simd;
 use super::{Backend, CpuEngine, Setup, cuda};
 
-/// What computes a run. Two machines for which all of this is the same give the same bits.
+/// What computes a run, as far as its last bits depend on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numerics {
     /// The engine.
@@ -46,7 +46,7 @@ impl Numerics {
         }
     }
 
-    /// Describes in sentences what was otherwise before.
+    /// Returns a sentence for each setting that differs from `before`.
     pub fn changes(&self, before: &Self) -> Vec<String> {
         let of = |n: &Self| {
             [

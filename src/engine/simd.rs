@@ -17,7 +17,7 @@ impl Simd {
         Self(pulp::Arch::new())
     }
 
-    /// What it is called.
+    /// Returns the name of the instruction set.
     pub fn name(self) -> &'static str {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]

@@ -14,9 +14,9 @@ const LARGEST_FILE: u64 = 4 << 30;
 
 /// How many bytes at the start of a file are judged.
 const JUDGED: usize = 8 << 10;
-/// Fewer bytes that are no text make no binary file.
+/// A file with fewer non-text bytes than this is not binary.
 const FEW: usize = 4;
-/// Per cent of such bytes from which on it is one.
+/// A file is binary if at least this percentage of its bytes is not text.
 const MOSTLY: usize = 30;
 
 /// Reads line `number` with its end; None at the end of the file.

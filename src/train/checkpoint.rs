@@ -67,7 +67,7 @@ pub struct Identity {
     pub order: u32,
 }
 
-/// In what two models can differ that have the same number of parameters.
+/// The dimensions of a model: models of other dimensions can have as many parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Architecture {
     pub layers: usize,

@@ -271,7 +271,7 @@ impl<'a> Finetuner<'a> {
         &self.identity
     }
 
-    /// What computes, if the settings say so.
+    /// Returns what computes the run, if the settings describe it.
     pub fn numerics(&self) -> Option<&Numerics> {
         self.settings.numerics.as_ref()
     }

@@ -59,8 +59,8 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder where it is not there, locks it, sees whether files can be written into it,
-    /// and removes what a killed process left unfinished.
+    /// Creates the folder if needed, locks it, checks that files can be written into it, and removes
+    /// the temporary files of killed processes.
     ///
     /// # Errors
     /// If another process trains in the folder, or if it cannot be written to.
@@ -85,8 +85,7 @@ impl RunFolder {
                 )));
             }
             Err(TryLockError::Error(e)) => note!(
-                "{}: files cannot be locked here ({e}): see to it yourself that no other run uses the \
-                 folder",
+                "{}: files cannot be locked here ({e}): make sure that no other run uses the folder",
                 out.display()
             ),
         }

@@ -202,7 +202,7 @@ impl Pretrainer {
         }
     }
 
-    /// What computes, if the settings say so.
+    /// Returns what computes the run, if the settings describe it.
     pub fn numerics(&self) -> Option<&Numerics> {
         self.settings.numerics.as_ref()
     }

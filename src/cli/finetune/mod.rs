@@ -113,7 +113,7 @@ pub struct Args {
     /// Steps between two checkpoints; one is written where a run is stopped
     #[arg(long, default_value_t = 0, value_name = "N")]
     save_every: u64,
-    /// Continue the run in --out; one that is done is told again
+    /// Continue the run in --out; if it has finished, print its results
     #[arg(long)]
     resume: bool,
     /// Start anew in a folder that already holds a run or a model

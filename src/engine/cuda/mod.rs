@@ -69,7 +69,7 @@ pub(super) fn measured_peak(how: How) -> Result<f64> {
     selftest::product_peak(open()?.as_mut(), how.element, how.tf32)
 }
 
-/// The GPU's name; only "GPU" if there is none to ask.
+/// Returns the GPU's name, or "GPU" if no GPU is found.
 pub(super) fn name() -> String {
     probe().map_or_else(|_| "GPU".into(), |found| found.properties().name.clone())
 }

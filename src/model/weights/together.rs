@@ -20,7 +20,7 @@ use super::{CONFIG, Config};
 pub const CONFIG_ENTRY: &str = "cloze.config";
 pub const VOCABULARY_ENTRY: &str = "cloze.vocabulary";
 
-/// Counted up when what a checksum covers changes; one of another version says nothing.
+/// Increment this when the checksums cover something else: those of other versions are ignored.
 const VERSION: &str = "1:";
 
 /// Returns the checksum of all that decides what weights mean: sizes, classes, and how texts are

@@ -95,8 +95,8 @@ pub fn write_as(
     Staged::place(files)
 }
 
-/// Writes the files of a model folder beside their places; gives them, the weights last, and the
-/// header's entries that say what belongs to the weights.
+/// Writes the files of a model folder to temporary files. Returns them, the weights last, and the
+/// entries of the weights' header.
 pub fn stage(
     folder: &Path,
     config: &Config,
