@@ -13,7 +13,7 @@ use crate::model::Part;
 use crate::model::weights::{self, Model, NumberFormat};
 use crate::note;
 
-use super::model::{any_wordpiece_of, wordpiece_of};
+use super::model::any_wordpiece_of;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -43,15 +43,12 @@ pub fn run(args: Args) -> Result<()> {
         )));
     }
     let folder = hub::folder_of(&args.input)?;
-    let (model, wordpiece) = if args.accept_changes {
-        let model = Model::read_changed(&folder)?;
-        let wordpiece = any_wordpiece_of(&folder, &model.config)?;
-        (model, wordpiece)
-    } else {
-        let model = Model::read_all(&folder)?;
-        let wordpiece = wordpiece_of(&folder, &model)?;
-        (model, wordpiece)
-    };
+    let model = Model::read_changed(&folder)?;
+    let wordpiece = any_wordpiece_of(&folder, &model.config)?;
+    if !args.accept_changes {
+        model.check_config()?;
+        model.check_vocabulary(&wordpiece)?;
+    }
     let (config, layout) = (&model.config, &model.layout);
     let (files, _) = weights::stage(
         &args.output,

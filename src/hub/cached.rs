@@ -87,7 +87,7 @@ impl<'a> Cached<'a> {
             }
             // A file system without locks, as some network drives are.
             Err(TryLockError::Error(e)) => note!(
-                "{}: files cannot be locked here ({e}): see to it yourself that no other process \
+                "{}: files cannot be locked here ({e}): make sure that no other process \
                  downloads {name}",
                 path.display()
             ),

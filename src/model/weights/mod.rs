@@ -58,7 +58,7 @@ impl Model {
         let config = Config::read(&folder.join(CONFIG))?;
         let bytes = places.read()?;
         let model = Self::take(config, &Tensors::parse(&places, &bytes)?, parts, seed)?;
-        model.saved_with.check_config(&model.file, &model.config)?;
+        model.check_config()?;
         Ok(model)
     }
 
@@ -66,7 +66,7 @@ impl Model {
     /// head what belongs to that, else what was pre-trained.
     pub fn read_all(folder: &Path) -> Result<Self> {
         let model = Self::read_changed(folder)?;
-        model.saved_with.check_config(&model.file, &model.config)?;
+        model.check_config()?;
         Ok(model)
     }
 
@@ -150,6 +150,11 @@ impl Model {
             saved_with: file.saved_with().clone(),
             file: file.path().to_path_buf(),
         })
+    }
+
+    /// Refuses a configuration that is not the one that the weights were saved with.
+    pub fn check_config(&self) -> Result<()> {
+        self.saved_with.check_config(&self.file, &self.config)
     }
 
     /// Refuses a vocabulary that is not the one that the weights were saved with.
