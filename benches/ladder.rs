@@ -13,11 +13,11 @@ use clap::Parser;
 use dfdx::prelude::*;
 
 use cloze::data::Packed;
+use cloze::engine::optimizer::{Optimizer, Update};
+use cloze::engine::timing::median;
 use cloze::engine::{CpuEngine, Encoder, Engine, Precision, Reference, measured_peak, objective};
 use cloze::model::{Config, Dropout, Layout, Part, Size, cross_entropy, pick};
 use cloze::random::{Site, Stream};
-use cloze::train::optimizer::{Optimizer, Update};
-use cloze::train::speed::median;
 
 /// BERT's uncased vocabulary.
 const VOCABULARY: usize = 30522;

@@ -67,12 +67,12 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     use cloze::engine::PretrainingScores;
+    use cloze::engine::optimizer::{Moments, Optimizer, Update, global_norm};
     use cloze::model::Dropout;
     use cloze::prelude::*;
     use cloze::random::{Site, Stream};
     use cloze::text::embedded;
     use cloze::train::checkpoint::{self, State};
-    use cloze::train::optimizer::{Moments, Optimizer, Update, global_norm};
     use cloze::train::{EvalReport, Report, Schedule, Silent, StepReport};
     use cloze::view::Flow;
     use cloze::view::style::number;

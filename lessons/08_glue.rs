@@ -83,6 +83,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::table::Columns;
     use cloze::data::{Examples, Sequences, Targets};
     use cloze::engine::objective;
+    use cloze::engine::optimizer::Update;
     use cloze::eval::{self, best, softmax};
     use cloze::lessons::data;
     use cloze::model::weights::Model;
@@ -90,7 +91,6 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::prelude::*;
     use cloze::tasks::{self, Labels, Options, Reading, Role};
     use cloze::train::finetune::{self, Settings as Recipe, TaskReport, TaskStep, gradients};
-    use cloze::train::optimizer::Update;
     use cloze::train::{Finetuner, Schedule};
     use cloze::view::Flow;
     use dfdx::nn::modules::Linear;

@@ -71,13 +71,13 @@ fn main() -> cloze::lessons::LessonResult {
     use std::time::Instant;
 
     use cloze::engine::memory::{Forecast, Work};
+    use cloze::engine::optimizer::{Optimizer, Update};
+    use cloze::engine::timing::median;
     use cloze::engine::{Precision, Setup, measured_peak, objective, round_to_bf16};
+    use cloze::model::flops_per_token;
     use cloze::model::{Dropout, Part, SequenceAttention};
     use cloze::prelude::*;
     use cloze::text::embedded;
-    use cloze::train::budget::flops_per_token;
-    use cloze::train::optimizer::{Optimizer, Update};
-    use cloze::train::speed::median;
     use cloze::view::Flow;
     use cloze::view::style::number;
     use cloze::{check, show, solved};

@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stderr))]
 
+mod bytes;
 pub mod cli;
 pub mod data;
 pub mod download;

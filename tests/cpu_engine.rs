@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use cloze::data::{Packed, pretraining::PretrainingBatch};
+use cloze::engine::optimizer::{Optimizer, Update};
 use cloze::engine::{
     CpuEngine, Distillation, Encoder, Engine, LossWeights, Precision, Reference, SoftTargets,
     objective,
 };
 use cloze::model::{Bert, Config, Dropout, Layout, PRETRAINING, Part, Size, cross_entropy, pick};
 use cloze::random::{Site, Stream};
-use cloze::train::optimizer::{Optimizer, Update};
 use dfdx::prelude::*;
 
 /// Sequences of these lengths with every fifth token to predict; lengths, ids and labels drawn from

@@ -5,10 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use cloze::data::{Examples, Packed, PretrainingBatch, Sequences, Targets};
+use cloze::engine::optimizer::{Optimizer, Update};
 use cloze::engine::{Backend, Engine};
 use cloze::model::weights::Model;
 use cloze::model::{Dropout, Part};
-use cloze::train::optimizer::{Optimizer, Update};
 use safetensors::SafeTensors;
 use serde_json::Value;
 

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use crate::data::Packed;
-use crate::engine::{Backend, Engine, Frozen, Setup, frozen};
+use crate::engine::{Backend, Engine, Setup};
 use crate::error::{Error, Result};
+use crate::features::{Frozen, frozen};
 use crate::model::weights::Model;
 use crate::model::{Config, Part, Size};
 use crate::note;

@@ -2,20 +2,21 @@
 //! state; the trainer, the evaluation and the commands know only the [`Engine`] trait.
 //!
 //! [`Reference`] runs the dfdx model of [`crate::model`]; [`CpuEngine`] runs the same model with
-//! fused kernels; [`Frozen`] trains a head on what another engine's encoder gives.
+//! fused kernels.
 
-pub(crate) mod bytes;
-mod cpu;
+pub(crate) mod cpu;
 pub mod cuda;
 pub mod distillation;
 mod encode;
-pub mod frozen;
+mod loss_scale;
 pub mod memory;
 mod numerics;
 pub mod objective;
+pub mod optimizer;
 mod reference;
 pub(crate) mod simd;
-mod state;
+pub(crate) mod state;
+pub mod timing;
 
 use std::borrow::Cow;
 use std::ops::{AddAssign, Range};
@@ -27,15 +28,14 @@ use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
-use crate::train::LossScale;
-use crate::train::optimizer::{Moments, Update};
 
 pub use cpu::{CpuEngine, measured_peak, round_to_bf16};
 pub use cuda::{CudaEngine, How as CudaHow};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
-pub use frozen::Frozen;
+pub use loss_scale::LossScale;
 pub use numerics::Numerics;
+use optimizer::{Moments, Update};
 pub use reference::Reference;
 pub use state::Lent;
 
@@ -418,6 +418,6 @@ fn check_targets(config: &Config, batch: &PretrainingBatch, targets: &SoftTarget
 }
 
 /// What a model says that is asked for a head it doesn't have.
-fn lacks(head: &str) -> Error {
+pub(crate) fn lacks(head: &str) -> Error {
     Error::Failed(format!("the model has no {head} head"))
 }

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
 use crate::model::Layout;
-use crate::train::optimizer::{Moments, Update};
 
 /// Fails where there are not as many values as parameters.
 pub(super) fn fits(values: &[f32], parameters: usize) -> Result<()> {

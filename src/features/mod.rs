@@ -2,6 +2,7 @@
 //! (Devlin et al., section 5.3; for sentences Reimers and Gurevych, arXiv 1908.10084).
 
 mod file;
+pub mod frozen;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -15,6 +16,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 
 pub use file::Vectors;
+pub use frozen::Frozen;
 
 /// Tokens that go through the model at once: with four times as many as 1,024 packing the weights
 /// counts for less: 3 to 5 % of the time on two cores.

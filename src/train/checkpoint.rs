@@ -21,10 +21,10 @@ use crate::model::weights::{NumberFormat, Numbers, stage_tensors};
 
 use super::distill::Taught;
 use super::guard::{Care, Experience};
-use super::loss_scale::LossScale;
-use super::optimizer::{Moments, Optimizer, Rule};
 use super::report::History;
 use super::schedule::Schedule;
+use crate::engine::LossScale;
+use crate::engine::optimizer::{Moments, Optimizer, Rule};
 
 /// What must stay the same for a run to be continued, because the data and the random numbers of
 /// every step depend on it.

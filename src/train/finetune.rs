@@ -16,11 +16,11 @@ use crate::model::{Dropout, Over};
 
 use super::checkpoint::{self, Architecture};
 use super::guard::{Care, Experience, Guard, NO_GRADIENT};
-use super::optimizer::{Optimizer, Update};
 use super::report::mean;
 use super::schedule::Schedule;
 use super::series::Series;
 use super::stop::Stop;
+use crate::engine::optimizer::{Optimizer, Update};
 
 /// Tokens in a batch of an evaluation: the larger it is, the less packing the weights counts.
 const EVALUATION_TOKENS: usize = 4096;

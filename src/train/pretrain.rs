@@ -16,10 +16,10 @@ use crate::text::WordPiece;
 use super::checkpoint::{self, Identity, ORDER, Recipe};
 use super::distill::Teacher;
 use super::guard::{Care, Guard, NO_GRADIENT};
-use super::optimizer::{Optimizer, Update};
 use super::report::{EvalReport, History, Report, StepReport};
 use super::schedule::Schedule;
 use super::stop::Stop;
+use crate::engine::optimizer::{Optimizer, Update};
 
 /// How a run goes.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,8 +8,8 @@ mod speed;
 
 use std::ffi::OsString;
 
+use crate::engine::timing::Pass;
 use crate::error::{Error, Result};
-use crate::train::speed::Pass;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]

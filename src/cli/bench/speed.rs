@@ -1,7 +1,7 @@
 //! `cloze bench train` and `infer`: tokens a second of whole training steps or of forward passes, and
 //! those of a peer beside them.
 //!
-//! The work is that of [`crate::train::speed`].
+//! The work is that of [`crate::engine::timing`].
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use serde_json::json;
 use crate::cli::model::config_of;
 use crate::cli::print::say;
 use crate::engine::memory::Work;
+use crate::engine::timing::{Pass, median, pass_seconds};
 use crate::engine::{Engine, Setup};
 use crate::error::{Error, Result};
 use crate::memory::{peak, told};
+use crate::model::flops_per_token;
 use crate::model::{Config, Layout, Part};
 use crate::note;
-use crate::train::budget::flops_per_token;
-use crate::train::speed::{Pass, median, pass_seconds};
 use crate::view::{BarChart, picture};
 
 use super::super::checks::at_least_one;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::cli::checks::at_least_one;
 use crate::data::Sequences;
-use crate::engine::frozen::{Known, Plan};
-use crate::engine::{Engine, Frozen, Setup};
+use crate::engine::{Engine, Setup};
 use crate::error::Result;
+use crate::features::Frozen;
+use crate::features::frozen::{Known, Plan};
 use crate::features::{self, Advice, Combine, Pool, Settings};
 use crate::files::Staged;
 use crate::memory::{free, told};
@@ -204,7 +205,7 @@ impl Head {
             NumberFormat::F32,
         )?;
         files.push(self.plan.stage(out, layout, values, entries)?);
-        crate::engine::frozen::remove(out)?;
+        crate::features::frozen::remove(out)?;
         Staged::place(files)
     }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::sequences::BatchSize;
 use crate::engine::Numerics;
+use crate::engine::optimizer::Optimizer;
 use crate::error::{Error, Result};
 use crate::hub;
 use crate::lessons::data::MODEL;
@@ -22,7 +23,6 @@ use crate::text::WordPiece;
 use crate::train::finetune::Settings;
 use crate::train::folder::{Intent, RunFolder};
 use crate::train::guard::{BadSteps, Care};
-use crate::train::optimizer::Optimizer;
 use crate::train::{Records, Stop, checkpoint};
 
 use self::frozen::{FrozenArgs, Head};
@@ -382,7 +382,7 @@ fn write_model(
         Some(head) => head.write(out, config, layout, &parameters, wordpiece),
         None => {
             // First: a head that was left on another encoder would be read without complaint.
-            crate::engine::frozen::remove(out)?;
+            crate::features::frozen::remove(out)?;
             weights::write(out, config, layout, &parameters, wordpiece)
         }
     }

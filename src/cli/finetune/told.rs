@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use crate::cli::records;
+use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
 use crate::eval::Scores;
 use crate::model::Part;
 use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
 use crate::train::card::{Card, Measured as OnData};
-use crate::train::optimizer::Optimizer;
 use crate::train::record::{About, Chart, numbers};
 use crate::view::report::Table;
 use crate::view::style::number;

@@ -7,10 +7,10 @@ use crate::data::{Packing, PretrainingData};
 use crate::error::Result;
 use crate::note;
 use crate::text::WordPiece;
+use crate::train::pretraining_chart;
 use crate::train::record::Chart;
 use crate::train::report::mean;
 use crate::train::{EvalReport, Pretrainer};
-use crate::view::pretraining_chart;
 
 use super::{RunArgs, told};
 use crate::cli::progress::measured;

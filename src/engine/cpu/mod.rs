@@ -18,6 +18,7 @@ mod linear;
 pub(super) mod loss;
 mod masked_lm;
 pub(super) mod norm;
+mod optimizer;
 mod run;
 
 use std::ops::Range;
@@ -25,23 +26,24 @@ use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::optimizer::{Moments, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
 use crate::random::Site;
-use crate::train::optimizer::{Moments, Update};
 
 use self::attention::Scratch;
-pub(super) use self::dropout::Mask;
+pub(crate) use self::dropout::Mask;
 use self::dropout::Rows;
 pub(super) use self::elementwise::{STRIPE, bias_gelu};
 pub use self::gemm::round_to_bf16;
-pub(super) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
+pub(crate) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use self::heads::Head;
 use self::layer::{Gradients, Kept, Layer, Pass};
 use self::linear::NormAt;
-pub(super) use self::linear::{Linear, place};
+pub(crate) use self::linear::{Linear, place};
 use self::masked_lm::{MaskedLm, MaskedLmBuffers};
 use self::norm::Statistics;
+pub use self::optimizer::global_norm;
 use self::run::Run;
 
 use super::simd::Simd;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::LossScale;
+use crate::engine::optimizer::{Moments, Update};
 use crate::engine::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
     PretrainingScores, SoftTargets, check_targets, lacks,
 };
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
-use crate::train::LossScale;
-use crate::train::optimizer::{Moments, Update};
 
 use super::batch::Wanted;
 use super::graphs::{Key, Work};
@@ -21,7 +21,7 @@ use super::run::Model;
 use super::shape::Masked;
 use super::state::download;
 use super::{Asked, CudaEngine, head_rows, read_states};
-use crate::engine::bytes::bytes_of;
+use crate::bytes::bytes_of;
 
 impl Engine for CudaEngine {
     fn config(&self) -> &Config {

@@ -25,6 +25,7 @@ mod layer;
 mod linear;
 mod masked_lm;
 mod pass;
+pub mod peak;
 mod run;
 pub mod selftest;
 mod shape;
@@ -66,7 +67,7 @@ pub fn open() -> Result<Box<dyn Device>> {
 
 /// Floating-point operations a second of large matrix products on the GPU.
 pub(super) fn measured_peak(how: How) -> Result<f64> {
-    selftest::product_peak(open()?.as_mut(), how.element, how.tf32)
+    peak::product_peak(open()?.as_mut(), how.element, how.tf32)
 }
 
 /// Returns the GPU's name, or "GPU" if no GPU is found.
@@ -356,11 +357,7 @@ impl CudaEngine {
         }
     }
 
-    fn download<T: crate::engine::bytes::Number>(
-        &mut self,
-        from: Address,
-        count: usize,
-    ) -> Result<Vec<T>> {
+    fn download<T: crate::bytes::Number>(&mut self, from: Address, count: usize) -> Result<Vec<T>> {
         download(self.device.get_mut().as_mut(), from, count)
     }
 

@@ -8,12 +8,12 @@ use super::emulated::{Emulated, for_tests};
 use super::{CudaEngine, How};
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::optimizer::{Optimizer, Rule, Update};
 use crate::engine::{
     CpuEngine, Distillation, Engine, LossWeights, Recompute, SoftTargets, objective,
 };
 use crate::model::{Config, Dropout, Layout, Over, PRETRAINING, Part};
 use crate::random::{Site, Stream};
-use crate::train::optimizer::{Optimizer, Rule, Update};
 
 const VOCABULARY: u32 = 203;
 const DROPOUT: Dropout = Dropout {

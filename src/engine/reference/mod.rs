@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::optimizer::{Moments, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
-use crate::train::optimizer::{Moments, Update};
 
 use self::home::Home;
 use self::modules::Modules;

@@ -31,7 +31,6 @@ use crate::error::{Error, Result};
 
 use super::device::{Device, Element};
 
-pub use self::speed::product_peak;
 pub use self::trial::Trial;
 use self::trial::name_of;
 

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::{CudaEngine, How};
+use crate::engine::optimizer::{Optimizer, Update};
 use crate::engine::{CpuEngine, Engine, Recompute};
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, PRETRAINING, Size};
 use crate::random::{Site, Stream};
-use crate::train::optimizer::{Optimizer, Update};
 
 use super::trial::{distance, name_of};
 use super::{Check, Scale, Session, Told};

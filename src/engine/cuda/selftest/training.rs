@@ -6,12 +6,12 @@ use crate::engine::cuda::device::Element;
 use crate::engine::cuda::state::State;
 use crate::engine::cuda::{CudaEngine, How, forecast};
 use crate::engine::memory::{Work, largest};
+use crate::engine::timing::{Pass, median, pass_seconds};
 use crate::engine::{Engine, Recompute};
 use crate::error::{Error, Result};
 use crate::memory::told;
+use crate::model::flops_per_token;
 use crate::model::{Config, Layout, Part, Size};
-use crate::train::budget::flops_per_token;
-use crate::train::speed::{Pass, median, pass_seconds};
 
 use super::trial::name_of;
 use super::{Check, Session, Told};

@@ -16,16 +16,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::pretraining::PretrainingBatch;
 use crate::data::{Packed, Sequences};
+use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
 use crate::features::{self, Settings};
 use crate::model::{Config, Dropout, Layout, Over, Part, SequenceAttention};
 use crate::random::Site;
-use crate::train::optimizer::{Moments, Update};
 
-use super::cpu::Mask;
-use super::simd::Simd;
-use super::state::{Lent, State};
-use super::{
+use crate::engine::cpu::Mask;
+use crate::engine::simd::Simd;
+use crate::engine::state::{Lent, State};
+use crate::engine::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
     PretrainingScores, SoftTargets, lacks,
 };
