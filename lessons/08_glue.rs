@@ -593,7 +593,7 @@ fn main() -> cloze::lessons::LessonResult {
     impl TaskReport for Quiet {
         fn step(&mut self, _: &TaskStep) {}
         fn skipped(&mut self, _: u64, _: &str) {}
-        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn Engine) -> cloze::Result<()> {
+        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn TaskEngine) -> cloze::Result<()> {
             Ok(())
         }
     }

@@ -878,7 +878,7 @@ fn main() -> cloze::lessons::LessonResult {
             self.0.push("training batch", step.step as f64, step.loss);
         }
         fn skipped(&mut self, _: u64, _: &str) {}
-        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn Engine) -> cloze::Result<()> {
+        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn TaskEngine) -> cloze::Result<()> {
             Ok(())
         }
     }

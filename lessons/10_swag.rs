@@ -519,7 +519,7 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     /// How many questions are answered right.
-    fn right_answers(engine: &mut dyn Engine, data: &Examples) -> cloze::Result<usize> {
+    fn right_answers(engine: &mut dyn TaskEngine, data: &Examples) -> cloze::Result<usize> {
         let Targets::Choices(right) = &data.targets else {
             return Err(cloze::Error::Failed(
                 "these questions have no answers".into(),
@@ -534,7 +534,7 @@ fn main() -> cloze::lessons::LessonResult {
     impl TaskReport for Watch<'_> {
         fn step(&mut self, _: &TaskStep) {}
         fn skipped(&mut self, _: u64, _: &str) {}
-        fn epoch(&mut self, epoch: u32, _: u64, engine: &mut dyn Engine) -> cloze::Result<()> {
+        fn epoch(&mut self, epoch: u32, _: u64, engine: &mut dyn TaskEngine) -> cloze::Result<()> {
             for ((_, data), curve) in self.sets.iter().zip(&mut self.curves) {
                 let right = right_answers(engine, data)?;
                 curve.push((f64::from(epoch), 100.0 * right as f64 / data.len() as f64));

@@ -92,7 +92,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     /// An engine and the batch that it trains on, over and over.
     struct Bench {
-        engine: Box<dyn Engine>,
+        engine: Box<dyn TaskEngine>,
         batch: Packed,
         answers: Vec<[u32; 2]>,
         steps: u32,

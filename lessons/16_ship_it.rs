@@ -117,7 +117,7 @@ fn main() -> cloze::lessons::LessonResult {
             println!("step {step} was left out: {why}");
         }
 
-        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn Engine) -> cloze::Result<()> {
+        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn TaskEngine) -> cloze::Result<()> {
             Ok(())
         }
     }
@@ -907,7 +907,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // use cloze::data::Sequences;
     // use cloze::data::sequences::BatchSize;
-    // use cloze::engine::{CpuEngine, Engine};
+    // use cloze::engine::{CpuEngine, Engine, TaskEngine};
     // use cloze::eval::{best, softmax};
     // use cloze::model::weights::Model;
     // use cloze::text::WordPiece;

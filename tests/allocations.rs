@@ -10,7 +10,9 @@ use cloze::data::Packed;
 use cloze::data::pretraining::PretrainingBatch;
 use cloze::engine::memory::{Forecast, Work};
 use cloze::engine::optimizer::{Optimizer, Rule, Update};
-use cloze::engine::{CpuEngine, Distillation, Engine, SoftTargets, objective};
+use cloze::engine::{
+    CpuEngine, Distillation, Engine, PretrainingEngine, SoftTargets, TaskEngine, objective,
+};
 use cloze::model::{Dropout, Layout, PRETRAINING, Part, Size};
 use cloze::random::{Site, Stream};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::data::Packed;
-use crate::engine::{Backend, Engine, Setup};
+use crate::engine::{Backend, BertEngine, Setup, TaskEngine};
 use crate::error::{Error, Result};
 use crate::features::{Frozen, frozen};
 use crate::model::weights::Model;
@@ -12,8 +12,8 @@ use crate::note;
 use crate::text::WordPiece;
 
 /// A model ready to run, with its tokenizer.
-pub struct Loaded {
-    pub engine: Box<dyn Engine>,
+pub struct Loaded<E: ?Sized = dyn BertEngine> {
+    pub engine: Box<E>,
     pub wordpiece: WordPiece,
 }
 
@@ -35,12 +35,13 @@ impl Loaded {
     }
 
     /// Reads a folder that was fine-tuned for the task whose head `part` is.
-    pub fn read_task(folder: &Path, part: Part, setup: Setup) -> Result<Self> {
+    pub fn read_task(folder: &Path, part: Part, setup: Setup) -> Result<Loaded<dyn TaskEngine>> {
         if !frozen::holds(folder) {
-            return Self::read_with(folder, &part.with_encoder(), setup);
+            let Self { engine, wordpiece } = Self::read_with(folder, &part.with_encoder(), setup)?;
+            return Ok(Loaded { engine, wordpiece });
         }
         let Self { engine, wordpiece } = Self::read_with(folder, &[Part::Encoder], setup)?;
-        Ok(Self {
+        Ok(Loaded {
             engine: Box::new(Frozen::open(folder, engine, part)?),
             wordpiece,
         })

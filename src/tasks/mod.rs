@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::data::bad::BadRows;
 use crate::data::table::Columns;
 use crate::data::{Examples, glue};
-use crate::engine::Engine;
+use crate::engine::TaskEngine;
 use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::model::{Config, Part};
@@ -258,7 +258,7 @@ fn labels_unused(path: &Path) -> String {
 }
 
 /// A model's scores on a file.
-pub fn measure(engine: &mut dyn Engine, data: &dyn Dataset) -> Result<Scores> {
+pub fn measure(engine: &mut dyn TaskEngine, data: &dyn Dataset) -> Result<Scores> {
     let logits = finetune::logits(engine, &data.examples().sequences)?;
     data.measure(&logits)
 }

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Packing, PretrainingOptions};
-use crate::engine::{Lent, Numerics, Precision};
+use crate::engine::{Numerics, Precision, Snapshot};
 use crate::error::{Error, Result};
 use crate::files::{Staged, remove_if_there};
 use crate::model::Config;
@@ -219,7 +219,7 @@ pub fn stage<R: Serialize>(
     folder: &Path,
     step: u64,
     run: &R,
-    engine: &Lent<'_>,
+    engine: &Snapshot<'_>,
     loss_scale: Option<&LossScale>,
 ) -> Result<Staged> {
     let header = Header {
@@ -263,12 +263,12 @@ const SECOND_MOMENT: &str = "second_moment";
 impl<R: Serialize + DeserializeOwned> State<R> {
     /// Writes the state; an interruption leaves the old one.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        let lent = Lent {
+        let snapshot = Snapshot {
             parameters: Cow::Borrowed(&self.parameters),
             moments: Cow::Borrowed(&self.moments),
         };
         let scale = self.loss_scale.as_ref();
-        Staged::place(vec![stage(folder, self.step, &self.run, &lent, scale)?])
+        Staged::place(vec![stage(folder, self.step, &self.run, &snapshot, scale)?])
     }
 
     /// Reads the state of the run in `folder`; None when there is none.

@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::data::PretrainingBatch;
-use crate::engine::{Distillation, DistillationScores, Engine, PretrainingScores, SoftTargets};
+use crate::engine::{
+    Distillation, DistillationScores, PretrainingEngine, PretrainingScores, SoftTargets,
+};
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, Parameter};
 
@@ -13,7 +15,7 @@ use super::pretrain::parts;
 
 /// A trained model that answers every batch before its student does.
 pub struct Teacher {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn PretrainingEngine>,
     recipe: Distillation,
     checksum: u32,
     /// Its answers, in buffers that every step uses again.
@@ -30,9 +32,9 @@ pub struct Taught {
 
 impl Teacher {
     /// A model with a masked-LM head, as wide as the student and of the same vocabulary.
-    pub fn new(engine: Box<dyn Engine>, recipe: Distillation) -> Result<Self> {
+    pub fn new(engine: Box<dyn PretrainingEngine>, recipe: Distillation) -> Result<Self> {
         Ok(Self {
-            checksum: checksum(&engine.lend()?.parameters),
+            checksum: checksum(&engine.snapshot()?.parameters),
             engine,
             recipe,
             targets: SoftTargets::default(),
@@ -45,7 +47,7 @@ impl Teacher {
     }
 
     /// The model, to be asked.
-    pub fn engine(&mut self) -> &mut dyn Engine {
+    pub fn engine(&mut self) -> &mut dyn PretrainingEngine {
         self.engine.as_mut()
     }
 
@@ -61,7 +63,7 @@ impl Teacher {
     /// gives the loss and what the student scored.
     pub(super) fn gradients(
         &mut self,
-        student: &mut dyn Engine,
+        student: &mut dyn PretrainingEngine,
         batch: &PretrainingBatch,
         size: usize,
         dropout: Dropout,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::examples::{Examples, Targets};
 use crate::data::sequences::{BatchSize, Sequences};
-use crate::engine::{Engine, Numerics, Precision, objective};
+use crate::engine::{Engine, Numerics, Precision, TaskEngine, objective};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::files::Staged;
@@ -96,7 +96,7 @@ pub trait TaskReport {
     fn skipped(&mut self, step: u64, why: &str);
     /// An epoch, counted from 1, ended with step `step`: the time to measure the model, which is not
     /// counted as training.
-    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn Engine) -> Result<()>;
+    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn TaskEngine) -> Result<()>;
     /// The scores that [`epoch`](Self::epoch) came to, where it has just measured: they are kept with
     /// the run and its checkpoints.
     fn scores(&mut self) -> Option<Scores> {
@@ -203,7 +203,7 @@ pub type State = checkpoint::State<Finetuning>;
 
 /// A run of fine-tuning.
 pub struct Finetuner<'a> {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn TaskEngine>,
     data: &'a Examples,
     settings: Settings,
     outcome: Outcome,
@@ -213,7 +213,11 @@ pub struct Finetuner<'a> {
 
 impl<'a> Finetuner<'a> {
     /// A run over `data`, whose targets fit the engine's task head.
-    pub fn new(engine: Box<dyn Engine>, data: &'a Examples, settings: Settings) -> Result<Self> {
+    pub fn new(
+        engine: Box<dyn TaskEngine>,
+        data: &'a Examples,
+        settings: Settings,
+    ) -> Result<Self> {
         Ok(Self {
             identity: Identity {
                 seed: settings.seed,
@@ -231,7 +235,7 @@ impl<'a> Finetuner<'a> {
                 examples: data.len(),
                 tokens: data.sequences.tokens(),
                 checksum: data.checksum(),
-                started_from: checksum(&engine.lend()?.parameters),
+                started_from: checksum(&engine.snapshot()?.parameters),
                 frozen: settings.frozen.clone(),
                 keep_best: Some(settings.keep_best),
                 model: Some(engine.config().into()),
@@ -245,7 +249,7 @@ impl<'a> Finetuner<'a> {
     }
 
     /// The engine with the trained parameters.
-    pub fn engine(&mut self) -> &mut dyn Engine {
+    pub fn engine(&mut self) -> &mut dyn TaskEngine {
         self.engine.as_mut()
     }
 
@@ -296,9 +300,11 @@ impl<'a> Finetuner<'a> {
             experience: self.guard.experience(),
             numerics: self.settings.numerics.clone(),
         };
-        let (step, lent) = (self.outcome.done(), self.engine.lend()?);
+        let (step, snapshot) = (self.outcome.done(), self.engine.snapshot()?);
         let scale = self.engine.loss_scale();
-        Staged::place(vec![checkpoint::stage(folder, step, &run, &lent, scale)?])
+        Staged::place(vec![checkpoint::stage(
+            folder, step, &run, &snapshot, scale,
+        )?])
     }
 
     /// Trains through all epochs, or until a stop is asked for; `folder` takes the checkpoints.
@@ -412,7 +418,7 @@ impl<'a> Finetuner<'a> {
 /// Adds the gradients of the mean loss of the examples named by `batch` to the engine's own, at most
 /// `micro_batch` examples at a time (0 for all at once); gives the loss and the number of tokens.
 pub fn gradients(
-    engine: &mut dyn Engine,
+    engine: &mut dyn TaskEngine,
     data: &Examples,
     batch: &[usize],
     micro_batch: usize,
@@ -500,7 +506,7 @@ impl Logits {
 }
 
 /// The task head's logits for all examples; fails where one is not a number.
-pub fn logits(engine: &mut dyn Engine, sequences: &Sequences) -> Result<Logits> {
+pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logits> {
     let outputs = outputs(engine)?;
     let over_rows = engine.layout().task_head().map(|head| head.over) == Some(Over::Rows);
     let count = |example| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::data::{PretrainingBatch, PretrainingData};
-use crate::engine::{Engine, LossWeights, Numerics, PretrainingScores};
+use crate::engine::{LossWeights, Numerics, PretrainingEngine, PretrainingScores};
 use crate::error::{Error, Result};
 use crate::files::Staged;
 use crate::model::Dropout;
@@ -93,7 +93,7 @@ pub struct FirstPhase {
 
 /// A run of pre-training.
 pub struct Pretrainer {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn PretrainingEngine>,
     teacher: Option<Teacher>,
     first_phase: Option<FirstPhase>,
     vocabulary: Option<WordPiece>,
@@ -110,7 +110,7 @@ pub struct Pretrainer {
 impl Pretrainer {
     /// A run at its start. `data` is trained on, `held_out` only measured.
     pub fn new(
-        engine: Box<dyn Engine>,
+        engine: Box<dyn PretrainingEngine>,
         data: PretrainingData,
         held_out: PretrainingData,
         settings: Settings,
@@ -159,7 +159,7 @@ impl Pretrainer {
     }
 
     /// The engine with the trained parameters.
-    pub fn engine(&mut self) -> &mut dyn Engine {
+    pub fn engine(&mut self) -> &mut dyn PretrainingEngine {
         self.engine.as_mut()
     }
 
@@ -223,7 +223,7 @@ impl Pretrainer {
     /// Writes the model, with its vocabulary if the run has one, and the trainer's state into
     /// `folder`. Parameters that are not finite are refused, and what was saved before stays.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let (engine, lent) = (self.engine.as_ref(), self.engine.lend()?);
+        let (engine, snapshot) = (self.engine.as_ref(), self.engine.snapshot()?);
         let run = checkpoint::Pretraining {
             identity: self.identity(),
             recipe: Some(self.recipe()),
@@ -231,12 +231,12 @@ impl Pretrainer {
             numerics: self.settings.numerics.clone(),
             history: self.history.clone(),
         };
-        let state = checkpoint::stage(folder, self.step, &run, &lent, engine.loss_scale())?;
+        let state = checkpoint::stage(folder, self.step, &run, &snapshot, engine.loss_scale())?;
         let (mut files, _) = weights::stage(
             folder,
             engine.config(),
             engine.layout(),
-            &lent.parameters,
+            &snapshot.parameters,
             self.vocabulary.as_ref(),
             NumberFormat::F32,
         )?;
@@ -388,7 +388,7 @@ impl Pretrainer {
 
 /// Adds the gradients of a batch, part by part; gives the loss that they are of and what was scored.
 fn gradients(
-    engine: &mut dyn Engine,
+    engine: &mut dyn PretrainingEngine,
     teacher: Option<&mut Teacher>,
     batch: &PretrainingBatch,
     micro_batch: usize,
@@ -411,7 +411,7 @@ fn phase_at(first: &Option<FirstPhase>, step: u64) -> Option<&FirstPhase> {
 }
 
 fn measure(
-    engine: &mut dyn Engine,
+    engine: &mut dyn PretrainingEngine,
     held_out: &PretrainingData,
     settings: &Settings,
     step: u64,

@@ -11,7 +11,7 @@ use crate::cli::model::config_of;
 use crate::cli::print::say;
 use crate::engine::memory::Work;
 use crate::engine::timing::{Pass, median, pass_seconds};
-use crate::engine::{Engine, Setup};
+use crate::engine::{Setup, TaskEngine};
 use crate::error::{Error, Result};
 use crate::memory::{peak, told};
 use crate::model::flops_per_token;
@@ -188,7 +188,7 @@ impl Args {
     /// Our runs and the peer's, one after the other; the medians of their speeds.
     fn alternate(
         &self,
-        engine: &mut dyn Engine,
+        engine: &mut dyn TaskEngine,
         batch: usize,
         pass: Pass,
     ) -> Result<(Measured, Option<Measured>)> {
@@ -220,7 +220,7 @@ impl Args {
     }
 
     /// Tokens a second: the median over the timed steps.
-    fn measure(&self, engine: &mut dyn Engine, batch: usize, pass: Pass) -> Result<f64> {
+    fn measure(&self, engine: &mut dyn TaskEngine, batch: usize, pass: Pass) -> Result<f64> {
         let size = (batch, self.seq);
         let mut seconds = pass_seconds(engine, pass, size, WARM_UP, self.steps)?;
         Ok((batch * self.seq) as f64 / median(&mut seconds))

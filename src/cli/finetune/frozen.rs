@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cli::checks::at_least_one;
 use crate::data::Sequences;
-use crate::engine::{Engine, Setup};
+use crate::engine::{Engine, Setup, TaskEngine};
 use crate::error::Result;
 use crate::features::Frozen;
 use crate::features::frozen::{Known, Plan};
@@ -167,7 +167,7 @@ impl Head {
     }
 
     fn encoder(&self, config: &Config, setup: Setup) -> Result<Box<dyn Engine>> {
-        setup.engine(config, &self.layout, self.encoder.clone())
+        Ok(setup.engine(config, &self.layout, self.encoder.clone())?)
     }
 
     /// A fresh head on the encoder.
@@ -177,7 +177,7 @@ impl Head {
         part: Part,
         setup: Setup,
         seed: u64,
-    ) -> Result<Box<dyn Engine>> {
+    ) -> Result<Box<dyn TaskEngine>> {
         let encoder = self.encoder(config, setup)?;
         let initial = |layout: &Layout| layout.initialise(seed);
         let engine = Frozen::new(encoder, self.plan.clone(), part, initial)?;

@@ -9,7 +9,7 @@ use super::{Args, Head, Measured, Trained, write_model};
 use crate::cli::checks::option_name;
 use crate::cli::progress::TrainingBar;
 use crate::cli::task::line;
-use crate::engine::{Engine, Setup};
+use crate::engine::{Setup, TaskEngine};
 use crate::error::Result;
 use crate::note;
 
@@ -315,7 +315,7 @@ impl TaskReport for Reporter<'_> {
         self.records.left_out(step, why);
     }
 
-    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn Engine) -> Result<()> {
+    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn TaskEngine) -> Result<()> {
         if let Some((name, data)) = self.dev {
             let scores = tasks::measure(engine, data.as_ref())?;
             self.bar.say(&format!("epoch {epoch}: {}", line(&scores)));

@@ -47,10 +47,10 @@ pub use self::optimizer::global_norm;
 use self::run::Run;
 
 use super::simd::Simd;
-use super::state::{Lent, State};
+use super::state::{Snapshot, State};
 use super::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
-    PretrainingScores, SoftTargets,
+    PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine,
 };
 
 /// Makes a buffer at least `len` long.
@@ -406,10 +406,42 @@ impl Engine for CpuEngine {
         self.state.set_moments(moments)
     }
 
-    fn lend(&self) -> Result<Lent<'_>> {
-        Ok(self.state.lend())
+    fn snapshot(&self) -> Result<Snapshot<'_>> {
+        Ok(self.state.snapshot())
     }
 
+    fn update(&mut self, update: &Update) -> Result<f64> {
+        Ok(on_the_pool(|| self.state.update(update)))
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.state.gradients.fill(0.0);
+        Ok(())
+    }
+
+    fn gradients(&self) -> Result<Vec<f32>> {
+        Ok(self.state.gradients.clone())
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        on_the_pool(|| {
+            let mut copies = Vec::with_capacity(layers.len());
+            let run = self.encode(batch, Purpose::Inference, &mut |layer, hidden| {
+                if layers.contains(&layer) {
+                    copies.push(hidden.to_vec());
+                }
+            })?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            let pooled = heads::pooled(run.pass, run.layout, run.values, hidden, run.head);
+            Ok(HiddenStates {
+                layers: copies,
+                pooled: pooled.map(<[f32]>::to_vec),
+            })
+        })
+    }
+}
+
+impl PretrainingEngine for CpuEngine {
     fn pretraining_gradients_of_part(
         &mut self,
         batch: &PretrainingBatch,
@@ -451,62 +483,8 @@ impl Engine for CpuEngine {
         })
     }
 
-    fn task_gradients(
-        &mut self,
-        batch: &Packed,
-        dropout: Dropout,
-        loss: &mut (dyn FnMut(&mut [f32]) + Send),
-    ) -> Result<()> {
-        on_the_pool(|| {
-            self.encode(batch, Purpose::Training(dropout), &mut |_, _| {})?
-                .task(loss)
-        })
-    }
-
-    fn update(&mut self, update: &Update) -> Result<f64> {
-        Ok(on_the_pool(|| self.state.update(update)))
-    }
-
-    fn discard(&mut self) -> Result<()> {
-        self.state.gradients.fill(0.0);
-        Ok(())
-    }
-
-    fn gradients(&self) -> Result<Vec<f32>> {
-        Ok(self.state.gradients.clone())
-    }
-
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
         on_the_pool(|| self.infer(&batch.packed)?.pretraining(batch, None))
-    }
-
-    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
-        on_the_pool(|| {
-            let run = self.infer(batch)?;
-            let head = run.model.task.as_ref();
-            let head = head.ok_or_else(|| super::lacks("task"))?;
-            let hidden = &run.hidden[run.last][..run.len()];
-            Ok(head
-                .forward(run.pass, run.values, hidden, run.head)
-                .to_vec())
-        })
-    }
-
-    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
-        on_the_pool(|| {
-            let mut copies = Vec::with_capacity(layers.len());
-            let run = self.encode(batch, Purpose::Inference, &mut |layer, hidden| {
-                if layers.contains(&layer) {
-                    copies.push(hidden.to_vec());
-                }
-            })?;
-            let hidden = &run.hidden[run.last][..run.len()];
-            let pooled = heads::pooled(run.pass, run.layout, run.values, hidden, run.head);
-            Ok(HiddenStates {
-                layers: copies,
-                pooled: pooled.map(<[f32]>::to_vec),
-            })
-        })
     }
 
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
@@ -529,6 +507,32 @@ impl Engine for CpuEngine {
             let hidden = &run.hidden[run.last][..run.len()];
             let logits = head.forward(run.pass, run.values, hidden, run.head);
             Ok(logits.as_chunks().0.to_vec())
+        })
+    }
+}
+
+impl TaskEngine for CpuEngine {
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()> {
+        on_the_pool(|| {
+            self.encode(batch, Purpose::Training(dropout), &mut |_, _| {})?
+                .task(loss)
+        })
+    }
+
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
+        on_the_pool(|| {
+            let run = self.infer(batch)?;
+            let head = run.model.task.as_ref();
+            let head = head.ok_or_else(|| super::lacks("task"))?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            Ok(head
+                .forward(run.pass, run.values, hidden, run.head)
+                .to_vec())
         })
     }
 }
