@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cloze::data::{Packed, PretrainingBatch};
-use cloze::engine::{Backend, BertEngine, Distillation, Engine, PretrainingEngine, SoftTargets};
+use cloze::engine::{Backend, BertEngine, Distillation, SoftTargets};
 use cloze::model::weights::Model;
 use cloze::model::{Dropout, Part};
 use common::{fails, json, succeeds, text};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cloze::data::{Examples, Packed, PretrainingBatch, Sequences, Targets};
 use cloze::engine::optimizer::{Optimizer, Update};
-use cloze::engine::{Backend, BertEngine, Engine, PretrainingEngine};
+use cloze::engine::{Backend, BertEngine, Engine};
 use cloze::model::weights::Model;
 use cloze::model::{Dropout, Part};
 use safetensors::SafeTensors;

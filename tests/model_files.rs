@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use cloze::data::Packed;
-use cloze::engine::{Backend, BertEngine, Engine, PretrainingEngine, TaskEngine};
+use cloze::engine::{Backend, BertEngine};
 use cloze::model::Part;
 use cloze::model::weights::Model;
 use common::{fails, json, sentence, succeeds, text};
