@@ -82,6 +82,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::sequences::BatchSize;
     use cloze::data::table::Columns;
     use cloze::data::{Examples, Sequences, Targets};
+    use cloze::engine::inference;
     use cloze::engine::objective;
     use cloze::engine::optimizer::Update;
     use cloze::eval::{self, best, softmax};
@@ -90,7 +91,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::model::{Dropout, Part, pick};
     use cloze::prelude::*;
     use cloze::tasks::{self, Labels, Options, Reading, Role};
-    use cloze::train::finetune::{self, Settings as Recipe, TaskReport, TaskStep, gradients};
+    use cloze::train::finetune::{Settings as Recipe, TaskReport, TaskStep, gradients};
     use cloze::train::{Finetuner, Schedule};
     use cloze::view::Flow;
     use dfdx::nn::modules::Linear;
@@ -735,7 +736,7 @@ fn main() -> cloze::lessons::LessonResult {
         let Targets::Classes(gold) = &data.targets else {
             return Err(cloze::Error::Failed("these texts have no classes".into()));
         };
-        let logits = finetune::logits(engine, &data.sequences)?;
+        let logits = inference::logits(engine, &data.sequences)?;
         let mut values = logits.values().to_vec();
         let scored = objective::cross_entropy(&mut values, logits.outputs, gold, 1.0);
         let rows = gold.len() as f64;
@@ -901,7 +902,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     /// The class that a model gives to each text, and the right one.
     fn answers(engine: &mut CpuEngine, data: &Examples) -> cloze::Result<(Vec<u32>, Vec<u32>)> {
-        let logits = finetune::logits(engine, &data.sequences)?;
+        let logits = inference::logits(engine, &data.sequences)?;
         let predicted = logits.values().chunks(logits.outputs).map(best).collect();
         match &data.targets {
             Targets::Classes(gold) => Ok((predicted, gold.clone())),
@@ -1178,7 +1179,7 @@ fn main() -> cloze::lessons::LessonResult {
     ) -> cloze::Result<Vec<f64>> {
         let texts: Vec<(&str, Option<&str>)> = messages.iter().map(|m| (*m, None)).collect();
         let sequences = Sequences::tokenise(tokenizer, &texts, 128)?;
-        let logits = finetune::logits(engine, &sequences)?;
+        let logits = inference::logits(engine, &sequences)?;
         let rows = logits.values().chunks(logits.outputs);
         Ok(rows.map(|row| 100.0 * softmax(row)[1]).collect())
     }
@@ -1375,7 +1376,7 @@ fn main() -> cloze::lessons::LessonResult {
             let mean = losses.iter().sum::<f64>() / losses.len() as f64;
             println!("epoch {}: mean squared error {mean:.3}", epoch + 1);
         }
-        let said = finetune::logits(&mut engine, &long_held_out.sequences)?;
+        let said = inference::logits(&mut engine, &long_held_out.sequences)?;
         let said: Vec<f64> = said.values().iter().map(|&v| f64::from(v)).collect();
         if let Targets::Values(truth) = &long_held_out.targets {
             let truth: Vec<f64> = truth.iter().map(|&v| f64::from(v)).collect();

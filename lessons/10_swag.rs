@@ -62,6 +62,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::choices::{CHOICES, Question, read_swag};
     use cloze::data::sequences::BatchSize;
     use cloze::data::{Examples, Sequences, Targets};
+    use cloze::engine::inference;
     use cloze::engine::objective;
     use cloze::eval::{best, softmax};
     use cloze::lessons::data;
@@ -70,7 +71,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::prelude::*;
     use cloze::tasks::{self, Labels, Options, Reading, Role};
     use cloze::train::Finetuner;
-    use cloze::train::finetune::{self, Settings as Recipe, TaskReport, TaskStep};
+    use cloze::train::finetune::{Settings as Recipe, TaskReport, TaskStep};
     use cloze::view::Flow;
     use dfdx::nn::modules::Linear;
 
@@ -294,7 +295,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let right: Vec<u32> = held_out.iter().filter_map(|q| q.right).collect();
-    let mut all: Vec<f32> = finetune::logits(&mut engine, &held_examples.sequences)?
+    let mut all: Vec<f32> = inference::logits(&mut engine, &held_examples.sequences)?
         .values()
         .to_vec();
     let untrained: f64 =
@@ -525,7 +526,7 @@ fn main() -> cloze::lessons::LessonResult {
                 "these questions have no answers".into(),
             ));
         };
-        let logits = finetune::logits(engine, &data.sequences)?;
+        let logits = inference::logits(engine, &data.sequences)?;
         Ok((0..data.len())
             .filter(|&i| best(logits.of(i)) == right[i])
             .count())

@@ -8,6 +8,7 @@ pub(crate) mod cpu;
 pub mod cuda;
 pub mod distillation;
 mod encode;
+pub mod inference;
 mod loss_scale;
 pub mod memory;
 mod numerics;

@@ -9,10 +9,10 @@ use serde_json::json;
 use super::{Answers, Dataset, Reading, Role, Task, labels_unused, nothing_to_measure, unlabelled};
 use crate::data::choices::{CHOICES, Question, read_codah, read_swag_rows};
 use crate::data::{Examples, Sequences, Targets};
+use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, softmax};
 use crate::model::{Config, Part};
-use crate::train::finetune::Logits;
 
 /// Parts of CODAH's cross-validation.
 pub const FOLDS: u32 = 5;

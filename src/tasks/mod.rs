@@ -19,11 +19,11 @@ use crate::data::bad::BadRows;
 use crate::data::table::Columns;
 use crate::data::{Examples, glue};
 use crate::engine::TaskEngine;
+use crate::engine::inference::{self, Logits};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
-use crate::train::finetune::{self, Logits};
 
 pub use official::{Files, files};
 pub use span::SpanOptions;
@@ -259,6 +259,6 @@ fn labels_unused(path: &Path) -> String {
 
 /// A model's scores on a file.
 pub fn measure(engine: &mut dyn TaskEngine, data: &dyn Dataset) -> Result<Scores> {
-    let logits = finetune::logits(engine, &data.examples().sequences)?;
+    let logits = inference::logits(engine, &data.examples().sequences)?;
     data.measure(&logits)
 }

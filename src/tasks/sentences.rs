@@ -15,10 +15,10 @@ use crate::data::glue::{self, Row, Target};
 use crate::data::labels::{listed, shortened};
 use crate::data::table;
 use crate::data::{Examples, Sequences, Targets};
+use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, measure_values, softmax};
 use crate::model::{Config, Part};
-use crate::train::finetune::Logits;
 
 /// A task over sentences or pairs.
 pub struct Sentences {

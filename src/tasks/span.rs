@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::{Answers, Dataset, Labels, Reading, Role, Task};
 use crate::data::squad::{Misplaced, Squad, WindowOptions, Windows};
 use crate::data::{Examples, Targets};
+use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Scores, squad};
 use crate::model::{Config, Part};
-use crate::train::finetune::Logits;
 
 /// Where a model's configuration keeps the threshold that was chosen for it.
 const THRESHOLD: &str = "null_score_threshold";

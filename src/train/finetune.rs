@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::data::examples::{Examples, Targets};
-use crate::data::sequences::{BatchSize, Sequences};
-use crate::engine::{Engine, Numerics, Precision, TaskEngine, objective};
-use crate::error::{Error, Result};
+use crate::data::sequences::BatchSize;
+use crate::engine::inference::outputs;
+use crate::engine::{Numerics, Precision, TaskEngine, objective};
+use crate::error::Result;
 use crate::eval::Scores;
 use crate::files::Staged;
-use crate::model::{Dropout, Over};
+use crate::model::Dropout;
 
 use super::checkpoint::{self, Architecture};
 use super::guard::{Care, Experience, Guard, NO_GRADIENT};
@@ -21,9 +22,6 @@ use super::schedule::Schedule;
 use super::series::Series;
 use super::stop::Stop;
 use crate::engine::optimizer::{Optimizer, Update};
-
-/// Tokens in a batch of an evaluation: the larger it is, the less packing the weights counts.
-const EVALUATION_TOKENS: usize = 4096;
 
 /// How a run goes.
 #[derive(Debug, Clone, PartialEq)]
@@ -446,13 +444,6 @@ pub fn gradients(
     Ok((loss / terms as f64, tokens))
 }
 
-/// Outputs of the engine's task head.
-fn outputs(engine: &dyn Engine) -> Result<usize> {
-    let head = engine.layout().task_head();
-    head.map(|head| head.outputs)
-        .ok_or_else(|| Error::Failed("the model has no task head".into()))
-}
-
 /// The summed loss of a batch's logits; `weight` times its gradient in their place.
 fn summed_loss(
     targets: &Targets,
@@ -480,72 +471,4 @@ fn summed_loss(
         Targets::Spans(spans) => objective::spans(logits, cu_seqlens, spans, weight),
     };
     scored.loss
-}
-
-/// What a head says of examples, in their order.
-#[derive(Debug, Clone, Default)]
-pub struct Logits {
-    values: Vec<f32>,
-    /// Where each example's end.
-    ends: Vec<usize>,
-    /// Numbers for each sequence or row.
-    pub outputs: usize,
-}
-
-impl Logits {
-    /// Those of all examples, end to end.
-    pub fn values(&self) -> &[f32] {
-        &self.values
-    }
-
-    /// Those of example `index`: (its sequences or rows, outputs).
-    pub fn of(&self, index: usize) -> &[f32] {
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.values[start..self.ends[index]]
-    }
-}
-
-/// The task head's logits for all examples; fails where one is not a number.
-pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logits> {
-    let outputs = outputs(engine)?;
-    let over_rows = engine.layout().task_head().map(|head| head.over) == Some(Over::Rows);
-    let count = |example| {
-        let predictions = if over_rows {
-            sequences.tokens_of(example)
-        } else {
-            sequences.of_example(example).len()
-        };
-        predictions * outputs
-    };
-    let mut total = 0;
-    let ends: Vec<usize> = (0..sequences.examples())
-        .map(|example| {
-            total += count(example);
-            total
-        })
-        .collect();
-    let mut values = vec![0.0; total];
-    for batch in sequences.by_length(BatchSize::Tokens(EVALUATION_TOKENS)) {
-        crate::interrupt::poll();
-        let packed = sequences.batch(&batch);
-        let logits = engine.task_logits(&packed)?;
-        let mut rest = &logits[..];
-        for &example in &batch {
-            let (own, others) = rest.split_at(count(example));
-            if own.iter().any(|logit| !logit.is_finite()) {
-                return Err(Error::Failed(format!(
-                    "the model's answer to example {} is not a number: the model was spoilt, as by too \
-                     high a learning rate",
-                    example + 1
-                )));
-            }
-            values[ends[example] - own.len()..ends[example]].copy_from_slice(own);
-            rest = others;
-        }
-    }
-    Ok(Logits {
-        values,
-        ends,
-        outputs,
-    })
 }
