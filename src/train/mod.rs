@@ -15,6 +15,7 @@ pub mod report;
 pub mod schedule;
 pub mod series;
 pub mod stop;
+pub mod task;
 
 pub use chart::pretraining_chart;
 pub use distill::Teacher;
