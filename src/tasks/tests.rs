@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::text::Casing;
+use crate::text::WordPiece;
 
 /// A folder with one file, and what was said in reading it.
 struct File {

@@ -1,8 +1,6 @@
 //! Distillation: a trained model teaches a smaller one while that is pre-trained. See
 //! [`crate::engine::distillation`] for the loss.
 
-use serde::{Deserialize, Serialize};
-
 use crate::data::PretrainingBatch;
 use crate::engine::{
     Distillation, DistillationScores, PretrainingEngine, PretrainingScores, SoftTargets,
@@ -10,8 +8,8 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, Parameter};
 
-use super::finetune::checksum;
-use super::pretrain::parts;
+use super::identity::{Distilled, checksum};
+use super::step::micro_batches;
 
 /// A trained model that answers every batch before its student does.
 pub struct Teacher {
@@ -20,14 +18,6 @@ pub struct Teacher {
     checksum: u32,
     /// Its answers, in buffers that every step uses again.
     targets: SoftTargets,
-}
-
-/// What must stay the same of the teaching for a run to be continued.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Taught {
-    pub recipe: Distillation,
-    /// CRC-32 of the teacher's parameters.
-    pub teacher: u32,
 }
 
 impl Teacher {
@@ -51,9 +41,9 @@ impl Teacher {
         self.engine.as_mut()
     }
 
-    /// See [`Taught`].
-    pub fn identity(&self) -> Taught {
-        Taught {
+    /// See [`Distilled`].
+    pub fn identity(&self) -> Distilled {
+        Distilled {
             recipe: self.recipe,
             teacher: self.checksum,
         }
@@ -70,7 +60,7 @@ impl Teacher {
     ) -> Result<(f64, PretrainingScores)> {
         let weights = self.recipe.weights(batch);
         let mut scores = DistillationScores::default();
-        for part in parts(batch, size) {
+        for part in micro_batches(batch, size) {
             let targets = &mut self.targets;
             self.engine
                 .soft_targets(&part.packed, &part.masked_rows, targets)?;

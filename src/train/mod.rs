@@ -9,11 +9,13 @@ pub mod distill;
 pub mod finetune;
 pub mod folder;
 pub mod guard;
+pub mod identity;
 pub mod pretrain;
 pub mod record;
 pub mod report;
 pub mod schedule;
 pub mod series;
+pub mod step;
 pub mod stop;
 pub mod task;
 

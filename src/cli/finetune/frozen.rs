@@ -18,7 +18,7 @@ use crate::model::{Config, Layout, Over, Part};
 use crate::note;
 use crate::tasks::Task;
 use crate::text::WordPiece;
-use crate::train::finetune::checksum;
+use crate::train::identity::checksum;
 
 #[derive(clap::Args)]
 pub struct FrozenArgs {

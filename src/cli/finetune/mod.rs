@@ -22,7 +22,7 @@ use crate::tasks::{self, Dataset, Files, Role, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::Settings;
 use crate::train::folder::{Intent, RunFolder};
-use crate::train::guard::{BadSteps, Care};
+use crate::train::guard::{BadSteps, GuardSettings};
 use crate::train::{Records, Stop, checkpoint};
 
 use self::frozen::{FrozenArgs, Head};
@@ -339,7 +339,7 @@ impl Args {
             micro_batch: self.micro_batch.unwrap_or(0),
             seed: self.seed,
             save_every: self.save_every,
-            care: Care {
+            guard: GuardSettings {
                 bad_steps: self.bad_steps,
                 spike: self.spike,
             },

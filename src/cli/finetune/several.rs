@@ -16,7 +16,8 @@ use crate::model::weights::{self, Model};
 use crate::note;
 use crate::tasks::Task;
 use crate::train::best::Best;
-use crate::train::finetune::{Identity, Settings, State};
+use crate::train::finetune::{Settings, State};
+use crate::train::identity::FinetuningIdentity;
 use crate::train::{Records, checkpoint};
 
 /// What a command came to.
@@ -46,7 +47,7 @@ impl Runs {
 #[derive(Serialize, Deserialize)]
 struct Finished {
     /// Of the last of them.
-    identity: Identity,
+    identity: FinetuningIdentity,
     runs: Vec<Run>,
 }
 
@@ -212,7 +213,7 @@ impl Runner<'_> {
             let trainer = self.trainer(model, settings)?;
             let identity = trainer.identity().clone();
             if let Some(before) = before.take() {
-                let of_this = Identity {
+                let of_this = FinetuningIdentity {
                     seed,
                     learning_rate,
                     started_from: identity.started_from,

@@ -18,9 +18,10 @@ use crate::files::create_folder;
 use crate::model::{Config, Layout};
 use crate::note;
 use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
-use crate::train::checkpoint::{self, Recipe};
+use crate::train::checkpoint;
 use crate::train::folder::{Intent, RunFolder};
-use crate::train::guard::{BadSteps, Care};
+use crate::train::guard::{BadSteps, GuardSettings};
+use crate::train::identity::Recipe;
 use crate::train::pretrain::State;
 use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
 
@@ -425,7 +426,7 @@ impl RunArgs {
         settings.schedule.warmup = (self.steps as f64 * self.warmup) as u64;
         settings.save_every = self.save_every;
         settings.max_norm = self.max_grad_norm;
-        settings.care = Care {
+        settings.guard = GuardSettings {
             bad_steps: self.bad_steps,
             spike: self.spike,
         };
@@ -473,10 +474,8 @@ impl RunArgs {
                 note!("{what} was {was} and is {is} from here on");
             }
         }
-        if let (Some(now), Some(before)) = (trainer.numerics(), &state.run.numerics) {
-            for change in now.changes(before) {
-                note!("{change}");
-            }
+        for change in state.numerics_changes(trainer.numerics()) {
+            note!("{change}");
         }
         trainer.resume(state)
     }

@@ -9,8 +9,7 @@ use crate::data::Packing;
 use crate::data::PretrainingData;
 use crate::engine::Setup;
 use crate::train::card::{Card, Measured};
-use crate::train::checkpoint::{Identity, Recipe};
-use crate::train::distill::Taught;
+use crate::train::identity::{Distilled, PretrainingIdentity, Recipe};
 use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::report::Table;
@@ -80,15 +79,15 @@ fn learned(start: &Start) -> &'static str {
 }
 
 /// What makes a run this run, in the words of the command line.
-pub fn identity(identity: &Identity) -> Vec<(&'static str, String)> {
+pub fn identity(identity: &PretrainingIdentity) -> Vec<(&'static str, String)> {
     let packing = match identity.packing {
         Packing::Pairs => "in pairs",
         Packing::Document => "sentences of one document",
         Packing::Full => "full sentences",
     };
-    let taught = match &identity.taught {
+    let taught = match &identity.distilled {
         None => "without a teacher".to_owned(),
-        Some(Taught { recipe, teacher }) => format!(
+        Some(Distilled { recipe, teacher }) => format!(
             "temperature {}, alphas {} {} {}, a teacher of checksum {teacher:08x}",
             recipe.temperature, recipe.ce, recipe.mlm, recipe.cos
         ),
@@ -137,11 +136,11 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         first_until,
         optimizer,
         max_norm,
-        care,
+        guard,
         dropout,
         precision,
     } = recipe;
-    let spike = care.spike.map_or("none".to_owned(), |x| x.to_string());
+    let spike = guard.spike.map_or("none".to_owned(), |x| x.to_string());
     vec![
         ("--steps", schedule.total.to_string()),
         ("--lr", schedule.peak.to_string()),
@@ -151,7 +150,7 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         ("--adam-epsilon", format!("{:e}", optimizer.epsilon)),
         ("--weight-decay", optimizer.weight_decay.to_string()),
         ("--max-grad-norm", max_norm.to_string()),
-        ("--bad-steps", option_name(care.bad_steps)),
+        ("--bad-steps", option_name(guard.bad_steps)),
         ("--spike", spike),
         ("--dropout", dropout.to_string()),
         (
