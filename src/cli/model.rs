@@ -6,9 +6,8 @@ use crate::data::Packed;
 use crate::engine::{Backend, BertEngine, Setup, TaskEngine};
 use crate::error::{Error, Result};
 use crate::features::{Frozen, frozen};
-use crate::model::weights::Model;
+use crate::model::weights::{Model, wordpiece_of};
 use crate::model::{Config, Part, Size};
-use crate::note;
 use crate::text::WordPiece;
 
 /// A model ready to run, with its tokenizer.
@@ -74,34 +73,4 @@ pub fn config_of(size: &str, vocab_size: usize) -> Result<Config> {
 /// Whether a `--size` is a configuration's path.
 pub fn is_file(size: &str) -> bool {
     size.ends_with(".json")
-}
-
-/// A model's matrix of words may have this many rows more than the vocabulary has entries, padding
-/// for the sake of the hardware; with more the two may not belong together.
-const PADDING: usize = 128;
-
-/// Reads the tokenizer in the folder of `model`. Refuses one that the model was not saved with, or that
-/// has tokens that the model has not.
-pub fn wordpiece_of(folder: &Path, model: &Model) -> Result<WordPiece> {
-    let wordpiece = any_wordpiece_of(folder, &model.config)?;
-    model.check_vocabulary(&wordpiece)?;
-    Ok(wordpiece)
-}
-
-/// The same, but the model need not have been saved with it.
-pub fn any_wordpiece_of(folder: &Path, config: &Config) -> Result<WordPiece> {
-    let wordpiece = WordPiece::from_file(folder, None)?;
-    let (has, knows) = (wordpiece.vocab_size(), config.vocab_size);
-    if has > knows {
-        let message =
-            format!("its vocabulary has {has} entries, but the model's vocab_size is {knows}");
-        return Err(Error::file(WordPiece::file_in(folder), message));
-    }
-    if has + PADDING <= knows {
-        note!(
-            "{} has {has} entries, but the model's vocab_size is {knows}: do they belong together?",
-            WordPiece::file_in(folder).display()
-        );
-    }
-    Ok(wordpiece)
 }

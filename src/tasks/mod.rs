@@ -96,6 +96,16 @@ pub fn usual_max_len(name: &str) -> usize {
     }
 }
 
+/// Returns the task of learning the last of these columns of your own TSV, CSV or JSONL file, such as
+/// `text,label` or `text,pair,label`, from the others. The file to train on names the classes.
+pub fn your_own(columns: &str, train: impl AsRef<Path>) -> Result<Box<dyn Task>> {
+    let options = Options {
+        columns: Some(Columns::parse(columns)?),
+        ..Options::default()
+    };
+    open("custom", &options, Labels::Training(train.as_ref()))
+}
+
 /// The task of that name.
 pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn Task>> {
     if let Some(task) = glue::Task::find(name) {

@@ -189,9 +189,13 @@ impl Task for Sentences {
             }
         };
         config.other.insert("problem_type".into(), problem.into());
-        config
-            .other
-            .insert("finetuning_task".into(), self.name.clone().into());
+    }
+
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        match &self.source {
+            Source::Glue(_) => Vec::new(),
+            Source::Own(own) => vec![("columns", own.columns.to_string().into())],
+        }
     }
 
     fn metric(&self) -> &'static str {

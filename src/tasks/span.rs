@@ -109,10 +109,14 @@ impl Task for Spans {
         Part::Span
     }
 
-    fn describe(&self, config: &mut Config) {
-        config
-            .other
-            .insert("finetuning_task".into(), self.name.into());
+    fn describe(&self, _: &mut Config) {}
+
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("doc_stride", self.options.stride.into()),
+            ("max_query_len", self.options.max_question.into()),
+            ("max_answer_len", self.options.max_answer.into()),
+        ]
     }
 
     fn remember(&self, scores: &Scores, config: &mut Config) {

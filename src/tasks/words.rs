@@ -180,9 +180,12 @@ impl Task for Words {
         config.set_labels(&self.labels);
         // Of a model of numbers that goes on with words.
         config.other.remove("problem_type");
-        config
-            .other
-            .insert("finetuning_task".into(), self.name().into());
+    }
+
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        let columns = self.columns.as_ref();
+        let columns = columns.map(|columns| ("columns", columns.to_string().into()));
+        columns.into_iter().collect()
     }
 
     fn metric(&self) -> &'static str {

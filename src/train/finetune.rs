@@ -207,6 +207,11 @@ impl<'a> Finetuner<'a> {
         self.engine.as_mut()
     }
 
+    /// Ends the run and returns its engine.
+    pub fn into_engine(self) -> Box<dyn TaskEngine> {
+        self.engine
+    }
+
     /// What the run has come to so far.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome

@@ -173,6 +173,24 @@ impl Pretrainer {
         &self.history
     }
 
+    /// The settings of the run.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The data that is trained on, and the held-out data; those of the last phase.
+    pub fn data(&self) -> (&PretrainingData, &PretrainingData) {
+        (&self.data, &self.held_out)
+    }
+
+    /// Returns the measurement after the last step, taken now if the run ended between two of them.
+    pub fn latest(&mut self) -> Result<EvalReport> {
+        match self.history.evaluations.last() {
+            Some(last) if last.step == self.step => Ok(*last),
+            _ => self.evaluate(),
+        }
+    }
+
     /// The engine with the trained parameters.
     pub fn engine(&mut self) -> &mut dyn PretrainingEngine {
         self.engine.as_mut()

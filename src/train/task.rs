@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::data::Examples;
 use crate::data::bad::BadRows;
@@ -47,6 +47,11 @@ pub trait Task {
     fn part(&self) -> Part;
     /// Stores the labels in a model's configuration, as transformers does.
     fn describe(&self, config: &mut Config);
+    /// Returns how the task's files are read, as far as `evaluate` and `predict` must read theirs in the same
+    /// way.
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
     /// Stores what the scores on a development file decided, such as a threshold, for later predictions.
     fn remember(&self, _scores: &Scores, _config: &mut Config) {}
     /// Returns the name of the score by which models are compared.
@@ -81,6 +86,25 @@ pub struct Answers {
     pub documents: Vec<(String, String)>,
     /// The same answers as one JSON object for each row, with probabilities.
     pub lines: Vec<Value>,
+}
+
+/// Where a configuration keeps how the files of its task were read. transformers leaves keys alone that it
+/// does not know.
+pub const OPTIONS: &str = "finetuning_options";
+
+/// Stores the task, its labels, and how its files are read in a model's configuration.
+pub fn describe(task: &dyn Task, max_len: usize, config: &mut Config) {
+    task.describe(config);
+    let other = &mut config.other;
+    other.insert("finetuning_task".into(), task.name().into());
+    let mut options = Map::new();
+    options.insert("max_len".into(), max_len.into());
+    options.extend(
+        task.options()
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value)),
+    );
+    other.insert(OPTIONS.into(), options.into());
 }
 
 /// Returns a model's scores on a file.

@@ -21,8 +21,10 @@ use crate::note;
 use crate::tasks::{self, Dataset, Files, Role, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::Settings;
+use crate::train::finetuning::write;
 use crate::train::folder::{Intent, RunFolder};
 use crate::train::guard::{BadSteps, GuardSettings};
+use crate::train::task::describe;
 use crate::train::{Records, Stop, checkpoint};
 
 use self::frozen::{FrozenArgs, Head};
@@ -30,9 +32,9 @@ use self::run::{Run, Runner};
 use super::checks::{at_least_one, not_the_same, positive, share};
 use super::engine::TrainingEngineArgs;
 use super::memory;
-use super::model::wordpiece_of;
 use super::optimizer::OptimizerArgs;
 use super::task::{TaskArgs, with_negative_numbers};
+use crate::model::weights::wordpiece_of;
 
 /// The learning rates that the paper chooses from (Devlin et al., appendix A.3).
 const RATES: [f64; 4] = [5e-5, 4e-5, 3e-5, 2e-5];
@@ -313,8 +315,8 @@ impl Args {
             model.values = model.layout.initialise(seed);
             model.fresh = vec![Part::Encoder];
         }
-        task.describe(&mut model.config);
-        self.task.reading.keep(task.name(), &mut model.config)?;
+        let max_len = self.task.reading.max_len(task.name(), &model.config)?;
+        describe(task, max_len, &mut model.config);
         if let Some(p) = self.dropout {
             let Config {
                 hidden_dropout_prob,
@@ -376,14 +378,12 @@ fn write_model(
     wordpiece: &WordPiece,
 ) -> Result<()> {
     let engine = trained.trainer.engine();
-    let parameters = engine.parameters()?;
-    let (config, layout) = (&trained.config, engine.layout());
+    let config = &trained.config;
     match head {
-        Some(head) => head.write(out, config, layout, &parameters, wordpiece),
-        None => {
-            // First: a head that was left on another encoder would be read without complaint.
-            crate::features::frozen::remove(out)?;
-            weights::write(out, config, layout, &parameters, wordpiece)
+        Some(head) => {
+            let parameters = engine.parameters()?;
+            head.write(out, config, engine.layout(), &parameters, wordpiece)
         }
+        None => write(out, engine, config, wordpiece),
     }
 }

@@ -14,7 +14,7 @@ use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::report::Table;
 
-use super::{RunArgs, Start};
+use super::{Described, RunArgs};
 
 /// The curves of a run's report.
 pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
@@ -70,9 +70,9 @@ pub fn text(
 }
 
 /// What the model learns, in words.
-fn learned(start: &Start) -> &'static str {
-    match start.packing {
-        _ if start.config.is_decoder => "next words, from left to right",
+fn learned(model: &Described<'_>) -> &'static str {
+    match model.packing {
+        _ if model.config.is_decoder => "next words, from left to right",
         Packing::Pairs => "masked words and next sentences",
         Packing::Document | Packing::Full => "masked words",
     }
@@ -162,37 +162,34 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
 
 impl RunArgs {
     /// What the records tell of the run beside its numbers.
-    pub(super) fn about(
-        &self,
-        start: &Start,
-        setup: Setup,
-        lr: f64,
-        first_seq: usize,
-        first_until: u64,
-    ) -> About {
-        let config = &start.config;
+    pub(super) fn about(&self, model: &Described<'_>, setup: Setup, trainer: &Pretrainer) -> About {
+        let Described {
+            config, first_seq, ..
+        } = model;
+        let settings = trainer.settings();
+        let first_until = trainer.recipe().first_until;
         let mut recipe = Table::new("Recipe")
-            .row("starts from", &start.origin)
-            .row("learns", learned(start))
+            .row("starts from", &model.origin.words)
+            .row("learns", learned(model))
             .row("steps", self.steps)
             .row("sequences a step", self.batch)
             .row("longest sequence", self.seq());
-        if first_seq < self.seq() {
+        if *first_seq < self.seq() {
             recipe = recipe.row(
                 "longest sequence at first",
                 format!("{first_seq}, for {first_until} steps"),
             );
         }
         let recipe = recipe
-            .row("highest learning rate", format!("{lr:e}"))
+            .row(
+                "highest learning rate",
+                format!("{:e}", settings.schedule.peak),
+            )
             .row(
                 "warm-up",
                 format!("a share of {} of the steps", self.warmup),
             )
-            .row(
-                "optimizer",
-                self.optimizer.told(self.settings(lr).optimizer),
-            )
+            .row("optimizer", self.optimizer.told(settings.optimizer))
             .row("dropout", config.hidden_dropout_prob)
             .row(
                 "masking",
@@ -209,7 +206,7 @@ impl RunArgs {
             command: records::command(),
             tables: vec![
                 recipe,
-                records::model(config, &start.layout),
+                records::model(config, &model.layout),
                 records::machine(setup),
             ],
             charts: Vec::new(),
@@ -220,7 +217,7 @@ impl RunArgs {
     pub(super) fn card(
         &self,
         about: About,
-        start: &Start,
+        model: &Described<'_>,
         trainer: &Pretrainer,
         evaluation: &EvalReport,
     ) -> Card {
@@ -244,7 +241,7 @@ impl RunArgs {
                 .nsp_accuracy
                 .map(|share| ("nsp_accuracy".into(), share)),
         );
-        let (pipeline, ask) = if start.config.is_decoder {
+        let (pipeline, ask) = if model.config.is_decoder {
             ("text-generation", String::new())
         } else {
             let ask = format!("`cloze fill-mask --model {name} \"The [MASK] sat.\"`, ");
@@ -254,8 +251,8 @@ impl RunArgs {
             summary: format!(
                 "A BERT pre-trained with Cloze from {}: {}.{stopped} The results are of documents \
                  that were held out.",
-                start.origin,
-                learned(start)
+                model.origin.words,
+                learned(model)
             ),
             pipeline,
             results: vec![Measured {
@@ -272,7 +269,7 @@ impl RunArgs {
             command: about.command,
             tables,
             name,
-            base_model: start.base.clone(),
+            base_model: model.origin.base.clone(),
             ..Card::default()
         }
     }
