@@ -2,7 +2,9 @@
 
 pub mod best;
 pub mod budget;
+#[cfg(feature = "charts")]
 pub mod card;
+#[cfg(feature = "charts")]
 mod chart;
 pub mod checkpoint;
 pub mod distill;
@@ -11,6 +13,7 @@ pub mod folder;
 pub mod guard;
 pub mod identity;
 pub mod pretrain;
+#[cfg(feature = "charts")]
 pub mod record;
 pub mod report;
 pub mod schedule;
@@ -19,10 +22,12 @@ pub mod step;
 pub mod stop;
 pub mod task;
 
+#[cfg(feature = "charts")]
 pub use chart::pretraining_chart;
 pub use distill::Teacher;
 pub use finetune::Finetuner;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
+#[cfg(feature = "charts")]
 pub use record::Records;
 pub use report::{EvalReport, History, Report, Silent, StepReport};
 pub use schedule::Schedule;
