@@ -92,7 +92,7 @@ pub fn tell(run: &Run<'_>) -> Result<()> {
         work.sequences,
     );
     if backend == Backend::Cuda {
-        return run.fits(Place::Gpu, cuda::open()?.free_memory()?);
+        return run.fits(Place::Gpu, cuda::free_memory()?);
     }
     let unit = CpuEngine::unit(setup.precision);
     match setup.precision {
@@ -148,7 +148,7 @@ impl Run<'_> {
                     "the reference engine's memory can't be foretold: give a --batch".into(),
                 ));
             }
-            Backend::Cuda => (Place::Gpu, cuda::open()?.free_memory()?),
+            Backend::Cuda => (Place::Gpu, cuda::free_memory()?),
             Backend::Cpu | Backend::Auto => {
                 let free = free().ok_or_else(|| {
                     Error::Failed("this system doesn't tell how much memory is free".into())

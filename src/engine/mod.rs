@@ -5,7 +5,11 @@
 //! fused kernels.
 
 pub(crate) mod cpu;
+#[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "cuda/absent.rs"]
+pub(crate) mod cuda;
 pub mod distillation;
 mod encode;
 pub mod inference;
@@ -31,6 +35,7 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
 
 pub use cpu::{CpuEngine, measured_peak, round_to_bf16};
+#[cfg(feature = "cuda")]
 pub use cuda::{CudaEngine, How as CudaHow};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
@@ -264,7 +269,8 @@ pub trait BertEngine: PretrainingEngine + TaskEngine {}
 impl<E: PretrainingEngine + TaskEngine> BertEngine for E {}
 
 /// Which engine is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Backend {
     /// The dfdx model of the lessons, slow and readable. On the CPU; on the first GPU where Cloze was
     /// built with the feature `dfdx-cuda`.
@@ -311,10 +317,11 @@ impl std::fmt::Display for Precision {
 }
 
 /// What is computed again in the backward pass in place of being kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Recompute {
     #[default]
-    #[value(skip)]
+    #[cfg_attr(feature = "cli", value(skip))]
     Nothing,
     /// What is little work: GELU's output and those of the LayerNorms
     Cheap,
@@ -355,11 +362,7 @@ impl Setup {
             Backend::Reference => Box::new(Reference::new(config, layout, values)?),
             #[cfg(feature = "dfdx-cuda")]
             Backend::Reference => Box::new(Reference::on_gpu(config, layout, values)?),
-            Backend::Cuda => {
-                let device = cuda::open()?;
-                let how = CudaHow::from(self);
-                Box::new(CudaEngine::new(device, config, layout, values, how)?)
-            }
+            Backend::Cuda => cuda::engine(self, config, layout, values)?,
             Backend::Cpu | Backend::Auto => {
                 let engine = CpuEngine::new(config, layout, values)?;
                 let engine = engine.with_precision(self.precision);
@@ -371,7 +374,7 @@ impl Setup {
     /// Floating-point operations a second that large matrix products reach on what computes here.
     pub fn measured_peak(self) -> Result<f64> {
         match self.backend.resolve().0 {
-            Backend::Cuda => cuda::measured_peak(CudaHow::from(self)),
+            Backend::Cuda => cuda::measured_peak(self),
             Backend::Cpu | Backend::Auto | Backend::Reference => Ok(measured_peak(self.precision)),
         }
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub use super::cpu::global_norm;
 
 /// How the running means become an update.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Rule {
     /// Adam with decoupled weight decay.
     #[default]

@@ -23,7 +23,8 @@ pub use frozen::Frozen;
 const BATCH_TOKENS: usize = 4096;
 
 /// How several layers become one vector a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Combine {
     /// One behind the other.
@@ -33,7 +34,8 @@ pub enum Combine {
 }
 
 /// How the vectors of tokens become one of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Pool {
     /// Their mean, special tokens included.

@@ -6,9 +6,9 @@ mod remote;
 
 use std::path::{Path, PathBuf};
 
+use crate::data::built_in as data;
 use crate::download::{told, unreachable};
 use crate::error::{Error, Result};
-use crate::lessons::data;
 use crate::note;
 
 use cached::Cached;

@@ -6,7 +6,6 @@
 //! The sources are part of the library, so an installed `cloze` has them without a checkout.
 
 pub mod course;
-pub mod data;
 pub mod exercise;
 pub mod format;
 pub mod held;
@@ -22,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::note;
 
+pub use crate::data::built_in as data;
 pub use format::{Exercise, Lesson};
 pub use judge::Judge;
 pub use notebook::Built;

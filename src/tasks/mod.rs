@@ -24,7 +24,8 @@ pub use official::{Files, files};
 pub use span::SpanOptions;
 
 /// What the answers to rows of your own data look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Kind {
     /// A class, of those that the training file has.
     #[default]

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 /// What a bad step does to a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum BadSteps {
     /// Ends it.
     #[default]

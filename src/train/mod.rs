@@ -2,7 +2,9 @@
 
 pub mod best;
 pub mod budget;
+#[cfg(feature = "charts")]
 pub mod card;
+#[cfg(feature = "charts")]
 mod chart;
 pub mod checkpoint;
 pub mod distill;
@@ -14,6 +16,7 @@ pub mod identity;
 pub mod pretrain;
 pub mod pretraining;
 pub mod progress;
+#[cfg(feature = "charts")]
 pub mod record;
 pub mod report;
 pub mod schedule;
@@ -22,6 +25,7 @@ pub mod step;
 pub mod stop;
 pub mod task;
 
+#[cfg(feature = "charts")]
 pub use chart::pretraining_chart;
 pub use distill::Teacher;
 pub use finetune::Finetuner;
@@ -29,6 +33,7 @@ pub use finetuning::Finetuning;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
 pub use pretraining::Pretraining;
 pub use progress::Progress;
+#[cfg(feature = "charts")]
 pub use record::Records;
 pub use report::{EvalReport, History, Report, Silent, StepReport};
 pub use schedule::Schedule;

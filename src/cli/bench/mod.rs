@@ -3,6 +3,7 @@
 mod cells;
 mod estimate;
 mod peer;
+#[cfg(feature = "cuda")]
 mod selftest;
 mod speed;
 
@@ -14,6 +15,7 @@ use crate::error::{Error, Result};
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Args {
+    #[cfg(feature = "cuda")]
     #[command(flatten)]
     selftest: selftest::Args,
     #[command(subcommand)]
@@ -48,6 +50,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Infer(args)) => speed::run(args, Pass::Infer),
         Some(Command::Estimate(args)) => estimate::run(args),
         Some(Command::Cells { options }) => cells::run(options),
+        #[cfg(feature = "cuda")]
         None if args.selftest.asked() => selftest::run(args.selftest),
         None => Err(Error::Usage(
             "what is to be measured? One of train, infer, estimate, cells, or --gpu-selftest"

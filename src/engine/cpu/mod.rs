@@ -34,7 +34,9 @@ use crate::random::Site;
 use self::attention::Scratch;
 pub(crate) use self::dropout::Mask;
 use self::dropout::Rows;
-pub(super) use self::elementwise::{STRIPE, bias_gelu};
+pub(super) use self::elementwise::STRIPE;
+#[cfg(feature = "cuda")]
+pub(super) use self::elementwise::bias_gelu;
 pub use self::gemm::round_to_bf16;
 pub(crate) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use self::heads::Head;

@@ -56,7 +56,7 @@ use self::state::{State, download};
 use self::update::Updater;
 
 use super::memory::{self, Work as Load};
-use super::{Backend, LossWeights, Precision, PretrainingScores, Recompute, Setup};
+use super::{Backend, BertEngine, LossWeights, Precision, PretrainingScores, Recompute, Setup};
 
 pub use self::forecast::forecast;
 
@@ -65,8 +65,26 @@ pub fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Gpu::open(probe()?)?))
 }
 
+/// An engine on the GPU with these parameters.
+pub(super) fn engine(
+    setup: Setup,
+    config: &Config,
+    layout: &Arc<Layout>,
+    values: Vec<f32>,
+) -> Result<Box<dyn BertEngine>> {
+    let engine = CudaEngine::new(open()?, config, layout, values, setup.into())?;
+    Ok(Box::new(engine))
+}
+
+/// Bytes of the GPU's memory that are free.
+#[cfg(feature = "cli")]
+pub(crate) fn free_memory() -> Result<u64> {
+    open()?.free_memory()
+}
+
 /// Floating-point operations a second of large matrix products on the GPU.
-pub(super) fn measured_peak(how: How) -> Result<f64> {
+pub(super) fn measured_peak(setup: Setup) -> Result<f64> {
+    let how = How::from(setup);
     peak::product_peak(open()?.as_mut(), how.element, how.tf32)
 }
 

@@ -35,7 +35,8 @@ pub use self::trial::Trial;
 use self::trial::name_of;
 
 /// Parts of the self-test, in the order in which they run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Section {
     /// What the machine is, and the kernels compiled.
     Machine,
