@@ -430,7 +430,7 @@ mod tests {
             .map(|row| (row.index.as_str(), row.line))
             .collect();
         assert_eq!(rows, [("0", 2), ("3", 6)]);
-        assert!(bad.told().unwrap().starts_with("2 bad rows left out"));
+        assert!(bad.report().unwrap().starts_with("2 bad rows left out"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::note;
 
 use super::http::{LEAST, STALL, Steady, ask, number, send};
 use super::progress::TransferBar;
-use super::{Digest, of_file, told};
+use super::{Digest, describe, of_file};
 
 /// A transfer is continued as long as it gets on; after so many attempts in a row that did not it is
 /// given up.
@@ -310,10 +310,10 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
             return Err(Error::Failed(message).into());
         }
         Err(error @ ureq::Error::RequireHttpsOnly(_)) => {
-            let message = format!("{}: {}", wanted.from, told(&error));
+            let message = format!("{}: {}", wanted.from, describe(&error));
             return Err(Error::Failed(message).into());
         }
-        Err(error) => return Err(Broken::Passing(told(&error))),
+        Err(error) => return Err(Broken::Passing(describe(&error))),
     };
     let headers = response.headers();
     let version = version(headers);

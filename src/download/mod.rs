@@ -13,7 +13,7 @@ pub use http::{STALL, Steady, ask, number, send};
 pub use unpack::{Archive, unpack};
 
 /// What went wrong with a request, for the end of a sentence.
-pub fn told(error: &ureq::Error) -> String {
+pub fn describe(error: &ureq::Error) -> String {
     match error {
         ureq::Error::StatusCode(code) => format!("the server answered with status {code}"),
         ureq::Error::HostNotFound => "the name of the server is not known here".into(),

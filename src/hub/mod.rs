@@ -6,7 +6,7 @@ mod remote;
 
 use std::path::{Path, PathBuf};
 
-use crate::download::{told, unreachable};
+use crate::download::{describe, unreachable};
 use crate::error::{Error, Result};
 use crate::lessons::data;
 use crate::note;
@@ -146,7 +146,7 @@ impl Hub {
         match remote.description() {
             Ok(description) => remote.download(&description),
             Err(error) if unreachable(&error) => {
-                let why = format!("{} can't be reached ({})", self.endpoint, told(&error));
+                let why = format!("{} can't be reached ({})", self.endpoint, describe(&error));
                 let folder = cached
                     .snapshot()
                     .map_err(|missing| Error::Failed(format!("{why}, and {missing}")))?;

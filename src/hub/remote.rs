@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use ureq::http::Method;
 
-use crate::download::{Digest, Limits, STALL, Steady, Wanted, ask, fetch, number, send, told};
+use crate::download::{Digest, Limits, STALL, Steady, Wanted, ask, describe, fetch, number, send};
 use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
@@ -130,7 +130,7 @@ impl Remote<'_> {
         let head = send(ask(Method::HEAD, &url, self.token()), |headers| {
             headers.contains_key(LINKED_ETAG)
         })
-        .map_err(|e| self.failed(format!("{name}: {}", told(&e))))?;
+        .map_err(|e| self.failed(format!("{name}: {}", describe(&e))))?;
         let text = |header: &str| head.headers().get(header)?.to_str().ok();
         match text("x-repo-commit") {
             Some(found) if found == commit => {}
@@ -199,7 +199,7 @@ impl Remote<'_> {
                     "there is no folder {id}, and {endpoint} has no model of that name {rights}"
                 ))
             }
-            error => self.failed(told(error)),
+            error => self.failed(describe(error)),
         }
     }
 }

@@ -5,11 +5,11 @@
 //! minutes, its exercises and their hints: `format` reads it, and everything here asks there.
 //! The sources are part of the library, so an installed `cloze` has them without a checkout.
 
+pub mod checks;
 pub mod course;
 pub mod data;
 pub mod exercise;
 pub mod format;
-pub mod held;
 mod judge;
 pub mod notebook;
 pub mod panics;
