@@ -1,6 +1,7 @@
 //! From text to batches: one file a data set or format.
 
 pub mod bad;
+pub mod bundled;
 pub mod catalogue;
 pub mod choices;
 pub mod conll;

@@ -7,7 +7,6 @@
 
 pub mod checks;
 pub mod course;
-pub mod data;
 pub mod exercise;
 pub mod format;
 mod judge;
@@ -22,6 +21,8 @@ use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::note;
 
+/// The data and the model that the lessons use.
+pub use crate::data::bundled as data;
 pub use format::{Exercise, Lesson};
 pub use judge::Judge;
 pub use notebook::Built;
