@@ -154,7 +154,10 @@ fn main() -> cloze::lessons::LessonResult {
         let answers = task
             .classes()
             .map_or("a number from 0 to 5".to_owned(), |names| names.join(", "));
-        let metrics: Vec<&str> = task.metrics.iter().map(|metric| metric.name()).collect();
+        let metrics = eval::Metric::of_glue(task)
+            .iter()
+            .map(|metric| metric.name());
+        let metrics: Vec<&str> = metrics.collect();
         println!(
             "{:>6}: {:<42} by {}",
             task.name,

@@ -648,7 +648,7 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &format!(
                 "the crate's forecast: {found} sequences fit into {}, {} do not",
-                memory::told(available),
+                memory::format_bytes(available),
                 found + 1
             ),
             (found == 0 || needed(&base, &base_layout, found) <= available)

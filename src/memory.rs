@@ -46,7 +46,7 @@ fn share(group: &Path) -> Option<u64> {
 }
 
 /// A number of bytes for people: `1.5 GiB`, `320 MiB`.
-pub fn told(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     let mebibytes = bytes as f64 / f64::from(1 << 20);
     if mebibytes >= 1024.0 {
         format!("{:.1} GiB", mebibytes / 1024.0)
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn bytes_are_rounded_for_people() {
-        assert_eq!(told(320 << 20), "320 MiB");
-        assert_eq!(told(3 << 29), "1.5 GiB");
+        assert_eq!(format_bytes(320 << 20), "320 MiB");
+        assert_eq!(format_bytes(3 << 29), "1.5 GiB");
     }
 }

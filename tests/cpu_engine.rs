@@ -460,7 +460,7 @@ fn heads_of_dfdx_train_on_the_engine() {
     let shared = CpuEngine::new(&config, &layout, values.clone()).unwrap();
     let encoder = Encoder::new(shared);
     let hidden = encoder.encode::<128>(&packed, dropout).unwrap();
-    let places: Vec<(u64, u32)> = packed.places().collect();
+    let places: Vec<(u64, u32)> = packed.examples_and_positions().collect();
     let hidden = dropout.rows(hidden, &places, Site::HeadDropout, 0.2);
     let range = |name| layout.find(name).unwrap().1;
     let weight: Tensor<Rank2<3, 128>, f32, _> =

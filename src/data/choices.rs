@@ -272,7 +272,7 @@ mod tests {
             let mut bad = BadRows::skipped();
             let questions = read(&path, true, &mut bad).unwrap();
             assert!(questions.iter().map(|q| q.place).eq([0, 3]));
-            assert!(bad.told().unwrap().starts_with("2 bad rows left out"));
+            assert!(bad.report().unwrap().starts_with("2 bad rows left out"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From text to batches: one file a data set or format.
 
 pub mod bad;
-pub mod built_in;
+pub mod bundled;
 #[cfg(feature = "hub")]
 pub mod catalogue;
 pub mod choices;

@@ -450,7 +450,7 @@ mod tests {
             let rows = columns.read_as(&path, 2, &mut bad, Ok).unwrap();
             let places: Vec<_> = rows.iter().map(|row| (row.place, row.line)).collect();
             assert_eq!(places, [(0, first), (4, first + 5)], "{name}");
-            let told = bad.told().unwrap();
+            let told = bad.report().unwrap();
             let expected = format!(
                 "3 bad rows left out, the first: {}:{}",
                 path.display(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::data::built_in::{self, MODEL};
+use crate::data::bundled::{self, MODEL};
 use crate::error::{Error, Result};
 
 /// Returns the folder of a model: `model` itself if that is one, or that of [our own](MODEL).
@@ -11,7 +11,7 @@ pub fn folder_of(model: &Path) -> Result<PathBuf> {
         return Ok(model.to_path_buf());
     }
     if model == Path::new(MODEL) {
-        return built_in::folder(MODEL);
+        return bundled::folder(MODEL);
     }
     Err(Error::Failed(format!(
         "{} is not a folder, and this build can't load models of the Hugging Face Hub: it lacks \

@@ -75,7 +75,7 @@ impl Sentences {
             name: task.name.into(),
             source: Source::Glue(task),
             answer,
-            metrics: task.metrics,
+            metrics: Metric::of_glue(task),
         })
     }
 

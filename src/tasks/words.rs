@@ -13,11 +13,11 @@ use super::{
 use crate::data::bad::BadRows;
 use crate::data::conll::{self, Sentence};
 use crate::data::table::{Columns, Field, Row};
-use crate::data::tags::{Tags, broken_scheme, in_iob2, types};
+use crate::data::tags::{Tags, broken_scheme, entities, in_iob2, is_entity_tag, types};
 use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
-use crate::eval::entities::{self, entities, is_entity_tag};
+use crate::eval::entities;
 use crate::eval::{Metric, Scores, best, measure_classes};
 use crate::model::{Config, Part};
 use crate::text::WordPiece;

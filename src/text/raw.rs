@@ -44,7 +44,7 @@ fn up_to(most: u64, reader: impl Read, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = reader.take(most + 1).read_to_end(&mut bytes);
     if read.map_err(|e| Error::io(path, e))? as u64 > most {
-        let most = crate::memory::told(most);
+        let most = crate::memory::format_bytes(most);
         let message = format!("holds more than {most}, which is the most that is read at once");
         return Err(Error::file(path, message));
     }

@@ -13,8 +13,8 @@ use crate::engine::memory::Work;
 use crate::engine::timing::{Pass, median, pass_seconds};
 use crate::engine::{Setup, TaskEngine};
 use crate::error::{Error, Result};
-use crate::memory::{peak, told};
 use crate::model::flops_per_token;
+use crate::memory::{format_bytes, peak};
 use crate::model::{Config, Layout, Part};
 use crate::note;
 use crate::view::{BarChart, picture};
@@ -264,13 +264,13 @@ impl Args {
             flops / 1e12,
             100.0 * flops / peak_flops,
             peak_flops / 1e12,
-            peak_bytes.map_or("unknown".into(), told),
+            peak_bytes.map_or("unknown".into(), format_bytes),
         )?;
         if let Some(peer) = peer {
             say!(
                 "peer: {:.0} tokens/s, peak memory {}; ratio {:.2}",
                 peer.tokens_per_s,
-                peer.peak_bytes.map_or("unknown".into(), told),
+                peer.peak_bytes.map_or("unknown".into(), format_bytes),
                 tokens_per_s / peer.tokens_per_s
             )?;
         }

@@ -12,7 +12,7 @@ use crate::features::Frozen;
 use crate::features::frozen::{Known, Plan};
 use crate::features::{self, Advice, Combine, Pool, Settings};
 use crate::files::Staged;
-use crate::memory::{free, told};
+use crate::memory::{format_bytes, free};
 use crate::model::weights::{self, Model, NumberFormat};
 use crate::model::{Config, Layout, Over, Part};
 use crate::note;
@@ -142,12 +142,15 @@ impl Head {
             note!(
                 "the vectors of the training data would take {}, more than half of what is free: \
                  they are computed again in every epoch",
-                told(needs)
+                format_bytes(needs)
             );
             return Ok(());
         }
         let tokens = sequences.tokens();
-        note!("computing the vectors of {tokens} tokens, {}", told(needs));
+        note!(
+            "computing the vectors of {tokens} tokens, {}",
+            format_bytes(needs)
+        );
         let mut engine = self.encoder(config, setup)?;
         let vectors = features::embed(engine.as_mut(), sequences, &self.plan.vectors)?;
         self.known.get_or_init(|| Arc::new(vectors));

@@ -189,7 +189,7 @@ impl TaskArgs {
             notes: &mut notes,
         };
         let dataset = task.read(path, role, reading)?;
-        for note in bad.told().iter().chain(&notes) {
+        for note in bad.report().iter().chain(&notes) {
             note!("{note}");
         }
         Ok(dataset)

@@ -341,8 +341,8 @@ impl CudaEngine {
             "{} sequences of up to {} tokens need {} of the GPU's memory, but {} are free: {advice}",
             work.sequences,
             work.longest,
-            crate::memory::told(needs),
-            crate::memory::told(free),
+            crate::memory::format_bytes(needs),
+            crate::memory::format_bytes(free),
         )))
     }
 

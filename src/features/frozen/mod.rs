@@ -172,7 +172,7 @@ impl Frozen {
         let simd = Simd::detect();
         let rows: Vec<(u64, u32)> = match self.over {
             Over::Pooled => batch.examples.iter().map(|&example| (example, 0)).collect(),
-            Over::Rows => batch.places().collect(),
+            Over::Rows => batch.examples_and_positions().collect(),
         };
         let width = self.width;
         for (&(example, position), x) in rows.iter().zip(self.x.chunks_exact_mut(width)) {
