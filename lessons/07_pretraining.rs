@@ -67,7 +67,8 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     use cloze::engine::PretrainingScores;
-    use cloze::engine::optimizer::{Moments, Optimizer, Update, global_norm};
+    use cloze::engine::global_norm;
+    use cloze::engine::optimizer::{Moments, Optimizer, Update};
     use cloze::model::Dropout;
     use cloze::prelude::*;
     use cloze::random::{Site, Stream};

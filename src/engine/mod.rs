@@ -34,7 +34,7 @@ use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
 
-pub use cpu::{CpuEngine, measured_peak, round_to_bf16};
+pub use cpu::{CpuEngine, global_norm, measured_peak, round_to_bf16};
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaEngine, How as CudaHow};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};

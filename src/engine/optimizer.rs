@@ -8,8 +8,6 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::cpu::global_norm;
-
 /// How the running means become an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]

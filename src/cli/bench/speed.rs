@@ -13,8 +13,8 @@ use crate::engine::memory::Work;
 use crate::engine::timing::{Pass, median, pass_seconds};
 use crate::engine::{Setup, TaskEngine};
 use crate::error::{Error, Result};
-use crate::model::flops_per_token;
 use crate::memory::{format_bytes, peak};
+use crate::model::flops_per_token;
 use crate::model::{Config, Layout, Part};
 use crate::note;
 use crate::view::{BarChart, picture};
@@ -22,7 +22,7 @@ use crate::view::{BarChart, picture};
 use super::super::checks::at_least_one;
 use super::super::engine::TrainingEngineArgs;
 use super::super::memory;
-use super::peer::Peer;
+use super::peer::{Measured, Peer};
 
 /// BERT's uncased vocabulary.
 const VOCABULARY: usize = 30522;
@@ -67,13 +67,6 @@ pub struct Args {
     /// Print a JSON object on stdout, one a line for several batches
     #[arg(long)]
     json: bool,
-}
-
-/// One measured run.
-pub struct Measured {
-    pub tokens_per_s: f64,
-    /// Of the device that computes.
-    pub peak_bytes: Option<u64>,
 }
 
 /// What was measured of one batch size.

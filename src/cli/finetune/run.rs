@@ -90,6 +90,29 @@ impl Run {
     }
 }
 
+/// What a command came to.
+pub struct Runs {
+    /// Those that came to their end; where the first one was stopped, that one.
+    pub done: Vec<Run>,
+    /// The place of the run whose model is in `--out`.
+    pub best: usize,
+    /// The run behind them that was stopped.
+    pub stopped: Option<Run>,
+}
+
+impl Runs {
+    /// The run whose model is in `--out`.
+    pub fn kept(&self) -> &Run {
+        &self.done[self.best]
+    }
+
+    /// The run in which the command was stopped, if it was.
+    pub fn unfinished(&self) -> Option<&Run> {
+        let last = self.stopped.as_ref().or(self.done.last());
+        last.filter(|run| run.outcome.stopped())
+    }
+}
+
 /// Below every score. Not minus infinity: the best epoch's is kept as JSON, which has no such number.
 const NO_SCORE: f64 = f64::MIN;
 

@@ -14,8 +14,7 @@ use crate::train::record::{About, Chart, numbers};
 use crate::view::report::Table;
 use crate::view::style::number;
 
-use super::run::Run;
-use super::several::Runs;
+use super::run::{Run, Runs};
 use super::summary::Several;
 use super::{Args, Measured};
 
