@@ -1,6 +1,8 @@
 //! Models of the Hugging Face Hub by their names, kept in the cache that Python's `huggingface_hub`
 //! uses too.
 
+#[cfg(test)]
+pub mod absent;
 mod cached;
 mod remote;
 
