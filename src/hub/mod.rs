@@ -1,5 +1,7 @@
 //! Models of the Hugging Face Hub by name, stored in the cache that Python's `huggingface_hub` uses.
 
+#[cfg(test)]
+pub mod absent;
 mod cached;
 mod remote;
 

@@ -49,8 +49,8 @@ mod tests {
 
     #[test]
     fn auto_is_the_cpu_and_a_gpu_is_refused_with_the_feature_s_name() {
-        assert_eq!(Backend::Auto.resolve(), (Backend::Cpu, None));
-        let message = Setup::from(Backend::Cuda).measured_peak().unwrap_err();
+        assert_eq!(choose(), (Backend::Cpu, None));
+        let message = measured_peak(Backend::Cuda.into()).unwrap_err();
         assert!(message.to_string().contains("feature `cuda`"), "{message}");
     }
 }

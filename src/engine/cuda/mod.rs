@@ -11,6 +11,8 @@
 //! scales and statistics and all sums are f32 always. No kernel adds in an order that depends on
 //! chance, so the same batches give the same bits.
 
+#[cfg(test)]
+pub mod absent;
 mod arena;
 mod batch;
 pub mod device;
