@@ -9,8 +9,8 @@ use crate::engine::memory::{Work, largest};
 use crate::engine::timing::{Pass, median, pass_seconds};
 use crate::engine::{Engine, Recompute};
 use crate::error::{Error, Result};
-use crate::model::flops_per_token;
 use crate::memory::format_bytes;
+use crate::model::flops_per_token;
 use crate::model::{Config, Layout, Part, Size};
 
 use super::trial::name_of;
