@@ -1,4 +1,4 @@
-//! What a notebook cell or a lesson starts with: `use cloze::prelude::*;`.
+//! The names that lessons and notebook cells import: `use cloze::prelude::*;`.
 
 pub use dfdx;
 pub use dfdx::prelude::*;

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::text::files::{Lines, open_or_stdin};
+use crate::text::reader::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
 use super::labels::shortened;

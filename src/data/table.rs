@@ -10,8 +10,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::text::files::{Lines, open_or_stdin};
 use crate::text::raw;
+use crate::text::reader::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
 use super::labels::listed;
