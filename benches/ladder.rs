@@ -13,11 +13,13 @@ use clap::Parser;
 use dfdx::prelude::*;
 
 use cloze::data::Packed;
-use cloze::engine::{CpuEngine, Encoder, Engine, Precision, Reference, measured_peak, objective};
+use cloze::engine::optimizer::{Optimizer, Update};
+use cloze::engine::timing::median;
+use cloze::engine::{
+    CpuEngine, Encoder, Engine, Precision, Reference, TaskEngine, measured_peak, objective,
+};
 use cloze::model::{Config, Dropout, Layout, Part, Size, cross_entropy, pick};
 use cloze::random::{Site, Stream};
-use cloze::train::optimizer::{Optimizer, Update};
-use cloze::train::speed::median;
 
 /// BERT's uncased vocabulary.
 const VOCABULARY: usize = 30522;
@@ -66,7 +68,7 @@ fn update(step: u32) -> Update {
 }
 
 /// A step of any engine with its own head.
-fn step(engine: &mut dyn Engine, batch: &Packed, step: u32) {
+fn step(engine: &mut dyn TaskEngine, batch: &Packed, step: u32) {
     let dropout = Dropout { seed: 1, step };
     let mut loss = |logits: &mut [f32]| {
         objective::cross_entropy(logits, 2, &LABELS, 1.0 / 16.0);

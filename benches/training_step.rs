@@ -7,9 +7,9 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 use cloze::data::{PretrainingBatch, PretrainingData, PretrainingOptions};
 use cloze::engine::Backend;
+use cloze::engine::optimizer::{Optimizer, Update};
 use cloze::model::{Dropout, Layout, PRETRAINING, Size};
 use cloze::text::{Casing, WordPiece, embedded};
-use cloze::train::optimizer::{Optimizer, Update};
 
 fn batch(sequences: usize, max_len: usize) -> (PretrainingBatch, usize) {
     let texts = embedded::paragraphs().map(|p| Ok(p.text));

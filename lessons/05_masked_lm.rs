@@ -63,11 +63,11 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     use cloze::data::pretraining::masking::{Masker, Target};
     use cloze::engine::PretrainingScores;
+    use cloze::engine::optimizer::{Optimizer, Update};
     use cloze::model::{Dropout, MaskedLmHead, Part, Rows, pick};
     use cloze::prelude::*;
     use cloze::random::{Draws, Site, Stream};
     use cloze::text::{Paragraph, SpecialIds, embedded};
-    use cloze::train::optimizer::{Optimizer, Update};
     use cloze::train::schedule::Schedule;
     use cloze::view::style::number;
 

@@ -57,13 +57,13 @@ fn main() -> cloze::lessons::LessonResult {
     // lessons 01 and 05.*
 
     // %%
+    use cloze::engine::optimizer::{Optimizer, Update};
     use cloze::lessons::data;
     use cloze::model::weights::Model;
     use cloze::model::{Dropout, Part, Rows, cross_entropy, pick};
     use cloze::prelude::*;
     use cloze::random::{Draws, Site, Stream};
     use cloze::text::{SpecialIds, embedded, sentences};
-    use cloze::train::optimizer::{Optimizer, Update};
     use cloze::train::schedule::Schedule;
     use cloze::view::Flow;
     use dfdx::nn::modules::Linear;

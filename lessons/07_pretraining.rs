@@ -67,12 +67,14 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     use cloze::engine::PretrainingScores;
+    use cloze::engine::global_norm;
+    use cloze::engine::optimizer::{Moments, Optimizer, Update};
     use cloze::model::Dropout;
     use cloze::prelude::*;
     use cloze::random::{Site, Stream};
     use cloze::text::embedded;
-    use cloze::train::checkpoint::{self, State};
-    use cloze::train::optimizer::{Moments, Optimizer, Update, global_norm};
+    use cloze::train::checkpoint;
+    use cloze::train::pretrain::State;
     use cloze::train::{EvalReport, Report, Schedule, Silent, StepReport};
     use cloze::view::Flow;
     use cloze::view::style::number;
@@ -1041,9 +1043,8 @@ fn main() -> cloze::lessons::LessonResult {
     )?;
 
     // %%
-    let saved: State<checkpoint::Pretraining> =
-        State::read(&scratch)?.ok_or("the run has just saved its state")?;
-    let forgetful: State<checkpoint::Pretraining> = State {
+    let saved: State = State::read(&scratch)?.ok_or("the run has just saved its state")?;
+    let forgetful: State = State {
         moments: Moments::zeros(saved.parameters.len()),
         ..saved.clone()
     };
@@ -1225,7 +1226,7 @@ fn main() -> cloze::lessons::LessonResult {
     let path: std::path::PathBuf = checkpoint::path(&scratch);
     let bytes: Vec<u8> = std::fs::read(&path)?;
     std::fs::write(&path, &bytes[..bytes.len() / 2])?;
-    if let Err(error) = State::<checkpoint::Pretraining>::read(&scratch) {
+    if let Err(error) = State::read(&scratch) {
         let place = scratch.display().to_string();
         println!("{}", error.to_string().replace(&place, "…"));
     }

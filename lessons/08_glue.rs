@@ -82,15 +82,16 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::sequences::BatchSize;
     use cloze::data::table::Columns;
     use cloze::data::{Examples, Sequences, Targets};
+    use cloze::engine::inference;
     use cloze::engine::objective;
+    use cloze::engine::optimizer::Update;
     use cloze::eval::{self, best, softmax};
     use cloze::lessons::data;
     use cloze::model::weights::Model;
     use cloze::model::{Dropout, Part, pick};
     use cloze::prelude::*;
     use cloze::tasks::{self, Labels, Options, Reading, Role};
-    use cloze::train::finetune::{self, Settings as Recipe, TaskReport, TaskStep, gradients};
-    use cloze::train::optimizer::Update;
+    use cloze::train::finetune::{Settings as Recipe, TaskReport, TaskStep, gradients};
     use cloze::train::{Finetuner, Schedule};
     use cloze::view::Flow;
     use dfdx::nn::modules::Linear;
@@ -153,7 +154,10 @@ fn main() -> cloze::lessons::LessonResult {
         let answers = task
             .classes()
             .map_or("a number from 0 to 5".to_owned(), |names| names.join(", "));
-        let metrics: Vec<&str> = task.metrics.iter().map(|metric| metric.name()).collect();
+        let metrics = eval::Metric::of_glue(task)
+            .iter()
+            .map(|metric| metric.name());
+        let metrics: Vec<&str> = metrics.collect();
         println!(
             "{:>6}: {:<42} by {}",
             task.name,
@@ -593,7 +597,7 @@ fn main() -> cloze::lessons::LessonResult {
     impl TaskReport for Quiet {
         fn step(&mut self, _: &TaskStep) {}
         fn skipped(&mut self, _: u64, _: &str) {}
-        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn Engine) -> cloze::Result<()> {
+        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn TaskEngine) -> cloze::Result<()> {
             Ok(())
         }
     }
@@ -735,7 +739,7 @@ fn main() -> cloze::lessons::LessonResult {
         let Targets::Classes(gold) = &data.targets else {
             return Err(cloze::Error::Failed("these texts have no classes".into()));
         };
-        let logits = finetune::logits(engine, &data.sequences)?;
+        let logits = inference::logits(engine, &data.sequences)?;
         let mut values = logits.values().to_vec();
         let scored = objective::cross_entropy(&mut values, logits.outputs, gold, 1.0);
         let rows = gold.len() as f64;
@@ -901,7 +905,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     /// The class that a model gives to each text, and the right one.
     fn answers(engine: &mut CpuEngine, data: &Examples) -> cloze::Result<(Vec<u32>, Vec<u32>)> {
-        let logits = finetune::logits(engine, &data.sequences)?;
+        let logits = inference::logits(engine, &data.sequences)?;
         let predicted = logits.values().chunks(logits.outputs).map(best).collect();
         match &data.targets {
             Targets::Classes(gold) => Ok((predicted, gold.clone())),
@@ -1178,7 +1182,7 @@ fn main() -> cloze::lessons::LessonResult {
     ) -> cloze::Result<Vec<f64>> {
         let texts: Vec<(&str, Option<&str>)> = messages.iter().map(|m| (*m, None)).collect();
         let sequences = Sequences::tokenise(tokenizer, &texts, 128)?;
-        let logits = finetune::logits(engine, &sequences)?;
+        let logits = inference::logits(engine, &sequences)?;
         let rows = logits.values().chunks(logits.outputs);
         Ok(rows.map(|row| 100.0 * softmax(row)[1]).collect())
     }
@@ -1375,7 +1379,7 @@ fn main() -> cloze::lessons::LessonResult {
             let mean = losses.iter().sum::<f64>() / losses.len() as f64;
             println!("epoch {}: mean squared error {mean:.3}", epoch + 1);
         }
-        let said = finetune::logits(&mut engine, &long_held_out.sequences)?;
+        let said = inference::logits(&mut engine, &long_held_out.sequences)?;
         let said: Vec<f64> = said.values().iter().map(|&v| f64::from(v)).collect();
         if let Targets::Values(truth) = &long_held_out.targets {
             let truth: Vec<f64> = truth.iter().map(|&v| f64::from(v)).collect();

@@ -82,6 +82,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::sequences::BatchSize;
     use cloze::data::squad::{Misplaced, Squad, WindowOptions, Windows};
     use cloze::data::{Examples, Targets};
+    use cloze::engine::inference;
     use cloze::engine::objective;
     use cloze::eval::softmax;
     use cloze::eval::squad::{self, AnswerOptions, Answers};
@@ -93,7 +94,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::tasks::{self, Labels, Options, Reading, Role};
     use cloze::text::Encoding;
     use cloze::train::Finetuner;
-    use cloze::train::finetune::{self, Settings as Recipe, TaskReport, TaskStep};
+    use cloze::train::finetune::{Settings as Recipe, TaskReport, TaskStep};
     use cloze::view::Flow;
     use dfdx::nn::modules::Linear;
 
@@ -878,7 +879,7 @@ fn main() -> cloze::lessons::LessonResult {
             self.0.push("training batch", step.step as f64, step.loss);
         }
         fn skipped(&mut self, _: u64, _: &str) {}
-        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn Engine) -> cloze::Result<()> {
+        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn TaskEngine) -> cloze::Result<()> {
             Ok(())
         }
     }
@@ -980,7 +981,7 @@ fn main() -> cloze::lessons::LessonResult {
         file: &Squad,
         windows: &Windows,
     ) -> cloze::Result<Vec<Answers>> {
-        let logits = finetune::logits(engine, &windows.sequences())?;
+        let logits = inference::logits(engine, &windows.sequences())?;
         let options = AnswerOptions {
             may_be_empty: true,
             ..AnswerOptions::default()

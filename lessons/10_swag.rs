@@ -62,6 +62,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::choices::{CHOICES, Question, read_swag};
     use cloze::data::sequences::BatchSize;
     use cloze::data::{Examples, Sequences, Targets};
+    use cloze::engine::inference;
     use cloze::engine::objective;
     use cloze::eval::{best, softmax};
     use cloze::lessons::data;
@@ -70,7 +71,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::prelude::*;
     use cloze::tasks::{self, Labels, Options, Reading, Role};
     use cloze::train::Finetuner;
-    use cloze::train::finetune::{self, Settings as Recipe, TaskReport, TaskStep};
+    use cloze::train::finetune::{Settings as Recipe, TaskReport, TaskStep};
     use cloze::view::Flow;
     use dfdx::nn::modules::Linear;
 
@@ -294,7 +295,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let right: Vec<u32> = held_out.iter().filter_map(|q| q.right).collect();
-    let mut all: Vec<f32> = finetune::logits(&mut engine, &held_examples.sequences)?
+    let mut all: Vec<f32> = inference::logits(&mut engine, &held_examples.sequences)?
         .values()
         .to_vec();
     let untrained: f64 =
@@ -519,13 +520,13 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     /// How many questions are answered right.
-    fn right_answers(engine: &mut dyn Engine, data: &Examples) -> cloze::Result<usize> {
+    fn right_answers(engine: &mut dyn TaskEngine, data: &Examples) -> cloze::Result<usize> {
         let Targets::Choices(right) = &data.targets else {
             return Err(cloze::Error::Failed(
                 "these questions have no answers".into(),
             ));
         };
-        let logits = finetune::logits(engine, &data.sequences)?;
+        let logits = inference::logits(engine, &data.sequences)?;
         Ok((0..data.len())
             .filter(|&i| best(logits.of(i)) == right[i])
             .count())
@@ -534,7 +535,7 @@ fn main() -> cloze::lessons::LessonResult {
     impl TaskReport for Watch<'_> {
         fn step(&mut self, _: &TaskStep) {}
         fn skipped(&mut self, _: u64, _: &str) {}
-        fn epoch(&mut self, epoch: u32, _: u64, engine: &mut dyn Engine) -> cloze::Result<()> {
+        fn epoch(&mut self, epoch: u32, _: u64, engine: &mut dyn TaskEngine) -> cloze::Result<()> {
             for ((_, data), curve) in self.sets.iter().zip(&mut self.curves) {
                 let right = right_answers(engine, data)?;
                 curve.push((f64::from(epoch), 100.0 * right as f64 / data.len() as f64));

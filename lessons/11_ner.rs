@@ -69,6 +69,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::bad::BadRows;
     use cloze::data::conll::{self, Sentence};
     use cloze::data::{Sequences, Targets};
+    use cloze::engine::optimizer::Update;
     use cloze::engine::{Encoder, objective};
     use cloze::eval::entities;
     use cloze::features::{self, Combine, Pool};
@@ -78,7 +79,6 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::prelude::*;
     use cloze::random::{Site, Stream};
     use cloze::tasks::{self, Labels, Options, Reading, Role};
-    use cloze::train::optimizer::Update;
     use cloze::train::schedule::Schedule;
     use dfdx::nn::modules::Linear;
     use dfdx::optim::Adam;

@@ -60,13 +60,13 @@ fn main() -> cloze::lessons::LessonResult {
     use std::time::Instant;
 
     use cloze::engine::memory::{Forecast, Work};
+    use cloze::engine::optimizer::{Optimizer, Update};
     use cloze::engine::{Precision, Setup, measured_peak, objective};
     use cloze::memory;
+    use cloze::model::flops_per_token;
     use cloze::model::{Dropout, Part};
     use cloze::prelude::*;
     use cloze::random::{Site, Stream};
-    use cloze::train::budget::flops_per_token;
-    use cloze::train::optimizer::{Optimizer, Update};
     use cloze::view::Flow;
     use cloze::{check, show, solved};
 
@@ -92,7 +92,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %%
     /// An engine and the batch that it trains on, over and over.
     struct Bench {
-        engine: Box<dyn Engine>,
+        engine: Box<dyn TaskEngine>,
         batch: Packed,
         answers: Vec<[u32; 2]>,
         steps: u32,
@@ -239,7 +239,7 @@ fn main() -> cloze::lessons::LessonResult {
         for _ in 0..3 + steps {
             seconds.push(bench.step()?);
         }
-        Ok(bench.batch.rows() as f64 / cloze::train::speed::median(&mut seconds[3..]))
+        Ok(bench.batch.rows() as f64 / cloze::engine::timing::median(&mut seconds[3..]))
     }
 
     println!("{:.0} tokens/s", speed(&mut bench, 5)?);
@@ -648,7 +648,7 @@ fn main() -> cloze::lessons::LessonResult {
         judge.holds(
             &format!(
                 "the crate's forecast: {found} sequences fit into {}, {} do not",
-                memory::told(available),
+                memory::format_bytes(available),
                 found + 1
             ),
             (found == 0 || needed(&base, &base_layout, found) <= available)

@@ -71,13 +71,13 @@ fn main() -> cloze::lessons::LessonResult {
     use std::time::Instant;
 
     use cloze::engine::memory::{Forecast, Work};
+    use cloze::engine::optimizer::{Optimizer, Update};
+    use cloze::engine::timing::median;
     use cloze::engine::{Precision, Setup, measured_peak, objective, round_to_bf16};
+    use cloze::model::flops_per_token;
     use cloze::model::{Dropout, Part, SequenceAttention};
     use cloze::prelude::*;
     use cloze::text::embedded;
-    use cloze::train::budget::flops_per_token;
-    use cloze::train::optimizer::{Optimizer, Update};
-    use cloze::train::speed::median;
     use cloze::view::Flow;
     use cloze::view::style::number;
     use cloze::{check, show, solved};
@@ -131,7 +131,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     /// One step; gives the loss. What the labels mean does not matter for the time.
     fn step(
-        engine: &mut dyn Engine,
+        engine: &mut dyn TaskEngine,
         batch: &Packed,
         labels: &[u32],
         number: u32,
@@ -156,7 +156,7 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     /// Real tokens a second of an engine's steps on a batch.
-    fn speed(engine: &mut dyn Engine, batch: &Packed, real: usize) -> cloze::Result<f64> {
+    fn speed(engine: &mut dyn TaskEngine, batch: &Packed, real: usize) -> cloze::Result<f64> {
         let labels: Vec<u32> = (0..batch.sequences() as u32).map(|i| i % 2).collect();
         let mut number = 0;
         let rounds = cloze::lessons::steps(50) / 10;

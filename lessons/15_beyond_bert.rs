@@ -65,12 +65,12 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     use cloze::data::pretraining::masking::Masker;
+    use cloze::engine::optimizer::{Optimizer, Update};
     use cloze::engine::{Distillation, DistillationScores, SoftTargets};
     use cloze::model::{Dropout, Part, Pass, real_rows};
     use cloze::prelude::*;
     use cloze::text::{Paragraph, SpecialIds, embedded, sentences};
     use cloze::train::distill::student_of;
-    use cloze::train::optimizer::{Optimizer, Update};
     use cloze::train::schedule::Schedule;
     use cloze::view::{Step, StepMap};
 

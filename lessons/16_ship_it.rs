@@ -63,6 +63,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::data::sequences::BatchSize;
     use cloze::data::table::{Columns, Field, Row};
     use cloze::data::{Examples, Sequences};
+    use cloze::engine::inference;
     use cloze::engine::round_to_bf16;
     use cloze::eval::{Scores, best, softmax};
     use cloze::lessons::data;
@@ -117,7 +118,7 @@ fn main() -> cloze::lessons::LessonResult {
             println!("step {step} was left out: {why}");
         }
 
-        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn Engine) -> cloze::Result<()> {
+        fn epoch(&mut self, _: u32, _: u64, _: &mut dyn TaskEngine) -> cloze::Result<()> {
             Ok(())
         }
     }
@@ -419,8 +420,12 @@ fn main() -> cloze::lessons::LessonResult {
     let again: Model = Model::read_all(&out)?;
     let mut loaded: CpuEngine = CpuEngine::new(&again.config, &again.layout, again.values.clone())?;
     let sequences: Sequences = dev.examples().sequences.clone();
-    let before: Vec<f32> = finetune::logits(&mut engine, &sequences)?.values().to_vec();
-    let after: Vec<f32> = finetune::logits(&mut loaded, &sequences)?.values().to_vec();
+    let before: Vec<f32> = inference::logits(&mut engine, &sequences)?
+        .values()
+        .to_vec();
+    let after: Vec<f32> = inference::logits(&mut loaded, &sequences)?
+        .values()
+        .to_vec();
     println!(
         "parts: {:?}, classes: {}",
         again.layout.parts(),
@@ -586,7 +591,7 @@ fn main() -> cloze::lessons::LessonResult {
         let bytes = std::fs::metadata(folder.join("model.safetensors"))?.len();
         let short = Model::read_all(&folder)?;
         let mut engine = CpuEngine::new(&short.config, &short.layout, short.values.clone())?;
-        let logits = finetune::logits(&mut engine, &sequences)?;
+        let logits = inference::logits(&mut engine, &sequences)?;
         let gap = logits
             .values()
             .iter()
@@ -907,7 +912,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // use cloze::data::Sequences;
     // use cloze::data::sequences::BatchSize;
-    // use cloze::engine::{CpuEngine, Engine};
+    // use cloze::engine::{CpuEngine, Engine, TaskEngine};
     // use cloze::eval::{best, softmax};
     // use cloze::model::weights::Model;
     // use cloze::text::WordPiece;

@@ -1,39 +1,49 @@
-//! The one error type of the crate: a sentence that names the file, line or argument at fault.
+//! The error type of the crate: a sentence that names the file, line or argument at fault.
 
 use std::path::{Path, PathBuf};
 
-/// What every fallible function of the crate returns.
+/// The result of every fallible function of the crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Anything that can go wrong, worded for the person who has to mend it.
+/// An error, worded for the person who has to fix its cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Reading or writing a file failed in the operating system.
+    /// The operating system failed to read or write a file.
     #[error("{}: {source}", path.display())]
     Io {
+        /// The file or folder.
         path: PathBuf,
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A file was read, but what it holds is not what was expected.
+    /// The content of a file is not as expected.
     #[error("{}: {message}", path.display())]
-    File { path: PathBuf, message: String },
-    /// The same, where the line is known (counted from 1).
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The content of a line of a file is not as expected.
     #[error("{}:{line}: {message}", path.display())]
     Line {
+        /// The file.
         path: PathBuf,
+        /// The line, counted from 1.
         line: usize,
+        /// What is wrong with it.
         message: String,
     },
     /// An argument or a combination of arguments is wrong: exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// The work itself failed.
+    /// The work itself failed: exit code 1.
     #[error("{0}")]
     Failed(String),
 }
 
 impl Error {
-    /// An operating-system error with the path that it concerns.
+    /// Creates an operating-system error about `path`.
     pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
         Self::Io {
             path: path.as_ref().to_path_buf(),
@@ -41,7 +51,7 @@ impl Error {
         }
     }
 
-    /// A complaint about the contents of a file.
+    /// Creates an error about the content of a file.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
         Self::File {
             path: path.as_ref().to_path_buf(),
@@ -49,7 +59,7 @@ impl Error {
         }
     }
 
-    /// A complaint about one line of a file; `line` counts from 1.
+    /// Creates an error about one line of a file; `line` counts from 1.
     pub fn line(path: impl AsRef<Path>, line: usize, message: impl Into<String>) -> Self {
         Self::Line {
             path: path.as_ref().to_path_buf(),
@@ -58,7 +68,7 @@ impl Error {
         }
     }
 
-    /// The exit code of the `cloze` command: 2 for wrong usage, 1 for failed work.
+    /// Returns the exit code of the `cloze` command: 2 for wrong usage, 1 for failed work.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,

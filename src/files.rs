@@ -1,9 +1,9 @@
-//! Writing files so that an interruption at any moment leaves either the old file or the new one,
-//! and the folder in which Cloze keeps what it makes for the user.
+//! Writes files so that an interruption at any moment leaves either the old file or the new one; also
+//! finds the folder for the user's data.
 //!
-//! A file is written beside its place, forced to the disk and renamed, and then the folder is forced
-//! to the disk too, because a rename is only durable once the folder is. Files that belong together
-//! are all written before the first of them is renamed.
+//! A file is written under a temporary name in the same folder, synced and renamed; then the folder is
+//! synced too, because only that makes a rename durable. Files that belong together are all written
+//! before the first is renamed.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -13,11 +13,11 @@ use tempfile::NamedTempFile;
 
 use crate::error::{Error, Result};
 
-/// Overrides the folder of [`data_folder`].
+/// The environment variable that overrides [`data_folder`].
 pub const DATA_VARIABLE: &str = "CLOZE_DATA";
 
-/// `$CLOZE_DATA`, or `cloze` in the user's data folder (usually `~/.local/share`), whether or not it
-/// is there yet; `None` where the user has no such folder.
+/// Returns `$CLOZE_DATA`, or `cloze` in the user's data folder (usually `~/.local/share`), which may not
+/// exist yet; `None` if the user has no such folder.
 pub fn data_folder() -> Option<PathBuf> {
     match std::env::var_os(DATA_VARIABLE).filter(|value| !value.is_empty()) {
         Some(folder) => Some(folder.into()),
@@ -25,17 +25,17 @@ pub fn data_folder() -> Option<PathBuf> {
     }
 }
 
-/// Prefix of the names of temporary files.
+/// Prefix of temporary files.
 const PREFIX: &str = ".cloze-";
 
-/// A file that is being written beside the place that it will take.
+/// A temporary file that will replace the file at `path`.
 pub struct Staged {
     file: NamedTempFile,
     path: PathBuf,
 }
 
 impl Staged {
-    /// Creates the temporary file that will become `path`, with the permissions of any new file.
+    /// Creates the temporary file, with the permissions of any new file.
     pub fn begin(path: &Path) -> Result<Self> {
         let folder = folder_of(path);
         create_folder(folder)?;
@@ -50,8 +50,7 @@ impl Staged {
         let file = options
             .tempfile_in(folder)
             .map_err(|e| Error::io(folder, e))?;
-        // The lock says that the file has an owner, see [`sweep`], which leaves files alone in a file
-        // system without locks.
+        // The lock protects the file from [`sweep`], which removes nothing in a file system without locks.
         let _ = file.as_file().try_lock();
         Ok(Self {
             file,
@@ -59,12 +58,12 @@ impl Staged {
         })
     }
 
-    /// The file, to be written.
+    /// Returns the file, for writing.
     pub fn file(&self) -> &File {
         self.file.as_file()
     }
 
-    /// Forces all files to the disk, then renames each into its place.
+    /// Syncs all files, then renames each to its path.
     pub fn place(files: Vec<Self>) -> Result<()> {
         for staged in &files {
             let synced = staged.file().sync_all();
@@ -83,14 +82,12 @@ impl Staged {
 
     fn rename(self) -> Result<()> {
         let Self { file, path } = self;
-        match file.persist(&path) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(Error::io(&path, e.error)),
-        }
+        let done = file.persist(&path).map(drop);
+        done.map_err(|e| Error::io(&path, e.error))
     }
 }
 
-/// Begins a file and writes it; it takes its place by [`Staged::place`].
+/// Writes a temporary file for `path`; [`Staged::place`] puts it in place.
 pub fn stage(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Staged> {
     let staged = Staged::begin(path)?;
     let mut buffered = BufWriter::new(staged.file());
@@ -100,19 +97,19 @@ pub fn stage(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> R
     Ok(staged)
 }
 
-/// Writes `bytes` to a temporary file beside `path`.
+/// Writes `bytes` to a temporary file for `path`.
 pub fn stage_bytes(path: &Path, bytes: &[u8]) -> Result<Staged> {
     stage(path, |file| {
         file.write_all(bytes).map_err(|e| Error::io(path, e))
     })
 }
 
-/// Writes `bytes` beside `path`, forces them to the disk and renames them into place.
+/// Replaces the file at `path` by `bytes`, durably.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     Staged::place(vec![stage_bytes(path, bytes)?])
 }
 
-/// The same with what `write` writes; a file that it fails to write is not put in place.
+/// Replaces the file at `path` by what `write` writes, durably; if it fails, the old file stays.
 pub fn write_atomic_with(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<()>,
@@ -120,19 +117,19 @@ pub fn write_atomic_with(
     Staged::place(vec![stage(path, write)?])
 }
 
-/// The same for what is soon written again: whoever reads the file finds it whole at any time, but
-/// nothing waits for the disk, so that a power cut may take the newest state.
+/// Replaces a file that is soon written again: readers always find a complete file, but nothing waits for
+/// the disk, so a power cut may lose the newest state.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     stage_bytes(path, bytes)?.rename()
 }
 
-/// Renames a file within its folder and forces the new name to the disk.
+/// Renames a file within its folder, durably.
 pub fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).map_err(|e| Error::io(to, e))?;
     sync_folder(folder_of(to))
 }
 
-/// Makes a folder and those above it, if they are not there, and forces their names to the disk.
+/// Creates a folder and its missing parents, durably.
 pub fn create_folder(folder: &Path) -> Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -149,7 +146,7 @@ pub fn create_folder(folder: &Path) -> Result<()> {
     }
 }
 
-/// Removes a file, if it is there; a power cut does not bring it back.
+/// Removes a file if it exists, durably.
 pub fn remove_if_there(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Ok(()) => sync_folder(folder_of(path)),
@@ -158,30 +155,28 @@ pub fn remove_if_there(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes from `folder` the files that a killed process had begun and not finished, those of
-/// earlier versions too. A file that is still being written is locked and stays.
+/// Removes the temporary files that killed processes left in `folder`, including those of earlier
+/// versions. Files that are still being written are locked and stay.
 pub fn sweep(folder: &Path) -> Result<()> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, e))?;
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let random = |end: &str| end.len() == 6 && end.bytes().all(|b| b.is_ascii_alphanumeric());
-        let begun = [PREFIX, ".tmp"]
-            .iter()
-            .any(|prefix| name.strip_prefix(prefix).is_some_and(random));
-        let file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if begun && file {
-            let path = entry.path();
-            let abandoned = File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
-            if abandoned {
-                remove_if_there(&path)?;
-            }
+        let mut prefixes = [PREFIX, ".tmp"].iter();
+        let temporary = prefixes.any(|prefix| name.strip_prefix(prefix).is_some_and(random));
+        let path = entry.path();
+        if temporary
+            && entry.file_type().is_ok_and(|kind| kind.is_file())
+            && File::open(&path).is_ok_and(|file| file.try_lock().is_ok())
+        {
+            remove_if_there(&path)?;
         }
     }
     Ok(())
 }
 
-/// The folder that a file lies in.
+/// Returns the folder that a file lies in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -198,7 +193,7 @@ fn sync_folder(folder: &Path) -> Result<()> {
         .map_err(|e| Error::io(folder, e))
 }
 
-/// Only Unix lets a folder be opened and synced.
+/// Only Unix can open and sync a folder.
 #[cfg(not(unix))]
 fn sync_folder(_: &Path) -> Result<()> {
     Ok(())
@@ -209,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_file_takes_the_place_of_the_old_one_and_leaves_nothing_beside_it() {
+    fn a_new_file_replaces_the_old_one_and_leaves_nothing_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/er/vocab.txt");
         write_atomic(&path, b"old").unwrap();
@@ -221,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_named() {
+    fn a_file_that_cannot_be_written_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         write_atomic(&file, b"").unwrap();
@@ -230,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_belong_together_take_their_places_together() {
+    fn files_that_belong_together_appear_together() {
         let folder = tempfile::tempdir().unwrap();
         let paths = ["a", "deep/b"].map(|name| folder.path().join(name));
         let staged = paths
@@ -257,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_swept_and_what_is_being_written_is_not() {
+    fn leftovers_of_killed_processes_are_removed_and_open_files_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let kept = [

@@ -1,14 +1,14 @@
 //! Messages on standard error.
 //!
-//! A reader that has gone (`cloze pretrain … 2>&1 | head`) must not end a run that has trained for
-//! hours, as `eprintln!` would. Text from files and servers must not steer the reader's terminal, so
-//! control characters are written as their escapes.
+//! If the reader has exited (`cloze pretrain … 2>&1 | head`), `eprintln!` would panic and end a run that
+//! has trained for hours. Text from files and servers must not control the terminal, so control
+//! characters are escaped.
 
 use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::Write;
 
-/// Writes a line to standard error, as `eprintln!` does; a line that cannot be written is lost.
+/// Writes a line to standard error like `eprintln!`, but ignores errors and escapes control characters.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! note {
@@ -17,26 +17,26 @@ macro_rules! note {
     };
 }
 
-/// Writes one message and a line end to standard error.
+/// Writes a message and a line end to standard error.
 pub fn line(text: Arguments<'_>) {
     let text = text.to_string();
     // If standard error cannot be written, there is nowhere to report that.
     let _ = writeln!(std::io::stderr().lock(), "{}", visible(&text));
 }
 
-/// Returns `text` with its control characters, all but line ends and tabs, as escapes such as
-/// `\u{1b}`. So are the characters that change the direction of the text around them.
+/// Replaces control characters except line ends and tabs, and characters that change the direction of
+/// text, by escapes such as `\u{1b}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| {
-        let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        (c.is_control() && !matches!(c, '\n' | '\t')) || turns
+    let is_unsafe = |c: char| {
+        let direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        (c.is_control() && !matches!(c, '\n' | '\t')) || direction
     };
-    if !text.contains(steers) {
+    if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if steers(c) {
+        if is_unsafe(c) {
             shown.extend(c.escape_unicode());
         } else {
             shown.push(c);
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_shown_and_not_obeyed() {
+    fn control_characters_are_escaped() {
         let plain = "größe\tof\n日本";
         assert!(matches!(visible(plain), Cow::Borrowed(text) if text == plain));
         assert_eq!(

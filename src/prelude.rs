@@ -1,11 +1,11 @@
-//! What a notebook cell or a lesson starts with: `use cloze::prelude::*;`.
+//! The names that lessons and notebook cells import: `use cloze::prelude::*;`.
 
 pub use dfdx;
 pub use dfdx::prelude::*;
 
 pub use crate::data::{Packed, Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use crate::display::{self, Show};
-pub use crate::engine::{Backend, CpuEngine, Engine, Reference};
+pub use crate::engine::{Backend, CpuEngine, Engine, PretrainingEngine, Reference, TaskEngine};
 pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, gelu};
 pub use crate::text::{Casing, WordPiece};
 pub use crate::train::{Pretrainer, Settings, Stop};

@@ -1,8 +1,8 @@
-//! The one random source of training: Philox4x32-10, a counter-based generator.
+//! The random number generator of training: Philox4x32-10, which is counter-based.
 //!
 //! A draw is a pure function of (seed, step, site, example, element), so dropout and masking do not
-//! depend on how examples are packed, split over ranks or threads, or on the device. Nothing is
-//! stored: forward and backward ask for the same number again.
+//! depend on how examples are packed or split over ranks or threads, nor on the device. Nothing is
+//! stored: the backward pass computes the same numbers again.
 //!
 //! Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, with the
 //! published round and key constants.
@@ -10,7 +10,7 @@
 pub(crate) const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 pub(crate) const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// Ten rounds of Philox4x32: 128 random bits from a 64-bit key and a 128-bit counter.
+/// Computes ten rounds of Philox4x32: 128 random bits from a 64-bit key and a 128-bit counter.
 #[inline]
 pub fn philox(key: u64, mut counter: [u32; 4]) -> [u32; 4] {
     let mut key = [key as u32, (key >> 32) as u32];
@@ -28,11 +28,10 @@ pub fn philox(key: u64, mut counter: [u32; 4]) -> [u32; 4] {
     counter
 }
 
-/// Where in the computation a draw is used. Every use has a number of its own, so that no two
-/// uses ever see the same stream.
+/// What a draw is used for. Every use has its own number, so that no two uses share a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
-    /// Initial values of parameter number `n` of the declaration.
+    /// Initial values of parameter `n`, in the order of their declaration.
     Init(u32),
     /// Dropout after the embeddings' LayerNorm.
     EmbeddingDropout,
@@ -42,21 +41,21 @@ pub enum Site {
     AttentionOutputDropout(u32),
     /// Dropout on the feed-forward block's output of a layer, before the residual is added.
     FeedForwardDropout(u32),
-    /// Dropout on what a task head reads.
+    /// Dropout on the input of a task head.
     HeadDropout,
     /// The order of examples in an epoch.
     Order,
-    /// Which next-sentence pairs are random, where segments are cut, which are shortened.
+    /// Which next-sentence pairs are random, and where their segments are cut and shortened.
     Pairing,
-    /// Which tokens are chosen for prediction and what stands in their place.
+    /// Which tokens are to be predicted, and what replaces them.
     Masking,
-    /// Anything else that needs a stream of its own.
+    /// Any other use.
     Other(u32),
 }
 
 impl Site {
     pub(crate) fn number(self) -> u32 {
-        // The low byte tells the kind, the rest the layer or parameter.
+        // The low byte is the kind, the rest the layer or parameter.
         match self {
             Self::Init(n) => n << 8,
             Self::EmbeddingDropout => 1,
@@ -76,15 +75,15 @@ impl Site {
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
     seed: u64,
-    /// Counter words 1 to 3; word 0 counts blocks of four elements. The example index has 48 bits:
-    /// its upper 16 are mixed into the step's word, whose own upper half stays free for long runs.
+    /// Words 1 to 3 of the counter; word 0 counts blocks of four elements. The upper half of the example
+    /// index is mixed into the step's word.
     words: [u32; 3],
 }
 
 impl Stream {
-    /// The stream of `example` (its global index in the run) at `site` in step `step`.
+    /// Creates the stream of `example` (its global index in the run) at `site` in step `step`.
     pub fn new(seed: u64, step: u32, site: Site, example: u64) -> Self {
-        // An odd multiplier spreads the few upper bits of the example over the step's word.
+        // An odd multiplier spreads the few upper bits of the index over the step's word.
         let high = ((example >> 32) as u32).wrapping_mul(0x9E37_79B1);
         Self {
             seed,
@@ -92,22 +91,20 @@ impl Stream {
         }
     }
 
-    /// The generator's key, and words 1 to 3 of its counter.
+    /// Returns the generator's key and words 1 to 3 of its counter.
     pub(crate) fn key_and_counter(&self) -> (u64, [u32; 3]) {
         (self.seed, self.words)
     }
 
-    /// Four consecutive elements: numbers `4 * block` to `4 * block + 3` of the stream.
+    /// Returns four consecutive elements: `4 * block` to `4 * block + 3`.
     #[inline]
     pub fn block(&self, block: u32) -> [u32; 4] {
-        philox(
-            self.seed,
-            [block, self.words[0], self.words[1], self.words[2]],
-        )
+        let [step, site, example] = self.words;
+        philox(self.seed, [block, step, site, example])
     }
 
-    /// 64 consecutive elements: numbers `64 * group` to `64 * group + 63` of the stream. The same
-    /// numbers as 16 calls of [`Stream::block`], laid out for vector instructions.
+    /// Returns 64 consecutive elements: `64 * group` to `64 * group + 63`. They are those of 16 calls of
+    /// [`Stream::block`], computed so that the compiler uses vector instructions.
     #[inline(always)]
     pub fn group(&self, group: u32) -> [u32; 64] {
         let mut c = [
@@ -135,33 +132,31 @@ impl Stream {
         std::array::from_fn(|i| c[i % 4][i / 4])
     }
 
-    /// Element `index` of the stream: 32 random bits.
+    /// Returns element `index`: 32 random bits.
     #[inline]
     pub fn bits(&self, index: u32) -> u32 {
         self.block(index / 4)[index as usize % 4]
     }
 
-    /// Element `index` as a number in [0, 1).
+    /// Returns element `index` as a number in [0, 1).
     pub fn uniform(&self, index: u32) -> f64 {
         f64::from(self.bits(index)) / 4_294_967_296.0
     }
 
-    /// Element `index` as a whole number in [0, bound); `bound` must not be 0.
+    /// Returns element `index` as a whole number in [0, bound); `bound` must not be 0.
     pub fn below(&self, index: u32, bound: u32) -> u32 {
-        // Multiply-shift: the bias is under bound / 2^32, far below any statistic taken here.
+        // Multiply-shift: the bias is below bound / 2^32, which no statistic here can detect.
         ((u64::from(self.bits(index)) * u64::from(bound)) >> 32) as u32
     }
 
-    /// The elements one after the other, for a use that can't tell how many it takes.
+    /// Returns a generator of the elements in order, for a use that doesn't know how many it needs.
     pub fn draws(self) -> Draws {
-        Draws {
-            stream: self,
-            next: 0,
-        }
+        let (stream, next) = (self, 0);
+        Draws { stream, next }
     }
 }
 
-/// Consecutive elements of a [`Stream`].
+/// Generates the elements of a [`Stream`] in order.
 #[derive(Debug, Clone)]
 pub struct Draws {
     stream: Stream,
@@ -169,13 +164,13 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The next element as a whole number in [0, bound); `bound` must not be 0.
+    /// Returns the next element as a whole number in [0, bound); `bound` must not be 0.
     pub fn below(&mut self, bound: u32) -> u32 {
         self.next += 1;
         self.stream.below(self.next - 1, bound)
     }
 
-    /// The next element as a number in [0, 1).
+    /// Returns the next element as a number in [0, 1).
     pub fn uniform(&mut self) -> f64 {
         self.next += 1;
         self.stream.uniform(self.next - 1)
@@ -186,7 +181,7 @@ impl Draws {
 mod tests {
     use super::*;
 
-    /// The known-answer vectors that the authors publish with Random123 (kat_vectors, philox4x32 10).
+    /// The known-answer vectors that the authors published with Random123 (kat_vectors, philox4x32 10).
     #[test]
     fn philox_gives_the_published_vectors() {
         assert_eq!(

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use cloze::data::Packed;
 use cloze::data::pretraining::PretrainingBatch;
 use cloze::engine::memory::{Forecast, Work};
-use cloze::engine::{CpuEngine, Distillation, Engine, SoftTargets, objective};
+use cloze::engine::optimizer::{Optimizer, Rule, Update};
+use cloze::engine::{
+    CpuEngine, Distillation, Engine, PretrainingEngine, SoftTargets, TaskEngine, objective,
+};
 use cloze::model::{Dropout, Layout, PRETRAINING, Part, Size};
 use cloze::random::{Site, Stream};
-use cloze::train::optimizer::{Optimizer, Rule, Update};
 
 /// Counts what every thread asks of the system's allocator.
 struct Counting;

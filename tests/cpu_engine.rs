@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use cloze::data::{Packed, pretraining::PretrainingBatch};
+use cloze::engine::optimizer::{Optimizer, Update};
 use cloze::engine::{
-    CpuEngine, Distillation, Encoder, Engine, LossWeights, Precision, Reference, SoftTargets,
-    objective,
+    BertEngine, CpuEngine, Distillation, Encoder, Engine, LossWeights, Precision,
+    PretrainingEngine, Reference, SoftTargets, TaskEngine, objective,
 };
 use cloze::model::{Bert, Config, Dropout, Layout, PRETRAINING, Part, Size, cross_entropy, pick};
 use cloze::random::{Site, Stream};
-use cloze::train::optimizer::{Optimizer, Update};
 use dfdx::prelude::*;
 
 /// Sequences of these lengths with every fifth token to predict; lengths, ids and labels drawn from
@@ -142,7 +142,7 @@ fn ten_training_steps_stay_together() {
             step,
             max_norm: 1.0,
         };
-        let run = |engine: &mut dyn Engine| {
+        let run = |engine: &mut dyn BertEngine| {
             let scores = engine.pretraining_gradients(&batch, dropout).unwrap();
             (scores.loss(), engine.update(&update).unwrap())
         };
@@ -276,7 +276,7 @@ fn tasks_agree(mut config: Config) {
         for (got, expected) in got.iter().zip(&expected) {
             assert!((got - expected).abs() < 2e-5, "{part:?}");
         }
-        let run = |engine: &mut dyn Engine| {
+        let run = |engine: &mut dyn BertEngine| {
             let mut total = 0.0;
             let mut loss = |logits: &mut [f32]| {
                 let rows = logits.len() / outputs;
@@ -311,7 +311,7 @@ fn distillation_has_the_losses_and_gradients_of_the_reference() {
     wider.num_hidden_layers = 3;
     let theirs = Layout::new(&wider, &PRETRAINING);
     let values = parameters(&theirs);
-    let mut teachers: [Box<dyn Engine>; 2] = [
+    let mut teachers: [Box<dyn BertEngine>; 2] = [
         Box::new(CpuEngine::new(&wider, &theirs, values.clone()).unwrap()),
         Box::new(Reference::new(&wider, &theirs, values).unwrap()),
     ];
@@ -332,7 +332,7 @@ fn distillation_has_the_losses_and_gradients_of_the_reference() {
     let recipe = Distillation::default();
     let (weights, dropout) = (recipe.weights(&batch), Dropout { seed: 5, step: 9 });
     let targets = &answers[1];
-    let run = |engine: &mut dyn Engine| {
+    let run = |engine: &mut dyn BertEngine| {
         let scores = engine
             .distillation_gradients_of_part(&batch, targets, weights, dropout)
             .unwrap();
@@ -460,7 +460,7 @@ fn heads_of_dfdx_train_on_the_engine() {
     let shared = CpuEngine::new(&config, &layout, values.clone()).unwrap();
     let encoder = Encoder::new(shared);
     let hidden = encoder.encode::<128>(&packed, dropout).unwrap();
-    let places: Vec<(u64, u32)> = packed.places().collect();
+    let places: Vec<(u64, u32)> = packed.examples_and_positions().collect();
     let hidden = dropout.rows(hidden, &places, Site::HeadDropout, 0.2);
     let range = |name| layout.find(name).unwrap().1;
     let weight: Tensor<Rank2<3, 128>, f32, _> =
@@ -544,7 +544,7 @@ fn sequences_that_dropout_has_no_numbers_for_are_refused() {
     let dropout = Dropout { seed: 1, step: 0 };
     let long = batch(3, &[4097], 203);
     let (_, mut cpu, mut reference) = engines(&config);
-    let both: [&mut dyn Engine; 2] = [&mut cpu, &mut reference];
+    let both: [&mut dyn BertEngine; 2] = [&mut cpu, &mut reference];
     for engine in both {
         let error = engine.pretraining_gradients(&long, dropout).unwrap_err();
         let expected = "attention takes sequences of up to 4096 tokens, not 4097";

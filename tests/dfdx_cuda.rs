@@ -3,7 +3,7 @@
 //! README says what it takes to run it.
 
 use cloze::data::{PretrainingData, PretrainingOptions};
-use cloze::engine::{Engine, Reference};
+use cloze::engine::{Engine, PretrainingEngine, Reference};
 use cloze::model::{Dropout, Layout, PRETRAINING, Size};
 use cloze::text::{Casing, WordPiece, embedded};
 

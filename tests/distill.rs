@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cloze::data::{Packed, PretrainingBatch};
-use cloze::engine::{Backend, Distillation, Engine, SoftTargets};
+use cloze::engine::{Backend, BertEngine, Distillation, SoftTargets};
 use cloze::model::weights::Model;
 use cloze::model::{Dropout, Part};
 use common::{fails, json, succeeds, text};
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const PARTS: [Part; 2] = [Part::Encoder, Part::MaskedLm];
 
-fn engine(folder: &Path) -> Box<dyn Engine> {
+fn engine(folder: &Path) -> Box<dyn BertEngine> {
     let model = Model::read(folder, &PARTS, None).unwrap();
     let engine = Backend::Cpu.engine(&model.config, &model.layout, model.values);
     engine.unwrap()

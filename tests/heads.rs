@@ -5,10 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use cloze::data::{Examples, Packed, PretrainingBatch, Sequences, Targets};
-use cloze::engine::{Backend, Engine};
+use cloze::engine::optimizer::{Optimizer, Update};
+use cloze::engine::{Backend, BertEngine, Engine};
 use cloze::model::weights::Model;
 use cloze::model::{Dropout, Part};
-use cloze::train::optimizer::{Optimizer, Update};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ fn packed(batch: &Value) -> Packed {
 }
 
 /// Adds the gradients of a batch as the trainer does; gives the mean loss.
-fn gradients(engine: &mut dyn Engine, head: &str, batch: &Value) -> f64 {
+fn gradients(engine: &mut dyn BertEngine, head: &str, batch: &Value) -> f64 {
     let packed = packed(batch);
     let told = &batch["targets"];
     let targets = match head {
@@ -79,7 +79,7 @@ fn gradients(engine: &mut dyn Engine, head: &str, batch: &Value) -> f64 {
     loss
 }
 
-fn pretraining_gradients(engine: &mut dyn Engine, packed: Packed, batch: &Value) -> f64 {
+fn pretraining_gradients(engine: &mut dyn BertEngine, packed: Packed, batch: &Value) -> f64 {
     let all = labels(&batch["targets"]);
     let masked = || {
         all.iter()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use cloze::lessons::format::CellKind;
-use cloze::lessons::{self, Lesson, held};
+use cloze::lessons::{self, Lesson, checks};
 use serde_json::Value;
 use unicase::UniCase;
 
@@ -200,7 +200,7 @@ fn a_learner_s_notebook_holds_stubs_and_never_a_solution() {
 fn every_lesson_file_is_listed_and_is_an_example() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     lessons::check_folder(&root.join("lessons")).unwrap();
-    held::generated(&root.join("lessons"), &lessons::all().unwrap(), false).unwrap();
+    checks::generated(&root.join("lessons"), &lessons::all().unwrap(), false).unwrap();
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let manifest: toml::Table = manifest.parse().unwrap();
     let examples: HashSet<(String, String)> = manifest["example"]
@@ -229,10 +229,10 @@ fn every_lesson_file_is_listed_and_is_an_example() {
 fn links_needs_and_minutes_hold() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let all = lessons::all().unwrap();
-    held::needs(&all).unwrap();
+    checks::needs(&all).unwrap();
     for lesson in &all {
-        held::links(lesson, &all, Some(root)).unwrap();
-        held::minutes(lesson).unwrap();
+        checks::links(lesson, &all, Some(root)).unwrap();
+        checks::minutes(lesson).unwrap();
     }
 }
 

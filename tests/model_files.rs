@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use cloze::data::Packed;
-use cloze::engine::{Backend, Engine};
+use cloze::engine::{Backend, BertEngine};
 use cloze::model::Part;
 use cloze::model::weights::Model;
 use common::{fails, json, sentence, succeeds, text};
@@ -54,7 +54,7 @@ fn compare(folder: &Path, expected: &Value, tolerance: f64) {
     for i in 0..ids.as_array().unwrap().len() {
         batch.push(i as u64, &row(ids, i), &row(segments, i));
     }
-    let mut engine: Box<dyn Engine> = Backend::Cpu
+    let mut engine: Box<dyn BertEngine> = Backend::Cpu
         .engine(&model.config, &model.layout, model.values)
         .unwrap();
     let rows: Vec<u32> = (0..batch.rows() as u32).collect();

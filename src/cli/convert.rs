@@ -13,7 +13,7 @@ use crate::model::Part;
 use crate::model::weights::{self, Model, NumberFormat};
 use crate::note;
 
-use super::model::any_wordpiece_of;
+use crate::model::weights::any_wordpiece_of;
 
 #[derive(clap::Args)]
 pub struct Args {

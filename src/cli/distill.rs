@@ -11,11 +11,12 @@ use crate::model::{Layout, Part};
 use crate::note;
 use crate::train::Teacher;
 use crate::train::distill::student_of;
+use crate::train::pretraining::{Start, learning_rate};
 
 use super::checks::{from_zero, positive};
-use super::model::wordpiece_of;
-use super::pretraining::{RunArgs, Start, learning_rate};
+use super::pretraining::{Origin, RunArgs};
 use super::records;
+use crate::model::weights::wordpiece_of;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -79,10 +80,12 @@ pub fn run(args: Args) -> Result<()> {
         .engine
         .engine(&theirs, &their_layout, their_values)?;
     let name = records::name_of_model(&folder);
-    let start = Start {
-        origin: format!("layers {} of the teacher {name}", told.join(", ")),
+    let origin = Origin {
+        words: format!("layers {} of the teacher {name}", told.join(", ")),
         base: Some(name),
-        lr: learning_rate(&config),
+    };
+    let start = Start {
+        learning_rate: learning_rate(&config),
         config,
         layout,
         values,
@@ -91,7 +94,7 @@ pub fn run(args: Args) -> Result<()> {
         first_seq: None,
         teacher: Some(Teacher::new(teacher, recipe)?),
     };
-    args.run.train(begun, start)
+    args.run.train(begun, start, &origin)
 }
 
 impl Args {

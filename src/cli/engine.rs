@@ -4,7 +4,7 @@ use std::sync::{Arc, Once};
 
 use clap::ValueEnum;
 
-use crate::engine::{Backend, Engine, Precision, Recompute, Setup};
+use crate::engine::{Backend, BertEngine, Precision, Recompute, Setup};
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
 use crate::note;
@@ -106,7 +106,7 @@ impl TrainingEngineArgs {
         config: &Config,
         layout: &Arc<Layout>,
         values: Vec<f32>,
-    ) -> Result<Box<dyn Engine>> {
+    ) -> Result<Box<dyn BertEngine>> {
         self.setup()?.engine(config, layout, values)
     }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::cli::print::say;
 use crate::error::{Error, Result};
-use crate::lessons::{self, Progress, held, progress};
+use crate::lessons::{self, Progress, checks, progress};
 
 /// Lists the lessons, builds their notebooks, checks their sources, or shows what you have passed.
 #[derive(Debug, Parser)]
@@ -107,15 +107,15 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
     // The folder lies in a checkout, or there is none.
     let root = dir.is_dir().then(|| dir.join(".."));
     for lesson in &checked {
-        held::links(lesson, &all, root.as_deref())?;
-        held::minutes(lesson)?;
+        checks::links(lesson, &all, root.as_deref())?;
+        checks::minutes(lesson)?;
     }
     if lesson.is_none() {
-        held::needs(&all)?;
+        checks::needs(&all)?;
     }
     if root.is_some() {
         lessons::check_folder(dir)?;
-        held::generated(dir, &all, fix)?;
+        checks::generated(dir, &all, fix)?;
     } else if fix {
         let message = format!("--fix: there is no folder {} to write to", dir.display());
         return Err(Error::Usage(message));
@@ -127,14 +127,14 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
             lesson.cells.len(),
             lesson.exercises.len(),
             lesson.minutes,
-            held::estimated_minutes(&lesson)
+            checks::estimated_minutes(&lesson)
         )?;
     }
     Ok(())
 }
 
 fn times_told(file: &Path) -> Result<()> {
-    for line in held::seconds(&lessons::all()?, file)? {
+    for line in checks::seconds(&lessons::all()?, file)? {
         say!("{line}")?;
     }
     Ok(())

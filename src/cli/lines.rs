@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Stdin, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::text::files::Lines;
+use crate::text::reader::Lines;
 
 use super::print::still_read;
 

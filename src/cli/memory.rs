@@ -5,7 +5,7 @@ use crate::data::sequences::BatchSize;
 use crate::engine::memory::{Forecast, Work, largest as largest_part};
 use crate::engine::{Backend, CpuEngine, Precision, Recompute, Setup, cuda};
 use crate::error::{Error, Result};
-use crate::memory::{free, told};
+use crate::memory::{format_bytes, free};
 use crate::model::{Config, Layout};
 use crate::note;
 
@@ -52,8 +52,8 @@ pub fn parameters_fit(layout: &Layout) -> Result<()> {
     }
     Err(Error::Usage(format!(
         "a model of {parameters} parameters needs {} for these alone, but {} are free",
-        told(needs),
-        told(free)
+        format_bytes(needs),
+        format_bytes(free)
     )))
 }
 
@@ -81,18 +81,18 @@ pub fn tell(run: &Run<'_>) -> Result<()> {
     let forecast = run.forecast(work, setup.recompute);
     let teacher = match run.teacher_needs(work) {
         0 => String::new(),
-        bytes => format!("; the teacher's answers {}", told(bytes)),
+        bytes => format!("; the teacher's answers {}", format_bytes(bytes)),
     };
     note!(
         "{} parameters: {} with gradients and optimizer; activations {} for {} tokens in {} sequences{teacher}",
         run.layout.total(),
-        told(forecast.state),
-        told(forecast.activations),
+        format_bytes(forecast.state),
+        format_bytes(forecast.activations),
         work.rows,
         work.sequences,
     );
     if backend == Backend::Cuda {
-        return run.fits(Place::Gpu, cuda::open()?.free_memory()?);
+        return run.fits(Place::Gpu, cuda::free_memory()?);
     }
     let unit = CpuEngine::unit(setup.precision);
     match setup.precision {
@@ -148,7 +148,7 @@ impl Run<'_> {
                     "the reference engine's memory can't be foretold: give a --batch".into(),
                 ));
             }
-            Backend::Cuda => (Place::Gpu, cuda::open()?.free_memory()?),
+            Backend::Cuda => (Place::Gpu, cuda::free_memory()?),
             Backend::Cpu | Backend::Auto => {
                 let free = free().ok_or_else(|| {
                     Error::Failed("this system doesn't tell how much memory is free".into())
@@ -185,13 +185,13 @@ impl Run<'_> {
         };
         let needs = self.needs(self.work.part(sequences), recompute);
         let free = match place {
-            Place::Machine => format!("{} are free", told(free)),
-            Place::Gpu => format!("{} of the GPU's memory are free", told(free)),
+            Place::Machine => format!("{} are free", format_bytes(free)),
+            Place::Gpu => format!("{} of the GPU's memory are free", format_bytes(free)),
         };
         Error::Usage(format!(
             "a step of {sequences} sequences of up to {} tokens needs {}, but {free}: {advice}",
             self.work.longest,
-            told(needs),
+            format_bytes(needs),
         ))
     }
 }

@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use crate::data::Packed;
-use crate::engine::{Backend, Engine, Frozen, Setup, frozen};
+use crate::engine::{Backend, BertEngine, Setup, TaskEngine};
 use crate::error::{Error, Result};
-use crate::model::weights::Model;
+use crate::features::{Frozen, frozen};
+use crate::model::weights::{Model, wordpiece_of};
 use crate::model::{Config, Part, Size};
-use crate::note;
 use crate::text::WordPiece;
 
 /// A model ready to run, with its tokenizer.
-pub struct Loaded {
-    pub engine: Box<dyn Engine>,
+pub struct Loaded<E: ?Sized = dyn BertEngine> {
+    pub engine: Box<E>,
     pub wordpiece: WordPiece,
 }
 
@@ -34,12 +34,13 @@ impl Loaded {
     }
 
     /// Reads a folder that was fine-tuned for the task whose head `part` is.
-    pub fn read_task(folder: &Path, part: Part, setup: Setup) -> Result<Self> {
+    pub fn read_task(folder: &Path, part: Part, setup: Setup) -> Result<Loaded<dyn TaskEngine>> {
         if !frozen::holds(folder) {
-            return Self::read_with(folder, &part.with_encoder(), setup);
+            let Self { engine, wordpiece } = Self::read_with(folder, &part.with_encoder(), setup)?;
+            return Ok(Loaded { engine, wordpiece });
         }
         let Self { engine, wordpiece } = Self::read_with(folder, &[Part::Encoder], setup)?;
-        Ok(Self {
+        Ok(Loaded {
             engine: Box::new(Frozen::open(folder, engine, part)?),
             wordpiece,
         })
@@ -72,34 +73,4 @@ pub fn config_of(size: &str, vocab_size: usize) -> Result<Config> {
 /// Whether a `--size` is a configuration's path.
 pub fn is_file(size: &str) -> bool {
     size.ends_with(".json")
-}
-
-/// A model's matrix of words may have this many rows more than the vocabulary has entries, padding
-/// for the sake of the hardware; with more the two may not belong together.
-const PADDING: usize = 128;
-
-/// Reads the tokenizer in the folder of `model`. Refuses one that the model was not saved with, or that
-/// has tokens that the model has not.
-pub fn wordpiece_of(folder: &Path, model: &Model) -> Result<WordPiece> {
-    let wordpiece = any_wordpiece_of(folder, &model.config)?;
-    model.check_vocabulary(&wordpiece)?;
-    Ok(wordpiece)
-}
-
-/// The same, but the model need not have been saved with it.
-pub fn any_wordpiece_of(folder: &Path, config: &Config) -> Result<WordPiece> {
-    let wordpiece = WordPiece::from_file(folder, None)?;
-    let (has, knows) = (wordpiece.vocab_size(), config.vocab_size);
-    if has > knows {
-        let message =
-            format!("its vocabulary has {has} entries, but the model's vocab_size is {knows}");
-        return Err(Error::file(WordPiece::file_in(folder), message));
-    }
-    if has + PADDING <= knows {
-        note!(
-            "{} has {has} entries, but the model's vocab_size is {knows}: do they belong together?",
-            WordPiece::file_in(folder).display()
-        );
-    }
-    Ok(wordpiece)
 }

@@ -1,7 +1,7 @@
 //! Options of the update rule, the same wherever a model is trained.
 
+use crate::engine::optimizer::{Optimizer, Rule};
 use crate::error::Result;
-use crate::train::optimizer::{Optimizer, Rule};
 
 use super::checks::{from_zero, option_name, positive, share};
 

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::engine::inference::logits;
 use crate::error::Result;
 use crate::files::{create_folder, write_atomic};
 use crate::note;
 use crate::tasks::{Answers, Role};
-use crate::train::finetune::logits;
 
 use super::engine::EngineArgs;
 use super::print::still_read;

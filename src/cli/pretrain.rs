@@ -8,15 +8,17 @@ use crate::data::Packing;
 use crate::error::{Error, Result};
 use crate::hub;
 use crate::model::weights::{self, Model};
-use crate::model::{Config, Layout, PRETRAINING, Part};
+use crate::model::{Config, Layout};
 use crate::note;
 use crate::text::{Casing, WordPiece};
+use crate::train::pretraining::{Start, first_seq, new_config, paragraphs, parts};
 
 use super::checks::positive;
 use super::memory;
-use super::model::{config_of, is_file, wordpiece_of};
-use super::pretraining::{PAPER_WIDTH, RunArgs, Start, learning_rate};
+use super::model::{config_of, is_file};
+use super::pretraining::{Origin, RunArgs};
 use super::records;
+use crate::model::weights::wordpiece_of;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -63,21 +65,15 @@ enum Sentences {
     Document,
 }
 
-/// Longest sequence of the first phase of narrow models.
-const FIRST_SEQ: usize = 40;
-/// A model that was trained before goes on at this share of a new one's learning rate
-/// (google-research/bert's README: 2e-5 in place of 1e-4).
-const GOING_ON: f64 = 0.2;
-
 pub fn run(args: Args) -> Result<()> {
     args.check()?;
     let folder = args.init.as_deref().map(hub::folder_of).transpose()?;
     let begun = args.run.begin(folder.as_deref())?;
-    let start = match &folder {
+    let (start, origin) = match &folder {
         Some(folder) => args.continued(folder)?,
         None => args.afresh(begun.continues())?,
     };
-    args.run.train(begun, start)
+    args.run.train(begun, start, &origin)
 }
 
 impl Args {
@@ -108,48 +104,28 @@ impl Args {
         }
     }
 
-    /// What the model is made of.
-    fn parts(&self) -> &'static [Part] {
-        if self.pairs() {
-            &PRETRAINING
-        } else {
-            &[Part::Encoder, Part::MaskedLm]
-        }
-    }
-
-    /// A new model.
-    fn afresh(&self, continues: bool) -> Result<Start> {
+    /// Returns a new model.
+    fn afresh(&self, continues: bool) -> Result<(Start, Origin)> {
         let mut config = self.config()?;
-        let narrow = config.hidden_size < PAPER_WIDTH;
-        let first_seq = narrow.then_some(FIRST_SEQ);
         // Before the text is read for a vocabulary.
-        self.run.fits(&config, first_seq)?;
-        // What the vocabulary adds is known with it.
-        config.vocab_size = 0;
-        memory::parameters_fit(&Layout::new(&config, self.parts()))?;
+        self.run.fits(&config, first_seq(&config))?;
+        let packing = self.packing();
+        memory::parameters_fit(&Layout::new(&config, parts(packing)))?;
         let wordpiece = self.wordpiece(continues)?;
         config.vocab_size = wordpiece.vocab_size();
-        config.pad_token_id = wordpiece.special().pad;
-        let layout = Layout::new(&config, self.parts());
-        memory::parameters_fit(&layout)?;
-        Ok(Start {
-            origin: "random weights".into(),
-            values: layout.initialise(self.run.seed),
-            layout,
-            wordpiece,
-            packing: self.packing(),
-            lr: learning_rate(&config),
-            first_seq,
-            teacher: None,
+        memory::parameters_fit(&Layout::new(&config, parts(packing)))?;
+        let origin = Origin {
+            words: "random weights".into(),
             base: None,
-            config,
-        })
+        };
+        let start = Start::new_model(config, wordpiece, packing, self.run.seed);
+        Ok((start, origin))
     }
 
-    /// A model that was trained before.
-    fn continued(&self, folder: &Path) -> Result<Start> {
-        let mut model = Model::read(folder, self.parts(), Some(self.run.seed))?;
-        model.config.clear_labels();
+    /// Returns a model that was trained before.
+    fn continued(&self, folder: &Path) -> Result<(Start, Origin)> {
+        let packing = self.packing();
+        let model = Model::read(folder, parts(packing), Some(self.run.seed))?;
         let wordpiece = wordpiece_of(folder, &model)?;
         self.agrees(folder, &model.config, &wordpiece)?;
         for part in &model.fresh {
@@ -160,19 +136,11 @@ impl Args {
             );
         }
         let name = records::name_of_model(folder);
-        Ok(Start {
-            origin: format!("the weights of {name}"),
+        let origin = Origin {
+            words: format!("the weights of {name}"),
             base: Some(name),
-            lr: GOING_ON * learning_rate(&model.config),
-            config: model.config,
-            layout: model.layout,
-            values: model.values,
-            wordpiece,
-            packing: self.packing(),
-            // Where to look has been learned.
-            first_seq: None,
-            teacher: None,
-        })
+        };
+        Ok((Start::trained(model, wordpiece, packing), origin))
     }
 
     /// Refuses a size or a vocabulary that is not that of the model in `folder`.
@@ -234,7 +202,7 @@ impl Args {
                 let default = if self.run.text.is_empty() { 2000 } else { 8000 };
                 let size = self.vocab_size.unwrap_or(default);
                 note!("training a vocabulary of up to {size} pieces");
-                let texts = self.run.paragraphs()?.map(|p| p.map(|p| p.text));
+                let texts = paragraphs(&self.run.text)?.map(|p| p.map(|p| p.text));
                 WordPiece::train(texts, size, casing)
             }
         }
@@ -243,18 +211,12 @@ impl Args {
     /// The configuration, but for what the vocabulary decides.
     fn config(&self) -> Result<Config> {
         let size = self.size.as_deref().unwrap_or("tiny");
-        let mut config = config_of(size, 0)?;
-        if !is_file(size) && config.hidden_size < PAPER_WIDTH {
-            // 0.02 suits the base model. Narrower ones hardly move for hundreds of steps with it:
-            // 800 steps of a tiny one filled 46 % of held-out blanks with 0.08, and 27 % with 0.02.
-            config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
-            // Dropout slows learning; without it the held-out loss of a tiny model on one novel was
-            // still falling after 9,600 steps.
-            (
-                config.hidden_dropout_prob,
-                config.attention_probs_dropout_prob,
-            ) = (0.0, 0.0);
-        }
+        let mut config = match is_file(size) {
+            true => config_of(size, 0)?,
+            false => new_config(size.parse()?),
+        };
+        // Known once the vocabulary is.
+        config.vocab_size = 0;
         if let Some(deviation) = self.initializer_range {
             config.initializer_range = deviation;
         }

@@ -24,7 +24,7 @@ pub fn machine(setup: Setup) -> Table {
         .row("threads", rayon::current_num_threads())
         .row("matrix products", CpuEngine::unit(setup.precision));
     let table = match memory::total() {
-        Some(bytes) => table.row("memory", memory::told(bytes)),
+        Some(bytes) => table.row("memory", memory::format_bytes(bytes)),
         None => table,
     };
     table.row("Cloze", env!("CARGO_PKG_VERSION"))

@@ -56,14 +56,14 @@ impl BadRows {
         if !rows.is_empty() {
             return Ok(rows);
         }
-        let left_out = self.told().map(|told| format!(" ({told})"));
+        let left_out = self.report().map(|told| format!(" ({told})"));
         let left_out = left_out.unwrap_or_default();
         let message = format!("holds no {what} that could be used{left_out}");
         Err(Error::file(path, message))
     }
 
     /// A sentence about the rows that were left out; None where none was.
-    pub fn told(&self) -> Option<String> {
+    pub fn report(&self) -> Option<String> {
         let first = self.first.as_deref()?;
         Some(match self.count {
             1 => format!("one bad row left out: {first}"),
@@ -82,15 +82,15 @@ mod tests {
         assert!(BadRows::refused().keep(bad(2)).is_err());
         let mut rows = BadRows::skipped();
         assert_eq!(rows.keep(Ok(5)).unwrap(), Some(5));
-        assert_eq!(rows.told(), None);
+        assert_eq!(rows.report(), None);
         assert_eq!(rows.keep(bad(3)).unwrap(), None);
         assert_eq!(
-            rows.told().unwrap(),
+            rows.report().unwrap(),
             "one bad row left out: x.tsv:3: is bad"
         );
         rows.keep(bad(4)).unwrap();
         assert!(
-            rows.told()
+            rows.report()
                 .unwrap()
                 .starts_with("2 bad rows left out, the first: x.tsv:3")
         );

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::text::files::{Lines, open_or_stdin};
+use crate::text::reader::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
 use super::records::{self, NO_TABS, QUOTES, Record, Width};
@@ -272,7 +272,7 @@ mod tests {
             let mut bad = BadRows::skipped();
             let questions = read(&path, true, &mut bad).unwrap();
             assert!(questions.iter().map(|q| q.place).eq([0, 3]));
-            assert!(bad.told().unwrap().starts_with("2 bad rows left out"));
+            assert!(bad.report().unwrap().starts_with("2 bad rows left out"));
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::text::files::{Lines, open_or_stdin};
+use crate::text::reader::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
 use super::tags::{Tags, in_iob2};
@@ -145,7 +145,7 @@ mod tests {
         let mut bad = BadRows::skipped();
         let sentences = parse(text, true, &mut bad).unwrap();
         assert_eq!(sentences.len(), 2);
-        assert!(bad.told().unwrap().contains(":4:"));
+        assert!(bad.report().unwrap().contains(":4:"));
         let message = parse("a\n", true, &mut BadRows::refused())
             .unwrap_err()
             .to_string();
@@ -172,7 +172,7 @@ mod tests {
         let known = Tags::Entities(Some(vec!["ORG", "PER"]));
         let mut bad = BadRows::skipped();
         assert_eq!(read_tagged(&path, &known, &mut bad).unwrap().len(), 1);
-        let told = bad.told().unwrap();
+        let told = bad.report().unwrap();
         assert!(told.starts_with("2 bad rows left out, the first: ") && told.contains(":5: "));
         // Tags that aren't read may be anything.
         assert_eq!(
@@ -201,6 +201,6 @@ mod tests {
         let sentences = read(&path, true, &mut bad).unwrap();
         let words: Vec<&str> = sentences.iter().map(|s| s.words[0].as_str()).collect();
         assert_eq!(words, ["a", "e"]);
-        assert!(bad.told().unwrap().starts_with("2 bad rows left out"));
+        assert!(bad.report().unwrap().starts_with("2 bad rows left out"));
     }
 }

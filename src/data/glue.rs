@@ -7,8 +7,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::eval::Metric;
-use crate::text::files::{Lines, open_or_stdin};
+use crate::text::reader::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
 use super::labels::shortened;
@@ -65,8 +64,6 @@ pub struct Task {
     /// The official names of the development files with what their results are called. Only the
     /// first must be there.
     pub dev: &'static [(&'static str, &'static str)],
-    /// What the task is judged by, the first above all.
-    pub metrics: &'static [Metric],
     /// The name of its file in a submission (gluebenchmark.com/faq).
     submission: &'static str,
     /// The same for the test file of texts that don't match the training file's, where there is one.
@@ -91,7 +88,6 @@ const PAIRS: Task = Task {
     labels: YES_NO,
     hub_classes: None,
     dev: &[("dev", "dev.tsv")],
-    metrics: &[Metric::Accuracy],
     submission: "",
     submission_mismatched: None,
 };
@@ -104,7 +100,6 @@ pub const TASKS: [Task; 10] = [
         a: "sentence",
         b: None,
         without_header: Some([3, 1, 4]),
-        metrics: &[Metric::Mcc, Metric::Accuracy],
         hub_classes: Some(&["unacceptable", "acceptable"]),
         ..PAIRS
     },
@@ -122,7 +117,6 @@ pub const TASKS: [Task; 10] = [
         a: "#1 String",
         b: Some("#2 String"),
         label: "Quality",
-        metrics: &[Metric::Accuracy, Metric::F1],
         hub_classes: Some(&["not_equivalent", "equivalent"]),
         ..PAIRS
     },
@@ -131,7 +125,6 @@ pub const TASKS: [Task; 10] = [
         submission: "STS-B.tsv",
         label: "score",
         labels: Labels::Score,
-        metrics: &[Metric::Pearson, Metric::Spearman],
         ..PAIRS
     },
     Task {
@@ -140,7 +133,6 @@ pub const TASKS: [Task; 10] = [
         a: "question1",
         b: Some("question2"),
         label: "is_duplicate",
-        metrics: &[Metric::Accuracy, Metric::F1],
         hub_classes: Some(&["not_duplicate", "duplicate"]),
         ..PAIRS
     },
@@ -181,7 +173,6 @@ pub const TASKS: [Task; 10] = [
         submission: "AX.tsv",
         labels: NLI,
         dev: &[],
-        metrics: &[Metric::Mcc, Metric::Accuracy],
         ..PAIRS
     },
 ];
@@ -439,7 +430,7 @@ mod tests {
             .map(|row| (row.index.as_str(), row.line))
             .collect();
         assert_eq!(rows, [("0", 2), ("3", 6)]);
-        assert!(bad.told().unwrap().starts_with("2 bad rows left out"));
+        assert!(bad.report().unwrap().starts_with("2 bad rows left out"));
     }
 
     #[test]

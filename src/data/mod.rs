@@ -1,6 +1,8 @@
 //! From text to batches: one file a data set or format.
 
 pub mod bad;
+pub mod bundled;
+#[cfg(feature = "hub")]
 pub mod catalogue;
 pub mod choices;
 pub mod conll;

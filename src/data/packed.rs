@@ -71,7 +71,7 @@ impl Packed {
     }
 
     /// Example and position of every row.
-    pub fn places(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+    pub fn examples_and_positions(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         self.ranges()
             .zip(&self.examples)
             .flat_map(|(range, &example)| (0..range.len() as u32).map(move |p| (example, p)))

@@ -10,8 +10,8 @@ use std::path::Path;
 use csv::{ByteRecord, ReaderBuilder};
 
 use crate::error::{Error, Result};
-use crate::text::files::{checked, without_zeros};
 use crate::text::raw;
+use crate::text::reader::{checked, without_zeros};
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]

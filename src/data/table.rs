@@ -10,8 +10,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::text::files::{Lines, open_or_stdin};
 use crate::text::raw;
+use crate::text::reader::{Lines, open_or_stdin};
 
 use super::bad::BadRows;
 use super::labels::listed;
@@ -450,7 +450,7 @@ mod tests {
             let rows = columns.read_as(&path, 2, &mut bad, Ok).unwrap();
             let places: Vec<_> = rows.iter().map(|row| (row.place, row.line)).collect();
             assert_eq!(places, [(0, first), (4, first + 5)], "{name}");
-            let told = bad.told().unwrap();
+            let told = bad.report().unwrap();
             let expected = format!(
                 "3 bad rows left out, the first: {}:{}",
                 path.display(),

@@ -8,16 +8,17 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
 use crate::error::{Error, Result};
 
-/// A checksum as whoever publishes a file gives it, in lower-case hexadecimal digits.
+/// A published checksum of a file, in lower-case hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digest<'a> {
+    /// The SHA-256 of its bytes.
     Sha256(&'a str),
-    /// Git's name of a file of this content: the SHA-1 of "blob", its length and its bytes.
+    /// Git's blob hash: the SHA-1 of "blob", the file's length and its bytes.
     GitBlob(&'a str),
 }
 
 impl Digest<'_> {
-    /// The same kind of checksum of the file at `path`.
+    /// Computes the same kind of checksum of the file at `path`.
     pub fn of(self, path: &Path) -> Result<String> {
         match self {
             Self::Sha256(_) => of_file(path),
@@ -30,7 +31,7 @@ impl Digest<'_> {
         }
     }
 
-    /// The hexadecimal digits.
+    /// Returns the hexadecimal digits.
     pub fn hex(&self) -> &str {
         match self {
             Self::Sha256(hex) | Self::GitBlob(hex) => hex,
@@ -38,7 +39,7 @@ impl Digest<'_> {
     }
 }
 
-/// The SHA-256 of a file, in lower-case hexadecimal digits.
+/// Computes the SHA-256 of a file, in lower-case hexadecimal digits.
 pub fn of_file(path: &Path) -> Result<String> {
     digest(path, Context::new(&SHA256))
 }
@@ -60,7 +61,7 @@ fn digest(path: &Path, mut context: Context) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// The digests of FIPS 180-2's first example and of what `git hash-object` says of it.
+    /// FIPS 180-2's first example, and what `git hash-object` prints for it.
     #[test]
     fn digests_are_the_published_ones() {
         let file = tempfile::NamedTempFile::new().unwrap();

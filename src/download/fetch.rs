@@ -1,5 +1,5 @@
-//! One file from a server into a folder: continued where it broke off, checked, and put in place as
-//! a whole or not at all.
+//! Downloads one file into a folder: resumes interrupted transfers, checks the file, and puts it in place
+//! completely or not at all.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -12,38 +12,38 @@ use crate::error::{Error, Result};
 use crate::files::rename;
 use crate::note;
 
+use super::bar::TransferBar;
 use super::http::{LEAST, STALL, Steady, ask, number, send};
-use super::progress::TransferBar;
-use super::{Digest, of_file, told};
+use super::{Digest, describe, of_file};
 
-/// A transfer is continued as long as it gets on; after so many attempts in a row that did not it is
-/// given up.
+/// Attempts in a row without progress after which a transfer is given up.
 const FRUITLESS: u64 = 3;
 
-/// One file that is wanted.
+/// A file to download.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// An address with `http://` or `https://`, or a path on this machine.
+    /// An address with `http://` or `https://`, or a local path.
     pub from: &'a str,
-    /// The token for the server of that address; no other server sees it.
+    /// The token for the server of that address; no other server receives it.
     pub token: Option<&'a str>,
-    /// Where it is wanted. Until it is complete it stands beside that as `NAME.part`.
+    /// The path of the file. Until it is complete, it lies beside this path as `NAME.part`.
     pub to: &'a Path,
-    /// Its number of bytes, where that is known, and how: "are published".
+    /// Its size in bytes, if known, and the source of that knowledge: "are published".
     pub size: Option<(u64, &'a str)>,
-    /// Its checksum, and who says so; without, what comes is taken.
+    /// Its checksum and the checksum's source; without one, any content is accepted.
     pub digest: Option<(Digest<'a>, &'a str)>,
-    /// The end of the message that the server has no such file.
+    /// The end of the message if the server has no such file.
     pub advice: &'a str,
+    /// Limits of the transfer.
     pub limits: Limits,
 }
 
-/// What a server may take of time and disk space.
+/// Limits of a transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How long a transfer may bring next to nothing before it is broken off.
+    /// How long a transfer may stall before it is aborted.
     pub stall: Duration,
-    /// Most bytes of a file whose size is neither known nor announced.
+    /// Largest accepted size of a file whose size is neither known nor announced, in bytes.
     pub unannounced: u64,
 }
 
@@ -57,10 +57,11 @@ impl Default for Limits {
     }
 }
 
-/// Why a transfer ended before the file was there.
+/// Why a transfer failed.
 enum Broken {
-    /// What a further attempt may mend, in words.
+    /// A further attempt may succeed.
     Passing(String),
+    /// No attempt can succeed.
     Final(Error),
 }
 
@@ -70,8 +71,8 @@ impl From<Error> for Broken {
     }
 }
 
-/// Fetches the file unless it is there and is the right one. Returns its checksum: of the kind that
-/// is known of it, else its SHA-256.
+/// Downloads the file unless it is already there with the right size and checksum. Returns its checksum,
+/// of the kind given in `wanted`, or its SHA-256.
 pub fn fetch(wanted: &Wanted) -> Result<String> {
     if let Ok(there) = wanted.to.metadata()
         && wanted.size.is_none_or(|(size, _)| size == there.len())
@@ -82,15 +83,12 @@ pub fn fetch(wanted: &Wanted) -> Result<String> {
         }
     }
     let part = Part::beside(wanted.to);
-    // A file that has to be begun anew gets on only if it gets beyond what was there.
+    // Repeating what had been downloaded before is no progress.
     let (mut best, mut fruitless) = (part.length(), 0);
     loop {
-        let why = match transfer(wanted, &part) {
-            Ok(resumed) => match check(wanted, &part, resumed) {
-                Ok(found) => return Ok(found),
-                Err(Broken::Final(error)) => return Err(error),
-                Err(Broken::Passing(why)) => why,
-            },
+        let done = transfer(wanted, &part).and_then(|resumed| check(wanted, &part, resumed));
+        let why = match done {
+            Ok(found) => return Ok(found),
             Err(Broken::Final(error)) => return Err(error),
             Err(Broken::Passing(why)) => why,
         };
@@ -111,10 +109,10 @@ pub fn fetch(wanted: &Wanted) -> Result<String> {
     }
 }
 
-/// What is there of an incomplete file.
+/// An incomplete file.
 struct Part {
     path: PathBuf,
-    /// What the server calls the version that the part is of: see [`version`].
+    /// Holds the server's name of the file's version: see [`version`].
     version: PathBuf,
 }
 
@@ -139,7 +137,7 @@ impl Part {
         std::fs::read_to_string(&self.version).ok()
     }
 
-    /// Forgets what is there.
+    /// Removes the part.
     fn remove(&self) -> Result<()> {
         for path in [&self.path, &self.version] {
             if path.exists() {
@@ -149,7 +147,7 @@ impl Part {
         Ok(())
     }
 
-    /// Opens the part for `from` bytes that are there and more to come.
+    /// Opens the part to append to its first `from` bytes.
     fn open(&self, from: u64, version: Option<&str>) -> Result<File> {
         if from == 0 {
             self.remove()?;
@@ -165,7 +163,7 @@ impl Part {
     }
 }
 
-/// What comes: how many bytes are there already, how many there will be, and the rest.
+/// The answer of a server: the bytes behind the first `from` ones of a file.
 struct Coming {
     from: u64,
     total: Option<u64>,
@@ -173,18 +171,14 @@ struct Coming {
     body: Box<dyn Read>,
 }
 
-/// Brings what is lacking; returns whether a part was continued.
+/// Downloads the rest of the file; returns whether a part was resumed.
 fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
     let coming = if is_address(wanted.from) {
         request(wanted, part)?
     } else {
-        let open = || {
-            Ok((
-                File::open(wanted.from)?,
-                Path::new(wanted.from).metadata()?.len(),
-            ))
-        };
-        let (file, length) = open().map_err(|e| Error::io(wanted.from, e))?;
+        let path = Path::new(wanted.from);
+        let open = || Ok((File::open(path)?, path.metadata()?.len()));
+        let (file, length) = open().map_err(|e| Error::io(path, e))?;
         Coming {
             from: 0,
             total: Some(length),
@@ -212,7 +206,7 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
                 part.remove()?;
                 let what = match size {
                     Some(_) => "its size",
-                    None => "the most that is taken of a file whose size nobody announces",
+                    None => "the most that is taken of a file of unknown size",
                 };
                 let message = format!(
                     "{} brought more than {most} bytes, {what}: it was thrown away",
@@ -227,9 +221,8 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
                 bar.at(there);
             }
             Err(error) => {
-                return Err(Broken::Passing(format!(
-                    "broke off at byte {there} ({error})"
-                )));
+                let why = format!("broke off at byte {there} ({error})");
+                return Err(Broken::Passing(why));
             }
         }
     }
@@ -242,7 +235,7 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
     Ok(coming.from > 0)
 }
 
-/// Compares the complete part with what is known of the file, and puts it in place.
+/// Checks the complete part against the known checksum and moves it into place.
 fn check(wanted: &Wanted, part: &Part, resumed: bool) -> std::result::Result<String, Broken> {
     let found = checksum(wanted, &part.path)?;
     if let Some((known, who)) = wanted.digest
@@ -265,7 +258,7 @@ fn check(wanted: &Wanted, part: &Part, resumed: bool) -> std::result::Result<Str
     Ok(found)
 }
 
-/// Returns the checksum of the kind that is known of the wanted file, else the SHA-256.
+/// Computes the kind of checksum that is known for the wanted file, else the SHA-256.
 fn checksum(wanted: &Wanted, path: &Path) -> Result<String> {
     match wanted.digest {
         Some((known, _)) => known.of(path),
@@ -273,15 +266,15 @@ fn checksum(wanted: &Wanted, path: &Path) -> Result<String> {
     }
 }
 
-/// Whether a source is an address, and not a path.
+/// Returns whether a source is an address and not a path.
 pub fn is_address(from: &str) -> bool {
     from.starts_with("http://") || from.starts_with("https://")
 }
 
-/// Asks for the file, or for what is lacking of it.
+/// Requests the file, or the rest of it.
 fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> {
     let version_before = part.version();
-    // Without a checksum and without the server's word parts may not belong together.
+    // Without a checksum or a version, parts may not belong together.
     if version_before.is_none() && wanted.digest.is_none() {
         part.remove()?;
     }
@@ -289,7 +282,7 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
     let mut get = ask(Method::GET, wanted.from, wanted.token);
     if there > 0 {
         get = get.header("Range", format!("bytes={there}-"));
-        // Servers compare strong versions only (RFC 9110, section 13.1.5).
+        // Servers compare only strong ETags (RFC 9110, section 13.1.5).
         if let Some(version) = version_before.as_deref().filter(|v| !v.starts_with("W/")) {
             get = get.header("If-Range", version);
         }
@@ -298,9 +291,8 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
         Ok(response) => response,
         Err(ureq::Error::StatusCode(416)) => {
             part.remove()?;
-            return Err(Broken::Passing(
-                "the file is not as long as the part here".into(),
-            ));
+            let why = "the file is shorter than the downloaded part";
+            return Err(Broken::Passing(why.into()));
         }
         Err(ureq::Error::StatusCode(code @ 400..500)) => {
             let message = format!(
@@ -310,10 +302,10 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
             return Err(Error::Failed(message).into());
         }
         Err(error @ ureq::Error::RequireHttpsOnly(_)) => {
-            let message = format!("{}: {}", wanted.from, told(&error));
+            let message = format!("{}: {}", wanted.from, describe(&error));
             return Err(Error::Failed(message).into());
         }
-        Err(error) => return Err(Broken::Passing(told(&error))),
+        Err(error) => return Err(Broken::Passing(describe(&error))),
     };
     let headers = response.headers();
     let version = version(headers);
@@ -324,9 +316,8 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
         }
         (206, _) => {
             part.remove()?;
-            return Err(Broken::Passing(
-                "the file has changed since a part of it came".into(),
-            ));
+            let why = "the file has changed since a part of it was downloaded";
+            return Err(Broken::Passing(why.into()));
         }
         _ => (0, length),
     };
@@ -340,7 +331,7 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
     })
 }
 
-/// What tells one version of a file from another: its ETag, else when it was changed.
+/// Returns what identifies a file's version: its ETag, or else its time of modification.
 fn version(headers: &HeaderMap) -> Option<String> {
     let text = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
     text("etag").or_else(|| text("last-modified"))
@@ -353,7 +344,7 @@ fn unchanged(before: &Option<String>, now: &Option<String>) -> bool {
     }
 }
 
-/// The first byte and the total of `Content-Range: bytes FIRST-LAST/TOTAL`.
+/// Parses the first byte and the total of `Content-Range: bytes FIRST-LAST/TOTAL`.
 fn range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
     let text = headers.get("content-range")?.to_str().ok()?;
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;

@@ -1,5 +1,5 @@
-//! Requests and their answers: redirects never take a token to another server or leave https, and a
-//! body that stalls is broken off.
+//! HTTP requests. Redirects never pass a token to another server and never leave https; a response body
+//! that stalls is aborted.
 
 use std::io::{self, Cursor, Read};
 use std::sync::LazyLock;
@@ -12,32 +12,32 @@ use ureq::http::uri::Scheme;
 use ureq::http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use ureq::{Agent, Body};
 
-/// How long a body may bring fewer than [`LEAST`] bytes.
+/// A body is aborted if it brings fewer than [`LEAST`] bytes in this time.
 pub const STALL: Duration = Duration::from_secs(60);
-/// Bytes that a transfer must bring to count as one that gets on.
+/// Bytes that a transfer must bring to count as progress.
 pub const LEAST: u64 = 1024;
-/// Redirects that are followed one after another.
+/// Most redirects that are followed in a row.
 const REDIRECTS: usize = 10;
 
 static AGENT: LazyLock<Agent> = LazyLock::new(|| {
     Agent::config_builder()
         .user_agent(concat!("cloze/", env!("CARGO_PKG_VERSION")))
-        // By hand: see `send`.
+        // `send` follows redirects.
         .max_redirects(0)
         .timeout_connect(Some(Duration::from_secs(30)))
         .timeout_recv_response(Some(Duration::from_secs(60)))
-        // Ends the thread of a body that nobody waits for any more.
+        // Ends the thread of an abandoned body.
         .timeout_per_read(Some(2 * STALL))
         .build()
         .into()
 });
 
-/// Begins a request to `address`, with the token that its server asks for.
+/// Builds a request to `address`, with the token for its server.
 pub fn ask(method: Method, address: &str, token: Option<&str>) -> Builder {
     let request = Request::builder()
         .method(method)
         .uri(address)
-        // The bytes as they are: a part of something compressed on the way would be of no use.
+        // Uncompressed: a part of a compressed body can't be continued.
         .header(ACCEPT_ENCODING, "identity");
     match token {
         Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
@@ -45,9 +45,8 @@ pub fn ask(method: Method, address: &str, token: Option<&str>) -> Builder {
     }
 }
 
-/// Sends a request and follows redirects to the end, or up to one whose headers are `enough`. The
-/// token is dropped at the first step to another scheme, host or port: ureq itself would keep it for
-/// another port of the host.
+/// Sends a request and follows redirects, up to one whose headers are `enough`. The token is dropped at
+/// the first redirect to another scheme, host or port: ureq itself would keep it for another port.
 pub fn send(
     request: Builder,
     enough: impl Fn(&HeaderMap) -> bool,
@@ -69,7 +68,7 @@ pub fn send(
     Err(ureq::Error::TooManyRedirects)
 }
 
-/// Returns the address that a redirect leads to.
+/// Resolves the address of a redirect.
 fn target(from: &Uri, location: &str) -> Result<Uri, ureq::Error> {
     let scheme = from.scheme_str().unwrap_or_default();
     let host = from.authority().map_or("", |host| host.as_str());
@@ -79,7 +78,7 @@ fn target(from: &Uri, location: &str) -> Result<Uri, ureq::Error> {
         .map_or("", |(folder, _)| folder);
     let first = location.split(['/', '?', '#']).next().unwrap_or_default();
     let whole = match location {
-        // No address: refused below.
+        // Rejected below.
         "" => String::new(),
         _ if first.contains(':') => location.to_owned(),
         _ if location.starts_with("//") => format!("{scheme}:{location}"),
@@ -96,7 +95,7 @@ fn target(from: &Uri, location: &str) -> Result<Uri, ureq::Error> {
     }
 }
 
-/// Returns what a token belongs to.
+/// Returns the scheme, host and port that a token is for.
 fn origin(uri: &Uri) -> (Option<&Scheme>, Option<String>, u16) {
     let usual = match uri.scheme() == Some(&Scheme::HTTPS) {
         true => 443,
@@ -111,19 +110,19 @@ pub fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// A body that is broken off where it brings fewer than [`LEAST`] bytes in some time. It is read on a
-/// thread of its own, because no time limit on single reads notices a byte now and then.
+/// A response body that fails if it stalls: if fewer than [`LEAST`] bytes arrive within a given time. A
+/// separate thread reads it, because a time limit on single reads misses a server that trickles bytes.
 pub struct Steady {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Cursor<Vec<u8>>,
     stall: Duration,
     since: Instant,
-    /// Bytes that came since then.
+    /// Bytes received since then.
     brought: u64,
 }
 
 impl Steady {
-    /// Begins to read `body`.
+    /// Starts reading `body`; `stall` is the time limit.
     pub fn new(body: Body, stall: Duration) -> io::Result<Self> {
         let (sender, chunks) = sync_channel(4);
         let read = move || forward(body.into_reader(), &sender);
@@ -138,7 +137,7 @@ impl Steady {
     }
 }
 
-/// Sends on what a body brings, an empty chunk at its end.
+/// Forwards a body in chunks, with an empty one at its end.
 fn forward(mut body: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut chunk = vec![0; 1 << 16];
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_lead_where_they_say_and_never_out_of_https() {
+    fn redirects_are_resolved_and_never_leave_https() {
         let to = |from: &str, location| target(&uri(from), location).map(|to| to.to_string());
         let from = "https://a.example:8443/x/y?q=1";
         for (location, expected) in [

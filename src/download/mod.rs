@@ -1,10 +1,10 @@
-//! What comes over the network, for models of the Hub and for data sets: requests, transfers,
-//! checksums, progress, and faults in words.
+//! Downloads of models from the Hub and of data sets: requests, transfers, checksums, progress and
+//! error messages.
 
+mod bar;
 mod digest;
 mod fetch;
 mod http;
-mod progress;
 mod unpack;
 
 pub use digest::{Digest, of_file};
@@ -12,20 +12,19 @@ pub use fetch::{Limits, Wanted, fetch, is_address};
 pub use http::{STALL, Steady, ask, number, send};
 pub use unpack::{Archive, unpack};
 
-/// What went wrong with a request, for the end of a sentence.
-pub fn told(error: &ureq::Error) -> String {
+/// Describes the error of a request, as the end of a sentence.
+pub fn describe(error: &ureq::Error) -> String {
     match error {
         ureq::Error::StatusCode(code) => format!("the server answered with status {code}"),
         ureq::Error::HostNotFound => "the name of the server is not known here".into(),
         ureq::Error::RequireHttpsOnly(address) => {
             format!("the server redirects from https to {address}, which is not encrypted")
         }
-        ureq::Error::Io(error) => error.to_string(),
         other => other.to_string(),
     }
 }
 
-/// Whether the request failed before there was an answer.
+/// Returns whether a request failed before the server answered.
 pub fn unreachable(error: &ureq::Error) -> bool {
     matches!(
         error,

@@ -1,35 +1,35 @@
-//! Files out of archives. Only members that are asked for by their whole name come out, and where
-//! they go the caller says: no name in an archive is ever a path here.
+//! Unpacking of archives. Members are extracted only by their complete names, and the caller decides
+//! where to: no name in an archive is ever used as a path.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::path::Path;
 
 use flate2::bufread::GzDecoder;
 
 use crate::error::{Error, Result};
 
-/// What kind of archive a file is.
+/// The kind of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Archive {
+    /// A ZIP archive.
     Zip,
+    /// A tar archive compressed by gzip.
     TarGz,
 }
 
-/// Gives `take` the index and the content of each of `members`, in the order of the archive. Fails
-/// where one is missing or no plain file.
-pub fn unpack(
-    path: &Path,
-    kind: Archive,
-    members: &[&str],
-    take: &mut dyn FnMut(usize, &mut dyn Read) -> Result<()>,
-) -> Result<()> {
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+/// Passes the index and the content of each of `members` to `take`, in the order of the archive. Fails
+/// if one is missing or no plain file.
+pub fn unpack(path: &Path, kind: Archive, members: &[&str], take: &mut Take<'_>) -> Result<()> {
+    let file = BufReader::new(File::open(path).map_err(|e| Error::io(path, e))?);
     match kind {
         Archive::Zip => zip(path, file, members, take),
         Archive::TarGz => tar_gz(path, file, members, take),
     }
 }
+
+/// Receives the index and the content of a member.
+type Take<'a> = dyn FnMut(usize, &mut dyn Read) -> Result<()> + 'a;
 
 fn damaged(path: &Path, error: impl std::fmt::Display) -> Error {
     Error::file(path, format!("is damaged or of another kind: {error}"))
@@ -41,11 +41,11 @@ fn not_plain(path: &Path, member: &str) -> Error {
 
 fn zip(
     path: &Path,
-    file: File,
+    file: impl BufRead + Seek,
     members: &[&str],
-    take: &mut dyn FnMut(usize, &mut dyn Read) -> Result<()>,
+    take: &mut Take<'_>,
 ) -> Result<()> {
-    let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(|e| damaged(path, e))?;
+    let mut archive = zip::ZipArchive::new(file).map_err(|e| damaged(path, e))?;
     for (index, member) in members.iter().enumerate() {
         let mut entry = match archive.by_name(member) {
             Ok(entry) => entry,
@@ -60,13 +60,8 @@ fn zip(
     Ok(())
 }
 
-fn tar_gz(
-    path: &Path,
-    file: File,
-    members: &[&str],
-    take: &mut dyn FnMut(usize, &mut dyn Read) -> Result<()>,
-) -> Result<()> {
-    let mut archive = tar::Archive::new(GzDecoder::new(BufReader::new(file)));
+fn tar_gz(path: &Path, file: impl BufRead, members: &[&str], take: &mut Take<'_>) -> Result<()> {
+    let mut archive = tar::Archive::new(GzDecoder::new(file));
     let mut lacking: Vec<usize> = (0..members.len()).collect();
     for entry in archive.entries().map_err(|e| damaged(path, e))? {
         let mut entry = entry.map_err(|e| damaged(path, e))?;

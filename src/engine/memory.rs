@@ -3,7 +3,7 @@
 use crate::model::{Config, Layout, Over, Part};
 
 use super::cpu::STRIPE;
-use super::{Backend, CudaHow, Recompute, Setup, cuda};
+use super::{Backend, Recompute, Setup, cuda};
 
 /// Per cent of the tokens that are masked (Devlin et al., section 3.1).
 const MASKED: usize = 15;
@@ -64,7 +64,7 @@ impl Forecast {
     /// Of a training step with the engine of `setup`; `taught` where it is distillation.
     pub fn with(setup: Setup, config: &Config, layout: &Layout, work: Work, taught: bool) -> Self {
         match setup.backend.resolve().0 {
-            Backend::Cuda => cuda::forecast(config, layout, work, CudaHow::from(setup), taught),
+            Backend::Cuda => cuda::forecast(config, layout, work, setup, taught),
             Backend::Cpu | Backend::Auto | Backend::Reference => {
                 Self::of(config, layout, work, setup.recompute != Recompute::Nothing)
             }

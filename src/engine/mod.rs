@@ -2,20 +2,26 @@
 //! state; the trainer, the evaluation and the commands know only the [`Engine`] trait.
 //!
 //! [`Reference`] runs the dfdx model of [`crate::model`]; [`CpuEngine`] runs the same model with
-//! fused kernels; [`Frozen`] trains a head on what another engine's encoder gives.
+//! fused kernels.
 
-pub(crate) mod bytes;
-mod cpu;
+pub(crate) mod cpu;
+#[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "cuda/absent.rs"]
+pub(crate) mod cuda;
 pub mod distillation;
 mod encode;
-pub mod frozen;
+pub mod inference;
+mod loss_scale;
 pub mod memory;
 mod numerics;
 pub mod objective;
+pub mod optimizer;
 mod reference;
 pub(crate) mod simd;
-mod state;
+pub(crate) mod state;
+pub mod timing;
 
 use std::borrow::Cow;
 use std::ops::{AddAssign, Range};
@@ -27,17 +33,17 @@ use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
-use crate::train::LossScale;
-use crate::train::optimizer::{Moments, Update};
 
-pub use cpu::{CpuEngine, measured_peak, round_to_bf16};
+pub use cpu::{CpuEngine, global_norm, measured_peak, round_to_bf16};
+#[cfg(feature = "cuda")]
 pub use cuda::{CudaEngine, How as CudaHow};
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
-pub use frozen::Frozen;
+pub use loss_scale::LossScale;
 pub use numerics::Numerics;
+use optimizer::{Moments, Update};
 pub use reference::Reference;
-pub use state::Lent;
+pub use state::Snapshot;
 
 /// What pre-training measures on a batch. Sums, so that parts of a batch add up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -118,27 +124,87 @@ pub struct HiddenStates {
     pub pooled: Option<Vec<f32>>,
 }
 
-/// A way to run the model. Parameters are flat and laid out by [`Engine::layout`].
+/// A way to run the encoder: its parameters, their update, and what it computes of a batch. Parameters are
+/// flat and laid out by [`Engine::layout`].
 pub trait Engine: Send {
     fn config(&self) -> &Config;
+
     fn layout(&self) -> &Arc<Layout>;
+
     /// What it rounds the factors of matrix products to.
     fn precision(&self) -> Precision;
 
     /// A copy of the parameters.
     fn parameters(&self) -> Result<Vec<f32>>;
+
     fn set_parameters(&mut self, values: &[f32]) -> Result<()>;
+
     /// A copy of the optimizer's moments.
     fn moments(&self) -> Result<Moments>;
+
     fn set_moments(&mut self, moments: Moments) -> Result<()>;
+
     /// Both, copied only where they lie on a device.
-    fn lend(&self) -> Result<Lent<'_>> {
-        Ok(Lent {
+    fn snapshot(&self) -> Result<Snapshot<'_>> {
+        Ok(Snapshot {
             parameters: Cow::Owned(self.parameters()?),
             moments: Cow::Owned(self.moments()?),
         })
     }
 
+    /// Clips the gradients by their global norm, updates the parameters and zeroes the gradients.
+    /// Returns the norm before clipping. Where that is not a finite number, the parameters and the
+    /// optimizer stay as they are.
+    fn update(&mut self, update: &Update) -> Result<f64>;
+
+    /// Bytes of a device's memory that are in use, other programs' too; None where the engine has none of
+    /// its own but the process's.
+    fn device_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// The scale of the loss of an engine in f16, which looks for the largest that its gradients allow:
+    /// part of a run's state.
+    fn loss_scale(&self) -> Option<&LossScale> {
+        None
+    }
+
+    /// Goes on with this scale, where the engine has any.
+    fn set_loss_scale(&mut self, _scale: LossScale) {}
+
+    /// Why the last [`update`](Engine::update) had no finite norm, where that is no fault of the run but
+    /// the scale's.
+    fn overflow(&self) -> Option<String> {
+        self.loss_scale()?.overflow().map(str::to_owned)
+    }
+
+    /// Zeroes the gradients that wait for [`Engine::update`].
+    fn discard(&mut self) -> Result<()>;
+
+    /// A copy of the gradients that wait for [`Engine::update`].
+    fn gradients(&self) -> Result<Vec<f32>>;
+
+    /// Activations after some layers, 0 being the embeddings, and the pooler's output.
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates>;
+
+    /// What the model looks at in each sequence: attention weights with their queries and keys, and
+    /// all hidden states. For views: slower and larger than a forward pass.
+    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
+        let config = self.config().clone();
+        let states = self.hidden_states(batch, 0..config.num_hidden_layers + 1)?;
+        let (layout, values) = (self.layout().clone(), self.parameters()?);
+        let width = config.hidden_size;
+        let sequences = batch.ranges().map(|rows| {
+            let of = |layer: &Vec<f32>| layer[rows.start * width..rows.end * width].to_vec();
+            let hidden = states.layers.iter().map(of).collect();
+            SequenceAttention::of_hidden_states(&config, &layout, &values, hidden)
+        });
+        Ok(sequences.collect())
+    }
+}
+
+/// An engine with the masked-LM and the next-sentence head.
+pub trait PretrainingEngine: Engine {
     /// Forward and backward over a part of a pre-training batch: adds the gradients of the weighted
     /// loss to the engine's own. `weights` are those of the whole batch.
     fn pretraining_gradients_of_part(
@@ -172,6 +238,18 @@ pub trait Engine: Send {
     /// A teacher's answers at the given rows, without dropout, in place of what `into` held.
     fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()>;
 
+    /// Forward only, without dropout.
+    fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
+
+    /// The masked-LM head's logits at the given rows: (rows, vocabulary), row-major.
+    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
+
+    /// The next-sentence head's logits of every sequence: class 0 "B follows A", class 1 "random".
+    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
+}
+
+/// An engine with the head of a task.
+pub trait TaskEngine: Engine {
     /// Forward and backward with the task's head. `loss` is given the logits, (sequences or rows,
     /// outputs), and leaves the gradient of what it minimises in their place (see [`objective`]).
     fn task_gradients(
@@ -181,70 +259,18 @@ pub trait Engine: Send {
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()>;
 
-    /// Clips the gradients by their global norm, updates the parameters and zeroes the gradients.
-    /// Returns the norm before clipping. Where that is not a finite number, the parameters and the
-    /// optimizer stay as they are.
-    fn update(&mut self, update: &Update) -> Result<f64>;
-
-    /// Bytes of a device's memory that are in use, other programs' too; None where the engine has none of
-    /// its own but the process's.
-    fn device_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    /// The scale of the loss of an engine in f16, which looks for the largest that its gradients allow:
-    /// part of a run's state.
-    fn loss_scale(&self) -> Option<&LossScale> {
-        None
-    }
-    /// Goes on with this scale, where the engine has any.
-    fn set_loss_scale(&mut self, _scale: LossScale) {}
-
-    /// Why the last [`update`](Engine::update) had no finite norm, where that is no fault of the run but
-    /// the scale's.
-    fn overflow(&self) -> Option<String> {
-        self.loss_scale()?.overflow().map(str::to_owned)
-    }
-
-    /// Zeroes the gradients that wait for [`Engine::update`].
-    fn discard(&mut self) -> Result<()>;
-
-    /// A copy of the gradients that wait for [`Engine::update`].
-    fn gradients(&self) -> Result<Vec<f32>>;
-
-    /// Forward only, without dropout.
-    fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
-
     /// The task head's logits without dropout, (sequences or rows, outputs).
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>>;
-
-    /// Activations after some layers, 0 being the embeddings, and the pooler's output.
-    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates>;
-
-    /// What the model looks at in each sequence: attention weights with their queries and keys, and
-    /// all hidden states. For views: slower and larger than a forward pass.
-    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
-        let config = self.config().clone();
-        let states = self.hidden_states(batch, 0..config.num_hidden_layers + 1)?;
-        let (layout, values) = (self.layout().clone(), self.parameters()?);
-        let width = config.hidden_size;
-        let sequences = batch.ranges().map(|rows| {
-            let of = |layer: &Vec<f32>| layer[rows.start * width..rows.end * width].to_vec();
-            let hidden = states.layers.iter().map(of).collect();
-            SequenceAttention::of_hidden_states(&config, &layout, &values, hidden)
-        });
-        Ok(sequences.collect())
-    }
-
-    /// The masked-LM head's logits at the given rows: (rows, vocabulary), row-major.
-    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
-
-    /// The next-sentence head's logits of every sequence: class 0 "B follows A", class 1 "random".
-    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
 }
 
+/// An engine that runs the whole model, with the heads that its layout declares.
+pub trait BertEngine: PretrainingEngine + TaskEngine {}
+
+impl<E: PretrainingEngine + TaskEngine> BertEngine for E {}
+
 /// Which engine is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Backend {
     /// The dfdx model of the lessons, slow and readable. On the CPU; on the first GPU where Cloze was
     /// built with the feature `dfdx-cuda`.
@@ -291,10 +317,11 @@ impl std::fmt::Display for Precision {
 }
 
 /// What is computed again in the backward pass in place of being kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Recompute {
     #[default]
-    #[value(skip)]
+    #[cfg_attr(feature = "cli", value(skip))]
     Nothing,
     /// What is little work: GELU's output and those of the LayerNorms
     Cheap,
@@ -328,18 +355,14 @@ impl Setup {
         config: &Config,
         layout: &Arc<Layout>,
         values: Vec<f32>,
-    ) -> Result<Box<dyn Engine>> {
+    ) -> Result<Box<dyn BertEngine>> {
         self.check()?;
         Ok(match self.backend.resolve().0 {
             #[cfg(not(feature = "dfdx-cuda"))]
             Backend::Reference => Box::new(Reference::new(config, layout, values)?),
             #[cfg(feature = "dfdx-cuda")]
             Backend::Reference => Box::new(Reference::on_gpu(config, layout, values)?),
-            Backend::Cuda => {
-                let device = cuda::open()?;
-                let how = CudaHow::from(self);
-                Box::new(CudaEngine::new(device, config, layout, values, how)?)
-            }
+            Backend::Cuda => cuda::engine(self, config, layout, values)?,
             Backend::Cpu | Backend::Auto => {
                 let engine = CpuEngine::new(config, layout, values)?;
                 let engine = engine.with_precision(self.precision);
@@ -351,7 +374,7 @@ impl Setup {
     /// Floating-point operations a second that large matrix products reach on what computes here.
     pub fn measured_peak(self) -> Result<f64> {
         match self.backend.resolve().0 {
-            Backend::Cuda => cuda::measured_peak(CudaHow::from(self)),
+            Backend::Cuda => cuda::measured_peak(self),
             Backend::Cpu | Backend::Auto | Backend::Reference => Ok(measured_peak(self.precision)),
         }
     }
@@ -397,7 +420,7 @@ impl Backend {
         config: &Config,
         layout: &Arc<Layout>,
         values: Vec<f32>,
-    ) -> Result<Box<dyn Engine>> {
+    ) -> Result<Box<dyn BertEngine>> {
         Setup::from(self).engine(config, layout, values)
     }
 }
@@ -418,6 +441,6 @@ fn check_targets(config: &Config, batch: &PretrainingBatch, targets: &SoftTarget
 }
 
 /// What a model says that is asked for a head it doesn't have.
-fn lacks(head: &str) -> Error {
+pub(crate) fn lacks(head: &str) -> Error {
     Error::Failed(format!("the model has no {head} head"))
 }

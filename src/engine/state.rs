@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
 use crate::model::Layout;
-use crate::train::optimizer::{Moments, Update};
 
 /// Fails where there are not as many values as parameters.
 pub(super) fn fits(values: &[f32], parameters: usize) -> Result<()> {
@@ -19,7 +19,7 @@ pub(super) fn fits(values: &[f32], parameters: usize) -> Result<()> {
 }
 
 /// What a checkpoint keeps of an engine: borrowed where it lies in main memory.
-pub struct Lent<'a> {
+pub struct Snapshot<'a> {
     pub parameters: Cow<'a, [f32]>,
     pub moments: Cow<'a, Moments>,
 }
@@ -47,8 +47,8 @@ impl State {
     }
 
     /// What a checkpoint keeps.
-    pub fn lend(&self) -> Lent<'_> {
-        Lent {
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot {
             parameters: Cow::Borrowed(&self.values),
             moments: Cow::Borrowed(&self.moments),
         }

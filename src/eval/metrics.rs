@@ -1,23 +1,29 @@
-//! The metrics of GLUE: accuracy, F1, Matthews' and Pearson's and Spearman's correlation.
+//! The metrics of GLUE: accuracy, F1, and the correlations of Matthews, Pearson and Spearman.
 //!
-//! All are fractions or correlations, not percentages. Where a metric is not defined (no positive
-//! row, all values alike) it is 0, as in scikit-learn's `f1_score` and `matthews_corrcoef`.
+//! All are fractions or correlations, not percentages. A metric that is not defined (no positive
+//! row, all values alike) is 0, as in scikit-learn's `f1_score` and `matthews_corrcoef`.
 
-/// What a task is judged by.
+use crate::data::glue;
+
+/// A metric of classes or of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
+    /// The share of correct predictions.
     Accuracy,
-    /// Of class 1 against class 0.
+    /// F1 of class 1 against class 0.
     F1,
     /// The mean of every class's F1 against all others.
     MacroF1,
+    /// Matthews' correlation coefficient.
     Mcc,
+    /// Pearson's correlation coefficient.
     Pearson,
+    /// Spearman's rank correlation.
     Spearman,
 }
 
 impl Metric {
-    /// The key in results.
+    /// Returns the metric's key in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accuracy => "accuracy",
@@ -28,31 +34,36 @@ impl Metric {
             Self::Spearman => "spearman",
         }
     }
+
+    /// Returns the official metrics of a GLUE task, the most important one first.
+    pub fn of_glue(task: &glue::Task) -> &'static [Self] {
+        match task.name {
+            "cola" | "ax" => &[Self::Mcc, Self::Accuracy],
+            "mrpc" | "qqp" => &[Self::Accuracy, Self::F1],
+            "sts-b" => &[Self::Pearson, Self::Spearman],
+            _ => &[Self::Accuracy],
+        }
+    }
 }
 
-/// The share of predictions that are right.
+/// Returns the share of correct predictions.
 pub fn accuracy(predicted: &[u32], gold: &[u32]) -> f64 {
     let right = predicted.iter().zip(gold).filter(|(p, g)| p == g).count();
     ratio(right as f64, gold.len() as f64)
 }
 
-/// Rows by (predicted positive, truly positive), class 1 being the positive.
-fn confusion(predicted: &[u32], gold: &[u32]) -> [[f64; 2]; 2] {
+/// Returns the F1 of class 1: the harmonic mean of its precision and recall.
+pub fn f1(predicted: &[u32], gold: &[u32]) -> f64 {
+    // Rows by (predicted class is 1, true class is 1).
     let mut counts = [[0.0; 2]; 2];
     for (&p, &g) in predicted.iter().zip(gold) {
         counts[usize::from(p == 1)][usize::from(g == 1)] += 1.0;
     }
-    counts
-}
-
-/// The harmonic mean of precision and recall of class 1.
-pub fn f1(predicted: &[u32], gold: &[u32]) -> f64 {
-    let [[_, missed], [wrong, found]] = confusion(predicted, gold);
+    let [[_, missed], [wrong, found]] = counts;
     ratio(2.0 * found, 2.0 * found + wrong + missed)
 }
 
-/// The mean of every class's F1 against all others, over the classes that are true or predicted
-/// somewhere.
+/// Returns the mean of every class's F1 against all others, over the classes that occur in either list.
 pub fn macro_f1(predicted: &[u32], gold: &[u32]) -> f64 {
     let mut classes: Vec<u32> = predicted.iter().chain(gold).copied().collect();
     classes.sort_unstable();
@@ -65,31 +76,28 @@ pub fn macro_f1(predicted: &[u32], gold: &[u32]) -> f64 {
     ratio(sum, classes.len() as f64)
 }
 
-/// Matthews' correlation coefficient, of more than two classes as Gorodkin generalises it
+/// Returns Matthews' correlation coefficient, for more than two classes as Gorodkin generalises it
 /// (doi.org/10.1016/j.compbiolchem.2004.09.006, and scikit-learn's `matthews_corrcoef`).
 pub fn matthews(predicted: &[u32], gold: &[u32]) -> f64 {
-    let classes = predicted
-        .iter()
-        .chain(gold)
-        .max()
-        .map_or(0, |&most| most + 1);
+    let largest = predicted.iter().chain(gold).max();
+    let classes = largest.map_or(0, |&class| class as usize + 1);
     let counts = |all: &[u32]| {
-        let mut counts = vec![0.0; classes as usize];
+        let mut counts = vec![0.0; classes];
         all.iter().for_each(|&class| counts[class as usize] += 1.0);
         counts
     };
-    let (said, true_ones) = (counts(predicted), counts(gold));
+    let (predictions, truths) = (counts(predicted), counts(gold));
     let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let all = predicted.len() as f64;
     let right = predicted.iter().zip(gold).filter(|(p, g)| p == g).count() as f64;
     let spread = |counts: &[f64]| all * all - product(counts, counts);
     ratio(
-        right * all - product(&said, &true_ones),
-        (spread(&said) * spread(&true_ones)).sqrt(),
+        right * all - product(&predictions, &truths),
+        (spread(&predictions) * spread(&truths)).sqrt(),
     )
 }
 
-/// Pearson's correlation coefficient.
+/// Returns Pearson's correlation coefficient.
 pub fn pearson(x: &[f64], y: &[f64]) -> f64 {
     let n = x.len() as f64;
     let (mean_x, mean_y) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
@@ -102,7 +110,7 @@ pub fn pearson(x: &[f64], y: &[f64]) -> f64 {
     ratio(xy, (xx * yy).sqrt())
 }
 
-/// Spearman's rank correlation: Pearson's of the ranks, equal values sharing their mean rank.
+/// Returns Spearman's rank correlation: Pearson's of the ranks, equal values sharing their mean rank.
 pub fn spearman(x: &[f64], y: &[f64]) -> f64 {
     pearson(&ranks(x), &ranks(y))
 }
@@ -122,8 +130,8 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// 0 where the denominator is: an undefined metric.
-fn ratio(numerator: f64, denominator: f64) -> f64 {
+/// Divides; an undefined metric, whose denominator is 0, is 0.
+pub(super) fn ratio(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 {
         numerator / denominator
     } else {
@@ -142,7 +150,7 @@ mod tests {
         assert!((got - expected).abs() < 1e-12, "{got}, expected {expected}");
     }
 
-    /// The figures of scikit-learn 1.9 and SciPy 1.17 for the same numbers.
+    /// What scikit-learn 1.9 and SciPy 1.17 compute for the same numbers.
     #[test]
     fn metrics_are_those_of_scikit_learn_and_scipy() {
         close(accuracy(&PREDICTED, &GOLD), 0.7);

@@ -1,15 +1,16 @@
-//! Metrics as the benchmarks define them, and the measuring of a model's outputs by them.
+//! Metrics as the benchmarks define them, computed from a model's outputs.
 
 pub mod entities;
 mod metrics;
 pub mod squad;
 
+use metrics::ratio;
 pub use metrics::{Metric, accuracy, f1, macro_f1, matthews, pearson, spearman};
 
-/// Metrics by the names of their keys in results, in the order in which they are told.
+/// Metrics by their keys in results, in the order in which they are printed.
 pub type Scores = serde_json::Map<String, serde_json::Value>;
 
-/// Metrics of predicted classes against the true ones.
+/// Computes metrics of predicted classes against the true ones.
 pub fn measure_classes(metrics: &[Metric], predicted: &[u32], gold: &[u32]) -> Scores {
     collect(metrics, |metric| match metric {
         Metric::Accuracy => accuracy(predicted, gold),
@@ -20,7 +21,7 @@ pub fn measure_classes(metrics: &[Metric], predicted: &[u32], gold: &[u32]) -> S
     })
 }
 
-/// Metrics of predicted numbers against the true ones.
+/// Computes metrics of predicted numbers against the true ones.
 pub fn measure_values(metrics: &[Metric], predicted: &[f32], gold: &[f32]) -> Scores {
     collect(metrics, |metric| correlation(metric, predicted, gold))
 }
@@ -39,7 +40,7 @@ fn collect(metrics: &[Metric], value: impl Fn(Metric) -> f64) -> Scores {
     metrics.iter().map(entry).collect()
 }
 
-/// The first class with the largest logit.
+/// Returns the class with the largest logit, the first of equals.
 pub fn best(row: &[f32]) -> u32 {
     let mut best = 0;
     for (class, x) in row.iter().enumerate() {
@@ -50,7 +51,7 @@ pub fn best(row: &[f32]) -> u32 {
     best as u32
 }
 
-/// Softmax in f64: probabilities that add up to 1.
+/// Returns the softmax of logits, in f64: probabilities that add up to 1.
 pub fn softmax(logits: &[f32]) -> Vec<f64> {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let exp: Vec<f64> = logits.iter().map(|&x| f64::from(x - max).exp()).collect();
@@ -67,11 +68,8 @@ mod tests {
         assert_eq!((best(&[0.1, 0.9, 0.9]), best(&[2.0, -1.0])), (1, 0));
         let got = measure_classes(&[Metric::F1, Metric::Accuracy], &[1, 0, 0], &[1, 0, 1]);
         let expected = [("f1", 2.0 / 3.0), ("accuracy", 2.0 / 3.0)];
-        let told: Vec<_> = got
-            .iter()
-            .map(|(k, v)| (k.as_str(), v.as_f64().unwrap()))
-            .collect();
-        assert_eq!(told, expected);
+        let got = got.iter().map(|(k, v)| (k.as_str(), v.as_f64().unwrap()));
+        assert!(got.eq(expected));
         let got = measure_values(&[Metric::Spearman], &[0.0, 0.5, 0.75], &[1.0, 2.0, 4.0]);
         assert_eq!(got["spearman"], 1.0);
     }

@@ -2,6 +2,7 @@
 //! (Devlin et al., section 5.3; for sentences Reimers and Gurevych, arXiv 1908.10084).
 
 mod file;
+pub mod frozen;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -15,13 +16,15 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 
 pub use file::Vectors;
+pub use frozen::Frozen;
 
 /// Tokens that go through the model at once: with four times as many as 1,024 packing the weights
 /// counts for less: 3 to 5 % of the time on two cores.
 const BATCH_TOKENS: usize = 4096;
 
 /// How several layers become one vector a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Combine {
     /// One behind the other.
@@ -31,7 +34,8 @@ pub enum Combine {
 }
 
 /// How the vectors of tokens become one of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Pool {
     /// Their mean, special tokens included.

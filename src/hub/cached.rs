@@ -1,6 +1,5 @@
-//! A model in the cache, laid out as Python's `huggingface_hub` does: the files under the names of
-//! their checksums in `blobs`, links to them in `snapshots/COMMIT`, and the commit of a branch or tag
-//! in `refs`.
+//! A model in the cache, in the layout of Python's `huggingface_hub`: files named by their checksums in
+//! `blobs`, links to them in `snapshots/COMMIT`, and the commit of a branch or tag in `refs`.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -12,12 +11,12 @@ use crate::note;
 
 use super::Id;
 
-/// What the cache has of a model.
+/// A model's part of the cache.
 pub(super) struct Cached<'a> {
     id: &'a Id,
     /// The model's folder in the cache.
     folder: PathBuf,
-    /// The folder of the model's locks: Python takes the same.
+    /// The folder of the model's locks, which Python uses too.
     locks: PathBuf,
 }
 
@@ -36,7 +35,7 @@ impl<'a> Cached<'a> {
         self.folder.join("snapshots").join(commit)
     }
 
-    /// Returns the place of a file of this checksum.
+    /// Returns the path of the file with this checksum.
     pub(super) fn blob(&self, checksum: &str) -> PathBuf {
         self.folder.join("blobs").join(checksum)
     }
@@ -46,7 +45,7 @@ impl<'a> Cached<'a> {
         self.folder.join("refs").join(&self.id.revision)
     }
 
-    /// Returns the folder of the revision's files, or what is missing, as the end of a sentence.
+    /// Returns the folder of the revision's files, or which file is missing, as the end of a sentence.
     pub(super) fn snapshot(&self) -> std::result::Result<PathBuf, String> {
         let commit = match std::fs::read_to_string(self.reference()) {
             Ok(commit) => commit.trim().to_owned(),
@@ -73,8 +72,8 @@ impl<'a> Cached<'a> {
         }
     }
 
-    /// Waits until no other process downloads the file of this checksum, and keeps others from it until
-    /// the lock is dropped.
+    /// Locks the file with this checksum against downloads by other processes until the lock is dropped;
+    /// waits while another process holds it.
     pub(super) fn lock(&self, checksum: &str, name: &str) -> Result<File> {
         create_folder(&self.locks)?;
         let path = self.locks.join(format!("{checksum}.lock"));
@@ -85,7 +84,7 @@ impl<'a> Cached<'a> {
                 note!("{name}: another process is downloading it; waiting for that to end");
                 file.lock().map_err(|e| Error::io(&path, e))?;
             }
-            // A file system without locks, as some network drives are.
+            // The file system has no locks, like some network drives.
             Err(TryLockError::Error(e)) => note!(
                 "{}: files cannot be locked here ({e}): make sure that no other process \
                  downloads {name}",
@@ -95,15 +94,15 @@ impl<'a> Cached<'a> {
         Ok(file)
     }
 
-    /// Puts a file of the cache into a snapshot, at `path`.
+    /// Links a blob into a snapshot, at `path`.
     pub(super) fn link(&self, blob: &Path, path: &Path) -> Result<()> {
         if let Some(folder) = path.parent() {
             create_folder(folder)?;
         }
         #[cfg(unix)]
         let done = {
-            // Relative, as Python's links are: a cache may move. Both paths begin with the model's
-            // folder in the cache.
+            // Links are relative, as in Python, so that a cache can be moved. Both paths begin with the
+            // model's folder.
             let below = |path: &Path| {
                 path.strip_prefix(&self.folder)
                     .unwrap_or(path)
@@ -121,7 +120,7 @@ impl<'a> Cached<'a> {
         }
     }
 
-    /// Notes the commit of a revision whose files are all there.
+    /// Records the commit of a revision whose files are complete.
     pub(super) fn refer(&self, commit: &str) -> Result<()> {
         let path = self.reference();
         let noted = std::fs::read_to_string(&path).is_ok_and(|noted| noted.trim() == commit);

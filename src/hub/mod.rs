@@ -1,30 +1,32 @@
-//! Models of the Hugging Face Hub by their names, kept in the cache that Python's `huggingface_hub`
-//! uses too.
+//! Models of the Hugging Face Hub by name, stored in the cache that Python's `huggingface_hub` uses.
 
+#[cfg(test)]
+pub mod absent;
 mod cached;
 mod remote;
 
 use std::path::{Path, PathBuf};
 
-use crate::download::{told, unreachable};
+use crate::data::bundled;
+use crate::download::{describe, is_address, unreachable};
 use crate::error::{Error, Result};
-use crate::lessons::data;
 use crate::note;
 
 use cached::Cached;
 use remote::Remote;
 
-/// A model's name, for sentences that ask for one.
+/// A model's name, for messages that ask for one.
 const EXAMPLE: &str = "google-bert/bert-base-uncased";
-/// Returns the folder of a model: `model` itself if that is one, else that of [our own](data::MODEL),
-/// else that of the Hub's model of that name, `org/name` or `org/name@revision`, after downloading what
-/// the cache lacks of it.
+
+/// Returns the folder of a model. `model` is a folder, the name of the [bundled model](bundled::MODEL),
+/// or a model's name on the Hub, `org/name` or `org/name@revision`; files that the cache lacks are
+/// downloaded.
 pub fn folder_of(model: &Path) -> Result<PathBuf> {
     if model.is_dir() {
         return Ok(model.to_path_buf());
     }
-    if model == Path::new(data::MODEL) {
-        return data::folder(data::MODEL);
+    if model == Path::new(bundled::MODEL) {
+        return bundled::folder(bundled::MODEL);
     }
     let shown = model.display();
     if model.exists() {
@@ -80,8 +82,7 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// Where the Hub is, who asks, and where its files are kept: the variables that Python's
-/// `huggingface_hub` reads.
+/// Settings of the Hub, read from the same environment variables as in Python's `huggingface_hub`.
 #[derive(Debug, Clone)]
 struct Hub {
     endpoint: String,
@@ -107,10 +108,7 @@ impl Hub {
             Error::Failed(message.into())
         })?;
         let endpoint = text("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into());
-        if !["http://", "https://"]
-            .iter()
-            .any(|s| endpoint.starts_with(s))
-        {
+        if !is_address(&endpoint) {
             return Err(Error::Usage(format!(
                 "HF_ENDPOINT is {endpoint:?}, but an address with http:// or https:// is needed"
             )));
@@ -130,7 +128,7 @@ impl Hub {
         })
     }
 
-    /// Returns the folder with the model's files, all of them.
+    /// Returns the folder with all files of the model.
     fn folder(&self, id: &Id) -> Result<PathBuf> {
         let cached = Cached::new(&self.cache, id);
         if self.offline {
@@ -146,7 +144,7 @@ impl Hub {
         match remote.description() {
             Ok(description) => remote.download(&description),
             Err(error) if unreachable(&error) => {
-                let why = format!("{} can't be reached ({})", self.endpoint, told(&error));
+                let why = format!("{} can't be reached ({})", self.endpoint, describe(&error));
                 let folder = cached
                     .snapshot()
                     .map_err(|missing| Error::Failed(format!("{why}, and {missing}")))?;
@@ -163,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_hub_are_told_from_paths() {
+    fn names_on_the_hub_are_distinguished_from_paths() {
         let id = |text: &str| Id::parse(text).map(|id| (id.name, id.revision));
         let some = |name: &str, revision: &str| Some((name.to_owned(), revision.to_owned()));
         assert_eq!(
@@ -180,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folder_and_no_name_is_refused_with_both_possibilities() {
+    fn an_error_names_both_possibilities() {
         let message = folder_of(Path::new("no/such/folder")).unwrap_err();
         assert_eq!(message.exit_code(), 1);
         let message = message.to_string();

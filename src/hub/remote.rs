@@ -1,8 +1,8 @@
-//! A model on the Hub: which of its files are needed, and how they come into the cache.
+//! A model on the Hub: which of its files are needed, and their download into the cache.
 //!
-//! Where a file goes is decided by names that were checked here: its checksum from one answer to
-//! `HEAD`, in `blobs`, and its own name, which is one of ours or that of a shard. What a later answer
-//! says changes neither.
+//! A file's path in the cache is made of names that were checked here: its checksum, from the answer to
+//! one `HEAD` request, and its own name, which is a known one or that of a shard. Later answers don't
+//! change either.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use ureq::http::Method;
 
-use crate::download::{Digest, Limits, STALL, Steady, Wanted, ask, fetch, number, send, told};
+use crate::download::{Digest, Limits, STALL, Steady, Wanted, ask, describe, fetch, number, send};
 use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
@@ -19,7 +19,7 @@ use crate::model::weights::{self, CONFIG, INDEX, WEIGHTS};
 use super::cached::Cached;
 use super::{Hub, Id};
 
-/// Files that are fetched where a repository has them, beside the configuration and the weights.
+/// Files that are fetched if the repository has them, besides the configuration and the weights.
 const COMPANIONS: [&str; 7] = [
     "head.safetensors",
     "vocab.txt",
@@ -29,9 +29,9 @@ const COMPANIONS: [&str; 7] = [
     "sentence_bert_config.json",
     "1_Pooling/config.json",
 ];
-/// Most bytes of a repository's description: some ten thousand files' names.
+/// Largest accepted description of a repository, in bytes: some ten thousand file names.
 const DESCRIPTION: u64 = 4 << 20;
-/// The header with the checksum of a file that a redirect leads to.
+/// The header with the checksum of the file behind a redirect.
 const LINKED_ETAG: &str = "x-linked-etag";
 
 /// A model on the Hub.
@@ -41,7 +41,7 @@ pub(super) struct Remote<'a> {
     pub(super) cached: &'a Cached<'a>,
 }
 
-/// What the Hub says of a revision.
+/// The Hub's description of a revision.
 #[derive(Deserialize)]
 struct Description {
     /// The commit.
@@ -56,7 +56,7 @@ struct Sibling {
 }
 
 impl Remote<'_> {
-    /// Asks the Hub what the revision is; returns its answer, which is JSON.
+    /// Requests the description of the revision, as JSON.
     pub(super) fn description(&self) -> std::result::Result<Vec<u8>, ureq::Error> {
         let Id { name, revision } = self.id;
         let revision = escaped(revision).replace('/', "%2F");
@@ -75,7 +75,7 @@ impl Remote<'_> {
         Ok(text)
     }
 
-    /// Fetches what the cache lacks of the files that are needed; returns their folder.
+    /// Downloads the needed files that the cache lacks; returns their folder.
     pub(super) fn download(&self, description: &[u8]) -> Result<PathBuf> {
         let Description { sha, siblings } = serde_json::from_slice(description)
             .map_err(|e| self.failed(format!("its description is not the Hub's: {e}")))?;
@@ -121,7 +121,7 @@ impl Remote<'_> {
         if path.exists() {
             return Ok(());
         }
-        // A link whose file was taken away would be in the way of a new one.
+        // A dangling link would block the new one.
         if path.is_symlink() {
             std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
         }
@@ -130,7 +130,7 @@ impl Remote<'_> {
         let head = send(ask(Method::HEAD, &url, self.token()), |headers| {
             headers.contains_key(LINKED_ETAG)
         })
-        .map_err(|e| self.failed(format!("{name}: {}", told(&e))))?;
+        .map_err(|e| self.failed(format!("{name}: {}", describe(&e))))?;
         let text = |header: &str| head.headers().get(header)?.to_str().ok();
         match text("x-repo-commit") {
             Some(found) if found == commit => {}
@@ -154,7 +154,7 @@ impl Remote<'_> {
             true => number(head.headers(), "x-linked-size"),
             false => number(head.headers(), "content-length"),
         };
-        // The Hub's ETags are Git's names of small files and the SHA-256 of large ones.
+        // The Hub's ETags are Git blob hashes for small files and SHA-256 for large ones.
         let digest = match etag.len() {
             64 if is_hex(etag) => Some(Digest::Sha256(etag)),
             40 if is_hex(etag) => Some(Digest::GitBlob(etag)),
@@ -185,11 +185,11 @@ impl Remote<'_> {
         Error::Failed(format!("{} on {}: {message}", self.id, self.hub.endpoint))
     }
 
-    /// Says why the Hub has no description of the model.
+    /// Returns the error for a model that the Hub did not describe.
     pub(super) fn refused(&self, error: &ureq::Error) -> Error {
         let (id, endpoint) = (self.id, &self.hub.endpoint);
         match error {
-            // To who isn't logged in, a model that isn't there looks like a private one.
+            // Without a login, a private model looks like one that doesn't exist.
             ureq::Error::StatusCode(401 | 403 | 404) => {
                 let rights = match self.hub.token {
                     Some(_) => "that the token may see",
@@ -199,27 +199,25 @@ impl Remote<'_> {
                     "there is no folder {id}, and {endpoint} has no model of that name {rights}"
                 ))
             }
-            error => self.failed(told(error)),
+            error => self.failed(describe(error)),
         }
     }
 }
 
-/// Returns an ETag without its quotes and the mark of those that stand for several encodings of a file.
+/// Returns an ETag without its quotes and the mark of weak ETags.
 fn bare(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
-/// Returns a path as it stands in an address.
+/// Percent-encodes a path for an address.
 fn escaped(path: &str) -> String {
-    let mut text = String::new();
-    for byte in path.bytes() {
-        match byte {
-            b'/' | b'-' | b'_' | b'.' | b'~' => text.push(byte.into()),
-            _ if byte.is_ascii_alphanumeric() => text.push(byte.into()),
-            _ => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
+    path.bytes()
+        .map(|byte| match plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
 }
 
 fn is_hex(text: &str) -> bool {
@@ -234,9 +232,9 @@ fn read(path: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// The name of a shard comes from a server: it must not end the path of an address.
+    /// A shard's name comes from a server: it must not end the path of an address.
     #[test]
-    fn names_stand_in_addresses_as_they_are() {
+    fn file_names_are_percent_encoded() {
         assert_eq!(escaped("1_Pooling/a-b.json"), "1_Pooling/a-b.json");
         assert_eq!(escaped("a b?#%\\ü"), "a%20b%3F%23%25%5C%C3%BC");
     }

@@ -5,11 +5,10 @@
 //! minutes, its exercises and their hints: `format` reads it, and everything here asks there.
 //! The sources are part of the library, so an installed `cloze` has them without a checkout.
 
+pub mod checks;
 pub mod course;
-pub mod data;
 pub mod exercise;
 pub mod format;
-pub mod held;
 mod judge;
 pub mod notebook;
 pub mod panics;
@@ -22,6 +21,8 @@ use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::note;
 
+/// The data and the model that the lessons use.
+pub use crate::data::bundled as data;
 pub use format::{Exercise, Lesson};
 pub use judge::Judge;
 pub use notebook::Built;

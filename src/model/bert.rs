@@ -160,7 +160,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
                 self.pool(rows, batch)?,
                 batch.examples.iter().map(|&e| (e, 0)).collect::<Vec<_>>(),
             ),
-            Over::Rows => (rows, batch.places().collect()),
+            Over::Rows => (rows, batch.examples_and_positions().collect()),
         };
         if let Some(dropout) = dropout
             && head.dropout

@@ -4,15 +4,15 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Answers, Dataset, Reading, Role, Task, labels_unused, nothing_to_measure, unlabelled};
 use crate::data::choices::{CHOICES, Question, read_codah, read_swag_rows};
 use crate::data::{Examples, Sequences, Targets};
+use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, softmax};
 use crate::model::{Config, Part};
-use crate::train::finetune::Logits;
 
 /// Parts of CODAH's cross-validation.
 pub const FOLDS: u32 = 5;
@@ -87,10 +87,11 @@ impl Task for Choice {
         Part::MultipleChoice
     }
 
-    fn describe(&self, config: &mut Config) {
-        config
-            .other
-            .insert("finetuning_task".into(), self.name().into());
+    fn describe(&self, _: &mut Config) {}
+
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        let fold = self.fold.map(|fold| ("fold", (fold + 1).into()));
+        fold.into_iter().collect()
     }
 
     fn metric(&self) -> &'static str {

@@ -48,7 +48,7 @@ pub fn discovered(columns: &Columns, path: &Path, bad: &mut BadRows) -> Result<V
         )));
     }
     if let [name] = names.as_slice() {
-        let left_out = bad.told().map(|told| format!(" ({told})"));
+        let left_out = bad.report().map(|told| format!(" ({told})"));
         let message = format!(
             "has only the label {name}: there is nothing to tell apart{}",
             left_out.unwrap_or_default()
@@ -185,7 +185,7 @@ mod tests {
             assert!(error.to_string().contains(expected), "{error}");
             let mut bad = BadRows::skipped();
             assert_eq!(discovered_in(name, text, &mut bad).unwrap(), ["x", "y"]);
-            assert!(bad.told().unwrap().contains(expected));
+            assert!(bad.report().unwrap().contains(expected));
         }
         let one = "text\tlabel\na\tx\nb\n";
         let error = discovered_in("a.tsv", one, &mut BadRows::skipped()).unwrap_err();

@@ -13,86 +13,19 @@ mod words;
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::data::bad::BadRows;
+use crate::data::glue;
 use crate::data::table::Columns;
-use crate::data::{Examples, glue};
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::eval::Scores;
-use crate::model::{Config, Part};
-use crate::text::WordPiece;
-use crate::train::finetune::{self, Logits};
+use crate::model::Config;
 
+pub use crate::train::task::{Answers, Dataset, Reading, Role, Task, measure};
 pub use official::{Files, files};
 pub use span::SpanOptions;
 
-/// What a file is read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// To be learned from: its rows must have labels.
-    Train,
-    /// To be measured on: the same.
-    Dev,
-    /// To be answered: labels are neither needed nor used.
-    Test,
-}
-
-/// How a file is read.
-pub struct Reading<'a> {
-    pub wordpiece: &'a WordPiece,
-    /// Longest sequence in tokens.
-    pub max_len: usize,
-    /// The first so many rows.
-    pub limit: Option<usize>,
-    pub bad: &'a mut BadRows,
-    /// Takes what the reader should be told of.
-    pub notes: &'a mut Vec<String>,
-}
-
-/// A task with its labels.
-pub trait Task {
-    /// As on the command line.
-    fn name(&self) -> &str;
-    /// The head.
-    fn part(&self) -> Part;
-    /// Stores in a model's configuration what a later run needs to name its answers, as transformers
-    /// does.
-    fn describe(&self, config: &mut Config);
-    /// Stores what measuring on a development file has told that a later run needs.
-    fn remember(&self, _scores: &Scores, _config: &mut Config) {}
-    /// The score that the task is judged by, above all others.
-    fn metric(&self) -> &'static str;
-    /// What is minimised, with its unit.
-    fn loss(&self) -> &'static str {
-        "cross-entropy (nats)"
-    }
-    /// Reads a file; `-` is standard input.
-    fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>>;
-}
-
-/// A file that was read.
-pub trait Dataset {
-    /// Rows, questions or sentences, as people count them.
-    fn rows(&self) -> usize;
-    fn examples(&self) -> &Examples;
-    /// The official metrics; fails where the labels are not known.
-    fn measure(&self, logits: &Logits) -> Result<Scores>;
-    fn answers(&self, logits: &Logits) -> Result<Answers>;
-}
-
-/// What a model answers.
-#[derive(Debug, Clone, Default)]
-pub struct Answers {
-    /// Names and texts of the official files, the main one first.
-    pub documents: Vec<(String, String)>,
-    /// The same, a JSON object a row, with probabilities.
-    pub lines: Vec<Value>,
-}
-
 /// What the answers to rows of your own data look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Kind {
     /// A class, of those that the training file has.
     #[default]
@@ -162,6 +95,16 @@ pub fn usual_max_len(name: &str) -> usize {
         "swag" | "codah" => 80,
         _ => 128,
     }
+}
+
+/// Returns the task of learning the last of these columns of your own TSV, CSV or JSONL file, such as
+/// `text,label` or `text,pair,label`, from the others. The file to train on names the classes.
+pub fn your_own(columns: &str, train: impl AsRef<Path>) -> Result<Box<dyn Task>> {
+    let options = Options {
+        columns: Some(Columns::parse(columns)?),
+        ..Options::default()
+    };
+    open("custom", &options, Labels::Training(train.as_ref()))
 }
 
 /// The task of that name.
@@ -255,10 +198,4 @@ fn labels_unused(path: &Path) -> String {
         "{}: has labels, which are not used here; `cloze evaluate` measures by them",
         path.display()
     )
-}
-
-/// A model's scores on a file.
-pub fn measure(engine: &mut dyn Engine, data: &dyn Dataset) -> Result<Scores> {
-    let logits = finetune::logits(engine, &data.examples().sequences)?;
-    data.measure(&logits)
 }

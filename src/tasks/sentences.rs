@@ -15,10 +15,10 @@ use crate::data::glue::{self, Row, Target};
 use crate::data::labels::{listed, shortened};
 use crate::data::table;
 use crate::data::{Examples, Sequences, Targets};
+use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, measure_values, softmax};
 use crate::model::{Config, Part};
-use crate::train::finetune::Logits;
 
 /// A task over sentences or pairs.
 pub struct Sentences {
@@ -75,7 +75,7 @@ impl Sentences {
             name: task.name.into(),
             source: Source::Glue(task),
             answer,
-            metrics: task.metrics,
+            metrics: Metric::of_glue(task),
         })
     }
 
@@ -189,9 +189,13 @@ impl Task for Sentences {
             }
         };
         config.other.insert("problem_type".into(), problem.into());
-        config
-            .other
-            .insert("finetuning_task".into(), self.name.clone().into());
+    }
+
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        match &self.source {
+            Source::Glue(_) => Vec::new(),
+            Source::Own(own) => vec![("columns", own.columns.to_string().into())],
+        }
     }
 
     fn metric(&self) -> &'static str {

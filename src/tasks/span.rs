@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::{Answers, Dataset, Labels, Reading, Role, Task};
 use crate::data::squad::{Misplaced, Squad, WindowOptions, Windows};
 use crate::data::{Examples, Targets};
+use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Scores, squad};
 use crate::model::{Config, Part};
-use crate::train::finetune::Logits;
 
 /// Where a model's configuration keeps the threshold that was chosen for it.
 const THRESHOLD: &str = "null_score_threshold";
@@ -109,10 +109,14 @@ impl Task for Spans {
         Part::Span
     }
 
-    fn describe(&self, config: &mut Config) {
-        config
-            .other
-            .insert("finetuning_task".into(), self.name.into());
+    fn describe(&self, _: &mut Config) {}
+
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("doc_stride", self.options.stride.into()),
+            ("max_query_len", self.options.max_question.into()),
+            ("max_answer_len", self.options.max_answer.into()),
+        ]
     }
 
     fn remember(&self, scores: &Scores, config: &mut Config) {

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::text::Casing;
+use crate::text::WordPiece;
 
 /// A folder with one file, and what was said in reading it.
 struct File {
@@ -37,7 +38,7 @@ impl File {
             notes: &mut notes,
         };
         let rows = task.read(&self.path(), role, reading)?.rows();
-        Ok((rows, bad.told().unwrap_or_default(), notes))
+        Ok((rows, bad.report().unwrap_or_default(), notes))
     }
 
     /// Opens a task whose labels are this file's and reads it to be trained on.

@@ -13,14 +13,14 @@ use super::{
 use crate::data::bad::BadRows;
 use crate::data::conll::{self, Sentence};
 use crate::data::table::{Columns, Field, Row};
-use crate::data::tags::{Tags, broken_scheme, in_iob2, types};
+use crate::data::tags::{Tags, broken_scheme, entities, in_iob2, is_entity_tag, types};
 use crate::data::{Examples, Sequences, Targets};
+use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
-use crate::eval::entities::{self, entities, is_entity_tag};
+use crate::eval::entities;
 use crate::eval::{Metric, Scores, best, measure_classes};
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
-use crate::train::finetune::Logits;
 
 /// Labels for words.
 pub struct Words {
@@ -180,9 +180,12 @@ impl Task for Words {
         config.set_labels(&self.labels);
         // Of a model of numbers that goes on with words.
         config.other.remove("problem_type");
-        config
-            .other
-            .insert("finetuning_task".into(), self.name().into());
+    }
+
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        let columns = self.columns.as_ref();
+        let columns = columns.map(|columns| ("columns", columns.to_string().into()));
+        columns.into_iter().collect()
     }
 
     fn metric(&self) -> &'static str {

@@ -1,12 +1,12 @@
-//! Reading documents, cutting them into sentences, and sentences into word pieces.
+//! Reads documents and splits them into sentences, and sentences into word pieces.
 
 pub mod embedded;
-pub mod files;
 pub mod raw;
+pub mod reader;
 pub mod sentences;
 pub mod vocabulary;
 pub mod wordpiece;
 
-pub use files::{Paragraph, Paragraphs};
+pub use reader::{Paragraph, Paragraphs};
 pub use sentences::sentences;
 pub use wordpiece::{Casing, Encoding, SpecialIds, WordPiece};

@@ -1,25 +1,25 @@
-//! Bytes before they are text: how many of them are read at most, and whether they are text at all.
+//! Reads bytes within size limits and rejects binary files.
 //!
-//! The limits are on what is unpacked, so that a small `.gz` file can't fill the memory either.
+//! The limits hold for unpacked bytes, so that a small `.gz` file can't fill the memory either.
 
 use std::io::{BufRead, Read};
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Most bytes of a line: a hundred books.
+/// Longest accepted line in bytes: a hundred books.
 pub const LONGEST_LINE: usize = 64 << 20;
-/// Most bytes of a file that is read as a whole.
+/// Largest file in bytes that is read into memory.
 const LARGEST_FILE: u64 = 4 << 30;
 
-/// How many bytes at the start of a file are judged.
-const JUDGED: usize = 8 << 10;
+/// How many bytes at the start of a file are checked.
+const CHECKED: usize = 8 << 10;
 /// A file with fewer non-text bytes than this is not binary.
 const FEW: usize = 4;
 /// A file is binary if at least this percentage of its bytes is not text.
 const MOSTLY: usize = 30;
 
-/// Reads line `number` with its end; None at the end of the file.
+/// Reads line `number` with its line end; returns `None` at the end of the file.
 pub fn line(mut reader: impl BufRead, path: &Path, number: usize) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let mut limited = reader.by_ref().take(LONGEST_LINE as u64 + 1);
@@ -33,7 +33,7 @@ pub fn line(mut reader: impl BufRead, path: &Path, number: usize) -> Result<Opti
     Ok((!bytes.is_empty()).then_some(bytes))
 }
 
-/// Reads all of a file that should be text.
+/// Reads a whole file that should be text.
 pub fn whole(reader: impl Read, path: &Path) -> Result<Vec<u8>> {
     let bytes = up_to(LARGEST_FILE, reader, path)?;
     refuse_binary(&bytes, path)?;
@@ -44,17 +44,17 @@ fn up_to(most: u64, reader: impl Read, path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = reader.take(most + 1).read_to_end(&mut bytes);
     if read.map_err(|e| Error::io(path, e))? as u64 > most {
-        let most = crate::memory::told(most);
+        let most = crate::memory::format_bytes(most);
         let message = format!("holds more than {most}, which is the most that is read at once");
         return Err(Error::file(path, message));
     }
     Ok(bytes)
 }
 
-/// Refuses a file whose `start` is mostly not UTF-8 text. A stray zero byte makes no binary file: the
-/// tokenizer drops it.
+/// Returns an error if the `start` of a file is mostly not UTF-8 text. A few zero bytes don't make a file
+/// binary: the tokenizer drops them.
 pub fn refuse_binary(start: &[u8], path: &Path) -> Result<()> {
-    let start = &start[..start.len().min(JUDGED)];
+    let start = &start[..start.len().min(CHECKED)];
     if start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]) {
         return Err(Error::file(path, UTF_16));
     }
@@ -63,15 +63,12 @@ pub fn refuse_binary(start: &[u8], path: &Path) -> Result<()> {
     if controls + invalid < FEW || (controls + invalid) * 100 < start.len() * MOSTLY {
         return Ok(());
     }
-    // Letters of Europe have a zero byte each in UTF-16, all first or all second.
+    // In UTF-16 European letters have one zero byte each, always the first or always the second.
     let zeros = |first| {
-        start
-            .iter()
-            .skip(first)
-            .step_by(2)
-            .filter(|&&byte| byte == 0)
+        let bytes = start.iter().skip(first).step_by(2);
+        bytes.filter(|&&byte| byte == 0).count()
     };
-    let message = match [zeros(0).count(), zeros(1).count()] {
+    let message = match [zeros(0), zeros(1)] {
         [0, zeros] | [zeros, 0] if zeros * 100 >= start.len() * MOSTLY => UTF_16,
         _ => "this is a binary file or in another encoding; expected UTF-8 text",
     };
@@ -80,8 +77,8 @@ pub fn refuse_binary(start: &[u8], path: &Path) -> Result<()> {
 
 const UTF_16: &str = "this looks like UTF-16; expected UTF-8 text";
 
-/// Whether no text has this ASCII character; tabs, line and page ends, backspaces and escape
-/// sequences do occur.
+/// Returns whether this ASCII character never occurs in text; tabs, line and page ends, backspaces and
+/// escape sequences do.
 fn is_control(byte: u8) -> bool {
     byte.is_ascii_control() && !b"\t\n\r\x08\x0b\x0c\x1b".contains(&byte)
 }
@@ -91,7 +88,7 @@ mod tests {
     use super::*;
     use std::io::BufReader;
 
-    fn judged(start: &[u8]) -> Option<String> {
+    fn fault(start: &[u8]) -> Option<String> {
         let error = refuse_binary(start, Path::new("x.txt")).err()?;
         Some(error.to_string())
     }
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_mostly_no_text_is_a_binary_file() {
+    fn only_a_file_that_is_mostly_not_text_is_binary() {
         let text = [
             &b""[..],
             b"\0\0\0",
@@ -111,32 +108,32 @@ mod tests {
             b"Caf\xe9, d\xe9j\xe0 vu: Latin-1 is named by its line",
         ];
         for text in text {
-            assert_eq!(judged(text), None, "{}", text.escape_ascii());
+            assert_eq!(fault(text), None, "{}", text.escape_ascii());
         }
         let binary = "x.txt: this is a binary file or in another encoding; expected UTF-8 text";
         let cp1251 = b"\xcf\xf0\xe8\xe2\xe5\xf2, \xec\xe8\xf0";
         let elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0";
         let late = [&b"text "[..], &[0x90; 9_000]].concat();
         for bytes in [&elf[..], cp1251, b"\0\0\0\0", &late] {
-            assert_eq!(judged(bytes).as_deref(), Some(binary), "{bytes:?}");
+            assert_eq!(fault(bytes).as_deref(), Some(binary), "{bytes:?}");
         }
-        // What follows the start is judged line by line.
+        // The rest of the file is checked line by line.
         let late = [&b"text "[..].repeat(2_000), &[0; 9_000][..]].concat();
-        assert_eq!(judged(&late), None);
+        assert_eq!(fault(&late), None);
     }
 
     #[test]
-    fn utf_16_is_called_by_its_name() {
-        let told = Some(format!("x.txt: {UTF_16}"));
+    fn utf_16_is_named() {
+        let expected = Some(format!("x.txt: {UTF_16}"));
         for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
             for text in ["Some lines\nof “text”\n", "\u{feff}東京タワー", "\u{feff}a"] {
-                assert_eq!(judged(&utf_16(text, bytes)), told, "{text}");
+                assert_eq!(fault(&utf_16(text, bytes)), expected, "{text}");
             }
         }
     }
 
     #[test]
-    fn what_never_ends_is_refused() {
+    fn endless_input_is_refused() {
         let path = Path::new("x.txt");
         let endless = std::io::repeat(b'a');
         let error = line(BufReader::new(endless), path, 7).unwrap_err();

@@ -1,20 +1,20 @@
-//! Cutting a paragraph into sentences.
+//! Splits a paragraph into sentences.
 //!
 //! The rules are those of the crate `sentencex` (abbreviations, initials, numbers, ellipses), with
-//! three corrections that prose with dialogue needs:
+//! three corrections for prose with dialogue:
 //!
-//! - `sentencex` never cuts inside quotations and brackets, so a speech of a page would be one
-//!   sentence. It is therefore shown the paragraph with these marks blanked out.
-//! - What starts with a small letter goes on: “Why?” he asked.
-//! - What belongs to the sentence before a cut is settled afterwards on the real text: closing
-//!   quotation marks and brackets that touch the end of a sentence stay with it, opening ones go
-//!   with the next, and a piece without any letter or digit joins its neighbour.
+//! - `sentencex` never splits inside quotations and brackets, so a speech of a page would be one
+//!   sentence. It therefore gets the paragraph with these marks blanked out.
+//! - A piece that starts with a small letter continues the sentence: “Why?” he asked.
+//! - Each cut is then corrected on the real text: closing quotation marks and brackets stay with the
+//!   sentence that they touch, opening ones go with the next, and a piece without any letter or digit
+//!   joins its neighbour.
 //!
-//! Nothing is lost or doubled: the sentences are slices of the paragraph that follow each other.
+//! The sentences are consecutive slices of the paragraph: nothing is lost or doubled.
 
 use sentencex::languages::{English, Language};
 
-/// The sentences of one paragraph of English prose, trimmed of outer white space.
+/// Splits a paragraph of English prose into sentences, without outer white space.
 pub fn sentences(paragraph: &str) -> Vec<&str> {
     let blanked = blank_marks(paragraph);
     let mut cuts = vec![0];
@@ -23,11 +23,8 @@ pub fn sentences(paragraph: &str) -> Vec<&str> {
         end += piece.len();
         let cut = settle(paragraph, end);
         // `cuts` is never empty: it starts with 0.
-        let last = cuts[cuts.len() - 1];
-        let (sentence, rest) = (
-            &paragraph[last.min(cut)..cut],
-            paragraph[cut..].trim_start(),
-        );
+        let sentence = &paragraph[cuts[cuts.len() - 1].min(cut)..cut];
+        let rest = paragraph[cut..].trim_start();
         if has_words(sentence) && !rest.starts_with(char::is_lowercase) {
             cuts.push(cut);
         }
@@ -42,20 +39,20 @@ pub fn sentences(paragraph: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Marks alone are no sentence.
+/// Returns whether a piece is more than punctuation.
 fn has_words(text: &str) -> bool {
     text.chars().any(char::is_alphanumeric)
 }
 
-/// The paragraph with each quotation mark and bracket replaced by as many spaces as it has bytes, so
-/// that positions stay. The apostrophe's two forms are kept: inside a word they are part of it.
+/// Replaces each quotation mark and bracket by as many spaces as it has bytes, so that positions stay
+/// the same. Apostrophes inside a word are kept.
 fn blank_marks(paragraph: &str) -> String {
     let mut blanked = String::with_capacity(paragraph.len());
     let mut before = ' ';
     for c in paragraph.chars() {
         let blank = match c {
             '"' | '“' | '”' | '„' | '«' | '»' | '‘' | '(' | ')' | '[' | ']' => true,
-            // Behind punctuation it closes a quotation; behind a letter it is an apostrophe.
+            // After punctuation it closes a quotation; after a letter it is an apostrophe.
             '’' | '\'' => matches!(before, '.' | '!' | '?' | '…' | ',' | '—' | ' '),
             _ => false,
         };
@@ -69,8 +66,7 @@ fn blank_marks(paragraph: &str) -> String {
     blanked
 }
 
-/// Moves a cut that fell into the marks and spaces between two sentences to where it belongs:
-/// behind everything that touches the end of the first one.
+/// Moves a cut between two sentences to just after the marks that touch the end of the first one.
 fn settle(paragraph: &str, cut: usize) -> usize {
     let between = |c: char| c.is_whitespace() || is_mark(c);
     let end = paragraph[..cut].trim_end_matches(between).len();
@@ -79,7 +75,7 @@ fn settle(paragraph: &str, cut: usize) -> usize {
     end + touching
 }
 
-/// Quotation marks and closing brackets.
+/// Returns whether a character is a quotation mark or a closing bracket.
 fn is_mark(c: char) -> bool {
     matches!(
         c,
@@ -92,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prose_with_dialogue_is_cut_where_a_reader_would() {
+    fn prose_with_dialogue_is_split_where_a_reader_would() {
         let cases: [&[&str]; 13] = [
             &[
                 "“My dear Mr. Bennet,” said his lady to him one day, “have you heard that Netherfield Park is let at last?”",

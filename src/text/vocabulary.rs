@@ -1,9 +1,9 @@
-//! Training a WordPiece vocabulary.
+//! Trains a WordPiece vocabulary.
 //!
-//! Every word starts as its characters; then the pair of neighbouring pieces that occurs most often
-//! in the text becomes one piece, again and again, until the vocabulary is full. (This is the
-//! procedure of the crate `tokenizers`, whose own trainer can't be used: it visits its hash tables
-//! in random order, so that two runs give two vocabularies, and it counts in 32 bits.)
+//! Every word starts as its characters; then the most frequent pair of neighbouring pieces becomes one
+//! piece, again and again, until the vocabulary is full. (This is the procedure of the crate
+//! `tokenizers`, whose own trainer can't be used: it visits its hash tables in random order, so that two
+//! runs give two vocabularies, and it counts in 32 bits.)
 //!
 //! Source: Sennrich et al., "Neural machine translation of rare words with subword units", 2016;
 //! the `##` notation is BERT's.
@@ -17,16 +17,16 @@ use super::wordpiece::SPECIAL_TOKENS;
 use super::{Casing, WordPiece};
 use crate::error::{Error, Result};
 
-/// Pairs rarer than this are not worth a piece.
+/// Rarer pairs are not merged.
 const MIN_FREQUENCY: u64 = 2;
-/// Characters kept, most frequent first; rarer ones (a stray Chinese name) become [UNK].
+/// How many of the most frequent characters are kept; words with rarer ones become [UNK].
 const MOST_CHARACTERS: usize = 1_000;
-/// Texts counted together: enough for all threads, little enough for memory.
+/// Texts counted together: enough for all threads, few enough for memory.
 const BATCH: usize = 4_096;
 
 impl WordPiece {
-    /// Trains a vocabulary of at most `size` tokens, special tokens included, from `texts`. The same
-    /// texts in the same order give the same vocabulary on every machine. A small text may not hold
+    /// Trains a vocabulary of at most `size` tokens, including the special tokens, on `texts`. The same
+    /// texts in the same order give the same vocabulary on every machine. A small text may not have
     /// enough repeated pairs to fill it.
     pub fn train(
         texts: impl IntoIterator<Item = Result<String>>,
@@ -48,7 +48,7 @@ impl WordPiece {
     }
 }
 
-/// How often each word occurs, sorted by the word.
+/// Counts the occurrences of each word; returns them sorted by word.
 fn count_words(
     texts: impl IntoIterator<Item = Result<String>>,
     casing: Casing,
@@ -73,27 +73,25 @@ fn count_words(
     Ok(words)
 }
 
-/// Counts the blank-separated stretches first, so that each passes the normaliser once.
+/// Counts the blank-separated parts first, so that each is normalised once.
 fn count_batch(texts: &[String], casing: Casing) -> HashMap<String, u64> {
-    let mut stretches: HashMap<&str, u64> = HashMap::new();
+    let mut parts: HashMap<&str, u64> = HashMap::new();
     for text in texts {
-        for stretch in text
-            .split([' ', '\t', '\n', '\r'])
-            .filter(|s| !s.is_empty())
-        {
-            *stretches.entry(stretch).or_default() += 1;
+        let found = text.split([' ', '\t', '\n', '\r']);
+        for part in found.filter(|part| !part.is_empty()) {
+            *parts.entry(part).or_default() += 1;
         }
     }
     let mut counts = HashMap::new();
-    for (stretch, count) in stretches {
-        for word in WordPiece::words(stretch, casing) {
+    for (part, count) in parts {
+        for word in WordPiece::words(part, casing) {
             *counts.entry(word).or_default() += count;
         }
     }
     counts
 }
 
-/// A piece, as an index into the vocabulary that is being made.
+/// A piece, as an index into the growing vocabulary.
 type Symbol = u32;
 type Pair = (Symbol, Symbol);
 
@@ -106,13 +104,13 @@ struct Word {
 #[derive(Default)]
 struct Merges {
     vocab: Vec<String>,
-    /// The same the other way round.
+    /// The index of each piece in `vocab`.
     symbols: HashMap<String, Symbol>,
     words: Vec<Word>,
     counts: HashMap<Pair, u64>,
-    /// Words in which a pair has been seen, with repetitions and outdated entries.
-    places: HashMap<Pair, Vec<u32>>,
-    /// Most frequent first; among equals the older pieces. Entries may be outdated.
+    /// Indices of the words that contain a pair, with repetitions and outdated entries.
+    words_with: HashMap<Pair, Vec<u32>>,
+    /// Pairs, the most frequent first, of equals the older. Entries may be outdated.
     queue: BinaryHeap<(u64, Reverse<Pair>)>,
 }
 
@@ -131,7 +129,7 @@ fn merge(words: Vec<(String, u64)>, size: usize) -> Vec<String> {
         symbols.insert((first, c), merges.symbol(piece));
     }
     for (text, count) in words {
-        // A word with a character outside the alphabet is [UNK] as a whole: nothing to learn.
+        // A word with a character outside the alphabet is [UNK]: there is nothing to learn from it.
         let spelled: Option<Vec<Symbol>> = characters(&text)
             .map(|character| symbols.get(&character).copied())
             .collect();
@@ -150,13 +148,13 @@ fn merge(words: Vec<(String, u64)>, size: usize) -> Vec<String> {
     merges.vocab
 }
 
-/// The characters of a word, each with whether it is the first.
+/// Iterates over the characters of a word, each with whether it is the first.
 fn characters(word: &str) -> impl Iterator<Item = (bool, char)> + '_ {
     word.chars().enumerate().map(|(i, c)| (i == 0, c))
 }
 
-/// The single characters of the vocabulary: the most frequent ones, initial and continuing forms
-/// apart, then in the order of their code points.
+/// Returns the most frequent characters, counted separately at the start of words and inside them,
+/// sorted by code point.
 fn alphabet(words: &[(String, u64)], room: usize) -> Vec<(bool, char)> {
     let mut counts: HashMap<(bool, char), u64> = HashMap::new();
     for (word, count) in words {
@@ -173,7 +171,7 @@ fn alphabet(words: &[(String, u64)], room: usize) -> Vec<(bool, char)> {
 }
 
 impl Merges {
-    /// The symbol of a piece, a new one where it has none: two ways of merging can spell the same.
+    /// Returns the symbol of a piece, adding the piece if it is new: two merges can spell the same piece.
     fn symbol(&mut self, piece: String) -> Symbol {
         let next = self.vocab.len() as Symbol;
         *self.symbols.entry(piece).or_insert_with_key(|piece| {
@@ -182,17 +180,17 @@ impl Merges {
         })
     }
 
-    /// Adds the pairs of word `index` to the counts; those that grew are appended to `grown`.
+    /// Adds the pairs of word `index` to the counts and appends them to `grown`.
     fn enter(&mut self, index: usize, grown: &mut Vec<Pair>) {
         let word = &self.words[index];
         for pair in word.symbols.windows(2).map(|w| (w[0], w[1])) {
             *self.counts.entry(pair).or_default() += word.count;
-            self.places.entry(pair).or_default().push(index as u32);
+            self.words_with.entry(pair).or_default().push(index as u32);
             grown.push(pair);
         }
     }
 
-    /// Takes the pairs of word `index` out of the counts.
+    /// Removes the pairs of word `index` from the counts.
     fn leave(&mut self, index: usize) {
         let word = &self.words[index];
         for pair in word.symbols.windows(2).map(|w| (w[0], w[1])) {
@@ -202,7 +200,7 @@ impl Merges {
         }
     }
 
-    /// Merges the most frequent pair; false when no pair is frequent enough.
+    /// Merges the most frequent pair; returns false if no pair is frequent enough.
     fn step(&mut self) -> bool {
         while let Some((count, Reverse(pair))) = self.queue.pop() {
             let current = self.counts.get(&pair).copied().unwrap_or(0);
@@ -210,7 +208,7 @@ impl Merges {
                 continue;
             }
             if current != count {
-                // Outdated. Its true count was queued when it grew, or is queued now that it shrank.
+                // Outdated: the true count was queued when it grew, or is queued now if it shrank.
                 if current < count {
                     self.queue.push((current, Reverse(pair)));
                 }
@@ -230,17 +228,14 @@ impl Merges {
             tail.strip_prefix("##").unwrap_or(tail)
         );
         let symbol = self.symbol(joined);
-        let mut places = self.places.remove(&pair).unwrap_or_default();
-        places.sort_unstable();
-        places.dedup();
+        let mut indices = self.words_with.remove(&pair).unwrap_or_default();
+        indices.sort_unstable();
+        indices.dedup();
         let mut grown = Vec::new();
-        for index in places {
+        for index in indices {
             let index = index as usize;
-            if !self.words[index]
-                .symbols
-                .windows(2)
-                .any(|w| (w[0], w[1]) == pair)
-            {
+            let mut pairs = self.words[index].symbols.windows(2);
+            if !pairs.any(|w| (w[0], w[1]) == pair) {
                 continue;
             }
             self.leave(index);
@@ -255,7 +250,7 @@ impl Merges {
     }
 }
 
-/// Replaces every occurrence of `pair`, from the left and without overlap, by `symbol`.
+/// Replaces every occurrence of `pair`, from the left and without overlaps, by `symbol`.
 fn replace(symbols: &mut Vec<Symbol>, pair: Pair, symbol: Symbol) {
     let mut to = 0;
     let mut from = 0;
@@ -326,7 +321,7 @@ mod tests {
 
     #[test]
     fn training_is_deterministic_and_covers_its_text() {
-        let text = include_str!("files.rs");
+        let text = include_str!("reader.rs");
         let lines: Vec<&str> = text.lines().collect();
         let (a, b) = (train(&lines, 300), train(&lines, 300));
         assert_eq!(a.tokens(), b.tokens());
@@ -343,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_train_from_is_said() {
+    fn training_without_words_or_room_is_an_error() {
         let error = WordPiece::train([], 100, Casing::Cased).unwrap_err();
         assert!(error.to_string().contains("holds no words"));
         let error = WordPiece::train([Ok("a".to_owned())], 5, Casing::Cased).unwrap_err();

@@ -39,8 +39,8 @@ impl Best {
 
     /// Keeps the engine's parameters in place of those of an epoch before.
     pub fn write(self, folder: &Path, engine: &dyn Engine) -> Result<()> {
-        let lent = engine.lend()?;
-        let values = lent.parameters.as_ref();
+        let snapshot = engine.snapshot()?;
+        let values = snapshot.parameters.as_ref();
         let numbers = Numbers::new(NumberFormat::F32, vec![values.len()], values);
         // Numbers: nothing in it can fail to serialise.
         let header = serde_json::to_string(&self).expect("plain data");

@@ -1,7 +1,7 @@
 //! What a run costs: tokens and floating-point operations, and from a speed the days, the
 //! device-hours and the price. Nothing here measures.
 
-use crate::model::{Config, Layout, PRETRAINING};
+use crate::model::{Config, Layout, PRETRAINING, flops_per_token, head_flops_per_token};
 
 /// Steps of one length of sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,28 +18,6 @@ impl Phase {
     pub fn tokens(&self) -> f64 {
         (self.steps * self.batch) as f64 * self.length as f64
     }
-}
-
-/// Share of the tokens that are masked, at which alone the masked-LM head works (Devlin et al.,
-/// section 3.1).
-const MASKED: f64 = 0.15;
-
-/// Floating-point operations that the model's matrix products make of a token in a training step,
-/// forward and backward, without those of a head: six for every weight of the layers, and the
-/// attention's. What dropout, LayerNorms and the optimizer cost is not counted.
-pub fn flops_per_token(config: &Config, length: usize) -> f64 {
-    let (l, h, i) = (
-        config.num_hidden_layers as f64,
-        config.hidden_size as f64,
-        config.intermediate_size as f64,
-    );
-    6.0 * l * (4.0 * h * h + 2.0 * h * i) + 12.0 * l * h * length as f64
-}
-
-/// The same of the masked-LM head, spread over all tokens.
-fn head_flops_per_token(config: &Config) -> f64 {
-    let (h, v) = (config.hidden_size as f64, config.vocab_size as f64);
-    MASKED * 6.0 * (h * h + h * v)
 }
 
 /// A pre-training run of a model, as far as its work goes.

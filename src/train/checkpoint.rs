@@ -5,181 +5,49 @@
 //! resumed from: whichever state file is there is whole.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Packing, PretrainingOptions};
-use crate::engine::{Lent, Numerics, Precision};
+use crate::engine::optimizer::Moments;
+use crate::engine::{Engine, LossScale, Numerics, Snapshot};
 use crate::error::{Error, Result};
 use crate::files::{Staged, remove_if_there};
-use crate::model::Config;
 use crate::model::weights::{NumberFormat, Numbers, stage_tensors};
 
-use super::distill::Taught;
-use super::guard::{Care, Experience};
-use super::loss_scale::LossScale;
-use super::optimizer::{Moments, Optimizer, Rule};
-use super::report::History;
-use super::schedule::Schedule;
+use super::guard::{Guard, GuardState};
 
-/// What must stay the same for a run to be continued, because the data and the random numbers of
-/// every step depend on it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Identity {
-    pub seed: u64,
-    pub batch: usize,
-    pub max_len: usize,
-    /// Longest sequence in the first phase.
-    pub first_max_len: usize,
-    pub whole_word: bool,
-    /// Shares of masked tokens and of short sequences; the paper's where a state of earlier versions
-    /// doesn't say.
-    #[serde(default = "masked")]
-    pub mask_probability: f64,
-    #[serde(default = "short")]
-    pub short_probability: f64,
-    /// Pairs where a state of earlier versions doesn't say.
-    #[serde(default = "pairs")]
-    pub packing: Packing,
-    #[serde(default)]
-    pub left_to_right: bool,
-    /// How a teacher takes part; None where there is none.
-    #[serde(default)]
-    pub taught: Option<Taught>,
-    pub vocab_size: usize,
-    /// None if a state of an earlier version doesn't say.
-    #[serde(default)]
-    pub model: Option<Architecture>,
-    /// Tokens of the training text: another text would be another run.
-    pub tokens: u64,
-    /// Of these tokens in their order; None where a state of earlier versions doesn't say.
-    #[serde(default)]
-    pub checksum: Option<u32>,
-    /// AdamW where a state of earlier versions doesn't say.
-    #[serde(default)]
-    pub optimizer: Rule,
-    /// In which order the parameters lie: [`ORDER`]; 0 where a state of earlier versions doesn't say.
-    #[serde(default)]
-    pub order: u32,
-}
-
-/// The dimensions of a model: models of other dimensions can have as many parameters.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Architecture {
-    pub layers: usize,
-    pub hidden_size: usize,
-    pub heads: usize,
-    pub intermediate_size: usize,
-    pub positions: usize,
-    pub segments: usize,
-    pub layer_norm_eps: f64,
-    pub left_to_right: bool,
-}
-
-impl From<&Config> for Architecture {
-    fn from(config: &Config) -> Self {
-        Self {
-            layers: config.num_hidden_layers,
-            hidden_size: config.hidden_size,
-            heads: config.num_attention_heads,
-            intermediate_size: config.intermediate_size,
-            positions: config.max_position_embeddings,
-            segments: config.type_vocab_size,
-            layer_norm_eps: config.layer_norm_eps,
-            left_to_right: config.is_decoder,
-        }
-    }
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} layers, hidden size {}, {} heads, intermediate size {}, {} positions, {} segments, \
-             layer_norm_eps {:e}",
-            self.layers,
-            self.hidden_size,
-            self.heads,
-            self.intermediate_size,
-            self.positions,
-            self.segments,
-            self.layer_norm_eps
-        )?;
-        if self.left_to_right {
-            f.write_str(", left to right")?;
-        }
-        Ok(())
-    }
-}
-
-fn masked() -> f64 {
-    PretrainingOptions::default().mask_probability
-}
-
-fn short() -> f64 {
-    PretrainingOptions::default().short_probability
-}
-
-fn pairs() -> Packing {
-    Packing::Pairs
-}
-
-/// The order of the parameters in memory. To be counted up when the declaration changes its order: a
-/// state of another order would be read without complaint and be wrong.
-pub const ORDER: u32 = 1;
-
-/// What may change when a run goes on: it is then a run that no single command makes again.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Recipe {
-    pub schedule: Schedule,
-    /// The last step of the first phase; 0 where there is none.
-    pub first_until: u64,
-    pub optimizer: Optimizer,
-    /// What the gradients' norm is cut to.
-    pub max_norm: f64,
-    pub care: Care,
-    /// In the encoder.
-    pub dropout: f64,
-    /// None where a state of earlier versions doesn't say.
-    #[serde(default)]
-    pub precision: Option<Precision>,
-}
-
-/// What a run of pre-training keeps beside its numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pretraining {
-    pub identity: Identity,
-    /// None where a state of earlier versions doesn't say.
-    #[serde(default)]
-    pub recipe: Option<Recipe>,
-    #[serde(default)]
-    pub experience: Experience,
-    /// None if a state of an earlier version doesn't say.
-    #[serde(default)]
-    pub numerics: Option<Numerics>,
-    pub history: History,
-}
-
-/// A run at a step boundary; `R` is what its kind keeps beside the numbers.
+/// A run at a step boundary. `R` is what its kind of run keeps beside the fields that all have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State<R> {
+    /// Steps done.
     pub step: u64,
+    /// What this kind of run keeps.
     pub run: R,
+    /// The engine's parameters, flat.
     pub parameters: Vec<f32>,
+    /// The optimizer's state.
     pub moments: Moments,
-    /// Of a run in f16.
+    /// The loss scale of a run in f16.
     pub loss_scale: Option<LossScale>,
+    /// What the guard knows about the steps so far.
+    pub guard: GuardState,
+    /// What computed the run; None if a state of an earlier version lacks it.
+    pub numerics: Option<Numerics>,
 }
 
+/// Everything but the numbers, as JSON in the file's header.
 #[derive(Serialize, Deserialize)]
 struct Header<R> {
     step: u64,
     #[serde(default)]
     loss_scale: Option<LossScale>,
+    #[serde(default, rename = "experience")]
+    guard: GuardState,
+    #[serde(default)]
+    numerics: Option<Numerics>,
     #[serde(flatten)]
     run: R,
 }
@@ -211,7 +79,7 @@ pub fn remove(folder: &Path) -> Result<()> {
     remove_if_there(&path(folder))
 }
 
-/// Writes a run's state after `step` steps beside its place in `folder`.
+/// Writes a run's state after `step` steps beside its place in `folder`. `snapshot` is that of `engine`.
 ///
 /// # Errors
 /// If a parameter or a moment is not finite: the state that is there already is worth more.
@@ -219,19 +87,32 @@ pub fn stage<R: Serialize>(
     folder: &Path,
     step: u64,
     run: &R,
-    engine: &Lent<'_>,
-    loss_scale: Option<&LossScale>,
+    engine: &dyn Engine,
+    snapshot: &Snapshot<'_>,
+    guard: &Guard,
+    numerics: Option<&Numerics>,
 ) -> Result<Staged> {
     let header = Header {
         step,
-        loss_scale: loss_scale.cloned(),
+        loss_scale: engine.loss_scale().cloned(),
+        guard: guard.state(),
+        numerics: numerics.cloned(),
         run,
     };
+    stage_state(folder, &header, snapshot)
+}
+
+fn stage_state<R: Serialize>(
+    folder: &Path,
+    header: &Header<R>,
+    snapshot: &Snapshot<'_>,
+) -> Result<Staged> {
+    let step = header.step;
     // Numbers, strings and lists: nothing in it can fail to serialise.
-    let header = serde_json::to_string(&header).expect("plain data");
-    let moments = engine.moments.as_ref();
+    let header = serde_json::to_string(header).expect("plain data");
+    let moments = snapshot.moments.as_ref();
     let buffers = [
-        (PARAMETERS, engine.parameters.as_ref()),
+        (PARAMETERS, snapshot.parameters.as_ref()),
         (FIRST_MOMENT, &moments.first),
         (SECOND_MOMENT, &moments.second),
     ];
@@ -263,12 +144,38 @@ const SECOND_MOMENT: &str = "second_moment";
 impl<R: Serialize + DeserializeOwned> State<R> {
     /// Writes the state; an interruption leaves the old one.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        let lent = Lent {
+        let snapshot = Snapshot {
             parameters: Cow::Borrowed(&self.parameters),
             moments: Cow::Borrowed(&self.moments),
         };
-        let scale = self.loss_scale.as_ref();
-        Staged::place(vec![stage(folder, self.step, &self.run, &lent, scale)?])
+        let header = Header {
+            step: self.step,
+            loss_scale: self.loss_scale.clone(),
+            guard: self.guard,
+            numerics: self.numerics.clone(),
+            run: &self.run,
+        };
+        Staged::place(vec![stage_state(folder, &header, &snapshot)?])
+    }
+
+    /// Gives the parameters, the optimizer's state and the loss scale to `engine` and the rest to `guard`;
+    /// returns the steps done and what the kind of run keeps.
+    pub fn restore(self, engine: &mut dyn Engine, guard: &mut Guard) -> Result<(u64, R)> {
+        engine.set_parameters(&self.parameters)?;
+        engine.set_moments(self.moments)?;
+        if let Some(scale) = self.loss_scale {
+            engine.set_loss_scale(scale);
+        }
+        guard.resume(self.guard);
+        Ok((self.step, self.run))
+    }
+
+    /// Describes how what computes now differs from what computed the run so far.
+    pub fn numerics_changes(&self, now: Option<&Numerics>) -> Vec<String> {
+        match (now, &self.numerics) {
+            (Some(now), Some(before)) => now.changes(before),
+            _ => Vec::new(),
+        }
     }
 
     /// Reads the state of the run in `folder`; None when there is none.
@@ -286,6 +193,8 @@ impl<R: Serialize + DeserializeOwned> State<R> {
                 second: file.buffer(SECOND_MOMENT)?,
             },
             loss_scale: header.loss_scale,
+            guard: header.guard,
+            numerics: header.numerics,
         }))
     }
 }
@@ -344,10 +253,17 @@ impl Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::{EvalReport, StepReport};
+    use crate::data::Packing;
+    use crate::engine::Precision;
+    use crate::engine::optimizer::{Optimizer, Rule};
+    use crate::model::Config;
+    use crate::train::guard::GuardSettings;
+    use crate::train::identity::{Architecture, ORDER, PretrainingIdentity, Recipe};
+    use crate::train::pretrain::PretrainingRun;
+    use crate::train::{EvalReport, History, Schedule, StepReport};
 
-    fn state(step: u64) -> State<Pretraining> {
-        let identity = Identity {
+    fn state(step: u64) -> State<PretrainingRun> {
+        let identity = PretrainingIdentity {
             seed: 1,
             batch: 2,
             max_len: 3,
@@ -357,7 +273,7 @@ mod tests {
             short_probability: 0.1,
             packing: Packing::Pairs,
             left_to_right: false,
-            taught: None,
+            distilled: None,
             vocab_size: 4,
             model: Some(Architecture::from(&Config::new(1, 8, 2, 16, 4))),
             tokens: 5,
@@ -368,7 +284,7 @@ mod tests {
         let history = History::default();
         State {
             step,
-            run: Pretraining {
+            run: PretrainingRun {
                 identity,
                 recipe: Some(Recipe {
                     schedule: Schedule {
@@ -379,12 +295,10 @@ mod tests {
                     first_until: 4,
                     optimizer: Optimizer::default(),
                     max_norm: 1.0,
-                    care: Care::default(),
+                    guard: GuardSettings::default(),
                     dropout: 0.1,
                     precision: Some(Precision::Bf16x3),
                 }),
-                experience: Experience::default(),
-                numerics: None,
                 history,
             },
             parameters: vec![1.0, -2.5, step as f32],
@@ -393,13 +307,15 @@ mod tests {
                 second: vec![0.25; 3],
             },
             loss_scale: Some(LossScale::default()),
+            guard: GuardState::default(),
+            numerics: None,
         }
     }
 
     #[test]
     fn what_is_written_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(State::<Pretraining>::read(folder.path()).unwrap(), None);
+        assert_eq!(State::<PretrainingRun>::read(folder.path()).unwrap(), None);
         state(7).write(folder.path()).unwrap();
         assert_eq!(State::read(folder.path()).unwrap(), Some(state(7)));
     }
@@ -423,7 +339,7 @@ mod tests {
         long.write(folder.path()).unwrap();
         let length = std::fs::metadata(path(folder.path())).unwrap().len();
         assert!(length < 3_000_000, "{length} bytes");
-        let read: State<Pretraining> = State::read(folder.path()).unwrap().unwrap();
+        let read: State<PretrainingRun> = State::read(folder.path()).unwrap().unwrap();
         let steps = &read.run.history.steps;
         assert_eq!(steps.len(), 1_000_000);
         assert_eq!(steps.first().unwrap().step, 1);
@@ -455,7 +371,7 @@ mod tests {
         let last = whole.len() - 4;
         let other = [&whole[..last], &f32::NAN.to_le_bytes()].concat();
         std::fs::write(path(folder.path()), other).unwrap();
-        let message = State::<Pretraining>::read(folder.path()).unwrap_err();
+        let message = State::<PretrainingRun>::read(folder.path()).unwrap_err();
         let message = message.to_string();
         assert!(
             message.contains("value 2 of the second_moment is NaN"),
@@ -466,7 +382,7 @@ mod tests {
         let at = whole.windows(3).position(|bytes| bytes == b"F32").unwrap();
         let other = [&whole[..at], b"I32", &whole[at + 3..]].concat();
         std::fs::write(path(folder.path()), other).unwrap();
-        let message = State::<Pretraining>::read(folder.path()).unwrap_err();
+        let message = State::<PretrainingRun>::read(folder.path()).unwrap_err();
         assert!(
             message.to_string().contains("but F32 is expected"),
             "{message}"
@@ -486,7 +402,7 @@ mod tests {
             nsp_accuracy: None,
         });
         with.write(folder.path()).unwrap();
-        let read: State<Pretraining> = State::read(folder.path()).unwrap().unwrap();
+        let read: State<PretrainingRun> = State::read(folder.path()).unwrap().unwrap();
         assert!(read.run.history.evaluations[0].mlm_loss.is_nan());
     }
 
@@ -496,7 +412,7 @@ mod tests {
         state(1).write(folder.path()).unwrap();
         let whole = std::fs::read(path(folder.path())).unwrap();
         std::fs::write(path(folder.path()), &whole[..whole.len() - 5]).unwrap();
-        let message = State::<Pretraining>::read(folder.path())
+        let message = State::<PretrainingRun>::read(folder.path())
             .unwrap_err()
             .to_string();
         assert!(

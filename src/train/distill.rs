@@ -1,38 +1,30 @@
 //! Distillation: a trained model teaches a smaller one while that is pre-trained. See
 //! [`crate::engine::distillation`] for the loss.
 
-use serde::{Deserialize, Serialize};
-
 use crate::data::PretrainingBatch;
-use crate::engine::{Distillation, DistillationScores, Engine, PretrainingScores, SoftTargets};
+use crate::engine::{
+    Distillation, DistillationScores, PretrainingEngine, PretrainingScores, SoftTargets,
+};
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, Parameter};
 
-use super::finetune::checksum;
-use super::pretrain::parts;
+use super::identity::{Distilled, checksum};
+use super::step::micro_batches;
 
 /// A trained model that answers every batch before its student does.
 pub struct Teacher {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn PretrainingEngine>,
     recipe: Distillation,
     checksum: u32,
     /// Its answers, in buffers that every step uses again.
     targets: SoftTargets,
 }
 
-/// What must stay the same of the teaching for a run to be continued.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Taught {
-    pub recipe: Distillation,
-    /// CRC-32 of the teacher's parameters.
-    pub teacher: u32,
-}
-
 impl Teacher {
     /// A model with a masked-LM head, as wide as the student and of the same vocabulary.
-    pub fn new(engine: Box<dyn Engine>, recipe: Distillation) -> Result<Self> {
+    pub fn new(engine: Box<dyn PretrainingEngine>, recipe: Distillation) -> Result<Self> {
         Ok(Self {
-            checksum: checksum(&engine.lend()?.parameters),
+            checksum: checksum(&engine.snapshot()?.parameters),
             engine,
             recipe,
             targets: SoftTargets::default(),
@@ -45,13 +37,13 @@ impl Teacher {
     }
 
     /// The model, to be asked.
-    pub fn engine(&mut self) -> &mut dyn Engine {
+    pub fn engine(&mut self) -> &mut dyn PretrainingEngine {
         self.engine.as_mut()
     }
 
-    /// See [`Taught`].
-    pub fn identity(&self) -> Taught {
-        Taught {
+    /// See [`Distilled`].
+    pub fn identity(&self) -> Distilled {
+        Distilled {
             recipe: self.recipe,
             teacher: self.checksum,
         }
@@ -61,14 +53,14 @@ impl Teacher {
     /// gives the loss and what the student scored.
     pub(super) fn gradients(
         &mut self,
-        student: &mut dyn Engine,
+        student: &mut dyn PretrainingEngine,
         batch: &PretrainingBatch,
         size: usize,
         dropout: Dropout,
     ) -> Result<(f64, PretrainingScores)> {
         let weights = self.recipe.weights(batch);
         let mut scores = DistillationScores::default();
-        for part in parts(batch, size) {
+        for part in micro_batches(batch, size) {
             let targets = &mut self.targets;
             self.engine
                 .soft_targets(&part.packed, &part.masked_rows, targets)?;

@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::data::examples::{Examples, Targets};
-use crate::data::sequences::{BatchSize, Sequences};
-use crate::engine::{Engine, Numerics, Precision, objective};
-use crate::error::{Error, Result};
+use crate::data::sequences::BatchSize;
+use crate::engine::inference::outputs;
+use crate::engine::{Numerics, TaskEngine, objective};
+use crate::error::Result;
 use crate::eval::Scores;
 use crate::files::Staged;
-use crate::model::{Dropout, Over};
+use crate::model::Dropout;
 
-use super::checkpoint::{self, Architecture};
-use super::guard::{Care, Experience, Guard, NO_GRADIENT};
-use super::optimizer::{Optimizer, Update};
+use super::checkpoint;
+use super::guard::{Guard, GuardSettings};
+use super::identity::{FinetuningIdentity, checksum};
 use super::report::mean;
 use super::schedule::Schedule;
 use super::series::Series;
+use super::step::{self, Step};
 use super::stop::Stop;
-
-/// Tokens in a batch of an evaluation: the larger it is, the less packing the weights counts.
-const EVALUATION_TOKENS: usize = 4096;
+use crate::engine::optimizer::{Optimizer, Update};
 
 /// How a run goes.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,8 +44,8 @@ pub struct Settings {
     pub seed: u64,
     /// Steps between two checkpoints; 0 for none but where a run is stopped.
     pub save_every: u64,
-    /// What a step does that went wrong.
-    pub care: Care,
+    /// What to do with a bad step.
+    pub guard: GuardSettings,
     /// Which encoder stands still and what is read of it, in words; none where it is trained.
     pub frozen: Option<String>,
     /// Whether the best epoch's model is kept, and not the last one's.
@@ -67,7 +67,7 @@ impl Default for Settings {
             micro_batch: 0,
             seed: 0,
             save_every: 0,
-            care: Care::default(),
+            guard: GuardSettings::default(),
             frozen: None,
             keep_best: false,
             numerics: None,
@@ -96,7 +96,7 @@ pub trait TaskReport {
     fn skipped(&mut self, step: u64, why: &str);
     /// An epoch, counted from 1, ended with step `step`: the time to measure the model, which is not
     /// counted as training.
-    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn Engine) -> Result<()>;
+    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn TaskEngine) -> Result<()>;
     /// The scores that [`epoch`](Self::epoch) came to, where it has just measured: they are kept with
     /// the run and its checkpoints.
     fn scores(&mut self) -> Option<Scores> {
@@ -143,79 +143,37 @@ impl Outcome {
     }
 }
 
-/// CRC-32 of parameters in their order in memory.
-pub fn checksum(parameters: &[f32]) -> u32 {
-    let mut crc = flate2::Crc::new();
-    for chunk in parameters.chunks(4096) {
-        let bytes: Vec<u8> = chunk.iter().flat_map(|x| x.to_le_bytes()).collect();
-        crc.update(&bytes);
-    }
-    crc.sum()
-}
-
-/// What must stay the same for a run to be continued.
+/// What a fine-tuning run keeps beside its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Identity {
-    pub seed: u64,
-    pub epochs: u32,
-    /// As it is told: examples or tokens.
-    pub batch: String,
-    pub learning_rate: f64,
-    pub warmup: f64,
-    pub optimizer: Optimizer,
-    /// In the encoder.
-    pub dropout: f64,
-    #[serde(default)]
-    pub care: Care,
-    /// None where a state of earlier versions doesn't say.
-    #[serde(default)]
-    pub precision: Option<Precision>,
-    /// Of the training data.
-    pub examples: usize,
-    pub tokens: usize,
-    /// Of the training data's tokens and targets in their order.
-    pub checksum: u32,
-    /// Of the trained parameters before the first step, in their order in memory.
-    pub started_from: u32,
-    /// [`Settings::frozen`].
-    pub frozen: Option<String>,
-    /// None, as of the next, if a state of an earlier version doesn't say.
-    #[serde(default)]
-    pub keep_best: Option<bool>,
-    #[serde(default)]
-    pub model: Option<Architecture>,
-}
-
-/// What a run keeps beside its numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Finetuning {
-    pub identity: Identity,
+pub struct FinetuningRun {
+    /// The settings that may not change when the run is resumed.
+    pub identity: FinetuningIdentity,
+    /// Steps, tokens and scores so far.
     pub outcome: Outcome,
-    #[serde(default)]
-    pub experience: Experience,
-    /// None if a state of an earlier version doesn't say.
-    #[serde(default)]
-    pub numerics: Option<Numerics>,
 }
 
-/// A run at a step boundary.
-pub type State = checkpoint::State<Finetuning>;
+/// A fine-tuning run at a step boundary.
+pub type State = checkpoint::State<FinetuningRun>;
 
 /// A run of fine-tuning.
 pub struct Finetuner<'a> {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn TaskEngine>,
     data: &'a Examples,
     settings: Settings,
     outcome: Outcome,
     guard: Guard,
-    identity: Identity,
+    identity: FinetuningIdentity,
 }
 
 impl<'a> Finetuner<'a> {
     /// A run over `data`, whose targets fit the engine's task head.
-    pub fn new(engine: Box<dyn Engine>, data: &'a Examples, settings: Settings) -> Result<Self> {
+    pub fn new(
+        engine: Box<dyn TaskEngine>,
+        data: &'a Examples,
+        settings: Settings,
+    ) -> Result<Self> {
         Ok(Self {
-            identity: Identity {
+            identity: FinetuningIdentity {
                 seed: settings.seed,
                 epochs: settings.epochs,
                 batch: match settings.batch {
@@ -226,27 +184,32 @@ impl<'a> Finetuner<'a> {
                 warmup: settings.warmup,
                 optimizer: settings.optimizer,
                 dropout: engine.config().hidden_dropout_prob,
-                care: settings.care,
+                guard: settings.guard,
                 precision: Some(engine.precision()),
                 examples: data.len(),
                 tokens: data.sequences.tokens(),
                 checksum: data.checksum(),
-                started_from: checksum(&engine.lend()?.parameters),
+                started_from: checksum(&engine.snapshot()?.parameters),
                 frozen: settings.frozen.clone(),
                 keep_best: Some(settings.keep_best),
                 model: Some(engine.config().into()),
             },
             engine,
             data,
-            guard: Guard::new(settings.care),
+            guard: Guard::new(settings.guard),
             settings,
             outcome: Outcome::default(),
         })
     }
 
     /// The engine with the trained parameters.
-    pub fn engine(&mut self) -> &mut dyn Engine {
+    pub fn engine(&mut self) -> &mut dyn TaskEngine {
         self.engine.as_mut()
+    }
+
+    /// Ends the run and returns its engine.
+    pub fn into_engine(self) -> Box<dyn TaskEngine> {
+        self.engine
     }
 
     /// What the run has come to so far.
@@ -267,7 +230,7 @@ impl<'a> Finetuner<'a> {
     }
 
     /// What makes this run this run.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &FinetuningIdentity {
         &self.identity
     }
 
@@ -278,27 +241,22 @@ impl<'a> Finetuner<'a> {
 
     /// Continues where `state` was saved.
     pub fn resume(&mut self, state: State) -> Result<()> {
-        self.engine.set_parameters(&state.parameters)?;
-        self.engine.set_moments(state.moments)?;
-        if let Some(scale) = state.loss_scale {
-            self.engine.set_loss_scale(scale);
-        }
-        self.outcome = state.run.outcome;
-        self.guard.resume(state.run.experience);
+        let (_, run) = state.restore(self.engine.as_mut(), &mut self.guard)?;
+        self.outcome = run.outcome;
         Ok(())
     }
 
     /// Writes the run's state into `folder`, to be resumed from.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let run = Finetuning {
+        let run = FinetuningRun {
             identity: self.identity.clone(),
             outcome: self.outcome.clone(),
-            experience: self.guard.experience(),
-            numerics: self.settings.numerics.clone(),
         };
-        let (step, lent) = (self.outcome.done(), self.engine.lend()?);
-        let scale = self.engine.loss_scale();
-        Staged::place(vec![checkpoint::stage(folder, step, &run, &lent, scale)?])
+        let (engine, snapshot) = (self.engine.as_ref(), self.engine.snapshot()?);
+        let (step, numerics) = (self.outcome.done(), self.settings.numerics.as_ref());
+        let state =
+            checkpoint::stage(folder, step, &run, engine, &snapshot, &self.guard, numerics)?;
+        Staged::place(vec![state])
     }
 
     /// Trains through all epochs, or until a stop is asked for; `folder` takes the checkpoints.
@@ -323,8 +281,8 @@ impl<'a> Finetuner<'a> {
                     return Ok(());
                 }
                 match self.train_step(batch, step)? {
-                    Ok(done) => report.step(&done),
-                    Err(why) => report.skipped(step, &why),
+                    Step::Done(done) => report.step(&done),
+                    Step::Skipped(why) => report.skipped(step, &why),
                 }
                 let every = self.settings.save_every;
                 if let Some(folder) = folder
@@ -345,12 +303,7 @@ impl<'a> Finetuner<'a> {
         Ok(())
     }
 
-    /// A step's report, or what went wrong where it was left out.
-    fn train_step(
-        &mut self,
-        batch: &[usize],
-        step: u64,
-    ) -> Result<std::result::Result<TaskStep, String>> {
+    fn train_step(&mut self, batch: &[usize], step: u64) -> Result<Step<TaskStep>> {
         let started = Instant::now();
         let dropout = Dropout {
             seed: self.settings.seed,
@@ -359,44 +312,31 @@ impl<'a> Finetuner<'a> {
         let micro_batch = self.settings.micro_batch;
         let engine = self.engine.as_mut();
         let (loss, tokens) = gradients(engine, self.data, batch, micro_batch, dropout)?;
-        let mut fault = self.guard.look(loss);
-        let mut norm = 0.0;
-        let learning_rate = self.schedule().rate(step);
-        if fault.is_some() {
-            self.engine.discard()?;
-        } else {
-            norm = self.engine.update(&Update {
-                optimizer: self.settings.optimizer,
-                learning_rate,
-                step,
-                max_norm: self.settings.max_norm,
-            })?;
-            if !norm.is_finite() {
-                if let Some(why) = self.engine.overflow() {
-                    self.outcome.skipped += 1;
-                    return Ok(Err(why));
-                }
-                fault = Some(NO_GRADIENT.into());
+        let update = Update {
+            optimizer: self.settings.optimizer,
+            learning_rate: self.schedule().rate(step),
+            step,
+            max_norm: self.settings.max_norm,
+        };
+        let norm = match step::update(self.engine.as_mut(), &mut self.guard, loss, &update)? {
+            Step::Done(norm) => norm,
+            Step::Skipped(why) => {
+                self.outcome.skipped += 1;
+                return Ok(Step::Skipped(why));
             }
-        }
-        if let Some(why) = fault {
-            self.guard.bad(step, &why)?;
-            self.outcome.skipped += 1;
-            return Ok(Err(why));
-        }
-        self.guard.good(loss);
+        };
         let took = started.elapsed();
         self.outcome.training += took;
         self.outcome.tokens += tokens;
         let done = TaskStep {
             step,
             loss,
-            learning_rate,
+            learning_rate: update.learning_rate,
             norm,
             tokens_per_s: tokens as f64 / took.as_secs_f64(),
         };
         self.outcome.steps.push(done);
-        Ok(Ok(done))
+        Ok(Step::Done(done))
     }
 
     fn schedule(&self) -> Schedule {
@@ -412,7 +352,7 @@ impl<'a> Finetuner<'a> {
 /// Adds the gradients of the mean loss of the examples named by `batch` to the engine's own, at most
 /// `micro_batch` examples at a time (0 for all at once); gives the loss and the number of tokens.
 pub fn gradients(
-    engine: &mut dyn Engine,
+    engine: &mut dyn TaskEngine,
     data: &Examples,
     batch: &[usize],
     micro_batch: usize,
@@ -438,13 +378,6 @@ pub fn gradients(
         loss += scored;
     }
     Ok((loss / terms as f64, tokens))
-}
-
-/// Outputs of the engine's task head.
-fn outputs(engine: &dyn Engine) -> Result<usize> {
-    let head = engine.layout().task_head();
-    head.map(|head| head.outputs)
-        .ok_or_else(|| Error::Failed("the model has no task head".into()))
 }
 
 /// The summed loss of a batch's logits; `weight` times its gradient in their place.
@@ -474,72 +407,4 @@ fn summed_loss(
         Targets::Spans(spans) => objective::spans(logits, cu_seqlens, spans, weight),
     };
     scored.loss
-}
-
-/// What a head says of examples, in their order.
-#[derive(Debug, Clone, Default)]
-pub struct Logits {
-    values: Vec<f32>,
-    /// Where each example's end.
-    ends: Vec<usize>,
-    /// Numbers for each sequence or row.
-    pub outputs: usize,
-}
-
-impl Logits {
-    /// Those of all examples, end to end.
-    pub fn values(&self) -> &[f32] {
-        &self.values
-    }
-
-    /// Those of example `index`: (its sequences or rows, outputs).
-    pub fn of(&self, index: usize) -> &[f32] {
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.values[start..self.ends[index]]
-    }
-}
-
-/// The task head's logits for all examples; fails where one is not a number.
-pub fn logits(engine: &mut dyn Engine, sequences: &Sequences) -> Result<Logits> {
-    let outputs = outputs(engine)?;
-    let over_rows = engine.layout().task_head().map(|head| head.over) == Some(Over::Rows);
-    let count = |example| {
-        let predictions = if over_rows {
-            sequences.tokens_of(example)
-        } else {
-            sequences.of_example(example).len()
-        };
-        predictions * outputs
-    };
-    let mut total = 0;
-    let ends: Vec<usize> = (0..sequences.examples())
-        .map(|example| {
-            total += count(example);
-            total
-        })
-        .collect();
-    let mut values = vec![0.0; total];
-    for batch in sequences.by_length(BatchSize::Tokens(EVALUATION_TOKENS)) {
-        crate::interrupt::poll();
-        let packed = sequences.batch(&batch);
-        let logits = engine.task_logits(&packed)?;
-        let mut rest = &logits[..];
-        for &example in &batch {
-            let (own, others) = rest.split_at(count(example));
-            if own.iter().any(|logit| !logit.is_finite()) {
-                return Err(Error::Failed(format!(
-                    "the model's answer to example {} is not a number: the model was spoilt, as by too \
-                     high a learning rate",
-                    example + 1
-                )));
-            }
-            values[ends[example] - own.len()..ends[example]].copy_from_slice(own);
-            rest = others;
-        }
-    }
-    Ok(Logits {
-        values,
-        ends,
-        outputs,
-    })
 }

@@ -1,54 +1,45 @@
-//! Steps that went wrong: a loss or a gradient that is not a number, or a loss far above those
-//! before. They end the run, or are left out and told of, as the user chose.
+//! Bad steps: a loss or a gradient that is not finite, or a loss far above the ones before. They end the
+//! run or are skipped, as the settings say.
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
 /// What a bad step does to a run.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    clap::ValueEnum,
-    serde::Serialize,
-    serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum BadSteps {
     /// Ends it.
     #[default]
     Stop,
-    /// Is left out: its gradients are thrown away.
+    /// Is skipped: its gradients are discarded.
     Skip,
 }
 
-/// What counts as a bad step, and what then.
-#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Care {
+/// Which steps are bad, and what happens then.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct GuardSettings {
+    /// Whether bad steps end the run.
     pub bad_steps: BadSteps,
-    /// A loss above so many times the running mean is bad too; none for no such limit.
+    /// A loss above this many times the running mean is bad too; None for no limit.
     pub spike: Option<f64>,
 }
 
-/// Losses before a spike is judged: the first of a run fall fast.
+/// Number of losses before spikes are judged: the first losses of a run fall fast.
 const SETTLED: u32 = 20;
-/// Bad steps in a row that end a run in any case: the parameters themselves must be at fault.
+/// This many bad steps in a row end any run: the parameters themselves must be damaged.
 const MOST_IN_A_ROW: u32 = 20;
-
-/// What is wrong with a step whose gradients have no finite norm.
-pub const NO_GRADIENT: &str = "the norm of the gradients is not a number";
 
 /// Judges the steps of a run.
 #[derive(Debug, Default)]
 pub struct Guard {
-    care: Care,
-    experience: Experience,
+    settings: GuardSettings,
+    state: GuardState,
 }
 
-/// What a guard knows of the steps so far; a run that goes on needs it again.
-#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Experience {
+/// What a guard knows about the steps so far. A resumed run needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct GuardState {
     /// Running mean of the good losses, and how many went into it.
     usual: f64,
     seen: u32,
@@ -57,53 +48,56 @@ pub struct Experience {
 }
 
 impl Guard {
-    /// A guard at the start of a run.
-    pub fn new(care: Care) -> Self {
+    /// Creates a guard for a new run.
+    pub fn new(settings: GuardSettings) -> Self {
         Self {
-            care,
+            settings,
             ..Self::default()
         }
     }
 
-    /// What it knows by now.
-    pub fn experience(&self) -> Experience {
-        self.experience
+    /// Returns what the guard knows by now.
+    pub fn state(&self) -> GuardState {
+        self.state
     }
 
-    /// Goes on with what it knew when the run was saved.
-    pub fn resume(&mut self, experience: Experience) {
-        self.experience = experience;
+    /// Continues from the state that was saved with the run.
+    pub fn resume(&mut self, state: GuardState) {
+        self.state = state;
     }
 
-    /// What is wrong with the loss of a step, if anything is.
-    pub fn look(&self, loss: f64) -> Option<String> {
+    /// Returns what is wrong with a step's loss, if anything.
+    pub fn fault(&self, loss: f64) -> Option<String> {
         if !loss.is_finite() {
             return Some("the loss is not a number".into());
         }
-        let Experience { usual, seen, .. } = self.experience;
-        let limit = self.care.spike? * usual;
+        let GuardState { usual, seen, .. } = self.state;
+        let limit = self.settings.spike? * usual;
         (seen >= SETTLED && loss > limit)
             .then(|| format!("the loss jumped to {loss:.3} from a mean of {usual:.3}"))
     }
 
-    /// Takes a good step's loss into the running mean.
+    /// Adds a good step's loss to the running mean.
     pub fn good(&mut self, loss: f64) {
-        let known = &mut self.experience;
-        known.seen += 1;
-        known.in_a_row = 0;
-        known.usual += (loss - known.usual) / f64::from(known.seen.min(SETTLED));
+        let state = &mut self.state;
+        state.seen += 1;
+        state.in_a_row = 0;
+        state.usual += (loss - state.usual) / f64::from(state.seen.min(SETTLED));
     }
 
-    /// Whether the run goes on without step `step`, in which `what` went wrong.
-    pub fn bad(&mut self, step: u64, what: &str) -> Result<()> {
-        self.experience.in_a_row += 1;
-        let why = match self.care.bad_steps {
+    /// Counts a bad step.
+    ///
+    /// # Errors
+    /// If it ends the run.
+    pub fn bad(&mut self, step: u64, fault: &str) -> Result<()> {
+        self.state.in_a_row += 1;
+        let why = match self.settings.bad_steps {
             BadSteps::Stop => "a lower learning rate helps, or --bad-steps skip",
-            BadSteps::Skip if self.experience.in_a_row < MOST_IN_A_ROW => return Ok(()),
+            BadSteps::Skip if self.state.in_a_row < MOST_IN_A_ROW => return Ok(()),
             BadSteps::Skip => "so it went many times in a row; a lower learning rate helps",
         };
         Err(Error::Failed(format!(
-            "step {step}: {what}: the run has diverged; {why}"
+            "step {step}: {fault}: the run has diverged; {why}"
         )))
     }
 }
@@ -114,30 +108,30 @@ mod tests {
 
     #[test]
     fn what_is_no_number_or_far_above_the_others_is_bad() {
-        let mut guard = Guard::new(Care {
+        let mut guard = Guard::new(GuardSettings {
             bad_steps: BadSteps::Skip,
             spike: Some(3.0),
         });
-        assert_eq!(guard.look(100.0), None);
+        assert_eq!(guard.fault(100.0), None);
         for _ in 0..SETTLED {
             guard.good(2.0);
         }
-        assert_eq!(guard.look(5.9), None);
-        assert!(guard.look(6.1).unwrap().contains("jumped to 6.100"));
-        assert!(guard.look(f64::NAN).unwrap().contains("not a number"));
-        assert!(Guard::default().look(f64::INFINITY).is_some());
+        assert_eq!(guard.fault(5.9), None);
+        assert!(guard.fault(6.1).unwrap().contains("jumped to 6.100"));
+        assert!(guard.fault(f64::NAN).unwrap().contains("not a number"));
+        assert!(Guard::default().fault(f64::INFINITY).is_some());
         // One that goes on with the same run knows the same; a new one does not.
-        let mut resumed = Guard::new(guard.care);
-        assert_eq!(resumed.look(6.1), None);
-        resumed.resume(guard.experience());
-        assert!(resumed.look(6.1).is_some());
+        let mut resumed = Guard::new(guard.settings);
+        assert_eq!(resumed.fault(6.1), None);
+        resumed.resume(guard.state());
+        assert!(resumed.fault(6.1).is_some());
     }
 
     #[test]
     fn a_run_ends_at_once_or_after_too_many_bad_steps() {
         let message = Guard::default().bad(7, "x").unwrap_err().to_string();
         assert!(message.starts_with("step 7: x: the run has diverged"));
-        let mut guard = Guard::new(Care {
+        let mut guard = Guard::new(GuardSettings {
             bad_steps: BadSteps::Skip,
             spike: None,
         });

@@ -2,26 +2,38 @@
 
 pub mod best;
 pub mod budget;
+#[cfg(feature = "charts")]
 pub mod card;
+#[cfg(feature = "charts")]
+mod chart;
 pub mod checkpoint;
 pub mod distill;
 pub mod finetune;
+pub mod finetuning;
 pub mod folder;
 pub mod guard;
-mod loss_scale;
-pub mod optimizer;
+pub mod identity;
 pub mod pretrain;
+pub mod pretraining;
+pub mod progress;
+#[cfg(feature = "charts")]
 pub mod record;
 pub mod report;
 pub mod schedule;
 pub mod series;
-pub mod speed;
+pub mod step;
 pub mod stop;
+pub mod task;
 
+#[cfg(feature = "charts")]
+pub use chart::pretraining_chart;
 pub use distill::Teacher;
 pub use finetune::Finetuner;
-pub use loss_scale::LossScale;
+pub use finetuning::Finetuning;
 pub use pretrain::{FirstPhase, Pretrainer, Settings};
+pub use pretraining::Pretraining;
+pub use progress::Progress;
+#[cfg(feature = "charts")]
 pub use record::Records;
 pub use report::{EvalReport, History, Report, Silent, StepReport};
 pub use schedule::Schedule;

@@ -1,25 +1,28 @@
 //! Pre-training: masked LM and next sentence, step by step.
 
-use std::borrow::Cow;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use crate::data::{PretrainingBatch, PretrainingData};
-use crate::engine::{Engine, LossWeights, Numerics, PretrainingScores};
+use crate::engine::{LossWeights, Numerics, PretrainingEngine, PretrainingScores};
 use crate::error::{Error, Result};
 use crate::files::Staged;
 use crate::model::Dropout;
 use crate::model::weights::{self, NumberFormat};
 use crate::text::WordPiece;
 
-use super::checkpoint::{self, Identity, ORDER, Recipe};
+use super::checkpoint;
 use super::distill::Teacher;
-use super::guard::{Care, Guard, NO_GRADIENT};
-use super::optimizer::{Optimizer, Update};
+use super::guard::{Guard, GuardSettings};
+use super::identity::{ORDER, PretrainingIdentity, Recipe};
 use super::report::{EvalReport, History, Report, StepReport};
 use super::schedule::Schedule;
+use super::step::{self, Step, micro_batches};
 use super::stop::Stop;
+use crate::engine::optimizer::{Optimizer, Update};
 
 /// How a run goes.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,14 +42,26 @@ pub struct Settings {
     pub evaluate_every: u64,
     /// Held-out sequences in an evaluation, at most.
     pub evaluate_on: usize,
-    /// What a step does that went wrong.
-    pub care: Care,
+    /// What to do with a bad step.
+    pub guard: GuardSettings,
     /// What computes, to be kept with the state.
     pub numerics: Option<Numerics>,
 }
 
-/// A run of pre-training at a step boundary.
-pub type State = checkpoint::State<checkpoint::Pretraining>;
+/// What a pre-training run keeps beside its numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PretrainingRun {
+    /// The settings that may not change when the run is resumed.
+    pub identity: PretrainingIdentity,
+    /// Those that may; None if a state of an earlier version lacks them.
+    #[serde(default)]
+    pub recipe: Option<Recipe>,
+    /// All reports so far.
+    pub history: History,
+}
+
+/// A pre-training run at a step boundary.
+pub type State = checkpoint::State<PretrainingRun>;
 
 impl Settings {
     /// Settings for a run of `steps` steps of `batch` sequences: warm-up over the first tenth, ten
@@ -71,7 +86,7 @@ impl Settings {
             save_every: 0,
             evaluate_every: (steps / 10).max(1),
             evaluate_on: 512,
-            care: Care::default(),
+            guard: GuardSettings::default(),
             numerics: None,
         }
     }
@@ -93,7 +108,7 @@ pub struct FirstPhase {
 
 /// A run of pre-training.
 pub struct Pretrainer {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn PretrainingEngine>,
     teacher: Option<Teacher>,
     first_phase: Option<FirstPhase>,
     vocabulary: Option<WordPiece>,
@@ -110,7 +125,7 @@ pub struct Pretrainer {
 impl Pretrainer {
     /// A run at its start. `data` is trained on, `held_out` only measured.
     pub fn new(
-        engine: Box<dyn Engine>,
+        engine: Box<dyn PretrainingEngine>,
         data: PretrainingData,
         held_out: PretrainingData,
         settings: Settings,
@@ -122,7 +137,7 @@ impl Pretrainer {
             vocabulary: None,
             data,
             held_out,
-            guard: Guard::new(settings.care),
+            guard: Guard::new(settings.guard),
             settings,
             step: 0,
             next: None,
@@ -158,15 +173,33 @@ impl Pretrainer {
         &self.history
     }
 
+    /// The settings of the run.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The data that is trained on, and the held-out data; those of the last phase.
+    pub fn data(&self) -> (&PretrainingData, &PretrainingData) {
+        (&self.data, &self.held_out)
+    }
+
+    /// Returns the measurement after the last step, taken now if the run ended between two of them.
+    pub fn latest(&mut self) -> Result<EvalReport> {
+        match self.history.evaluations.last() {
+            Some(last) if last.step == self.step => Ok(*last),
+            _ => self.evaluate(),
+        }
+    }
+
     /// The engine with the trained parameters.
-    pub fn engine(&mut self) -> &mut dyn Engine {
+    pub fn engine(&mut self) -> &mut dyn PretrainingEngine {
         self.engine.as_mut()
     }
 
-    /// What makes this run this run: see [`Identity`].
-    pub fn identity(&self) -> Identity {
+    /// Returns the settings that may not change when the run is resumed.
+    pub fn identity(&self) -> PretrainingIdentity {
         let options = self.data.options();
-        Identity {
+        PretrainingIdentity {
             seed: options.seed,
             batch: self.settings.batch,
             max_len: options.max_len,
@@ -181,7 +214,7 @@ impl Pretrainer {
             left_to_right: options.left_to_right,
             vocab_size: self.engine.config().vocab_size,
             model: Some(self.engine.config().into()),
-            taught: self.teacher.as_ref().map(Teacher::identity),
+            distilled: self.teacher.as_ref().map(Teacher::identity),
             tokens: self.data.tokens(),
             checksum: Some(self.data.checksum()),
             optimizer: self.settings.optimizer.rule,
@@ -189,14 +222,14 @@ impl Pretrainer {
         }
     }
 
-    /// What may change where the run goes on: see [`Recipe`].
+    /// Returns the settings that may change when the run is resumed.
     pub fn recipe(&self) -> Recipe {
         Recipe {
             schedule: self.settings.schedule,
             first_until: self.first_phase.as_ref().map_or(0, |phase| phase.until),
             optimizer: self.settings.optimizer,
             max_norm: self.settings.max_norm,
-            care: self.settings.care,
+            guard: self.settings.guard,
             dropout: self.engine.config().hidden_dropout_prob,
             precision: Some(self.engine.precision()),
         }
@@ -209,34 +242,35 @@ impl Pretrainer {
 
     /// Continues where `state` was saved.
     pub fn resume(&mut self, state: State) -> Result<()> {
-        self.engine.set_parameters(&state.parameters)?;
-        self.engine.set_moments(state.moments)?;
-        if let Some(scale) = state.loss_scale {
-            self.engine.set_loss_scale(scale);
-        }
-        self.step = state.step;
-        self.history = state.run.history;
-        self.guard.resume(state.run.experience);
+        let (step, run) = state.restore(self.engine.as_mut(), &mut self.guard)?;
+        (self.step, self.history) = (step, run.history);
         Ok(())
     }
 
     /// Writes the model, with its vocabulary if the run has one, and the trainer's state into
     /// `folder`. Parameters that are not finite are refused, and what was saved before stays.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let (engine, lent) = (self.engine.as_ref(), self.engine.lend()?);
-        let run = checkpoint::Pretraining {
+        let (engine, snapshot) = (self.engine.as_ref(), self.engine.snapshot()?);
+        let run = PretrainingRun {
             identity: self.identity(),
             recipe: Some(self.recipe()),
-            experience: self.guard.experience(),
-            numerics: self.settings.numerics.clone(),
             history: self.history.clone(),
         };
-        let state = checkpoint::stage(folder, self.step, &run, &lent, engine.loss_scale())?;
+        let numerics = self.settings.numerics.as_ref();
+        let state = checkpoint::stage(
+            folder,
+            self.step,
+            &run,
+            engine,
+            &snapshot,
+            &self.guard,
+            numerics,
+        )?;
         let (mut files, _) = weights::stage(
             folder,
             engine.config(),
             engine.layout(),
-            &lent.parameters,
+            &snapshot.parameters,
             self.vocabulary.as_ref(),
             NumberFormat::F32,
         )?;
@@ -253,22 +287,22 @@ impl Pretrainer {
         stop: &Stop,
     ) -> Result<()> {
         if self.step == 0 {
-            self.evaluate_and_tell(report)?;
+            self.evaluate_and_report(report)?;
         }
         while self.step < self.settings.schedule.total && !stop.requested() {
             crate::interrupt::poll();
             match self.train_step()? {
-                Ok(done) => {
+                Step::Done(done) => {
                     self.history.steps.push(done);
                     report.step(&done);
                 }
-                Err(why) => report.skipped(self.step, &why),
+                Step::Skipped(why) => report.skipped(self.step, &why),
             }
             let every = |interval: u64| interval > 0 && self.step.is_multiple_of(interval);
             let last = self.step == self.settings.schedule.total;
             let save = every(self.settings.save_every);
             if every(self.settings.evaluate_every) || last {
-                self.evaluate_and_tell(report)?;
+                self.evaluate_and_report(report)?;
             }
             if let Some(folder) = folder
                 && save
@@ -285,8 +319,7 @@ impl Pretrainer {
         Ok(())
     }
 
-    /// A step's report, or what went wrong where it was left out.
-    fn train_step(&mut self) -> Result<std::result::Result<StepReport, String>> {
+    fn train_step(&mut self) -> Result<Step<StepReport>> {
         let started = Instant::now();
         let step = self.step + 1;
         let (data, first_phase, settings) = (&self.data, &self.first_phase, &self.settings);
@@ -313,48 +346,29 @@ impl Pretrainer {
         });
         self.next = next.map(|batch| (step, batch));
         let (loss, scores) = computed?;
-        if let Some(why) = self.guard.look(loss) {
-            self.engine.discard()?;
-            return self.leave_out(step, why);
-        }
-        let learning_rate = self.settings.schedule.rate(step);
-        let norm = self.engine.update(&Update {
+        let update = Update {
             optimizer: self.settings.optimizer,
-            learning_rate,
+            learning_rate: self.settings.schedule.rate(step),
             step,
             max_norm: self.settings.max_norm,
-        })?;
-        if !norm.is_finite() {
-            if let Some(why) = self.engine.overflow() {
-                self.step = step;
-                return Ok(Err(why));
-            }
-            return self.leave_out(step, NO_GRADIENT.into());
-        }
-        self.guard.good(loss);
+        };
+        let updated = step::update(self.engine.as_mut(), &mut self.guard, loss, &update)?;
         self.step = step;
-        Ok(Ok(StepReport {
-            step,
-            loss,
-            mlm_loss: scores.mean_mlm_loss(),
-            nsp_loss: scores.mean_nsp_loss(),
-            learning_rate,
-            norm,
-            tokens_per_s: batch.packed.rows() as f64 / started.elapsed().as_secs_f64(),
-        }))
+        Ok(match updated {
+            Step::Skipped(why) => Step::Skipped(why),
+            Step::Done(norm) => Step::Done(StepReport {
+                step,
+                loss,
+                mlm_loss: scores.mean_mlm_loss(),
+                nsp_loss: scores.mean_nsp_loss(),
+                learning_rate: update.learning_rate,
+                norm,
+                tokens_per_s: batch.packed.rows() as f64 / started.elapsed().as_secs_f64(),
+            }),
+        })
     }
 
-    fn leave_out(
-        &mut self,
-        step: u64,
-        why: String,
-    ) -> Result<std::result::Result<StepReport, String>> {
-        self.guard.bad(step, &why)?;
-        self.step = step;
-        Ok(Err(why))
-    }
-
-    fn evaluate_and_tell(&mut self, report: &mut dyn Report) -> Result<()> {
+    fn evaluate_and_report(&mut self, report: &mut dyn Report) -> Result<()> {
         let evaluation = self.evaluate()?;
         report.evaluated(&evaluation);
         if !evaluation.mlm_loss.is_finite() {
@@ -388,7 +402,7 @@ impl Pretrainer {
 
 /// Adds the gradients of a batch, part by part; gives the loss that they are of and what was scored.
 fn gradients(
-    engine: &mut dyn Engine,
+    engine: &mut dyn PretrainingEngine,
     teacher: Option<&mut Teacher>,
     batch: &PretrainingBatch,
     micro_batch: usize,
@@ -399,7 +413,7 @@ fn gradients(
     }
     let weights = LossWeights::of(batch);
     let mut scores = PretrainingScores::default();
-    for part in parts(batch, micro_batch) {
+    for part in micro_batches(batch, micro_batch) {
         scores += engine.pretraining_gradients_of_part(&part, weights, dropout)?;
     }
     Ok((scores.loss(), scores))
@@ -411,7 +425,7 @@ fn phase_at(first: &Option<FirstPhase>, step: u64) -> Option<&FirstPhase> {
 }
 
 fn measure(
-    engine: &mut dyn Engine,
+    engine: &mut dyn PretrainingEngine,
     held_out: &PretrainingData,
     settings: &Settings,
     step: u64,
@@ -426,23 +440,6 @@ fn measure(
         scores += engine.pretraining_scores(&batch)?;
     }
     Ok(EvalReport::of(step, &scores))
-}
-
-/// A batch in parts of `size` sequences, 0 for all of them at once.
-pub(super) fn parts(
-    batch: &PretrainingBatch,
-    size: usize,
-) -> impl Iterator<Item = Cow<'_, PretrainingBatch>> {
-    let sequences = batch.packed.sequences();
-    let size = if size == 0 { sequences } else { size };
-    let starts = (0..sequences).step_by(size.max(1));
-    starts.map(move |start| {
-        if size >= sequences {
-            Cow::Borrowed(batch)
-        } else {
-            Cow::Owned(batch.slice(start..sequences.min(start + size)))
-        }
-    })
 }
 
 #[cfg(test)]

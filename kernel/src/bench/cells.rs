@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cloze::train::speed::median;
+use cloze::engine::timing::median;
 use cloze::{Error, Result};
 use jupyter_zmq_client::KernelspecDir;
 

@@ -1,6 +1,6 @@
 //! Medians over a kernel's runs, as JSON and as a table with the kernels beside each other.
 
-use cloze::train::speed::median;
+use cloze::engine::timing::median;
 use serde_json::{Value, json};
 
 use super::cells::Run;

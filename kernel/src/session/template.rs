@@ -24,6 +24,8 @@ use cloze::{Error, Result};
 use super::tree::{copy_tree, hash_tree, remove, sorted, take_over, write};
 use crate::paths;
 
+/// The features of Cloze that cells use: all but the command.
+const FEATURES: [&str; 3] = ["charts", "cuda", "hub"];
 /// What of the repository a session needs.
 const SOURCES: [&str; 4] = ["Cargo.toml", "README.md", "src", "lessons"];
 /// Raised when the layout of a template changes.
@@ -132,7 +134,7 @@ impl Template {
         repository.hash(&mut hasher);
         let clone = hasher.finish() as u32;
         let settings = cargo_settings(&repository)?;
-        (FORMAT, UMBRELLA_SOURCE, settings, compiler()?).hash(&mut hasher);
+        (FORMAT, UMBRELLA_SOURCE, FEATURES, settings, compiler()?).hash(&mut hasher);
         for name in SOURCES.into_iter().chain([LOCK]) {
             hash_tree(&repository.join(name), &mut hasher)?;
         }
@@ -286,9 +288,10 @@ fn umbrella_manifest(repository: &Path, source: &Path) -> Result<String> {
          crate-type = [\"dylib\"]\n\
          \n\
          [dependencies]\n\
-         cloze_impl = {{ package = \"cloze\", path = {:?} }}\n\
+         cloze_impl = {{ package = \"cloze\", path = {:?}, default-features = false, features = {:?} }}\n\
          {dfdx}\n",
-        source.display().to_string()
+        source.display().to_string(),
+        FEATURES,
     ))
 }
 

@@ -3,17 +3,19 @@
 mod cells;
 mod estimate;
 mod peer;
+#[cfg(feature = "cuda")]
 mod selftest;
 mod speed;
 
 use std::ffi::OsString;
 
+use crate::engine::timing::Pass;
 use crate::error::{Error, Result};
-use crate::train::speed::Pass;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Args {
+    #[cfg(feature = "cuda")]
     #[command(flatten)]
     selftest: selftest::Args,
     #[command(subcommand)]
@@ -48,6 +50,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Infer(args)) => speed::run(args, Pass::Infer),
         Some(Command::Estimate(args)) => estimate::run(args),
         Some(Command::Cells { options }) => cells::run(options),
+        #[cfg(feature = "cuda")]
         None if args.selftest.asked() => selftest::run(args.selftest),
         None => Err(Error::Usage(
             "what is to be measured? One of train, infer, estimate, cells, or --gpu-selftest"

@@ -6,7 +6,12 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-use super::speed::Measured;
+/// One measured run.
+pub struct Measured {
+    pub tokens_per_s: f64,
+    /// Of the device that computes.
+    pub peak_bytes: Option<u64>,
+}
 
 /// The program and its work.
 pub struct Peer<'a> {

@@ -1,7 +1,7 @@
 //! `cloze bench train` and `infer`: tokens a second of whole training steps or of forward passes, and
 //! those of a peer beside them.
 //!
-//! The work is that of [`crate::train::speed`].
+//! The work is that of [`crate::engine::timing`].
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ use serde_json::json;
 use crate::cli::model::config_of;
 use crate::cli::print::say;
 use crate::engine::memory::Work;
-use crate::engine::{Engine, Setup};
+use crate::engine::timing::{Pass, median, pass_seconds};
+use crate::engine::{Setup, TaskEngine};
 use crate::error::{Error, Result};
-use crate::memory::{peak, told};
+use crate::memory::{format_bytes, peak};
+use crate::model::flops_per_token;
 use crate::model::{Config, Layout, Part};
 use crate::note;
-use crate::train::budget::flops_per_token;
-use crate::train::speed::{Pass, median, pass_seconds};
 use crate::view::{BarChart, picture};
 
 use super::super::checks::at_least_one;
 use super::super::engine::TrainingEngineArgs;
 use super::super::memory;
-use super::peer::Peer;
+use super::peer::{Measured, Peer};
 
 /// BERT's uncased vocabulary.
 const VOCABULARY: usize = 30522;
@@ -67,13 +67,6 @@ pub struct Args {
     /// Print a JSON object on stdout, one a line for several batches
     #[arg(long)]
     json: bool,
-}
-
-/// One measured run.
-pub struct Measured {
-    pub tokens_per_s: f64,
-    /// Of the device that computes.
-    pub peak_bytes: Option<u64>,
 }
 
 /// What was measured of one batch size.
@@ -188,7 +181,7 @@ impl Args {
     /// Our runs and the peer's, one after the other; the medians of their speeds.
     fn alternate(
         &self,
-        engine: &mut dyn Engine,
+        engine: &mut dyn TaskEngine,
         batch: usize,
         pass: Pass,
     ) -> Result<(Measured, Option<Measured>)> {
@@ -220,7 +213,7 @@ impl Args {
     }
 
     /// Tokens a second: the median over the timed steps.
-    fn measure(&self, engine: &mut dyn Engine, batch: usize, pass: Pass) -> Result<f64> {
+    fn measure(&self, engine: &mut dyn TaskEngine, batch: usize, pass: Pass) -> Result<f64> {
         let size = (batch, self.seq);
         let mut seconds = pass_seconds(engine, pass, size, WARM_UP, self.steps)?;
         Ok((batch * self.seq) as f64 / median(&mut seconds))
@@ -264,13 +257,13 @@ impl Args {
             flops / 1e12,
             100.0 * flops / peak_flops,
             peak_flops / 1e12,
-            peak_bytes.map_or("unknown".into(), told),
+            peak_bytes.map_or("unknown".into(), format_bytes),
         )?;
         if let Some(peer) = peer {
             say!(
                 "peer: {:.0} tokens/s, peak memory {}; ratio {:.2}",
                 peer.tokens_per_s,
-                peer.peak_bytes.map_or("unknown".into(), told),
+                peer.peak_bytes.map_or("unknown".into(), format_bytes),
                 tokens_per_s / peer.tokens_per_s
             )?;
         }

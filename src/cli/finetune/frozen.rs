@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use crate::cli::checks::at_least_one;
 use crate::data::Sequences;
-use crate::engine::frozen::{Known, Plan};
-use crate::engine::{Engine, Frozen, Setup};
+use crate::engine::{Engine, Setup, TaskEngine};
 use crate::error::Result;
+use crate::features::Frozen;
+use crate::features::frozen::{Known, Plan};
 use crate::features::{self, Advice, Combine, Pool, Settings};
 use crate::files::Staged;
-use crate::memory::{free, told};
+use crate::memory::{format_bytes, free};
 use crate::model::weights::{self, Model, NumberFormat};
 use crate::model::{Config, Layout, Over, Part};
 use crate::note;
 use crate::tasks::Task;
 use crate::text::WordPiece;
-use crate::train::finetune::checksum;
+use crate::train::identity::checksum;
 
 #[derive(clap::Args)]
 pub struct FrozenArgs {
@@ -141,12 +142,15 @@ impl Head {
             note!(
                 "the vectors of the training data would take {}, more than half of what is free: \
                  they are computed again in every epoch",
-                told(needs)
+                format_bytes(needs)
             );
             return Ok(());
         }
         let tokens = sequences.tokens();
-        note!("computing the vectors of {tokens} tokens, {}", told(needs));
+        note!(
+            "computing the vectors of {tokens} tokens, {}",
+            format_bytes(needs)
+        );
         let mut engine = self.encoder(config, setup)?;
         let vectors = features::embed(engine.as_mut(), sequences, &self.plan.vectors)?;
         self.known.get_or_init(|| Arc::new(vectors));
@@ -166,7 +170,7 @@ impl Head {
     }
 
     fn encoder(&self, config: &Config, setup: Setup) -> Result<Box<dyn Engine>> {
-        setup.engine(config, &self.layout, self.encoder.clone())
+        Ok(setup.engine(config, &self.layout, self.encoder.clone())?)
     }
 
     /// A fresh head on the encoder.
@@ -176,7 +180,7 @@ impl Head {
         part: Part,
         setup: Setup,
         seed: u64,
-    ) -> Result<Box<dyn Engine>> {
+    ) -> Result<Box<dyn TaskEngine>> {
         let encoder = self.encoder(config, setup)?;
         let initial = |layout: &Layout| layout.initialise(seed);
         let engine = Frozen::new(encoder, self.plan.clone(), part, initial)?;
@@ -204,7 +208,7 @@ impl Head {
             NumberFormat::F32,
         )?;
         files.push(self.plan.stage(out, layout, values, entries)?);
-        crate::engine::frozen::remove(out)?;
+        crate::features::frozen::remove(out)?;
         Staged::place(files)
     }
 }

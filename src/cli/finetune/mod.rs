@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::sequences::BatchSize;
 use crate::engine::Numerics;
+use crate::engine::optimizer::Optimizer;
 use crate::error::{Error, Result};
 use crate::hub;
 use crate::lessons::data::MODEL;
@@ -20,9 +21,10 @@ use crate::note;
 use crate::tasks::{self, Dataset, Files, Role, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::Settings;
+use crate::train::finetuning::write;
 use crate::train::folder::{Intent, RunFolder};
-use crate::train::guard::{BadSteps, Care};
-use crate::train::optimizer::Optimizer;
+use crate::train::guard::{BadSteps, GuardSettings};
+use crate::train::task::describe;
 use crate::train::{Records, Stop, checkpoint};
 
 use self::frozen::{FrozenArgs, Head};
@@ -30,9 +32,9 @@ use self::run::{Run, Runner};
 use super::checks::{at_least_one, not_the_same, positive, share};
 use super::engine::TrainingEngineArgs;
 use super::memory;
-use super::model::wordpiece_of;
 use super::optimizer::OptimizerArgs;
 use super::task::{TaskArgs, with_negative_numbers};
+use crate::model::weights::wordpiece_of;
 
 /// The learning rates that the paper chooses from (Devlin et al., appendix A.3).
 const RATES: [f64; 4] = [5e-5, 4e-5, 3e-5, 2e-5];
@@ -313,8 +315,8 @@ impl Args {
             model.values = model.layout.initialise(seed);
             model.fresh = vec![Part::Encoder];
         }
-        task.describe(&mut model.config);
-        self.task.reading.keep(task.name(), &mut model.config)?;
+        let max_len = self.task.reading.max_len(task.name(), &model.config)?;
+        describe(task, max_len, &mut model.config);
         if let Some(p) = self.dropout {
             let Config {
                 hidden_dropout_prob,
@@ -339,7 +341,7 @@ impl Args {
             micro_batch: self.micro_batch.unwrap_or(0),
             seed: self.seed,
             save_every: self.save_every,
-            care: Care {
+            guard: GuardSettings {
                 bad_steps: self.bad_steps,
                 spike: self.spike,
             },
@@ -376,14 +378,12 @@ fn write_model(
     wordpiece: &WordPiece,
 ) -> Result<()> {
     let engine = trained.trainer.engine();
-    let parameters = engine.parameters()?;
-    let (config, layout) = (&trained.config, engine.layout());
+    let config = &trained.config;
     match head {
-        Some(head) => head.write(out, config, layout, &parameters, wordpiece),
-        None => {
-            // First: a head that was left on another encoder would be read without complaint.
-            crate::engine::frozen::remove(out)?;
-            weights::write(out, config, layout, &parameters, wordpiece)
+        Some(head) => {
+            let parameters = engine.parameters()?;
+            head.write(out, config, engine.layout(), &parameters, wordpiece)
         }
+        None => write(out, engine, config, wordpiece),
     }
 }

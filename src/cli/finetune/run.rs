@@ -9,7 +9,7 @@ use super::{Args, Head, Measured, Trained, write_model};
 use crate::cli::checks::option_name;
 use crate::cli::progress::TrainingBar;
 use crate::cli::task::line;
-use crate::engine::{Engine, Setup};
+use crate::engine::{Setup, TaskEngine};
 use crate::error::Result;
 use crate::note;
 
@@ -19,7 +19,8 @@ use crate::model::weights::Model;
 use crate::tasks::{self, Dataset, Task};
 use crate::text::WordPiece;
 use crate::train::best::Best;
-use crate::train::finetune::{Identity, Outcome, Settings, State, TaskReport, TaskStep};
+use crate::train::finetune::{Outcome, Settings, State, TaskReport, TaskStep};
+use crate::train::identity::FinetuningIdentity;
 use crate::train::{Finetuner, Records, Stop, checkpoint};
 
 /// What every run of a command shares.
@@ -89,6 +90,29 @@ impl Run {
     }
 }
 
+/// What a command came to.
+pub struct Runs {
+    /// Those that came to their end; where the first one was stopped, that one.
+    pub done: Vec<Run>,
+    /// The place of the run whose model is in `--out`.
+    pub best: usize,
+    /// The run behind them that was stopped.
+    pub stopped: Option<Run>,
+}
+
+impl Runs {
+    /// The run whose model is in `--out`.
+    pub fn kept(&self) -> &Run {
+        &self.done[self.best]
+    }
+
+    /// The run in which the command was stopped, if it was.
+    pub fn unfinished(&self) -> Option<&Run> {
+        let last = self.stopped.as_ref().or(self.done.last());
+        last.filter(|run| run.outcome.stopped())
+    }
+}
+
 /// Below every score. Not minus infinity: the best epoch's is kept as JSON, which has no such number.
 const NO_SCORE: f64 = f64::MIN;
 
@@ -123,7 +147,7 @@ impl<'a> Runner<'a> {
         resume: bool,
         records: &mut Records,
     ) -> Result<Trained<'a>> {
-        let Identity {
+        let FinetuningIdentity {
             seed,
             learning_rate,
             ..
@@ -213,18 +237,16 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     same_run(folder, &state.run.identity, trainer.identity())?;
     let step = state.step;
     note!("continuing after step {step}");
-    if let (Some(now), Some(before)) = (trainer.numerics(), &state.run.numerics) {
-        for change in now.changes(before) {
-            note!("{change}");
-        }
+    for change in state.numerics_changes(trainer.numerics()) {
+        note!("{change}");
     }
     trainer.resume(state)?;
     Ok(Some(step))
 }
 
 /// Refuses to go on with a run as another: with the first thing in which they differ.
-pub fn same_run(folder: &Path, was: &Identity, now: &Identity) -> Result<()> {
-    let was = Identity {
+pub fn same_run(folder: &Path, was: &FinetuningIdentity, now: &FinetuningIdentity) -> Result<()> {
+    let was = FinetuningIdentity {
         precision: was.precision.or(now.precision),
         keep_best: was.keep_best.or(now.keep_best),
         model: was.model.clone().or(now.model.clone()),
@@ -234,7 +256,7 @@ pub fn same_run(folder: &Path, was: &Identity, now: &Identity) -> Result<()> {
 }
 
 /// What makes a run this run, in the words of the command line.
-fn told(identity: &Identity) -> Vec<(&'static str, String)> {
+fn told(identity: &FinetuningIdentity) -> Vec<(&'static str, String)> {
     let frozen = identity.frozen.clone();
     vec![
         ("--seed", identity.seed.to_string()),
@@ -253,10 +275,13 @@ fn told(identity: &Identity) -> Vec<(&'static str, String)> {
             identity.optimizer.weight_decay.to_string(),
         ),
         ("the dropout", identity.dropout.to_string()),
-        ("--bad-steps", option_name(identity.care.bad_steps)),
+        ("--bad-steps", option_name(identity.guard.bad_steps)),
         (
             "--spike",
-            identity.care.spike.map_or("none".into(), |x| x.to_string()),
+            identity
+                .guard
+                .spike
+                .map_or("none".into(), |x| x.to_string()),
         ),
         (
             "--dtype",
@@ -315,7 +340,7 @@ impl TaskReport for Reporter<'_> {
         self.records.left_out(step, why);
     }
 
-    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn Engine) -> Result<()> {
+    fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn TaskEngine) -> Result<()> {
         if let Some((name, data)) = self.dev {
             let scores = tasks::measure(engine, data.as_ref())?;
             self.bar.say(&format!("epoch {epoch}: {}", line(&scores)));

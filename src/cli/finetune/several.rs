@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::run::{Run, Runner, same_run};
+use super::run::{Run, Runner, Runs, same_run};
 use super::{Args, RATES, summary};
 use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
@@ -16,37 +16,15 @@ use crate::model::weights::{self, Model};
 use crate::note;
 use crate::tasks::Task;
 use crate::train::best::Best;
-use crate::train::finetune::{Identity, Settings, State};
+use crate::train::finetune::{Settings, State};
+use crate::train::identity::FinetuningIdentity;
 use crate::train::{Records, checkpoint};
-
-/// What a command came to.
-pub struct Runs {
-    /// Those that came to their end; where the first one was stopped, that one.
-    pub done: Vec<Run>,
-    /// The place of the run whose model is in `--out`.
-    best: usize,
-    /// The run behind them that was stopped.
-    pub stopped: Option<Run>,
-}
-
-impl Runs {
-    /// The run whose model is in `--out`.
-    pub fn kept(&self) -> &Run {
-        &self.done[self.best]
-    }
-
-    /// The run in which the command was stopped, if it was.
-    pub fn unfinished(&self) -> Option<&Run> {
-        let last = self.stopped.as_ref().or(self.done.last());
-        last.filter(|run| run.outcome.stopped())
-    }
-}
 
 /// The finished runs of a command.
 #[derive(Serialize, Deserialize)]
 struct Finished {
     /// Of the last of them.
-    identity: Identity,
+    identity: FinetuningIdentity,
     runs: Vec<Run>,
 }
 
@@ -212,7 +190,7 @@ impl Runner<'_> {
             let trainer = self.trainer(model, settings)?;
             let identity = trainer.identity().clone();
             if let Some(before) = before.take() {
-                let of_this = Identity {
+                let of_this = FinetuningIdentity {
                     seed,
                     learning_rate,
                     started_from: identity.started_from,

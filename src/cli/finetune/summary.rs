@@ -5,8 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::Args;
-use super::run::Run;
-use super::several::Runs;
+use super::run::{Run, Runs};
 use crate::cli::print::say;
 use crate::cli::task::line;
 use crate::error::Result;

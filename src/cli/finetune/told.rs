@@ -3,19 +3,18 @@
 use serde_json::Value;
 
 use crate::cli::records;
+use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
 use crate::eval::Scores;
 use crate::model::Part;
 use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
 use crate::train::card::{Card, Measured as OnData};
-use crate::train::optimizer::Optimizer;
 use crate::train::record::{About, Chart, numbers};
 use crate::view::report::Table;
 use crate::view::style::number;
 
-use super::run::Run;
-use super::several::Runs;
+use super::run::{Run, Runs};
 use super::summary::Several;
 use super::{Args, Measured};
 

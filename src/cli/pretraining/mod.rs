@@ -8,33 +8,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tempfile::TempDir;
-
-use crate::data::{Packing, PretrainingData, PretrainingOptions};
-use crate::engine::Numerics;
+use crate::data::{Packing, PretrainingOptions};
 use crate::engine::memory::Work;
 use crate::error::{Error, Result};
-use crate::files::create_folder;
 use crate::model::{Config, Layout};
 use crate::note;
-use crate::text::{Paragraph, Paragraphs, WordPiece, embedded};
-use crate::train::checkpoint::{self, Recipe};
+use crate::train::checkpoint;
 use crate::train::folder::{Intent, RunFolder};
-use crate::train::guard::{BadSteps, Care};
+use crate::train::guard::{BadSteps, GuardSettings};
+use crate::train::identity::Recipe;
 use crate::train::pretrain::State;
-use crate::train::{FirstPhase, Pretrainer, Records, Report, Settings, Stop, Teacher};
+use crate::train::pretraining::{PHASE_SHARE, Pretraining, Start};
+use crate::train::{Pretrainer, Records, Report, Settings, Stop, Teacher};
 
 use super::checks::{at_least_one, not_the_same, positive, share};
 use super::engine::TrainingEngineArgs;
 use super::memory;
 use super::optimizer::OptimizerArgs;
 use super::progress::{TrainingBar, measured};
-
-/// One document in this many is held out for evaluation.
-const HELD_OUT: u64 = 10;
-
-/// The share of the steps that the first phase lasts where the command line doesn't say.
-const PHASE_SHARE: f64 = 0.8;
 
 #[derive(clap::Args)]
 pub struct RunArgs {
@@ -138,22 +129,22 @@ impl Begun {
     }
 }
 
-/// What a run starts from.
-pub struct Start {
-    /// Where the first weights come from, in words.
-    pub origin: String,
-    /// The model that they come from.
+/// Where a run's first weights come from.
+pub struct Origin {
+    /// In words.
+    pub words: String,
+    /// The model's name, if it is one.
     pub base: Option<String>,
-    pub config: Config,
-    pub layout: Arc<Layout>,
-    pub values: Vec<f32>,
-    pub wordpiece: WordPiece,
-    pub packing: Packing,
-    /// Highest learning rate where the command line names none.
-    pub lr: f64,
-    /// Longest sequence of the first phase where the command line names none; None for no such phase.
-    pub first_seq: Option<usize>,
-    pub teacher: Option<Teacher>,
+}
+
+/// What the records say about the model of a run.
+struct Described<'a> {
+    origin: &'a Origin,
+    config: Config,
+    layout: Arc<Layout>,
+    packing: Packing,
+    /// Longest sequence of the first phase.
+    first_seq: usize,
 }
 
 impl RunArgs {
@@ -251,15 +242,6 @@ impl RunArgs {
         Ok(None)
     }
 
-    /// The text; our own corpus where none is given.
-    pub fn paragraphs(&self) -> Result<Box<dyn Iterator<Item = Result<Paragraph>>>> {
-        Ok(if self.text.is_empty() {
-            Box::new(embedded::paragraphs().map(Ok))
-        } else {
-            Box::new(Paragraphs::new(&self.text)?)
-        })
-    }
-
     /// Longest sequence. Our own corpus is small and regular: short ones are all it needs.
     fn seq(&self) -> usize {
         let default = if self.text.is_empty() { 40 } else { 128 };
@@ -272,7 +254,7 @@ impl RunArgs {
     }
 
     /// Trains, measures and writes the model that `start` becomes.
-    pub fn train(&self, begun: Begun, mut start: Start) -> Result<()> {
+    pub fn train(&self, begun: Begun, mut start: Start, origin: &Origin) -> Result<()> {
         let seq = self.seq();
         if let Some(p) = self.dropout {
             (
@@ -280,11 +262,7 @@ impl RunArgs {
                 start.config.attention_probs_dropout_prob,
             ) = (p, p);
         }
-        let values = std::mem::take(&mut start.values);
-        let teacher = start.teacher.take();
-        let config = &start.config;
-        self.fits(config, start.first_seq)?;
-        let first_seq = self.first_seq(start.first_seq);
+        self.fits(&start.config, start.first_seq)?;
         let sequences = self.micro_batch.map_or(self.batch, |n| n.min(self.batch));
         let work = Work {
             rows: sequences * seq,
@@ -293,123 +271,76 @@ impl RunArgs {
         };
         let setup = self.engine.setup()?;
         memory::tell(&memory::Run {
-            config,
+            config: &start.config,
             layout: &start.layout,
             setup,
             work,
-            teacher: teacher.as_ref().map(Teacher::model),
+            teacher: start.teacher.as_ref().map(Teacher::model),
             option: "--micro-batch",
         })?;
-        let engine = setup.engine(config, &start.layout, values)?;
-        let cache = self.cache()?;
-        let build = |max_len: usize, name: &str| -> Result<(PretrainingData, PretrainingData)> {
-            let folder = cache.path().join(name);
-            create_folder(&folder)?;
-            self.data(&start.wordpiece, &self.options(&start, max_len), &folder)
+        let settings = self.settings(self.lr.unwrap_or(start.learning_rate));
+        let model = Described {
+            origin,
+            config: start.config.clone(),
+            layout: start.layout.clone(),
+            packing: start.packing,
+            first_seq: self.first_seq(start.first_seq),
         };
-        let (data, held_out) = build(seq, "last")?;
-        let baselines = summary::Baselines::of(&data, &held_out, &start.wordpiece);
-        let lr = self.lr.unwrap_or(start.lr);
-        let share = self.phase_share.unwrap_or(PHASE_SHARE);
-        let first_until = (self.steps as f64 * share) as u64;
-        let mut about = self.about(&start, setup, lr, first_seq, first_until);
-        let text = told::text((&self.text, &data), (&self.held_out, &held_out));
+        let trainer_folder = self.out.join("trainer");
+        let mut run = Pretraining::builder()
+            .text(&self.text)
+            .held_out(&self.held_out)
+            .seq(seq)
+            .first_seq(model.first_seq)
+            .phase_share(self.phase_share.unwrap_or(PHASE_SHARE))
+            .options(self.options(start.packing))
+            .settings(settings)
+            .setup(setup)
+            .tokens_in(&trainer_folder)
+            .start(start)
+            .build()?;
+        let trainer = run.trainer();
+        let (data, held_out) = trainer.data();
+        let baselines = summary::Baselines::of(data, held_out, model.config.vocab_size);
+        let text = told::text((&self.text, data), (&self.held_out, held_out));
+        let mut about = self.about(&model, setup, trainer);
         about.tables.insert(1, text);
-        about.charts = baselines.charts(start.packing);
-        let mut settings = self.settings(lr);
-        settings.numerics = Some(Numerics::of(setup, settings.micro_batch));
-        let mut trainer = Pretrainer::new(engine, data, held_out, settings)
-            .with_vocabulary(start.wordpiece.clone());
-        if first_seq < seq {
-            let (data, held_out) = build(first_seq, "first")?;
-            trainer = trainer.with_first_phase(FirstPhase {
-                data,
-                held_out,
-                until: first_until,
-            });
-        }
-        if let Some(teacher) = teacher {
-            trainer = trainer.with_teacher(teacher);
-        }
+        about.charts = baselines.charts(model.packing);
         let resumed = begun.state.as_ref().map(|state| state.step);
-        if let Some(state) = begun.state {
-            self.continue_from(&mut trainer, state)?;
-        }
-        if resumed.is_none() {
+        match begun.state {
+            Some(state) => self.continue_from(trainer, state)?,
             // First, or what is begun here could be taken for the run that was there before.
-            checkpoint::remove(&self.out)?;
+            None => checkpoint::remove(&self.out)?,
         }
         if let Some(teacher) = trainer.evaluate_teacher()? {
             note!("the teacher, held out: {}", measured(&teacher));
         }
         let stop = Stop::on_signals()?;
-        let mut records = Records::new(self.out.join("trainer"), about.clone());
+        let mut records = Records::new(trainer_folder, about.clone());
         records.begin(None, self.steps, resumed);
         let mut bar = TrainingBar::new(self.steps, trainer.step());
         let trained = trainer.run(Some(&self.out), &mut (&mut bar, &mut records), &stop);
         bar.finish();
         trained?;
-        let evaluation = match trainer.history().evaluations.last() {
-            Some(last) if last.step == trainer.step() => *last,
-            _ => trainer.evaluate()?,
-        };
+        let evaluation = trainer.latest()?;
         records.evaluated(&evaluation);
         records.end();
-        self.card(about, &start, &trainer, &evaluation)
+        self.card(about, &model, trainer, &evaluation)
             .write(&self.out)?;
         let seconds = begun.started.elapsed().as_secs_f64();
-        summary::tell(self, &mut trainer, &evaluation, baselines, seconds)
+        summary::tell(self, trainer, &evaluation, baselines, seconds)
     }
 
-    /// The text to train on and that to measure on; their tokens go to files in `cache`.
-    fn data(
-        &self,
-        wordpiece: &WordPiece,
-        options: &PretrainingOptions,
-        cache: &Path,
-    ) -> Result<(PretrainingData, PretrainingData)> {
-        let text = self.paragraphs()?;
-        if self.held_out.is_empty() {
-            return PretrainingData::build_split(text, wordpiece, options, Some(cache), HELD_OUT);
-        }
-        let other = cache.join("held-out");
-        create_folder(&other)?;
-        let held_out = Paragraphs::new(&self.held_out)?;
-        let held_out = PretrainingData::build(held_out, wordpiece, options, Some(&other));
-        let held_out = held_out.map_err(|error| match error {
-            Error::Failed(why) => Error::Failed(format!("--held-out: {why}")),
-            other => other,
-        })?;
-        let text = PretrainingData::build(text, wordpiece, options, Some(cache))?;
-        Ok((text, held_out))
-    }
-
-    /// A folder for the token files, which goes away with this value; one that a killed run left is
-    /// emptied.
-    fn cache(&self) -> Result<TempDir> {
-        let trainer = self.out.join("trainer");
-        create_folder(&trainer)?;
-        let left = trainer.join("tokens");
-        if left.exists() {
-            std::fs::remove_dir_all(&left).map_err(|e| Error::io(&left, e))?;
-        }
-        let mut named = tempfile::Builder::new();
-        let named = named.prefix("tokens").rand_bytes(0);
-        named.tempdir_in(&trainer).map_err(|e| Error::io(&left, e))
-    }
-
-    fn options(&self, start: &Start, max_len: usize) -> PretrainingOptions {
+    fn options(&self, packing: Packing) -> PretrainingOptions {
         let options = PretrainingOptions {
-            max_len,
             whole_word: self.whole_word,
             mask_probability: self.mask_prob,
-            packing: start.packing,
-            left_to_right: start.config.is_decoder,
+            packing,
             seed: self.seed,
             ..PretrainingOptions::default()
         };
         // RoBERTa trains with full-length sequences only (Liu et al., section 3.1).
-        let short_probability = match (self.short_seq_prob, start.packing) {
+        let short_probability = match (self.short_seq_prob, packing) {
             (Some(share), _) => share,
             (None, Packing::Full) => 0.0,
             (None, Packing::Pairs | Packing::Document) => options.short_probability,
@@ -425,7 +356,7 @@ impl RunArgs {
         settings.schedule.warmup = (self.steps as f64 * self.warmup) as u64;
         settings.save_every = self.save_every;
         settings.max_norm = self.max_grad_norm;
-        settings.care = Care {
+        settings.guard = GuardSettings {
             bad_steps: self.bad_steps,
             spike: self.spike,
         };
@@ -473,24 +404,9 @@ impl RunArgs {
                 note!("{what} was {was} and is {is} from here on");
             }
         }
-        if let (Some(now), Some(before)) = (trainer.numerics(), &state.run.numerics) {
-            for change in now.changes(before) {
-                note!("{change}");
-            }
+        for change in state.numerics_changes(trainer.numerics()) {
+            note!("{change}");
         }
         trainer.resume(state)
-    }
-}
-
-/// The width from which models are started and trained as the paper's; narrower ones learn sooner
-/// with other settings.
-pub const PAPER_WIDTH: usize = 768;
-
-/// The highest learning rate of a new model.
-pub fn learning_rate(config: &Config) -> f64 {
-    if config.hidden_size < PAPER_WIDTH {
-        0.192 / config.hidden_size as f64
-    } else {
-        1e-4
     }
 }

@@ -6,11 +6,10 @@ use crate::cli::print::say;
 use crate::data::{Packing, PretrainingData};
 use crate::error::Result;
 use crate::note;
-use crate::text::WordPiece;
+use crate::train::pretraining_chart;
 use crate::train::record::Chart;
 use crate::train::report::mean;
 use crate::train::{EvalReport, Pretrainer};
-use crate::view::pretraining_chart;
 
 use super::{RunArgs, told};
 use crate::cli::progress::measured;
@@ -26,7 +25,7 @@ pub struct Baselines {
 
 impl Baselines {
     /// Finds them and says them on stderr, with how much text there is.
-    pub fn of(data: &PretrainingData, held_out: &PretrainingData, wordpiece: &WordPiece) -> Self {
+    pub fn of(data: &PretrainingData, held_out: &PretrainingData, vocab_size: usize) -> Self {
         note!(
             "{} tokens in {} documents to train on, {} tokens in {} documents held out; {} examples an epoch",
             data.tokens(),
@@ -35,13 +34,12 @@ impl Baselines {
             held_out.documents(),
             data.examples_per_epoch(),
         );
-        let uniform = (wordpiece.vocab_size() as f64).ln();
+        let uniform = (vocab_size as f64).ln();
         // Of the text that is trained on: a few held-out documents repeat themselves more and would
         // give a smaller figure, which no model that knows only the text's word counts could reach.
         let unigram = data.unigram_entropy();
         note!(
-            "loss of a uniform guess: ln({}) = {uniform:.3}; of a guess from the text's token counts alone (unigram entropy): {unigram:.3}",
-            wordpiece.vocab_size(),
+            "loss of a uniform guess: ln({vocab_size}) = {uniform:.3}; of a guess from the text's token counts alone (unigram entropy): {unigram:.3}",
         );
         Self { uniform, unigram }
     }

@@ -9,13 +9,12 @@ use crate::data::Packing;
 use crate::data::PretrainingData;
 use crate::engine::Setup;
 use crate::train::card::{Card, Measured};
-use crate::train::checkpoint::{Identity, Recipe};
-use crate::train::distill::Taught;
+use crate::train::identity::{Distilled, PretrainingIdentity, Recipe};
 use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
 use crate::view::report::Table;
 
-use super::{RunArgs, Start};
+use super::{Described, RunArgs};
 
 /// The curves of a run's report.
 pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
@@ -71,24 +70,24 @@ pub fn text(
 }
 
 /// What the model learns, in words.
-fn learned(start: &Start) -> &'static str {
-    match start.packing {
-        _ if start.config.is_decoder => "next words, from left to right",
+fn learned(model: &Described<'_>) -> &'static str {
+    match model.packing {
+        _ if model.config.is_decoder => "next words, from left to right",
         Packing::Pairs => "masked words and next sentences",
         Packing::Document | Packing::Full => "masked words",
     }
 }
 
 /// What makes a run this run, in the words of the command line.
-pub fn identity(identity: &Identity) -> Vec<(&'static str, String)> {
+pub fn identity(identity: &PretrainingIdentity) -> Vec<(&'static str, String)> {
     let packing = match identity.packing {
         Packing::Pairs => "in pairs",
         Packing::Document => "sentences of one document",
         Packing::Full => "full sentences",
     };
-    let taught = match &identity.taught {
+    let taught = match &identity.distilled {
         None => "without a teacher".to_owned(),
-        Some(Taught { recipe, teacher }) => format!(
+        Some(Distilled { recipe, teacher }) => format!(
             "temperature {}, alphas {} {} {}, a teacher of checksum {teacher:08x}",
             recipe.temperature, recipe.ce, recipe.mlm, recipe.cos
         ),
@@ -137,11 +136,11 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         first_until,
         optimizer,
         max_norm,
-        care,
+        guard,
         dropout,
         precision,
     } = recipe;
-    let spike = care.spike.map_or("none".to_owned(), |x| x.to_string());
+    let spike = guard.spike.map_or("none".to_owned(), |x| x.to_string());
     vec![
         ("--steps", schedule.total.to_string()),
         ("--lr", schedule.peak.to_string()),
@@ -151,7 +150,7 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         ("--adam-epsilon", format!("{:e}", optimizer.epsilon)),
         ("--weight-decay", optimizer.weight_decay.to_string()),
         ("--max-grad-norm", max_norm.to_string()),
-        ("--bad-steps", option_name(care.bad_steps)),
+        ("--bad-steps", option_name(guard.bad_steps)),
         ("--spike", spike),
         ("--dropout", dropout.to_string()),
         (
@@ -163,37 +162,34 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
 
 impl RunArgs {
     /// What the records tell of the run beside its numbers.
-    pub(super) fn about(
-        &self,
-        start: &Start,
-        setup: Setup,
-        lr: f64,
-        first_seq: usize,
-        first_until: u64,
-    ) -> About {
-        let config = &start.config;
+    pub(super) fn about(&self, model: &Described<'_>, setup: Setup, trainer: &Pretrainer) -> About {
+        let Described {
+            config, first_seq, ..
+        } = model;
+        let settings = trainer.settings();
+        let first_until = trainer.recipe().first_until;
         let mut recipe = Table::new("Recipe")
-            .row("starts from", &start.origin)
-            .row("learns", learned(start))
+            .row("starts from", &model.origin.words)
+            .row("learns", learned(model))
             .row("steps", self.steps)
             .row("sequences a step", self.batch)
             .row("longest sequence", self.seq());
-        if first_seq < self.seq() {
+        if *first_seq < self.seq() {
             recipe = recipe.row(
                 "longest sequence at first",
                 format!("{first_seq}, for {first_until} steps"),
             );
         }
         let recipe = recipe
-            .row("highest learning rate", format!("{lr:e}"))
+            .row(
+                "highest learning rate",
+                format!("{:e}", settings.schedule.peak),
+            )
             .row(
                 "warm-up",
                 format!("a share of {} of the steps", self.warmup),
             )
-            .row(
-                "optimizer",
-                self.optimizer.told(self.settings(lr).optimizer),
-            )
+            .row("optimizer", self.optimizer.told(settings.optimizer))
             .row("dropout", config.hidden_dropout_prob)
             .row(
                 "masking",
@@ -210,7 +206,7 @@ impl RunArgs {
             command: records::command(),
             tables: vec![
                 recipe,
-                records::model(config, &start.layout),
+                records::model(config, &model.layout),
                 records::machine(setup),
             ],
             charts: Vec::new(),
@@ -221,7 +217,7 @@ impl RunArgs {
     pub(super) fn card(
         &self,
         about: About,
-        start: &Start,
+        model: &Described<'_>,
         trainer: &Pretrainer,
         evaluation: &EvalReport,
     ) -> Card {
@@ -245,7 +241,7 @@ impl RunArgs {
                 .nsp_accuracy
                 .map(|share| ("nsp_accuracy".into(), share)),
         );
-        let (pipeline, ask) = if start.config.is_decoder {
+        let (pipeline, ask) = if model.config.is_decoder {
             ("text-generation", String::new())
         } else {
             let ask = format!("`cloze fill-mask --model {name} \"The [MASK] sat.\"`, ");
@@ -255,8 +251,8 @@ impl RunArgs {
             summary: format!(
                 "A BERT pre-trained with Cloze from {}: {}.{stopped} The results are of documents \
                  that were held out.",
-                start.origin,
-                learned(start)
+                model.origin.words,
+                learned(model)
             ),
             pipeline,
             results: vec![Measured {
@@ -273,7 +269,7 @@ impl RunArgs {
             command: about.command,
             tables,
             name,
-            base_model: start.base.clone(),
+            base_model: model.origin.base.clone(),
             ..Card::default()
         }
     }

@@ -11,7 +11,7 @@ use clap::{Arg, Command};
 use serde_json::Value;
 
 use crate::data::bad::BadRows;
-use crate::engine::{Engine, Setup};
+use crate::engine::{Setup, TaskEngine};
 use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::hub;
@@ -83,7 +83,7 @@ pub fn with_negative_numbers(arg: Arg) -> Arg {
 /// What [`TaskArgs::ask`] gives.
 pub struct Asked {
     pub task: Box<dyn Task>,
-    pub engine: Box<dyn Engine>,
+    pub engine: Box<dyn TaskEngine>,
     pub data: Box<dyn Dataset>,
 }
 
@@ -189,7 +189,7 @@ impl TaskArgs {
             notes: &mut notes,
         };
         let dataset = task.read(path, role, reading)?;
-        for note in bad.told().iter().chain(&notes) {
+        for note in bad.report().iter().chain(&notes) {
             note!("{note}");
         }
         Ok(dataset)

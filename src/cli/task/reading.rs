@@ -4,22 +4,19 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::data::table::Columns;
 use crate::error::{Error, Result};
 use crate::model::Config;
 use crate::tasks::{self, Role, SpanOptions};
-
-/// Where a configuration keeps it; transformers leaves keys alone that it doesn't know.
-const KEY: &str = "finetuning_options";
+use crate::train::task::OPTIONS;
 
 /// The fifth of CODAH that is measured on.
 const FOLD: u32 = 1;
 
 // What is kept has the options' names.
-#[derive(clap::Args, Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(clap::Args, Debug, Clone, Default, Deserialize)]
 pub struct ReadingArgs {
     /// Longest sequence in tokens; longer texts are cut [default: as the model was fine-tuned; to
     /// fine-tune, 128, for squad and squad2 384, for swag and codah 80]
@@ -49,31 +46,11 @@ impl ReadingArgs {
     /// What the configuration of a fine-tuned model keeps: nothing where another program, or an
     /// earlier Cloze, wrote it. `path` stands in error messages.
     pub fn kept(config: &Config, path: &Path) -> Result<Self> {
-        match config.other.get(KEY) {
+        match config.other.get(OPTIONS) {
             None => Ok(Self::default()),
             Some(kept) => serde_json::from_value(kept.clone())
-                .map_err(|e| Error::file(path, format!("{KEY}: {e}"))),
+                .map_err(|e| Error::file(path, format!("{OPTIONS}: {e}"))),
         }
-    }
-
-    /// Keeps in a configuration how the files of a task are read.
-    pub fn keep(&self, task: &str, config: &mut Config) -> Result<()> {
-        let spans = matches!(task, "squad" | "squad2").then(|| self.spans());
-        let kept = Self {
-            max_len: Some(self.max_len(task, config)?),
-            columns: self.columns.clone().filter(|_| task == "custom"),
-            fold: (task == "codah").then(|| self.fold()),
-            doc_stride: spans.map(|spans| spans.stride),
-            max_query_len: spans.map(|spans| spans.max_question),
-            max_answer_len: spans.map(|spans| spans.max_answer),
-        };
-        // Numbers and strings: nothing in it can fail to serialise.
-        let mut kept = serde_json::to_value(kept).expect("plain data");
-        if let Value::Object(all) = &mut kept {
-            all.retain(|_, value| !value.is_null());
-        }
-        config.other.insert(KEY.into(), kept);
-        Ok(())
     }
 
     /// The same, with what is `kept` where nothing is said.
@@ -169,22 +146,28 @@ pub fn max_len(config: &Config, asked: usize) -> Result<usize> {
 mod tests {
     use super::*;
 
-    fn kept_again(args: &ReadingArgs, task: &str) -> ReadingArgs {
+    fn kept_again(task: &str, options: &tasks::Options) -> ReadingArgs {
         let mut config = Config::new(2, 128, 2, 512, 1000);
-        args.keep(task, &mut config).unwrap();
+        let task = tasks::open(task, options, tasks::Labels::Training(Path::new("-"))).unwrap();
+        let max_len = ReadingArgs::default()
+            .max_len(task.name(), &config)
+            .unwrap();
+        crate::train::task::describe(task.as_ref(), max_len, &mut config);
         ReadingArgs::kept(&config, Path::new("config.json")).unwrap()
     }
 
     #[test]
     fn a_model_keeps_what_its_task_reads_by() {
-        let args = ReadingArgs {
-            max_len: Some(200),
-            columns: Some("a,b".into()),
-            doc_stride: Some(64),
-            ..ReadingArgs::default()
+        let options = tasks::Options {
+            spans: SpanOptions {
+                stride: 64,
+                ..SpanOptions::default()
+            },
+            fold: 1,
+            ..tasks::Options::default()
         };
-        let kept = kept_again(&args, "squad");
-        assert_eq!((kept.max_len, kept.fold), (Some(200), None));
+        let kept = kept_again("squad", &options);
+        assert_eq!((kept.max_len, kept.fold), (Some(384), None));
         assert_eq!(kept.columns, None, "squad has none");
         let spans = kept.spans();
         assert_eq!((spans.stride, spans.max_question), (64, 64));
@@ -194,8 +177,8 @@ mod tests {
             ..ReadingArgs::default()
         };
         let over = again.over(&kept);
-        assert_eq!((over.doc_stride, over.max_len), (Some(32), Some(200)));
-        let kept = kept_again(&ReadingArgs::default(), "codah");
+        assert_eq!((over.doc_stride, over.max_len), (Some(32), Some(384)));
+        let kept = kept_again("codah", &options);
         assert_eq!((kept.fold, kept.max_len), (Some(1), Some(80)));
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::text::files::read_to_string;
+use crate::text::reader::read_to_string;
 
 const TRAIN: &str = "msr_paraphrase_train.txt";
 const TEST: &str = "msr_paraphrase_test.txt";

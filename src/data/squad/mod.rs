@@ -14,7 +14,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer};
 
 use crate::error::{Error, Result};
-use crate::text::files::read_json;
+use crate::text::reader::read_json;
 
 use super::labels::shortened;
 

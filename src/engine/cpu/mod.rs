@@ -18,6 +18,7 @@ mod linear;
 pub(super) mod loss;
 mod masked_lm;
 pub(super) mod norm;
+mod optimizer;
 mod run;
 
 use std::ops::Range;
@@ -25,30 +26,33 @@ use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::optimizer::{Moments, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
 use crate::random::Site;
-use crate::train::optimizer::{Moments, Update};
 
 use self::attention::Scratch;
-pub(super) use self::dropout::Mask;
+pub(crate) use self::dropout::Mask;
 use self::dropout::Rows;
-pub(super) use self::elementwise::{STRIPE, bias_gelu};
+pub(super) use self::elementwise::STRIPE;
+#[cfg(feature = "cuda")]
+pub(super) use self::elementwise::bias_gelu;
 pub use self::gemm::round_to_bf16;
-pub(super) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
+pub(crate) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
 use self::heads::Head;
 use self::layer::{Gradients, Kept, Layer, Pass};
 use self::linear::NormAt;
-pub(super) use self::linear::{Linear, place};
+pub(crate) use self::linear::{Linear, place};
 use self::masked_lm::{MaskedLm, MaskedLmBuffers};
 use self::norm::Statistics;
+pub use self::optimizer::global_norm;
 use self::run::Run;
 
 use super::simd::Simd;
-use super::state::{Lent, State};
+use super::state::{Snapshot, State};
 use super::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
-    PretrainingScores, SoftTargets,
+    PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine,
 };
 
 /// Makes a buffer at least `len` long.
@@ -404,10 +408,42 @@ impl Engine for CpuEngine {
         self.state.set_moments(moments)
     }
 
-    fn lend(&self) -> Result<Lent<'_>> {
-        Ok(self.state.lend())
+    fn snapshot(&self) -> Result<Snapshot<'_>> {
+        Ok(self.state.snapshot())
     }
 
+    fn update(&mut self, update: &Update) -> Result<f64> {
+        Ok(on_the_pool(|| self.state.update(update)))
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.state.gradients.fill(0.0);
+        Ok(())
+    }
+
+    fn gradients(&self) -> Result<Vec<f32>> {
+        Ok(self.state.gradients.clone())
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        on_the_pool(|| {
+            let mut copies = Vec::with_capacity(layers.len());
+            let run = self.encode(batch, Purpose::Inference, &mut |layer, hidden| {
+                if layers.contains(&layer) {
+                    copies.push(hidden.to_vec());
+                }
+            })?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            let pooled = heads::pooled(run.pass, run.layout, run.values, hidden, run.head);
+            Ok(HiddenStates {
+                layers: copies,
+                pooled: pooled.map(<[f32]>::to_vec),
+            })
+        })
+    }
+}
+
+impl PretrainingEngine for CpuEngine {
     fn pretraining_gradients_of_part(
         &mut self,
         batch: &PretrainingBatch,
@@ -449,62 +485,8 @@ impl Engine for CpuEngine {
         })
     }
 
-    fn task_gradients(
-        &mut self,
-        batch: &Packed,
-        dropout: Dropout,
-        loss: &mut (dyn FnMut(&mut [f32]) + Send),
-    ) -> Result<()> {
-        on_the_pool(|| {
-            self.encode(batch, Purpose::Training(dropout), &mut |_, _| {})?
-                .task(loss)
-        })
-    }
-
-    fn update(&mut self, update: &Update) -> Result<f64> {
-        Ok(on_the_pool(|| self.state.update(update)))
-    }
-
-    fn discard(&mut self) -> Result<()> {
-        self.state.gradients.fill(0.0);
-        Ok(())
-    }
-
-    fn gradients(&self) -> Result<Vec<f32>> {
-        Ok(self.state.gradients.clone())
-    }
-
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
         on_the_pool(|| self.infer(&batch.packed)?.pretraining(batch, None))
-    }
-
-    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
-        on_the_pool(|| {
-            let run = self.infer(batch)?;
-            let head = run.model.task.as_ref();
-            let head = head.ok_or_else(|| super::lacks("task"))?;
-            let hidden = &run.hidden[run.last][..run.len()];
-            Ok(head
-                .forward(run.pass, run.values, hidden, run.head)
-                .to_vec())
-        })
-    }
-
-    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
-        on_the_pool(|| {
-            let mut copies = Vec::with_capacity(layers.len());
-            let run = self.encode(batch, Purpose::Inference, &mut |layer, hidden| {
-                if layers.contains(&layer) {
-                    copies.push(hidden.to_vec());
-                }
-            })?;
-            let hidden = &run.hidden[run.last][..run.len()];
-            let pooled = heads::pooled(run.pass, run.layout, run.values, hidden, run.head);
-            Ok(HiddenStates {
-                layers: copies,
-                pooled: pooled.map(<[f32]>::to_vec),
-            })
-        })
     }
 
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
@@ -527,6 +509,32 @@ impl Engine for CpuEngine {
             let hidden = &run.hidden[run.last][..run.len()];
             let logits = head.forward(run.pass, run.values, hidden, run.head);
             Ok(logits.as_chunks().0.to_vec())
+        })
+    }
+}
+
+impl TaskEngine for CpuEngine {
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()> {
+        on_the_pool(|| {
+            self.encode(batch, Purpose::Training(dropout), &mut |_, _| {})?
+                .task(loss)
+        })
+    }
+
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
+        on_the_pool(|| {
+            let run = self.infer(batch)?;
+            let head = run.model.task.as_ref();
+            let head = head.ok_or_else(|| super::lacks("task"))?;
+            let hidden = &run.hidden[run.last][..run.len()];
+            Ok(head
+                .forward(run.pass, run.values, hidden, run.head)
+                .to_vec())
         })
     }
 }

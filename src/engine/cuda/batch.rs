@@ -8,7 +8,7 @@ use crate::model::Dropout;
 use super::arena::Arena;
 use super::device::{Address, Device};
 use super::kernels::Batch;
-use crate::engine::bytes::bytes_of;
+use crate::bytes::bytes_of;
 
 /// Arrays start at a multiple of so many numbers of four bytes.
 const ALIGNMENT: usize = 4;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::LossScale;
+use crate::engine::optimizer::{Moments, Update};
 use crate::engine::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
-    PretrainingScores, SoftTargets, check_targets, lacks,
+    PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine, check_targets, lacks,
 };
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
-use crate::train::LossScale;
-use crate::train::optimizer::{Moments, Update};
 
 use super::batch::Wanted;
 use super::graphs::{Key, Work};
@@ -21,7 +21,7 @@ use super::run::Model;
 use super::shape::Masked;
 use super::state::download;
 use super::{Asked, CudaEngine, head_rows, read_states};
-use crate::engine::bytes::bytes_of;
+use crate::bytes::bytes_of;
 
 impl Engine for CudaEngine {
     fn config(&self) -> &Config {
@@ -55,6 +55,82 @@ impl Engine for CudaEngine {
         self.state.set_moments(device, &moments)
     }
 
+    fn update(&mut self, update: &Update) -> Result<f64> {
+        let device = self.device.get_mut().as_mut();
+        self.updater
+            .update(device, &mut self.graphs, &self.state, update)
+    }
+
+    fn device_bytes(&self) -> Option<u64> {
+        let device = self.device.borrow();
+        let free = device.free_memory().ok()?;
+        Some(device.properties().memory.saturating_sub(free))
+    }
+
+    fn loss_scale(&self) -> Option<&LossScale> {
+        self.updater.loss_scale()
+    }
+
+    fn set_loss_scale(&mut self, scale: LossScale) {
+        self.updater.set_loss_scale(scale);
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.state.clear_gradients(self.device.get_mut().as_mut())
+    }
+
+    fn gradients(&self) -> Result<Vec<f32>> {
+        let mut gradients = self.state.gradients(self.device.borrow_mut().as_mut())?;
+        let scale = self.updater.scale();
+        if scale != 1.0 {
+            // A power of two: nothing is rounded.
+            let factor = (1.0 / scale) as f32;
+            gradients
+                .iter_mut()
+                .for_each(|gradient| *gradient *= factor);
+        }
+        Ok(gradients)
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        let mut copies = Vec::with_capacity(layers.len());
+        if batch.rows() == 0 {
+            copies.resize(layers.len(), Vec::new());
+            return Ok(HiddenStates {
+                layers: copies,
+                pooled: self.model.pooler.as_ref().map(|_| Vec::new()),
+            });
+        }
+        let asked = Asked {
+            states: true,
+            ..Asked::default()
+        };
+        let prepared = self.prepare(batch, None, asked)?;
+        let width = self.config.hidden_size;
+        let mut pooled = None;
+        self.launch(&prepared, None, false, |device, run| {
+            run.encode(device, &mut |device, layer, hidden| {
+                if layers.contains(&layer) {
+                    copies.push(read_states(device, run, hidden)?);
+                }
+                Ok(())
+            })?;
+            if let Some(pooler) = &run.model.pooler {
+                let buffers = run.head_buffers();
+                pooler.forward(device, run.pass, run.last(), buffers)?;
+                let count = batch.sequences() * width;
+                pooled = Some(download(device, buffers.pooled, count)?);
+            }
+            Ok(())
+        })?;
+        Ok(HiddenStates {
+            layers: copies,
+            pooled,
+        })
+    }
+}
+
+impl PretrainingEngine for CudaEngine {
     fn pretraining_gradients_of_part(
         &mut self,
         batch: &PretrainingBatch,
@@ -135,6 +211,21 @@ impl Engine for CudaEngine {
         Ok(())
     }
 
+    fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
+        self.pretraining(batch, None)
+    }
+
+    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
+        Ok(self.masked_lm(batch, rows, false)?.0)
+    }
+
+    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
+        let logits = self.head_logits(batch, Model::next_sentence)?;
+        Ok(logits.as_chunks().0.to_vec())
+    }
+}
+
+impl TaskEngine for CudaEngine {
     fn task_gradients(
         &mut self,
         batch: &Packed,
@@ -183,94 +274,7 @@ impl Engine for CudaEngine {
         })
     }
 
-    fn update(&mut self, update: &Update) -> Result<f64> {
-        let device = self.device.get_mut().as_mut();
-        self.updater
-            .update(device, &mut self.graphs, &self.state, update)
-    }
-
-    fn device_bytes(&self) -> Option<u64> {
-        let device = self.device.borrow();
-        let free = device.free_memory().ok()?;
-        Some(device.properties().memory.saturating_sub(free))
-    }
-
-    fn loss_scale(&self) -> Option<&LossScale> {
-        self.updater.loss_scale()
-    }
-
-    fn set_loss_scale(&mut self, scale: LossScale) {
-        self.updater.set_loss_scale(scale);
-    }
-
-    fn discard(&mut self) -> Result<()> {
-        self.state.clear_gradients(self.device.get_mut().as_mut())
-    }
-
-    fn gradients(&self) -> Result<Vec<f32>> {
-        let mut gradients = self.state.gradients(self.device.borrow_mut().as_mut())?;
-        let scale = self.updater.scale();
-        if scale != 1.0 {
-            // A power of two: nothing is rounded.
-            let factor = (1.0 / scale) as f32;
-            gradients
-                .iter_mut()
-                .for_each(|gradient| *gradient *= factor);
-        }
-        Ok(gradients)
-    }
-
-    fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
-        self.pretraining(batch, None)
-    }
-
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
         self.head_logits(batch, Model::task)
-    }
-
-    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
-        let mut copies = Vec::with_capacity(layers.len());
-        if batch.rows() == 0 {
-            copies.resize(layers.len(), Vec::new());
-            return Ok(HiddenStates {
-                layers: copies,
-                pooled: self.model.pooler.as_ref().map(|_| Vec::new()),
-            });
-        }
-        let asked = Asked {
-            states: true,
-            ..Asked::default()
-        };
-        let prepared = self.prepare(batch, None, asked)?;
-        let width = self.config.hidden_size;
-        let mut pooled = None;
-        self.launch(&prepared, None, false, |device, run| {
-            run.encode(device, &mut |device, layer, hidden| {
-                if layers.contains(&layer) {
-                    copies.push(read_states(device, run, hidden)?);
-                }
-                Ok(())
-            })?;
-            if let Some(pooler) = &run.model.pooler {
-                let buffers = run.head_buffers();
-                pooler.forward(device, run.pass, run.last(), buffers)?;
-                let count = batch.sequences() * width;
-                pooled = Some(download(device, buffers.pooled, count)?);
-            }
-            Ok(())
-        })?;
-        Ok(HiddenStates {
-            layers: copies,
-            pooled,
-        })
-    }
-
-    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
-        Ok(self.masked_lm(batch, rows, false)?.0)
-    }
-
-    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
-        let logits = self.head_logits(batch, Model::next_sentence)?;
-        Ok(logits.as_chunks().0.to_vec())
     }
 }

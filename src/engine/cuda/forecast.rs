@@ -10,7 +10,14 @@ use super::state::State;
 
 /// Bytes of a training step with the layout's heads. With a teacher (`distils`), its answers lie on
 /// the device too.
-pub fn forecast(config: &Config, layout: &Layout, work: Work, how: How, distils: bool) -> Forecast {
+pub fn forecast(
+    config: &Config,
+    layout: &Layout,
+    work: Work,
+    how: impl Into<How>,
+    distils: bool,
+) -> Forecast {
+    let how = how.into();
     let masked_lm = layout.parts().contains(&Part::MaskedLm);
     let pairs = layout.parts().contains(&Part::NextSentence);
     let shape = Shape {

@@ -11,6 +11,8 @@
 //! scales and statistics and all sums are f32 always. No kernel adds in an order that depends on
 //! chance, so the same batches give the same bits.
 
+#[cfg(test)]
+pub mod absent;
 mod arena;
 mod batch;
 pub mod device;
@@ -25,6 +27,7 @@ mod layer;
 mod linear;
 mod masked_lm;
 mod pass;
+pub mod peak;
 mod run;
 pub mod selftest;
 mod shape;
@@ -55,7 +58,7 @@ use self::state::{State, download};
 use self::update::Updater;
 
 use super::memory::{self, Work as Load};
-use super::{Backend, LossWeights, Precision, PretrainingScores, Recompute, Setup};
+use super::{Backend, BertEngine, LossWeights, Precision, PretrainingScores, Recompute, Setup};
 
 pub use self::forecast::forecast;
 
@@ -64,9 +67,27 @@ pub fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Gpu::open(probe()?)?))
 }
 
+/// An engine on the GPU with these parameters.
+pub(super) fn engine(
+    setup: Setup,
+    config: &Config,
+    layout: &Arc<Layout>,
+    values: Vec<f32>,
+) -> Result<Box<dyn BertEngine>> {
+    let engine = CudaEngine::new(open()?, config, layout, values, setup.into())?;
+    Ok(Box::new(engine))
+}
+
+/// Bytes of the GPU's memory that are free.
+#[cfg(feature = "cli")]
+pub(crate) fn free_memory() -> Result<u64> {
+    open()?.free_memory()
+}
+
 /// Floating-point operations a second of large matrix products on the GPU.
-pub(super) fn measured_peak(how: How) -> Result<f64> {
-    selftest::product_peak(open()?.as_mut(), how.element, how.tf32)
+pub(super) fn measured_peak(setup: Setup) -> Result<f64> {
+    let how = How::from(setup);
+    peak::product_peak(open()?.as_mut(), how.element, how.tf32)
 }
 
 /// Returns the GPU's name, or "GPU" if no GPU is found.
@@ -322,8 +343,8 @@ impl CudaEngine {
             "{} sequences of up to {} tokens need {} of the GPU's memory, but {} are free: {advice}",
             work.sequences,
             work.longest,
-            crate::memory::told(needs),
-            crate::memory::told(free),
+            crate::memory::format_bytes(needs),
+            crate::memory::format_bytes(free),
         )))
     }
 
@@ -356,11 +377,7 @@ impl CudaEngine {
         }
     }
 
-    fn download<T: crate::engine::bytes::Number>(
-        &mut self,
-        from: Address,
-        count: usize,
-    ) -> Result<Vec<T>> {
+    fn download<T: crate::bytes::Number>(&mut self, from: Address, count: usize) -> Result<Vec<T>> {
         download(self.device.get_mut().as_mut(), from, count)
     }
 

@@ -4,12 +4,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::engine::optimizer::Moments;
 use crate::error::Result;
 use crate::model::{Layout, Parameter};
-use crate::train::optimizer::Moments;
 
 use super::device::{Address, Device, Element};
-use crate::engine::bytes::{Number, bytes_of, bytes_of_mut};
+use crate::bytes::{Number, bytes_of, bytes_of_mut};
 use crate::engine::state::fits;
 
 /// Parameters start at a multiple of so many elements: 128 bytes or more.

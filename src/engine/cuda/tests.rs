@@ -8,12 +8,13 @@ use super::emulated::{Emulated, for_tests};
 use super::{CudaEngine, How};
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::optimizer::{Optimizer, Rule, Update};
 use crate::engine::{
-    CpuEngine, Distillation, Engine, LossWeights, Recompute, SoftTargets, objective,
+    CpuEngine, Distillation, Engine, LossWeights, PretrainingEngine, Recompute, SoftTargets,
+    TaskEngine, objective,
 };
 use crate::model::{Config, Dropout, Layout, Over, PRETRAINING, Part};
 use crate::random::{Site, Stream};
-use crate::train::optimizer::{Optimizer, Rule, Update};
 
 const VOCABULARY: u32 = 203;
 const DROPOUT: Dropout = Dropout {
@@ -407,7 +408,7 @@ fn distillation_is_the_cpus() {
         let recipe = Distillation::default();
         let weights = recipe.weights(&batch);
         for _ in 0..3 {
-            let run = |engine: &mut dyn Engine| {
+            let run = |engine: &mut dyn PretrainingEngine| {
                 engine
                     .distillation_gradients_of_part(&batch, &targets, weights, DROPOUT)
                     .unwrap()
@@ -477,7 +478,7 @@ fn a_checkpoint_moves_between_engines() {
     let Some((_, mut cuda, mut cpu)) = engines(&config, &PRETRAINING, how(Element::F32)) else {
         return;
     };
-    let step = |engine: &mut dyn Engine, step: u64| {
+    let step = |engine: &mut dyn PretrainingEngine, step: u64| {
         let batch = batch(step, &[20, 7, 1, 12]);
         let dropout = Dropout {
             seed: 1,
@@ -654,7 +655,7 @@ fn spans_train_as_on_the_cpu() {
     packed.push(2, &[9, 4, 9], &[0, 1, 1]);
     for step in 1..=3 {
         let dropout = Dropout { seed: 2, step };
-        let run = |engine: &mut dyn Engine| {
+        let run = |engine: &mut dyn TaskEngine| {
             let mut scored = 0.0;
             let places = [[3, 7], [0, 2]];
             let mut loss = |logits: &mut [f32]| {

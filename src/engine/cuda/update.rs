@@ -1,14 +1,14 @@
 //! The update: global norm, clipping and the optimizer on the device.
 
+use crate::engine::LossScale;
+use crate::engine::optimizer::{Rule, Update};
 use crate::error::Result;
-use crate::train::LossScale;
-use crate::train::optimizer::{Rule, Update};
 
 use super::device::{Address, Device, Element};
 use super::graphs::{Graphs, Key, Work};
 use super::kernels::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares};
 use super::state::{State, download};
-use crate::engine::bytes::bytes_of;
+use crate::bytes::bytes_of;
 
 /// What an update needs on the device.
 pub struct Updater {

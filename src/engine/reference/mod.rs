@@ -12,16 +12,16 @@ use std::sync::Arc;
 
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
+use crate::engine::optimizer::{Moments, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
-use crate::train::optimizer::{Moments, Update};
 
 use self::home::Home;
 use self::modules::Modules;
-use super::state::{Lent, State};
+use super::state::{Snapshot, State};
 use super::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
-    PretrainingScores, SoftTargets, check_targets,
+    PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine, check_targets,
 };
 
 /// The dfdx model with the flat buffers that it is built from.
@@ -130,10 +130,53 @@ impl Engine for Reference {
         self.state.set_moments(moments)
     }
 
-    fn lend(&self) -> Result<Lent<'_>> {
-        Ok(self.state.lend())
+    fn snapshot(&self) -> Result<Snapshot<'_>> {
+        Ok(self.state.snapshot())
     }
 
+    fn update(&mut self, update: &Update) -> Result<f64> {
+        self.home.clear();
+        Ok(self.state.update(update))
+    }
+
+    fn discard(&mut self) -> Result<()> {
+        self.state.gradients.fill(0.0);
+        Ok(())
+    }
+
+    fn gradients(&self) -> Result<Vec<f32>> {
+        Ok(self.state.gradients.clone())
+    }
+
+    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
+        let parts = self.in_parts(batch, |model, which| {
+            Ok(model.hidden_states(&batch.slice(which), layers.clone()))
+        })?;
+        let mut parts = parts.into_iter();
+        let mut all = parts.next().unwrap_or(HiddenStates {
+            layers: vec![Vec::new(); layers.len()],
+            pooled: None,
+        });
+        for part in parts {
+            for (layer, more) in all.layers.iter_mut().zip(part.layers) {
+                layer.extend(more);
+            }
+            if let (Some(pooled), Some(more)) = (&mut all.pooled, part.pooled) {
+                pooled.extend(more);
+            }
+        }
+        Ok(all)
+    }
+
+    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
+        let parts = self.in_parts(batch, |model, which| {
+            Ok(model.attention(&batch.slice(which)))
+        })?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+}
+
+impl PretrainingEngine for Reference {
     fn pretraining_gradients_of_part(
         &mut self,
         batch: &PretrainingBatch,
@@ -196,20 +239,6 @@ impl Engine for Reference {
         Ok(())
     }
 
-    fn update(&mut self, update: &Update) -> Result<f64> {
-        self.home.clear();
-        Ok(self.state.update(update))
-    }
-
-    fn discard(&mut self) -> Result<()> {
-        self.state.gradients.fill(0.0);
-        Ok(())
-    }
-
-    fn gradients(&self) -> Result<Vec<f32>> {
-        Ok(self.state.gradients.clone())
-    }
-
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
         let parts = self.in_parts(&batch.packed, |model, which| {
             model.pretraining_scores(&batch.slice(which))
@@ -219,6 +248,20 @@ impl Engine for Reference {
         Ok(scores)
     }
 
+    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
+        self.check(batch)?;
+        self.home()?
+            .whole(|model| model.masked_lm_logits(batch, rows))
+    }
+
+    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
+        self.check(batch)?;
+        self.home()?
+            .whole(|model| model.next_sentence_logits(batch))
+    }
+}
+
+impl TaskEngine for Reference {
     fn task_gradients(
         &mut self,
         batch: &Packed,
@@ -264,44 +307,5 @@ impl Engine for Reference {
             model.task_logits(&batch.slice(which), None)
         })?;
         Ok(parts.concat())
-    }
-
-    fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
-        let parts = self.in_parts(batch, |model, which| {
-            Ok(model.hidden_states(&batch.slice(which), layers.clone()))
-        })?;
-        let mut parts = parts.into_iter();
-        let mut all = parts.next().unwrap_or(HiddenStates {
-            layers: vec![Vec::new(); layers.len()],
-            pooled: None,
-        });
-        for part in parts {
-            for (layer, more) in all.layers.iter_mut().zip(part.layers) {
-                layer.extend(more);
-            }
-            if let (Some(pooled), Some(more)) = (&mut all.pooled, part.pooled) {
-                pooled.extend(more);
-            }
-        }
-        Ok(all)
-    }
-
-    fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
-        let parts = self.in_parts(batch, |model, which| {
-            Ok(model.attention(&batch.slice(which)))
-        })?;
-        Ok(parts.into_iter().flatten().collect())
-    }
-
-    fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
-        self.check(batch)?;
-        self.home()?
-            .whole(|model| model.masked_lm_logits(batch, rows))
-    }
-
-    fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
-        self.check(batch)?;
-        self.home()?
-            .whole(|model| model.next_sentence_logits(batch))
     }
 }

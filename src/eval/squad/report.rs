@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
-use crate::text::files::read_json;
+use crate::text::reader::read_json;
 
 use super::{Answers, Predictions};
 

@@ -9,6 +9,7 @@ mod numbers;
 mod places;
 mod stored;
 mod together;
+mod tokenizer;
 mod writing;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use super::{Config, Layout, PRETRAINING, Part};
 pub(crate) use self::numbers::{Numbers, stage_tensors, write_tensors};
 pub use self::places::{INDEX, class_of, files_of, refusal};
 pub(crate) use self::together::SavedWith;
+pub use self::tokenizer::{any_wordpiece_of, wordpiece_of};
 pub(crate) use self::writing::{Entries, stage};
 pub use self::writing::{NumberFormat, write, write_as};
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, TensorInfo};
 use serde_json::{Map, Value};
 
-use crate::engine::bytes::bytes_of;
+use crate::bytes::bytes_of;
 use crate::error::{Error, Result};
 use crate::files::{Staged, stage};
 

@@ -12,7 +12,8 @@ use super::together::{CONFIG_ENTRY, VOCABULARY_ENTRY, of_config, of_vocabulary};
 use super::{CONFIG, Config, Layout, Numbers, Part, WEIGHTS, stage_tensors};
 
 /// The number format of stored weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum NumberFormat {
     #[default]
     F32,

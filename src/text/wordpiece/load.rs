@@ -1,4 +1,4 @@
-//! Reading a vocabulary or a described tokenizer from files, checking it, and writing it.
+//! Reads a tokenizer from a `vocab.txt` or a `tokenizer.json`, checks it, and writes it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,19 @@ use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
 use super::{Casing, SPECIAL_TOKENS, WordPiece, library};
 use crate::error::{Error, Result};
 use crate::files::{Staged, stage_bytes};
-use crate::text::files::read_to_string;
+use crate::text::reader::read_to_string;
 
 impl WordPiece {
-    /// Reads a `vocab.txt`: one token a line, the first line being id 0.
+    /// Reads a `vocab.txt`: one token a line; the first line has id 0.
     pub fn from_vocab_file(path: &Path, casing: Casing) -> Result<Self> {
         Self::from_vocab(read_vocab(path)?, casing)
     }
 
     /// Reads a `vocab.txt`, a `tokenizer.json`, or a model folder, which holds one of them.
     ///
-    /// Without `casing`, the file says: `tokenizer.json` itself, for `vocab.txt` the
-    /// `tokenizer_config.json` beside it; else it is cased where tokens have capitals.
+    /// Without `casing`, a `tokenizer.json` states it itself, and for a `vocab.txt` the
+    /// `tokenizer_config.json` beside it does. Without that file, the vocabulary is cased if any token has
+    /// a capital.
     pub fn from_file(path: &Path, casing: Option<Casing>) -> Result<Self> {
         if !path.is_dir() {
             let json = path.extension().is_some_and(|e| e == "json");
@@ -42,14 +43,13 @@ impl WordPiece {
         Self::from_file(&file, casing)
     }
 
-    /// The file that describes the tokenizer in a model folder: `tokenizer.json` where there is one,
-    /// else `vocab.txt`.
+    /// Returns the path of the tokenizer's file in a model folder: `tokenizer.json` if it exists, else
+    /// `vocab.txt`.
     pub fn file_in(folder: &Path) -> PathBuf {
         let json = folder.join("tokenizer.json");
-        if json.is_file() {
-            json
-        } else {
-            folder.join("vocab.txt")
+        match json.is_file() {
+            true => json,
+            false => folder.join("vocab.txt"),
         }
     }
 
@@ -58,13 +58,8 @@ impl WordPiece {
         let text = read_to_string(path)?;
         let tokenizer = Tokenizer::from_bytes(text.as_bytes())
             .map_err(|e| Error::file(path, format!("this is no tokenizer.json: {e}")))?;
-        let found = match bert_casing(&tokenizer) {
-            Ok(found) => found,
-            Err(part) => {
-                let message = format!("its {part}; expected a BERT tokenizer");
-                return Err(Error::file(path, message));
-            }
-        };
+        let found = bert_casing(&tokenizer)
+            .map_err(|part| Error::file(path, format!("its {part}; expected a BERT tokenizer")))?;
         if let Some(wanted) = casing
             && wanted != found
         {
@@ -82,34 +77,25 @@ impl WordPiece {
         Self::new(tokenizer, vocab, found)
     }
 
-    /// `vocab.txt` as bytes: one token a line.
+    /// Returns the text of `vocab.txt`: one token a line.
     pub fn vocab_text(&self) -> String {
-        self.inner
-            .tokens
-            .iter()
-            .fold(String::new(), |mut text, token| {
-                text.push_str(token);
-                text.push('\n');
-                text
-            })
+        let tokens = self.tokens().iter();
+        tokens.flat_map(|token| [token, "\n"]).collect()
     }
 
-    /// Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into the model folder `dir`
-    /// as `transformers` reads them.
+    /// Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json` into the model folder `dir`, as
+    /// `transformers` reads them.
     pub fn save(&self, dir: &Path) -> Result<()> {
         Staged::place(self.stage(dir)?)
     }
 
-    /// Writes the same files beside their places.
+    /// Stages the same files.
     pub(crate) fn stage(&self, dir: &Path) -> Result<Vec<Staged>> {
-        // Transformers sets the tokenizer up by these once more.
+        // Transformers configures the tokenizer by these settings too.
         let (chinese, strip) = match self.inner.tokenizer.get_normalizer() {
             Some(NormalizerWrapper::BertNormalizer(own)) => {
-                let usual = |&strip: &bool| strip == own.lowercase;
-                (
-                    own.handle_chinese_chars,
-                    own.strip_accents.filter(|s| !usual(s)),
-                )
+                let unusual = own.strip_accents.filter(|&strip| strip != own.lowercase);
+                (own.handle_chinese_chars, unusual)
             }
             _ => (true, None),
         };
@@ -126,18 +112,17 @@ impl WordPiece {
             "mask_token": "[MASK]",
         });
         let tokenizer = self.inner.tokenizer.to_string(true).map_err(library)?;
-        Ok(vec![
-            stage_bytes(&dir.join("vocab.txt"), self.vocab_text().as_bytes())?,
-            stage_bytes(&dir.join("tokenizer.json"), tokenizer.as_bytes())?,
-            stage_bytes(
-                &dir.join("tokenizer_config.json"),
-                format!("{config:#}\n").as_bytes(),
-            )?,
-        ])
+        let files = [
+            ("vocab.txt", self.vocab_text()),
+            ("tokenizer.json", tokenizer),
+            ("tokenizer_config.json", format!("{config:#}\n")),
+        ];
+        let stage = |(name, text): &(_, String)| stage_bytes(&dir.join(name), text.as_bytes());
+        files.iter().map(stage).collect()
     }
 }
 
-/// What is wrong with a vocabulary, and on which line (from 1) where one line is at fault.
+/// A fault of a vocabulary, with the line, counted from 1, if a single one is at fault.
 pub(super) struct Fault {
     pub(super) line: Option<usize>,
     pub(super) message: String,
@@ -151,10 +136,8 @@ pub(super) fn check(vocab: &[String]) -> std::result::Result<(), Fault> {
     let mut seen: HashMap<&str, usize> = HashMap::with_capacity(vocab.len());
     for (token, line) in vocab.iter().zip(1..) {
         if token.is_empty() {
-            return fault(
-                Some(line),
-                "an empty line where a token was expected".to_owned(),
-            );
+            let message = "an empty line where a token was expected".to_owned();
+            return fault(Some(line), message);
         }
         if let Some(first) = seen.insert(token, line) {
             let message = format!("the token `{token}` stands already on line {first}");
@@ -174,7 +157,7 @@ pub(super) fn missing(name: &str) -> Error {
     ))
 }
 
-/// The casing of a `tokenizer.json`'s pipeline, or which part of it is not BERT's.
+/// Returns the casing of a `tokenizer.json`'s pipeline, or which part of it is not BERT's.
 fn bert_casing(tokenizer: &Tokenizer) -> std::result::Result<Casing, &'static str> {
     use tokenizers::models::ModelWrapper;
     use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -188,16 +171,12 @@ fn bert_casing(tokenizer: &Tokenizer) -> std::result::Result<Casing, &'static st
         return Err("pre-tokenizer is not BertPreTokenizer");
     };
     match tokenizer.get_normalizer() {
-        Some(NormalizerWrapper::BertNormalizer(normalizer)) => Ok(if normalizer.lowercase {
-            Casing::Uncased
-        } else {
-            Casing::Cased
-        }),
+        Some(NormalizerWrapper::BertNormalizer(normalizer)) => Ok(Casing::of(normalizer)),
         _ => Err("normalizer is not BertNormalizer"),
     }
 }
 
-/// The tokens of a `vocab.txt`.
+/// Reads the tokens of a `vocab.txt`.
 fn read_vocab(path: &Path) -> Result<Vec<String>> {
     let text = read_to_string(path)?;
     let mut vocab: Vec<String> = text
@@ -214,8 +193,8 @@ fn read_vocab(path: &Path) -> Result<Vec<String>> {
     Ok(vocab)
 }
 
-/// How the `tokenizer_config.json` beside a `vocab.txt` wants text prepared. Where there is none, the
-/// vocabulary tells: one of lowered text has no capitals.
+/// Returns the normaliser that the `tokenizer_config.json` beside a `vocab.txt` describes. Without that
+/// file, a vocabulary without capitals is uncased.
 fn configured(path: &Path, vocab: &[String]) -> Result<BertNormalizer> {
     let file = path.with_file_name("tokenizer_config.json");
     let mut config = serde_json::Value::Null;
@@ -224,15 +203,15 @@ fn configured(path: &Path, vocab: &[String]) -> Result<BertNormalizer> {
             .map_err(|e| Error::file(&file, format!("this is not JSON: {e}")))?;
     }
     let capital = |token: &String| {
-        let named = token.starts_with('[') && token.ends_with(']');
-        !named && token.bytes().any(|b| b.is_ascii_uppercase())
+        let special = token.starts_with('[') && token.ends_with(']');
+        !special && token.bytes().any(|b| b.is_ascii_uppercase())
     };
-    let says = |key: &str| config[key].as_bool();
-    let lower = says("do_lower_case").unwrap_or_else(|| !vocab.iter().any(capital));
+    let setting = |key: &str| config[key].as_bool();
+    let lower = setting("do_lower_case").unwrap_or_else(|| !vocab.iter().any(capital));
     Ok(BertNormalizer::new(
         true,
-        says("tokenize_chinese_chars").unwrap_or(true),
-        Some(says("strip_accents").unwrap_or(lower)),
+        setting("tokenize_chinese_chars").unwrap_or(true),
+        Some(setting("strip_accents").unwrap_or(lower)),
         lower,
     ))
 }

@@ -1,10 +1,10 @@
 //! BERT's WordPiece tokenizer.
 //!
-//! The crate `tokenizers` does the work: clean the text, lower its case and strip accents where the
-//! vocabulary is uncased, split at white space and punctuation, and cut each word greedily into the
-//! longest pieces of the vocabulary. None of these steps looks across a blank, so what a stretch of
-//! text between two blanks becomes is remembered: prose repeats its words, and a remembered word
-//! costs one look-up instead of a pass through the pipeline.
+//! The crate `tokenizers` does the work: it cleans the text, lower-cases it and strips accents if the
+//! vocabulary is uncased, splits at white space and punctuation, and cuts each word greedily into the
+//! longest pieces of the vocabulary. None of these steps crosses a blank, so the result for each chunk
+//! between two blanks is cached: prose repeats its words, and a cached word needs no pass through the
+//! pipeline.
 
 mod load;
 
@@ -24,53 +24,69 @@ use tokenizers::{AddedToken, decoders};
 use self::load::{check, missing};
 use crate::error::{Error, Result};
 
-/// Whether a vocabulary tells upper from lower case.
+/// Whether a vocabulary distinguishes upper and lower case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Casing {
-    /// Text is lowered and stripped of accents first, as for `bert-base-uncased`.
+    /// Text is lower-cased and stripped of accents first, as for `bert-base-uncased`.
     Uncased,
-    /// Text is taken as it is, as for `bert-base-cased`.
+    /// Text is left unchanged, as for `bert-base-cased`.
     Cased,
+}
+
+impl Casing {
+    fn of(normalizer: &BertNormalizer) -> Self {
+        match normalizer.lowercase {
+            true => Self::Uncased,
+            false => Self::Cased,
+        }
+    }
 }
 
 /// The ids of the five tokens that every BERT vocabulary has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpecialIds {
+    /// `[PAD]`, which fills sequences up to a common length.
     pub pad: u32,
+    /// `[UNK]`, which stands for a word that the vocabulary can't spell.
     pub unk: u32,
+    /// `[CLS]`, which begins a sequence.
     pub cls: u32,
+    /// `[SEP]`, which ends a segment.
     pub sep: u32,
+    /// `[MASK]`, which stands for a token to be predicted.
     pub mask: u32,
 }
 
 impl SpecialIds {
-    /// Whether `id` is one of the five.
+    /// Returns whether `id` is one of the five.
     pub fn contains(&self, id: u32) -> bool {
         [self.pad, self.unk, self.cls, self.sep, self.mask].contains(&id)
     }
 }
 
-/// The names of the special tokens, in the order in which a new vocabulary lists them.
+/// The names of the special tokens, in their order in a new vocabulary.
 pub const SPECIAL_TOKENS: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
-/// What a text becomes: one entry a token in each list.
+/// A tokenised text; each list has one entry a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Encoding {
+    /// Token ids.
     pub ids: Vec<u32>,
+    /// The pieces.
     pub tokens: Vec<String>,
-    /// Start and end in the text in Unicode code points; (0, 0) for added special tokens.
+    /// Start and end in the text, in Unicode code points; (0, 0) for added special tokens.
     pub offsets: Vec<(usize, usize)>,
-    /// The word that a token belongs to, counted from 0; none for added special tokens.
+    /// The index of a token's word; none for added special tokens.
     pub words: Vec<Option<u32>>,
 }
 
 impl Encoding {
-    /// Number of tokens.
+    /// Returns the number of tokens.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there is no token.
+    /// Returns whether there is no token.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -83,7 +99,7 @@ impl Encoding {
     }
 }
 
-/// A vocabulary with the rules that cut text into its pieces. Cheap to clone, usable from any thread.
+/// A tokenizer with its vocabulary. Cheap to clone, usable from any thread.
 #[derive(Clone)]
 pub struct WordPiece {
     inner: Arc<Inner>,
@@ -96,7 +112,7 @@ struct Inner {
     continuation: Vec<bool>,
     special: SpecialIds,
     casing: Casing,
-    /// Tells this vocabulary's remembered words from those of others.
+    /// Distinguishes this vocabulary's cached words from those of others.
     serial: u64,
 }
 
@@ -110,21 +126,17 @@ impl std::fmt::Debug for WordPiece {
 }
 
 impl WordPiece {
-    /// Builds the tokenizer of a vocabulary, the token at index i having id i.
+    /// Builds the tokenizer of a vocabulary; the token at index i has id i.
     pub fn from_vocab(vocab: Vec<String>, casing: Casing) -> Result<Self> {
         let lower = casing == Casing::Uncased;
         Self::normalised(vocab, BertNormalizer::new(true, true, Some(lower), lower))
     }
 
-    /// The same with the text prepared as `normalizer` says.
+    /// Builds the tokenizer of a vocabulary with a normaliser of its own.
     fn normalised(vocab: Vec<String>, normalizer: BertNormalizer) -> Result<Self> {
         check(&vocab)
             .map_err(|fault| Error::Failed(format!("the vocabulary: {}", fault.message)))?;
-        let casing = if normalizer.lowercase {
-            Casing::Uncased
-        } else {
-            Casing::Cased
-        };
+        let casing = Casing::of(&normalizer);
         let model = Model::builder()
             .vocab(vocab.iter().cloned().zip(0..).collect::<AHashMap<_, _>>())
             .build()
@@ -140,7 +152,7 @@ impl WordPiece {
         Self::new(tokenizer, vocab, casing)
     }
 
-    /// Finishes a tokenizer whose vocabulary has been checked.
+    /// Completes a tokenizer whose vocabulary has been checked.
     fn new(mut tokenizer: Tokenizer, tokens: Vec<String>, casing: Casing) -> Result<Self> {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let ids: HashMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
@@ -160,7 +172,7 @@ impl WordPiece {
             .build()
             .map_err(library)?;
         tokenizer.with_post_processor(Some(template));
-        // Files often fix a length; here the caller decides, and nothing is ever cut silently.
+        // Files often set a maximum length; here the caller decides, and nothing is cut silently.
         tokenizer.with_truncation(None).map_err(library)?;
         tokenizer.with_padding(None);
         Ok(Self {
@@ -176,8 +188,8 @@ impl WordPiece {
         })
     }
 
-    /// Cuts `text` into pieces; no special token is added. A special token's name written in the
-    /// text, such as `[MASK]`, is taken as that token.
+    /// Tokenises `text` without adding special tokens. A special token's name in the text, such as
+    /// `[MASK]`, becomes that token.
     pub fn encode(&self, text: &str) -> Encoding {
         let mut encoding = Encoding::default();
         let (mut position, mut words) = (0, 0);
@@ -203,7 +215,7 @@ impl WordPiece {
         encoding
     }
 
-    /// The ids of [`encode`](Self::encode) alone, appended to `ids`: the fast way for a corpus.
+    /// Appends only the ids of [`encode`](Self::encode) to `ids`: the fast way for a corpus.
     pub fn encode_ids(&self, text: &str, ids: &mut Vec<u32>) {
         let mut rest = text;
         while let Some((chunk, _, after)) = next_chunk(rest) {
@@ -212,7 +224,7 @@ impl WordPiece {
         }
     }
 
-    /// `[CLS] text [SEP]`.
+    /// Tokenises `[CLS] text [SEP]`.
     pub fn encode_with_special(&self, text: &str) -> Encoding {
         let mut encoding = Encoding::default();
         self.push_special(&mut encoding, self.inner.special.cls);
@@ -221,8 +233,8 @@ impl WordPiece {
         encoding
     }
 
-    /// `[CLS] a [SEP] b [SEP]` with the segment ids: 0 up to the first `[SEP]`, then 1. Offsets
-    /// count in the text that the token comes from; words are numbered in each text from 0.
+    /// Tokenises `[CLS] a [SEP] b [SEP]`; also returns the segment ids, 0 up to the first `[SEP]`, then 1.
+    /// Offsets and word indices count in each text from 0.
     pub fn encode_pair(&self, a: &str, b: &str) -> (Encoding, Vec<u32>) {
         let mut encoding = self.encode_with_special(a);
         let mut segments = vec![0; encoding.len()];
@@ -236,63 +248,54 @@ impl WordPiece {
         encoding.push(id, &self.inner.tokens[id as usize], (0, 0), None);
     }
 
-    /// Text from ids: pieces joined, blanks before punctuation removed, `[CLS]`, `[SEP]` and
-    /// `[PAD]` left out. Ids outside the vocabulary are left out too.
+    /// Returns the text of ids: pieces joined, blanks before punctuation removed. `[CLS]`, `[SEP]`, `[PAD]`
+    /// and ids outside the vocabulary are left out.
     pub fn decode(&self, ids: &[u32]) -> String {
         let special = self.inner.special;
-        let shown = ids
-            .iter()
-            .filter(|id| ![special.cls, special.sep, special.pad].contains(id))
-            .copied()
-            .collect::<Vec<u32>>();
-        // The WordPiece decoder only joins strings; it has no case in which it fails.
-        self.inner
-            .tokenizer
-            .decode(&shown, false)
-            .unwrap_or_default()
+        let omitted = [special.cls, special.sep, special.pad];
+        let shown = ids.iter().filter(|id| !omitted.contains(id)).copied();
+        let shown: Vec<u32> = shown.collect();
+        // The WordPiece decoder only joins strings; it never fails.
+        let text = self.inner.tokenizer.decode(&shown, false);
+        text.unwrap_or_default()
     }
 
-    /// The token of an id.
+    /// Returns the token of an id.
     pub fn token(&self, id: u32) -> Option<&str> {
         self.inner.tokens.get(id as usize).map(String::as_str)
     }
 
-    /// The id of a token.
+    /// Returns the id of a token.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.ids.get(token).copied()
     }
 
-    /// Number of tokens, special ones included.
+    /// Returns the number of tokens, including special ones.
     pub fn vocab_size(&self) -> usize {
         self.inner.tokens.len()
     }
 
-    /// The ids of the special tokens.
+    /// Returns the ids of the special tokens.
     pub fn special(&self) -> SpecialIds {
         self.inner.special
     }
 
-    /// Whether a token continues a word: its name starts with `##`.
+    /// Returns whether a token continues a word: whether it starts with `##`.
     pub fn is_continuation(&self, id: u32) -> bool {
-        self.inner
-            .continuation
-            .get(id as usize)
-            .copied()
-            .unwrap_or(false)
+        self.inner.continuation.get(id as usize) == Some(&true)
     }
 
-    /// Whether the vocabulary is cased.
+    /// Returns whether the vocabulary is cased.
     pub fn casing(&self) -> Casing {
         self.inner.casing
     }
 
-    /// The tokens in the order of their ids.
+    /// Returns the tokens in the order of their ids.
     pub fn tokens(&self) -> &[String] {
         &self.inner.tokens
     }
 
-    /// The stretches that the normaliser and the splitter make of `text`: what vocabulary training
-    /// counts. Exactly the words that [`encode`](Self::encode) cuts into pieces.
+    /// Returns the words that [`encode`](Self::encode) cuts into pieces, which vocabulary training counts.
     pub(super) fn words(text: &str, casing: Casing) -> Vec<String> {
         use tokenizers::{
             NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString,
@@ -301,7 +304,7 @@ impl WordPiece {
         let cased = casing == Casing::Cased;
         let mut normalized = NormalizedString::from(text);
         let normalizer = BertNormalizer::new(true, true, Some(!cased), !cased);
-        // Neither BERT's normaliser nor its splitter has a case in which it fails.
+        // BERT's normaliser and splitter never fail.
         if normalizer.normalize(&mut normalized).is_err() {
             return Vec::new();
         }
@@ -316,33 +319,32 @@ impl WordPiece {
             .collect()
     }
 
-    /// Hands the pieces of one stretch without blanks to `use_pieces`, from memory where possible.
+    /// Passes the pieces of one chunk without blanks to `use_pieces`, from the cache if possible.
     fn with_pieces(&self, chunk: &str, use_pieces: impl FnOnce(&[Piece])) {
         thread_local! {
-            static REMEMBERED: RefCell<Remembered> = RefCell::default();
+            static CACHE: RefCell<Cache> = RefCell::default();
         }
-        if chunk.len() > LONGEST_REMEMBERED {
+        if chunk.len() > LONGEST_CACHED {
             return use_pieces(&self.pieces(chunk));
         }
-        REMEMBERED.with_borrow_mut(|remembered| {
-            if remembered.serial != Some(self.inner.serial)
-                || remembered.words.len() >= MOST_REMEMBERED
-            {
-                remembered.words.clear();
-                remembered.serial = Some(self.inner.serial);
+        CACHE.with_borrow_mut(|cache| {
+            let serial = Some(self.inner.serial);
+            if cache.serial != serial || cache.words.len() >= MOST_CACHED {
+                cache.words.clear();
+                cache.serial = serial;
             }
-            if let Some(pieces) = remembered.words.get(chunk) {
+            if let Some(pieces) = cache.words.get(chunk) {
                 return use_pieces(pieces);
             }
             let pieces = self.pieces(chunk);
             use_pieces(&pieces);
-            remembered.words.insert(chunk.into(), pieces);
+            cache.words.insert(chunk.into(), pieces);
         });
     }
 
-    /// One stretch through the whole pipeline.
+    /// Runs one chunk through the whole pipeline.
     fn pieces(&self, chunk: &str) -> Box<[Piece]> {
-        // The pipeline fails only where a vocabulary lacks [UNK], which `new` has refused.
+        // The pipeline fails only if a vocabulary lacks [UNK], which `new` has refused.
         let Ok(encoding) = self.inner.tokenizer.encode_char_offsets(chunk, false) else {
             return Box::default();
         };
@@ -368,7 +370,7 @@ impl Encoding {
     }
 }
 
-/// One token of a stretch; offsets and word count from the stretch's start.
+/// One token of a chunk; offsets and word index count from the chunk's start.
 struct Piece {
     id: u32,
     start: u32,
@@ -376,25 +378,25 @@ struct Piece {
     word: u32,
 }
 
-/// Longer stretches (addresses, tables, text without blanks) hardly come twice.
-const LONGEST_REMEMBERED: usize = 48;
-/// A thread's memory stays under about 20 MB; a large English corpus has a few hundred thousand
-/// different stretches, of which the frequent ones are soon remembered again after a clearing.
-const MOST_REMEMBERED: usize = 100_000;
+/// Longer chunks (addresses, tables, text without blanks) are rarely repeated.
+const LONGEST_CACHED: usize = 48;
+/// Keeps a thread's cache below about 20 MB. A large English corpus has a few hundred thousand different
+/// chunks; after clearing, the frequent ones are soon cached again.
+const MOST_CACHED: usize = 100_000;
 
 #[derive(Default)]
-struct Remembered {
+struct Cache {
     serial: Option<u64>,
     words: AHashMap<Box<str>, Box<[Piece]>>,
 }
 
-/// The blanks at which text may be cut without a change of meaning. Other white space is left to
-/// the library: some of it (U+0085, vertical tab) counts as control characters, which vanish.
+/// Returns whether text can be split at this byte without changing the result. Other white space is left
+/// to the library: some of it (U+0085, vertical tab) counts as control characters, which are dropped.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// The next stretch without blanks, the number of blanks before it and what comes behind it.
+/// Returns the next chunk without blanks, the number of blanks before it, and the rest of the text.
 fn next_chunk(text: &str) -> Option<(&str, usize, &str)> {
     let bytes = text.as_bytes();
     let start = bytes.iter().position(|&b| !is_blank(b))?;
@@ -406,7 +408,7 @@ fn next_chunk(text: &str) -> Option<(&str, usize, &str)> {
     Some((chunk, start, rest))
 }
 
-/// An error of the crate `tokenizers`, which carries no file of ours.
+/// Converts an error of the crate `tokenizers`.
 fn library(error: impl std::fmt::Display) -> Error {
     Error::Failed(format!("the tokenizer could not be built: {error}"))
 }

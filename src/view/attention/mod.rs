@@ -39,7 +39,8 @@ const SCRIPT: &str = concat!(
 const FRAME: (usize, usize, usize) = (360, 26, 760);
 
 /// Which view a page opens with; all three are in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum View {
     /// The heads of a layer as lines between two columns of tokens.
     #[default]

@@ -19,7 +19,7 @@ use crate::engine::cuda::device::{
 };
 use crate::engine::cuda::kernels::{self, Source};
 use crate::error::{Error, Result};
-use crate::memory::told;
+use crate::memory::format_bytes;
 
 /// Marks that are remembered; older ones are written over.
 const MARKS: usize = 1024;
@@ -296,8 +296,8 @@ impl Memory {
             let free = self.free()?;
             return Err(Error::Failed(format!(
                 "the GPU has no room for {}: {} of its memory are free",
-                told(bytes),
-                told(free)
+                format_bytes(bytes),
+                format_bytes(free)
             )));
         }
         self.context.check(status, "give memory")?;

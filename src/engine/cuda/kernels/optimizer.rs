@@ -1,13 +1,13 @@
-//! AdamW and LAMB over the flat buffers: [`crate::train::optimizer`] on the device, which decides by
+//! AdamW and LAMB over the flat buffers: [`crate::engine::optimizer`] on the device, which decides by
 //! itself how far to clip and whether to update at all, so that a recorded graph can be replayed.
 
 use std::ops::Range;
 
 use super::launch;
 use crate::engine::cuda::device::{Address, Device, Element};
+use crate::engine::optimizer::Update;
 use crate::error::Result;
 use crate::model::Parameter;
-use crate::train::optimizer::Update;
 
 /// Blocks that take a sum of squares.
 const SQUARES_BLOCKS: u32 = 1056;

@@ -10,7 +10,7 @@ use crate::engine::cuda::driver::nvrtc::{Architecture, Target, usage};
 use crate::engine::cuda::driver::probe;
 use crate::engine::cuda::kernels::{SOURCES, Source};
 use crate::error::{Error, Result};
-use crate::memory::told;
+use crate::memory::format_bytes;
 
 use super::trial::name_of;
 use super::{Check, Session, Told};
@@ -68,8 +68,8 @@ fn device(session: &mut Session<'_>) -> Result<Told> {
         p.capability.0,
         p.capability.1,
         p.multiprocessors,
-        told(p.memory),
-        told(free),
+        format_bytes(p.memory),
+        format_bytes(free),
         p.bandwidth / 1e9,
         p.shared >> 10,
     );

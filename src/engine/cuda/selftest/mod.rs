@@ -31,12 +31,12 @@ use crate::error::{Error, Result};
 
 use super::device::{Device, Element};
 
-pub use self::speed::product_peak;
 pub use self::trial::Trial;
 use self::trial::name_of;
 
 /// Parts of the self-test, in the order in which they run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Section {
     /// What the machine is, and the kernels compiled.
     Machine,

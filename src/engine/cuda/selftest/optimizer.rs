@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::engine::cuda::device::{Address, Element};
 use crate::engine::cuda::kernels::{self, Chunks, Parameters, Step, squares_partials};
 use crate::engine::cuda::state::Places;
+use crate::engine::optimizer::{Moments, Optimizer, Rule, Update};
 use crate::error::Result;
 use crate::model::{Config, Layout, PRETRAINING};
-use crate::train::optimizer::{Moments, Optimizer, Rule, Update};
 
 use super::trial::{Trial, numbers, rounded};
 use super::{Scale, Suite};

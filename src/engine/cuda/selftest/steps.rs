@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::{CudaEngine, How};
-use crate::engine::{CpuEngine, Engine, Recompute};
+use crate::engine::optimizer::{Optimizer, Update};
+use crate::engine::{CpuEngine, Engine, PretrainingEngine, Recompute};
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, PRETRAINING, Size};
 use crate::random::{Site, Stream};
-use crate::train::optimizer::{Optimizer, Update};
 
 use super::trial::{distance, name_of};
 use super::{Check, Scale, Session, Told};
@@ -228,7 +228,7 @@ impl References {
 /// and their norm.
 fn run(
     case: Case,
-    engine: &mut dyn Engine,
+    engine: &mut dyn PretrainingEngine,
     mut see: impl FnMut(u64, f64, Option<Vec<f32>>, f64),
 ) -> Result<()> {
     let config = engine.config().clone();

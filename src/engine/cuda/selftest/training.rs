@@ -6,12 +6,12 @@ use crate::engine::cuda::device::Element;
 use crate::engine::cuda::state::State;
 use crate::engine::cuda::{CudaEngine, How, forecast};
 use crate::engine::memory::{Work, largest};
+use crate::engine::timing::{Pass, median, pass_seconds};
 use crate::engine::{Engine, Recompute};
 use crate::error::{Error, Result};
-use crate::memory::told;
+use crate::memory::format_bytes;
+use crate::model::flops_per_token;
 use crate::model::{Config, Layout, Part, Size};
-use crate::train::budget::flops_per_token;
-use crate::train::speed::{Pass, median, pass_seconds};
 
 use super::trial::name_of;
 use super::{Check, Session, Told};
@@ -104,8 +104,8 @@ fn told_of(session: &mut Session<'_>, case: Case, cuda: &CudaEngine, seconds: f6
         seconds * 1e3,
         flops / 1e12,
         100.0 * flops / peak,
-        told(state),
-        told(activations),
+        format_bytes(state),
+        format_bytes(activations),
         cuda.replayed(),
     );
     let data = json!({
@@ -157,12 +157,16 @@ fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Told> {
     if batch == 0 {
         return Err(Error::Failed(format!(
             "not one sequence fits into {}",
-            told(free)
+            format_bytes(free)
         )));
     }
     let seconds = pass_seconds(&mut cuda, Pass::Train, (batch, LENGTH), 1, 1)?;
     let case = Case { batch, ..case };
     let mut result = told_of(session, case, &cuda, seconds[0])?;
-    result.line = format!("{batch} sequences fit into {}: {}", told(free), result.line);
+    result.line = format!(
+        "{batch} sequences fit into {}: {}",
+        format_bytes(free),
+        result.line
+    );
     Ok(result)
 }

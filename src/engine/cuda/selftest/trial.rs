@@ -2,7 +2,6 @@
 //! that is from what it should be.
 
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::OnceLock;
 
 use half::{bf16, f16};
 
@@ -11,6 +10,7 @@ use crate::engine::cpu::dropout::{Mask, Rows};
 use crate::engine::cuda::batch::{Sent, Staging, Wanted};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::engine::cuda::kernels::Dropping;
+pub use crate::engine::cuda::peak::{encode, numbers};
 use crate::error::{Error, Result};
 use crate::model::{Dropout, threshold};
 use crate::random::{Site, Stream};
@@ -51,18 +51,6 @@ pub fn rounded(element: Element, values: &[f32]) -> Vec<f32> {
     decode(element, &encode(element, values))
 }
 
-pub fn encode(element: Element, values: &[f32]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(values.len() * element.bytes() as usize);
-    for &x in values {
-        match element {
-            Element::F32 => bytes.extend(x.to_ne_bytes()),
-            Element::Bf16 => bytes.extend(bf16::from_f32(x).to_ne_bytes()),
-            Element::F16 => bytes.extend(f16::from_f32(x).to_ne_bytes()),
-        }
-    }
-    bytes
-}
-
 fn decode(element: Element, bytes: &[u8]) -> Vec<f32> {
     let short = bytes.as_chunks::<2>().0.iter().copied();
     match element {
@@ -73,26 +61,6 @@ fn decode(element: Element, bytes: &[u8]) -> Vec<f32> {
         Element::Bf16 => short.map(|b| bf16::from_ne_bytes(b).to_f32()).collect(),
         Element::F16 => short.map(|b| f16::from_ne_bytes(b).to_f32()).collect(),
     }
-}
-
-/// `count` numbers without a pattern between -2 and 2; others for each `key`.
-pub fn numbers(count: usize, key: usize) -> Vec<f32> {
-    const POOL: usize = 1 << 16;
-    static DRAWN: OnceLock<Vec<f32>> = OnceLock::new();
-    let pool = DRAWN.get_or_init(|| {
-        let stream = Stream::new(7, 0, Site::Other(0), 1);
-        let blocks = (0..POOL as u32 / 4).flat_map(|block| stream.block(block));
-        let one = |bits: u32| (f64::from(bits) / 2f64.powi(30) - 2.0) as f32;
-        blocks.map(one).collect()
-    });
-    // Rows of usual widths must not repeat: a pass over the pool is scaled, and ends at a prime.
-    const PERIOD: usize = 65_521;
-    let start = key * 7919;
-    let value = |i: usize| {
-        let at = start + i;
-        pool[at % PERIOD] * (1.0 - 0.01 * ((at / PERIOD) % 31) as f32)
-    };
-    (0..count).map(value).collect()
 }
 
 /// Whole numbers below `limit`.

@@ -8,15 +8,16 @@ use crate::engine::cuda::kernels::{
     Heads, Norm, NormBackward, NormForward, Parameters, SCORED, Step, Tables, partials,
     squares_partials,
 };
+use crate::engine::cuda::peak::Buffers;
 use crate::engine::cuda::state::{Places, padded_vocabulary};
+use crate::engine::optimizer::{Optimizer, Rule, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout, PRETRAINING, Size, threshold};
 use crate::random::Site;
-use crate::train::optimizer::{Optimizer, Rule, Update};
 
 use super::super::trial::indices;
 use super::super::{Check, Session, Told};
-use super::{Room, Work, timed};
+use super::{Work, timed};
 
 const ELEMENT: Element = Element::Bf16;
 const VOCABULARY: usize = 30522;
@@ -30,7 +31,7 @@ struct Shape {
     length: usize,
 }
 
-type Prepare = fn(&mut Room<'_>, &Set) -> Result<Work>;
+type Prepare = fn(&mut Buffers<'_>, &Set) -> Result<Work>;
 
 /// What kernels share: the batch on the device.
 struct Set {
@@ -121,9 +122,9 @@ fn products(shape: Shape) -> [(&'static str, usize, usize, bool); 5] {
 
 fn time(session: &mut Session<'_>, shape: Shape, prepare: Prepare) -> Result<Told> {
     let told = format!("{}×{}", shape.sequences, shape.length);
-    timed(session, &told, |room| {
-        let set = Set::new(room, shape)?;
-        prepare(room, &set)
+    timed(session, &told, |buffers| {
+        let set = Set::new(buffers, shape)?;
+        prepare(buffers, &set)
     })
 }
 
@@ -139,7 +140,7 @@ impl Shape {
 }
 
 impl Set {
-    fn new(room: &mut Room<'_>, shape: Shape) -> Result<Self> {
+    fn new(buffers: &mut Buffers<'_>, shape: Shape) -> Result<Self> {
         let mut packed = Packed::default();
         for example in 0..shape.sequences as u64 {
             let ids = indices(shape.length, VOCABULARY as u32, example);
@@ -148,9 +149,9 @@ impl Set {
         let mut staging = Staging::default();
         let dropout = Some(Dropout { seed: 1, step: 1 });
         let wanted = Wanted::default();
-        let (sent, _) = staging.send(room.device, &packed, wanted, dropout, VOCABULARY)?;
-        // The staging's memory goes with the room's.
-        room.held.push(staging.into_memory());
+        let (sent, _) = staging.send(buffers.device, &packed, wanted, dropout, VOCABULARY)?;
+        // The staging's memory goes with the buffers's.
+        buffers.held.push(staging.into_memory());
         Ok(Self {
             shape,
             config: shape.size.config(VOCABULARY),
@@ -182,31 +183,31 @@ impl Set {
         each * ELEMENT.bytes() as f64 * self.hidden() as f64
     }
 
-    fn norm(&self, room: &mut Room<'_>) -> Result<Norm> {
+    fn norm(&self, buffers: &mut Buffers<'_>) -> Result<Norm> {
         Ok(Norm {
-            gain: room.numbers(Element::F32, self.width())?,
-            bias: room.numbers(Element::F32, self.width())?,
+            gain: buffers.numbers(Element::F32, self.width())?,
+            bias: buffers.numbers(Element::F32, self.width())?,
             epsilon: 1e-12,
         })
     }
 
-    fn tables(&self, room: &mut Room<'_>) -> Result<Tables> {
+    fn tables(&self, buffers: &mut Buffers<'_>) -> Result<Tables> {
         let width = self.width();
         Ok(Tables {
-            words: room.numbers(Element::F32, VOCABULARY * width)?,
-            positions: room.numbers(Element::F32, 512 * width)?,
-            segments: room.numbers(Element::F32, 2 * width)?,
+            words: buffers.numbers(Element::F32, VOCABULARY * width)?,
+            positions: buffers.numbers(Element::F32, 512 * width)?,
+            segments: buffers.numbers(Element::F32, 2 * width)?,
             segment_entries: 2,
         })
     }
 }
 
-fn embedding_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+fn embedding_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let (batch, dropping, width) = (set.sent.batch, set.dropping, set.width() as u32);
-    let (tables, norm) = (set.tables(room)?, set.norm(room)?);
-    let sums = room.numbers(ELEMENT, set.hidden())?;
-    let statistics = room.numbers(Element::F32, 2 * set.rows())?;
-    let out = room.numbers(ELEMENT, set.hidden())?;
+    let (tables, norm) = (set.tables(buffers)?, set.norm(buffers)?);
+    let sums = buffers.numbers(ELEMENT, set.hidden())?;
+    let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
+    let out = buffers.numbers(ELEMENT, set.hidden())?;
     Ok(Work {
         bytes: set.bytes(2.0) + 4.0 * (set.hidden() + set.shape.length * set.width()) as f64,
         flops: 0.0,
@@ -226,16 +227,16 @@ fn embedding_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn embedding_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+fn embedding_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let (batch, dropping, width) = (set.sent.batch, set.dropping, set.width());
-    let (tables, norm) = (set.tables(room)?, set.norm(room)?);
+    let (tables, norm) = (set.tables(buffers)?, set.norm(buffers)?);
     let [sums, d_out, d_sums] = [
-        room.numbers(ELEMENT, set.hidden())?,
-        room.numbers(ELEMENT, set.hidden())?,
-        room.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
     ];
-    let statistics = room.numbers(Element::F32, 2 * set.rows())?;
-    let scratch = room.take(partials(width as u32))?;
+    let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
+    let scratch = buffers.take(partials(width as u32))?;
     let entries = VOCABULARY.min(set.rows());
     Ok(Work {
         // The gradient of the sums is written once and read for each table, whose entries are read
@@ -262,16 +263,16 @@ fn embedding_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn norm_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropping, norm) = (set.sent.batch, set.dropping, set.norm(room)?);
+fn norm_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    let (batch, dropping, norm) = (set.sent.batch, set.dropping, set.norm(buffers)?);
     let (n, width) = (batch.rows, set.width() as u32);
-    let bias = room.numbers(Element::F32, set.width())?;
+    let bias = buffers.numbers(Element::F32, set.width())?;
     let [x, residual, out] = [
-        room.numbers(ELEMENT, set.hidden())?,
-        room.numbers(ELEMENT, set.hidden())?,
-        room.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
     ];
-    let statistics = room.numbers(Element::F32, 2 * set.rows())?;
+    let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
     Ok(Work {
         bytes: set.bytes(4.0),
         flops: 0.0,
@@ -292,18 +293,18 @@ fn norm_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn norm_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropping, norm) = (set.sent.batch, set.dropping, set.norm(room)?);
+fn norm_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    let (batch, dropping, norm) = (set.sent.batch, set.dropping, set.norm(buffers)?);
     let (n, width) = (batch.rows, set.width() as u32);
-    let linear = room.numbers(Element::F32, set.width())?;
+    let linear = buffers.numbers(Element::F32, set.width())?;
     let [sums, d_out, d_residual, d_linear] = [
-        room.numbers(ELEMENT, set.hidden())?,
-        room.numbers(ELEMENT, set.hidden())?,
-        room.numbers(ELEMENT, set.hidden())?,
-        room.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
+        buffers.numbers(ELEMENT, set.hidden())?,
     ];
-    let statistics = room.numbers(Element::F32, 2 * set.rows())?;
-    let scratch = room.take(partials(width))?;
+    let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
+    let scratch = buffers.take(partials(width))?;
     Ok(Work {
         bytes: set.bytes(4.0),
         flops: 0.0,
@@ -328,10 +329,10 @@ fn norm_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn add_bias(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+fn add_bias(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let size = (set.rows() as u32, 3 * set.width() as u32);
-    let x = room.numbers(ELEMENT, 3 * set.hidden())?;
-    let bias = room.numbers(Element::F32, 3 * set.width())?;
+    let x = buffers.numbers(ELEMENT, 3 * set.hidden())?;
+    let bias = buffers.numbers(Element::F32, 3 * set.width())?;
     Ok(Work {
         bytes: set.bytes(6.0),
         flops: 0.0,
@@ -339,11 +340,14 @@ fn add_bias(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn bias_gelu(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+fn bias_gelu(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let inner = set.config.intermediate_size;
     let count = set.rows() * inner;
-    let (x, out) = (room.numbers(ELEMENT, count)?, room.numbers(ELEMENT, count)?);
-    let bias = room.numbers(Element::F32, inner)?;
+    let (x, out) = (
+        buffers.numbers(ELEMENT, count)?,
+        buffers.numbers(ELEMENT, count)?,
+    );
+    let bias = buffers.numbers(Element::F32, inner)?;
     let size = (set.rows() as u32, inner as u32);
     Ok(Work {
         bytes: (2 * ELEMENT.bytes()) as f64 * count as f64,
@@ -352,15 +356,18 @@ fn bias_gelu(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn gelu_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+fn gelu_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let inner = set.config.intermediate_size;
     let count = set.rows() * inner;
-    let (x, d) = (room.numbers(ELEMENT, count)?, room.numbers(ELEMENT, count)?);
-    let (bias, into) = (
-        room.numbers(Element::F32, inner)?,
-        room.numbers(Element::F32, inner)?,
+    let (x, d) = (
+        buffers.numbers(ELEMENT, count)?,
+        buffers.numbers(ELEMENT, count)?,
     );
-    let scratch = room.take(partials(inner as u32))?;
+    let (bias, into) = (
+        buffers.numbers(Element::F32, inner)?,
+        buffers.numbers(Element::F32, inner)?,
+    );
+    let scratch = buffers.take(partials(inner as u32))?;
     let size = (set.rows() as u32, inner as u32);
     Ok(Work {
         bytes: (3 * ELEMENT.bytes()) as f64 * count as f64,
@@ -371,11 +378,11 @@ fn gelu_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn bias_gradient(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+fn bias_gradient(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let width = 3 * set.width() as u32;
-    let d = room.numbers(ELEMENT, 3 * set.hidden())?;
-    let into = room.numbers(Element::F32, width as usize)?;
-    let scratch = room.take(partials(width))?;
+    let d = buffers.numbers(ELEMENT, 3 * set.hidden())?;
+    let into = buffers.numbers(Element::F32, width as usize)?;
+    let scratch = buffers.take(partials(width))?;
     let size = (set.rows() as u32, width, width);
     Ok(Work {
         bytes: set.bytes(3.0),
@@ -386,18 +393,18 @@ fn bias_gradient(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn cross_entropy(room: &mut Room<'_>, set: &Set) -> Result<Work> {
+fn cross_entropy(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let (n, stride) = (set.shape.masked(), padded_vocabulary(VOCABULARY));
     let labels = indices(n, VOCABULARY as u32, 3);
     let a = CrossEntropy {
         n: n as u32,
         classes: VOCABULARY as u32,
         stride: stride as u32,
-        logits: room.numbers(ELEMENT, n * stride)?,
-        bias: room.numbers(Element::F32, VOCABULARY)?,
-        labels: room.words(&labels)?,
+        logits: buffers.numbers(ELEMENT, n * stride)?,
+        bias: buffers.numbers(Element::F32, VOCABULARY)?,
+        labels: buffers.words(&labels)?,
         weight: 1.0 / n as f32,
-        scored: room.take(SCORED * n as u64)?,
+        scored: buffers.take(SCORED * n as u64)?,
     };
     Ok(Work {
         bytes: (2 * ELEMENT.bytes()) as f64 * (n * VOCABULARY) as f64,
@@ -407,21 +414,21 @@ fn cross_entropy(room: &mut Room<'_>, set: &Set) -> Result<Work> {
 }
 
 /// The flat buffers of a model.
-fn flat(room: &mut Room<'_>, set: &Set) -> Result<(usize, [Address; 4])> {
+fn flat(buffers: &mut Buffers<'_>, set: &Set) -> Result<(usize, [Address; 4])> {
     let layout = Layout::new(&set.config, &PRETRAINING);
     let total = Places::new(&layout).total();
-    let mut buffers = [Address::NONE; 4];
-    for buffer in &mut buffers {
-        *buffer = room.numbers(Element::F32, total)?;
+    let mut parts = [Address::NONE; 4];
+    for part in &mut parts {
+        *part = buffers.numbers(Element::F32, total)?;
     }
     // Squares' means are not below zero.
-    room.device.fill(buffers[3], 0, 4 * total as u64)?;
-    Ok((total, buffers))
+    buffers.device.fill(parts[3], 0, 4 * total as u64)?;
+    Ok((total, parts))
 }
 
-fn cast(room: &mut Room<'_>, set: &Set) -> Result<Work> {
-    let (total, [from, ..]) = flat(room, set)?;
-    let to = room.numbers(ELEMENT, total)?;
+fn cast(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    let (total, [from, ..]) = flat(buffers, set)?;
+    let to = buffers.numbers(ELEMENT, total)?;
     Ok(Work {
         bytes: (4 + ELEMENT.bytes()) as f64 * total as f64,
         flops: 0.0,
@@ -431,10 +438,10 @@ fn cast(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn sum_of_squares(room: &mut Room<'_>, set: &Set) -> Result<Work> {
-    let (total, [_, gradients, ..]) = flat(room, set)?;
-    let scratch = room.take(squares_partials())?;
-    let into = room.take(8)?;
+fn sum_of_squares(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    let (total, [_, gradients, ..]) = flat(buffers, set)?;
+    let scratch = buffers.take(squares_partials())?;
+    let into = buffers.take(8)?;
     Ok(Work {
         bytes: 4.0 * total as f64,
         flops: 0.0,
@@ -444,19 +451,19 @@ fn sum_of_squares(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn adamw(room: &mut Room<'_>, set: &Set) -> Result<Work> {
-    optimizer(room, set, Rule::Adamw)
+fn adamw(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    optimizer(buffers, set, Rule::Adamw)
 }
 
-fn lamb(room: &mut Room<'_>, set: &Set) -> Result<Work> {
-    optimizer(room, set, Rule::Lamb)
+fn lamb(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    optimizer(buffers, set, Rule::Lamb)
 }
 
-fn optimizer(room: &mut Room<'_>, set: &Set, rule: Rule) -> Result<Work> {
+fn optimizer(buffers: &mut Buffers<'_>, set: &Set, rule: Rule) -> Result<Work> {
     let layout = Layout::new(&set.config, &PRETRAINING);
     let places = Places::new(&layout);
     let chunks = Chunks::of(places.iter());
-    let (total, [values, gradients, first, second]) = flat(room, set)?;
+    let (total, [values, gradients, first, second]) = flat(buffers, set)?;
     let update = Update {
         optimizer: Optimizer {
             rule,
@@ -466,13 +473,15 @@ fn optimizer(room: &mut Room<'_>, set: &Set, rule: Rule) -> Result<Work> {
         step: 10,
         max_norm: 1.0,
     };
-    let step = room.take(Step::BYTES as u64)?;
-    room.device.upload(step, &Step::new(&update, 1.0).bytes())?;
-    let squares = room.take(8)?;
-    room.device.upload(squares, &1f64.to_ne_bytes())?;
-    let chunks_at = room.words(chunks.words())?;
-    let copy = room.numbers(ELEMENT, total)?;
-    let scratch = room.take(chunks.partials())?;
+    let step = buffers.take(Step::BYTES as u64)?;
+    buffers
+        .device
+        .upload(step, &Step::new(&update, 1.0).bytes())?;
+    let squares = buffers.take(8)?;
+    buffers.device.upload(squares, &1f64.to_ne_bytes())?;
+    let chunks_at = buffers.words(chunks.words())?;
+    let copy = buffers.numbers(ELEMENT, total)?;
+    let scratch = buffers.take(chunks.partials())?;
     // LAMB reads parameters and means once more when it knows its ratios.
     let numbers = match rule {
         Rule::Adamw => 8.0,
@@ -502,7 +511,7 @@ fn optimizer(room: &mut Room<'_>, set: &Set, rule: Rule) -> Result<Work> {
 }
 
 /// Heads, and the buffers of both passes.
-fn attention(room: &mut Room<'_>, set: &Set) -> Result<(Heads, AttentionBackward)> {
+fn attention(buffers: &mut Buffers<'_>, set: &Set) -> Result<(Heads, AttentionBackward)> {
     let heads = Heads {
         count: set.config.num_attention_heads as u32,
         size: set.config.head_size() as u32,
@@ -510,12 +519,12 @@ fn attention(room: &mut Room<'_>, set: &Set) -> Result<(Heads, AttentionBackward
     };
     let scratch = kernels::attention_scratch(set.sent.batch.rows, heads);
     let pass = AttentionBackward {
-        qkv: room.numbers(ELEMENT, 3 * set.hidden())?,
-        context: room.numbers(ELEMENT, set.hidden())?,
-        log_sums: room.numbers(Element::F32, set.rows() * heads.count as usize)?,
-        d_context: room.numbers(ELEMENT, set.hidden())?,
-        d_qkv: room.numbers(ELEMENT, 3 * set.hidden())?,
-        scratch: room.take(4 * scratch as u64)?,
+        qkv: buffers.numbers(ELEMENT, 3 * set.hidden())?,
+        context: buffers.numbers(ELEMENT, set.hidden())?,
+        log_sums: buffers.numbers(Element::F32, set.rows() * heads.count as usize)?,
+        d_context: buffers.numbers(ELEMENT, set.hidden())?,
+        d_qkv: buffers.numbers(ELEMENT, 3 * set.hidden())?,
+        scratch: buffers.take(4 * scratch as u64)?,
     };
     Ok((heads, pass))
 }
@@ -531,8 +540,8 @@ fn forward(
     kernels::attention_forward(device, ELEMENT, batch, heads, dropping, qkv, context, sums)
 }
 
-fn attention_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
-    let (heads, pass) = attention(room, set)?;
+fn attention_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    let (heads, pass) = attention(buffers, set)?;
     let with = (set.sent.batch, set.dropping);
     Ok(Work {
         bytes: set.bytes(4.0),
@@ -542,11 +551,11 @@ fn attention_forward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
     })
 }
 
-fn attention_backward(room: &mut Room<'_>, set: &Set) -> Result<Work> {
-    let (heads, pass) = attention(room, set)?;
+fn attention_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    let (heads, pass) = attention(buffers, set)?;
     let with = (set.sent.batch, set.dropping);
     // Its logarithms of sums are those of these scores.
-    forward(room.device, with, heads, &pass)?;
+    forward(buffers.device, with, heads, &pass)?;
     Ok(Work {
         bytes: set.bytes(8.0),
         // Five such products, one of them the forward pass' scores once more.
@@ -566,9 +575,9 @@ fn time_product(
     picked: bool,
 ) -> Result<Told> {
     let rows = if picked { shape.masked() } else { shape.rows() };
-    timed(session, &format!("{rows}×{inputs}×{outputs}"), |room| {
+    timed(session, &format!("{rows}×{inputs}×{outputs}"), |buffers| {
         let mut matrix = |element, rows, columns| -> Result<Matrix> {
-            let at = room.numbers(element, rows * columns)?;
+            let at = buffers.numbers(element, rows * columns)?;
             Ok(Matrix::new(at, element, rows, columns))
         };
         let x = matrix(ELEMENT, rows, inputs)?;

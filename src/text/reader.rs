@@ -1,9 +1,8 @@
-//! Reading plain text: files, `.gz` files and folders, streamed paragraph by paragraph.
+//! Reads plain text from files, `.gz` files and folders, paragraph by paragraph.
 //!
-//! A document ends at a blank line or at the end of its file; every other line is a paragraph. In the
-//! files of WikiExtractor, which begin with `<doc`, it ends at `</doc>`; its first line is the article's
-//! title, which is left out. Nothing but the current line is held in memory, so a corpus may be of any
-//! size.
+//! A document ends at a blank line or at the end of its file; every other line is a paragraph. In files
+//! of WikiExtractor, which begin with `<doc`, it ends at `</doc>`, and its first line, the article's
+//! title, is left out. Only the current line is kept in memory, so a corpus may have any size.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -19,40 +18,34 @@ use super::raw;
 /// One paragraph of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paragraph {
-    /// Which document it belongs to, counted from 0 over all files.
+    /// The number of its document, counted from 0 over all files.
     pub document: u64,
-    /// Its text: one line, without the line end and outer white space, never empty.
+    /// One line, without the line end and outer white space, never empty.
     pub text: String,
 }
 
-/// The files that `path` stands for: itself, or the `.txt` and `.txt.gz` files and those of WikiExtractor
-/// (`AA/wiki_00`) anywhere below it in the order of their names.
-pub fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
+/// Returns `path` itself if it is a file, else the `.txt`, `.txt.gz` and WikiExtractor files
+/// (`AA/wiki_00`) anywhere below it, sorted by name.
+fn text_files(path: &Path) -> Result<Vec<PathBuf>> {
     if !fs::metadata(path).map_err(|e| Error::io(path, e))?.is_dir() {
         return Ok(vec![path.to_path_buf()]);
     }
     let mut files = Vec::new();
     collect(path, &mut files)?;
     if files.is_empty() {
-        return Err(Error::file(
-            path,
-            "the folder holds no .txt, .txt.gz or wiki_00 file",
-        ));
+        let message = "the folder holds no .txt, .txt.gz or wiki_00 file";
+        return Err(Error::file(path, message));
     }
     Ok(files)
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let mut paths = fs::read_dir(folder)
-        .and_then(|entries| {
-            entries
-                .map(|entry| entry.map(|entry| entry.path()))
-                .collect::<std::io::Result<Vec<PathBuf>>>()
-        })
-        .map_err(|e| Error::io(folder, e))?;
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let entries = entries.map_err(|e| Error::io(folder, e))?;
+    let mut paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
     paths.sort();
     for path in paths {
-        // Linked folders are not followed: a link to a parent would never end.
+        // Links to folders are not followed: a link to a parent would never end.
         if path.is_dir() && !path.is_symlink() {
             collect(&path, files)?;
         } else if path.is_file() {
@@ -67,16 +60,16 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 
 fn is_text(name: &str) -> bool {
     let name = name.strip_suffix(".gz").unwrap_or(name);
-    let of_wiki = |number: &str| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    name.ends_with(".txt") || name.strip_prefix("wiki_").is_some_and(of_wiki)
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    name.ends_with(".txt") || name.strip_prefix("wiki_").is_some_and(is_number)
 }
 
-/// Opens a file, unpacking it where its first bytes say that it is gzip, whatever it is called.
+/// Opens a file and unpacks it if its first bytes are those of gzip, whatever its name.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>> {
     unpacked(File::open(path).map_err(|e| Error::io(path, e))?, path)
 }
 
-/// The same; `-` is standard input.
+/// Opens a file as [`open`] does; `-` is standard input.
 pub fn open_or_stdin(path: &Path) -> Result<Box<dyn BufRead + Send>> {
     if path == Path::new("-") {
         unpacked(std::io::stdin(), path)
@@ -88,17 +81,14 @@ pub fn open_or_stdin(path: &Path) -> Result<Box<dyn BufRead + Send>> {
 fn unpacked(source: impl Read + Send + 'static, path: &Path) -> Result<Box<dyn BufRead + Send>> {
     let mut reader = BufReader::with_capacity(1 << 16, source);
     let start = reader.fill_buf().map_err(|e| Error::io(path, e))?;
-    Ok(if start.starts_with(&[0x1f, 0x8b]) {
-        Box::new(BufReader::with_capacity(
-            1 << 16,
-            MultiGzDecoder::new(reader),
-        ))
-    } else {
-        Box::new(reader)
-    })
+    if !start.starts_with(&[0x1f, 0x8b]) {
+        return Ok(Box::new(reader));
+    }
+    let unpacked = MultiGzDecoder::new(reader);
+    Ok(Box::new(BufReader::with_capacity(1 << 16, unpacked)))
 }
 
-/// The lines of one text file, checked to be text.
+/// Iterates over the lines of a text file and checks that they are text.
 pub struct Lines<R> {
     reader: R,
     path: PathBuf,
@@ -106,7 +96,7 @@ pub struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Reads `reader`; `path` stands in error messages.
+    /// Reads lines from `reader`; `path` is for error messages.
     pub fn new(reader: R, path: &Path) -> Self {
         Self {
             reader,
@@ -115,16 +105,16 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The lines that aren't empty, each with its number, counted from 1, for files of rows. Zero
-    /// bytes, which a tokenizer drops, are dropped from labels too: they can't be seen.
+    /// Iterates over the lines that aren't empty, each with its number, counted from 1. Zero bytes are
+    /// dropped: a tokenizer drops them from texts, and in labels they are invisible.
     pub fn filled(self) -> impl Iterator<Item = (usize, Result<String>)> {
-        let seen = self.map(|line| line.map(without_zeros));
+        let lines = self.map(|line| line.map(without_zeros));
         (1..)
-            .zip(seen)
+            .zip(lines)
             .filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()))
     }
 
-    /// The reader behind the lines.
+    /// Returns the underlying reader.
     pub fn reader(&self) -> &R {
         &self.reader
     }
@@ -159,16 +149,15 @@ impl<R: BufRead> Iterator for Lines<R> {
     }
 }
 
-/// The text without the character U+0000.
+/// Removes the character U+0000 from a text.
 pub fn without_zeros(text: String) -> String {
-    if text.contains('\0') {
-        text.replace('\0', "")
-    } else {
-        text
+    match text.contains('\0') {
+        true => text.replace('\0', ""),
+        false => text,
     }
 }
 
-/// The text of line `number` of a file; fails where it is no UTF-8 text.
+/// Converts line `number` of a file to text; fails if it is not valid UTF-8.
 pub fn checked(line: Vec<u8>, path: &Path, number: usize) -> Result<String> {
     String::from_utf8(line).map_err(|e| {
         let at = e.utf8_error().valid_up_to() + 1;
@@ -177,7 +166,7 @@ pub fn checked(line: Vec<u8>, path: &Path, number: usize) -> Result<String> {
     })
 }
 
-/// All of a reader's text at once, for files that are small by nature; gzip is unpacked.
+/// Reads all text of a file, gzip or not. For small files.
 pub fn read_to_string(path: &Path) -> Result<String> {
     whole(open(path)?, path)
 }
@@ -190,18 +179,18 @@ fn whole(reader: impl Read, path: &Path) -> Result<String> {
     })
 }
 
-/// A JSON file, `.gz` or not; `-` is standard input. Errors tell the place in it and what was
+/// Reads a JSON file, `.gz` or not; `-` is standard input. Errors name the position in it and what was
 /// `expected`.
 pub fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> {
     let text = whole(open_or_stdin(path)?, path)?;
     let mut json = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}'));
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let place = match error.path().to_string() {
-            // The whole, or no place that the parser could name.
-            whole if whole == "." || whole == "?" => String::new(),
-            place => format!("{place}: "),
+        let field = match error.path().to_string() {
+            // The whole document, or no field that the parser could name.
+            path if path == "." || path == "?" => String::new(),
+            path => format!("{path}: "),
         };
-        let message = format!("{place}{}; expected {expected}", error.inner());
+        let message = format!("{field}{}; expected {expected}", error.inner());
         Error::file(path, message)
     })?;
     json.end()
@@ -209,13 +198,13 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> 
     Ok(value)
 }
 
-/// The paragraphs of several files and folders, one after the other.
+/// Iterates over the paragraphs of several files and folders.
 pub struct Paragraphs {
-    /// Files still to be read, last first, each with the argument that brought it here.
+    /// Files still to be read, in reverse order, each with the index of its argument.
     files: Vec<(usize, PathBuf)>,
     arguments: Vec<PathBuf>,
     current: Option<(usize, Lines<Box<dyn BufRead + Send>>)>,
-    /// Whether an argument has given any text yet.
+    /// Whether each argument has given any text yet.
     found: Vec<bool>,
     document: u64,
     document_open: bool,
@@ -223,21 +212,21 @@ pub struct Paragraphs {
     failed: bool,
 }
 
-/// What the current file is, and where in it we are.
+/// The kind of the current file, and the position in it.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Only blank lines were read yet.
+    /// Only blank lines have been read.
     New,
     /// A file of plain text.
     Plain,
-    /// One of WikiExtractor's, before an article's title.
+    /// A WikiExtractor file, before an article's title.
     Title,
-    /// In its text, or behind it.
+    /// A WikiExtractor file, inside an article or after it.
     Article,
 }
 
 impl Paragraphs {
-    /// Finds the files that `paths` stand for; reads nothing yet.
+    /// Lists the files of `paths` without reading them.
     pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
         let arguments: Vec<PathBuf> = paths.iter().map(|p| p.as_ref().to_path_buf()).collect();
         let mut files = Vec::new();
@@ -262,7 +251,7 @@ impl Paragraphs {
         self.document_open = false;
     }
 
-    /// Whether a line is a paragraph; if not, it may end the document.
+    /// Returns whether a line is a paragraph; any other line may end the document.
     fn is_paragraph(&mut self, text: &str) -> bool {
         if text.starts_with("<doc ") && !matches!(self.kind, Kind::Plain) {
             self.end_document();
@@ -405,34 +394,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_gets_one_sentence_that_names_it() {
+    fn a_file_that_is_not_text_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.txt");
         let message = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             read(&[&path]).unwrap_err().to_string()
         };
-        assert!(
-            message(b"")
-                .ends_with("t.txt: there is no text here, only blank lines or nothing at all")
-        );
+        let expected = "t.txt: there is no text here, only blank lines or nothing at all";
+        assert!(message(b"").ends_with(expected));
         assert!(message(b"\n  \n").contains("no text"));
-        let invalid = message(b"good\nbad \xff\xfe\n");
-        assert!(
-            invalid.contains("t.txt:2: byte 5 of the line is not valid UTF-8"),
-            "{invalid}"
-        );
+        let expected = "t.txt:2: byte 5 of the line is not valid UTF-8";
+        assert!(message(b"good\nbad \xff\xfe\n").contains(expected));
         assert!(message(b"\x7fELF\0\0\0").contains("t.txt: this is a binary file"));
         assert!(message(b"\x1f\x8b\x08\x00broken").contains("t.txt"));
         let missing = read(&[&folder.path().join("missing.txt")]).unwrap_err();
         assert!(missing.to_string().contains("missing.txt"));
         let bare = folder.path().join("bare");
         fs::create_dir(&bare).unwrap();
-        assert!(
-            read(&[&bare])
-                .unwrap_err()
-                .to_string()
-                .contains("holds no .txt")
-        );
+        let empty = read(&[&bare]).unwrap_err();
+        assert!(empty.to_string().contains("holds no .txt"));
     }
 }

@@ -1,6 +1,6 @@
-//! What the lessons need and no network is asked for: small labelled sets that were written for Cloze,
-//! and `cloze-tiny`, a small model of our own. They are part of the library, so an installed `cloze`
-//! has them without a checkout; commands take folders, so they are laid out in the user's cache.
+//! The small labelled data sets of the lessons and `cloze-tiny`, a small model, all made for Cloze. They
+//! are part of the library, so an installed `cloze` has them without a checkout or a network. Commands
+//! take folders, so the files are written to the user's cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use flate2::Crc;
 use crate::error::{Error, Result};
 use crate::files::{create_folder, write_atomic};
 
-/// The model that commands take where none is named.
+/// The model that commands use if none is named.
 pub const MODEL: &str = "cloze-tiny";
 
 /// A file's name and its bytes.
@@ -35,16 +35,11 @@ const FOLDERS: [(&str, &[File]); 6] = [
     folder!("cloze-tiny": "config.json" "model.safetensors" "vocab.txt" "tokenizer_config.json" "README.md"),
 ];
 
-/// The names that [`folder`] takes.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    FOLDERS.iter().map(|(name, _)| *name)
-}
-
-/// The folder of a set or of the model, in the user's cache: `spam`, `answerable`, `endings`,
-/// `names`, `questions` or `cloze-tiny`. Files that are missing there are written.
+/// Returns the folder of a data set or of the model in the user's cache: `spam`, `answerable`,
+/// `endings`, `names`, `questions` or `cloze-tiny`. Writes files that are missing there.
 ///
 /// # Errors
-/// Where there is no such set, or the cache can't be written.
+/// If there is no such set, or the cache can't be written.
 pub fn folder(name: &str) -> Result<PathBuf> {
     let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir);
     lay_out(&cache.join("cloze").join("lessons").join(version()), name)
@@ -52,17 +47,16 @@ pub fn folder(name: &str) -> Result<PathBuf> {
 
 fn lay_out(root: &Path, name: &str) -> Result<PathBuf> {
     let Some((_, files)) = FOLDERS.iter().find(|(known, _)| *known == name) else {
-        let all: Vec<&str> = names().collect();
+        let all = FOLDERS.map(|(name, _)| name).join(", ");
         return Err(Error::Usage(format!(
-            "the lessons have no data called {name:?}; they have {}",
-            all.join(", ")
+            "the lessons have no data called {name:?}; they have {all}"
         )));
     };
     let folder = root.join(name);
     create_folder(&folder)?;
     for (file, bytes) in *files {
         let path = folder.join(file);
-        // Written whole or not at all, so the length tells.
+        // Files are written completely or not at all, so comparing the length is enough.
         let there = std::fs::metadata(&path).is_ok_and(|found| found.len() == bytes.len() as u64);
         if !there {
             write_atomic(&path, bytes)?;
@@ -71,15 +65,13 @@ fn lay_out(root: &Path, name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// What tells one version of the data from another: programs of several versions share the cache.
+/// Returns a checksum of the data, because programs of several versions share the cache.
 fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| {
         let mut sum = Crc::new();
-        for (_, files) in FOLDERS {
-            for (_, bytes) in files {
-                sum.update(bytes);
-            }
+        for (_, bytes) in FOLDERS.iter().flat_map(|(_, files)| *files) {
+            sum.update(bytes);
         }
         format!("{:08x}", sum.sum())
     })
@@ -89,7 +81,7 @@ fn version() -> &'static str {
 mod tests {
     use super::*;
 
-    /// Files of a folder, sorted.
+    /// The names of a folder's files, sorted.
     fn listing(folder: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(folder).unwrap();
         let mut names: Vec<String> = entries
@@ -100,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_in_the_folder_is_laid_out_as_it_is() {
+    fn every_folder_of_the_checkout_is_written_unchanged() {
         let root = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/data");
         for name in listing(&source) {
@@ -118,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_written_again_and_what_is_whole_is_left() {
+    fn truncated_files_are_written_again_and_whole_ones_left_alone() {
         let root = tempfile::tempdir().unwrap();
         let folder = lay_out(root.path(), "spam").unwrap();
         let (train, dev) = (folder.join("train.tsv"), folder.join("dev.tsv"));

@@ -1,89 +1,12 @@
-//! AdamW and LAMB over flat buffers, with decay groups, bias correction and clipping by the global
-//! norm.
-//!
-//! Sources: Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101; You
-//! et al., "Large batch optimization for deep learning: training BERT in 76 minutes", arXiv
-//! 1904.00962, algorithm 2. The settings are those of google-research/bert, optimization.py, except
-//! that the bias correction of Adam is kept, as in PyTorch's AdamW and NVIDIA's LAMB.
+//! The optimizer's arithmetic over flat buffers on the CPU: see [`crate::engine::optimizer`].
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::engine::optimizer::{Moments, Rule, Update};
 use crate::engine::simd::{LANES, Simd};
 use crate::model::{Layout, Parameter};
-
-/// How the running means become an update.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    clap::ValueEnum,
-    serde::Serialize,
-    serde::Deserialize,
-)]
-pub enum Rule {
-    /// Adam with decoupled weight decay.
-    #[default]
-    Adamw,
-    /// AdamW's update of a weight matrix scaled to the matrix's own norm: for large batches.
-    Lamb,
-}
-
-/// The rule and its constants.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Optimizer {
-    pub rule: Rule,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub epsilon: f64,
-    /// Applied to weights only, not to biases and LayerNorms.
-    pub weight_decay: f64,
-}
-
-impl Default for Optimizer {
-    /// AdamW with BERT's constants: 0.9, 0.999, 1e-6, 0.01.
-    fn default() -> Self {
-        Self {
-            rule: Rule::Adamw,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-6,
-            weight_decay: 0.01,
-        }
-    }
-}
-
-/// One update of the parameters.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Update {
-    pub optimizer: Optimizer,
-    pub learning_rate: f64,
-    /// Counted from 1: the bias correction's exponent.
-    pub step: u64,
-    /// The gradients' global norm is cut to this; infinity for no clipping.
-    pub max_norm: f64,
-}
-
-/// The optimizer's state: the running means of the gradients and of their squares.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Moments {
-    pub first: Vec<f32>,
-    pub second: Vec<f32>,
-}
-
-impl Moments {
-    /// Zero state for `len` parameters.
-    pub fn zeros(len: usize) -> Self {
-        Self {
-            first: vec![0.0; len],
-            second: vec![0.0; len],
-        }
-    }
-}
 
 /// Parameters handled by one task.
 const CHUNK: usize = 1 << 14;
@@ -347,6 +270,7 @@ fn trust_ratio(parameters: f64, update: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::optimizer::Optimizer;
     use crate::model::{Config, Part};
 
     fn layout() -> std::sync::Arc<Layout> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::optimizer::{Optimizer, Update};
 use crate::data::Packed;
-use crate::engine::{Engine, objective};
+use crate::engine::{TaskEngine, objective};
 use crate::error::Result;
 use crate::model::Dropout;
 use crate::random::{Site, Stream};
@@ -23,7 +23,7 @@ pub enum Pass {
 /// Seconds of each of `steps` passes over (sequences, tokens a sequence), after `warm_up` that are not
 /// timed. The engine's model must have a span head.
 pub fn pass_seconds(
-    engine: &mut dyn Engine,
+    engine: &mut dyn TaskEngine,
     pass: Pass,
     (sequences, length): (usize, usize),
     warm_up: u64,
@@ -68,7 +68,12 @@ pub fn median(values: &mut [f64]) -> f64 {
 }
 
 /// One training step.
-fn train(engine: &mut dyn Engine, batch: &Packed, places: &[[u32; 2]], step: u64) -> Result<()> {
+fn train(
+    engine: &mut dyn TaskEngine,
+    batch: &Packed,
+    places: &[[u32; 2]],
+    step: u64,
+) -> Result<()> {
     let dropout = Dropout {
         seed: 0,
         step: step as u32,

@@ -14,21 +14,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::pretraining::PretrainingBatch;
 use crate::data::{Packed, Sequences};
+use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
 use crate::features::{self, Settings};
 use crate::model::{Config, Dropout, Layout, Over, Part, SequenceAttention};
 use crate::random::Site;
-use crate::train::optimizer::{Moments, Update};
 
-use super::cpu::Mask;
-use super::simd::Simd;
-use super::state::{Lent, State};
-use super::{
-    DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
-    PretrainingScores, SoftTargets, lacks,
-};
+use crate::engine::cpu::Mask;
+use crate::engine::simd::Simd;
+use crate::engine::state::{Snapshot, State};
+use crate::engine::{Engine, HiddenStates, Precision, TaskEngine, lacks};
 
 pub use file::{holds, remove};
 
@@ -176,7 +172,7 @@ impl Frozen {
         let simd = Simd::detect();
         let rows: Vec<(u64, u32)> = match self.over {
             Over::Pooled => batch.examples.iter().map(|&example| (example, 0)).collect(),
-            Over::Rows => batch.places().collect(),
+            Over::Rows => batch.examples_and_positions().collect(),
         };
         let width = self.width;
         for (&(example, position), x) in rows.iter().zip(self.x.chunks_exact_mut(width)) {
@@ -206,10 +202,6 @@ impl Frozen {
             let d = self.head.input_gradient(values, &self.logits);
             lstm.backward(values, d, gradients);
         }
-    }
-
-    fn unavailable<T>(&self, what: &str) -> Result<T> {
-        Err(lacks(what))
     }
 }
 
@@ -242,46 +234,8 @@ impl Engine for Frozen {
         self.state.set_moments(moments)
     }
 
-    fn lend(&self) -> Result<Lent<'_>> {
-        Ok(self.state.lend())
-    }
-
-    fn pretraining_gradients_of_part(
-        &mut self,
-        _: &PretrainingBatch,
-        _: LossWeights,
-        _: Dropout,
-    ) -> Result<PretrainingScores> {
-        self.unavailable("masked-LM")
-    }
-
-    fn distillation_gradients_of_part(
-        &mut self,
-        _: &PretrainingBatch,
-        _: &SoftTargets,
-        _: DistillationWeights,
-        _: Dropout,
-    ) -> Result<DistillationScores> {
-        self.unavailable("masked-LM")
-    }
-
-    fn soft_targets(&mut self, _: &Packed, _: &[u32], _: &mut SoftTargets) -> Result<()> {
-        self.unavailable("masked-LM")
-    }
-
-    fn task_gradients(
-        &mut self,
-        batch: &Packed,
-        dropout: Dropout,
-        loss: &mut (dyn FnMut(&mut [f32]) + Send),
-    ) -> Result<()> {
-        let known = self.known.clone();
-        self.read(batch, known.as_ref())?;
-        self.drop(batch, dropout);
-        self.forward(batch);
-        loss(&mut self.logits);
-        self.backward();
-        Ok(())
+    fn snapshot(&self) -> Result<Snapshot<'_>> {
+        Ok(self.state.snapshot())
     }
 
     fn update(&mut self, update: &Update) -> Result<f64> {
@@ -297,16 +251,6 @@ impl Engine for Frozen {
         Ok(self.state.gradients.clone())
     }
 
-    fn pretraining_scores(&mut self, _: &PretrainingBatch) -> Result<PretrainingScores> {
-        self.unavailable("masked-LM")
-    }
-
-    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
-        self.read(batch, None)?;
-        self.forward(batch);
-        Ok(self.logits.clone())
-    }
-
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
         self.encoder.hidden_states(batch, layers)
     }
@@ -314,13 +258,28 @@ impl Engine for Frozen {
     fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
         self.encoder.attention(batch)
     }
+}
 
-    fn masked_lm_logits(&mut self, _: &Packed, _: &[u32]) -> Result<Vec<f32>> {
-        self.unavailable("masked-LM")
+impl TaskEngine for Frozen {
+    fn task_gradients(
+        &mut self,
+        batch: &Packed,
+        dropout: Dropout,
+        loss: &mut (dyn FnMut(&mut [f32]) + Send),
+    ) -> Result<()> {
+        let known = self.known.clone();
+        self.read(batch, known.as_ref())?;
+        self.drop(batch, dropout);
+        self.forward(batch);
+        loss(&mut self.logits);
+        self.backward();
+        Ok(())
     }
 
-    fn next_sentence_logits(&mut self, _: &Packed) -> Result<Vec<[f32; 2]>> {
-        self.unavailable("next-sentence")
+    fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
+        self.read(batch, None)?;
+        self.forward(batch);
+        Ok(self.logits.clone())
     }
 }
 

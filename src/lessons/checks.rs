@@ -7,8 +7,8 @@ use std::path::Path;
 use super::course;
 use super::format::{CellKind, Lesson};
 use super::progress::Progress;
+use crate::engine::timing::median;
 use crate::error::{Error, Result};
-use crate::train::speed::median;
 
 /// A learner's pace: words of text and lines of code read a minute, minutes to begin an exercise, and
 /// lines written a minute.

@@ -2,7 +2,7 @@
 
 use crate::train::History;
 
-use super::LineChart;
+use crate::view::LineChart;
 
 /// Training and held-out loss of the tokens that are to be predicted, in nats over the steps. `uniform` is the loss of a guess
 /// among all tokens alike, `unigram` that of the best guess without context: only below it has a

@@ -1,4 +1,4 @@
-//! The progress of one file's transfer, on stderr.
+//! The progress bar of a file's transfer, on standard error.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use crate::note;
 use crate::notes::visible;
 
-/// How often a transfer without a terminal writes a line.
+/// Time between two lines of output without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(15);
 
-/// A bar on a terminal; elsewhere a line now and then and one at the end.
+/// A progress bar on a terminal; elsewhere a line every 15 seconds and one at the end.
 pub struct TransferBar {
     bar: ProgressBar,
     name: String,
@@ -18,14 +18,14 @@ pub struct TransferBar {
 }
 
 impl TransferBar {
-    /// A bar for the file `name`; its length may not be known.
+    /// Creates a bar for the file `name`, whose length may be unknown.
     pub fn new(name: &str, length: Option<u64>) -> Self {
         let bar = match length {
             Some(length) => ProgressBar::new(length),
             None => ProgressBar::no_length(),
         };
         let template = "{msg} {bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
-        // The template is a constant: it parses or every run of the tests fails.
+        // The template is a constant; every test of a transfer would fail if it didn't parse.
         let style = ProgressStyle::with_template(template).expect("a valid template");
         Self {
             bar: bar
@@ -36,7 +36,7 @@ impl TransferBar {
         }
     }
 
-    /// Tells how many bytes are there, those of an earlier run included.
+    /// Shows the number of bytes so far, including those of an earlier run.
     pub fn at(&mut self, bytes: u64) {
         self.bar.set_position(bytes);
         if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
@@ -47,7 +47,7 @@ impl TransferBar {
         }
     }
 
-    /// Tells that the file is there as a whole.
+    /// Reports that the file is complete.
     pub fn done(&self) {
         let bytes = self.bar.position();
         self.bar.finish_and_clear();

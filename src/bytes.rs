@@ -7,6 +7,7 @@ pub fn bytes_of<T: Number>(values: &[T]) -> &[u8] {
 }
 
 /// The same, to be written to.
+#[cfg(any(test, feature = "cuda"))]
 pub fn bytes_of_mut<T: Number>(values: &mut [T]) -> &mut [u8] {
     // SAFETY: as above, and every pattern of bytes is a number.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }

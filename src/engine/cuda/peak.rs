@@ -1,0 +1,153 @@
+//! Measures how fast the device computes: timed launches on buffers of the device's own, and the rate of
+//! its largest matrix product, against which training steps and kernels are judged.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use half::{bf16, f16};
+
+use crate::engine::timing::median;
+use crate::error::Result;
+use crate::random::{Site, Stream};
+
+use super::device::{Address, Device, Element, Epilogue, Matrix, Product};
+
+/// Bytes that are written between two measurements, so that nothing is in the cache that would not be.
+const FLUSH: u64 = 256 << 20;
+/// Measurements of which the middle one counts, as long as they don't take longer than this.
+const REPEATS: usize = 15;
+const PATIENCE: Duration = Duration::from_millis(600);
+
+/// The device's memory that measurements use, filled with numbers: zeros would flatter.
+pub struct Buffers<'a> {
+    pub device: &'a mut dyn Device,
+    pub held: Vec<Address>,
+    flush: Address,
+}
+
+impl<'a> Buffers<'a> {
+    pub fn with<T>(
+        device: &'a mut dyn Device,
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let mut buffers = Self {
+            device,
+            held: Vec::new(),
+            flush: Address::NONE,
+        };
+        let done = (|| {
+            buffers.flush = buffers.take(FLUSH)?;
+            work(&mut buffers)
+        })();
+        for at in std::mem::take(&mut buffers.held) {
+            buffers.device.release(at);
+        }
+        done
+    }
+
+    pub fn take(&mut self, bytes: u64) -> Result<Address> {
+        let at = self.device.allocate(bytes)?;
+        self.held.push(at);
+        Ok(at)
+    }
+
+    /// `count` numbers between -2 and 2, the same again after a million.
+    pub fn numbers(&mut self, element: Element, count: usize) -> Result<Address> {
+        const PART: usize = 1 << 20;
+        let bytes = count as u64 * element.bytes();
+        let at = self.take(bytes)?;
+        let part = encode(element, &numbers(PART.min(count), 1));
+        self.device.upload(at, &part)?;
+        let mut done = part.len() as u64;
+        while done < bytes {
+            let more = done.min(bytes - done);
+            self.device.copy(at, at.offset(done), more)?;
+            done += more;
+        }
+        Ok(at)
+    }
+
+    pub fn words(&mut self, words: &[u32]) -> Result<Address> {
+        let at = self.take(4 * words.len() as u64)?;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.device.upload(at, &bytes)?;
+        Ok(at)
+    }
+
+    /// Seconds of `work`, the median of several measurements.
+    pub fn seconds(&mut self, work: &mut Launches<'_>) -> Result<f64> {
+        for _ in 0..2 {
+            work(self.device)?;
+        }
+        self.device.synchronize()?;
+        let started = Instant::now();
+        let mut all = Vec::new();
+        while all.len() < REPEATS && (all.len() < 3 || started.elapsed() < PATIENCE) {
+            self.device.fill(self.flush, 1, FLUSH)?;
+            let from = self.device.mark()?;
+            work(self.device)?;
+            let to = self.device.mark()?;
+            all.push(self.device.seconds(from, to)?);
+        }
+        Ok(median(&mut all))
+    }
+}
+
+/// The launches that one measurement times.
+pub type Launches<'a> = dyn FnMut(&mut dyn Device) -> Result<()> + 'a;
+
+/// Rows and columns of the largest products.
+pub const SIZE: usize = 8192;
+
+/// Operations a second of the largest products in a format.
+pub fn product_peak(device: &mut dyn Device, element: Element, tf32: bool) -> Result<f64> {
+    let seconds = Buffers::with(device, |buffers| {
+        let mut matrix = || -> Result<Matrix> {
+            let at = buffers.numbers(element, SIZE * SIZE)?;
+            Ok(Matrix::new(at, element, SIZE, SIZE))
+        };
+        let product = Product {
+            a: matrix()?,
+            b: matrix()?.t(),
+            c: matrix()?,
+            alpha: 1.0,
+            add: false,
+            tf32,
+            epilogue: Epilogue::Nothing,
+        };
+        buffers.seconds(&mut |device| device.multiply(&product))
+    })?;
+    Ok(2.0 * (SIZE as f64).powi(3) / seconds)
+}
+
+pub fn encode(element: Element, values: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(values.len() * element.bytes() as usize);
+    for &x in values {
+        match element {
+            Element::F32 => bytes.extend(x.to_ne_bytes()),
+            Element::Bf16 => bytes.extend(bf16::from_f32(x).to_ne_bytes()),
+            Element::F16 => bytes.extend(f16::from_f32(x).to_ne_bytes()),
+        }
+    }
+    bytes
+}
+
+/// `count` numbers without a pattern between -2 and 2; others for each `key`.
+pub fn numbers(count: usize, key: usize) -> Vec<f32> {
+    const POOL: usize = 1 << 16;
+    static DRAWN: OnceLock<Vec<f32>> = OnceLock::new();
+    let pool = DRAWN.get_or_init(|| {
+        let stream = Stream::new(7, 0, Site::Other(0), 1);
+        let blocks = (0..POOL as u32 / 4).flat_map(|block| stream.block(block));
+        let one = |bits: u32| (f64::from(bits) / 2f64.powi(30) - 2.0) as f32;
+        blocks.map(one).collect()
+    });
+    // Rows of usual widths must not repeat: a pass over the pool is scaled, and ends at a prime.
+    const PERIOD: usize = 65_521;
+    let start = key * 7919;
+    let value = |i: usize| {
+        let at = start + i;
+        pool[at % PERIOD] * (1.0 - 0.01 * ((at / PERIOD) % 31) as f32)
+    };
+    (0..count).map(value).collect()
+}

@@ -1,0 +1,91 @@
+//! Runs a task's head over the sequences of a data set: what every prediction and every score starts from.
+
+use crate::data::sequences::{BatchSize, Sequences};
+use crate::error::{Error, Result};
+use crate::model::Over;
+
+use super::{Engine, TaskEngine};
+
+/// Tokens in a batch. The larger it is, the less time goes into packing the weights.
+const BATCH_TOKENS: usize = 4096;
+
+/// Returns how many numbers the engine's task head gives for each sequence or row.
+///
+/// # Errors
+/// If the model has no task head.
+pub fn outputs(engine: &dyn Engine) -> Result<usize> {
+    let head = engine.layout().task_head();
+    head.map(|head| head.outputs)
+        .ok_or_else(|| Error::Failed("the model has no task head".into()))
+}
+
+/// The task head's output for the examples of a data set, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct Logits {
+    values: Vec<f32>,
+    /// Where each example's logits end in `values`.
+    ends: Vec<usize>,
+    /// Number of logits for each sequence or row.
+    pub outputs: usize,
+}
+
+impl Logits {
+    /// Returns the logits of all examples, one example after the other.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// Returns the logits of example `index`: (its sequences or rows, outputs).
+    pub fn of(&self, index: usize) -> &[f32] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.values[start..self.ends[index]]
+    }
+}
+
+/// Computes the task head's logits for all examples.
+///
+/// # Errors
+/// If the model has no task head, or a logit is not finite.
+pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logits> {
+    let outputs = outputs(engine)?;
+    let over_rows = engine.layout().task_head().map(|head| head.over) == Some(Over::Rows);
+    let count = |example| {
+        let predictions = if over_rows {
+            sequences.tokens_of(example)
+        } else {
+            sequences.of_example(example).len()
+        };
+        predictions * outputs
+    };
+    let mut total = 0;
+    let ends: Vec<usize> = (0..sequences.examples())
+        .map(|example| {
+            total += count(example);
+            total
+        })
+        .collect();
+    let mut values = vec![0.0; total];
+    for batch in sequences.by_length(BatchSize::Tokens(BATCH_TOKENS)) {
+        crate::interrupt::poll();
+        let packed = sequences.batch(&batch);
+        let logits = engine.task_logits(&packed)?;
+        let mut rest = &logits[..];
+        for &example in &batch {
+            let (own, others) = rest.split_at(count(example));
+            if own.iter().any(|logit| !logit.is_finite()) {
+                return Err(Error::Failed(format!(
+                    "the model's output for example {} is not a finite number: its training diverged, as with too \
+                     high a learning rate",
+                    example + 1
+                )));
+            }
+            values[ends[example] - own.len()..ends[example]].copy_from_slice(own);
+            rest = others;
+        }
+    }
+    Ok(Logits {
+        values,
+        ends,
+        outputs,
+    })
+}

@@ -1,0 +1,72 @@
+//! AdamW and LAMB with decay groups, bias correction and clipping by the global norm: the settings and the
+//! state that every engine shares. The arithmetic is in `cpu/optimizer.rs` and `cuda/kernels/optimizer.rs`.
+//!
+//! Sources: Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101; You
+//! et al., "Large batch optimization for deep learning: training BERT in 76 minutes", arXiv
+//! 1904.00962, algorithm 2. The settings are those of google-research/bert, optimization.py, except
+//! that the bias correction of Adam is kept, as in PyTorch's AdamW and NVIDIA's LAMB.
+
+use serde::{Deserialize, Serialize};
+
+/// How the running means become an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Rule {
+    /// Adam with decoupled weight decay.
+    #[default]
+    Adamw,
+    /// AdamW's update of a weight matrix scaled to the matrix's own norm: for large batches.
+    Lamb,
+}
+
+/// The rule and its constants.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Optimizer {
+    pub rule: Rule,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub epsilon: f64,
+    /// Applied to weights only, not to biases and LayerNorms.
+    pub weight_decay: f64,
+}
+
+impl Default for Optimizer {
+    /// AdamW with BERT's constants: 0.9, 0.999, 1e-6, 0.01.
+    fn default() -> Self {
+        Self {
+            rule: Rule::Adamw,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-6,
+            weight_decay: 0.01,
+        }
+    }
+}
+
+/// One update of the parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Update {
+    pub optimizer: Optimizer,
+    pub learning_rate: f64,
+    /// Counted from 1: the bias correction's exponent.
+    pub step: u64,
+    /// The gradients' global norm is cut to this; infinity for no clipping.
+    pub max_norm: f64,
+}
+
+/// The optimizer's state: the running means of the gradients and of their squares.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Moments {
+    pub first: Vec<f32>,
+    pub second: Vec<f32>,
+}
+
+impl Moments {
+    /// Zero state for `len` parameters.
+    pub fn zeros(len: usize) -> Self {
+        Self {
+            first: vec![0.0; len],
+            second: vec![0.0; len],
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! One optimizer step, as pre-training and fine-tuning share it.
+
+use std::borrow::Cow;
+
+use crate::data::PretrainingBatch;
+use crate::engine::Engine;
+use crate::engine::optimizer::Update;
+use crate::error::Result;
+
+use super::guard::Guard;
+
+/// The result of a training step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step<R> {
+    /// The parameters were updated.
+    Done(R),
+    /// The step was skipped, for this reason: its gradients were discarded.
+    Skipped(String),
+}
+
+/// Updates the parameters with the gradients that wait in `engine`, unless the guard finds the step bad.
+/// `loss` is the loss that they belong to. Returns the gradients' global norm before clipping.
+///
+/// # Errors
+/// If a bad step ends the run, or the engine fails.
+pub(super) fn update(
+    engine: &mut dyn Engine,
+    guard: &mut Guard,
+    loss: f64,
+    update: &Update,
+) -> Result<Step<f64>> {
+    let fault = match guard.fault(loss) {
+        Some(fault) => {
+            engine.discard()?;
+            fault
+        }
+        None => {
+            let norm = engine.update(update)?;
+            if norm.is_finite() {
+                guard.good(loss);
+                return Ok(Step::Done(norm));
+            }
+            // A loss scale that was too high is no fault of the run.
+            if let Some(overflow) = engine.overflow() {
+                return Ok(Step::Skipped(overflow));
+            }
+            "the norm of the gradients is not a number".to_owned()
+        }
+    };
+    guard.bad(update.step, &fault)?;
+    Ok(Step::Skipped(fault))
+}
+
+/// Splits a batch into micro-batches of `size` sequences; 0 for the whole batch.
+pub(super) fn micro_batches(
+    batch: &PretrainingBatch,
+    size: usize,
+) -> impl Iterator<Item = Cow<'_, PretrainingBatch>> {
+    let sequences = batch.packed.sequences();
+    let size = if size == 0 { sequences } else { size };
+    let starts = (0..sequences).step_by(size.max(1));
+    starts.map(move |start| {
+        if size >= sequences {
+            Cow::Borrowed(batch)
+        } else {
+            Cow::Owned(batch.slice(start..sequences.min(start + size)))
+        }
+    })
+}

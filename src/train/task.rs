@@ -1,0 +1,114 @@
+//! What fine-tuning asks of a task: which head it needs, how its files are read, by which metrics its
+//! logits are measured, and how they become answers. [`crate::tasks`] has the implementations.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::data::Examples;
+use crate::data::bad::BadRows;
+use crate::engine::TaskEngine;
+use crate::engine::inference::{self, Logits};
+use crate::error::Result;
+use crate::eval::Scores;
+use crate::model::{Config, Part};
+use crate::text::WordPiece;
+
+/// What a file is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Training: its rows must have labels.
+    Train,
+    /// Evaluation: its rows must have labels.
+    Dev,
+    /// Prediction: labels are neither needed nor used.
+    Test,
+}
+
+/// Settings for reading a file.
+pub struct Reading<'a> {
+    /// The model's tokenizer.
+    pub wordpiece: &'a WordPiece,
+    /// Longest sequence in tokens.
+    pub max_len: usize,
+    /// Upper limit of rows; the rest of the file is not used.
+    pub limit: Option<usize>,
+    /// What to do with malformed rows, and how many there were.
+    pub bad: &'a mut BadRows,
+    /// Receives remarks that a person should read.
+    pub notes: &'a mut Vec<String>,
+}
+
+/// A task and its labels.
+pub trait Task {
+    /// Returns the name that the command line uses.
+    fn name(&self) -> &str;
+    /// Returns the head that the task needs.
+    fn part(&self) -> Part;
+    /// Stores the labels in a model's configuration, as transformers does.
+    fn describe(&self, config: &mut Config);
+    /// Returns how the task's files are read, as far as `evaluate` and `predict` must read theirs in the same
+    /// way.
+    fn options(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+    /// Stores what the scores on a development file decided, such as a threshold, for later predictions.
+    fn remember(&self, _scores: &Scores, _config: &mut Config) {}
+    /// Returns the name of the score by which models are compared.
+    fn metric(&self) -> &'static str;
+    /// Returns the name of the loss, with its unit.
+    fn loss(&self) -> &'static str {
+        "cross-entropy (nats)"
+    }
+    /// Reads a file; `-` is standard input.
+    fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>>;
+}
+
+/// The examples of a file.
+pub trait Dataset {
+    /// Returns the number of rows, questions or sentences.
+    fn rows(&self) -> usize;
+    /// Returns the tokenised examples.
+    fn examples(&self) -> &Examples;
+    /// Computes the official metrics.
+    ///
+    /// # Errors
+    /// If the file has no labels.
+    fn measure(&self, logits: &Logits) -> Result<Scores>;
+    /// Turns logits into answers.
+    fn answers(&self, logits: &Logits) -> Result<Answers>;
+}
+
+/// A model's answers.
+#[derive(Debug, Clone, Default)]
+pub struct Answers {
+    /// Names and texts of the official submission files, the main one first.
+    pub documents: Vec<(String, String)>,
+    /// The same answers as one JSON object for each row, with probabilities.
+    pub lines: Vec<Value>,
+}
+
+/// Where a configuration keeps how the files of its task were read. transformers leaves keys alone that it
+/// does not know.
+pub const OPTIONS: &str = "finetuning_options";
+
+/// Stores the task, its labels, and how its files are read in a model's configuration.
+pub fn describe(task: &dyn Task, max_len: usize, config: &mut Config) {
+    task.describe(config);
+    let other = &mut config.other;
+    other.insert("finetuning_task".into(), task.name().into());
+    let mut options = Map::new();
+    options.insert("max_len".into(), max_len.into());
+    options.extend(
+        task.options()
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value)),
+    );
+    other.insert(OPTIONS.into(), options.into());
+}
+
+/// Returns a model's scores on a file.
+pub fn measure(engine: &mut dyn TaskEngine, data: &dyn Dataset) -> Result<Scores> {
+    let logits = inference::logits(engine, &data.examples().sequences)?;
+    data.measure(&logits)
+}
