@@ -25,6 +25,10 @@ pub fn data_folder() -> Option<PathBuf> {
     }
 }
 
+/// The folder of the sources that this library was built from: sessions of the notebook kernel
+/// compile them.
+pub const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
+
 /// Prefix of the names of temporary files.
 const PREFIX: &str = ".cloze-";
 
