@@ -191,7 +191,7 @@ impl Question {
 impl Answer {
     /// Returns the answer's range in the context, in code points; `None` if it isn't at its stated position
     /// or none is stated.
-    pub fn range(&self, context: &str) -> Option<Range<usize>> {
+    pub fn place(&self, context: &str) -> Option<Range<usize>> {
         let start = usize::try_from(self.start?).ok()?;
         let length = self.text.chars().count();
         let found = after(context, start)?.starts_with(&self.text);
@@ -200,7 +200,7 @@ impl Answer {
 
     /// Describes what is wrong with the answer's position, if anything.
     fn fault(&self, context: &str) -> Option<String> {
-        if self.range(context).is_some() {
+        if self.place(context).is_some() {
             return None;
         }
         let text = shortened(&self.text);
@@ -299,7 +299,7 @@ mod tests {
         let squad = read(&file(context, &question("\"q\"", &good)), Misplaced::Refuse).unwrap();
         let (paragraph, q) = squad.questions().next().unwrap();
         let answers = q.answers.as_ref().unwrap();
-        assert_eq!(answers[0].range(&paragraph.context), Some(8..11));
+        assert_eq!(answers[0].place(&paragraph.context), Some(8..11));
         // As counted in bytes or in UTF-16.
         for start in [9, 12, -1, 99] {
             let text = file(context, &question("7", &answer("São", start)));

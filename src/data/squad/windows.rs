@@ -329,7 +329,7 @@ fn position(question: &Question, context: &str, offsets: &[(u32, u32)]) -> Posit
     let answer = match (question.answerable(), &question.answers) {
         (None, _) | (_, None) => return Position::Unknown,
         (Some(false), _) => return Position::Nowhere,
-        (Some(true), Some(answers)) => answers.iter().find_map(|answer| answer.range(context)),
+        (Some(true), Some(answers)) => answers.iter().find_map(|answer| answer.place(context)),
     };
     let Some(Range { start, end }) = answer else {
         return Position::Unknown;
@@ -469,6 +469,6 @@ mod tests {
         };
         assert!(message(short).contains("at least 7 are needed"));
         let still = WindowOptions { stride: 0, ..SMALL };
-        assert!(message(still).contains("--doc-stride 0"));
+        assert!(message(still).contains("stride 0 never"));
     }
 }
