@@ -298,30 +298,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::squad::{Answer, Article, Paragraph, Question, WindowOptions};
+    use crate::data::squad::{Answer, WindowOptions};
     use crate::text::{Casing, WordPiece};
 
     /// One question about words that come several times, read through several windows.
     fn asked(context: &str) -> (Squad, Windows) {
-        let question = Question {
-            id: "q".to_owned(),
-            text: "b a".to_owned(),
-            answers: Some(vec![Answer {
-                text: "a".to_owned(),
-                start: None,
-            }]),
-            impossible: false,
+        let answer = Answer {
+            text: "a".to_owned(),
+            start: None,
         };
-        let squad = Squad {
-            articles: vec![Article {
-                title: String::new(),
-                paragraphs: vec![Paragraph {
-                    context: context.to_owned(),
-                    questions: vec![question],
-                }],
-            }],
-            misplaced: 0,
-        };
+        let squad = Squad::of_question(context, "b a", Some(vec![answer]));
         let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"];
         let wordpiece = WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased);
         let options = WindowOptions {
