@@ -17,7 +17,7 @@ use crate::engine::{Numerics, Precision, Snapshot};
 use crate::error::{Error, Result};
 use crate::files::{Staged, remove_if_there};
 use crate::model::Config;
-use crate::model::weights::{NumberFormat, Numbers, stage_tensors};
+use crate::model::weights::{NumberFormat, TensorData, stage_tensors};
 
 use super::distill::Taught;
 use super::guard::{Care, Experience};
@@ -227,7 +227,7 @@ pub fn stage<R: Serialize>(
         loss_scale: loss_scale.cloned(),
         run,
     };
-    // Numbers, strings and lists: nothing in it can fail to serialise.
+    // TensorData, strings and lists: nothing in it can fail to serialise.
     let header = serde_json::to_string(&header).expect("plain data");
     let moments = engine.moments.as_ref();
     let buffers = [
@@ -244,7 +244,7 @@ pub fn stage<R: Serialize>(
         }
     }
     let tensors = buffers.map(|(name, values)| {
-        let numbers = Numbers::new(NumberFormat::F32, vec![values.len()], values);
+        let numbers = TensorData::new(NumberFormat::F32, vec![values.len()], values);
         (name.to_owned(), numbers)
     });
     stage_tensors(&path(folder), tensors.into(), &[("state", header)])
