@@ -2,7 +2,7 @@
 
 use crate::data::sequences::{BatchSize, Sequences};
 use crate::error::{Error, Result};
-use crate::model::Over;
+use crate::model::HeadInput;
 
 use super::{Engine, TaskEngine};
 
@@ -48,7 +48,7 @@ impl Logits {
 /// If the model has no task head, or a logit is not finite.
 pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logits> {
     let outputs = outputs(engine)?;
-    let over_rows = engine.layout().task_head().map(|head| head.over) == Some(Over::Rows);
+    let over_rows = engine.layout().task_head().map(|head| head.input) == Some(HeadInput::Rows);
     let count = |example| {
         let predictions = if over_rows {
             sequences.tokens_of(example)

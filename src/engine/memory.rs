@@ -1,6 +1,6 @@
 //! What an engine will need, said before it is allocated.
 
-use crate::model::{Config, Layout, Over, Part};
+use crate::model::{Config, HeadInput, Layout, Part};
 
 use super::cpu::STRIPE;
 use super::{Backend, Recompute, Setup, cuda};
@@ -92,9 +92,9 @@ impl Forecast {
             None => 0,
             Some(head) => {
                 let dropped = usize::from(head.dropout);
-                match head.over {
-                    Over::Pooled => (3 + dropped) * sequences * h,
-                    Over::Rows => rows * ((1 + dropped) * h + head.outputs),
+                match head.input {
+                    HeadInput::Pooled => (3 + dropped) * sequences * h,
+                    HeadInput::Rows => rows * ((1 + dropped) * h + head.outputs),
                 }
             }
         };

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
-use crate::model::{Config, Dropout, Layout, Over, TaskHead};
+use crate::model::{Config, Dropout, HeadInput, Layout, TaskHead};
 
 use self::arena::Arena;
 use self::batch::{Sent, Staging, Wanted};
@@ -538,9 +538,9 @@ impl CudaEngine {
 
 /// Rows of a head's logits.
 fn head_rows(head: TaskHead, batch: &Packed) -> usize {
-    match head.over {
-        Over::Pooled => batch.sequences(),
-        Over::Rows => batch.rows(),
+    match head.input {
+        HeadInput::Pooled => batch.sequences(),
+        HeadInput::Rows => batch.rows(),
     }
 }
 

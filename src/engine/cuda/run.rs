@@ -4,7 +4,7 @@
 
 use crate::engine::{DistillationWeights, LossWeights, Recompute, lacks};
 use crate::error::Result;
-use crate::model::Over;
+use crate::model::HeadInput;
 use crate::random::Site;
 
 use super::device::{Address, Device};
@@ -180,10 +180,10 @@ impl<'a> Run<'a> {
 
     /// From the gradient of the task's logits, in their place, to those of every parameter.
     pub fn task_backward(self, device: &mut dyn Device, head: &Head) -> Result<()> {
-        let d_hidden = match head.shape.over {
-            Over::Pooled => self.start(device)?.hidden,
+        let d_hidden = match head.shape.input {
+            HeadInput::Pooled => self.start(device)?.hidden,
             // Written whole by the head.
-            Over::Rows => self.gradients().hidden,
+            HeadInput::Rows => self.gradients().hidden,
         };
         let buffers = self.head_buffers();
         head.backward(device, self.pass, self.last(), d_hidden, buffers)?;

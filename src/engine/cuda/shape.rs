@@ -1,7 +1,7 @@
 //! How large a pass is, and the places of all its activations.
 
 use crate::engine::Recompute;
-use crate::model::{Config, Over, TaskHead};
+use crate::model::{Config, HeadInput, TaskHead};
 
 use super::arena::{Plan, Span};
 use super::device::{Address, Element};
@@ -109,7 +109,10 @@ impl Activations {
     /// Takes places for a pass.
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
         let c = shape.config;
-        let pooled = shape.head.is_some_and(|head| head.over == Over::Pooled) || shape.states;
+        let pooled = shape
+            .head
+            .is_some_and(|head| head.input == HeadInput::Pooled)
+            || shape.states;
         let f32_states = 4 * (shape.rows * c.hidden_size) as u64;
         let distilled = shape.masked == Masked::Distilled;
         Self {

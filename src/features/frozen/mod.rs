@@ -18,7 +18,7 @@ use crate::data::{Packed, Sequences};
 use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
 use crate::features::{self, Settings};
-use crate::model::{Config, Dropout, Layout, Over, Part, SequenceAttention};
+use crate::model::{Config, Dropout, HeadInput, Layout, Part, SequenceAttention};
 use crate::random::Site;
 
 use crate::engine::cpu::Mask;
@@ -48,10 +48,10 @@ impl Plan {
     pub fn layout(&self, config: &Config, part: Part) -> Result<Arc<Layout>> {
         let head = part.task_head().ok_or_else(|| lacks("task"))?;
         let of_tokens = self.vectors.pool == features::Pool::None;
-        if of_tokens != (head.over == Over::Rows) {
-            let (reads, not) = match head.over {
-                Over::Rows => ("every token", "with --pool"),
-                Over::Pooled => ("whole texts", "with --pool none"),
+        if of_tokens != (head.input == HeadInput::Rows) {
+            let (reads, not) = match head.input {
+                HeadInput::Rows => ("every token", "with --pool"),
+                HeadInput::Pooled => ("whole texts", "with --pool none"),
             };
             return Err(Error::Usage(format!(
                 "the task's head reads {reads}: not {not}"
@@ -86,7 +86,7 @@ pub struct Frozen {
     state: State,
     known: Option<Known>,
     width: usize,
-    over: Over,
+    input: HeadInput,
     /// Share of a vector's values that is dropped in training.
     dropout: f64,
     x: Vec<f32>,
@@ -107,7 +107,7 @@ impl Frozen {
         let values = values(&layout);
         Ok(Self {
             width: plan.vectors.width(config.hidden_size),
-            over: head.over,
+            input: head.input,
             dropout: if head.dropout {
                 config.hidden_dropout_prob
             } else {
@@ -149,9 +149,9 @@ impl Frozen {
             return Ok(());
         };
         for (index, range) in batch.examples.iter().zip(batch.ranges()) {
-            let rows = match self.over {
-                Over::Pooled => 1,
-                Over::Rows => range.len(),
+            let rows = match self.input {
+                HeadInput::Pooled => 1,
+                HeadInput::Rows => range.len(),
             };
             let vectors = known.get(*index as usize);
             match vectors.filter(|vectors| vectors.len() == rows * self.width) {
@@ -170,9 +170,9 @@ impl Frozen {
             return;
         };
         let simd = Simd::detect();
-        let rows: Vec<(u64, u32)> = match self.over {
-            Over::Pooled => batch.examples.iter().map(|&example| (example, 0)).collect(),
-            Over::Rows => batch.examples_and_positions().collect(),
+        let rows: Vec<(u64, u32)> = match self.input {
+            HeadInput::Pooled => batch.examples.iter().map(|&example| (example, 0)).collect(),
+            HeadInput::Rows => batch.examples_and_positions().collect(),
         };
         let width = self.width;
         for (&(example, position), x) in rows.iter().zip(self.x.chunks_exact_mut(width)) {
