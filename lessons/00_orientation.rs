@@ -261,7 +261,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // ```text
     // error[E0277]: matmul: the left is 2×3 and the right is 2×3: the inner sizes 3 and 2 differ;
-    // the right turned to 3×2, `.permute::<_, Axes2<1, 0>>()`, would fit
+    // the right transposed to 3×2, `.permute::<_, Axes2<1, 0>>()`, would fit
     //    1 | let wrong = scores.clone().matmul(scores.clone());
     //      |                            ------
     //      |                                   ^^^^^^^^^^^^^^
@@ -608,7 +608,7 @@ fn main() -> cloze::lessons::LessonResult {
     // **A tensor that is gone.** `let doubled = scores + scores;`
     //
     // ```text
-    // error[E0382]: `scores` was moved away in line 1: write `scores.clone()` there to keep it, or lend it as `&scores`
+    // error[E0382]: `scores` was moved in line 1: write `scores.clone()` there to keep it, or lend it as `&scores`
     //    1 | let doubled = scores + scores;
     //      |               --------------- `scores` moved due to usage in operator
     //      |                        ^^^^^^ value used here after move

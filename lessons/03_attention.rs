@@ -790,7 +790,7 @@ fn main() -> cloze::lessons::LessonResult {
     // **A forgotten transposition.** `q.matmul(k)`, both (14, 64), of the type `Rows<64>`:
     //
     // ```text
-    // error[E0277]: matmul: the left is ?×64 and the right is ?×64: one inner size is 64 and the other is known only at run time; the right turned to 64×?, `.permute::<_, Axes2<1, 0>>()`, would fit
+    // error[E0277]: matmul: the left is ?×64 and the right is ?×64: one inner size is 64 and the other is known only at run time; the right transposed to 64×?, `.permute::<_, Axes2<1, 0>>()`, would fit
     // rustc: the trait bound `Tensor<(usize, Const<64>), f32, Cpu>: TryMatMul<Tensor<(usize, Const<64>), f32, Cpu>>` is not satisfied
     // ```
     //

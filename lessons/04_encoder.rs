@@ -909,7 +909,7 @@ fn main() -> cloze::lessons::LessonResult {
     // most natural form. The notebook says:
     //
     // ```text
-    // error[E0382]: `x` was moved away in line 2: dfdx takes tensors by value; write `x.clone()` there, which copies no numbers
+    // error[E0382]: `x` was moved in line 2: dfdx takes tensors by value; write `x.clone()` there, which copies no numbers
     // ```
     //
     // What goes around a block is needed twice: `wide.forward(x.clone())`.
@@ -927,7 +927,7 @@ fn main() -> cloze::lessons::LessonResult {
     // **A layer left out.** `back.forward(gelu(x))`:
     //
     // ```text
-    // error[E0277]: forward: `Linear<512, 128>` wants 512 as the last size and it is given ?×?×128: the sizes 512 and 128 differ; a `Linear<128, 128>` would fit
+    // error[E0277]: forward: `Linear<512, 128>` expects 512 as the last size and it is given ?×?×128: the sizes 512 and 128 differ; a `Linear<128, 128>` would fit
     // ```
     //
     // As a program (`cargo run --example 04_encoder`) you get rustc's own words for the same, which the

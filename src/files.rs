@@ -25,7 +25,11 @@ pub fn data_folder() -> Option<PathBuf> {
     }
 }
 
-/// Prefix of temporary files.
+/// The folder of the sources that this library was built from: sessions of the notebook kernel
+/// compile them.
+pub const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Prefix of the names of temporary files.
 const PREFIX: &str = ".cloze-";
 
 /// A temporary file that will replace the file at `path`.

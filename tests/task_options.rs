@@ -114,7 +114,7 @@ fn the_longest_sequence_is_that_of_training_and_what_is_cut_is_told() {
     let trained = folder.finetune("RTE", &["--max-seq-length", "20"]);
     let told = stderr(&trained);
     for file in ["train.tsv", "dev.tsv"] {
-        let note = format!("{file}: 8 of 24 texts were cut to 20 tokens (--max-len)\n");
+        let note = format!("{file}: 8 of 24 texts were cut to 20 tokens\n");
         assert!(told.contains(&note), "{told}");
     }
     let trained = json(&trained);
@@ -128,10 +128,7 @@ fn the_longest_sequence_is_that_of_training_and_what_is_cut_is_told() {
     assert_eq!(json(&whole)["rows"], 7);
 
     let message = folder.refused("evaluate", "rte", "dev.tsv", &["--max-len", "3"]);
-    assert!(
-        message.starts_with("--max-len 3 leaves no room"),
-        "{message}"
-    );
+    assert!(message.starts_with("max_len 3 leaves no room"), "{message}");
     let message = folder.refused("evaluate", "rte", "dev.tsv", &["--limit", "0"]);
     assert!(message.contains("--limit 0"), "{message}");
     folder.write("out/config.json", &{
@@ -246,12 +243,12 @@ fn wrong_values_are_told_with_their_option() {
     for (more, expected) in [
         (["--lr", "-1"], "--lr -1: a positive number is needed"),
         (["--weight-decay", "-1"], "--weight-decay -1: "),
-        (["--doc-stride", "0"], "--doc-stride 0 never gets through"),
+        (["--doc-stride", "0"], "stride 0 never gets through"),
         (
             ["--max-query-len", "500"],
             "question of up to 500 pieces (--max-query-len)",
         ),
-        (["--max-len", "9"], "--max-len 9 leaves no room"),
+        (["--max-len", "9"], "max_len 9 leaves no room"),
     ] {
         let message = sentence(&folder.finetune("squad", &more), 2);
         assert!(message.contains(expected), "{message}");

@@ -1,4 +1,4 @@
-"""Compares Cloze's notebook kernel with evcxr_jupyter and writes the table into kernel/README.md.
+"""Compares Cloze's notebook kernel with evcxr_jupyter and writes benches/results/kernels.{json,md}.
 
     cargo install evcxr_jupyter --version 0.22.0 --root /tmp/evcxr
     XDG_DATA_HOME=/tmp/evcxr/share /tmp/evcxr/bin/evcxr_jupyter --install
@@ -29,9 +29,12 @@ sys.path.insert(0, str(ROOT / "tests" / "jupyter"))
 from driver import Cell  # noqa: E402  (lies in the folder that was just added)
 from test_protocol import ClozeProtocol  # noqa: E402
 
-README = ROOT / "kernel" / "README.md"
 RESULTS = ROOT / "benches" / "results" / "kernels.json"
-BEGIN, END = "<!-- jupyter_kernels.py: begin -->\n", "<!-- jupyter_kernels.py: end -->\n"
+HEAD = """# Cloze's kernel and evcxr_jupyter
+
+Written by `benches/peers/jupyter_kernels.py`, from [kernels.json](kernels.json).
+
+"""
 PEER = "rust"
 
 
@@ -302,10 +305,7 @@ def main():
         "kernels": kernels,
     }
     RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    text = README.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    README.write_text(before + BEGIN + table(found) + END + after, encoding="utf-8")
+    RESULTS.with_suffix(".md").write_text(HEAD + table(found), encoding="utf-8")
     print(table(found))
 
 

@@ -1,4 +1,4 @@
-//! Making the kernel known to Jupyter, and taking it away again.
+//! Installs the kernel for Jupyter, and removes it again.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use cloze::{Error, Result};
 use jupyter_protocol::JupyterKernelspec;
 
 use crate::paths;
-use crate::session::Template;
+use crate::session::{Template, layout};
 
 /// The kernelspec's name, fixed by Cloze's contract.
 pub const NAME: &str = "cloze";
 
-/// Installs the kernelspec for the user, or below `prefix`, with everything that a session needs.
+/// Installs the kernelspec for the user, or below `prefix`, and everything that a session needs.
 pub fn install(prefix: Option<&Path>) -> Result<()> {
     ensure_rust_src();
     Template::find_or_build(|line| cloze::note!("{line}"))?;
@@ -24,8 +24,8 @@ pub fn install(prefix: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Removes the kernelspec and what was built for it; what was typed stays as history. Below a
-/// `prefix` only the kernelspec is removed: what was built serves every installation of the user.
+/// Removes the kernelspec and everything that was built for it, except the history and the notebooks.
+/// Below a `prefix` only the kernelspec is removed: all installations of the user share the rest.
 pub fn uninstall(prefix: Option<&Path>) -> Result<()> {
     let kernelspec = kernelspec_folder(prefix)?;
     if prefix.is_some() {
@@ -59,7 +59,7 @@ fn remove(paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Where Jupyter looks for this kernel.
+/// Returns the folder in which Jupyter looks for this kernel.
 pub fn kernelspec_folder(prefix: Option<&Path>) -> Result<PathBuf> {
     let jupyter = match prefix {
         Some(prefix) => std::path::absolute(prefix)
@@ -71,7 +71,7 @@ pub fn kernelspec_folder(prefix: Option<&Path>) -> Result<PathBuf> {
     Ok(jupyter.join("kernels").join(NAME))
 }
 
-/// The variables that Jupyter gives to the kernel, beside its own; `${PATH}` stands for its PATH.
+/// Returns the variables that Jupyter adds for the kernel; `${PATH}` stands for Jupyter's PATH.
 fn environment() -> Result<HashMap<String, String>> {
     let mut env = HashMap::new();
     for name in [paths::DATA_VARIABLE, paths::SOURCE_VARIABLE] {
@@ -81,20 +81,20 @@ fn environment() -> Result<HashMap<String, String>> {
         }
     }
     if let Some(tools) = folder_of("rustc") {
-        // A Jupyter that was started from a menu may not have Rust on its PATH.
+        // A Jupyter started from a menu may not have Rust on its PATH.
         let path = format!("{}:${{PATH}}", tools.display());
         env.insert("PATH".to_owned(), path);
     }
     Ok(env)
 }
 
-/// Has a warm session stand by for the first notebook that a Jupyter started here opens.
+/// Starts a spare session for the first notebook of the Jupyter that is about to start.
 pub fn start_spare() -> Result<()> {
     let own = std::env::var("PATH").unwrap_or_default();
     let variables = environment()?
         .into_iter()
         .map(|(name, value)| (name.into(), Some(value.replace("${PATH}", &own).into())));
-    // Without one the first notebook waits some seconds longer.
+    // Without it the first notebook waits some seconds longer.
     let _ = crate::spare::start(&paths::installed_binary()?, variables);
     Ok(())
 }
@@ -108,7 +108,7 @@ fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
         ],
         display_name: "Rust (Cloze)".to_owned(),
         language: "rust".to_owned(),
-        // Jupyter skips a kernelspec whose metadata is null.
+        // Jupyter ignores a kernelspec whose metadata is null.
         metadata: Some(HashMap::new()),
         interrupt_mode: Some("message".to_owned()),
         env: Some(environment()?),
@@ -120,10 +120,9 @@ fn write_kernelspec(folder: &Path, binary: &Path) -> Result<()> {
     std::fs::write(&path, text + "\n").map_err(|source| Error::io(&path, source))
 }
 
-/// Copies this program to where `cargo clean` does not reach it, replacing an older copy whole.
+/// Copies this program to a place that survives `cargo clean`.
 fn install_binary() -> Result<PathBuf> {
-    let own = std::env::current_exe()
-        .map_err(|error| Error::Failed(format!("cannot find this program's file: {error}")))?;
+    let own = paths::this_program()?;
     let target = paths::installed_binary()?;
     if own == target {
         return Ok(target);
@@ -131,27 +130,25 @@ fn install_binary() -> Result<PathBuf> {
     if let Some(folder) = target.parent() {
         paths::create(folder)?;
     }
-    copy_whole(&own, &target)?;
+    copy_atomically(&own, &target)?;
     Ok(target)
 }
 
-/// Copies a file so that its old or its new self is there at all times, also where two processes do
-/// this at once.
-fn copy_whole(from: &Path, to: &Path) -> Result<()> {
+/// Copies a file so that the old or the new version exists at all times, even if two processes do this at
+/// once.
+fn copy_atomically(from: &Path, to: &Path) -> Result<()> {
     let folder = to.parent().unwrap_or(Path::new("."));
     let beside =
         tempfile::NamedTempFile::new_in(folder).map_err(|source| Error::io(folder, source))?;
-    // With its permissions.
+    // Copies the permissions too.
     std::fs::copy(from, beside.path()).map_err(|source| Error::io(from, source))?;
     let written = beside.persist(to);
     written.map_err(|failed| Error::io(to, failed.error))?;
     Ok(())
 }
 
-/// Gets the standard library's sources, from which the types of variables are inferred.
-///
-/// Without them everything works but that `let v = vec![1];` cannot be carried to the next cell
-/// without a written type.
+/// Installs the standard library's sources, which rust-analyzer needs to infer the types of variables.
+/// Without them variables that outlive their cell need written types; everything else works.
 fn ensure_rust_src() {
     if has_rust_src() {
         return;
@@ -168,21 +165,14 @@ fn ensure_rust_src() {
     }
 }
 
-/// Whether rust-analyzer will find the standard library's sources.
+/// Returns whether rust-analyzer will find the standard library's sources.
 pub fn has_rust_src() -> bool {
-    if std::env::var_os("RUST_SRC_PATH").is_some_and(|path| Path::new(&path).is_dir()) {
-        return true;
-    }
-    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
-    output.is_ok_and(|output| {
-        let sysroot = String::from_utf8_lossy(&output.stdout);
-        Path::new(sysroot.trim())
-            .join("lib/rustlib/src/rust/library")
-            .is_dir()
-    })
+    let sources = |sysroot: PathBuf| sysroot.join("lib/rustlib/src/rust/library").is_dir();
+    std::env::var_os("RUST_SRC_PATH").is_some_and(|path| Path::new(&path).is_dir())
+        || layout::sysroot().is_ok_and(sources)
 }
 
-/// The folder on PATH that holds `program`.
+/// Returns the folder on PATH that contains `program`.
 pub fn folder_of(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).find(|folder| folder.join(program).is_file())
 }
@@ -205,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_replaced_whole_and_can_be_run_and_nothing_stays_beside_it() {
+    fn a_program_is_replaced_atomically_with_its_permissions() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
@@ -214,7 +204,7 @@ mod tests {
         std::fs::write(&to, "old").unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| copy_whole(&from, &to).unwrap());
+                scope.spawn(|| copy_atomically(&from, &to).unwrap());
             }
         });
         assert_eq!(std::fs::read_to_string(&to).unwrap(), "new");

@@ -1,8 +1,8 @@
-//! `cargo lab`: from a clone to the lessons in JupyterLab, with everything on the way built once.
+//! `cargo lab`: builds and installs everything that the lessons need, and opens them in JupyterLab.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use clap::Args;
@@ -12,13 +12,13 @@ use crate::install::{self, folder_of};
 use crate::paths;
 use crate::session::Template;
 
-/// What `lab` takes.
+/// The options of `lab`.
 #[derive(Args)]
 pub struct Options {
-    /// Do not open a browser: the address is printed.
+    /// Print the address instead of opening a browser.
     #[arg(long)]
     no_browser: bool,
-    /// Only say what is there and what is missing.
+    /// Only report what is installed and what is missing.
     #[arg(long)]
     check: bool,
     /// Arguments for JupyterLab itself, after `--`.
@@ -31,14 +31,13 @@ pub fn run(options: Options) -> Result<()> {
     if options.check {
         return check();
     }
-    let repository = paths::repository()?;
+    let folder = paths::notebooks()?;
     let jupyter = match JupyterLab::find()? {
         Some(found) => found,
         None => JupyterLab::install()?,
     };
     install::install(None)?;
     install::start_spare()?;
-    let folder = repository.join("notebooks");
     let notebooks = cloze::lessons::build(&folder, false)?;
     cloze::note!(
         "{} lessons are in {}.",
@@ -57,11 +56,11 @@ pub fn run(options: Options) -> Result<()> {
         command.arg("--no-browser");
     }
     if nix::unistd::geteuid().is_root() {
-        // Jupyter asks for this word in a container, where everybody is root.
+        // Jupyter requires this in a container, where everybody is root.
         command.arg("--allow-root");
     }
     command.args(options.arguments);
-    // JupyterLab takes this process's place, so that Ctrl-C and its exit code are its own.
+    // JupyterLab replaces this process, so that it handles Ctrl-C and sets the exit code.
     let error = command.exec();
     Err(Error::Failed(format!("cannot start JupyterLab: {error}")))
 }
@@ -84,7 +83,7 @@ impl JupyterLab {
         }
     }
 
-    /// Its version, where it starts.
+    /// Returns its version, if it starts.
     fn version(&self) -> Option<String> {
         let output = self
             .command()
@@ -98,7 +97,7 @@ impl JupyterLab {
             .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// The private one, one on PATH, or one that Python knows: whichever starts.
+    /// Finds one that starts: the private one, one on PATH, or one that Python can import.
     fn find() -> Result<Option<Self>> {
         let private = paths::environment()?.join("bin").join("jupyter-lab");
         let on_path = |program: &str| folder_of(program).map(|folder| folder.join(program));
@@ -113,11 +112,11 @@ impl JupyterLab {
             .find(|candidate| candidate.version().is_some()))
     }
 
-    /// Makes a private Python environment with JupyterLab in it.
+    /// Creates a private Python environment with JupyterLab.
     fn install() -> Result<Self> {
         let folder = paths::environment()?;
         if folder.exists() {
-            // One that does not start was interrupted while it was made.
+            // It does not start, so its creation was interrupted.
             std::fs::remove_dir_all(&folder).map_err(|source| Error::io(&folder, source))?;
         }
         if let Some(parent) = folder.parent() {
@@ -133,75 +132,54 @@ impl JupyterLab {
             Command::new("python3").args(["-m", "venv"]).arg(&folder),
             &format!("Python cannot make an environment (Debian: package python3-venv); {remedy}"),
         )?;
+        let pip = "-m pip install --quiet --disable-pip-version-check jupyterlab";
         python(
-            Command::new(folder.join("bin").join("python")).args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "jupyterlab",
-            ]),
+            Command::new(folder.join("bin").join("python")).args(pip.split(' ')),
             &format!("JupyterLab could not be installed from PyPI; {remedy}"),
         )?;
         Ok(Self::Program(folder.join("bin").join("jupyter-lab")))
     }
 }
 
-/// Runs a step of the installation; where it fails, `complaint` and the last thing that it said.
+/// Runs a step of the installation. If it fails, the error has its last line of output.
 fn python(command: &mut Command, complaint: &str) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output();
-    let said = match output {
+    let reason = match command.stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => {
             let all = [output.stdout, output.stderr].concat();
             let all = String::from_utf8_lossy(&all).into_owned();
             let last = all.lines().rfind(|line| !line.trim().is_empty());
-            last.unwrap_or("it said nothing").trim().to_owned()
+            last.unwrap_or("no output").trim().to_owned()
         }
         Err(error) => error.to_string(),
     };
-    Err(Error::Failed(format!("{complaint} ({said})")))
+    Err(Error::Failed(format!("{complaint} ({reason})")))
 }
 
-/// One line a thing: what is there, or what to do.
+/// Prints a line for each requirement: what was found, or what to do.
 fn check() -> Result<()> {
-    let program = |name: &str| folder_of(name).map(|folder| folder.join(name));
     let shown = |path: PathBuf| path.display().to_string();
+    let program = |name: &str| folder_of(name).map(|folder| shown(folder.join(name)));
+    let rust_src = install::has_rust_src().then(|| "found".to_owned());
+    let jupyter = JupyterLab::find()?.and_then(|found| found.version());
     let template = Template::find()?.map(|_| "built".to_owned());
     let spec = install::kernelspec_folder(None)?.join("kernel.json");
+    let spec = spec.is_file().then(|| shown(spec));
+    let no_linker = "install a C compiler (Debian: package gcc): Rust links with it";
+    let no_python = "install Python 3 with its venv module, or JupyterLab itself";
+    let no_jupyter = "`cargo lab` installs it in an environment of its own";
     let rows = [
         (
             "Rust compiler",
-            program("rustc").map(shown),
+            program("rustc"),
             "install Rust with rustup",
         ),
-        (
-            "linker",
-            program("cc").map(shown),
-            "install a C compiler (Debian: package gcc): Rust links with it",
-        ),
-        (
-            "rust-src",
-            install::has_rust_src().then(|| "found".to_owned()),
-            "`cargo lab` adds it with rustup",
-        ),
-        (
-            "Python 3",
-            program("python3").map(shown),
-            "install Python 3 with its venv module, or JupyterLab itself",
-        ),
-        (
-            "JupyterLab",
-            JupyterLab::find()?.and_then(|found| found.version()),
-            "`cargo lab` installs it in an environment of its own",
-        ),
+        ("linker", program("cc"), no_linker),
+        ("rust-src", rust_src, "`cargo lab` adds it with rustup"),
+        ("Python 3", program("python3"), no_python),
+        ("JupyterLab", jupyter, no_jupyter),
         ("session template", template, "`cargo lab` builds it"),
-        (
-            "kernelspec",
-            existing(&spec).map(shown),
-            "`cargo lab` installs it",
-        ),
+        ("kernelspec", spec, "`cargo lab` installs it"),
     ];
     let mut missing = 0;
     for (name, found, remedy) in rows {
@@ -217,11 +195,7 @@ fn check() -> Result<()> {
         Ok(())
     } else {
         Err(Error::Failed(format!(
-            "{missing} of the things that a notebook needs are missing"
+            "{missing} of the requirements of notebooks are missing"
         )))
     }
-}
-
-fn existing(path: &Path) -> Option<PathBuf> {
-    path.is_file().then(|| path.to_path_buf())
 }

@@ -1,6 +1,5 @@
-//! `cloze-kernel`: Cloze's notebook kernel, its REPL, and the way to both.
+//! `cloze-kernel`: Cloze's notebook kernel and its REPL, with their installation.
 
-mod bench;
 mod install;
 mod jupyter;
 mod lab;
@@ -10,11 +9,13 @@ mod repl;
 mod session;
 mod spare;
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use cloze::Result;
+use cloze::{Error, Result};
 
 use session::{SessionFolder, Template};
 
@@ -33,17 +34,17 @@ enum Command {
         /// The connection file that the front end has written.
         connection_file: PathBuf,
     },
-    /// Build the lessons and open them in JupyterLab; gets what is missing.
+    /// Build the lessons and open them in JupyterLab; installs what is missing.
     Lab(lab::Options),
-    /// Rust cells in the terminal, or from a script: a file, standard input, `-e CODE`.
+    /// Run Rust cells in the terminal, or from a script: a file, standard input, `-e CODE`.
     Repl(repl::Options),
-    /// Make the kernel known to Jupyter, with all that its sessions need.
+    /// Install the kernel for Jupyter, with everything that its sessions need.
     Install {
         /// Install below this folder instead of in your home folder.
         #[arg(long, value_name = "P")]
         prefix: Option<PathBuf>,
     },
-    /// Remove the kernel from Jupyter, with all that was built for it.
+    /// Remove the kernel from Jupyter, with everything that was built for it.
     Uninstall {
         /// The folder that was given to `install`.
         #[arg(long, value_name = "P")]
@@ -52,9 +53,12 @@ enum Command {
     /// Warm a session up and wait for the next kernel (kernels and `lab` do this).
     #[command(hide = true)]
     Spare,
-    /// Time the cells of installed kernels (`cloze bench cells` runs this).
-    #[command(hide = true)]
-    BenchCells(bench::Options),
+    /// Time the cells of installed kernels, like `cloze bench cells`.
+    #[command(hide = true, disable_help_flag = true)]
+    BenchCells {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
     /// Build what every session shares (`install` and `lab` do this).
     #[command(hide = true)]
     BuildTemplate,
@@ -64,7 +68,7 @@ fn main() -> ExitCode {
     if let Some(code) = session::cargo::run_if_cargo() {
         return code;
     }
-    // Both may turn this process into something else and must come before everything.
+    // Both may turn this process into something else, so they come first.
     session::child::run_if_child();
     evcxr::runtime_hook();
 
@@ -95,14 +99,21 @@ fn run(command: Command) -> Result<()> {
             let folder = unsafe { SessionFolder::reserve() }?;
             repl::run(&options, folder)
         }
-        Command::BenchCells(options) => bench::run(&options),
+        Command::BenchCells { options } => {
+            let program = paths::this_program()?.with_file_name("cloze-bench-cells");
+            let error = std::process::Command::new(&program).args(options).exec();
+            Err(Error::io(program, error))
+        }
         Command::Install { prefix } => install::install(prefix.as_deref()),
         Command::Uninstall { prefix } => install::uninstall(prefix.as_deref()),
         Command::Spare => {
             let keeper = spare::Keeper::prepare();
             // SAFETY: `main` has started no thread.
             let folder = unsafe { SessionFolder::reserve() }?;
-            spare::stand_by(keeper, folder)
+            match spare::stand_by(&keeper, folder)? {
+                Some((session, link, file)) => jupyter::run_spare(&file, session, link, keeper),
+                None => Ok(()),
+            }
         }
         Command::BuildTemplate => Template::build(|workshop| {
             // SAFETY: `main` has started no thread.

@@ -1,8 +1,8 @@
-//! Mutexes whose data is whole whenever nobody holds them, also where a holder has panicked.
+//! Locks mutexes whose data is consistent even if a holder has panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex. A panic of an earlier holder is that thread's affair, and no reason for a second one.
+/// Locks a mutex. A panic of an earlier holder does not cause a second one.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,30 +8,26 @@ use cloze::{Error, Result};
 
 /// Overrides the file of [`history`].
 pub const HISTORY_VARIABLE: &str = "CLOZE_HISTORY";
-/// Overrides the folder of [`repository`].
+/// Overrides the folder of [`sources`].
 pub const SOURCE_VARIABLE: &str = "CLOZE_SOURCE";
 
-/// The folder that holds everything below.
+/// Returns the folder that contains everything below.
 pub fn data() -> Result<PathBuf> {
-    let folder = data_folder()?;
-    outside_any_crate(&folder)?;
-    Ok(folder)
-}
-
-fn data_folder() -> Result<PathBuf> {
     let folder = cloze::files::data_folder().ok_or_else(|| {
         Error::Failed(format!(
             "there is no user data folder: set {DATA_VARIABLE} to a folder of your own"
         ))
     })?;
-    std::path::absolute(&folder).map_err(|source| Error::io(folder, source))
+    let folder = std::path::absolute(&folder).map_err(|source| Error::io(folder, source))?;
+    outside_any_crate(&folder)?;
+    Ok(folder)
 }
 
 /// Refuses a folder below a `Cargo.toml`: cargo would take the sessions' crates for members of that
 /// workspace and refuse them.
 fn outside_any_crate(folder: &Path) -> Result<()> {
-    let manifests = folder.ancestors().map(|above| above.join("Cargo.toml"));
-    match manifests.into_iter().find(|manifest| manifest.is_file()) {
+    let mut manifests = folder.ancestors().map(|above| above.join("Cargo.toml"));
+    match manifests.find(|manifest| manifest.is_file()) {
         None => Ok(()),
         Some(manifest) => Err(Error::Failed(format!(
             "{}: Cloze can't keep its data below {}, because cargo would count the sessions there \
@@ -42,30 +38,30 @@ fn outside_any_crate(folder: &Path) -> Result<()> {
     }
 }
 
-/// Where Jupyter keeps what is the user's: `$JUPYTER_DATA_DIR`, or its usual place.
+/// Returns where Jupyter keeps the user's data: `$JUPYTER_DATA_DIR`, or its usual place.
 pub fn jupyter() -> Result<PathBuf> {
     match std::env::var_os("JUPYTER_DATA_DIR").filter(|value| !value.is_empty()) {
         Some(folder) => Ok(folder.into()),
         None => jupyter_zmq_client::user_data_dir().map_err(|error| {
             Error::Failed(format!(
-                "Jupyter's data folder is not known ({error}): give one with --prefix"
+                "Jupyter's data folder is not known ({error}): name one with --prefix"
             ))
         }),
     }
 }
 
-/// Session templates, one a version of the sources and the compiler.
+/// Session templates, one for each version of the sources and the compiler.
 pub fn templates() -> Result<PathBuf> {
     Ok(data()?.join("templates"))
 }
 
-/// Folders of running sessions. At the same depth as templates, so that library search paths
-/// relative to a template's folder hold in a session's.
+/// Folders of running sessions. They lie as deep as templates, so that library search paths relative
+/// to a template's folder work in a session's too.
 pub fn sessions() -> Result<PathBuf> {
     Ok(data()?.join("sessions"))
 }
 
-/// Where a warmed session waits for the next kernel.
+/// The sockets of warmed sessions that wait for the next kernel.
 pub fn spares() -> Result<PathBuf> {
     Ok(data()?.join("spares"))
 }
@@ -75,17 +71,17 @@ pub fn environment() -> Result<PathBuf> {
     Ok(data()?.join("python"))
 }
 
-/// The copy of this binary that the kernelspec names, so that `cargo clean` leaves it working.
+/// The copy of this program that the kernelspec names, which survives `cargo clean`.
 pub fn installed_binary() -> Result<PathBuf> {
     Ok(data()?.join("bin").join("cloze-kernel"))
 }
 
 /// The cells typed in the REPL.
 pub fn history() -> Result<PathBuf> {
-    if let Some(file) = std::env::var_os(HISTORY_VARIABLE).filter(|value| !value.is_empty()) {
-        return Ok(PathBuf::from(file));
+    match std::env::var_os(HISTORY_VARIABLE).filter(|value| !value.is_empty()) {
+        Some(file) => Ok(file.into()),
+        None => Ok(data()?.join("history.txt")),
     }
-    Ok(data()?.join("history.txt"))
 }
 
 /// The inputs of notebooks' cells.
@@ -93,32 +89,47 @@ pub fn notebook_history() -> Result<PathBuf> {
     Ok(data()?.join("notebook-history.jsonl"))
 }
 
-/// The clone of Cloze's repository that this binary was built from.
-pub fn repository() -> Result<PathBuf> {
-    let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = std::env::var_os(SOURCE_VARIABLE).map_or(built_from, PathBuf::from);
-    let folder = folder.canonicalize().map_err(|_| missing(&folder))?;
-    if folder.join("src").join("lib.rs").is_file() && folder.join("Cargo.lock").is_file() {
-        Ok(folder)
-    } else {
-        Err(missing(&folder))
+/// The lessons' notebooks: in the checkout, or in the data folder if there is none.
+pub fn notebooks() -> Result<PathBuf> {
+    let checkout = sources_folder();
+    if checkout.join("kernel").join("Cargo.toml").is_file() {
+        return Ok(checkout.join("notebooks"));
     }
+    Ok(data()?.join("notebooks"))
 }
 
-fn missing(folder: &Path) -> Error {
-    Error::Failed(format!(
-        "{}: the sources of Cloze are not there any more: run `cargo lab` in a clone of its \
-         repository, or set CLOZE_SOURCE to one",
+/// Returns the folder of Cloze's sources: a checkout, or a folder of cargo's registry.
+pub fn sources() -> Result<PathBuf> {
+    let folder = sources_folder();
+    if folder.join("src").join("lib.rs").is_file() && folder.join("Cargo.lock").is_file() {
+        return Ok(folder);
+    }
+    Err(Error::Failed(format!(
+        "{}: the sources of Cloze are no longer there: install cloze-kernel again, run `cargo lab` in \
+         a clone of its repository, or set {SOURCE_VARIABLE} to one",
         folder.display()
-    ))
+    )))
 }
 
-/// Makes a folder with all its parents.
+/// Returns that folder, whether or not it exists.
+pub fn sources_folder() -> PathBuf {
+    let folder = std::env::var_os(SOURCE_VARIABLE).unwrap_or(cloze::files::SOURCES.into());
+    let folder = PathBuf::from(folder);
+    folder.canonicalize().unwrap_or(folder)
+}
+
+/// Returns the file of this program.
+pub fn this_program() -> Result<PathBuf> {
+    std::env::current_exe()
+        .map_err(|error| Error::Failed(format!("cannot find this program's file: {error}")))
+}
+
+/// Creates a folder with all its parents.
 pub fn create(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, source))
 }
 
-/// Lets nobody but the user look into a folder.
+/// Makes a folder accessible to the user only.
 pub fn make_private(folder: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))
@@ -146,10 +157,7 @@ mod tests {
         let data = folder.path().join("deep").join("data");
         assert!(outside_any_crate(&data).is_ok());
         std::fs::write(folder.path().join("Cargo.toml"), "[workspace]\n").unwrap();
-        let told = outside_any_crate(&data).unwrap_err().to_string();
-        assert!(
-            told.contains("Cargo.toml") && told.contains(DATA_VARIABLE),
-            "{told}"
-        );
+        let error = outside_any_crate(&data).unwrap_err().to_string();
+        assert!(error.contains("Cargo.toml") && error.contains(DATA_VARIABLE));
     }
 }

@@ -45,7 +45,7 @@ struct Get {
 }
 
 fn names() -> PossibleValuesParser {
-    let names = SETS.iter().map(|set| set.name);
+    let names = SETS.iter().map(|set| set.name.as_str());
     PossibleValuesParser::new(names.chain([GLUE]))
 }
 
@@ -58,7 +58,7 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 fn list(json: bool) -> Result<()> {
-    for set in SETS {
+    for set in SETS.iter() {
         if json {
             say!("{}", described(set))?;
             continue;

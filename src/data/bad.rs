@@ -1,10 +1,10 @@
-//! Rows that can't be used: the first ends the reading, or they are counted and left out.
+//! Bad rows: the first one is an error, or they are counted and skipped.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// What becomes of bad rows, and how many there were.
+/// What to do with bad rows, and how many there were.
 #[derive(Debug, Default)]
 pub struct BadRows {
     skip: bool,
@@ -13,17 +13,17 @@ pub struct BadRows {
 }
 
 impl BadRows {
-    /// Bad rows are refused.
+    /// Makes a bad row an error.
     pub fn refused() -> Self {
         Self::skipped_if(false)
     }
 
-    /// Bad rows are counted and left out.
+    /// Counts and skips bad rows.
     pub fn skipped() -> Self {
         Self::skipped_if(true)
     }
 
-    /// Bad rows are left out if `skip`, else refused.
+    /// Skips bad rows if `skip`; otherwise they are errors.
     pub fn skipped_if(skip: bool) -> Self {
         Self {
             skip,
@@ -31,13 +31,13 @@ impl BadRows {
         }
     }
 
-    /// Whether bad rows are left out.
+    /// Returns whether bad rows are skipped.
     pub fn skips(&self) -> bool {
         self.skip
     }
 
-    /// The row; None where it is bad and left out. What is wrong with a file as a whole is never left
-    /// out.
+    /// Returns the row, or `None` if it is bad and skipped. Errors about the file as a whole are never
+    /// skipped.
     pub fn keep<T>(&mut self, row: Result<T>) -> Result<Option<T>> {
         match row {
             Ok(row) => Ok(Some(row)),
@@ -50,19 +50,19 @@ impl BadRows {
         }
     }
 
-    /// The rows of a file; fails where there is none, and tells of those that were left out. `what`
-    /// names one of them.
+    /// Returns the rows of a file, or an error that mentions skipped rows if there are none. `what` names
+    /// a row.
     pub fn some<T>(&self, path: &Path, rows: Vec<T>, what: &str) -> Result<Vec<T>> {
         if !rows.is_empty() {
             return Ok(rows);
         }
-        let left_out = self.report().map(|told| format!(" ({told})"));
-        let left_out = left_out.unwrap_or_default();
-        let message = format!("holds no {what} that could be used{left_out}");
+        let skipped = self.report().map(|report| format!(" ({report})"));
+        let skipped = skipped.unwrap_or_default();
+        let message = format!("holds no {what} that could be used{skipped}");
         Err(Error::file(path, message))
     }
 
-    /// A sentence about the rows that were left out; None where none was.
+    /// Describes the skipped rows; `None` if there are none.
     pub fn report(&self) -> Option<String> {
         let first = self.first.as_deref()?;
         Some(match self.count {
@@ -72,32 +72,58 @@ impl BadRows {
     }
 }
 
+/// The largest number of columns that a row of a file may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Width {
+    /// That number.
+    pub columns: usize,
+    /// What sets the limit, for messages: the header or the first row.
+    pub of: &'static str,
+    /// How to repair a row with more columns.
+    pub advice: &'static str,
+}
+
+/// How to repair a row of a CSV file with too many columns.
+pub const QUOTES: &str = "a text with commas needs quotes";
+/// How to repair a row of a TSV file with too many columns.
+pub const NO_TABS: &str = "a text must not hold tabs";
+
+impl Width {
+    /// Returns an error if a row has more columns: a separator in a text has split it, and the fields after
+    /// it are in the wrong columns.
+    pub fn check(self, path: &Path, line: usize, found: usize) -> Result<()> {
+        let Self {
+            columns,
+            of,
+            advice,
+        } = self;
+        if found <= columns {
+            return Ok(());
+        }
+        let message = format!("the row has {found} columns, but {of} has {columns}: {advice}");
+        Err(Error::line(path, line, message))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_rows_are_left_out_and_the_first_is_told() {
+    fn only_rows_are_skipped_and_the_first_is_reported() {
         let bad = |line| Err::<(), _>(Error::line("x.tsv", line, "is bad"));
         assert!(BadRows::refused().keep(bad(2)).is_err());
         let mut rows = BadRows::skipped();
         assert_eq!(rows.keep(Ok(5)).unwrap(), Some(5));
         assert_eq!(rows.report(), None);
         assert_eq!(rows.keep(bad(3)).unwrap(), None);
-        assert_eq!(
-            rows.report().unwrap(),
-            "one bad row left out: x.tsv:3: is bad"
-        );
+        let one = "one bad row left out: x.tsv:3: is bad";
+        assert_eq!(rows.report().as_deref(), Some(one));
         rows.keep(bad(4)).unwrap();
-        assert!(
-            rows.report()
-                .unwrap()
-                .starts_with("2 bad rows left out, the first: x.tsv:3")
-        );
-        assert!(
-            rows.keep(Err::<(), _>(Error::file("x.tsv", "is empty")))
-                .is_err()
-        );
+        let two = "2 bad rows left out, the first: x.tsv:3: is bad";
+        assert_eq!(rows.report().as_deref(), Some(two));
+        let file = Err::<(), _>(Error::file("x.tsv", "is empty"));
+        assert!(rows.keep(file).is_err());
         let path = Path::new("x.tsv");
         assert_eq!(rows.some(path, vec![1], "row").unwrap(), [1]);
         let none = rows.some::<()>(path, Vec::new(), "row").unwrap_err();

@@ -1,35 +1,36 @@
-//! Questions with four answers to choose from: SWAG (Zellers et al., arXiv 1808.05326) as its CSV
-//! files have them, and CODAH (Chen et al., arXiv 1904.04365) as its TSV file has them.
+//! Questions with four answers to choose from: SWAG (Zellers et al., arXiv 1808.05326) from its CSV files,
+//! and CODAH (Chen et al., arXiv 1904.04365) from its TSV file.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::text::reader::{Lines, open_or_stdin};
 
-use super::bad::BadRows;
-use super::records::{self, NO_TABS, QUOTES, Record, Width};
+use super::bad::{BadRows, NO_TABS, QUOTES, Width};
+use super::csv::{self, Record};
 
-/// Endings of a question.
+/// Number of endings of a question.
 pub const CHOICES: usize = 4;
 
-/// A beginning and what may follow it.
+/// A beginning and its possible endings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// Which row of its file it is, counted from 0, bad ones included.
+    /// Index of its row in the file, counted from 0, including bad rows.
     pub place: usize,
+    /// The beginning: segment A.
     pub context: String,
-    /// What each ending begins with in segment B: SWAG's second sentence up to its verb; empty in
-    /// CODAH.
+    /// The start of segment B, before each ending: SWAG's second sentence up to its verb; empty in CODAH.
     pub start: String,
+    /// The endings.
     pub endings: [String; CHOICES],
-    /// Whether the file tells the right one, read or not.
+    /// Whether the file has a label for it, read or not.
     pub labelled: bool,
-    /// The right one, counted from 0, where it is told and read.
+    /// The index of the correct ending, if the label was read.
     pub right: Option<u32>,
 }
 
 impl Question {
-    /// Segments A and B of every choice.
+    /// Returns segments A and B of every choice.
     pub fn pairs(&self) -> [(String, String); CHOICES] {
         let second = |ending: &String| match self.start.as_str() {
             "" => ending.clone(),
@@ -41,14 +42,14 @@ impl Question {
     }
 }
 
-/// SWAG's `train.csv`, `val.csv` or, without labels, `test.csv`.
+/// Reads SWAG's `train.csv`, `val.csv` or, without labels, `test.csv`.
 pub fn read_swag(path: &Path, bad: &mut BadRows) -> Result<Vec<Question>> {
     read_swag_rows(path, true, bad)
 }
 
-/// The same; `labels` says whether labels are read where there are some.
+/// Reads a file of SWAG; `labels` says whether to read labels.
 pub fn read_swag_rows(path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Question>> {
-    let mut records = records::read(open_or_stdin(path)?, path)?.into_iter();
+    let mut records = csv::read(open_or_stdin(path)?, path)?.into_iter();
     let Some(header) = records.next().transpose()? else {
         return bad.some(path, Vec::new(), "question");
     };
@@ -61,7 +62,7 @@ pub fn read_swag_rows(path: &Path, labels: bool, bad: &mut BadRows) -> Result<Ve
     bad.some(path, questions, "question")
 }
 
-/// Where the columns are in a file of SWAG.
+/// Indices of the columns in a file of SWAG.
 struct SwagColumns {
     context: usize,
     start: usize,
@@ -111,29 +112,29 @@ impl SwagColumns {
             return Err(Error::line(path, line, message));
         }
         let field = |column: usize| fields[column].clone();
+        let label = self.label.filter(|_| labels);
         Ok(Question {
             place,
             context: field(self.context),
             start: field(self.start),
             endings: self.endings.map(field),
             labelled: self.label.is_some(),
-            right: match self.label {
-                Some(column) if labels => Some(number(path, line, &fields[column])?),
-                _ => None,
-            },
+            right: label
+                .map(|column| number(path, line, &fields[column]))
+                .transpose()?,
         })
     }
 }
 
-/// What CODAH's rows have.
+/// The columns of CODAH.
 const CODAH: Width = Width {
     columns: 7,
     of: "CODAH's layout",
     advice: NO_TABS,
 };
 
-/// CODAH's `full_data.tsv`: category, beginning, four endings, the right one; no header. `labels`
-/// says whether the last is read where it is there.
+/// Reads CODAH's `full_data.tsv`, which has no header: category, beginning, four endings, label. `labels`
+/// says whether to read labels.
 pub fn read_codah(path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Question>> {
     let rows = Lines::new(open_or_stdin(path)?, path).filled();
     let mut questions = Vec::new();
@@ -144,35 +145,28 @@ pub fn read_codah(path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Qu
     bad.some(path, questions, "question")
 }
 
-fn codah_row(
-    path: &Path,
-    number_of_line: usize,
-    place: usize,
-    line: &str,
-    labels: bool,
-) -> Result<Question> {
-    let fields: Vec<&str> = line.split('\t').collect();
-    CODAH.check(path, number_of_line, fields.len())?;
+fn codah_row(path: &Path, line: usize, place: usize, row: &str, labels: bool) -> Result<Question> {
+    let fields: Vec<&str> = row.split('\t').collect();
+    CODAH.check(path, line, fields.len())?;
     let [_category, context, a, b, c, d, rest @ ..] = fields.as_slice() else {
         let message = format!(
             "the row has {} columns (tab-separated); expected CODAH's 7: category, beginning, four endings, label",
             fields.len()
         );
-        return Err(Error::line(path, number_of_line, message));
+        return Err(Error::line(path, line, message));
     };
+    let label = rest.first().filter(|_| labels);
     Ok(Question {
         place,
         context: (*context).to_owned(),
         start: String::new(),
         endings: [a, b, c, d].map(|ending| (*ending).to_owned()),
         labelled: !rest.is_empty(),
-        right: match rest {
-            [label, ..] if labels => Some(number(path, number_of_line, label)?),
-            _ => None,
-        },
+        right: label.map(|label| number(path, line, label)).transpose()?,
     })
 }
 
+/// Parses a label.
 fn number(path: &Path, line: usize, label: &str) -> Result<u32> {
     match label.trim().parse::<u32>() {
         Ok(right) if (right as usize) < CHOICES => Ok(right),
@@ -186,12 +180,17 @@ fn number(path: &Path, line: usize, label: &str) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::test_file;
 
-    fn file(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rows");
-        std::fs::write(&path, text).unwrap();
-        (folder, path)
+    /// Reads a file of SWAG, or else of CODAH.
+    fn read(text: &str, swag: bool, labels: bool, bad: &mut BadRows) -> Result<Vec<Question>> {
+        let (_folder, path) = test_file("rows", text);
+        let read = if swag { read_swag_rows } else { read_codah };
+        read(&path, labels, bad)
+    }
+
+    fn good(text: &str, swag: bool, labels: bool) -> Vec<Question> {
+        read(text, swag, labels, &mut BadRows::refused()).unwrap()
     }
 
     const HEADER: &str =
@@ -202,25 +201,21 @@ mod tests {
         let text = format!(
             "{HEADER},label\nv,x,\"He sat, then stood.\",He,gold,ran.,sat.,\"said \"\"no\"\".\",ate.,2\n"
         );
-        let (_folder, path) = file(&text);
-        let questions = read_swag(&path, &mut BadRows::refused()).unwrap();
+        let questions = good(&text, true, true);
         assert_eq!(questions[0].right, Some(2));
-        let pairs = questions[0].pairs();
-        assert_eq!(
-            pairs[2],
-            ("He sat, then stood.".into(), "He said \"no\".".into())
-        );
-        let (_folder, path) = file(&format!("{HEADER}\nv,x,A.,B,gold,c,d,e,f\n"));
-        assert_eq!(
-            read_swag(&path, &mut BadRows::refused()).unwrap()[0].right,
-            None
-        );
+        let expected = ("He sat, then stood.".into(), "He said \"no\".".into());
+        assert_eq!(questions[0].pairs()[2], expected);
+        let unlabelled = good(&format!("{HEADER}\nv,x,A.,B,gold,c,d,e,f\n"), true, true);
+        assert_eq!(unlabelled[0].right, None);
     }
 
     #[test]
     fn codah_is_read_without_header() {
-        let (_folder, path) = file("o\tI am hungry. I\teat.\tfly.\tsing.\t\"sleep\".\t0\n");
-        let questions = read_codah(&path, true, &mut BadRows::refused()).unwrap();
+        let questions = good(
+            "o\tI am hungry. I\teat.\tfly.\tsing.\t\"sleep\".\t0\n",
+            false,
+            true,
+        );
         assert_eq!(questions[0].pairs()[3].1, "\"sleep\".");
         assert_eq!(questions[0].right, Some(0));
     }
@@ -228,11 +223,8 @@ mod tests {
     #[test]
     fn bad_rows_are_named() {
         let message = |text: &str, swag: bool| {
-            let (_folder, path) = file(text);
-            let read = if swag { read_swag_rows } else { read_codah };
-            read(&path, true, &mut BadRows::refused())
-                .unwrap_err()
-                .to_string()
+            let error = read(text, swag, true, &mut BadRows::refused());
+            error.unwrap_err().to_string()
         };
         assert!(message("a,b\n1,2\n", true).contains(":1: the header has no column sent1"));
         let text = format!("{HEADER},label\nv,x,A.,B,gold,c,d,e,f,4\n");
@@ -249,25 +241,22 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_are_not_asked_for_are_not_read() {
-        let (_folder, path) = file(&format!("{HEADER},label\nv,x,A.,B,gold,c,d,e,f,-1\n"));
-        let questions = read_swag_rows(&path, false, &mut BadRows::refused()).unwrap();
+    fn labels_that_are_not_requested_are_not_read() {
+        let text = format!("{HEADER},label\nv,x,A.,B,gold,c,d,e,f,-1\n");
+        let questions = good(&text, true, false);
         assert_eq!((questions[0].labelled, questions[0].right), (true, None));
-        let (_folder, path) = file("o\tA\tb\tc\td\te\t?\no\tA\tb\tc\td\te\n");
-        let questions = read_codah(&path, false, &mut BadRows::refused()).unwrap();
+        let questions = good("o\tA\tb\tc\td\te\t?\no\tA\tb\tc\td\te\n", false, false);
         let labelled = questions.iter().map(|q| (q.labelled, q.right));
         assert!(labelled.eq([(true, None), (false, None)]));
     }
 
     #[test]
-    fn bad_rows_are_left_out_and_still_counted() {
+    fn bad_rows_are_skipped_and_still_counted() {
         let start = format!("{HEADER}\nv,x,A.,B,gold,c,d,e,f\n").into_bytes();
         let end = b"v\n\xff,x,A.,B,gold,c,d,e,f\nv,x,A.,B,gold,c,d,e,f\n";
         let codah = b"o\tA\tb\tc\td\te\no\n\xff\tA\tb\tc\td\te\no\tA\tb\tc\td\te\n";
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rows");
         for (text, swag) in [([&start[..], end].concat(), true), (codah.to_vec(), false)] {
-            std::fs::write(&path, text).unwrap();
+            let (_folder, path) = test_file("rows", text);
             let read = if swag { read_swag_rows } else { read_codah };
             let mut bad = BadRows::skipped();
             let questions = read(&path, true, &mut bad).unwrap();

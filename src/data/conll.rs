@@ -1,6 +1,6 @@
-//! Columns of words and tags, as the CoNLL shared tasks have them: a word a line, its columns
-//! separated by blanks, the word first and its tag last, an empty line between sentences.
-//! `-DOCSTART-` lines separate documents and are no words. Tags are those of entities.
+//! Reads columns of words and tags in the format of the CoNLL shared tasks: one word a line, columns
+//! separated by blanks, the word first and its tag last, an empty line between sentences. Lines that
+//! start with `-DOCSTART-` separate documents.
 
 use std::path::Path;
 
@@ -10,27 +10,27 @@ use crate::text::reader::{Lines, open_or_stdin};
 use super::bad::BadRows;
 use super::tags::{Tags, in_iob2};
 
-/// A sentence; the two lists are equally long.
+/// A sentence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sentence {
+    /// Its words.
     pub words: Vec<String>,
-    /// Entities' tags in IOB2 whatever the file's scheme was; as they stand where they aren't read and
-    /// some are none. Empty where the file has one column only.
+    /// A tag for each word: entity tags in IOB2, whatever the file's scheme, and other tags unchanged.
+    /// Empty if the file has only one column.
     pub tags: Vec<String>,
 }
 
-/// Reads a file of columns; `labelled` says whether it must have tags, which are then entities'. A
-/// sentence with a bad line is a bad row.
+/// Reads a file of columns; if `labelled`, it must have entity tags. A sentence with a bad line is a bad
+/// row.
 pub fn read(path: &Path, labelled: bool, bad: &mut BadRows) -> Result<Vec<Sentence>> {
-    let tags = if labelled {
-        Tags::Entities(None)
-    } else {
-        Tags::Unread
+    let tags = match labelled {
+        true => Tags::Entities(None),
+        false => Tags::Unread,
     };
     read_tagged(path, &tags, bad)
 }
 
-/// The same, where it is told what the tags may be.
+/// Reads a file of columns with the tags that it may hold.
 pub fn read_tagged(path: &Path, tags: &Tags<'_>, bad: &mut BadRows) -> Result<Vec<Sentence>> {
     let mut sentences = Vec::new();
     let mut reader = Reader {
@@ -60,7 +60,7 @@ pub fn read_tagged(path: &Path, tags: &Tags<'_>, bad: &mut BadRows) -> Result<Ve
 struct Reader<'a> {
     path: &'a Path,
     tags: &'a Tags<'a>,
-    /// Of the first word's line; all others must have as many.
+    /// Number of columns of the first word's line, which all others must have.
     columns: Option<usize>,
     open: Sentence,
     fault: Option<Error>,
@@ -71,29 +71,28 @@ impl Reader<'_> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let expected = *self.columns.get_or_insert(fields.len());
         let complaint = if fields.len() != expected {
+            let found = fields.len();
             Some(format!(
-                "the line has {} columns, but those before it have {expected}",
-                fields.len()
+                "the line has {found} columns, but those before it have {expected}"
             ))
         } else if *self.tags == Tags::Unread {
             None
         } else if let [_, .., tag] = fields.as_slice() {
             self.tags.complaint(tag)
         } else {
-            Some(
-                "the line has one column; expected a word and its tag, separated by a blank".into(),
-            )
+            let one = "the line has one column; expected a word and its tag, separated by a blank";
+            Some(one.to_owned())
         };
         if let Some(complaint) = complaint {
-            self.fault
-                .get_or_insert(Error::line(self.path, number, complaint));
+            let fault = Error::line(self.path, number, complaint);
+            self.fault.get_or_insert(fault);
         }
         let mut fields = fields.into_iter();
         self.open.words.extend(fields.next().map(str::to_owned));
         self.open.tags.extend(fields.next_back().map(str::to_owned));
     }
 
-    /// The sentence that ends here; None where there is none.
+    /// Ends the current sentence and returns it, if there is one.
     fn close(&mut self) -> Result<Option<Sentence>> {
         let mut sentence = std::mem::take(&mut self.open);
         if let Some(fault) = self.fault.take() {
@@ -110,16 +109,20 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::test_file;
 
-    fn parse(text: &str, labelled: bool, bad: &mut BadRows) -> Result<Vec<Sentence>> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("words.txt");
-        std::fs::write(&path, text).unwrap();
+    fn parse(text: impl AsRef<[u8]>, labelled: bool, bad: &mut BadRows) -> Result<Vec<Sentence>> {
+        let (_folder, path) = test_file("words.txt", text);
         read(&path, labelled, bad)
     }
 
+    fn message(text: impl AsRef<[u8]>) -> String {
+        let error = parse(text, true, &mut BadRows::refused());
+        error.unwrap_err().to_string()
+    }
+
     #[test]
-    fn sentences_are_read_and_their_tags_made_iob2() {
+    fn sentences_are_read_with_tags_in_iob2() {
         let text = "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\nPeter NNP I-NP I-PER\nBlackburn NNP I-NP I-PER\nX NNP I-NP B-PER";
         let sentences = parse(text, true, &mut BadRows::refused()).unwrap();
         assert_eq!(sentences.len(), 2);
@@ -133,55 +136,35 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named_or_its_sentence_left_out() {
+    fn a_bad_line_is_named_or_its_sentence_skipped() {
         let text = "a O\nb O\n\nc\nd O\n\ne O\n";
-        let message = parse(text, true, &mut BadRows::refused())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("words.txt:4: the line has 1 columns"),
-            "{message}"
-        );
+        assert!(message(text).contains("words.txt:4: the line has 1 columns"));
         let mut bad = BadRows::skipped();
         let sentences = parse(text, true, &mut bad).unwrap();
         assert_eq!(sentences.len(), 2);
         assert!(bad.report().unwrap().contains(":4:"));
-        let message = parse("a\n", true, &mut BadRows::refused())
-            .unwrap_err()
-            .to_string();
-        assert!(message.contains("expected a word and its tag"), "{message}");
-        assert!(
-            parse("\n\n", true, &mut bad)
-                .unwrap_err()
-                .to_string()
-                .contains("no sentence")
-        );
+        assert!(message("a\n").contains("expected a word and its tag"));
+        assert!(message("\n\n").contains("no sentence"));
     }
 
     #[test]
-    fn a_tag_that_is_no_entity_s_is_named_or_its_sentence_left_out() {
+    fn a_tag_that_marks_no_entity_is_named_or_its_sentence_skipped() {
         let text = "EU B-ORG\nsaid O\n\nA B-PER\nand o\nB I-PER\n\nin O\nC B-LOX\n";
-        let error = parse(text, true, &mut BadRows::refused()).unwrap_err();
-        let expected = "words.txt:5: the tag \"o\" is no entity's";
-        assert!(error.to_string().contains(expected), "{error}");
+        assert!(message(text).contains("words.txt:5: the tag \"o\" is no entity's"));
         let mut bad = BadRows::skipped();
         assert_eq!(parse(text, true, &mut bad).unwrap().len(), 2);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("words.txt");
-        std::fs::write(&path, text).unwrap();
+        let (_folder, path) = test_file("words.txt", text);
         let known = Tags::Entities(Some(vec!["ORG", "PER"]));
         let mut bad = BadRows::skipped();
         assert_eq!(read_tagged(&path, &known, &mut bad).unwrap().len(), 1);
-        let told = bad.report().unwrap();
-        assert!(told.starts_with("2 bad rows left out, the first: ") && told.contains(":5: "));
+        let report = bad.report().unwrap();
+        assert!(report.starts_with("2 bad rows left out, the first: ") && report.contains(":5: "));
         // Tags that aren't read may be anything.
-        assert_eq!(
-            parse(text, false, &mut BadRows::refused()).unwrap().len(),
-            3
-        );
+        let unread = parse(text, false, &mut BadRows::refused()).unwrap();
+        assert_eq!(unread.len(), 3);
     }
 
-    /// The lines stay as many as the words: a word of them alone is one that no piece spells.
+    /// So there are as many words as lines; no piece spells a word of zero bytes alone.
     #[test]
     fn zero_bytes_are_characters_of_words() {
         let text = "E\0U B-ORG\n\0\0 O\nsaid O\n\nso O\n";
@@ -191,14 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_text_costs_its_sentence() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("words.txt");
-        std::fs::write(&path, b"a O\n\nb O\n\xff O\nc O\n\nd\xff O\n\ne O\n").unwrap();
-        let error = read(&path, true, &mut BadRows::refused()).unwrap_err();
-        assert!(error.to_string().contains("words.txt:4: byte 1"), "{error}");
+    fn a_line_that_is_not_utf_8_makes_its_sentence_bad() {
+        let text = b"a O\n\nb O\n\xff O\nc O\n\nd\xff O\n\ne O\n";
+        assert!(message(text).contains("words.txt:4: byte 1"));
         let mut bad = BadRows::skipped();
-        let sentences = read(&path, true, &mut bad).unwrap();
+        let sentences = parse(text, true, &mut bad).unwrap();
         let words: Vec<&str> = sentences.iter().map(|s| s.words[0].as_str()).collect();
         assert_eq!(words, ["a", "e"]);
         assert!(bad.report().unwrap().starts_with("2 bad rows left out"));

@@ -1,47 +1,47 @@
-//! What a head is trained on: token sequences with what is to be told of them, for every kind of
-//! task the same.
+//! The training data of a task head: token sequences with targets, the same for every kind of task.
 
 use super::Sequences;
 
 /// Sequences with their targets.
 #[derive(Debug, Clone, Default)]
 pub struct Examples {
+    /// The token sequences.
     pub sequences: Sequences,
+    /// Their targets.
     pub targets: Targets,
 }
 
-/// What is to be told of examples, in their order.
+/// The targets of examples, in their order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Targets {
-    /// Not known: the examples can be answered, but not learned from.
+    /// Unknown: a model can predict the examples but not learn from them.
     #[default]
     Unknown,
     /// The class of each sequence, counted from 0.
     Classes(Vec<u32>),
     /// A number for each sequence.
     Values(Vec<f32>),
-    /// Which of an example's sequences is right, counted from 0.
+    /// The index of each example's correct sequence.
     Choices(Vec<u32>),
-    /// The class of each row of all sequences, end to end; none where nothing is to be told.
+    /// The class of each row of all sequences, end to end; none for rows without a target.
     Rows(Vec<Option<u32>>),
-    /// The first and the last row of each sequence's answer, counted from the sequence's first;
-    /// both 0, `[CLS]`, where it has none.
+    /// The first and the last row of each sequence's answer, counted from the sequence's first row; both
+    /// are 0, `[CLS]`, if it has none.
     Spans(Vec<[u32; 2]>),
 }
 
 impl Examples {
-    /// Number of examples.
+    /// Returns the number of examples.
     pub fn len(&self) -> usize {
         self.sequences.examples()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// CRC-32 of tokens and targets in their order: other data, or the same in another order, have
-    /// another.
+    /// Returns a CRC-32 of tokens and targets, which depends on their order.
     pub fn checksum(&self) -> u32 {
         let mut crc = flate2::Crc::new();
         for sequence in 0..self.sequences.len() {
@@ -56,8 +56,11 @@ impl Examples {
         crc.sum()
     }
 
-    /// The targets of the examples named by `which`, in that order.
+    /// Returns the targets of the examples `which`, in that order.
     pub fn targets_of(&self, which: &[usize]) -> Targets {
+        fn picked<T: Copy>(all: &[T], which: &[usize]) -> Vec<T> {
+            which.iter().map(|&index| all[index]).collect()
+        }
         match &self.targets {
             Targets::Unknown => Targets::Unknown,
             Targets::Classes(all) => Targets::Classes(picked(all, which)),
@@ -72,12 +75,8 @@ impl Examples {
     }
 }
 
-fn picked<T: Copy>(all: &[T], which: &[usize]) -> Vec<T> {
-    which.iter().map(|&index| all[index]).collect()
-}
-
 impl Targets {
-    /// As 64-bit words, no two targets alike.
+    /// Encodes each target as a 64-bit word, different targets differently.
     fn words(&self) -> Vec<u64> {
         match self {
             Self::Unknown => Vec::new(),
@@ -91,7 +90,7 @@ impl Targets {
         }
     }
 
-    /// How many predictions the loss is a mean over.
+    /// Returns the number of predictions that the mean loss is taken over.
     pub fn terms(&self) -> usize {
         match self {
             Self::Unknown => 0,

@@ -1,43 +1,45 @@
-//! GLUE's nine tasks (Wang et al., arXiv 1804.07461) and its diagnostic set AX: their files, columns
-//! and labels, in one table.
+//! GLUE's nine tasks (Wang et al., arXiv 1804.07461) and its diagnostic set AX: a table of their files,
+//! columns and labels, and the reading of their files.
 //!
 //! The official files are tab-separated with a header and no quoting: a `"` is a character of the
-//! text. CoLA has no header in train.tsv and dev.tsv; some copies start with a byte-order mark.
+//! text. CoLA's train.tsv and dev.tsv have no header; some copies start with a byte-order mark.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::text::reader::{Lines, open_or_stdin};
 
-use super::bad::BadRows;
+use super::bad::{BadRows, NO_TABS, Width};
 use super::labels::shortened;
-use super::records::{NO_TABS, Width};
 
-/// A text or a pair of texts, with what is to be told of it where that is known.
+/// A text or a pair of texts, with its target if known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// What a submission calls it: the file's index column, else its place counted from 0, bad rows
-    /// included.
+    /// Its name in a submission: the file's index column, or else its index, counted from 0 and including
+    /// bad rows.
     pub index: String,
-    /// Counted from 1.
+    /// Its line, counted from 1.
     pub line: usize,
+    /// The text, or the first of two.
     pub a: String,
+    /// The second text.
     pub b: Option<String>,
-    /// Whether the file tells what is to be answered, read or not.
+    /// Whether the file has a label for it, read or not.
     pub labelled: bool,
-    /// What is to be answered, where it is told and read.
+    /// Its label, if read.
     pub target: Option<Target>,
 }
 
-/// What a model is to answer.
+/// What a model is to predict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
     /// A class, counted from 0.
     Class(u32),
+    /// A number.
     Value(f32),
 }
 
-/// What the labels of a task look like.
+/// The kind of a task's labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Labels {
     /// The class names in the order of their ids.
@@ -49,28 +51,29 @@ pub enum Labels {
 /// One of GLUE's tasks.
 #[derive(Debug, PartialEq)]
 pub struct Task {
-    /// As on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Names of the columns that hold the text, the second text and the label.
+    /// Names of the columns with the text, the second text and the label.
     a: &'static str,
     b: Option<&'static str>,
     label: &'static str,
-    /// Where text and label are in files that have no header, and how many columns those have.
+    /// In files without a header: the columns of text and label, and the number of columns.
     without_header: Option<[usize; 3]>,
+    /// The kind of its labels.
     pub labels: Labels,
-    /// What the Hub's data set `glue` calls the classes, in the same order, where it has names of its
-    /// own: models trained on it keep them.
+    /// The names of the classes in the Hub's data set `glue`, in the same order, if they differ: models
+    /// trained on it use them.
     pub hub_classes: Option<&'static [&'static str]>,
-    /// The official names of the development files with what their results are called. Only the
-    /// first must be there.
+    /// For each development file the name of its results and its official name. Only the first file must
+    /// exist.
     pub dev: &'static [(&'static str, &'static str)],
-    /// The name of its file in a submission (gluebenchmark.com/faq).
+    /// The name of the task's file in a submission (gluebenchmark.com/faq).
     submission: &'static str,
-    /// The same for the test file of texts that don't match the training file's, where there is one.
+    /// The same for the test file with texts of other genres than the training file's, if there is one.
     submission_mismatched: Option<&'static str>,
 }
 
-/// The official name of every task's training file.
+/// The official name of the training files.
 pub const TRAIN: &str = "train.tsv";
 
 const NLI: Labels = Labels::Classes(&["contradiction", "entailment", "neutral"]);
@@ -78,7 +81,7 @@ const NLI: Labels = Labels::Classes(&["contradiction", "entailment", "neutral"])
 const YES_NO: Labels = Labels::Classes(&["0", "1"]);
 const ENTAILMENT: Labels = Labels::Classes(&["entailment", "not_entailment"]);
 
-/// What most tasks have.
+/// The usual properties of a task.
 const PAIRS: Task = Task {
     name: "",
     a: "sentence1",
@@ -92,7 +95,7 @@ const PAIRS: Task = Task {
     submission_mismatched: None,
 };
 
-/// All nine, and AX, which has no files of its own to train on: it asks a model of MNLI.
+/// The nine tasks and AX, which has no training data of its own and tests models of MNLI.
 pub const TASKS: [Task; 10] = [
     Task {
         name: "cola",
@@ -177,7 +180,7 @@ pub const TASKS: [Task; 10] = [
     },
 ];
 
-/// Where the columns are in a file.
+/// Indices of the columns in a file.
 struct Columns {
     index: Option<usize>,
     a: usize,
@@ -187,12 +190,12 @@ struct Columns {
 }
 
 impl Task {
-    /// The task of that name.
+    /// Returns the task of that name.
     pub fn find(name: &str) -> Option<&'static Self> {
         TASKS.iter().find(|task| task.name == name)
     }
 
-    /// The name of the file that a submission has for the answers to `input`.
+    /// Returns the name of the submission file with the predictions for `input`.
     pub fn submission(&self, input: &Path) -> &'static str {
         let name = input.file_name().unwrap_or_default().to_string_lossy();
         match self.submission_mismatched {
@@ -201,8 +204,8 @@ impl Task {
         }
     }
 
-    /// Reads a file in the official layout, `.gz` or not. `labels` says whether labels are read; a file
-    /// without a label column, as the official test files are, gives rows without targets.
+    /// Reads a file in the official layout, `.gz` or not. `labels` says whether to read labels; a file
+    /// without a label column, such as the official test files, gives rows without targets.
     pub fn read(&self, path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Row>> {
         let mut lines = Lines::new(open_or_stdin(path)?, path).filled();
         let Some((number, first)) = lines.next() else {
@@ -212,16 +215,17 @@ impl Task {
         let (columns, row) = match (self.columns(&first), self.without_header) {
             (Some(columns), _) => (columns, None),
             (None, Some([text, label, columns])) => {
+                let width = Width {
+                    columns,
+                    of: "the layout without a header",
+                    advice: NO_TABS,
+                };
                 let columns = Columns {
                     index: None,
                     a: text,
                     b: None,
                     label: Some(label),
-                    width: Width {
-                        columns,
-                        of: "the layout without a header",
-                        advice: NO_TABS,
-                    },
+                    width,
                 };
                 (columns, Some((number, Ok(first))))
             }
@@ -235,7 +239,7 @@ impl Task {
         bad.some(path, rows, "row")
     }
 
-    /// The columns that a header names; None when it isn't this task's header.
+    /// Finds the columns in a header; returns `None` if it isn't this task's header.
     fn columns(&self, header: &str) -> Option<Columns> {
         let names: Vec<&str> = header.split('\t').collect();
         let find = |name: &str| names.iter().position(|&n| n == name);
@@ -255,11 +259,10 @@ impl Task {
         })
     }
 
+    /// Describes the header that was expected instead of `header`.
     fn expected(&self, header: &str) -> String {
-        let names: Vec<&str> = [Some(self.a), self.b, Some(self.label)]
-            .into_iter()
-            .flatten()
-            .collect();
+        let names = [Some(self.a), self.b, Some(self.label)];
+        let names: Vec<&str> = names.into_iter().flatten().collect();
         format!(
             "this header has no columns {} (tab-separated), as {} has; it is {:?}",
             names.join(", "),
@@ -289,30 +292,23 @@ impl Task {
                 Error::line(path, number, message)
             })
         };
-        let target = match columns.label {
-            Some(column) if labels => {
-                let target = self.target(field(column)?);
-                Some(target.map_err(|message| Error::line(path, number, message))?)
-            }
-            _ => None,
+        let target = |column| {
+            let target = self.target(field(column)?);
+            target.map_err(|message| Error::line(path, number, message))
         };
+        let owned = |column| field(column).map(str::to_owned);
+        let index = columns.index.map(owned).transpose()?;
         Ok(Row {
-            index: match columns.index {
-                Some(column) => field(column)?.to_owned(),
-                None => place.to_string(),
-            },
+            target: columns.label.filter(|_| labels).map(target).transpose()?,
+            index: index.unwrap_or_else(|| place.to_string()),
             line: number,
-            a: field(columns.a)?.to_owned(),
-            b: match columns.b {
-                Some(column) => Some(field(column)?.to_owned()),
-                None => None,
-            },
+            a: owned(columns.a)?,
+            b: columns.b.map(owned).transpose()?,
             labelled: columns.label.is_some(),
-            target,
         })
     }
 
-    /// The names of its classes; none for a score.
+    /// Returns the names of the classes; none for a score.
     pub fn classes(&self) -> Option<&'static [&'static str]> {
         match self.labels {
             Labels::Classes(names) => Some(names),
@@ -332,10 +328,10 @@ impl Task {
                 }),
             Labels::Score => match label.parse::<f32>() {
                 Ok(value) if value.is_finite() => Ok(Target::Value(value)),
-                _ => Err(format!(
-                    "the score is {:?}; expected a number",
-                    shortened(label)
-                )),
+                _ => {
+                    let label = shortened(label);
+                    Err(format!("the score is {label:?}; expected a number"))
+                }
             },
         }
     }
@@ -344,11 +340,10 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::test_file;
 
     fn read(task: &str, text: &str) -> Result<Vec<Row>> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rows.tsv");
-        std::fs::write(&path, text).unwrap();
+        let (_folder, path) = test_file("rows.tsv", text);
         let task = Task::find(task).unwrap();
         task.read(&path, true, &mut BadRows::refused())
     }
@@ -402,34 +397,25 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_are_not_asked_for_are_not_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("test.tsv");
-        std::fs::write(&path, "sentence1\tsentence2\tlabel\nA\tB\t-1\nC\tD\n").unwrap();
+    fn labels_that_are_not_requested_are_not_read() {
+        let text = "sentence1\tsentence2\tlabel\nA\tB\t-1\nC\tD\n";
+        let (_folder, path) = test_file("test.tsv", text);
         let task = Task::find("wnli").unwrap();
         let rows = task.read(&path, false, &mut BadRows::refused()).unwrap();
         assert_eq!(rows.len(), 2);
         assert!(rows.iter().all(|row| row.labelled && row.target.is_none()));
         let error = task.read(&path, true, &mut BadRows::refused()).unwrap_err();
-        assert!(
-            error.to_string().contains(":2: unknown label \"-1\""),
-            "{error}"
-        );
+        assert!(error.to_string().contains(":2: unknown label \"-1\""));
     }
 
     #[test]
-    fn bad_rows_are_left_out_and_still_counted() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("test.tsv");
-        std::fs::write(&path, b"sentence\nA\n\xff\n\nB\tb\nC\0\n").unwrap();
+    fn bad_rows_are_skipped_and_still_counted() {
+        let (_folder, path) = test_file("test.tsv", b"sentence\nA\n\xff\n\nB\tb\nC\0\n");
         let task = Task::find("sst-2").unwrap();
         let mut bad = BadRows::skipped();
         let rows = task.read(&path, true, &mut bad).unwrap();
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|row| (row.index.as_str(), row.line))
-            .collect();
-        assert_eq!(rows, [("0", 2), ("3", 6)]);
+        let rows = rows.iter().map(|row| (row.index.as_str(), row.line));
+        assert!(rows.eq([("0", 2), ("3", 6)]));
         assert!(bad.report().unwrap().starts_with("2 bad rows left out"));
     }
 

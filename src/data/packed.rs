@@ -1,14 +1,14 @@
-//! The one batch type: the real tokens of several sequences, end to end, without padding.
+//! The batch type: the tokens of several sequences, end to end, without padding.
 
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// A batch of token sequences packed one behind the other.
+/// A batch of token sequences, packed end to end.
 ///
-/// `ids`, `segments` and `positions` have one entry a token ("row"); sequence `i` owns the rows
-/// `cu_seqlens[i]..cu_seqlens[i + 1]`. Models pad inside if they must and give rows of real tokens
-/// back, so everything above the encoder sees `(rows, hidden)`.
+/// `ids`, `segments` and `positions` have one entry a token ("row"); sequence `i` has the rows
+/// `cu_seqlens[i]..cu_seqlens[i + 1]`. A model that needs padding adds it internally and returns rows of
+/// real tokens, so everything above the encoder sees `(rows, hidden)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
     /// Token ids, one a row.
@@ -19,8 +19,8 @@ pub struct Packed {
     pub positions: Vec<u32>,
     /// Cumulative lengths: `sequences + 1` entries, the first 0, the last the number of rows.
     pub cu_seqlens: Vec<u32>,
-    /// The global index of each sequence in the run: the key of its random numbers, so that
-    /// dropout does not depend on which batch or rank a sequence lands in.
+    /// The global index of each sequence in the run. It is the key of the sequence's random numbers, so
+    /// that dropout does not depend on batch or rank.
     pub examples: Vec<u64>,
 }
 
@@ -48,54 +48,50 @@ impl Packed {
         self.examples.push(example);
     }
 
-    /// Number of real tokens.
+    /// Returns the number of tokens.
     pub fn rows(&self) -> usize {
         self.ids.len()
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub fn sequences(&self) -> usize {
         self.examples.len()
     }
 
-    /// The rows of sequence `index`.
+    /// Returns the rows of sequence `index`.
     pub fn rows_of(&self, index: usize) -> Range<usize> {
         self.cu_seqlens[index] as usize..self.cu_seqlens[index + 1] as usize
     }
 
-    /// The rows of all sequences in order.
+    /// Iterates over the rows of each sequence.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
         self.cu_seqlens
             .windows(2)
             .map(|w| w[0] as usize..w[1] as usize)
     }
 
-    /// Example and position of every row.
+    /// Iterates over example and position of every row.
     pub fn examples_and_positions(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         self.ranges()
             .zip(&self.examples)
             .flat_map(|(range, &example)| (0..range.len() as u32).map(move |p| (example, p)))
     }
 
-    /// The row of every sequence that stands for all of it: the first, `[CLS]`, or the last where
-    /// tokens see only what is before them.
+    /// Iterates over the row of each sequence that represents all of it: the first, `[CLS]`, or the last if
+    /// the model is left-to-right.
     pub fn pooled_rows(&self, left_to_right: bool) -> impl Iterator<Item = u32> + '_ {
-        self.ranges().map(move |range| {
-            let row = if left_to_right {
-                range.end - 1
-            } else {
-                range.start
-            };
-            row as u32
+        self.ranges().map(move |range| match left_to_right {
+            true => range.end as u32 - 1,
+            false => range.start as u32,
         })
     }
 
-    /// The longest sequence's length.
+    /// Returns the length of the longest sequence.
     pub fn longest(&self) -> usize {
         self.ranges().map(|r| r.len()).max().unwrap_or(0)
     }
 
-    /// Sequences `which` as a batch of their own.
+    /// Copies the sequences `which` into a new batch.
     pub fn slice(&self, which: Range<usize>) -> Self {
         let rows = self.cu_seqlens[which.start] as usize..self.cu_seqlens[which.end] as usize;
         Self {
@@ -110,7 +106,7 @@ impl Packed {
         }
     }
 
-    /// Cuts the batch into at most `parts` runs of sequences with about as many rows each.
+    /// Splits the batch into at most `parts` ranges of sequences with about equally many rows.
     pub fn balanced(&self, parts: usize) -> Vec<Range<usize>> {
         let mut cuts = Vec::with_capacity(parts);
         let mut start = 0;
@@ -125,7 +121,7 @@ impl Packed {
         cuts
     }
 
-    /// Refuses what a model with these limits can't embed, naming the sequence at fault.
+    /// Returns an error that names the sequence if a model with these limits can't embed one.
     pub fn check(&self, vocab_size: usize, positions: usize, segments: usize) -> Result<()> {
         for (index, range) in self.ranges().enumerate() {
             if range.len() > positions {
@@ -135,10 +131,8 @@ impl Packed {
                 )));
             }
             let too_large = |values: &[u32], limit: usize| {
-                values[range.clone()]
-                    .iter()
-                    .copied()
-                    .find(|&v| v as usize >= limit)
+                let mut values = values[range.clone()].iter().copied();
+                values.find(|&value| value as usize >= limit)
             };
             if let Some(id) = too_large(&self.ids, vocab_size) {
                 return Err(Error::Failed(format!(
@@ -175,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_put_together_are_the_batch() {
+    fn concatenated_slices_are_the_batch() {
         let mut packed = Packed::default();
         for (example, length) in [3usize, 1, 4, 1, 5].into_iter().enumerate() {
             let ids: Vec<u32> = (0..length as u32).collect();
@@ -196,14 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_cannot_embed_is_named() {
+    fn a_sequence_that_the_model_cannot_embed_is_named() {
         let mut packed = Packed::default();
         packed.push(0, &[1, 2, 3], &[0, 0, 1]);
         assert!(packed.check(4, 3, 2).is_ok());
         let text = |r: Result<()>| r.unwrap_err().to_string();
-        assert!(
-            text(packed.check(4, 2, 2)).contains("3 tokens, but the model has only 2 positions")
-        );
+        let long = text(packed.check(4, 2, 2));
+        assert!(long.contains("3 tokens, but the model has only 2 positions"));
         assert!(text(packed.check(3, 3, 2)).contains("token id 3"));
         assert!(text(packed.check(4, 3, 1)).contains("segment id 1"));
     }

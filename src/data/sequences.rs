@@ -1,5 +1,5 @@
-//! Texts and pairs of texts as token sequences, and their batches: by count, by token budget, in the
-//! order of their lengths.
+//! Token sequences of texts and pairs of texts, and their batches: by count or token budget, shuffled or
+//! sorted by length.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,17 +12,17 @@ use crate::text::WordPiece;
 
 use super::Packed;
 
-/// Sequences with their segment ids, end to end. One makes an example, or several do, where one of
-/// them is to be chosen.
+/// Sequences with their segment ids, end to end. An example is one sequence, or several of which the model
+/// chooses one.
 #[derive(Debug, Clone)]
 pub struct Sequences {
     ids: Vec<u32>,
     segments: Vec<u32>,
-    /// Where each sequence ends in `ids`.
+    /// The end of each sequence in `ids`.
     ends: Vec<usize>,
-    /// How many sequences make an example.
+    /// Sequences of an example.
     choices: usize,
-    /// How many sequences had more text than there was room for.
+    /// Number of sequences that were truncated.
     cut: usize,
 }
 
@@ -38,19 +38,19 @@ impl Default for Sequences {
     }
 }
 
-/// How large a batch may be.
+/// The limit of a batch's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchSize {
-    /// So many examples.
+    /// This many examples.
     Examples(usize),
-    /// As many examples as have so many tokens together; a longer one stands alone.
+    /// As many examples as have at most this many tokens together; a longer one is a batch of its own.
     Tokens(usize),
 }
 
 impl Sequences {
-    /// Tokenises `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, cut to `max_len` tokens: the longer of
+    /// Tokenises `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, truncated to `max_len` tokens: the longer of
     /// the two loses its last piece until both fit (google-research/bert, run_classifier.py,
-    /// `_truncate_seq_pair`). Fails where `max_len` leaves no room for text.
+    /// `_truncate_seq_pair`). Fails if `max_len` leaves no room for text.
     pub fn tokenise<'t>(
         wordpiece: &WordPiece,
         texts: &[(&'t str, Option<&'t str>)],
@@ -58,7 +58,7 @@ impl Sequences {
     ) -> Result<Self> {
         if max_len < 5 {
             return Err(Error::Usage(format!(
-                "--max-len {max_len} leaves no room for text beside the special tokens: at least 5 \
+                "max_len {max_len} leaves no room for text beside the special tokens: at least 5 \
                  are needed"
             )));
         }
@@ -94,11 +94,11 @@ impl Sequences {
         Ok(all)
     }
 
-    /// What is to be said of texts of a file that were cut to `max_len` tokens; none where none was.
+    /// Returns a note on the texts of a file that were truncated to `max_len` tokens, if any.
     pub fn cut_note(&self, path: &Path, max_len: usize) -> Option<String> {
         (self.cut > 0).then(|| {
             format!(
-                "{}: {} of {} texts were cut to {max_len} tokens (--max-len)",
+                "{}: {} of {} texts were cut to {max_len} tokens",
                 path.display(),
                 self.cut,
                 self.len()
@@ -106,7 +106,7 @@ impl Sequences {
         })
     }
 
-    /// Appends a sequence given in parts, each with the segment id of its tokens.
+    /// Appends a sequence of several parts, each with the segment id of its tokens.
     pub fn push(&mut self, parts: &[(&[u32], u32)]) {
         for &(ids, segment) in parts {
             self.ids.extend_from_slice(ids);
@@ -116,7 +116,7 @@ impl Sequences {
         self.ends.push(self.ids.len());
     }
 
-    /// The same sequences, `choices` of them an example.
+    /// Makes every `choices` sequences an example.
     pub fn with_choices(mut self, choices: usize) -> Self {
         assert!(
             choices > 0 && self.len().is_multiple_of(choices),
@@ -126,38 +126,38 @@ impl Sequences {
         self
     }
 
-    /// Number of examples.
+    /// Returns the number of examples.
     pub fn examples(&self) -> usize {
         self.len() / self.choices
     }
 
-    /// The sequences of example `index`.
+    /// Returns the sequences of example `index`.
     pub fn of_example(&self, index: usize) -> Range<usize> {
         index * self.choices..(index + 1) * self.choices
     }
 
-    /// The rows of example `index` among those of all sequences.
+    /// Returns the rows of example `index` among those of all sequences.
     pub fn rows_of(&self, index: usize) -> Range<usize> {
         let sequences = self.of_example(index);
         self.range(sequences.start).start..self.range(sequences.end - 1).end
     }
 
-    /// Number of tokens of example `index`, all its sequences together.
+    /// Returns the number of tokens of example `index` in all its sequences.
     pub fn tokens_of(&self, index: usize) -> usize {
         self.rows_of(index).len()
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Number of tokens of all sequences.
+    /// Returns the number of tokens of all sequences.
     pub fn tokens(&self) -> usize {
         self.ids.len()
     }
@@ -167,44 +167,38 @@ impl Sequences {
         start..self.ends[index]
     }
 
-    /// Number of tokens of sequence `index`.
+    /// Returns the number of tokens of sequence `index`.
     pub fn length(&self, index: usize) -> usize {
         self.range(index).len()
     }
 
-    /// Token ids of sequence `index`.
+    /// Returns the token ids of sequence `index`.
     pub fn ids(&self, index: usize) -> &[u32] {
         &self.ids[self.range(index)]
     }
 
-    /// The examples named by `which` as a batch; the index of a sequence is the key of its random
-    /// numbers.
+    /// Makes a batch of the examples `which`; the index of a sequence is the key of its random numbers.
     pub fn batch(&self, which: &[usize]) -> Packed {
         let mut packed = Packed::default();
         for index in which.iter().flat_map(|&example| self.of_example(example)) {
-            let range = self.range(index);
-            packed.push(
-                index as u64,
-                &self.ids[range.clone()],
-                &self.segments[range],
-            );
+            let segments = &self.segments[self.range(index)];
+            packed.push(index as u64, self.ids(index), segments);
         }
         packed
     }
 
-    /// The batches of an epoch: all examples in an order drawn from (seed, epoch).
+    /// Returns the batches of an epoch: all examples in an order that depends on (seed, epoch).
     pub fn epoch(&self, seed: u64, epoch: u32, size: BatchSize) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..self.examples()).collect();
         let mut draws = Stream::new(seed, epoch, Site::Order, 0).draws();
-        // Fisher and Yates' shuffle.
+        // The Fisher-Yates shuffle.
         for left in (1..order.len()).rev() {
             order.swap(left, draws.below(left as u32 + 1) as usize);
         }
         self.split(&order, size)
     }
 
-    /// Batches of like lengths, longest first: so the largest comes first and memory, once enough,
-    /// stays enough.
+    /// Returns batches of similar lengths, longest first, so that no later batch needs more memory.
     pub fn by_length(&self, size: BatchSize) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..self.examples()).collect();
         order.sort_by_key(|&index| std::cmp::Reverse(self.tokens_of(index)));
@@ -234,7 +228,7 @@ impl Sequences {
     }
 }
 
-/// Cuts two texts to `room` tokens together, one piece of the longer at a time; gives whether
+/// Truncates two texts to `room` tokens together, one piece of the longer at a time; returns whether
 /// anything was cut.
 fn cut(a: &mut Vec<u32>, b: &mut Vec<u32>, room: usize) -> bool {
     let fits = a.len() + b.len() <= room;
@@ -267,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_cut_from_the_longer_side() {
+    fn the_longer_text_of_a_pair_is_truncated() {
         let texts = [
             ("a a a a a a", Some("b b")),
             ("c", None),
@@ -282,21 +276,18 @@ mod tests {
         assert_eq!(batch.examples, [2, 1]);
         assert!(Sequences::tokenise(&wordpiece(), &texts, 4).is_err());
         let note = sequences.cut_note(Path::new("a.tsv"), 8).unwrap();
-        assert_eq!(note, "a.tsv: 2 of 3 texts were cut to 8 tokens (--max-len)");
+        assert_eq!(note, "a.tsv: 2 of 3 texts were cut to 8 tokens");
         let whole = Sequences::tokenise(&wordpiece(), &texts, 11).unwrap();
         assert_eq!(whole.cut_note(Path::new("a.tsv"), 11), None);
     }
 
     #[test]
-    fn an_epoch_holds_every_sequence_once_in_an_order_of_its_own() {
+    fn every_epoch_has_each_sequence_once_in_its_own_order() {
         let sequences = lengths(&[3; 50]);
         let size = BatchSize::Examples(8);
         let epoch = |seed, epoch| sequences.epoch(seed, epoch, size);
         let first = epoch(1, 0);
-        assert_eq!(
-            first.iter().map(Vec::len).collect::<Vec<_>>(),
-            [8, 8, 8, 8, 8, 8, 2]
-        );
+        assert!(first.iter().map(Vec::len).eq([8, 8, 8, 8, 8, 8, 2]));
         let mut all = first.concat();
         assert!(!all.is_sorted());
         all.sort_unstable();
@@ -306,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_budget_is_kept_unless_one_sequence_breaks_it() {
+    fn a_token_budget_is_kept_unless_one_sequence_exceeds_it() {
         let sequences = lengths(&[5, 9, 2, 30, 4, 7, 1]);
         for batches in [
             sequences.epoch(3, 0, BatchSize::Tokens(12)),

@@ -1,8 +1,8 @@
-//! Your own data: rows of named columns from `.tsv`, `.csv` and `.jsonl` files.
+//! The user's own data: rows of named columns from `.tsv`, `.csv` and `.jsonl` files.
 //!
-//! TSV has no quoting, CSV has that of RFC 4180; both start with a header unless columns are asked
-//! for by number. JSONL has one object a line. Any of them may be `.gz`. Standard input has no name: its
-//! first line tells which of them it is.
+//! TSV has no quoting, CSV has that of RFC 4180; both start with a header unless columns are given by
+//! number. JSONL has one object a line. Any of them may be `.gz`. The format of standard input is
+//! detected from its first line.
 
 use std::io::{BufRead, Cursor, Read};
 use std::path::Path;
@@ -13,35 +13,36 @@ use crate::error::{Error, Result};
 use crate::text::raw;
 use crate::text::reader::{Lines, open_or_stdin};
 
-use super::bad::BadRows;
+use super::bad::{BadRows, NO_TABS, QUOTES, Width};
+use super::csv::{self, Record};
 use super::labels::listed;
-use super::records::{self, NO_TABS, QUOTES, Record, Width};
 
-/// Which columns are asked for: by name, or by number from 1 in files without a header.
+/// The columns to read: names, or numbers from 1 in files without a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns(Vec<String>);
 
-/// The fields that were asked for, of one row.
+/// The requested fields of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Which row of the file it is, counted from 0, bad ones included.
+    /// Its index in the file, counted from 0, including bad rows.
     pub place: usize,
-    /// One for each column; None where the file doesn't have the column at all.
+    /// One for each column; `None` if the file doesn't have the column.
     pub fields: Vec<Option<Field>>,
 }
 
-/// What stands in a field.
+/// The content of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field {
+    /// A text, or a single JSON value.
     Text(String),
     /// A JSON array.
     List(Vec<String>),
 }
 
 impl Field {
-    /// The text; a list's words with blanks between.
+    /// Returns the text; the words of a list are joined by blanks.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -49,7 +50,7 @@ impl Field {
         }
     }
 
-    /// The list; a text's words between blanks.
+    /// Returns the list; a text is split at blanks.
     pub fn list(&self) -> Vec<String> {
         match self {
             Self::Text(text) => text.split_whitespace().map(str::to_owned).collect(),
@@ -65,38 +66,32 @@ enum Format {
     Jsonl,
 }
 
-/// Bytes of a file or of standard input.
+/// A file or standard input.
 type Input = Box<dyn BufRead + Send>;
 
 impl Format {
-    /// What a file's name says; None for standard input.
+    /// Returns the format that a file's name states; `None` for standard input.
     fn of(path: &Path) -> Result<Option<Self>> {
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .to_lowercase();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.to_lowercase();
         let name = name.strip_suffix(".gz").unwrap_or(&name);
-        match name
-            .rsplit_once('.')
-            .map_or(name, |(_, extension)| extension)
-        {
+        match name.rsplit('.').next().unwrap_or(name) {
             "-" => Ok(None),
             "tsv" | "txt" => Ok(Some(Self::Tsv)),
             "csv" => Ok(Some(Self::Csv)),
             "jsonl" | "ndjson" | "json" => Ok(Some(Self::Jsonl)),
-            _ => Err(Error::file(
-                path,
-                "is named neither .tsv, .csv nor .jsonl (or those with .gz)",
-            )),
+            _ => {
+                let message = "is named neither .tsv, .csv nor .jsonl (or those with .gz)";
+                Err(Error::file(path, message))
+            }
         }
     }
 
-    /// What the first line says that isn't blank: JSONL starts with a brace; CSV has a header with
-    /// commas and without tabs; all else is TSV. Gives the input back from its start.
+    /// Detects the format from the first line that isn't blank: JSONL starts with a brace; CSV has a header
+    /// with commas and without tabs; everything else is TSV. Returns the input from its start.
     fn sniffed(mut input: Input, path: &Path, header: bool) -> Result<(Self, Input)> {
         let mut start = Vec::new();
-        // A line that is too long is refused where lines are read.
+        // A line that is too long is an error when the lines are read.
         let mut limited = (&mut input).take(raw::LONGEST_LINE as u64 + 1);
         let line = loop {
             let from = start.len();
@@ -118,7 +113,7 @@ impl Format {
     }
 }
 
-/// As on the command line.
+/// Formats columns as on the command line.
 impl std::fmt::Display for Columns {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.join(","))
@@ -126,48 +121,48 @@ impl std::fmt::Display for Columns {
 }
 
 impl Columns {
-    /// From names with commas between, as on the command line.
+    /// Parses names or numbers separated by commas, as on the command line.
     pub fn parse(text: &str) -> Result<Self> {
         let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
         let empty = names.iter().any(String::is_empty);
         let zero = names.iter().any(|name| name.parse() == Ok(0usize));
         if empty || zero {
             return Err(Error::Usage(format!(
-                "--columns {text:?}: expected names of columns with commas between, or numbers from 1"
+                "columns {text:?}: expected names of columns separated by commas, or numbers from 1"
             )));
         }
         Ok(Self(names))
     }
 
-    /// How many are asked for.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is asked for.
+    /// Returns whether there is no column.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Their names.
+    /// Returns the names.
     pub fn names(&self) -> &[String] {
         &self.0
     }
 
-    /// The columns' places where all are numbers.
+    /// Returns the columns' indices if all are given by number.
     fn numbers(&self) -> Option<Vec<usize>> {
         let number = |name: &String| name.parse::<usize>().ok()?.checked_sub(1);
         self.0.iter().map(number).collect()
     }
 
-    /// Whether the columns are asked for by number in a format that could have a header: then a header
-    /// would be taken for a row.
+    /// Returns whether the columns are given by number in a format that could have a header, which would
+    /// then be read as a row.
     pub fn without_header(&self, path: &Path) -> Result<bool> {
         Ok(self.numbers().is_some() && Format::of(path)? != Some(Format::Jsonl))
     }
 
-    /// Reads a file's rows and makes something of each. The first `needed` columns must be there; of
-    /// the others a field may hold anything. A row of which nothing can be made is a bad row.
+    /// Reads a file's rows and converts each by `make`, whose errors make a row bad. The first `needed`
+    /// columns must exist; fields of the others may hold anything.
     pub fn read_as<T>(
         &self,
         path: &Path,
@@ -205,16 +200,15 @@ impl Columns {
                 self.under_header(path, records, NO_TABS, needed, take)?;
             }
             Format::Csv => {
-                let records = records::read(input, path)?.into_iter();
+                let records = csv::read(input, path)?.into_iter();
                 self.under_header(path, records, QUOTES, needed, take)?;
             }
         }
         bad.some(path, rows, "row")
     }
 
-    /// Hands on the rows of a file of records, of which the first is a header unless the columns are
-    /// numbers; then it is the first row that says how many columns there are. `advice` is for rows
-    /// that have more.
+    /// Passes the rows of a file of records to `take`. The first record is a header, unless the columns are
+    /// numbers; then the first row sets the number of columns. `advice` is for rows that have more.
     fn under_header(
         &self,
         path: &Path,
@@ -228,29 +222,29 @@ impl Columns {
             of,
             advice,
         };
-        let (places, mut most) = match self.numbers() {
+        let (indices, mut width_limit) = match self.numbers() {
             Some(numbers) => (numbers.into_iter().map(Some).collect(), None),
             None => match records.next().transpose()? {
                 Some(header) => {
-                    let places = self.places(path, &header, needed)?;
-                    (places, Some(width(&header, "the header")))
+                    let indices = self.find(path, &header, needed)?;
+                    (indices, Some(width(&header, "the header")))
                 }
                 None => return Ok(()),
             },
         };
         for (place, record) in records.enumerate() {
             take(record.and_then(|record| {
-                let most = most.get_or_insert_with(|| width(&record, "the first row"));
-                most.check(path, record.line, record.fields.len())?;
-                picked(path, place, record, &places, needed)
+                let limit = width_limit.get_or_insert_with(|| width(&record, "the first row"));
+                limit.check(path, record.line, record.fields.len())?;
+                picked(path, place, record, &indices, needed)
             }))?;
         }
         Ok(())
     }
 
-    /// Where the columns are under a header.
-    fn places(&self, path: &Path, header: &Record, needed: usize) -> Result<Vec<Option<usize>>> {
-        let place = |(index, name): (usize, &String)| {
+    /// Finds the columns in a header.
+    fn find(&self, path: &Path, header: &Record, needed: usize) -> Result<Vec<Option<usize>>> {
+        let find = |(index, name): (usize, &String)| {
             let found = header.fields.iter().position(|column| column == name);
             if found.is_none() && index < needed {
                 let there = listed(&header.fields);
@@ -259,7 +253,7 @@ impl Columns {
             }
             Ok(found)
         };
-        self.0.iter().enumerate().map(place).collect()
+        self.0.iter().enumerate().map(find).collect()
     }
 
     fn object(
@@ -288,19 +282,16 @@ impl Columns {
                 }
             },
         };
+        let fields = self.0.iter().enumerate().map(field);
         Ok(Row {
             line: number,
             place,
-            fields: self
-                .0
-                .iter()
-                .enumerate()
-                .map(field)
-                .collect::<Result<_>>()?,
+            fields: fields.collect::<Result<_>>()?,
         })
     }
 }
 
+/// Converts a JSON value; returns `None` for objects and nested lists.
 fn as_field(value: &Value) -> Option<Field> {
     let single = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
@@ -313,11 +304,12 @@ fn as_field(value: &Value) -> Option<Field> {
     })
 }
 
+/// Picks the requested fields of a record.
 fn picked(
     path: &Path,
     place: usize,
     record: Record,
-    places: &[Option<usize>],
+    indices: &[Option<usize>],
     needed: usize,
 ) -> Result<Row> {
     let Record { line, fields } = record;
@@ -333,33 +325,27 @@ fn picked(
         }
         Ok(text.map(|text| Field::Text(text.clone())))
     };
+    let picked = indices.iter().enumerate().map(field);
     Ok(Row {
         line,
         place,
-        fields: places
-            .iter()
-            .enumerate()
-            .map(field)
-            .collect::<Result<_>>()?,
+        fields: picked.collect::<Result<_>>()?,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::test_file;
 
     fn read(name: &str, text: &str, columns: &str, needed: usize) -> Result<Vec<Row>> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
+        let (_folder, path) = test_file(name, text);
         Columns::parse(columns)?.read_as(&path, needed, &mut BadRows::refused(), Ok)
     }
 
     fn texts(row: &Row) -> Vec<Option<String>> {
-        row.fields
-            .iter()
-            .map(|f| f.as_ref().map(Field::text))
-            .collect()
+        let fields = row.fields.iter();
+        fields.map(|f| f.as_ref().map(Field::text)).collect()
     }
 
     #[test]
@@ -370,27 +356,19 @@ mod tests {
             ("a.csv", "text,label\n\"Buy, \"\"now\"\"!\",spam\n"),
             (
                 "a.jsonl",
-                "{\"text\": \"Buy, \\\"now\\\"!\", \"label\": \"spam\", \"more\": {}}\n",
+                r#"{"text": "Buy, \"now\"!", "label": "spam", "more": {}}"#,
             ),
         ] {
             let rows = read(name, text, "label,text", 2).unwrap();
-            assert_eq!(
-                (rows.len(), texts(&rows[0])),
-                (1, expected.to_vec()),
-                "{name}"
-            );
+            assert_eq!(rows.len(), 1, "{name}");
+            assert_eq!(texts(&rows[0]), expected, "{name}");
         }
         let rows = read("a.csv", "x,1.5\ny,2\n", "2,1", 2).unwrap();
-        assert_eq!(
-            (rows.len(), texts(&rows[1])),
-            (2, vec![Some("2".into()), Some("y".into())])
-        );
-        let rows = read("a.jsonl", "{\"w\": [\"New\", 3], \"n\": 4}\n", "w,n", 2).unwrap();
-        let list = rows[0].fields[0].as_ref().unwrap().list();
-        assert_eq!(
-            (list, texts(&rows[0])[1].as_deref()),
-            (vec!["New".into(), "3".into()], Some("4"))
-        );
+        assert_eq!(rows.len(), 2);
+        assert_eq!(texts(&rows[1]), [Some("2".into()), Some("y".into())]);
+        let rows = read("a.jsonl", r#"{"w": ["New", 3], "n": 4}"#, "w,n", 2).unwrap();
+        assert_eq!(rows[0].fields[0].as_ref().unwrap().list(), ["New", "3"]);
+        assert_eq!(texts(&rows[0])[1].as_deref(), Some("4"));
     }
 
     #[test]
@@ -407,56 +385,63 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let message =
-            |name: &str, text: &str| read(name, text, "text,label", 2).unwrap_err().to_string();
-        assert!(
-            message("a.tsv", "text\tx\n1\t2\n")
-                .contains(":1: there is no column label; there are text, x")
-        );
-        assert!(
-            message("a.csv", "text,label\nA\n").contains(":2: the row has 1 columns, but column 2")
-        );
-        assert!(
-            message("a.jsonl", "{\"text\":1}\n")
-                .contains(":1: the object has no \"label\"; it has text")
-        );
-        assert!(message("a.jsonl", "{\"text\":\n").contains(":1: is no JSON object"));
-        assert!(
-            message("a.jsonl", "{\"text\":{},\"label\":1}\n").contains("neither text, a number")
-        );
-        assert!(message("a.parquet", "x").contains("neither .tsv, .csv nor .jsonl"));
-        assert!(message("a.tsv", "text\tlabel\n").contains("holds no row"));
-        assert!(message("a.csv", "").contains("holds no row"));
-        let message = message("a.csv", "text,label\nA,\"x\nB,y\n");
-        assert!(message.contains("a.csv:2: a quote opens"), "{message}");
+        for (name, text, expected) in [
+            (
+                "a.tsv",
+                "text\tx\n1\t2\n",
+                ":1: there is no column label; there are text, x",
+            ),
+            (
+                "a.csv",
+                "text,label\nA\n",
+                ":2: the row has 1 columns, but column 2",
+            ),
+            (
+                "a.jsonl",
+                r#"{"text":1}"#,
+                ":1: the object has no \"label\"; it has text",
+            ),
+            ("a.jsonl", r#"{"text":"#, ":1: is no JSON object"),
+            (
+                "a.jsonl",
+                r#"{"text":{},"label":1}"#,
+                "neither text, a number",
+            ),
+            ("a.parquet", "x", "neither .tsv, .csv nor .jsonl"),
+            ("a.tsv", "text\tlabel\n", "holds no row"),
+            ("a.csv", "", "holds no row"),
+            (
+                "a.csv",
+                "text,label\nA,\"x\nB,y\n",
+                "a.csv:2: a quote opens",
+            ),
+        ] {
+            let error = read(name, text, "text,label", 2).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
         assert!(Columns::parse("text,,label").is_err() && Columns::parse("0,1").is_err());
     }
 
     #[test]
-    fn bad_rows_are_left_out_of_every_format_and_still_counted() {
+    fn bad_rows_of_every_format_are_skipped_and_still_counted() {
         let tsv = b"text\tlabel\nA\tx\nonly\n\xff\tx\n\nHello\t world\tx\nC\ty\n";
         let csv = b"text,label\nA,x\nonly\n\xff,x\n\nHello, world,x\nC,y\n";
         let jsonl = b"{\"text\":\"A\",\"label\":1}\n{}\n{\"text\":\"\xff\"}\n\n[]\n{\"text\":\"C\",\"label\":2}";
-        let folder = tempfile::tempdir().unwrap();
         let columns = Columns::parse("text,label").unwrap();
         for (name, text, first) in [
             ("a.tsv", &tsv[..], 2),
             ("a.csv", csv, 2),
             ("a.jsonl", jsonl, 1),
         ] {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
+            let (_folder, path) = test_file(name, text);
             let mut bad = BadRows::skipped();
             let rows = columns.read_as(&path, 2, &mut bad, Ok).unwrap();
             let places: Vec<_> = rows.iter().map(|row| (row.place, row.line)).collect();
             assert_eq!(places, [(0, first), (4, first + 5)], "{name}");
-            let told = bad.report().unwrap();
-            let expected = format!(
-                "3 bad rows left out, the first: {}:{}",
-                path.display(),
-                first + 1
-            );
-            assert!(told.starts_with(&expected), "{told}");
+            let report = bad.report().unwrap();
+            let (path, line) = (path.display(), first + 1);
+            let expected = format!("3 bad rows left out, the first: {path}:{line}");
+            assert!(report.starts_with(&expected), "{report}");
         }
     }
 
@@ -466,30 +451,22 @@ mod tests {
             let error = read(name, text, columns, 1).unwrap_err().to_string();
             error.rsplit_once('/').unwrap().1.to_owned()
         };
+        let text = "text,label\nA,x\nHello, world,spam\n";
         assert_eq!(
-            message(
-                "a.csv",
-                "text,label\nA,x\nHello, world,spam\n",
-                "text,label"
-            ),
+            message("a.csv", text, "text,label"),
             "a.csv:3: the row has 3 columns, but the header has 2: a text with commas needs quotes"
         );
         assert_eq!(
             message("a.tsv", "text\nHello\tworld\n", "text"),
             "a.tsv:2: the row has 2 columns, but the header has 1: a text must not hold tabs"
         );
-        // Without a header there is the first row alone to go by.
+        // Without a header the first row sets the limit.
         assert_eq!(
             message("a.csv", "Hello,spam\nHello, world,spam\n", "1,2"),
             "a.csv:2: the row has 3 columns, but the first row has 2: a text with commas needs quotes"
         );
-        let rows = read(
-            "a.csv",
-            "text,label\n\"Hello, world\",spam\n",
-            "text,label",
-            2,
-        )
-        .unwrap();
+        let quoted = "text,label\n\"Hello, world\",spam\n";
+        let rows = read("a.csv", quoted, "text,label", 2).unwrap();
         assert_eq!(texts(&rows[0])[0].as_deref(), Some("Hello, world"));
     }
 
@@ -502,16 +479,13 @@ mod tests {
         ] {
             let rows = read(name, text, "text,label", 2).unwrap();
             let expected = [Some("A b".to_owned()), Some("spam".to_owned())];
-            assert_eq!(
-                (rows.len(), rows[0].line, texts(&rows[0])),
-                (1, 3, expected.into()),
-                "{name}"
-            );
+            assert_eq!((rows.len(), rows[0].line), (1, 3), "{name}");
+            assert_eq!(texts(&rows[0]), expected, "{name}");
         }
     }
 
     #[test]
-    fn the_format_of_standard_input_is_told_by_its_first_line() {
+    fn the_format_of_standard_input_follows_from_its_first_line() {
         let sniffed = |text: &'static str, header: bool| {
             let input = Box::new(text.as_bytes());
             let (format, mut input) = Format::sniffed(input, Path::new("-"), header).unwrap();
@@ -530,7 +504,7 @@ mod tests {
         ] {
             assert_eq!(sniffed(text, true), format, "{text:?}");
         }
-        // Without a header the first line may be a text with a comma in it.
+        // Without a header the first line may be a text with a comma.
         assert_eq!(sniffed("One, two\n", false), Format::Tsv);
     }
 

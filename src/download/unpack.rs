@@ -10,7 +10,8 @@ use flate2::bufread::GzDecoder;
 use crate::error::{Error, Result};
 
 /// The kind of an archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Archive {
     /// A ZIP archive.
     Zip,

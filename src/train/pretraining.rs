@@ -396,7 +396,7 @@ impl PretrainingBuilder {
     /// removed first.
     fn token_folder(&self) -> Result<TempDir> {
         let Some(parent) = &self.tokens_in else {
-            return tempfile::tempdir().map_err(|e| Error::io(&std::env::temp_dir(), e));
+            return tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), e));
         };
         create_folder(parent)?;
         let left = parent.join("tokens");

@@ -319,7 +319,7 @@ class BrowserTest(unittest.TestCase):
     def test_an_error_shows_its_sentence_and_is_red(self):
         cell = self.done(self.run_cell('let wrong: i32 = "no";'))
         shown = cell.locator(".jp-OutputArea-output").last
-        expect(shown).to_contain_text("`i32` is wanted here, and this is `&str`")
+        expect(shown).to_contain_text("`i32` is expected here, and this is `&str`")
         expect(shown).to_contain_text("this cell, line 1")
         colour = "e => getComputedStyle(e).color.match(/\\d+/g).map(Number)"
         red, green, blue = shown.locator(".ansi-red-intense-fg").first.evaluate(colour)[:3]

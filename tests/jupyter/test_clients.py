@@ -67,7 +67,7 @@ class ProgramTest(unittest.TestCase):
         self.write("let kept = 6;", "kept * 7", "let wrong: i32 = \"no\";", "println!(\"after\");")
         done = self.call("papermill", "--no-progress-bar", "in.ipynb", "out.ipynb")
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("`i32` is wanted here, and this is `&str`", done.stderr)
+        self.assertIn("`i32` is expected here, and this is `&str`", done.stderr)
         notebook = nbformat.read(self.folder / "out.ipynb", as_version=4)
         cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
         self.assertEqual(cells[1].outputs[0]["data"]["text/plain"], "42")

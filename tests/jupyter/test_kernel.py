@@ -109,7 +109,7 @@ class KernelTest(WithKernel):
         cell = self.run_cell("// größe\nlet wrong: i32 = \"no\";", "error")
         (error,) = cell.of("error")
         self.assertEqual(error["ename"], "error[E0308]")
-        self.assertEqual(error["evalue"], "`i32` is wanted here, and this is `&str`")
+        self.assertEqual(error["evalue"], "`i32` is expected here, and this is `&str`")
         text = "\n".join(error["traceback"])
         self.assertIn("this cell, line 2", text)
         self.assertIn("let wrong: i32 = \"no\";", text)

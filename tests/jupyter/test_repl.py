@@ -176,7 +176,7 @@ class InATerminal(unittest.TestCase):
         for _ in range(3):
             self.terminal.keys("\x03")
             self.terminal.prompted()
-        self.terminal.shows("`:quit` leaves")
+        self.terminal.shows("`:quit` exits")
 
     def test_the_editor_takes_the_text_and_gives_it_back(self):
         self.terminal.begun("40 + 1")

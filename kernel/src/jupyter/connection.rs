@@ -1,4 +1,4 @@
-//! The connection file: ports, and the key by which requests are known to be the user's.
+//! The connection file: ports, and the key that proves that requests come from the user.
 
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::path::Path;
 use cloze::{Error, Result};
 use jupyter_protocol::ConnectionInfo;
 
-/// Reads the file that a front end has written, and warns in the log if others can read it too.
+/// Reads the file that a front end has written, and logs a warning if others can open it too.
 pub fn read(path: &Path) -> Result<ConnectionInfo> {
     let info = parse(path)?;
     let file = path.metadata().map_err(|source| Error::io(path, source))?;
@@ -32,7 +32,7 @@ pub fn parse(path: &Path) -> Result<ConnectionInfo> {
             ),
         ));
     }
-    // Without a key unsigned messages would count as the user's.
+    // Without a key, unsigned messages would be accepted.
     if info.key.is_empty() {
         return Err(Error::file(
             path,
@@ -43,7 +43,7 @@ pub fn parse(path: &Path) -> Result<ConnectionInfo> {
     Ok(info)
 }
 
-/// Whoever has the key can run code as the user.
+/// Returns a warning if others may open the file: with its key they can run code as the user.
 fn warning(path: &Path, file: &Metadata) -> Option<String> {
     let mode = file.permissions().mode() & 0o777;
     (mode & 0o077 != 0).then(|| {
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_file_without_a_key_is_refused_by_name() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let said = |key: &str| {
+        let read_with = |key: &str| {
             let text = format!(
                 r#"{{"ip": "127.0.0.1", "transport": "tcp", "shell_port": 1, "iopub_port": 2,
                     "stdin_port": 3, "control_port": 4, "hb_port": 5, "key": "{key}",
@@ -71,15 +71,15 @@ mod tests {
             std::fs::write(file.path(), text).unwrap();
             read(file.path()).map_err(|error| error.to_string())
         };
-        assert_eq!(said("secret").unwrap().key, "secret");
-        let refused = said("").unwrap_err();
+        assert_eq!(read_with("secret").unwrap().key, "secret");
+        let refused = read_with("").unwrap_err();
         let name = file.path().display().to_string();
         assert!(refused.starts_with(&name), "{refused}");
         assert!(refused.contains("found an empty one"), "{refused}");
     }
 
     #[test]
-    fn only_a_file_that_others_may_open_is_warned_of() {
+    fn only_a_file_that_others_may_open_causes_a_warning() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let set = |mode| {
             let permissions = std::fs::Permissions::from_mode(mode);

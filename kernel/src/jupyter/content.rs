@@ -1,26 +1,25 @@
-//! From the session's words to the protocol's.
+//! Converts the session's events and answers to messages of the protocol.
 
 use cloze::display::Content;
 use jupyter_protocol::{
     ClearOutput, CodeMirrorMode, CompleteReply, DisplayData, ExecuteResult, ExecutionCount,
     HelpLink, InputRequest, JupyterMessageContent, KernelInfoReply, LanguageInfo, Media,
-    ReplyStatus, Stdio, Transient, UnknownMessage, UpdateDisplayData,
+    ReplyStatus, Stdio, StreamContent, Transient, UnknownMessage, UpdateDisplayData,
 };
 
-use super::iopub;
 use crate::session::{Completions, Event, Stream, template};
 
 /// The version of the messaging protocol that every message declares.
 ///
-/// 5.4 wants a shutdown request taken on the control socket; 5.5 an XPUB socket with its
-/// `iopub_welcome`, `kernel_info_request` on the control socket and `supported_features`. Its other
-/// additions, the debugger and subshells, are optional and declared in that list.
+/// 5.4 requires shutdown requests on the control socket; 5.5 an XPUB socket with its `iopub_welcome`,
+/// `kernel_info_request` on the control socket, and `supported_features`. That list declares its optional
+/// additions, the debugger and subshells.
 pub const PROTOCOL: &str = "5.5";
 
-/// What the kernel is, and which protocol's messages it speaks.
+/// Describes the kernel and its protocol.
 pub fn kernel_info() -> JupyterMessageContent {
     let mut info = serde_json::json!(about());
-    // Neither `debugger` nor `kernel subshells`. The protocol crate has no such field yet.
+    // Neither `debugger` nor `kernel subshells`. The protocol crate does not have this field yet.
     info["supported_features"] = serde_json::json!([]);
     UnknownMessage {
         msg_type: "kernel_info_reply".to_owned(),
@@ -59,17 +58,17 @@ fn about() -> KernelInfoReply {
     }
 }
 
-/// A content's formats as the protocol's bundle.
+/// Returns a content's formats as the protocol's bundle.
 pub fn media(content: &Content) -> Media {
     let bundle: serde_json::Map<String, serde_json::Value> = content
         .formats()
         .map(|(mime, data)| (mime.to_owned(), data.into()))
         .collect();
-    // Every format is a string here; one that the protocol wants otherwise leaves the bundle empty.
+    // Every format is a string here; if the protocol has another type for one, the bundle is empty.
     serde_json::from_value(bundle.into()).unwrap_or_default()
 }
 
-/// What front ends want to know of the bundle besides: how large to show its PNG.
+/// Returns the bundle's metadata: how large to show its PNG.
 fn metadata(content: &Content) -> serde_json::Map<String, serde_json::Value> {
     let size = content.png_size().map(|(width, height)| {
         let size = serde_json::json!({ "width": width, "height": height });
@@ -78,7 +77,7 @@ fn metadata(content: &Content) -> serde_json::Map<String, serde_json::Value> {
     size.into_iter().collect()
 }
 
-/// The message that tells of an event of the cell numbered `count`.
+/// Returns the message for an event of the cell numbered `count`.
 pub fn message(event: Event, count: usize) -> JupyterMessageContent {
     match event {
         Event::Input { prompt } => InputRequest {
@@ -91,7 +90,7 @@ pub fn message(event: Event, count: usize) -> JupyterMessageContent {
                 Stream::Stdout => Stdio::Stdout,
                 Stream::Stderr => Stdio::Stderr,
             };
-            iopub::stream(name, text).into()
+            StreamContent { name, text }.into()
         }
         Event::Display { content, id } => DisplayData {
             data: media(&content),
@@ -108,7 +107,7 @@ pub fn message(event: Event, count: usize) -> JupyterMessageContent {
             execution_count: ExecutionCount::new(count),
             data: media(&content),
             metadata: metadata(&content),
-            // The protocol wants an object here, not a null.
+            // The protocol requires an object here, not a null.
             transient: Some(Transient::default()),
         }
         .into(),
@@ -116,8 +115,8 @@ pub fn message(event: Event, count: usize) -> JupyterMessageContent {
     }
 }
 
-/// What may be completed in `code`. The kinds and types are JupyterLab's extension of the protocol,
-/// which other front ends pass over.
+/// Returns the completions in `code`. Their kinds and types are JupyterLab's extension of the protocol,
+/// which other front ends ignore.
 pub fn completions(code: &str, found: Completions) -> CompleteReply {
     let (start, end) = (
         to_characters(code, found.start),
@@ -146,14 +145,14 @@ pub fn completions(code: &str, found: Completions) -> CompleteReply {
     }
 }
 
-/// The byte at which the `characters`-th character of `text` begins.
+/// Returns the byte at which the `characters`-th character of `text` begins.
 pub fn to_bytes(text: &str, characters: usize) -> usize {
     text.char_indices()
         .nth(characters)
         .map_or(text.len(), |(byte, _)| byte)
 }
 
-/// How many characters of `text` stand before `byte`.
+/// Returns how many characters of `text` come before `byte`.
 pub fn to_characters(text: &str, byte: usize) -> usize {
     text.char_indices()
         .take_while(|(index, _)| *index < byte)
@@ -165,14 +164,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_that_it_has_no_optional_features() {
+    fn the_kernel_declares_no_optional_features() {
         let reply = kernel_info();
         assert_eq!(reply.message_type(), "kernel_info_reply");
         let content = serde_json::to_value(reply).unwrap();
         assert_eq!(content["protocol_version"], PROTOCOL);
         assert_eq!(content["supported_features"], serde_json::json!([]));
         assert_eq!(content["language_info"]["name"], "rust");
-        // The compiler at hand, not the oldest that would do.
+        // The installed compiler, not the oldest supported one.
         let version = template::compiler_version().unwrap();
         assert_eq!(content["language_info"]["version"], version);
     }
@@ -226,17 +225,20 @@ mod tests {
     }
 
     #[test]
-    fn a_fine_picture_is_shown_as_large_as_it_is_on_paper() {
+    fn a_picture_with_a_high_resolution_is_shown_in_its_stated_size() {
         use cloze::view::LineChart;
         let content = Content::png(&LineChart::new("loss").png().unwrap());
-        let id = "one".to_owned();
+        let (update, display) = (content.clone(), content.clone());
         for event in [
-            Event::Result(content.clone()),
+            Event::Result(content),
             Event::Update {
-                content: content.clone(),
-                id,
+                content: update,
+                id: "one".to_owned(),
             },
-            Event::Display { content, id: None },
+            Event::Display {
+                content: display,
+                id: None,
+            },
         ] {
             let value = serde_json::to_value(message(event, 3)).unwrap();
             let size = serde_json::json!({ "image/png": { "width": 720, "height": 360 } });

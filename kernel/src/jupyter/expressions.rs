@@ -1,4 +1,4 @@
-//! `user_expressions`: values that a front end asks for beside a cell, each with its own answer.
+//! `user_expressions`: values that a front end requests with a cell, each with its own answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,10 +7,10 @@ use cloze::display::Content;
 use jupyter_protocol::ExpressionResult;
 
 use super::{content, lock};
-use crate::session::{self, CellError, Event, Session, Sink};
+use crate::session::{CellError, Event, Session, Sink};
 
-/// Evaluates the expressions by the order of their names. What they print is not shown: the reply
-/// has a place for values and errors only.
+/// Evaluates the expressions in the order of their names. Their output is not shown: the reply contains
+/// values and errors only.
 pub async fn evaluate(
     session: &Session,
     asked: &HashMap<String, String>,
@@ -34,7 +34,7 @@ async fn one(session: &Session, code: &str) -> ExpressionResult {
     });
     let outcome = session.execute(code.to_owned(), sink).await;
     // The evaluator answers every request unless it panicked.
-    let error = outcome.map_or_else(|_| Some(session::lost()), |outcome| outcome.error);
+    let error = outcome.map_or_else(|_| Some(CellError::session_lost()), |outcome| outcome.error);
     if let Some(error) = error {
         return refused(error);
     }
@@ -43,7 +43,10 @@ async fn one(session: &Session, code: &str) -> ExpressionResult {
             data: content::media(&value),
             metadata: Default::default(),
         },
-        None => refused(session::without_value(code)),
+        None => refused(CellError::new(
+            "value",
+            &format!("`{code}` has no value to show"),
+        )),
     }
 }
 

@@ -1,15 +1,13 @@
-//! The socket on which everything is published, owned by one task: the order in which messages are
-//! put into its queue is the order in which front ends see them.
+//! The socket on which everything is published. One task owns it, so front ends get the messages in the
+//! order in which they enter its queue.
 //!
-//! A cell that shows more than front ends take does not fill the memory: its prints are joined and
-//! limited ([`super::limit`]), and of a display's waiting updates only the newest is kept.
+//! A cell whose output is faster than the front ends does not fill the memory: its prints are joined and
+//! limited ([`super::limit`]), and only the newest of a display's waiting updates is kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use jupyter_protocol::{
-    IoPubWelcome, JupyterMessage, JupyterMessageContent, Status, Stdio, StreamContent,
-};
+use jupyter_protocol::{IoPubWelcome, JupyterMessage, JupyterMessageContent, Status};
 use jupyter_zmq_client::{KernelIoPubXPubConnection, SubscriptionEvent};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -17,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::content::PROTOCOL;
 use crate::mutex::lock;
 
-/// The queue's entrance.
+/// The sending end of the queue.
 #[derive(Clone)]
 pub struct IoPub(Arc<Queue>);
 
@@ -27,11 +25,11 @@ struct Queue {
     arrived: Notify,
 }
 
-/// A stream message grows to about this size when output comes faster than it is sent.
+/// The size in bytes to which stream messages are joined if output comes faster than it is sent.
 const JOINED: usize = 1 << 16;
-/// How far back an update looks for an older one to replace.
+/// How many messages back an older update is replaced by a newer one.
 const LOOK_BACK: usize = 64;
-/// Where so many messages wait, an update that replaces none of the last is left out.
+/// If this many messages wait, an update that replaces none of the last ones is dropped.
 const CROWDED: usize = 1 << 12;
 
 impl IoPub {
@@ -40,7 +38,7 @@ impl IoPub {
         self.0.push(message);
     }
 
-    /// Publishes what a request led to.
+    /// Publishes a message that a request has caused.
     pub fn publish(&self, request: &JupyterMessage, content: impl Into<JupyterMessageContent>) {
         let message = JupyterMessage::new(content, Some(request));
         // The first frames of a published message are its topic, not a peer's address.
@@ -48,7 +46,7 @@ impl IoPub {
         self.send(message.with_zmq_identities(vec![topic.into()]));
     }
 
-    /// Publishes that the kernel begins or has ended to work on a request.
+    /// Publishes that the kernel begins or ends to work on a request.
     pub fn status(&self, request: &JupyterMessage, status: Status) {
         self.publish(request, status);
     }
@@ -65,7 +63,7 @@ impl Queue {
     fn push(&self, message: JupyterMessage) {
         let mut waiting = lock(&self.waiting);
         if let Some(id) = updated(&message) {
-            // What clears or shows something is not overtaken.
+            // It must not overtake a message that clears or shows something.
             let same = waiting
                 .iter_mut()
                 .rev()
@@ -94,7 +92,7 @@ impl Queue {
             if let Some(message) = self.pop() {
                 return message;
             }
-            // A notification that came since `pop` is kept for this wait.
+            // A notification since `pop` is kept for this call.
             self.arrived.notified().await;
         }
     }
@@ -108,7 +106,7 @@ async fn publish(mut socket: KernelIoPubXPubConnection, queue: Arc<Queue>) {
         } else {
             tokio::select! {
                 subscription = socket.recv_subscription() => match subscription {
-                    // A subscriber that comes late learns that it is heard (JEP 65).
+                    // Tells a subscriber that it is connected (JEP 65).
                     Ok(SubscriptionEvent::Subscribe(topic)) => {
                         JupyterMessage::new(IoPubWelcome::new(topic), None)
                     }
@@ -125,7 +123,7 @@ async fn publish(mut socket: KernelIoPubXPubConnection, queue: Arc<Queue>) {
     }
 }
 
-/// Joins waiting stream messages of the same cell, so that a flood of prints is few messages.
+/// Joins waiting stream messages of the same cell, so that many prints become few messages.
 fn join(
     mut message: JupyterMessage,
     queue: &Queue,
@@ -138,7 +136,7 @@ fn join(
         let cell = message.parent_header.as_ref();
         match &next.content {
             JupyterMessageContent::StreamContent(more)
-                if same(&stream.name, &more.name)
+                if std::mem::discriminant(&stream.name) == std::mem::discriminant(&more.name)
                     && parent(&next) == cell.map(|header| header.msg_id.as_str()) =>
             {
                 stream.text.push_str(&more.text);
@@ -152,13 +150,13 @@ fn join(
     message
 }
 
-/// The number of the request that a message belongs to.
+/// Returns the id of the request that a message belongs to.
 fn parent(message: &JupyterMessage) -> Option<&str> {
     let header = message.parent_header.as_ref();
     header.map(|header| header.msg_id.as_str())
 }
 
-/// The display that a message updates.
+/// Returns the id of the display that a message updates.
 fn updated(message: &JupyterMessage) -> Option<&str> {
     match &message.content {
         JupyterMessageContent::UpdateDisplayData(update) => update.transient.display_id.as_deref(),
@@ -170,29 +168,20 @@ fn is_stream(message: &JupyterMessage) -> bool {
     matches!(message.content, JupyterMessageContent::StreamContent(_))
 }
 
-fn same(one: &Stdio, other: &Stdio) -> bool {
-    matches!(
-        (one, other),
-        (Stdio::Stdout, Stdio::Stdout) | (Stdio::Stderr, Stdio::Stderr)
-    )
-}
-
-/// A stream message's content.
-pub fn stream(name: Stdio, text: String) -> StreamContent {
-    StreamContent { name, text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jupyter_protocol::{ClearOutput, ExecuteRequest, Media, MediaType, UpdateDisplayData};
+    use jupyter_protocol::{
+        ClearOutput, ExecuteRequest, Media, MediaType, Stdio, StreamContent, UpdateDisplayData,
+    };
 
     #[test]
     fn waiting_prints_of_a_cell_are_joined_and_nothing_else_is() {
         let queue = Queue::default();
         let cells = [(); 2].map(|()| JupyterMessage::new(ExecuteRequest::default(), None));
         let print = |cell: &JupyterMessage, name, text: &str| {
-            JupyterMessage::new(stream(name, text.to_owned()), Some(cell))
+            let text = text.to_owned();
+            JupyterMessage::new(StreamContent { name, text }, Some(cell))
         };
         queue.push(print(&cells[0], Stdio::Stdout, "b"));
         queue.push(print(&cells[0], Stdio::Stderr, "c"));
@@ -210,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn of_waiting_updates_the_newest_is_kept_and_nothing_else_is_overtaken() {
+    fn the_newest_of_the_waiting_updates_is_kept_and_overtakes_nothing_else() {
         let queue = Queue::default();
         let cell = JupyterMessage::new(ExecuteRequest::default(), None);
         let update = |id: &str, text: &str| {

@@ -1,4 +1,4 @@
-//! The requests that need the session, one after another.
+//! Answers the requests that need the session, one after another.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -14,15 +14,15 @@ use super::iopub::IoPub;
 use super::limit::Limit;
 use super::{Kernel, Replies, content, expressions};
 use crate::mutex::lock;
-use crate::session::{Event, Outcome, Sink};
+use crate::session::{CellError, Event, Outcome, Sink};
 
-/// A queued request and the socket that it came by.
+/// A queued request and the socket that it came from.
 pub struct Job {
     pub request: JupyterMessage,
     pub replies: Replies,
 }
 
-/// What a session that is slow to start has to say, shown in the first cell that waits for it.
+/// Shows the messages of a session that starts slowly in the first cell that waits for it.
 pub struct Notice {
     iopub: IoPub,
     state: Mutex<(Vec<Event>, Option<Arc<JupyterMessage>>)>,
@@ -36,7 +36,7 @@ impl Notice {
         }
     }
 
-    /// Takes the session's words, for the log and for the cell.
+    /// Takes the session's messages, for the log and for the cell.
     pub fn sink(self: &Arc<Self>) -> Sink {
         let notice = Arc::clone(self);
         Arc::new(move |event| {
@@ -104,7 +104,7 @@ pub async fn work(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, notice
             // Only these three are queued.
             _ => continue,
         };
-        // Before the reply: what a front end sends when it knows of the error is to run.
+        // Before the reply: requests that a front end sends after it run as usual.
         while failed && let Ok(job) = queue.try_recv() {
             waiting.push_back(job);
         }
@@ -117,7 +117,7 @@ pub async fn work(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, notice
     }
 }
 
-/// Runs a cell and publishes all that it shows before it returns.
+/// Runs a cell and publishes all of its output.
 async fn execute(
     kernel: &Kernel,
     request: &Arc<JupyterMessage>,
@@ -163,10 +163,7 @@ async fn execute(
     let outcome = kernel.session.execute(asked.code.clone(), sink).await;
     lock(&kernel.keeper).used(false);
     // The evaluator answers every request unless it panicked.
-    let Outcome { error, pages } = outcome.unwrap_or_else(|_| Outcome {
-        error: Some(crate::session::lost()),
-        pages: Vec::new(),
-    });
+    let Outcome { error, pages } = outcome.unwrap_or_else(|_| CellError::session_lost().into());
     if let Some(note) = limit.note() {
         kernel
             .iopub
@@ -179,7 +176,7 @@ async fn execute(
         user_expressions: Some(Default::default()),
         error: None,
     };
-    // Evaluated after the cell, and only where it succeeded, as the protocol says.
+    // The protocol requires the evaluation after the cell, and only if it succeeded.
     if let (None, Some(wanted)) = (&error, &asked.user_expressions) {
         reply.user_expressions = Some(expressions::evaluate(&kernel.session, wanted).await);
     }
@@ -211,7 +208,7 @@ fn page(text: String) -> Payload {
     }
 }
 
-/// Refuses the cells that were sent before the one that failed had ended; the rest stays queued.
+/// Refuses the cells that were sent before the failed one had ended; other requests stay queued.
 fn abort(kernel: &Kernel, waiting: VecDeque<Job>) -> VecDeque<Job> {
     let (cells, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|job| {
         matches!(
@@ -221,8 +218,8 @@ fn abort(kernel: &Kernel, waiting: VecDeque<Job>) -> VecDeque<Job> {
     });
     for Job { request, replies } in cells {
         kernel.iopub.status(&request, Status::busy());
-        // Without a number, which would stand beside the cell as if it had run. The protocol crate
-        // knows no reply without one.
+        // Without a number, which a front end would show as if the cell had run. The protocol crate has no
+        // reply without one.
         let reply = UnknownMessage {
             msg_type: "execute_reply".to_owned(),
             content: serde_json::json!({ "status": "aborted" }),

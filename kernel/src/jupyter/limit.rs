@@ -1,8 +1,8 @@
-//! How much a cell may show: a front end keeps all of it in the notebook and in the page, and stalls
-//! on what a runaway loop prints within a second. What goes beyond is counted and told of.
+//! Limits how much a cell shows. A front end keeps all output in the notebook and in the page, and a
+//! runaway loop prints enough in a second to make it stall. A note reports the amount not shown.
 //!
-//! Updates of a display replace what is shown and count for nothing; [`super::iopub`] sees to it
-//! that they don't pile up.
+//! Updates of a display do not count, because they replace what is shown; [`super::iopub`] limits those
+//! that wait.
 
 use std::sync::Mutex;
 
@@ -15,10 +15,10 @@ use crate::session::{Event, Stream};
 const VARIABLE: &str = "CLOZE_OUTPUT_LIMIT";
 /// Bytes of text that a cell may print.
 const TEXT: usize = 10_000_000;
-/// Bytes of displays that a cell may make, as a multiple of the text: pictures are large.
+/// Bytes of displays that a cell may show, as a multiple of the text: pictures are large.
 const DISPLAYS: usize = 8;
 
-/// What one cell has left to show.
+/// The output limit of one cell.
 pub struct Limit {
     text: usize,
     state: Mutex<State>,
@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Limit {
-    /// The user's limit, or the usual one.
+    /// Returns the user's limit, or the default.
     pub fn of_a_cell() -> Self {
         let set = std::env::var(VARIABLE).ok();
         let set = set.and_then(|megabytes| megabytes.parse::<usize>().ok());
@@ -47,7 +47,7 @@ impl Limit {
         }
     }
 
-    /// Passes on what may be shown of an event.
+    /// Passes on the part of an event that the limit allows.
     pub fn pass(&self, event: Event, show: impl Fn(Event)) {
         let mut state = lock(&self.state);
         match event {
@@ -58,7 +58,7 @@ impl Limit {
                 state.text_hidden += text.len() - shown;
                 state.text_used += shown;
                 if first_hidden {
-                    // The rest of the room would be too small for the next character.
+                    // What is left is too small for the next character.
                     state.text_used = self.text;
                 }
                 text.truncate(shown);
@@ -68,7 +68,7 @@ impl Limit {
                 }
                 if first_hidden {
                     show(note(format!(
-                        "\n[{} MB shown: what this cell prints from here on is only counted]\n",
+                        "\n[{} MB shown: further output of this cell is only counted]\n",
                         megabytes(self.text)
                     )));
                 }
@@ -92,22 +92,22 @@ impl Limit {
         }
     }
 
-    /// What was left out, once the cell has ended.
+    /// Returns a note about the output not shown, when the cell has ended.
     pub fn note(&self) -> Option<Event> {
         let state = lock(&self.state);
-        let mut left_out = Vec::new();
+        let mut hidden = Vec::new();
         if state.text_hidden > 0 {
-            left_out.push(format!("{} MB of text", megabytes(state.text_hidden)));
+            hidden.push(format!("{} MB of text", megabytes(state.text_hidden)));
         }
         if state.displays_hidden > 0 {
             let plural = if state.displays_hidden == 1 { "" } else { "s" };
-            left_out.push(format!("{} display{plural}", state.displays_hidden));
+            hidden.push(format!("{} display{plural}", state.displays_hidden));
         }
-        (!left_out.is_empty()).then(|| {
+        (!hidden.is_empty()).then(|| {
             note(format!(
                 "[not shown: {}. A cell shows {} MB of text and {} MB of displays; to see more \
                  start Jupyter with {VARIABLE}=100 (megabytes of text) in its environment]\n",
-                left_out.join(" and "),
+                hidden.join(" and "),
                 megabytes(self.text),
                 megabytes(self.text.saturating_mul(DISPLAYS)),
             ))
@@ -116,7 +116,7 @@ impl Limit {
 }
 
 impl State {
-    /// Takes a display into account; whether it may be shown.
+    /// Counts a display, and returns whether it may be shown.
     fn admits(&mut self, content: &Content, text: usize) -> bool {
         let size: usize = content.formats().map(|(_, data)| data.len()).sum();
         let used = self.displays_used.saturating_add(size);
@@ -136,7 +136,7 @@ fn note(text: String) -> Event {
     }
 }
 
-/// Bytes in megabytes, with a digit behind the point where it says something.
+/// Formats bytes as megabytes, with one decimal if they are not a round number.
 fn megabytes(bytes: usize) -> String {
     let megabytes = bytes as f64 / 1e6;
     if bytes.is_multiple_of(1_000_000) {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_shown_without_a_word() {
+    fn output_within_the_limit_is_shown_without_a_note() {
         let limit = Limit::new(10);
         let events = [print("1234567890"), display(80)];
         assert_eq!(shown(&limit, events.clone()), events);

@@ -1,8 +1,8 @@
 //! The Jupyter kernel: five ZeroMQ sockets in front of a session.
 //!
 //! Nothing here waits for a cell. Requests that need the session (execute, complete, inspect) are
-//! queued and answered in order by one task; everything else is answered at once, so that a kernel
-//! is known to be alive, interruptible and restartable while a cell runs or the session warms up.
+//! queued, and one task answers them in order; everything else is answered at once. So a kernel responds,
+//! stops and restarts while a cell runs or the session warms up.
 
 pub mod connection;
 mod content;
@@ -48,8 +48,8 @@ pub fn run(info: &ConnectionInfo, folder: SessionFolder, keeper: Keeper) -> Resu
     start(info, Source::Fresh(folder), keeper)
 }
 
-/// The same with a session that is warm already, for a launcher, with which it ends. The launcher
-/// has read `connection_file` too.
+/// Does the same with a session that is already warm, until its launcher ends. The launcher has read
+/// `connection_file` too.
 pub fn run_spare(
     connection_file: &Path,
     session: Session,
@@ -73,22 +73,22 @@ fn start(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<()> {
         .build()
         .map_err(|error| Error::Failed(format!("cannot start the kernel's threads: {error}")))?;
     let served = runtime.block_on(serve(info, source, keeper));
-    // Sockets that still wait for their peers do not hold the process back.
+    // Does not wait for sockets that wait for their peers.
     runtime.shutdown_background();
     served
 }
 
-/// What the tasks share.
+/// The state that the tasks share.
 struct Kernel {
     session: Session,
     history: Arc<Mutex<History>>,
     iopub: IoPub,
     jobs: UnboundedSender<Job>,
-    /// Takes what a cell asks its front end for; `None` where that front end can't be asked.
+    /// Takes the input requests of a cell; `None` if its front end can't be asked.
     questions: UnboundedSender<Option<JupyterMessage>>,
     keeper: Mutex<Keeper>,
     signatures: Signatures,
-    /// Set when the front end, a signal or the loss of the parent asks for the end.
+    /// Set if the front end or a signal ends the kernel, or its parent has ended.
     end: watch::Sender<bool>,
 }
 
@@ -164,12 +164,12 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
         tokio::spawn(follow(Arc::clone(&kernel), launcher)),
     ];
 
-    // The sender lives in `kernel`, which lives here.
+    // The sender is in `kernel`, which lives here.
     let _ = ended.wait_for(|ended| *ended).await;
-    // Time for the last reply and the last status to leave.
+    // Gives the last reply and the last status time to leave.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    // The ports too are free before the session ends, which takes its time: the kernel that comes
-    // after a restart listens at the same ones.
+    // Frees the ports before the session ends, which takes some time: after a restart the next kernel uses
+    // the same ones.
     let serving = [working, beating, publishing];
     for task in listening.into_iter().chain(watching).chain(serving) {
         task.abort();
@@ -182,8 +182,8 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
     Ok(())
 }
 
-/// The heartbeat, the protocol's echo (`single_heartbeat` would answer with a word of its own). A
-/// peer that sends nonsense or has gone is no reason to seem dead to all others.
+/// Serves the heartbeat, which echoes messages (`single_heartbeat` would send its own text). It continues
+/// after a peer that sends nonsense or disconnects.
 async fn echo(mut heartbeat: impl SocketRecv + SocketSend) {
     loop {
         let sent = match heartbeat.recv().await {
@@ -196,10 +196,10 @@ async fn echo(mut heartbeat: impl SocketRecv + SocketSend) {
     }
 }
 
-/// Where answers on one socket are put.
+/// The queue of replies on one socket.
 type Replies = UnboundedSender<JupyterMessage>;
 
-/// A socket's receiving half, and a queue into its sending half.
+/// Splits a socket into its receiving half and a queue into its sending half.
 fn split(connection: KernelShellConnection) -> (Replies, RouterRecvConnection) {
     let (mut send, receive) = connection.split();
     let (replies, mut queue): (_, UnboundedReceiver<JupyterMessage>) = unbounded_channel();
@@ -233,7 +233,7 @@ async fn listen(kernel: Arc<Kernel>, mut requests: RouterRecvConnection, replies
     }
 }
 
-/// Passes a cell's questions on to its front end; one that can't be asked answers with the end.
+/// Passes input requests on to the front end. If that can't be asked, the cell finds the end of its input.
 async fn ask(
     kernel: Arc<Kernel>,
     mut questions: UnboundedReceiver<Option<JupyterMessage>>,
@@ -281,7 +281,7 @@ impl Kernel {
             Content::HistoryRequest(asked) => Some(lock(&self.history).answer(asked).into()),
             Content::CommInfoRequest(_) => Some(CommInfoReply::default().into()),
             Content::CommOpen(open) => {
-                // No target is known here: the protocol's answer is to close it.
+                // The kernel has no comm targets, so the protocol says to close it.
                 self.iopub.publish(
                     &request,
                     CommClose {
@@ -305,7 +305,7 @@ impl Kernel {
             ),
             Content::UnknownMessage(unknown) => {
                 cloze::note!(
-                    "cloze-kernel: a {} is left without an answer: it is not known here",
+                    "cloze-kernel: a {} has no answer: this kernel does not know it",
                     unknown.msg_type
                 );
                 None
@@ -324,7 +324,7 @@ impl Kernel {
     }
 }
 
-/// Signals, and the end of the process that started the kernel.
+/// Handles signals, and the end of the process that started the kernel.
 async fn watch_process(kernel: Arc<Kernel>) {
     let (Ok(mut interrupts), Ok(mut terminations)) = (
         signal(SignalKind::interrupt()),
@@ -344,19 +344,19 @@ async fn watch_process(kernel: Arc<Kernel>) {
                 if watched && std::os::unix::process::parent_id() != parent {
                     break;
                 }
-                tokio::task::block_in_place(|| lock(&kernel.keeper).look());
+                tokio::task::block_in_place(|| lock(&kernel.keeper).start_if_idle());
             }
         }
     }
     kernel.end.send_replace(true);
 }
 
-/// Does what the launcher asks for, and ends with it.
+/// Passes the launcher's interrupts on, and ends with it.
 async fn follow(kernel: Arc<Kernel>, launcher: Option<Link>) {
     let Some(launcher) = launcher else {
         return;
     };
-    // A connection that breaks has ended.
+    // A broken connection has ended too.
     let _ = launcher.serve(|| kernel.session.interrupt()).await;
     kernel.end.send_replace(true);
 }
@@ -367,11 +367,11 @@ mod tests {
     use zeromq::{DealerSocket, RepSocket, ReqSocket, Socket, ZmqMessage};
 
     #[tokio::test]
-    async fn the_heart_beats_on_after_nonsense_and_a_peer_that_left() {
+    async fn the_heartbeat_continues_after_nonsense_and_after_a_peer_has_gone() {
         let mut heartbeat = RepSocket::new();
         let place = heartbeat.bind("tcp://127.0.0.1:0").await.unwrap();
         let beating = tokio::spawn(echo(heartbeat));
-        // A message without the delimiter that a request has, and one whose sender waits for nothing.
+        // A message without the delimiter of a request, and one whose sender does not wait for the reply.
         let mut rude = DealerSocket::new();
         rude.connect(&place.to_string()).await.unwrap();
         rude.send(ZmqMessage::from("no request")).await.unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ports_are_free_when_their_tasks_have_ended() {
+    async fn ports_are_free_after_their_tasks_have_ended() {
         let mut heartbeat = RepSocket::new();
         let place = heartbeat.bind("tcp://127.0.0.1:0").await.unwrap();
         let mut front_end = ReqSocket::new();
@@ -400,7 +400,7 @@ mod tests {
         assert!(RepSocket::new().bind(&place.to_string()).await.is_err());
         beating.abort();
         let _ = beating.await;
-        // The listener is dropped by a task of the library's own.
+        // A task of the library drops the listener.
         let mut bound = false;
         for _ in 0..100 {
             bound = RepSocket::new().bind(&place.to_string()).await.is_ok();

@@ -1,7 +1,7 @@
-//! Reading a request off the wire.
+//! Checks and decodes requests.
 //!
-//! The protocol lets a client leave fields out that the protocol crate's types want; they are
-//! filled in here before the message is typed.
+//! The protocol lets clients omit fields that the protocol crate's types require; they are added before
+//! the message is decoded.
 
 use jupyter_protocol::{Header, JupyterMessage, JupyterMessageContent};
 use jupyter_zmq_client::{Connection, RawMessage, RuntimeError};
@@ -10,10 +10,10 @@ use zeromq::ZmqMessage;
 
 use super::signatures::Signatures;
 
-/// What stands before the signature.
+/// The frame before the signature.
 const DELIMITER: &[u8] = b"<IDS|MSG>";
 
-/// Takes a message apart whose signature is right and new; `Err` says what is wrong with it.
+/// Splits a message if its signature is right and new; `Err` is the reason for refusing it.
 pub fn verify<S>(
     message: ZmqMessage,
     connection: &Connection<S>,
@@ -32,11 +32,11 @@ pub fn verify<S>(
     if seen.is_new(&signature.unwrap_or_default()) {
         Ok(raw)
     } else {
-        Err("it came before: a copy is not carried out".to_owned())
+        Err("it is a copy of an earlier message".to_owned())
     }
 }
 
-/// Types a message whose signature has been checked; `Err` says what is wrong with it.
+/// Decodes a message whose signature has been checked; `Err` is the reason for refusing it.
 pub fn decode(raw: RawMessage) -> Result<JupyterMessage, String> {
     let [header, parent, metadata, content, buffers @ ..] = raw.jparts.as_slice() else {
         return Err("it has fewer than four parts".to_owned());
@@ -65,7 +65,7 @@ pub fn decode(raw: RawMessage) -> Result<JupyterMessage, String> {
     })
 }
 
-/// What the protocol says of fields that are not there.
+/// Returns the protocol's defaults for missing fields.
 fn defaults(message: &str) -> Map<String, Value> {
     let fields = match message {
         "execute_request" => json!({
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_needs_nothing_but_its_pattern() {
+    fn a_search_needs_only_its_pattern() {
         let asked = json!({"hist_access_type": "search", "pattern": "a*", "n": null});
         let content = decode(message("history_request", asked)).unwrap().content;
         assert!(matches!(
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_in_words() {
+    fn a_message_that_is_no_request_is_refused_with_the_reason() {
         let error = decode(message("execute_request", json!({"code": 1}))).err();
         assert!(error.unwrap().contains("execute_request"));
         let mut short = message("execute_request", json!({}));
@@ -152,7 +152,7 @@ mod tests {
         message
     }
 
-    /// Bytes of which a good part is what a message consists of.
+    /// Bytes, many of which are parts of messages.
     fn frame() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             3 => proptest::collection::vec(any::<u8>(), 0..200),
@@ -162,7 +162,7 @@ mod tests {
         ]
     }
 
-    /// JSON and what is nearly JSON.
+    /// JSON and almost JSON.
     fn text() -> impl Strategy<Value = Vec<u8>> {
         let kinds = "(execute|inspect|complete|history|comm_info|kernel_info|shutdown|x)_request";
         let header = (kinds, any::<i64>()).prop_map(|(kind, number)| {
@@ -196,11 +196,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
         #[test]
-        fn no_frames_bring_the_decoder_down(
+        fn no_frames_make_the_decoder_panic(
             parts in proptest::collection::vec(frame(), 1..10),
             key in prop_oneof![Just(""), Just("key")],
         ) {
-            // What is refused has a reason; what is taken goes through the decoder.
             let taken = verify(frames(&parts), &socket(key), &Signatures::default());
             if let Err(reason) = taken.and_then(decode) {
                 prop_assert!(!reason.is_empty());
@@ -214,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_a_message_says_it_is_decoded_or_refused(
+        fn every_message_is_decoded_or_refused(
             parts in proptest::array::uniform4(text()),
         ) {
             let raw = RawMessage {
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_message_is_refused_on_whatever_socket_it_comes() {
+    fn a_copy_of_a_message_is_refused_on_every_socket() {
         let connection = socket("key");
         // HMAC-SHA256 of the four parts `{}` with the key `key`.
         let signature = "ca767b02c5bc061ed184a9a029e7f93a7f2f7ed4e8fe74120fc1212f0b008fa3";

@@ -1,4 +1,4 @@
-//! Signatures that were seen: a signed message that comes twice is a copy that somebody else sends.
+//! Remembers signatures: a signed message that arrives a second time is a copy sent by somebody else.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
@@ -15,17 +15,13 @@ pub struct Signatures(Mutex<Seen>);
 #[derive(Default)]
 struct Seen {
     set: HashSet<Box<[u8]>>,
-    /// The oldest comes first.
+    /// The oldest first.
     order: VecDeque<Box<[u8]>>,
 }
 
 impl Signatures {
-    /// Whether this signature comes for the first time. An empty one belongs to a connection
-    /// without a key, on which nothing is proved and nothing is refused.
+    /// Records a signature, and returns whether it is new.
     pub fn is_new(&self, signature: &[u8]) -> bool {
-        if signature.is_empty() {
-            return true;
-        }
         let mut seen = lock(&self.0);
         let Seen { set, order } = &mut *seen;
         if !set.insert(signature.into()) {
@@ -56,11 +52,5 @@ mod tests {
         assert!(seen.is_new(b"a"));
         let lock = seen.0.lock().unwrap();
         assert_eq!((lock.set.len(), lock.order.len()), (REMEMBERED, REMEMBERED));
-    }
-
-    #[test]
-    fn without_a_key_nothing_is_a_repetition() {
-        let seen = Signatures::default();
-        assert!(seen.is_new(b"") && seen.is_new(b""));
     }
 }

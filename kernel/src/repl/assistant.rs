@@ -1,5 +1,4 @@
-//! What the line editor asks while a cell is written: colours, completions, hints, whether it is
-//! whole.
+//! Helps the line editor while the user types a cell: colours, completions, hints, completeness.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,7 +17,7 @@ use super::keys::{self, Rewriting};
 use crate::session::{Completions, Session};
 
 /// How long Tab waits for a session that warms up.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// A completion's type is cut to this many characters.
 const DETAIL: usize = 56;
 /// Between a completion and its type.
@@ -29,7 +28,7 @@ pub struct Assistant {
     session: Arc<Session>,
     rewriting: Rewriting,
     colours: bool,
-    /// No brackets stand out in a line that has been entered.
+    /// Whether the line has been entered: then no brackets are highlighted.
     entered: Cell<bool>,
 }
 
@@ -46,13 +45,13 @@ impl Assistant {
     fn completions(&self, code: &str, position: usize) -> Completions {
         let mut answer = self.session.complete(code.to_owned(), position);
         let asked = Instant::now();
-        while asked.elapsed() < PATIENCE {
+        while asked.elapsed() < TIMEOUT {
             match answer.try_recv() {
                 Ok(found) => return found,
                 Err(tokio::sync::oneshot::error::TryRecvError::Empty) => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                // A session that could not start has nothing to offer.
+                // The session could not start.
                 Err(tokio::sync::oneshot::error::TryRecvError::Closed) => break,
             }
         }
@@ -98,7 +97,7 @@ impl Completer for Assistant {
     }
 }
 
-/// A completion in the list, its type behind it.
+/// Formats a completion for the list, with its type.
 fn display(name: &str, width: usize, detail: &str) -> String {
     if detail.is_empty() {
         return name.to_owned();
@@ -110,7 +109,7 @@ fn display(name: &str, width: usize, detail: &str) -> String {
     format!("{name:width$}{GAP}{cut}")
 }
 
-/// The rest of an earlier cell; of one with more lines the first is shown.
+/// The hint: the rest of an earlier cell, of which the first line is shown.
 pub struct Earlier {
     rest: String,
     shown: String,
@@ -191,7 +190,7 @@ impl Highlighter for Assistant {
 
     fn highlight_char(&self, line: &str, _position: usize, kind: CmdKind) -> bool {
         self.entered.set(kind == CmdKind::ForcedRefresh);
-        // What a letter means shows only with the next ones: `le`, `let`.
+        // Every character may change the colours of earlier ones: `le`, `let`.
         !line.is_empty()
     }
 }
@@ -201,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_stands_behind_its_name_and_is_cut() {
+    fn a_type_follows_its_name_and_is_cut() {
         assert_eq!(
             display("len", 6, "fn(&self) -> usize"),
             "len     fn(&self) -> usize"
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_earlier_cell_with_lines_the_first_is_shown_and_all_is_taken() {
+    fn a_hint_shows_the_first_line_and_completes_all_lines() {
         let hint = Earlier::new(" f() {\n    1\n}").unwrap();
         assert_eq!(hint.display(), " f() { …");
         assert_eq!(hint.completion(), Some(" f() {\n    1\n}"));

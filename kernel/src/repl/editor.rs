@@ -1,14 +1,14 @@
-//! A cell in the user's own editor.
+//! Opens a cell in the user's own editor.
 
 use std::io::Write;
 use std::process::Command;
 
 use cloze::{Error, Result};
 
-/// What opens where the user has named no editor.
-const COMMON: &str = "vi";
+/// The editor if the user has set none.
+const DEFAULT: &str = "vi";
 
-/// Opens `$VISUAL`, `$EDITOR` or vi on `code` and gives back what it was made.
+/// Opens `code` in `$VISUAL`, `$EDITOR` or vi, and returns the edited text.
 pub fn edit(code: &str) -> Result<String> {
     let named = |variable| {
         std::env::var(variable)
@@ -16,7 +16,7 @@ pub fn edit(code: &str) -> Result<String> {
             .filter(|name| !name.trim().is_empty())
     };
     let editor = named("VISUAL").or_else(|| named("EDITOR"));
-    edit_with(editor.as_deref().unwrap_or(COMMON), code)
+    edit_with(editor.as_deref().unwrap_or(DEFAULT), code)
 }
 
 fn edit_with(editor: &str, code: &str) -> Result<String> {
@@ -27,7 +27,7 @@ fn edit_with(editor: &str, code: &str) -> Result<String> {
         .tempfile()
         .map_err(failed)?;
     file.write_all(code.as_bytes()).map_err(failed)?;
-    // The variable is a shell's command: `code --wait`.
+    // The variable is a shell command, such as `code --wait`.
     let ended = Command::new("sh")
         .arg("-c")
         .arg(format!("{editor} \"$1\""))
@@ -37,10 +37,10 @@ fn edit_with(editor: &str, code: &str) -> Result<String> {
         .map_err(|source| Error::io(editor, source))?;
     if !ended.success() {
         return Err(Error::Failed(format!(
-            "the editor `{editor}` ended with {ended}: the text is as it was"
+            "the editor `{editor}` ended with {ended}: the text is unchanged"
         )));
     }
-    // By its path: editors write another file in its place.
+    // By its path: editors may replace the file.
     let text = std::fs::read_to_string(file.path()).map_err(failed)?;
     Ok(text.trim_end().to_owned())
 }
@@ -50,12 +50,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_editor_gets_the_text_and_gives_another_back() {
-        assert_eq!(
-            edit_with("sed -i s/a/b/", "let a = 1;\n").unwrap(),
-            "let b = 1;"
-        );
-        let told = edit_with("false", "x").unwrap_err().to_string();
-        assert!(told.contains("`false`"), "{told}");
+    fn the_editor_gets_the_text_and_changes_it() {
+        let edited = edit_with("sed -i s/a/b/", "let a = 1;\n").unwrap();
+        assert_eq!(edited, "let b = 1;");
+        let error = edit_with("false", "x").unwrap_err().to_string();
+        assert!(error.contains("`false`"), "{error}");
     }
 }

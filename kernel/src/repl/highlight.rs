@@ -1,6 +1,6 @@
-//! Rust in a terminal's colours, token by token as rustc's lexer sees them.
+//! Colours Rust code for a terminal, by the tokens of rustc's lexer.
 //!
-//! Only the sixteen colours are used that every terminal has and that its user has chosen.
+//! It uses only the sixteen colours that every terminal has and whose shades its user has chosen.
 
 use std::ops::Range;
 
@@ -31,14 +31,14 @@ const PRIMITIVES: [&str; 17] = [
     "u32", "u64", "u8", "usize",
 ];
 
-/// A token's place and, where it has one, its colour.
+/// A token's range, and its colour if it has one.
 struct Piece {
     range: Range<usize>,
     style: Option<&'static str>,
     kind: TokenKind,
 }
 
-/// `code` with colours; the brackets that belong together at the byte `cursor` stand out.
+/// Returns `code` with colours; a pair of brackets at the byte `cursor` is highlighted.
 pub fn highlight(code: &str, cursor: Option<usize>) -> String {
     let pieces = pieces(code);
     let pair = cursor.and_then(|cursor| matching(&pieces, cursor));
@@ -48,7 +48,7 @@ pub fn highlight(code: &str, cursor: Option<usize>) -> String {
         let bracket = pair.is_some_and(|(one, other)| [one, other].contains(&piece.range.start));
         match if bracket { Some(BRACKET) } else { piece.style } {
             Some(style) => {
-                // Each line on its own: a line editor may repaint from the middle.
+                // Each line separately, because a line editor may repaint from the middle.
                 let lines: Vec<String> = text
                     .split('\n')
                     .map(|line| format!("{style}{line}{OFF}"))
@@ -61,7 +61,7 @@ pub fn highlight(code: &str, cursor: Option<usize>) -> String {
     out
 }
 
-/// What is only proposed.
+/// Formats a proposed text.
 pub fn dim(text: &str) -> String {
     format!("{DIM}{text}{OFF}")
 }
@@ -86,7 +86,7 @@ fn pieces(code: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Takes the tokens of a part of the code.
+/// Adds the tokens of a part of the code.
 fn rust(code: &str, part: Range<usize>, pieces: &mut Vec<Piece>) {
     let mut position = part.start;
     for token in tokenize(&code[part], FrontmatterAllowed::No) {
@@ -107,7 +107,7 @@ fn rust(code: &str, part: Range<usize>, pieces: &mut Vec<Piece>) {
     }
 }
 
-/// `name!` and not `name != other`.
+/// Recognises `name!`, but not `name != other`.
 fn is_macro_call(after: &str) -> bool {
     after.starts_with('!') && !after.starts_with("!=")
 }
@@ -134,13 +134,13 @@ fn of_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// `Vec` and `T`, but no `CONSTANT`.
+/// Recognises `Vec` and `T`, but not `CONSTANT`.
 fn is_type(name: &str) -> bool {
     name.starts_with(char::is_uppercase)
         && (name.chars().count() == 1 || name.contains(char::is_lowercase))
 }
 
-/// Where the bracket at or before the cursor and its counterpart begin.
+/// Returns the positions of the bracket at or before the cursor and of its counterpart.
 fn matching(pieces: &[Piece], cursor: usize) -> Option<(usize, usize)> {
     let touches = |piece: &Piece| piece.range.start == cursor || piece.range.end == cursor;
     // The one under the cursor first.
@@ -217,20 +217,20 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_rust_is_no_command() {
+    fn commands_do_not_follow_rust_code() {
         let out = highlight("let both =\n!a && !b;\n:c", None);
         assert!(!out.contains(COMMAND), "{out:?}");
     }
 
     #[test]
-    fn a_string_over_lines_is_no_command_and_keeps_its_colour() {
+    fn a_string_of_several_lines_is_no_command_and_keeps_its_colour() {
         let out = highlight("\"one\n:two\"", None);
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(lines, [styled(TEXT, "\"one"), styled(TEXT, ":two\"")]);
     }
 
     #[test]
-    fn brackets_that_belong_together_stand_out() {
+    fn pairs_of_brackets_are_found() {
         let pair = |code, cursor| matching(&pieces(code), cursor);
         assert_eq!(pair("f(a[0])", 7), Some((6, 1)));
         assert_eq!(pair("f(a[0])", 1), Some((1, 6)));

@@ -29,12 +29,12 @@ pub fn run(folder: SessionFolder) -> Result<()> {
         .completion_show_all_if_ambiguous(true)
         .max_history_size(HISTORY)
         .map_err(failed)?
-        // Added by hand: `:quit` is nothing to remember.
+        // Entries are added explicitly, because `:quit` is not one.
         .auto_add_history(false)
         .build();
     let mut editor: LineEditor = Editor::with_config(config).map_err(failed)?;
     println!(
-        "Cloze {}. Begin with `use cloze::prelude::*;` · `:help` helps, Ctrl-D leaves.",
+        "Cloze {}. Begin with `use cloze::prelude::*;` · `:help` lists the commands, Ctrl-D exits.",
         env!("CARGO_PKG_VERSION")
     );
     let above = editor.create_external_printer().map_err(failed)?;
@@ -66,7 +66,7 @@ fn failed(error: ReadlineError) -> Error {
     Error::Failed(format!("the terminal: {error}"))
 }
 
-/// What the session says while a line is being typed.
+/// Prints the session's messages above the line that the user types.
 fn above_the_prompt(printer: impl ExternalPrinter + Send + 'static) -> Sink {
     let printer = Mutex::new(printer);
     Arc::new(move |event| {
@@ -85,7 +85,7 @@ struct Prompt {
 }
 
 impl Prompt {
-    /// The next cell; `None` where the user leaves.
+    /// Returns the next cell, or `None` if the user exits.
     fn next(&mut self) -> Result<Option<String>> {
         let mut begun = String::new();
         let mut asked = false;
@@ -108,7 +108,7 @@ impl Prompt {
                 Err(ReadlineError::Interrupted) => match self.leaving.take() {
                     Left::ForEditor(code) => begun = edited(&code),
                     Left::Nothing if asked => {
-                        println!("Ctrl-D or `:quit` leaves.");
+                        println!("Ctrl-D or `:quit` exits.");
                         begun.clear();
                     }
                     left => {
@@ -123,7 +123,7 @@ impl Prompt {
     }
 }
 
-/// `code` as the user's editor left it; where that fails, as it was.
+/// Returns `code` after the user has edited it, or unchanged if that fails.
 fn edited(code: &str) -> String {
     editor::edit(code).unwrap_or_else(|error| {
         cloze::note!("{error}");
@@ -134,7 +134,7 @@ fn edited(code: &str) -> String {
 /// Earlier cells, in a file that every REPL of the user appends to.
 struct Past {
     file: PathBuf,
-    /// Whether the file takes no more, which is told once.
+    /// Whether writing the file has failed, which is reported once.
     broken: bool,
 }
 
@@ -148,7 +148,7 @@ impl Past {
             broken: false,
             file,
         };
-        // The first time there is none.
+        // The first time it does not exist.
         if past.file.exists() {
             let loaded = editor.load_history(&past.file);
             past.check(loaded);
@@ -161,11 +161,11 @@ impl Past {
             && !std::mem::replace(&mut self.broken, true)
         {
             let file = self.file.display();
-            cloze::note!("{file}: {error}: this session's cells are not remembered");
+            cloze::note!("{file}: {error}: this session's cells are not saved");
         }
     }
 
-    /// Written at once: a session that is killed has lost nothing.
+    /// Adds a cell, and writes it at once, so that a killed session loses nothing.
     fn add(&mut self, editor: &mut LineEditor, code: &str) -> Result<()> {
         let new = editor.add_history_entry(code).map_err(failed)?;
         if new && !self.broken {

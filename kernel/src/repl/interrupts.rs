@@ -1,4 +1,4 @@
-//! Ctrl-C while a cell runs: the terminal is in its usual mode then, and the key is a signal.
+//! Ctrl-C while a cell runs: the terminal is then in its normal mode, and the key sends a signal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,19 +9,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::screen::Screen;
 use crate::session::Session;
 
-/// The exit code of a program that Ctrl-C has ended, as shells give it.
+/// The exit code of a program that Ctrl-C has ended, as in shells.
 const ENDED: i32 = 130;
-/// More than any number of keys: no cell runs.
+/// The count while no cell runs.
 const IDLE: u32 = u32::MAX;
 
-/// Counts the interrupts of the cell that runs.
+/// Counts the interrupts of the running cell.
 #[derive(Clone)]
 pub struct Interrupts(Arc<AtomicU32>);
 
 impl Interrupts {
-    /// Passes interrupts on to the cell that runs. Where nobody could be told in another way
-    /// (`script`), an interrupt between two cells and the second one in a cell end the process: the
-    /// session may not have begun yet, or the script waits for its input.
+    /// Passes interrupts on to the running cell. In a `script`, an interrupt between two cells and the
+    /// second one in a cell end the process: the session may not have begun yet, or the script waits for
+    /// its input.
     pub fn pass_on(session: &Arc<Session>, screen: &Screen, script: bool) -> Result<Self> {
         let interrupts = Self(Arc::new(AtomicU32::new(IDLE)));
         let count = interrupts.clone();
@@ -33,8 +33,8 @@ impl Interrupts {
             .enable_all()
             .build()
             .map_err(failed)?;
-        // Before this returns: the line editor puts back, after each line, the handler that it found,
-        // and where that is none the signal ends the process.
+        // The handler must exist before the line editor starts: after each line that restores the handler
+        // it has found, and without one the signal ends the process.
         let mut signals = runtime
             .block_on(async { signal(SignalKind::interrupt()) })
             .map_err(failed)?;
@@ -56,7 +56,7 @@ impl Interrupts {
         Ok(interrupts)
     }
 
-    /// Counts one more; whether a cell cannot take it.
+    /// Counts an interrupt, and returns whether no cell can take it.
     fn again(&self) -> bool {
         let count = |so_far: u32| Some(so_far.saturating_add(1));
         self.0
@@ -68,7 +68,7 @@ impl Interrupts {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the cell that has ended was interrupted.
+    /// Returns whether the cell that has ended was interrupted.
     pub fn cell_ends(&self) -> bool {
         self.0.swap(IDLE, Ordering::Relaxed) > 0
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_takes_one_interrupt_and_the_pause_between_two_takes_none() {
+    fn a_cell_takes_one_interrupt_and_the_time_between_two_cells_takes_none() {
         let interrupts = Interrupts(Arc::new(AtomicU32::new(IDLE)));
         assert!(interrupts.again());
         interrupts.cell_begins();

@@ -1,5 +1,4 @@
-//! What the keys do that a cell needs and a shell's line does not: Enter that goes on in a new line,
-//! indentation, the external editor.
+//! Keys for cells of several lines: Enter that begins a new line, indentation, the external editor.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +10,7 @@ use rustyline::{
 use crate::mutex::lock;
 use crate::session::completeness::{self, Completeness, INDENT};
 
-/// What an interrupted line was left for.
+/// Why the user left a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Left {
     /// Ctrl-C on a line with text in it.
@@ -19,11 +18,11 @@ pub enum Left {
     Text,
     /// Ctrl-C on an empty line.
     Nothing,
-    /// The text is wanted in the external editor.
+    /// To edit the text in the external editor.
     ForEditor(String),
 }
 
-/// Shared by the keys, which learn why a line is left, and the loop, which acts on it.
+/// Passes the reason for leaving a line from the keys to the main loop.
 #[derive(Debug, Clone, Default)]
 pub struct Leaving(Arc<Mutex<Left>>);
 
@@ -37,8 +36,8 @@ impl Leaving {
     }
 }
 
-/// What the line up to the cursor is to be instead. rustyline changes a line so for a completion
-/// alone: the key asks for one, and the helper gives this.
+/// A replacement for the line up to the cursor. rustyline allows that only for completions, so the key
+/// requests a completion, and the helper returns this.
 #[derive(Debug, Clone, Default)]
 pub struct Rewriting(Arc<Mutex<Option<String>>>);
 
@@ -47,14 +46,14 @@ impl Rewriting {
         *lock(&self.0) = Some(line);
     }
 
-    /// The new line and where the old one begins.
+    /// Returns the new line and where the old one begins.
     pub fn take(&self, before: &str) -> Option<(usize, String)> {
         let line = lock(&self.0).take()?;
         Some((before.len() - last_line(before).len(), line))
     }
 }
 
-/// Gives the editor its keys.
+/// Binds the keys of the editor.
 pub fn bind<H: Helper, I: rustyline::history::History>(
     editor: &mut Editor<H, I>,
     leaving: &Leaving,
@@ -64,7 +63,7 @@ pub fn bind<H: Helper, I: rustyline::history::History>(
         editor.bind_sequence(event, EventHandler::Conditional(Box::new(key)));
     };
     bind(KeyEvent(KeyCode::Enter, Modifiers::NONE).into(), Key::Enter);
-    // What Enter becomes where it was pressed before the prompt was there.
+    // Enter, if it was pressed before the prompt appeared.
     bind(KeyEvent::ctrl('J').into(), Key::Enter);
     bind(
         KeyEvent(KeyCode::Enter, Modifiers::ALT).into(),
@@ -107,7 +106,7 @@ impl ConditionalEventHandler for Key {
             }
             Self::Enter => None,
             Self::NewLine => Some(Cmd::Insert(1, format!("\n{}", indent_after(before)))),
-            // Where no word stands before the cursor there is nothing to complete.
+            // Without a word before the cursor there is nothing to complete.
             Self::Tab if last_line(before).trim().is_empty() => {
                 Some(Cmd::Insert(1, INDENT.to_owned()))
             }
@@ -132,15 +131,15 @@ impl ConditionalEventHandler for Key {
     }
 }
 
-/// Whether Enter goes on in a new line. Two empty lines end a cell that seems to want more: the
-/// compiler will say what is missing.
+/// Returns whether Enter begins a new line. Two empty lines end an incomplete cell: the compiler will
+/// report what is missing.
 pub fn wants_line(code: &str) -> bool {
     let ends_empty = code.rsplit('\n').take(2).all(|line| line.trim().is_empty());
     let given_up = ends_empty && code.matches('\n').count() >= 2;
     !given_up && matches!(completeness::judge(code), Completeness::Incomplete { .. })
 }
 
-/// The indentation of the line that follows `before`.
+/// Returns the indentation of the line after `before`.
 fn indent_after(before: &str) -> String {
     match completeness::judge(before) {
         Completeness::Incomplete { indent } => indent,
@@ -152,7 +151,7 @@ fn last_line(text: &str) -> &str {
     text.rsplit('\n').next().unwrap_or(text)
 }
 
-/// What stays of a line's indentation where a closing bracket begins the line.
+/// Returns the indentation that remains if a closing bracket begins the line.
 fn dedented(before: &str) -> Option<&str> {
     let line = last_line(before);
     let blank = !line.is_empty() && line.chars().all(|character| character == ' ');
@@ -164,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn enter_goes_on_where_something_is_open() {
+    fn enter_begins_a_new_line_in_incomplete_code() {
         assert!(wants_line("fn f() {"));
         assert!(wants_line("fn f() {\n    a();\n    "));
         assert!(!wants_line("fn f() {\n    a();\n    \n    "));
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_line_is_indented_and_a_closing_bracket_goes_back() {
+    fn a_new_line_is_indented_and_a_closing_bracket_is_dedented() {
         assert_eq!(indent_after("fn f() { if a {"), "        ");
         assert_eq!(indent_after("a"), "");
         assert_eq!(dedented("fn f() {\n    "), Some(""));
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_line_was_left_is_told_once() {
+    fn the_reason_for_leaving_a_line_is_passed_on_once() {
         let leaving = Leaving::default();
         leaving.set(Left::ForEditor("1".to_owned()));
         assert_eq!(leaving.take(), Left::ForEditor("1".to_owned()));
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_rewritten_from_its_beginning_and_once() {
+    fn a_line_is_rewritten_once_from_its_beginning() {
         let rewriting = Rewriting::default();
         rewriting.set("}".to_owned());
         let code = "é {\n    ";

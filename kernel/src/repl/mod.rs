@@ -1,13 +1,13 @@
-//! The REPL: the session in a terminal, or fed by a script.
+//! The REPL: a session in a terminal, or for a script.
 
 mod assistant;
 mod editor;
 mod highlight;
+mod input;
 mod interactive;
 mod interrupts;
 mod keys;
 mod picture;
-mod questions;
 mod screen;
 mod script;
 
@@ -17,22 +17,23 @@ use std::sync::Arc;
 
 use cloze::{Error, Result};
 
-use crate::session::{Outcome, Session, SessionFolder, Sink, interrupted};
+use crate::session::{CellError, Outcome, Session, SessionFolder, Sink};
 use interrupts::Interrupts;
 use screen::Screen;
 use script::Script;
 
+/// The options of `repl`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Run this code and leave; several are cells of one session.
+    /// Run this code and exit; several are cells of one session.
     #[arg(short, long = "execute", value_name = "CODE")]
     execute: Vec<String>,
-    /// Run this file and leave, every complete piece as a cell; `-` is standard input.
+    /// Run this file and exit, every complete piece as a cell; `-` is standard input.
     #[arg(value_name = "FILE", conflicts_with = "execute")]
     script: Option<PathBuf>,
 }
 
-/// Runs until the input ends; the first error ends what nobody types.
+/// Runs until the input ends. A script ends at its first error.
 pub fn run(options: &Options, folder: SessionFolder) -> Result<()> {
     let from_input = match &options.script {
         None => !std::io::stdin().is_terminal(),
@@ -55,7 +56,8 @@ pub fn run(options: &Options, folder: SessionFolder) -> Result<()> {
     })
 }
 
-/// Runs cells that come with the name of their place.
+/// Runs cells, which come with their places for error messages. `free` is set if standard input is free
+/// for the cells.
 fn cells_of(
     folder: SessionFolder,
     free: bool,
@@ -91,13 +93,13 @@ fn start(folder: SessionFolder, say: Sink) -> Result<Arc<Session>> {
 }
 
 fn end(session: Arc<Session>) {
-    // The thread that waits for Ctrl-C holds it for a moment at most.
+    // The thread that waits for Ctrl-C holds another reference for a moment at most.
     if let Some(session) = Arc::into_inner(session) {
         session.shut_down();
     }
 }
 
-/// Runs a cell and shows all that it brings; `free` tells whether standard input is the cell's.
+/// Runs a cell and shows its output; `free` is set if the cell may read standard input.
 fn wait(
     session: &Session,
     screen: &Screen,
@@ -106,10 +108,10 @@ fn wait(
     free: bool,
 ) -> Outcome {
     interrupts.cell_begins();
-    let mut outcome = questions::run(session, screen, code, free);
-    // The key reaches the compiler too, and what is left of its output is no error of the cell's.
+    let mut outcome = input::run(session, screen, code, free);
+    // Ctrl-C reaches the compiler too, whose output is then no error of the cell.
     if interrupts.cell_ends() && outcome.error.as_ref().is_some_and(|it| it.name == "error") {
-        outcome.error = Some(interrupted());
+        outcome.error = Some(CellError::interrupted());
     }
     screen.end(&outcome);
     outcome

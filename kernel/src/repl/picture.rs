@@ -1,6 +1,6 @@
-//! Pictures in the terminals that can draw them: kitty's graphics protocol and iTerm2's inline images.
+//! Pictures in terminals that can show them: kitty's graphics protocol and iTerm2's inline images.
 
-/// What a terminal understands.
+/// The picture protocol of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Kitty,
@@ -11,11 +11,11 @@ pub enum Protocol {
 const PIECE: usize = 4096;
 
 impl Protocol {
-    /// Finds out by the environment, which `variable` reads: a question on the terminal itself would
-    /// take what the user types for its answer.
+    /// Detects the protocol from the environment, which `variable` reads. A query to the terminal could
+    /// mistake the user's input for the answer.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let is = |name: &str, value: &str| variable(name).is_some_and(|found| found == value);
-        // A multiplexer does not know the rows that a picture takes and writes over it.
+        // A multiplexer does not know the height of a picture and would overwrite it.
         if ["TMUX", "STY"].iter().any(|name| variable(name).is_some()) {
             return None;
         }
@@ -31,7 +31,7 @@ impl Protocol {
         }
     }
 
-    /// What shows a PNG that is given in base64; `None` where it is not.
+    /// Returns the text that shows a PNG in base64, or `None` if the argument is not base64.
     pub fn draw(self, base64: &str) -> Option<String> {
         let data: String = base64.split_whitespace().collect();
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
@@ -45,7 +45,7 @@ impl Protocol {
                 let mut rest = data.as_str();
                 let mut control = "a=T,f=100,";
                 while !rest.is_empty() {
-                    // Every character is one byte, as was seen above.
+                    // Every character is one byte, as checked above.
                     let (piece, after) = rest.split_at(rest.len().min(PIECE));
                     let more = u8::from(!after.is_empty());
                     out += &format!("\x1b_G{control}m={more};{piece}\x1b\\");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_picture_goes_in_pieces_and_what_is_none_does_not() {
+    fn a_large_picture_is_split_and_other_text_is_refused() {
         let data = "QUJD".repeat(2500);
         let drawn = Protocol::Kitty.draw(&data).unwrap();
         assert_eq!(drawn.matches("\x1b_G").count(), 3);

@@ -1,8 +1,7 @@
-//! What a cell shows, on a terminal or in a file: prints, displays, displays that move in place.
+//! Shows the output of cells on a terminal or in a file: prints, displays, displays updated in place.
 //!
-//! A terminal forgets nothing that has scrolled, so a display moves there only as long as it is the
-//! last thing that was shown. What changed while it could not move, or where there is no terminal,
-//! is shown once, in its last state, when the cell has ended.
+//! A terminal cannot change earlier output, so a display is updated in place only as long as it is the
+//! last output. Otherwise its last state is shown once, when the cell has ended.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -35,7 +34,7 @@ impl Screen {
             size: terminal.then_some(size as fn() -> Size),
             pictures: terminal.then(|| Protocol::detect(variable)).flatten(),
             fresh: true,
-            top: None,
+            last_display: None,
             pending: Vec::new(),
         })
     }
@@ -54,7 +53,7 @@ impl Screen {
         Arc::new(move |event| screen.state().take(event))
     }
 
-    /// Shows what the end of a cell brings.
+    /// Shows the pages and the error at the end of a cell.
     pub fn end(&self, outcome: &Outcome) {
         let mut state = self.state();
         state.end();
@@ -62,21 +61,20 @@ impl Screen {
             state.print(&format!("{}\n", page.trim_end_matches('\n')));
         }
         if let Some(error) = &outcome.error {
-            state.complain(error);
+            state.show_error(error);
         }
     }
 
-    /// Makes room for a line that somebody types.
+    /// Begins a line for the user's input.
     pub fn begin_line(&self) {
         let mut state = self.state();
         if !state.fresh {
             state.print("\n");
         }
-        // What is typed stands below it.
-        state.top = None;
+        state.last_display = None;
     }
 
-    /// The terminal has written something itself: `^C` where a key was pressed.
+    /// Begins a line after the terminal itself has written `^C`.
     pub fn echoed(&self) {
         let mut state = self.state();
         if state.size.is_some() {
@@ -85,7 +83,7 @@ impl Screen {
     }
 }
 
-/// Whether the user wants no colours (<https://no-color.org>).
+/// Returns whether the user has switched colours off (<https://no-color.org>).
 pub fn no_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
@@ -96,8 +94,8 @@ fn size() -> Size {
     })
 }
 
-/// The display at the screen's end.
-struct Top {
+/// The display at the end of the screen.
+struct LastDisplay {
     id: String,
     rows: usize,
 }
@@ -106,12 +104,12 @@ struct State {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
     colours: bool,
-    /// Asks a terminal for its size; `None` where there is no terminal.
+    /// Returns the size of the terminal; `None` if there is no terminal.
     size: Option<fn() -> Size>,
     pictures: Option<Protocol>,
     /// Whether the next character begins a line.
     fresh: bool,
-    top: Option<Top>,
+    last_display: Option<LastDisplay>,
     /// Displays whose last state is not shown yet.
     pending: Vec<(String, Content)>,
 }
@@ -131,17 +129,19 @@ impl State {
                 Some(_) => self.show_as(id, &content),
                 None => self.postpone(id, content),
             },
-            Event::Update { content, id } => match self.top.take_if(|top| top.id == id) {
-                Some(top) => {
-                    self.print(&format!("\x1b[{}A\r\x1b[J", top.rows));
-                    self.fresh = true;
-                    self.show_as(id, &content);
+            Event::Update { content, id } => {
+                match self.last_display.take_if(|last| last.id == id) {
+                    Some(last) => {
+                        self.print(&format!("\x1b[{}A\r\x1b[J", last.rows));
+                        self.fresh = true;
+                        self.show_as(id, &content);
+                    }
+                    None => self.postpone(id, content),
                 }
-                None => self.postpone(id, content),
-            },
-            // A terminal keeps what it has shown; what waits was not shown.
+            }
+            // A terminal cannot remove what it has shown.
             Event::Clear { .. } => self.pending.clear(),
-            // Asked by whoever runs the cell.
+            // Handled by the caller.
             Event::Input { .. } => {}
         }
     }
@@ -162,7 +162,7 @@ impl State {
     fn printed(&mut self, text: &str) {
         if !text.is_empty() {
             self.fresh = text.ends_with('\n');
-            self.top = None;
+            self.last_display = None;
         }
     }
 
@@ -181,8 +181,8 @@ impl State {
         self.print(&text);
     }
 
-    /// Shows what may be replaced, where it can be: not a picture, whose rows only the terminal
-    /// knows, and not what the screen can't hold.
+    /// Shows a display that may be updated. A picture can't be, because only the terminal knows its height,
+    /// nor can a display that is higher than the screen.
     fn show_as(&mut self, id: String, content: &Content) {
         self.show(content);
         let drawn = self.pictures.is_some() && content.get(PNG).is_some();
@@ -191,7 +191,7 @@ impl State {
         };
         let (columns, height) = size();
         let rows = rows(&lines(content), columns);
-        self.top = (rows < height).then_some(Top { id, rows });
+        self.last_display = (rows < height).then_some(LastDisplay { id, rows });
     }
 
     fn postpone(&mut self, id: String, content: Content) {
@@ -206,10 +206,10 @@ impl State {
             self.show(&content);
         }
         self.new_line();
-        self.top = None;
+        self.last_display = None;
     }
 
-    fn complain(&mut self, error: &CellError) {
+    fn show_error(&mut self, error: &CellError) {
         let text = error.traceback.join("\n");
         let text = match self.colours {
             true => text,
@@ -219,12 +219,12 @@ impl State {
     }
 }
 
-/// A content as whole lines.
+/// Returns the text of a content as whole lines.
 fn lines(content: &Content) -> String {
     format!("{}\n", content.plain().trim_end_matches('\n'))
 }
 
-/// How many rows of a terminal `text`, which ends its last line, takes.
+/// Returns how many rows of a terminal a text of whole lines takes.
 fn rows(text: &str, columns: usize) -> usize {
     let text = without_colours(text);
     let row = |line: &str| line.width().div_ceil(columns.max(1)).max(1);
@@ -259,7 +259,7 @@ mod tests {
             size: terminal.then_some((|| (10, 5)) as fn() -> Size),
             pictures: None,
             fresh: true,
-            top: None,
+            last_display: None,
             pending: Vec::new(),
         });
         (screen, paper)
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_display_moves_in_place_where_it_is_the_last_thing() {
+    fn the_last_display_is_updated_in_place() {
         let events = [live("a\nb", true), live("c", false), live("d", false)];
         assert_eq!(
             shown(true, &events),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_move_is_shown_in_its_last_state_at_the_end() {
+    fn other_displays_are_shown_in_their_last_state_at_the_end() {
         let events = [
             live("a", true),
             print("x"),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_counted_as_the_terminal_breaks_lines() {
+    fn rows_are_counted_after_line_breaking() {
         assert_eq!(rows("a\n", 10), 1);
         assert_eq!(rows("0123456789\n", 10), 1);
         assert_eq!(rows("0123456789a\n\n", 10), 3);

@@ -1,4 +1,4 @@
-//! Cells that nobody types: a file, standard input, the command line's `-e`.
+//! Reads cells from a script: a file or standard input.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -9,14 +9,14 @@ use cloze::{Error, Result};
 
 use crate::session::completeness::{self, Completeness};
 
-/// A line that comes later than this does not belong to the cell before it: who feeds a pipe by
-/// hand waits for the answer.
+/// A line that comes later than this does not belong to the cell before it: whoever types into a pipe
+/// waits for the answer.
 const LATE: Duration = Duration::from_millis(200);
 
-/// The cells of a script, the first line of each, and where they stand.
+/// Reads a script cell by cell.
 pub struct Script {
     lines: mpsc::Receiver<std::io::Result<String>>,
-    /// A line that was read to see whether it goes on.
+    /// A line that was read to find out whether the cell continues.
     ahead: Option<String>,
     name: String,
     line: usize,
@@ -26,7 +26,7 @@ pub struct Script {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
     pub code: String,
-    /// The line where it begins, from 1.
+    /// Its first line, from 1.
     pub line: usize,
 }
 
@@ -45,7 +45,7 @@ impl Script {
         let (send, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in reader.lines() {
-                // A script that has ended at an error reads no more.
+                // The script has ended at an error.
                 if send.send(line).is_err() {
                     return;
                 }
@@ -59,18 +59,18 @@ impl Script {
         }
     }
 
-    /// What errors call it.
+    /// Its name in error messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The next cell: as many lines as belong together; `None` at the end.
+    /// Reads the next cell: as many lines as belong together. Returns `None` at the end.
     pub fn next(&mut self) -> Result<Option<Piece>> {
         let mut code = String::new();
         let mut first = self.line + 1;
         while let Some(line) = self.take()? {
             if line.starts_with("#!") && !line.starts_with("#![") && self.line == 1 {
-                // The line by which a shell finds this program.
+                // The line with the path of the interpreter.
                 first = self.line + 1;
                 continue;
             }
@@ -81,11 +81,11 @@ impl Script {
             code.push_str(&line);
             code.push('\n');
             let open = matches!(completeness::judge(&code), Completeness::Incomplete { .. });
-            if !open && !code.trim().is_empty() && !self.goes_on()? {
+            if !open && !code.trim().is_empty() && !self.continues()? {
                 return Ok(Some(Piece { code, line: first }));
             }
         }
-        // What the end of the input left incomplete is for the compiler to judge.
+        // The compiler reports what is missing at the end of the input.
         let left = !code.trim().is_empty();
         Ok(left.then_some(Piece { code, line: first }))
     }
@@ -106,21 +106,21 @@ impl Script {
         line.map_err(|source| Error::io(&self.name, source))
     }
 
-    /// Whether the next line belongs to what seems complete: it is indented, or begins with what
-    /// begins no statement.
-    fn goes_on(&mut self) -> Result<bool> {
+    /// Returns whether the next line belongs to a cell that seems complete.
+    fn continues(&mut self) -> Result<bool> {
         match self.lines.recv_timeout(LATE) {
             Ok(line) => {
                 let line = self.good(line)?;
-                let goes_on = continues(&line);
+                let continues = continues(&line);
                 self.ahead = Some(line);
-                Ok(goes_on)
+                Ok(continues)
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(false),
         }
     }
 }
 
+/// Returns whether a line is indented, or begins with text that begins no statement.
 fn continues(line: &str) -> bool {
     let text = line.trim_start();
     let indented = text.len() < line.len() && !text.is_empty();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_over_lines_is_one_cell() {
+    fn a_chain_of_several_lines_is_one_cell() {
         for text in [
             "let x = a()\n    .b()\n    .c();\n",
             "a()\n.b()\n",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_names_the_interpreter_is_no_code() {
+    fn the_line_with_the_interpreter_is_skipped() {
         let script = "#!/usr/bin/env -S cloze-kernel repl\n1 + 1\n";
         assert_eq!(pieces(script), [(2, "1 + 1\n".to_owned())]);
         assert_eq!(pieces("#![allow(unused)]\n").len(), 1);

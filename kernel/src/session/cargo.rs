@@ -1,12 +1,11 @@
-//! A smaller view of the dependencies for rust-analyzer.
+//! A stand-in for cargo that shows rust-analyzer fewer dependencies.
 //!
 //! To infer the types of a cell's variables evcxr's rust-analyzer expands and indexes every crate
-//! that `cargo metadata` names: some 150, most of which no cell can name, among them crates of
-//! generated bindings that are not even compiled. That is half of a session's start and of its
-//! memory. So a session runs with a toolchain folder of its own, which is the user's toolchain by
-//! links, except that its `cargo` is this binary: it passes everything on to the real cargo, and
-//! from the answer of `metadata` it leaves out what cells cannot see. Builds of cells that need no
-//! cargo at all it runs itself, see [`super::rustc`].
+//! that `cargo metadata` lists: some 150. Cells cannot name most of them, and some are not even
+//! compiled. That is half of a session's start-up time and memory. So a session has a toolchain folder
+//! of its own: links to the user's toolchain, except that its `cargo` is this program. It passes
+//! everything on to the real cargo, and removes from the answer of `metadata` what cells cannot see.
+//! If the build of a cell needs no cargo, it runs rustc itself, see [`super::rustc`].
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -18,25 +17,19 @@ use std::process::{Command, ExitCode};
 use cloze::{Error, Result};
 use serde_json::Value;
 
+use super::layout::{CARGO_VARIABLE, LOCK, TOOLCHAIN, TOOLCHAIN_VARIABLE, bin, sysroot};
+use super::markers;
 use super::rustc::{self, Replay};
-use super::words;
-
-/// Names a toolchain to rustup's proxies, and to evcxr, which asks rustup.
-pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
-/// Where rust-analyzer looks for cargo when there is no rustup.
-pub const CARGO_VARIABLE: &str = "CARGO";
-
-const TOOLCHAIN: &str = "toolchain";
-const LOCK: &str = "Cargo.lock";
+use crate::paths;
 
 /// The real cargo, beside the link that stands in for it.
 const REAL: &str = "cargo-real";
 
-/// What cells see of Cloze: its own packages, the tensors, the half-precision types in them, and
+/// The packages of Cloze that cells see: its own, the tensors, the half-precision types in them, and
 /// progress bars.
 const VISIBLE: [&str; 5] = ["cloze-session", "cloze", "dfdx", "half", "indicatif"];
 
-/// Acts as cargo, or as rustc's wrapper, where this binary was started under such a name.
+/// Acts as cargo, or as rustc's wrapper, if this program was started under such a name.
 pub fn run_if_cargo() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = PathBuf::from(arguments.next()?);
@@ -52,44 +45,39 @@ pub fn run_if_cargo() -> Option<ExitCode> {
         if rustc::is_unread(&program) {
             return Some(ExitCode::FAILURE);
         }
-        if let Err(error) = words::sign_cell(program.parent()?) {
+        if let Err(error) = markers::sign_cell(program.parent()?) {
             cloze::note!("the cell's code cannot be prepared: {error}");
             return Some(ExitCode::FAILURE);
         }
     }
+    let failed = |error| {
+        cloze::note!("cannot run {}: {error}", real.display());
+        Some(ExitCode::FAILURE)
+    };
     if let Some(replay) = Replay::of(&program, &arguments) {
         replay.run();
         replay.record(&mut command);
-        return Some(match command.status() {
-            Ok(status) => {
-                if status.success() {
-                    replay.keep();
-                }
-                ExitCode::from(status.code().map_or(1, |code| code as u8))
-            }
-            Err(error) => {
-                cloze::note!("cannot run {}: {error}", real.display());
-                ExitCode::FAILURE
-            }
-        });
+        let status = match command.status() {
+            Ok(status) => status,
+            Err(error) => return failed(error),
+        };
+        if status.success() {
+            replay.keep();
+        }
+        return Some(ExitCode::from(status.code().map_or(1, |code| code as u8)));
     }
     if !has("metadata") || has("--no-deps") {
-        let error = command.exec();
-        cloze::note!("cannot run {}: {error}", real.display());
-        return Some(ExitCode::FAILURE);
+        return failed(command.exec());
     }
     let lock = lock_to_keep();
     let output = command.stderr(std::process::Stdio::inherit()).output();
     if let Some(lock) = lock {
-        // Without it the next build takes other versions than the template's and compiles them.
+        // Without it the next build would compile other versions than the template's.
         let _ = std::fs::write(LOCK, lock);
     }
     let output = match output {
         Ok(output) => output,
-        Err(error) => {
-            cloze::note!("cannot run {}: {error}", real.display());
-            return Some(ExitCode::FAILURE);
-        }
+        Err(error) => return failed(error),
     };
     let answer = match serde_json::from_slice::<Value>(&output.stdout) {
         Ok(mut metadata) if output.status.success() => {
@@ -107,16 +95,18 @@ pub fn run_if_cargo() -> Option<ExitCode> {
     })
 }
 
-/// The lock file, where cargo is asked about a crate to add: evcxr does that by a manifest that has
-/// nothing but this crate, and cargo then forgets the versions of all others.
+/// Returns the lock file if evcxr asks about a crate to add. It does so with a manifest that contains
+/// only that crate, and cargo then forgets the versions of all others.
 fn lock_to_keep() -> Option<Vec<u8>> {
     let manifest = std::fs::read_to_string("Cargo.toml").ok()?;
-    let asked = manifest.contains("evcxr_dummy_validate_dep");
-    asked.then(|| std::fs::read(LOCK).ok()).flatten()
+    if !manifest.contains("evcxr_dummy_validate_dep") {
+        return None;
+    }
+    std::fs::read(LOCK).ok()
 }
 
-/// Leaves out of cargo's answer what only Cloze's own insides depend on. What the user has asked
-/// for with `:dep` stays, with all that it needs.
+/// Removes from cargo's answer the crates that only Cloze itself depends on. What the user has added
+/// with `:dep` stays, with all of its dependencies.
 fn prune(metadata: &mut Value) {
     let names: std::collections::HashMap<String, String> = metadata["packages"]
         .as_array()
@@ -166,14 +156,9 @@ fn prune(metadata: &mut Value) {
     }
 }
 
-/// The folder with the stand-in, in a session's folder.
-pub fn bin(session: &Path) -> PathBuf {
-    session.join(TOOLCHAIN).join("bin")
-}
-
-/// Makes the toolchain folder in `session` and gives the variables that point to it.
+/// Creates the toolchain folder in `session` and returns the variables that point to it.
 pub fn stand_in(session: &Path) -> Result<[(&'static str, PathBuf); 2]> {
-    let sysroot = super::template::sysroot()?;
+    let sysroot = sysroot()?;
     let folder = session.join(TOOLCHAIN);
     let io = |source| Error::io(&folder, source);
     let bin = bin(session);
@@ -182,15 +167,13 @@ pub fn stand_in(session: &Path) -> Result<[(&'static str, PathBuf); 2]> {
     link_all(&sysroot.join("bin"), &bin, "cargo").map_err(io)?;
     let cargo = bin.join("cargo");
     symlink(sysroot.join("bin").join("cargo"), bin.join(REAL)).map_err(io)?;
-    symlink(std::env::current_exe().map_err(io)?, &cargo).map_err(io)?;
-    rustc::link(&bin).map_err(io)?;
-    Ok([
-        (TOOLCHAIN_VARIABLE, folder.clone()),
-        (CARGO_VARIABLE, cargo),
-    ])
+    for program in [&cargo, &bin.join(rustc::RECORDER)] {
+        symlink(paths::this_program()?, program).map_err(io)?;
+    }
+    Ok([(TOOLCHAIN_VARIABLE, folder), (CARGO_VARIABLE, cargo)])
 }
 
-/// Links every entry of `from` but `except` into `to`.
+/// Links every entry of `from` except `except` into `to`.
 fn link_all(from: &Path, to: &Path, except: &str) -> std::io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;

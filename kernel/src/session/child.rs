@@ -1,7 +1,7 @@
 //! The process in which cells run: loads each compiled cell and calls it.
 //!
-//! It speaks evcxr's protocol (one `LOAD_AND_RUN <library> <function>` a line on standard input)
-//! and gives the user's code pipes of its own, see [`super::channel`].
+//! It speaks evcxr's protocol (a line `LOAD_AND_RUN <library> <function>` on standard input for each
+//! cell) and gives the user's code pipes of its own, see [`super::channel`].
 
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
@@ -17,28 +17,28 @@ use libloading::Library;
 use nix::sys::signal::Signal;
 
 use super::channel::{CONTROL, DONE, INTERRUPT, MOVE, SAY, STDERR, STDOUT};
-use super::{input, surroundings};
+use super::template::libraries;
+use super::{inherited, input};
 use crate::mutex::lock;
 
-/// Set by the session: the folder with the pipes. Makes this binary the child.
+/// Set by the session: the folder with the pipes. Makes this process the child.
 pub const FOLDER_VARIABLE: &str = "CLOZE_CHILD_FOLDER";
 /// Set by the session: its process number.
 pub const PARENT_VARIABLE: &str = "CLOZE_CHILD_PARENT";
-/// Set by evcxr for its children; must not reach what a cell starts.
+/// Set by evcxr for its children; programs that a cell starts must not inherit it.
 const EVCXR_VARIABLE: &str = "EVCXR_IS_RUNTIME";
-/// evcxr's word for the end of a cell.
+/// evcxr's marker for the end of a cell.
 const COMPLETE: &str = "EVCXR_EXECUTION_COMPLETE";
 
-/// The exit code of a child that can't do its work, most likely because a compiled cell can't be
-/// loaded.
-pub const CANNOT_GO_ON: i32 = 99;
-/// With this it begins to say why, on standard error.
-pub const WHY: &str = "The cell's process cannot go on: ";
+/// The exit code of a child that can't continue, most likely because it can't load a compiled cell.
+pub const CANNOT_CONTINUE: i32 = 99;
+/// The beginning of its last line on standard error, which gives the reason.
+pub const REASON: &str = "The cell's process cannot continue: ";
 
-/// How often a cell's unfinished line is passed on.
-const FLUSH_EVERY: Duration = Duration::from_millis(50);
+/// How often an unfinished line of a cell is flushed.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Becomes the child where the session started this process as one.
+/// Becomes the child if the session started this process as one.
 ///
 /// Must be the first thing in `main`: it changes the environment.
 pub fn run_if_child() {
@@ -51,8 +51,8 @@ pub fn run_if_child() {
         unsafe { std::env::remove_var(name) };
     }
     // SAFETY: as above.
-    unsafe { surroundings::take_over(&folder, &[wire::TOKEN_VARIABLE]) };
-    // The kernel and its child end together, even where the kernel is killed.
+    unsafe { inherited::apply(&folder, &[wire::TOKEN_VARIABLE]) };
+    // The child ends with the kernel, even if the kernel is killed.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
     if parent.is_some_and(|parent| parent != nix::unistd::getppid().to_string()) {
@@ -61,16 +61,16 @@ pub fn run_if_child() {
     let code = match run(&folder) {
         Ok(()) => 0,
         Err(error) => {
-            // The session reads it; if it is gone there is nobody to answer.
-            let _ = writeln!(std::io::stderr(), "{WHY}{error}");
-            CANNOT_GO_ON
+            // If the session has gone, nobody needs the answer.
+            let _ = writeln!(std::io::stderr(), "{REASON}{error}");
+            CANNOT_CONTINUE
         }
     };
     std::process::exit(code);
 }
 
 fn run(folder: &Path) -> std::io::Result<()> {
-    // evcxr's ends move out of the way and stay out of what a cell starts (both are close-on-exec).
+    // Programs that a cell starts do not get evcxr's pipes: the copies are close-on-exec.
     let commands = BufReader::new(File::from(std::io::stdin().as_fd().try_clone_to_owned()?));
     let mut answers = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
     let pipes = (
@@ -85,10 +85,10 @@ fn run(folder: &Path) -> std::io::Result<()> {
 
     let child = std::process::id();
     let token = wire::token().unwrap_or_default();
-    let umbrella = Arc::new(Umbrella::new(folder));
-    let acknowledged = listen(folder, child, pipes, Arc::clone(&umbrella))?;
+    let dylib_root = Arc::new(DylibRoot::new(folder));
+    let replies = listen(folder, child, pipes, Arc::clone(&dylib_root))?;
     let running = Arc::new(AtomicBool::new(false));
-    flush_regularly(Arc::clone(&running), Arc::clone(&umbrella));
+    flush_regularly(Arc::clone(&running), Arc::clone(&dylib_root));
 
     let mut variables: *mut c_void = std::ptr::null_mut();
     for (run, line) in commands.lines().enumerate() {
@@ -100,9 +100,9 @@ fn run(folder: &Path) -> std::io::Result<()> {
         else {
             return Err(std::io::Error::other(format!("unknown command `{line}`")));
         };
-        umbrella.load();
-        umbrella.interrupt(false);
-        // SAFETY: the library is a cell that evcxr compiled for this process; its constructors are
+        dylib_root.load();
+        dylib_root.interrupt(false);
+        // SAFETY: the library is a cell that evcxr compiled for this process; its only constructors are
         // those of Rust's standard library.
         let library = unsafe { Library::new(library) }.map_err(std::io::Error::other)?;
         // SAFETY: evcxr generates every cell's entry with exactly this signature.
@@ -112,22 +112,22 @@ fn run(folder: &Path) -> std::io::Result<()> {
         .map_err(std::io::Error::other)?;
         stdout.write_all(Record::Begin { child }.line(token).as_bytes())?;
         running.store(true, Ordering::Relaxed);
-        // SAFETY: the pointer is the one that the cell before returned, or null for the first.
+        // SAFETY: the pointer is the one that the previous cell returned, or null for the first.
         variables = unsafe { entry(variables) };
         running.store(false, Ordering::Relaxed);
-        // Variables may hold code of this library, and thread-local destructors run late: cells
-        // are never unloaded.
+        // Cells are never unloaded: variables may refer to their code, and thread-local destructors
+        // run late.
         std::mem::forget(library);
-        umbrella.load();
+        dylib_root.load();
         let end = Record::End { child, run }.line(token);
-        umbrella.end(&mut stdout, end.as_bytes())?;
+        dylib_root.end(&mut stdout, end.as_bytes())?;
         stderr.write_all(end.as_bytes())?;
-        // The session has gone where its end of the pipe has.
-        while let Ok(word) = acknowledged.recv() {
-            match word {
-                Word::Say(line) => writeln!(answers, "{line}")?,
-                Word::Done(done) if done == run => break,
-                Word::Done(_) => {}
+        // Ends too if the session has gone.
+        while let Ok(reply) = replies.recv() {
+            match reply {
+                Reply::Say(line) => writeln!(answers, "{line}")?,
+                Reply::Done(done) if done == run => break,
+                Reply::Done(_) => {}
             }
         }
         writeln!(answers, "{COMPLETE}")?;
@@ -135,20 +135,21 @@ fn run(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-enum Word {
+/// What the session answers when a cell has ended.
+enum Reply {
     Say(String),
     Done(u64),
 }
 
-/// Reads the control pipe on a thread of its own, so that an interrupt is heard while a cell runs.
+/// Reads the control pipe on a thread of its own, so that an interrupt arrives while a cell runs.
 fn listen(
     folder: &Path,
     child: u32,
     pipes: (OwnedFd, OwnedFd),
-    umbrella: Arc<Umbrella>,
-) -> std::io::Result<mpsc::Receiver<Word>> {
+    dylib_root: Arc<DylibRoot>,
+) -> std::io::Result<mpsc::Receiver<Reply>> {
     let pipe = BufReader::new(File::open(folder.join(CONTROL))?);
-    let anew = [
+    let variables = [
         (FOLDER_VARIABLE, folder.display().to_string()),
         (PARENT_VARIABLE, nix::unistd::getppid().to_string()),
     ];
@@ -161,21 +162,21 @@ fn listen(
                 continue;
             }
             let (verb, rest) = (words.next(), words.next().unwrap_or_default());
-            let word = match verb {
-                Some(SAY) => Word::Say(rest.to_owned()),
-                Some(DONE) => Word::Done(rest.parse().unwrap_or_default()),
+            let reply = match verb {
+                Some(SAY) => Reply::Say(rest.to_owned()),
+                Some(DONE) => Reply::Done(rest.parse().unwrap_or_default()),
                 Some(INTERRUPT) => {
-                    umbrella.interrupt(true);
+                    dylib_root.interrupt(true);
                     continue;
                 }
                 Some(MOVE) => {
-                    let error = surroundings::start_anew(&pipes, &anew);
-                    cloze::note!("The cell's process cannot start anew: {error}");
+                    let error = inherited::restart(&pipes, &variables);
+                    cloze::note!("The cell's process cannot restart: {error}");
                     continue;
                 }
                 _ => continue,
             };
-            if send.send(word).is_err() {
+            if send.send(reply).is_err() {
                 break;
             }
         }
@@ -183,23 +184,25 @@ fn listen(
     Ok(receive)
 }
 
-/// Rust's standard output keeps an unfinished line back: this passes it on while a cell runs.
-fn flush_regularly(running: Arc<AtomicBool>, umbrella: Arc<Umbrella>) {
+/// Flushes unfinished lines while a cell runs: Rust's standard output keeps them in its buffer.
+fn flush_regularly(running: Arc<AtomicBool>, dylib_root: Arc<DylibRoot>) {
     std::thread::spawn(move || {
         loop {
-            std::thread::sleep(FLUSH_EVERY);
-            if running.load(Ordering::Relaxed) {
-                umbrella.flush();
+            std::thread::sleep(FLUSH_INTERVAL);
+            if running.load(Ordering::Relaxed)
+                && let Some(calls) = dylib_root.calls()
+            {
+                (calls.flush)();
             }
         }
     });
 }
 
-/// What the template's umbrella library offers to this process (see `umbrella.rs`).
+/// The functions of the template's library (see `dylib_root.rs`).
 ///
-/// Cells share the standard library's shared object with the umbrella, and this binary has its own
-/// copy, so the buffer and the panic hook of the cells are reached through the umbrella only.
-struct Umbrella {
+/// Cells share one copy of the standard library with it. This program has another copy, so only those
+/// functions reach the output buffer and the panic hook of the cells.
+struct DylibRoot {
     libraries: PathBuf,
     calls: Mutex<Option<Calls>>,
 }
@@ -211,29 +214,29 @@ struct Calls {
     end: unsafe extern "C" fn(BorrowedFd<'_>, *const u8, usize) -> bool,
 }
 
-impl Umbrella {
+impl DylibRoot {
     fn new(folder: &Path) -> Self {
         Self {
-            libraries: super::template::libraries(folder),
+            libraries: libraries(folder),
             calls: Mutex::new(None),
         }
     }
 
-    /// Loads the library where it is built: while a template is made it is not yet there.
+    /// Loads the library if it exists; the first cells of a new template run before it does.
     fn load(&self) {
         let mut calls = lock(&self.calls);
         if calls.is_some() {
             return;
         }
-        let Some(path) = find_umbrella(&self.libraries) else {
+        let Some(path) = find_library(&self.libraries) else {
             return;
         };
-        // SAFETY: the umbrella is our own library, built with this session's compiler.
+        // SAFETY: this is our own library, built with this session's compiler.
         let Ok(library) = (unsafe { Library::new(path) }) else {
             return;
         };
-        // SAFETY: the four symbols have these signatures in `umbrella.rs`, and the library is
-        // never unloaded, so the pointers stay good.
+        // SAFETY: the four symbols have these signatures in `dylib_root.rs`, and the library is never
+        // unloaded, so the pointers stay valid.
         let loaded = unsafe {
             let pointer = |name: &[u8]| library.get::<extern "C" fn()>(name).map(|found| *found);
             match (
@@ -264,19 +267,13 @@ impl Umbrella {
         *lock(&self.calls)
     }
 
-    fn flush(&self) {
-        if let Some(calls) = self.calls() {
-            (calls.flush)();
-        }
-    }
-
-    /// Writes a cell's end mark, after all that its threads are writing at this moment.
+    /// Writes a cell's end mark, after what its threads are writing at this moment.
     fn end(&self, stdout: &mut File, mark: &[u8]) -> std::io::Result<()> {
         let Some(calls) = self.calls() else {
-            // While a template is made no cell has threads.
+            // The first cells of a new template have no threads.
             return stdout.write_all(mark);
         };
-        // SAFETY: the mark is as long as it is.
+        // SAFETY: pointer and length are those of one slice.
         let written = unsafe { (calls.end)(stdout.as_fd(), mark.as_ptr(), mark.len()) };
         if written {
             Ok(())
@@ -292,16 +289,12 @@ impl Umbrella {
     }
 }
 
-fn find_umbrella(libraries: &Path) -> Option<PathBuf> {
-    std::fs::read_dir(libraries)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == std::env::consts::DLL_EXTENSION)
-                && path
-                    .file_name()
-                    .and_then(|name| name.to_str())
-                    .is_some_and(|name| name.starts_with("libcloze_session"))
-        })
+fn find_library(libraries: &Path) -> Option<PathBuf> {
+    let mut entries = std::fs::read_dir(libraries).ok()?.flatten();
+    let found = entries.find(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("libcloze_session") && name.ends_with(std::env::consts::DLL_SUFFIX)
+    });
+    Some(found?.path())
 }

@@ -1,15 +1,15 @@
-//! Whether a text is a whole cell or wants another line: asked by the REPL on every Enter and by
+//! Judges whether a text is a complete cell or needs another line: for the REPL on every Enter, and for
 //! front ends with `is_complete_request`.
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
-use super::rewrite::without_commands;
+use super::source::without_commands;
 
-/// The answer, as the Jupyter protocol words it.
+/// The answer, in the terms of the Jupyter protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completeness {
     Complete,
-    /// With the indentation that the next line should have.
+    /// With the indentation of the next line.
     Incomplete {
         indent: String,
     },
@@ -62,7 +62,7 @@ pub fn judge(code: &str) -> Completeness {
             indent: String::new(),
         };
     }
-    if !open.is_empty() || last.is_some_and(|(kind, text)| wants_more(kind, text, &code)) {
+    if !open.is_empty() || last.is_some_and(|(kind, text)| needs_more(kind, text, &code)) {
         return Completeness::Incomplete {
             indent: INDENT.repeat(open.len()),
         };
@@ -70,7 +70,7 @@ pub fn judge(code: &str) -> Completeness {
     Completeness::Complete
 }
 
-/// Whether a literal is closed; `None` where more lines cannot mend it.
+/// Returns whether a literal is closed, or `None` if no further line can complete it.
 fn closed(kind: LiteralKind) -> Option<bool> {
     match kind {
         LiteralKind::Str { terminated }
@@ -86,65 +86,26 @@ fn closed(kind: LiteralKind) -> Option<bool> {
     }
 }
 
-/// Whether Rust code cannot end with this token.
-fn wants_more(kind: TokenKind, text: &str, code: &str) -> bool {
+/// Keywords with which Rust code cannot end.
+const UNFINISHED: [&str; 27] = [
+    "as", "async", "const", "dyn", "else", "enum", "fn", "for", "if", "impl", "in", "let", "loop",
+    "match", "mod", "move", "mut", "pub", "ref", "static", "struct", "trait", "type", "unsafe",
+    "use", "where", "while",
+];
+
+/// Returns whether Rust code cannot end with this token.
+fn needs_more(kind: TokenKind, text: &str, code: &str) -> bool {
     match kind {
-        TokenKind::Comma
-        | TokenKind::Dot
-        | TokenKind::Colon
-        | TokenKind::Eq
-        | TokenKind::Lt
-        | TokenKind::Minus
-        | TokenKind::And
-        | TokenKind::Or
-        | TokenKind::Plus
-        | TokenKind::Star
-        | TokenKind::Slash
-        | TokenKind::Caret
-        | TokenKind::Percent => !ends_in_range(code),
-        TokenKind::Ident => matches!(
-            text,
-            "else"
-                | "let"
-                | "fn"
-                | "struct"
-                | "enum"
-                | "impl"
-                | "trait"
-                | "mod"
-                | "use"
-                | "for"
-                | "in"
-                | "if"
-                | "while"
-                | "match"
-                | "loop"
-                | "pub"
-                | "mut"
-                | "const"
-                | "static"
-                | "type"
-                | "unsafe"
-                | "async"
-                | "where"
-                | "as"
-                | "move"
-                | "dyn"
-                | "ref"
-        ),
-        // An attribute belongs to what follows it.
+        TokenKind::Ident => UNFINISHED.contains(&text),
+        // An attribute belongs to the next item.
         TokenKind::CloseBracket => code
             .trim_end()
             .lines()
             .next_back()
             .is_some_and(|line| line.trim_start().starts_with("#[")),
-        _ => false,
+        // `1..` is an expression.
+        _ => text.len() == 1 && ",.:=<-&|+*/^%".contains(text) && !code.trim_end().ends_with(".."),
     }
-}
-
-/// `1..` is an expression.
-fn ends_in_range(code: &str) -> bool {
-    code.trim_end().ends_with("..")
 }
 
 #[cfg(test)]
@@ -158,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_cells_are_complete() {
+    fn complete_cells_are_recognised() {
         for code in [
             "",
             "1 + 1",
@@ -184,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_wants_another_line_with_its_indentation() {
+    fn open_code_needs_another_line_with_its_indentation() {
         for (code, depth) in [
             ("fn f() {", 1),
             ("fn f() { if true {", 2),
@@ -207,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_line_can_mend_is_invalid() {
+    fn code_that_no_line_can_complete_is_invalid() {
         for code in ["}", "f(]"] {
             assert_eq!(judge(code), Completeness::Invalid, "{code}");
         }

@@ -1,4 +1,4 @@
-//! Completion and documentation by evcxr's rust-analyzer, with positions in bytes.
+//! Completion and documentation through evcxr's rust-analyzer, with positions in bytes.
 
 use std::collections::HashMap;
 
@@ -6,30 +6,30 @@ use cloze::display::Content;
 use evcxr::CommandContext;
 
 use super::completeness::{self, Completeness};
-use super::{commands, documentation, types};
+use super::{documentation, types};
 
-/// What may stand in place of the bytes `start..end`.
+/// The possible replacements of the bytes `start..end`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Completions {
     /// Bare names: no arguments, no snippets.
     pub matches: Vec<String>,
-    /// What is known of each match.
+    /// The details of each match.
     pub details: Vec<Detail>,
     pub start: usize,
     pub end: usize,
 }
 
-/// What a completion is.
+/// The kind and the type of a completion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// In the words of JupyterLab: `function`, `class`, `instance`, `module`, `keyword`, `magic`, …
+    /// As JupyterLab names it: `function`, `class`, `instance`, `module`, `keyword`, `magic`, …
     pub kind: String,
-    /// Its type or its arguments, where they are known.
+    /// Its type or its arguments, if they are known.
     pub text: String,
 }
 
 impl Completions {
-    /// Nothing to offer.
+    /// Returns no completions.
     pub fn none(position: usize) -> Self {
         Self {
             start: position,
@@ -39,32 +39,12 @@ impl Completions {
     }
 }
 
-/// Of more matches the types are not asked for: who reads so long a list has not begun to write.
+/// Types are inferred for at most this many matches: nobody reads a longer list.
 const TYPED: usize = 250;
 
+/// Completes the Rust code before `position`.
 pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Completions {
-    if let Some((start, matches)) = code.get(..position).and_then(commands::completions) {
-        let detail = Detail {
-            kind: "magic".to_owned(),
-            text: String::new(),
-        };
-        let others = context.completions(code, position).ok();
-        let others = others.into_iter().flat_map(|found| found.completions);
-        let mut matches = matches;
-        // evcxr's own commands stand behind Cloze's.
-        for other in others.filter(|other| other.kind == "magic") {
-            if !matches.contains(&other.code) {
-                matches.push(other.code);
-            }
-        }
-        return Completions {
-            details: vec![detail; matches.len()],
-            matches,
-            start,
-            end: position,
-        };
-    }
-    // rust-analyzer has no answer in half-written code now and then: then there is nothing to offer.
+    // rust-analyzer sometimes fails in incomplete code.
     let Ok(found) = context.completions(code, position) else {
         return Completions::none(position);
     };
@@ -80,10 +60,10 @@ pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Co
             };
             (name.to_owned(), detail)
         })
-        // `iter().len` is no completion of `le` once it is a bare name.
+        // Without its arguments `iter().len` does not complete `le`.
         .filter(|(name, _)| !name.is_empty() && name.starts_with(typed))
         .collect();
-    // Of a field and a method of one name the field is the private one.
+    // If a field and a method have the same name, the field is private: the method comes first.
     let order = |(name, detail): &(String, Detail)| (name.clone(), detail.kind != "function");
     named.sort_by_key(order);
     named.dedup_by(|one, other| one.0 == other.0);
@@ -100,7 +80,7 @@ pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Co
     }
 }
 
-/// A call's or a macro's name without what rust-analyzer adds for an editor with snippets.
+/// Returns the name of a function or macro without the arguments that rust-analyzer adds for editors.
 fn bare_name(code: &str) -> &str {
     let end = code
         .find(['(', '{', '[', '<', ' ', ';'])
@@ -109,17 +89,16 @@ fn bare_name(code: &str) -> &str {
     if name.is_empty() { code } else { name }
 }
 
-/// The names of a call's arguments, as rust-analyzer would fill them in.
+/// Returns the arguments of a call, as rust-analyzer would fill them in.
 fn arguments(code: &str, name: &str) -> String {
-    let rest = &code[name.len()..];
-    let rest = rest.trim_end_matches(';');
+    let rest = code[name.len()..].trim_end_matches(';');
     match rest.starts_with('(') {
         true => rest.to_owned(),
         false => String::new(),
     }
 }
 
-/// Puts the types that rust-analyzer infers: of variables and fields, and of what calls give back.
+/// Adds the types that rust-analyzer infers: of variables and fields, and of the results of calls.
 fn add_types(
     context: &mut CommandContext,
     before: &str,
@@ -151,8 +130,8 @@ fn add_types(
     }
 }
 
-/// The types of all matches by one question, for the type of a tuple of them: each question means a
-/// new analysis. Calls miss their arguments, which their results seldom depend on.
+/// Infers the types of all matches at once, through a tuple of them, because every query runs the
+/// analysis again. The calls in it have no arguments, on which their types seldom depend.
 fn inferred(
     context: &mut CommandContext,
     place: &Place,
@@ -176,7 +155,7 @@ fn inferred(
     types::parts(tuple).filter(|types| types.len() == matches.len())
 }
 
-/// What stands before a word: whole statements, and what the word is a member of.
+/// The code before a word: whole statements, and the expression whose member the word is.
 #[derive(Debug, PartialEq, Eq)]
 struct Place<'a> {
     statements: &'a str,
@@ -188,7 +167,7 @@ impl<'a> Place<'a> {
         let (rest, receiver) = code.split_at(receiver_start(code));
         let end = rest.rfind([';', '}']).map_or(0, |index| index + 1);
         let statements = &rest[..end];
-        // In the middle of a block the statements before are no whole code.
+        // Inside a block the statements before are not complete by themselves.
         let whole = completeness::judge(statements) == Completeness::Complete;
         Self {
             statements: if whole { statements } else { "" },
@@ -197,7 +176,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Where the expression begins whose member is asked for at the end of `code`.
+/// Returns where the expression begins whose member is completed at the end of `code`.
 fn receiver_start(code: &str) -> usize {
     if !code.ends_with('.') && !code.ends_with("::") {
         return code.len();
@@ -215,7 +194,7 @@ fn receiver_start(code: &str) -> usize {
                 true
             }
             _ if open > 0 => true,
-            // A chain over lines.
+            // A chain of calls on several lines.
             ' ' | '\n' => code[start..].trim_start().starts_with('.'),
             _ => character.is_alphanumeric() || "_.:?".contains(character),
         };
@@ -232,6 +211,7 @@ fn hover(context: &mut CommandContext, code: &str) -> Option<(String, String)> {
     (text != "No documentation found").then_some((text, html))
 }
 
+/// Returns the documentation of the name at `position`.
 pub fn inspect(context: &mut CommandContext, code: &str, position: usize) -> Option<Content> {
     let end = end_of_word(code, position);
     let (text, html) = hover(context, &code[..end])?;
@@ -246,17 +226,17 @@ pub fn inspect(context: &mut CommandContext, code: &str, position: usize) -> Opt
     })
 }
 
-/// The first line about a tensor, its type as one reads it.
+/// Returns the first line about a tensor, with its type shortened.
 fn headline(text: &str) -> Option<String> {
     text.lines()
-        // What a method belongs to has no sizes, only the names of parameters.
+        // The type of an `impl` block has no sizes, only parameters.
         .filter(|line| !line.trim_start().starts_with("impl"))
         .map(|line| (line, types::short_tensors(line)))
         .find(|(line, short)| line != short)
         .map(|(_, short)| short)
 }
 
-/// The end of the identifier at or before `position`.
+/// Returns the end of the identifier at or before `position`.
 fn end_of_word(code: &str, position: usize) -> usize {
     let mut position = position.min(code.len());
     while !code.is_char_boundary(position) {
@@ -282,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_of_a_call_are_kept_apart() {
+    fn the_arguments_of_a_call_are_separate() {
         let arguments = |code| arguments(code, bare_name(code));
         assert_eq!(arguments("push(value)"), "(value)");
         assert_eq!(arguments("clear();"), "()");
@@ -291,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_asked_of_the_whole_expression_before_it() {
+    fn a_member_belongs_to_the_whole_expression_before_it() {
         for (code, statements, receiver) in [
             ("names.", "", "names."),
             ("let n = names.iter().", "", "names.iter()."),
@@ -323,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_under_the_cursor_is_taken_whole() {
+    fn the_end_of_the_word_at_the_cursor_is_found() {
         assert_eq!(end_of_word("let x = Vec::new();", 9), 11);
         assert_eq!(end_of_word("größe", 3), "größe".len());
         assert_eq!(end_of_word("ab", 99), 2);

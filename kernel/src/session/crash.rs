@@ -1,37 +1,34 @@
-//! What ended the process of a cell, in a sentence.
+//! Explains why the process of a cell has ended.
 
 use super::CellError;
-use super::child::{CANNOT_GO_ON, WHY};
-use super::errors::plain;
+use super::child::{CANNOT_CONTINUE, REASON};
 
-/// What a lost process means and what to do.
-pub const AFTERWARDS: &str = "All variables are lost: a fresh process is ready, and `:replay` runs the cells again that defined things.";
+/// What a lost process means, and what to do.
+pub const AFTERWARDS: &str = "All variables are lost: a new process is ready, and `:replay` runs the cells again that defined something.";
 
-/// The error of a cell whose process ended with `status` (evcxr's words), after it had written
-/// `said` to standard error at its end.
-pub fn explain(status: &str, said: &str) -> CellError {
+/// Returns the error of a cell whose process ended with `status` (evcxr's text). `stderr` is the end of
+/// its standard error.
+pub fn explain(status: &str, stderr: &str) -> CellError {
     let status = status
         .rsplit_once("status: ")
         .map_or(status, |(_, status)| status);
-    plain(
-        "crash",
-        &format!("{}. {AFTERWARDS}", reason(status.trim(), said)),
-    )
+    let reason = reason(status.trim(), stderr);
+    CellError::new("crash", &format!("{reason}. {AFTERWARDS}"))
 }
 
-fn reason(status: &str, said: &str) -> String {
+fn reason(status: &str, stderr: &str) -> String {
     // `signal: 11 (SIGSEGV) (core dumped)`
     let signal = status
         .split_once('(')
         .and_then(|(_, rest)| Some(rest.split_once(')')?.0));
     match signal {
-        Some("SIGABRT") if said.contains("stack overflow") => {
+        Some("SIGABRT") if stderr.contains("stack overflow") => {
             "the cell ended its process by a stack overflow: a function calls itself without end, \
              or a large array lives on the stack (a Vec does not)"
                 .to_owned()
         }
-        Some("SIGABRT") if said.contains("memory allocation of") => {
-            let bytes = said
+        Some("SIGABRT") if stderr.contains("memory allocation of") => {
+            let bytes = stderr
                 .rsplit_once("memory allocation of")
                 .and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
             let asked = match bytes {
@@ -53,18 +50,16 @@ fn reason(status: &str, said: &str) -> String {
             let code = status
                 .trim_start_matches("exit status: ")
                 .trim_start_matches("exit code: ");
-            // A user's own exit with that code says nothing of the kind.
-            let why = said.trim_end().lines().next_back().unwrap_or_default();
-            if let Some(why) = why
-                .strip_prefix(WHY)
-                .filter(|_| code == CANNOT_GO_ON.to_string())
-            {
-                return format!("the compiled cell could not be loaded: {why}");
+            let last = stderr.trim_end().lines().next_back().unwrap_or_default();
+            // The user's own code may exit with that code too, but prints no such line.
+            let why = last.strip_prefix(REASON);
+            match why.filter(|_| code == CANNOT_CONTINUE.to_string()) {
+                Some(why) => format!("the compiled cell could not be loaded: {why}"),
+                None => format!(
+                    "the cell ended its process with exit code {code}: `std::process::exit` ends \
+                     the process in which all cells run"
+                ),
             }
-            format!(
-                "the cell ended its process with exit code {code}: `std::process::exit` ends the \
-                 process in which all cells run"
-            )
         }
     }
 }
@@ -75,24 +70,16 @@ mod tests {
 
     #[test]
     fn every_end_has_its_reason() {
-        let told = |status: &str, line: &str| {
-            explain(
-                &format!("x\nSubprocess terminated with status: {status}"),
-                line,
-            )
-            .value
-        };
-        for (status, line, part) in [
+        let overflow = "fatal runtime error: stack overflow, aborting";
+        let memory = "memory allocation of 70368744177664 bytes failed";
+        let unloadable = format!("before\n{REASON}libctx.so: undefined symbol\n");
+        for (status, stderr, part) in [
             ("signal: 11 (SIGSEGV)", "", "memory fault"),
             ("signal: 11 (SIGSEGV) (core dumped)", "", "(SIGSEGV)"),
+            ("signal: 6 (SIGABRT)", overflow, "a stack overflow"),
             (
                 "signal: 6 (SIGABRT)",
-                "fatal runtime error: stack overflow, aborting",
-                "a stack overflow",
-            ),
-            (
-                "signal: 6 (SIGABRT)",
-                "memory allocation of 70368744177664 bytes failed",
+                memory,
                 "70368744177664 bytes at once",
             ),
             (
@@ -105,16 +92,17 @@ mod tests {
             ("signal: 15 (SIGTERM)", "", "signal SIGTERM"),
             (
                 "exit status: 99",
-                "before\nThe cell's process cannot go on: libctx.so: undefined symbol\n",
+                &unloadable,
                 "could not be loaded: libctx.so: undefined symbol",
             ),
             ("exit status: 99", "", "exit code 99"),
             ("exit status: 3", "", "exit code 3"),
             ("3", "", "exit code 3"),
         ] {
-            let told = told(status, line);
-            assert!(told.contains(part), "{status}: {told}");
-            assert!(told.ends_with(AFTERWARDS));
+            let status = format!("x\nSubprocess terminated with status: {status}");
+            let value = explain(&status, stderr).value;
+            assert!(value.contains(part), "{status}: {value}");
+            assert!(value.ends_with(AFTERWARDS));
         }
     }
 }

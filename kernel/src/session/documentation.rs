@@ -1,11 +1,11 @@
-//! Documentation as rustdoc shows it: without the lines of an example that only make it compile.
+//! Formats documentation as rustdoc does: without the lines of an example that only make it compile.
 //!
-//! rust-analyzer hands them on, with the text's headings run into the example below them.
+//! rust-analyzer passes them on, and joins the text's headings to the examples below them.
 
 const OPENING: &str = "<pre><code";
 const CLOSING: &str = "</code></pre>";
 
-/// Leaves those lines out of both forms of a documentation.
+/// Removes those lines from both forms of a documentation.
 pub fn shown(text: &str, html: &str) -> (String, String) {
     let (mut said, mut marked) = (String::new(), String::new());
     let (mut text, mut html) = (text, html);
@@ -14,7 +14,7 @@ pub fn shown(text: &str, html: &str) -> (String, String) {
             true => visible(code),
             false => code.to_owned(),
         };
-        // The text ends without the line end of its last block.
+        // The text lacks the line end of its last block.
         if let Some((above, below)) = text.split_once(unescape(code).trim_end()) {
             said += above;
             if !above.is_empty() && !above.ends_with('\n') {
@@ -29,7 +29,7 @@ pub fn shown(text: &str, html: &str) -> (String, String) {
     (said + text, marked + html)
 }
 
-/// The first block of code: what stands before it, its attributes, its lines, what comes behind.
+/// Splits at the first block of code: the text before it, its attributes, its lines, the text after it.
 fn block(html: &str) -> Option<(&str, &str, &str, &str)> {
     let (before, rest) = html.split_once(OPENING)?;
     let (attributes, rest) = rest.split_once('>')?;
@@ -37,24 +37,20 @@ fn block(html: &str) -> Option<(&str, &str, &str, &str)> {
     Some((before, attributes, code, after))
 }
 
-/// Whether rustdoc would compile the block: what it does not know makes it another language.
+/// Returns whether rustdoc would compile the block: an unknown word means another language.
 fn is_rust(attributes: &str) -> bool {
     let class = attributes.split('"').nth(1).unwrap_or_default();
     let language = class.strip_prefix("language-").unwrap_or_default();
     language.split(',').all(|word| {
-        let known = [
-            "",
-            "rust",
-            "should_panic",
-            "no_run",
-            "compile_fail",
-            "ignore",
-        ];
-        known.contains(&word) || word.starts_with("ignore-") || word.starts_with("edition20")
+        matches!(
+            word,
+            "" | "rust" | "should_panic" | "no_run" | "compile_fail" | "ignore"
+        ) || word.starts_with("ignore-")
+            || word.starts_with("edition20")
     })
 }
 
-/// The lines that do not begin with `# `; `##` stands for one `#` that is meant.
+/// Returns the lines that do not begin with `# `; `##` is an escaped `#`.
 fn visible(code: &str) -> String {
     let lines = code.lines().filter_map(|line| {
         let begun = line.trim_start();
@@ -65,11 +61,11 @@ fn visible(code: &str) -> String {
         }
     });
     let lines: String = lines.collect();
-    // What parted them from the example.
+    // The empty lines below the hidden ones.
     lines.trim_start_matches('\n').to_owned()
 }
 
-/// The text of what the markdown renderer escaped.
+/// Undoes the Markdown renderer's escapes.
 fn unescape(html: &str) -> String {
     html.replace("&lt;", "<")
         .replace("&gt;", ">")
@@ -83,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_only_make_an_example_compile_are_left_out() {
+    fn lines_that_only_make_an_example_compile_are_removed() {
         let html = "<h1>Examples</h1>\n<pre><code># #![allow(x)]\n#\n\nlet a: Vec&lt;u8&gt; = f();\n  \
                     ## two\n#[derive(Debug)]\n</code></pre>\n<p>after</p>";
         let text = "Examples# #![allow(x)]\n#\n\nlet a: Vec<u8> = f();\n  ## two\n#[derive(Debug)]\n\
@@ -118,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_whole_block_stays() {
+    fn text_without_a_complete_block_stays() {
         for html in [
             "",
             "<p># a</p>",

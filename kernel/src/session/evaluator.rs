@@ -1,6 +1,7 @@
-//! The thread that owns evcxr: warms a session up and answers its requests one after another.
+//! evcxr in a session: warms the session up, compiles cells and runs them.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,17 +13,19 @@ use cloze::{Error, Result};
 use evcxr::{CommandContext, EvalContext};
 
 use super::channel::{Channel, Collected};
-use super::commands::{self, Course, Log};
+use super::course::Course;
+use super::definitions::Definitions;
+use super::layout::{self, TOOLCHAIN_VARIABLE};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Event, Outcome, Request, Running, Sink, Stream, Turns, cargo, child, completion,
-    errors, group, rewrite, rustc, shell, types, words,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, Turns, child, errors, excerpt,
+    markers, process_group, rewrite, rustc, shell, source,
 };
 use crate::mutex::lock;
+use crate::paths;
 
-/// The first cells of every session: they make the compiler and rust-analyzer look at what lessons
-/// use (a variable's type is inferred, so it must be one that outlives its cell), and leave nothing
-/// behind.
+/// The first cells of every session. They make the compiler and rust-analyzer load what lessons use (a
+/// type is inferred only for a variable that outlives its cell), and leave nothing behind.
 const WARM_CELLS: [&str; 2] = [
     "\
 let cloze_warm_product = {
@@ -35,48 +38,52 @@ let cloze_warm_product = {
     "drop(cloze_warm_product);",
 ];
 
-/// Answers requests until the handle is dropped; `environment` is what the shell's commands have.
+/// Answers requests until the handle is dropped; shell commands run with `environment`.
 pub fn serve(
     folder: &Path,
     environment: Vec<(OsString, OsString)>,
-    inbox: &mpsc::Receiver<Request>,
+    inbox: mpsc::Receiver<Request>,
     running: &Mutex<Option<Running>>,
     turns: Arc<Turns>,
     say: &Sink,
 ) {
-    let tell = |line: &str| {
+    let say = |line: &str| {
         say(Event::Stream {
             stream: Stream::Stderr,
             text: format!("{line}\n"),
         });
     };
-    let opened = Template::find_or_build(tell)
+    let opened = Template::find_or_build(say)
         .and_then(|template| template.open(folder))
         .and_then(|workshop| Evaluator::start(&workshop));
     match opened {
         Ok(mut evaluator) => {
             evaluator.environment = environment;
             evaluator.turns = turns;
-            *lock(running) = Some(evaluator.handles());
+            *lock(running) = Some(Running {
+                process: evaluator.context.process_handle(),
+                monitor: evaluator.channel.monitor(),
+            });
             for request in inbox {
-                evaluator.answer(request);
+                request(Ok(&mut evaluator));
             }
         }
         Err(error) => {
             let message = error.to_string();
-            tell(&message);
+            say(&message);
             for request in inbox {
-                refuse(request, &message);
+                request(Err(&message));
             }
         }
     }
 }
 
-/// Builds the template's artifacts in `workshop`: the warm cell in both of cargo's modes.
+/// Builds the template's artifacts in `workshop`: compiles the first cells with `cargo build` and a
+/// wrong one with `cargo check`.
 pub fn fill_template(workshop: &Workshop) -> Result<()> {
     let mut evaluator = Evaluator::start(workshop)?;
-    // A wrong cell compiles the metadata that `cargo check` wants, so that the first mistake is
-    // answered as fast as the next.
+    // Compiles the metadata that `cargo check` needs, so that a learner's first mistake is answered as
+    // fast as the next.
     evaluator
         .context
         .check("let wrong: i32 = \"on purpose\";")
@@ -84,8 +91,8 @@ pub fn fill_template(workshop: &Workshop) -> Result<()> {
     Ok(())
 }
 
-/// What brings types that bring displays of their own for evcxr (`evcxr_display`), which come
-/// first: another crate, or a cell that writes one.
+/// Code after which types may have displays of their own for evcxr (`evcxr_display`), which have
+/// priority: it adds another crate, or defines such a display.
 const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", rewrite::OWN_DISPLAY];
 
 /// evcxr's context with the process in which its cells run.
@@ -94,18 +101,18 @@ pub struct Evaluator {
     channel: Channel,
     /// The session's folder.
     folder: PathBuf,
-    /// What the shell's commands have.
+    /// The variables of shell commands.
     environment: Vec<(OsString, OsString)>,
     turns: Arc<Turns>,
-    /// The one that is being worked on.
-    turn: u64,
+    /// The turn of the running cell.
+    pub(super) turn: u64,
     /// The process in which the last cell ran.
     child: u32,
     /// Whether a value may have a display that only evcxr finds.
     own_displays: bool,
-    /// For how long the last cell's code ran.
+    /// How long the last cell's code ran.
     pub(super) last_run: Option<Duration>,
-    pub(super) log: Log,
+    pub(super) definitions: Definitions,
     pub(super) course: Course,
 }
 
@@ -116,25 +123,21 @@ impl Evaluator {
         };
         let folder = &workshop.folder;
         let token = secret().map_err(|error| failed("no random numbers", &error))?;
-        let bin = cargo::bin(folder);
-        // A template is made with the user's own cargo, which signs nothing.
+        let bin = layout::bin(folder);
+        // A template is built with the user's own cargo, which signs nothing.
         if bin.exists() {
-            words::keep_token(&bin, &token).map_err(|error| failed("its token", &error))?;
+            markers::keep_token(&bin, &token).map_err(|error| failed("its token", &error))?;
         }
         let channel = Channel::open(folder, &token).map_err(|error| failed("pipes", &error))?;
-        let binary = std::env::current_exe().map_err(|error| failed("own file", &error))?;
-        let mut command = Command::new(binary);
+        let mut command = Command::new(paths::this_program()?);
         command
             .env(child::FOLDER_VARIABLE, folder)
             .env(child::PARENT_VARIABLE, std::process::id().to_string())
             .env(wire::TOKEN_VARIABLE, token)
-            // What a cell starts is to use the user's own toolchain.
-            .env_remove(cargo::TOOLCHAIN_VARIABLE);
-        {
-            use std::os::unix::process::CommandExt;
-            // A group of its own: Ctrl-C in a terminal reaches the session, which decides.
-            command.process_group(0);
-        }
+            // Programs that a cell starts use the user's own toolchain.
+            .env_remove(TOOLCHAIN_VARIABLE)
+            // Ctrl-C in a terminal reaches the session only, which decides.
+            .process_group(0);
         let (eval, _outputs) = EvalContext::with_subprocess_command(command)
             .map_err(|error| failed("the compiler", &error))?;
         let context = CommandContext::with_eval_context(eval);
@@ -149,12 +152,12 @@ impl Evaluator {
             child,
             own_displays: false,
             last_run: None,
-            log: Log::default(),
+            definitions: Definitions::default(),
             course: Course::default(),
         };
         workshop.restore_lock()?;
-        let problems = Arc::new(Mutex::new(String::new()));
-        let keep = Arc::clone(&problems);
+        let output = Arc::new(Mutex::new(String::new()));
+        let keep = Arc::clone(&output);
         let sink: Sink = Arc::new(move |event| {
             if let Event::Stream { text, .. } = event {
                 lock(&keep).push_str(&text);
@@ -164,63 +167,19 @@ impl Evaluator {
         for (before, cell) in [settings.as_str(), ""].into_iter().zip(WARM_CELLS) {
             let first = evaluator.cell(&format!("{before}{cell}"), &sink);
             if let Some(error) = first.error {
-                let text = format!("{}\n{}", lock(&problems), error.traceback.join("\n"));
-                return Err(failed("the first cell", &errors::without_colours(&text)));
+                let text = format!("{}\n{}", lock(&output), error.traceback.join("\n"));
+                return Err(failed("the first cell", &excerpt::without_colours(&text)));
             }
         }
         // The user has neither added a crate nor defined anything yet.
         evaluator.own_displays = false;
-        evaluator.log = Log::default();
+        evaluator.definitions = Definitions::default();
         Ok(evaluator)
     }
 
-    fn handles(&self) -> Running {
-        Running {
-            process: self.context.process_handle(),
-            monitor: self.channel.monitor(),
-        }
-    }
-
-    fn answer(&mut self, request: Request) {
-        // A front end that has gone wants no reply.
-        match request {
-            Request::MoveTo {
-                folder,
-                environment,
-                reply,
-            } => {
-                self.move_to(&folder, &environment);
-                let _ = reply.send(());
-            }
-            Request::Execute {
-                code,
-                turn,
-                sink,
-                reply,
-            } => {
-                self.turn = turn;
-                let _ = reply.send(self.run(&code, &sink));
-            }
-            Request::Complete {
-                code,
-                position,
-                reply,
-            } => {
-                let _ = reply.send(completion::complete(&mut self.context, &code, position));
-            }
-            Request::Inspect {
-                code,
-                position,
-                reply,
-            } => {
-                let _ = reply.send(completion::inspect(&mut self.context, &code, position));
-            }
-        }
-    }
-
-    /// Moves this process and its child to another working folder, the child to other variables
-    /// too. What fails here leaves the session where it was.
-    fn move_to(&mut self, folder: &Path, environment: &[(String, String)]) {
+    /// Moves this process and its child to another working folder, and gives the child other variables.
+    /// If a step fails, its state stays as it was.
+    pub(super) fn move_to(&mut self, folder: &Path, environment: &[(String, String)]) {
         let _ = std::env::set_current_dir(folder);
         let variables = environment.iter();
         self.environment = variables
@@ -230,43 +189,17 @@ impl Evaluator {
         let _ = self.channel.monitor().move_child(child, environment);
     }
 
-    /// Runs a cell or a command.
-    fn run(&mut self, code: &str, sink: &Sink) -> Outcome {
-        commands::run(self, code, sink).unwrap_or_else(|| self.cell(code, sink))
-    }
-
-    /// The variables with their types, shortened for people.
-    pub(super) fn variables(&self) -> Vec<(String, String)> {
-        let all = self.context.variables_and_types();
-        all.map(|(name, kind)| (name.to_owned(), types::short(kind)))
-            .collect()
-    }
-
-    /// The variables with their types in full.
-    pub(super) fn variables_as_written(&self) -> Vec<(String, String)> {
-        let all = self.context.variables_and_types();
-        all.map(|(name, kind)| (name.to_owned(), kind.to_owned()))
-            .collect()
-    }
-
-    /// Runs a cell: its lines for the shell first.
+    /// Runs a cell: its shell commands first.
     pub(super) fn cell(&mut self, code: &str, sink: &Sink) -> Outcome {
-        let lines = rewrite::command_lines(code).filter(|(_, line)| rewrite::is_for_shell(line));
+        let lines = source::command_lines(code).filter(|(_, line)| source::is_for_shell(line));
         let lines: Vec<_> = lines.collect();
-        if lines.is_empty() {
-            return self.compile(code, sink);
-        }
         for (_, line) in &lines {
-            let error = self.shell(line.trim_start_matches('!').trim(), sink);
-            if error.is_some() {
-                return Outcome {
-                    error,
-                    pages: Vec::new(),
-                };
+            if let Some(error) = self.shell(line.trim_start_matches('!').trim(), sink) {
+                return error.into();
             }
         }
-        let rest = rewrite::blanked(code, lines.into_iter());
-        if rest.trim().is_empty() {
+        let rest = source::blanked(code, lines.iter().copied());
+        if !lines.is_empty() && rest.trim().is_empty() {
             return Outcome::default();
         }
         self.compile(&rest, sink)
@@ -276,29 +209,23 @@ impl Evaluator {
         self.channel.begin(Arc::clone(sink));
         if self.turns.is_interrupted(self.turn) {
             self.channel.finish();
-            return Some(errors::interrupted());
+            return Some(CellError::interrupted());
         }
         let ended = shell::run(command, &self.channel, &self.environment);
         self.channel.drain();
         shell::error(ended, self.channel.finish().interrupted)
     }
 
-    /// Compiles and runs a cell's Rust, and has evcxr run its own commands.
+    /// Compiles and runs a cell's Rust code and evcxr's own commands.
     fn compile(&mut self, code: &str, sink: &Sink) -> Outcome {
-        if let Some(line) = rewrite::stray_return(code) {
-            return Outcome {
-                error: Some(errors::stray_return(code, line)),
-                pages: Vec::new(),
-            };
+        if let Some(line) = source::stray_return(code) {
+            return errors::stray_return(code, line).into();
         }
         self.channel.begin(Arc::clone(sink));
-        // Looked at only now: an interrupt that comes later is for the cell that has begun.
+        // Checked only now: a later interrupt is for the cell that has begun.
         if self.turns.is_interrupted(self.turn) {
             self.channel.finish();
-            return Outcome {
-                error: Some(errors::interrupted()),
-                pages: Vec::new(),
-            };
+            return CellError::interrupted().into();
         }
         self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
         let rewritten = rewrite::rewrite(code, self.own_displays);
@@ -306,16 +233,16 @@ impl Evaluator {
         rustc::read_errors(&self.folder, rewritten.is_none());
         let mut result = self.evaluate(compiled);
         rustc::read_errors(&self.folder, true);
-        if is_for_want_of_a_crate(&result) {
-            // Sessions stay offline because that makes every call of cargo faster.
-            // The setting is written where a cell is compiled.
+        if needs_the_network(&result) {
+            // Sessions are offline because that makes every call of cargo faster. evcxr writes the setting
+            // when it compiles a cell.
             let _ = self.evaluate(":offline 0\n();");
             result = self.evaluate(compiled);
             let _ = self.evaluate(":offline 1");
         }
         if rewritten.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
-            // Errors are told of the cell as it was written. What is right as it was written can't
-            // be compiled with a poll, or has a value of its own kind.
+            // Reports the errors of the cell as the user wrote it. If it has none, the rewriting is at
+            // fault: a poll in a constant function, or a value that cannot be shown.
             let errors = self.errors_of(code);
             result = if errors.is_empty() {
                 compiled = code;
@@ -324,7 +251,7 @@ impl Evaluator {
                 Err(evcxr::Error::CompilationErrors(errors))
             };
         }
-        self.end_leftovers();
+        self.kill_leftovers();
         if matches!(result, Err(evcxr::Error::SubprocessTerminated(_))) {
             self.channel.drain();
         }
@@ -351,7 +278,8 @@ impl Evaluator {
             )),
         };
         if let Some(value) = value {
-            sink(if error.is_none() && is_asked_for(code) {
+            // A cell that ends in `;` has no value.
+            sink(if error.is_none() && !code.trim_end().ends_with(';') {
                 Event::Result(value)
             } else {
                 Event::Display {
@@ -361,24 +289,24 @@ impl Evaluator {
             });
         }
         if error.is_none() {
-            self.log.keep(code);
+            self.definitions.keep(code);
         }
         Outcome { error, pages }
     }
 
-    /// Ends what a child that is no more (a crash, `:clear`) had started.
-    fn end_leftovers(&mut self) {
+    /// Kills the programs that an earlier child started before it ended (by a crash or `:clear`).
+    fn kill_leftovers(&mut self) {
         let child = lock(&self.context.process_handle()).id();
         let before = std::mem::replace(&mut self.child, child);
         if before != child {
-            group::end(before);
+            process_group::kill(before);
         }
     }
 
-    /// What the compiler finds wrong in a cell, without compiling it to the end.
+    /// Returns the compiler's errors for a cell, without compiling it to the end.
     fn errors_of(&mut self, code: &str) -> Vec<evcxr::CompilationError> {
-        // For a check evcxr makes earlier variables the arguments of a function, which those that
-        // are references must not leave: that is no error of the cell's.
+        // For a check evcxr passes earlier variables as arguments to a function, which references must
+        // not outlive. That is not an error of the cell.
         const ESCAPES: Option<&str> = Some("E0521");
         let mut errors = self.context.check(code).unwrap_or_default();
         errors.retain(|error| error.level() == "error" && error.code() != ESCAPES);
@@ -390,7 +318,7 @@ impl Evaluator {
             .execute_with_callbacks(code, &mut Default::default())
     }
 
-    /// The error of a cell that evcxr takes for a success: a panic, an interrupt, a `?`.
+    /// Returns the error of a cell that evcxr reports as a success: a panic, an interrupt, a `?`.
     fn run_time_error(
         &self,
         code: &str,
@@ -398,7 +326,7 @@ impl Evaluator {
         collected: Collected,
     ) -> Option<CellError> {
         if collected.unwound && collected.panic.is_none() && collected.interrupted {
-            return Some(errors::interrupted());
+            return Some(CellError::interrupted());
         }
         if collected.unwound {
             let source = self.context.last_source().unwrap_or_default();
@@ -410,13 +338,13 @@ impl Evaluator {
     }
 }
 
-/// Whether a `:dep` failed because cargo may not ask its registry.
-fn is_for_want_of_a_crate(result: &std::result::Result<evcxr::EvalOutputs, evcxr::Error>) -> bool {
+/// Returns whether a `:dep` failed because cargo may not use the network.
+fn needs_the_network(result: &std::result::Result<evcxr::EvalOutputs, evcxr::Error>) -> bool {
     match result {
         Err(evcxr::Error::CompilationErrors(errors)) => errors
             .iter()
             .filter(|error| error.code().is_none())
-            // The index lacks it, or the crate itself was not downloaded.
+            // The crate is not in the index, or it was never downloaded.
             .any(|error| {
                 let message = error.message();
                 message.contains("offline mode") || message.contains("--offline was specified")
@@ -425,7 +353,7 @@ fn is_for_want_of_a_crate(result: &std::result::Result<evcxr::EvalOutputs, evcxr
     }
 }
 
-/// The content that evcxr's own commands (`:vars`, `:help`, …) return.
+/// Returns the output of evcxr's own commands (`:help`, …).
 fn content_of(by_mime: std::collections::HashMap<String, String>) -> Option<Content> {
     (!by_mime.is_empty()).then(|| {
         by_mime
@@ -436,31 +364,13 @@ fn content_of(by_mime: std::collections::HashMap<String, String>) -> Option<Cont
     })
 }
 
-/// `()` says nothing: it is the value of a trailing loop or of a call for its effect.
+/// Returns whether a value is `()`, like that of a trailing loop: it is not shown.
 fn is_unit(value: &Content) -> bool {
     value.formats().eq([("text/plain", "()")])
 }
 
-/// Whether the cell ends in an expression that stands for its value.
-fn is_asked_for(code: &str) -> bool {
-    !code.trim_end().ends_with(';')
-}
-
-fn refuse(request: Request, message: &str) {
-    match request {
-        Request::Execute { reply, .. } => {
-            let _ = reply.send(Outcome {
-                error: Some(errors::plain("session", message)),
-                pages: Vec::new(),
-            });
-        }
-        // Dropped replies mean "nothing to offer".
-        Request::Complete { .. } | Request::Inspect { .. } | Request::MoveTo { .. } => {}
-    }
-}
-
-/// A word that a cell's prints do not hold by chance, nor anybody guesses.
-pub fn secret() -> std::io::Result<String> {
+/// Returns a random token that nobody can guess.
+fn secret() -> std::io::Result<String> {
     use std::io::Read;
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -472,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_value_is_not_shown_and_a_string_like_it_is() {
+    fn a_unit_value_is_recognised_and_a_string_like_it_is_not() {
         assert!(is_unit(&Content::text("()")));
         assert!(!is_unit(&Content::text("\"()\"")));
         assert!(!is_unit(&Content::html("()").with_text("()")));

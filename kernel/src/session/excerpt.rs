@@ -1,4 +1,4 @@
-//! Lines of a cell with marks below them, in the columns in which a terminal shows them.
+//! Lines of a cell with marks below them, in the columns in which a terminal shows them; colours.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -8,20 +8,20 @@ pub const BLUE: &str = "\x1b[1;34m";
 pub const BOLD: &str = "\x1b[1m";
 pub const OFF: &str = "\x1b[0m";
 
-/// What a tab is shown as: its own width depends on where the line begins.
+/// Replaces a tab, whose width would depend on where the line begins.
 const TAB: &str = "    ";
 
-/// Where the excerpt is from.
+/// Returns the heading of an excerpt.
 pub fn place(line: usize) -> String {
     format!("{BLUE}  -->{OFF} this cell, line {line}")
 }
 
-/// A line with its number.
+/// Returns a line with its number.
 pub fn numbered(line: usize, text: &str) -> String {
     format!("{BLUE}{line:>4} |{OFF} {}", text.replace('\t', TAB))
 }
 
-/// Marks below the characters `from..to` of `text`, counted from 0, with a label behind them.
+/// Returns marks below the characters `from..to` of `text`, counted from 0, and then a label.
 pub fn marks(text: &str, from: usize, to: usize, mark: &str, colour: &str, label: &str) -> String {
     let columns = |characters: usize| {
         let before: String = text.chars().take(characters).collect();
@@ -38,7 +38,8 @@ pub fn marks(text: &str, from: usize, to: usize, mark: &str, colour: &str, label
     format!("{}{OFF}", line.trim_end())
 }
 
-/// The line with `from..to` replaced, and marks below what is new; `None` where nothing would show.
+/// Returns the line with `from..to` replaced, and marks below the new text, or `None` if nothing changes
+/// or the change is not in one line.
 pub fn changed(line: usize, text: &str, from: usize, to: usize, new: &str) -> Option<Vec<String>> {
     let new = new.trim_end_matches('\n');
     if new.contains('\n') || to < from || to > text.chars().count() {
@@ -60,9 +61,19 @@ pub fn changed(line: usize, text: &str, from: usize, to: usize, new: &str) -> Op
     })
 }
 
+/// Returns the text without ANSI colours.
+pub fn without_colours(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        out.push_str(before);
+        rest = after.split_once('m').map_or("", |(_, rest)| rest);
+    }
+    out + rest
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::without_colours;
     use super::*;
 
     fn below(text: &str, from: usize, to: usize) -> String {
@@ -70,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_stand_below_wide_combining_and_tabbed_text() {
+    fn marks_align_with_wide_combining_and_tabbed_text() {
         assert_eq!(below("let x = y;", 8, 9), "     |         ^ here");
         assert_eq!(below("日本 x", 3, 4), "     |      ^ here");
         assert_eq!(below("x日本", 1, 3), "     |  ^^^^ here");
@@ -80,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_behind_the_line_s_end_are_kept() {
+    fn marks_after_the_line_s_end_are_kept() {
         assert_eq!(below("ab", 2, 3), "     |   ^ here");
         assert_eq!(below("", 7, 3), "     |        ^ here");
     }
@@ -97,5 +108,10 @@ mod tests {
         assert_eq!(changed(1, "f(x);", 4, 4, ""), None);
         assert_eq!(changed(1, "f(x);", 9, 9, "y"), None);
         assert_eq!(changed(1, "f(x);", 0, 0, "use a;\nuse b;"), None);
+    }
+
+    #[test]
+    fn colours_can_be_removed() {
+        assert_eq!(without_colours(&format!("{RED}a{OFF}b")), "ab");
     }
 }

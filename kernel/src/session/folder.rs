@@ -1,5 +1,5 @@
-//! The folder of one session, named by its process, and the sweeping of those whose process ended
-//! without doing so.
+//! The folder of one session, named by its process, and the removal of folders that ended processes
+//! have left behind.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -7,43 +7,41 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use cloze::{Error, Result};
-use nix::sys::signal;
-use nix::unistd::Pid;
 
 use super::cargo;
-use super::template::USES;
+use super::layout::{CARGO_VARIABLE, CRATE, TEMPLATE, TOOLCHAIN_VARIABLE};
 use crate::paths;
 
-/// evcxr reads its folder from this variable and from nowhere else that is ours alone.
+/// evcxr reads the path of its folder from this variable.
 const EVCXR_FOLDER: &str = "EVCXR_TMPDIR";
-/// evcxr's own settings file could move its folder away: it looks for it here.
+/// evcxr looks here for its own settings file, which could name another folder.
 const EVCXR_SETTINGS: &str = "EVCXR_CONFIG_DIR";
 
-/// What [`SessionFolder::reserve`] sets for this process; what it starts for others is to have them
-/// as they were.
+/// The variables that [`SessionFolder::reserve`] sets for this process. Programs that the user starts
+/// get the values from before.
 pub const CHANGED_VARIABLES: [&str; 4] = [
     EVCXR_FOLDER,
     EVCXR_SETTINGS,
-    cargo::TOOLCHAIN_VARIABLE,
-    cargo::CARGO_VARIABLE,
+    TOOLCHAIN_VARIABLE,
+    CARGO_VARIABLE,
 ];
 
-/// The file that a session holds locked as long as it lives. A process number alone says too
-/// little: containers that share a home have each their own processes 1, 2, 3.
+/// The file that a session keeps locked as long as it lives. A process number alone is not enough:
+/// containers that share a home directory each have their own processes 1, 2, 3.
 const ALIVE: &str = "alive";
 
 /// A folder that is removed with the session.
 #[derive(Debug)]
 pub struct SessionFolder {
     path: PathBuf,
-    /// The variables that were changed for it, as they had been.
+    /// The changed variables with their earlier values.
     before: [(&'static str, Option<OsString>); 4],
-    /// Says that the session lives.
+    /// Shows that the session lives.
     _lock: File,
 }
 
 impl SessionFolder {
-    /// Names this process's folder and tells evcxr of it.
+    /// Creates this process's folder and makes evcxr use it.
     ///
     /// # Safety
     ///
@@ -73,7 +71,7 @@ impl SessionFolder {
         &self.path
     }
 
-    /// The variables of this process as its user gave them.
+    /// Returns the variables of this process as its user set them.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let changed = |name: &OsString| self.before.iter().any(|(of, _)| name == of);
         let kept = std::env::vars_os().filter(|(name, _)| !changed(name));
@@ -85,12 +83,12 @@ impl SessionFolder {
 
 impl Drop for SessionFolder {
     fn drop(&mut self) {
-        // What stays behind is swept by the next session.
+        // The next session removes what stays behind.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
-/// Makes evcxr compile in `folder`, whichever program started this one.
+/// Makes evcxr compile in `folder`, whatever program started this one.
 ///
 /// # Safety
 ///
@@ -105,29 +103,29 @@ pub unsafe fn point_evcxr_at(folder: &Path) {
         for name in of_a_package {
             std::env::remove_var(name);
         }
-        std::env::set_var(EVCXR_FOLDER, folder.join("ctx"));
+        std::env::set_var(EVCXR_FOLDER, folder.join(CRATE));
         std::env::set_var(EVCXR_SETTINGS, folder);
     }
 }
 
-/// Whether `cargo run` tells a program of its package by this variable. Build scripts look at some of
-/// them (ring's does): what `cargo lab` compiles with them would be compiled again, in minutes, in the
-/// first cell of a session that an editor starts without them.
+/// Returns whether `cargo run` describes a program's package in this variable. Some build scripts
+/// read them (ring's does): a session that an editor starts without them would compile everything
+/// again that `cargo lab` compiled with them, for minutes, in its first cell.
 fn is_of_a_package(variable: &str) -> bool {
     variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
-/// Makes the folder of this process's session, locked before others can find it.
+/// Creates the folder of this process's session, and locks it before others can find it.
 fn claim(sessions: &Path, process: u32) -> Result<(PathBuf, File)> {
     let in_sessions = |source| Error::io(sessions, source);
     let made = tempfile::Builder::new().prefix("new-").tempdir_in(sessions);
     let made = made.map_err(in_sessions)?;
-    // How rustc is called is kept in it, with all variables, and some of them are secrets.
+    // The folder will contain the calls of rustc with all variables, some of which are secrets.
     paths::make_private(made.path())?;
     let file = made.path().join(ALIVE);
     let lock = File::create(&file).map_err(|source| Error::io(&file, source))?;
     lock.lock().map_err(|source| Error::io(&file, source))?;
-    // A process number comes again after a while, and another container may have it too.
+    // The system reuses process numbers, and another container may have the same one.
     let mut folder = sessions.join(process.to_string());
     let mut turn = 0;
     while let Err(error) = std::fs::rename(made.path(), &folder) {
@@ -137,12 +135,12 @@ fn claim(sessions: &Path, process: u32) -> Result<(PathBuf, File)> {
         turn += 1;
         folder = sessions.join(format!("{process}-{turn}"));
     }
-    // It is not there any more under the name by which it would be removed.
+    // The folder no longer has the name under which `tempfile` would remove it.
     let _ = made.keep();
     Ok((folder, lock))
 }
 
-/// Removes the folders of sessions whose process is gone.
+/// Removes the folders of sessions whose process has ended.
 fn sweep(sessions: &Path) {
     for (folder, alive) in list(sessions) {
         if !alive {
@@ -151,7 +149,7 @@ fn sweep(sessions: &Path) {
     }
 }
 
-/// The templates that running sessions compile against.
+/// Returns the templates that running sessions compile against.
 pub fn templates_in_use() -> HashSet<PathBuf> {
     let Ok(sessions) = paths::sessions() else {
         return HashSet::new();
@@ -159,11 +157,12 @@ pub fn templates_in_use() -> HashSet<PathBuf> {
     list(&sessions)
         .into_iter()
         .filter(|(_, alive)| *alive)
-        .filter_map(|(folder, _)| std::fs::read_to_string(folder.join(USES)).ok())
+        .filter_map(|(folder, _)| std::fs::read_to_string(folder.join(TEMPLATE)).ok())
         .map(PathBuf::from)
         .collect()
 }
 
+/// Returns the folders of sessions, and whether each session lives.
 fn list(sessions: &Path) -> Vec<(PathBuf, bool)> {
     let Ok(entries) = std::fs::read_dir(sessions) else {
         return Vec::new();
@@ -172,27 +171,14 @@ fn list(sessions: &Path) -> Vec<(PathBuf, bool)> {
         .filter_map(|entry| {
             let path = entry.ok()?.path();
             let name = path.file_name()?.to_str()?;
-            let process: i32 = name.split('-').next()?.parse().ok()?;
-            let alive = is_alive(&path, process);
+            name.split('-').next()?.parse::<u32>().ok()?;
+            let alive = match File::options().write(true).open(path.join(ALIVE)) {
+                Ok(lock) => lock.try_lock().is_err(),
+                Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+            };
             Some((path, alive))
         })
         .collect()
-}
-
-fn is_alive(folder: &Path, process: i32) -> bool {
-    let lock = File::options()
-        .read(true)
-        .write(true)
-        .open(folder.join(ALIVE));
-    match lock {
-        Ok(lock) => lock.try_lock().is_err(),
-        // A session of an earlier version has none. Signal nothing: the call only says whether the
-        // process is there.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            signal::kill(Pid::from_raw(process), None) != Err(nix::Error::ESRCH)
-        }
-        Err(_) => true,
-    }
 }
 
 #[cfg(test)]
@@ -200,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_the_session_starts_has_the_variables_as_they_were() {
+    fn programs_of_the_user_get_the_variables_from_before() {
         let folder = SessionFolder {
             path: tempfile::tempdir().unwrap().keep(),
             before: [
@@ -231,31 +217,22 @@ mod tests {
     #[test]
     fn only_folders_of_ended_sessions_are_swept() {
         let sessions = tempfile::tempdir().unwrap();
-        let mut ended = std::process::Command::new("true").spawn().unwrap();
-        let gone = ended.id();
-        ended.wait().unwrap();
-        let own = std::process::id();
-        let folder = |name: &str| {
-            let folder = sessions.path().join(name);
-            std::fs::create_dir(&folder).unwrap();
-            std::fs::write(folder.join("file"), "").unwrap();
-            folder
-        };
-        // Of an earlier version, which had no locks.
-        let (old_gone, old) = (folder(&gone.to_string()), folder(&own.to_string()));
-        let other = folder("keep-me");
-        // A process of that number lives, here or in another container, and says nothing.
-        let (dead, lock) = claim(sessions.path(), own).unwrap();
-        // A program that another test is just starting may have a copy of the file for an instant.
+        let other = sessions.path().join("keep-me");
+        std::fs::create_dir(&other).unwrap();
+        // A process with this number lives, but it is not the session's.
+        let (dead, lock) = claim(sessions.path(), std::process::id()).unwrap();
+        // A program that another test is starting may have a copy of the file for an instant.
         lock.unlock().unwrap();
-        let (elsewhere, _lock) = claim(sessions.path(), gone).unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        // In another container a process with this number may live.
+        let (elsewhere, _lock) = claim(sessions.path(), ended.id()).unwrap();
         sweep(sessions.path());
-        assert!(!old_gone.exists() && !dead.exists());
-        assert!(old.exists() && elsewhere.exists() && other.exists());
+        assert!(!dead.exists() && elsewhere.exists() && other.exists());
     }
 
     #[test]
-    fn sessions_with_one_process_number_have_each_their_folder() {
+    fn sessions_with_the_same_process_number_get_different_folders() {
         use std::os::unix::fs::PermissionsExt;
         let sessions = tempfile::tempdir().unwrap();
         let (first, lock) = claim(sessions.path(), 57).unwrap();
@@ -266,7 +243,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o700);
         assert_eq!(list(sessions.path()).len(), 2);
         assert!(list(sessions.path()).iter().all(|(_, alive)| *alive));
-        // A program that another test is just starting may have a copy of the file for an instant.
+        // As above.
         lock.unlock().unwrap();
         sweep(sessions.path());
         assert!(!first.exists() && second.exists());

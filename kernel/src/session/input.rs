@@ -1,9 +1,9 @@
-//! The standard input of cells: a named pipe that the session fills when a cell asks for it.
+//! The standard input of cells: a named pipe that the session fills when a cell asks for input.
 //!
-//! A cell that calls `cloze::input::ask` says so. One that reads standard input in any other way
-//! (`std::io::stdin().read_line`, a program that it started) is noticed by what the kernel tells of
-//! its threads: one of them waits in a read of descriptor 0, and that is the pipe. Where the system does not tell, such
-//! reads find the input at its end, as they would where nobody can be asked.
+//! `cloze::input::ask` sends a record. A cell that reads standard input in any other way
+//! (`std::io::stdin().read_line`, a program that it started) is detected through `/proc`: one of its
+//! threads waits in a read of descriptor 0, which is the pipe. On systems without this information such
+//! reads find the end of the input, as they do if the front end cannot ask.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ use nix::sys::stat::Mode as Permissions;
 /// The pipe's name in the session's folder.
 pub const STDIN: &str = "stdin";
 
-/// The number of the system call `read`, where it is known.
+/// The number of the system call `read`, if it is known.
 const READ: Option<&str> = if !cfg!(target_os = "linux") {
     None
 } else if cfg!(target_arch = "x86_64") {
@@ -29,19 +29,19 @@ const READ: Option<&str> = if !cfg!(target_os = "linux") {
 /// The session's end of the pipe.
 pub struct Input {
     path: PathBuf,
-    /// While it is open a reader waits; without it a reader finds the end.
+    /// While it is open, a reader waits; without it a reader finds the end.
     writer: Option<File>,
 }
 
 impl Input {
-    /// Makes the pipe in `folder`.
+    /// Creates the pipe in `folder`.
     pub fn open(folder: &Path) -> std::io::Result<Self> {
         let path = folder.join(STDIN);
         nix::unistd::mkfifo(&path, Permissions::S_IRUSR | Permissions::S_IWUSR)?;
         Ok(Self { path, writer: None })
     }
 
-    /// Readers of a new cell wait, where it can be noticed that they do.
+    /// Lets readers of a new cell wait, if the session can detect that.
     pub fn begin(&mut self) -> std::io::Result<()> {
         if can_watch(std::process::id()) {
             self.attach()?;
@@ -52,19 +52,19 @@ impl Input {
     /// Lets readers wait for input.
     pub fn attach(&mut self) -> std::io::Result<()> {
         if self.writer.is_none() {
-            // For both ways, because without a reader an opening for writing would wait for one.
+            // Opened for reading too, because opening for writing alone would wait for a reader.
             let mut options = OpenOptions::new();
             self.writer = Some(options.read(true).write(true).open(&self.path)?);
         }
         Ok(())
     }
 
-    /// Gives readers the input's end, until somebody attaches it again.
+    /// Lets readers find the end, until the next `attach`.
     pub fn detach(&mut self) {
         self.writer = None;
     }
 
-    /// Gives a line to whoever reads.
+    /// Writes a line for the reader.
     pub fn give(&mut self, line: &str) -> std::io::Result<()> {
         self.attach()?;
         match &mut self.writer {
@@ -74,7 +74,7 @@ impl Input {
     }
 }
 
-/// The child's end of the pipe; opening it waits for nobody.
+/// Opens the child's end of the pipe, without waiting for a writer.
 pub fn reader(folder: &Path) -> std::io::Result<File> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     use std::os::unix::fs::OpenOptionsExt;
@@ -86,13 +86,13 @@ pub fn reader(folder: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Whether the system tells what the threads of `process` wait for.
+/// Returns whether the system reports what the threads of `process` wait for.
 pub fn can_watch(process: u32) -> bool {
     READ.is_some() && std::fs::read_to_string(format!("/proc/{process}/syscall")).is_ok()
 }
 
-/// Whether a thread of `process`, or of a process below it, waits in a read of the standard input
-/// of the session in `folder`. What a cell starts may have an input of its own.
+/// Returns whether a thread of `process`, or of a process below it, waits in a read of the standard
+/// input of the session in `folder`. A program that a cell starts may have another standard input.
 pub fn waits(process: u32, folder: &Path) -> bool {
     identity(&folder.join(STDIN)).is_some_and(|pipe| reads(process, pipe))
 }
@@ -121,7 +121,7 @@ fn reads(process: u32, pipe: (u64, u64)) -> bool {
     })
 }
 
-/// What makes a file the same as another: its device and its number there.
+/// Identifies a file by its device and its inode.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let of = std::fs::metadata(path).ok()?;
     Some((of.dev(), of.ino()))
@@ -145,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_noticed_given_a_line_and_then_the_end() {
+    fn a_reader_is_detected_and_gets_a_line_and_then_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let mut input = Input::open(folder.path()).unwrap();
         input.attach().unwrap();
-        // A shell's own child waits, not the shell.
+        // Not the shell waits, but its child.
         let mut command = Command::new("sh");
         command.args(["-c", "cat; exit"]);
         command.stdin(reader(folder.path()).unwrap());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_or_reads_something_else_is_not_taken_for_a_reader() {
+    fn a_process_that_does_not_read_or_reads_another_input_is_no_reader() {
         let folder = tempfile::tempdir().unwrap();
         let mut input = Input::open(folder.path()).unwrap();
         input.attach().unwrap();
@@ -177,7 +177,7 @@ mod tests {
         own.stdin(Stdio::piped());
         for mut command in [sleeps, own] {
             let mut child = command.spawn().unwrap();
-            // Time to get to its read.
+            // Time to reach its read.
             std::thread::sleep(Duration::from_millis(300));
             assert!(!waits(child.id(), folder.path()), "{command:?}");
             child.kill().unwrap();

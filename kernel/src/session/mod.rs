@@ -1,9 +1,9 @@
-//! One session of cells: what the notebook kernel and the REPL have in common.
+//! One session of cells: the common part of the notebook kernel and the REPL.
 //!
 //! A [`Session`] owns a thread with evcxr's context, which compiles cells and keeps track of
-//! variables, and through it a child process in which cells run. Requests are answered in order;
-//! output comes while a cell runs, through the [`Sink`] given with it. The first requests may be
-//! made before the session is warm: they wait for it.
+//! variables, and through it a child process in which cells run. It answers requests in order;
+//! output comes while a cell runs, through the [`Sink`] given with it. Requests made before the
+//! session is warm wait for it.
 
 pub mod cargo;
 pub mod channel;
@@ -11,26 +11,29 @@ pub mod child;
 mod commands;
 pub mod completeness;
 pub mod completion;
+mod course;
 mod crash;
+mod definitions;
 mod documentation;
 mod errors;
 mod evaluator;
 mod excerpt;
 mod explain;
 mod folder;
-mod group;
+mod inherited;
 mod input;
-mod loops;
-mod patience;
+mod kill_timeout;
+pub mod layout;
+mod markers;
+mod process_group;
 mod rewrite;
 mod rustc;
 mod shell;
+mod source;
 mod stream;
-mod surroundings;
 pub mod template;
 mod tree;
 mod types;
-mod words;
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -42,14 +45,16 @@ use cloze::display::Content;
 use tokio::sync::oneshot;
 
 pub use completion::Completions;
-pub use errors::{interrupted, without_colours};
-pub use evaluator::{fill_template, secret};
+pub use evaluator::fill_template;
+pub use excerpt::without_colours;
 pub use folder::{CHANGED_VARIABLES, SessionFolder, point_evcxr_at};
-pub use rewrite::command_lines;
+pub use source::command_lines;
 pub use template::Template;
 
 use channel::Monitor;
-use patience::Waits;
+use evaluator::Evaluator;
+use excerpt::{BOLD, OFF, RED};
+use kill_timeout::Waits;
 
 use crate::mutex::lock;
 
@@ -63,18 +68,18 @@ pub enum Stream {
 /// What a cell shows while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Printed text, as much as came at once; not whole lines.
+    /// Printed text, not necessarily whole lines.
     Stream { stream: Stream, text: String },
-    /// A display, under a name where it will be updated.
+    /// A display, with an id if it will be updated.
     Display {
         content: Content,
         id: Option<String>,
     },
-    /// Replaces the displays of that name.
+    /// Replaces the displays with that id.
     Update { content: Content, id: String },
     /// The value of the cell's last expression.
     Result(Content),
-    /// The cell's output so far is to go, with `wait` when the next output comes.
+    /// Clears the cell's output; with `wait`, when the next output comes.
     Clear { wait: bool },
     /// The cell waits for a line on its standard input: see [`Session::give_input`].
     Input { prompt: String },
@@ -90,8 +95,35 @@ pub struct CellError {
     pub name: String,
     /// The message in a sentence.
     pub value: String,
-    /// Lines to show, with ANSI colours; the message is among them.
+    /// Lines to show, with ANSI colours, the message among them.
     pub traceback: Vec<String>,
+}
+
+impl CellError {
+    /// Returns an error that consists of one sentence.
+    pub fn new(name: &str, value: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            traceback: vec![format!("{RED}{name}{OFF}{BOLD}: {value}{OFF}")],
+        }
+    }
+
+    /// The error of a cell that stopped at a poll.
+    pub fn interrupted() -> Self {
+        Self::new(
+            "interrupted",
+            "the cell was stopped; variables of earlier cells are kept",
+        )
+    }
+
+    /// The error of a cell whose session no longer exists.
+    pub fn session_lost() -> Self {
+        Self::new(
+            "session",
+            "the session has ended because of an internal error; restart the kernel",
+        )
+    }
 }
 
 /// How a cell ended.
@@ -102,44 +134,16 @@ pub struct Outcome {
     pub pages: Vec<String>,
 }
 
-/// The error of cells whose session is no longer there.
-pub fn lost() -> CellError {
-    errors::plain(
-        "session",
-        "the session has ended by a fault of its own; restart the kernel",
-    )
+impl From<CellError> for Outcome {
+    fn from(error: CellError) -> Self {
+        Self {
+            error: Some(error),
+            pages: Vec::new(),
+        }
+    }
 }
 
-/// The error of an expression that was asked for its value and has none.
-pub fn without_value(code: &str) -> CellError {
-    errors::plain("value", &format!("`{code}` has no value to show"))
-}
-
-enum Request {
-    MoveTo {
-        folder: PathBuf,
-        environment: Vec<(String, String)>,
-        reply: oneshot::Sender<()>,
-    },
-    Execute {
-        code: String,
-        turn: u64,
-        sink: Sink,
-        reply: oneshot::Sender<Outcome>,
-    },
-    Complete {
-        code: String,
-        position: usize,
-        reply: oneshot::Sender<Completions>,
-    },
-    Inspect {
-        code: String,
-        position: usize,
-        reply: oneshot::Sender<Option<Content>>,
-    },
-}
-
-/// Counts the cells asked for. An interrupt is for all that were asked for before it, also for one
+/// Counts the requested cells. An interrupt applies to all that were requested before it, even to one
 /// that waits for the session to be warm.
 #[derive(Default)]
 struct Turns {
@@ -162,13 +166,16 @@ impl Turns {
     }
 }
 
-/// What other threads may know of the child, once there is one.
+/// The child, once there is one, as other threads see it.
 struct Running {
     process: Arc<Mutex<Child>>,
     monitor: Monitor,
 }
 
-/// The handle by which front ends use a session.
+/// Work for the evaluator's thread. It gets the evaluator, or the reason why there is none.
+type Request = Box<dyn FnOnce(Result<&mut Evaluator, &str>) + Send>;
+
+/// The handle through which front ends use a session.
 pub struct Session {
     requests: Option<mpsc::Sender<Request>>,
     running: Arc<Mutex<Option<Running>>>,
@@ -178,18 +185,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts a session in `folder`; it warms up on its own thread. `say` gets a line when that
+    /// Starts a session in `folder`, which warms up on a thread of its own. `say` gets a line if that
     /// will take long.
     pub fn start(folder: SessionFolder, say: Sink) -> std::io::Result<Self> {
         let (requests, inbox) = mpsc::channel();
         let running = Arc::new(Mutex::new(None));
         let turns = Arc::new(Turns::default());
-        let place = folder.path().to_path_buf();
+        let path = folder.path().to_path_buf();
         let environment = folder.environment();
         let (shared, order) = (Arc::clone(&running), Arc::clone(&turns));
         let evaluator = std::thread::Builder::new()
             .name("evaluator".to_owned())
-            .spawn(move || evaluator::serve(&place, environment, &inbox, &shared, order, &say))?;
+            .spawn(move || evaluator::serve(&path, environment, inbox, &shared, order, &say))?;
         Ok(Self {
             requests: Some(requests),
             running,
@@ -199,63 +206,67 @@ impl Session {
         })
     }
 
-    /// Runs a cell after those asked for before it.
+    /// Runs a cell or a command after those requested before it.
     pub fn execute(&self, code: String, sink: Sink) -> oneshot::Receiver<Outcome> {
-        let (reply, receive) = oneshot::channel();
         let turn = self.turns.take();
-        self.ask(Request::Execute {
-            code,
-            turn,
-            sink,
-            reply,
-        });
-        receive
+        self.ask(move |evaluator| {
+            Some(match evaluator {
+                Ok(evaluator) => {
+                    evaluator.turn = turn;
+                    commands::run(evaluator, &code, &sink)
+                        .unwrap_or_else(|| evaluator.cell(&code, &sink))
+                }
+                Err(message) => CellError::new("session", message).into(),
+            })
+        })
     }
 
     /// Completes `code` at the byte `position`.
     pub fn complete(&self, code: String, position: usize) -> oneshot::Receiver<Completions> {
-        let (reply, receive) = oneshot::channel();
-        self.ask(Request::Complete {
-            code,
-            position,
-            reply,
-        });
-        receive
+        self.ask(move |evaluator| {
+            let context = &mut evaluator.ok()?.context;
+            let found = commands::complete(context, &code, position);
+            Some(found.unwrap_or_else(|| completion::complete(context, &code, position)))
+        })
     }
 
-    /// Documentation of what stands in `code` at the byte `position`.
+    /// Returns the documentation of the name in `code` at the byte `position`.
     pub fn inspect(&self, code: String, position: usize) -> oneshot::Receiver<Option<Content>> {
-        let (reply, receive) = oneshot::channel();
-        self.ask(Request::Inspect {
-            code,
-            position,
-            reply,
-        });
-        receive
-    }
-
-    fn ask(&self, request: Request) {
-        if let Some(requests) = &self.requests {
-            // Where the evaluator has ended, the dropped reply tells the caller.
-            let _ = requests.send(request);
-        }
+        self.ask(move |evaluator| {
+            let context = &mut evaluator.ok()?.context;
+            Some(completion::inspect(context, &code, position))
+        })
     }
 
     /// Continues in another working folder and with other variables; waits until that is done.
     pub fn move_to(&self, folder: PathBuf, environment: Vec<(String, String)>) {
-        let (reply, receive) = oneshot::channel();
-        self.ask(Request::MoveTo {
-            folder,
-            environment,
-            reply,
+        let moved = self.ask(move |evaluator| {
+            evaluator.ok()?.move_to(&folder, &environment);
+            Some(())
         });
-        // An evaluator that has ended says so with the next cell.
-        let _ = receive.blocking_recv();
+        // If the evaluator has ended, the next cell reports it.
+        let _ = moved.blocking_recv();
     }
 
-    /// Stops the cell that runs: first by the flag that polls look at, and where it goes on for
-    /// two seconds, in which it had a processor, by ending its process, with all variables. A cell
-    /// that has not begun will not; an idle session goes on as it was. Returns at once.
+    /// Asks the evaluator. Without an answer the reply is dropped.
+    fn ask<T: Send + 'static>(
+        &self,
+        answer: impl FnOnce(Result<&mut Evaluator, &str>) -> Option<T> + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (reply, receive) = oneshot::channel();
+        if let Some(requests) = &self.requests {
+            // If the evaluator has ended, the reply is dropped.
+            let _ = requests.send(Box::new(move |evaluator| {
+                // A front end that has gone needs no reply.
+                let _ = answer(evaluator).map(|answer| reply.send(answer));
+            }));
+        }
+        receive
+    }
+
+    /// Stops the running cell, and returns at once. Polls check a flag; if the cell runs on for two
+    /// seconds, not counting the time in which it waited for a processor, its process is killed, with all
+    /// variables. A requested cell that has not begun will not run. An idle session does not change.
     pub fn interrupt(&self) {
         self.turns.interrupt();
         let running = lock(&self.running);
@@ -269,16 +280,16 @@ impl Session {
         std::thread::spawn(move || {
             let asked = Instant::now();
             let waits = Waits::of(lock(&process).id());
-            // A cell that waits for input finds its end, after it has heard of the interrupt.
+            // A cell that waits for input finds its end, after it has noticed the interrupt.
             std::thread::sleep(Duration::from_millis(20));
             monitor.give_input(None);
-            // A new cell withdraws the request; a cell that is being compiled is not killed.
+            // A new cell clears the flag; a cell that is being compiled is not killed.
             while monitor.interrupted() {
                 let child = lock(&process);
                 let runs = monitor.running_for(child.id());
                 let over = runs.map(|runs| runs.min(asked.elapsed()));
-                if over.is_some_and(|over| patience::too_long(over, || waits.since())) {
-                    group::end(child.id());
+                if over.is_some_and(|over| kill_timeout::is_over(over, || waits.since())) {
+                    process_group::kill(child.id());
                     return;
                 }
                 drop(child);
@@ -287,26 +298,26 @@ impl Session {
         });
     }
 
-    /// Answers [`Event::Input`] with a line, or with `None` where there is nobody to ask: the cell
-    /// finds its input at the end. Not asked for, a line is dropped.
+    /// Answers [`Event::Input`] with a line, or with `None` if nobody can be asked: then the cell finds the
+    /// end of its input. A line that nobody asked for is dropped.
     pub fn give_input(&self, line: Option<&str>) {
         if let Some(running) = lock(&self.running).as_ref() {
             running.monitor.give_input(line);
         }
     }
 
-    /// Ends the session and its child, whatever it does, and removes its folder.
+    /// Ends the session and its child, whatever the child does, and removes its folder.
     pub fn shut_down(mut self) {
         self.requests = None;
         self.turns.interrupt();
         if let Some(Running { process, monitor }) = lock(&self.running).take() {
-            // A command of the shell hears of it so.
+            // Stops shell commands.
             monitor.interrupt();
-            group::end(lock(&process).id());
+            process_group::kill(lock(&process).id());
         }
         if let Some(evaluator) = self.evaluator.take() {
             let deadline = Instant::now() + Duration::from_secs(5);
-            // A compilation under way is waited for, but not for ever.
+            // Gives a compilation some time to end.
             while !evaluator.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -320,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interrupt_is_for_the_cells_asked_for_before_it() {
+    fn an_interrupt_applies_to_the_cells_requested_before_it() {
         let turns = Turns::default();
         turns.interrupt();
         let (first, second) = (turns.take(), turns.take());

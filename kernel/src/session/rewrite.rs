@@ -1,15 +1,17 @@
-//! What the session puts into a cell before it is compiled: polls into its loops, so that they can
+//! What the session inserts into a cell before it is compiled: polls into its loops, so that they can
 //! be stopped, and a call around its last expression, which shows the value.
 //!
-//! evcxr would find out how to show a value by compiling a guess, and the cell a second time where
-//! the guess was wrong, as it is for every number and string; the call put in here is right for
-//! every type that has a view or a `Debug` text, at once. Nothing is put in that has a line end, so
-//! that line numbers stay right. Where the compiler refuses the result (a poll is not `const`, a
-//! type has no `Debug`), the session compiles the cell as it was written.
+//! evcxr would compile a guess how to show a value, and compile the cell a second time if the guess was
+//! wrong, as it is for every number and string. The call inserted here is right at once for every type
+//! that has a view or a `Debug` text. No insertion contains a line end, so line numbers stay the same.
+//! If the compiler refuses the result (a poll is not `const`, a type has no `Debug`), the session
+//! compiles the cell as the user wrote it.
 
-use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode, ast};
+use ra_ap_syntax::{AstNode, SyntaxKind, SyntaxNode, ast};
 
-use super::loops;
+use super::source::{place, statements, without_commands};
+
+const POLL: &str = " ::cloze::interrupt::poll();";
 
 const VALUE_BEGIN: &str = "{ use ::cloze::view::show::{ShowDebug as _, ShowView as _}; \
                            (&::cloze::view::show::Shown(&(";
@@ -17,19 +19,19 @@ const VALUE_END: &str = "))).value() };";
 
 /// evcxr's name of the method by which a value displays itself.
 pub const OWN_DISPLAY: &str = "evcxr_display";
-/// These go around a value that may have it, so that the session knows its display by the records
-/// before and after. A line that begins with a colon would be a command of evcxr's.
+/// These go around a value that may have that method: the records before and after identify its
+/// display. (A line that began with a colon would be a command of evcxr's.)
 const OWN_BEGIN: &str = "(::cloze::view::show::own(&(";
 const OWN_END: &str = " )))";
 
-/// The cell with everything put in; `None` where it stays as it is. `own_displays` says whether the
-/// value of the last expression may display itself: then evcxr finds out.
+type Insertion = (usize, &'static str);
+
+/// Returns the cell with all insertions, or `None` if there are none. `own_displays` is set if the value
+/// of the last expression may display itself; then evcxr finds out.
 pub fn rewrite(code: &str, own_displays: bool) -> Option<String> {
     let rust = without_commands(code);
-    let mut insertions: Vec<(usize, &str)> = loops::polls(&rust)
-        .into_iter()
-        .map(|place| (place, loops::POLL))
-        .collect();
+    let mut insertions = Vec::new();
+    add_polls(&rust, 0, &mut insertions);
     let around = match own_displays {
         true => [OWN_BEGIN, OWN_END],
         false => [VALUE_BEGIN, VALUE_END],
@@ -52,110 +54,29 @@ pub fn rewrite(code: &str, own_displays: bool) -> Option<String> {
     Some(rewritten + &code[done..])
 }
 
-/// The lines for the session itself (`:dep`, `!ls`), which stand before all Rust: where each begins
-/// and what it says. evcxr looks for them in the same way, but for `!(`, which is Rust here.
-pub fn command_lines(code: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut begin = 0;
-    let lines = code.split_inclusive('\n').map(move |line| {
-        let start = begin;
-        begin += line.len();
-        (start, line.trim_end_matches(['\n', '\r']))
-    });
-    let before_rust = lines.take_while(|(_, line)| {
-        is_command(line) || line.trim().is_empty() || line.starts_with("//")
-    });
-    before_rust.filter(|(_, line)| is_command(line))
-}
-
-fn is_command(line: &str) -> bool {
-    is_for_shell(line) || line.trim_start_matches(' ').starts_with(':')
-}
-
-/// Whether a line is for the shell.
-pub fn is_for_shell(line: &str) -> bool {
-    line.starts_with('!') && !line.starts_with("!(")
-}
-
-/// Lines for the session itself are not Rust: spaces, so that places stay.
-pub fn without_commands(code: &str) -> String {
-    blanked(code, command_lines(code))
-}
-
-/// `code` with spaces where these lines of it stand.
-pub fn blanked<'a>(code: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> String {
-    let mut out = String::with_capacity(code.len());
-    for (start, line) in lines {
-        out += &code[out.len()..start];
-        out += &" ".repeat(line.len());
+/// Adds a poll at the beginning of every loop's body, also in the arguments of macros, if they read as
+/// expressions. `offset` is the position of `rust` in the cell.
+fn add_polls(rust: &str, offset: usize, insertions: &mut Vec<Insertion>) {
+    for node in statements(rust).iter().flat_map(SyntaxNode::descendants) {
+        match node.kind() {
+            SyntaxKind::LOOP_EXPR | SyntaxKind::WHILE_EXPR | SyntaxKind::FOR_EXPR => {
+                if let Some(body) = node.last_child() {
+                    insertions.push((offset + place(&body).start + 1, POLL));
+                }
+            }
+            SyntaxKind::MACRO_CALL if !node.text().to_string().starts_with("stringify!") => {
+                if let Some(arguments) = node.last_child() {
+                    let text = arguments.text().to_string();
+                    add_polls(&text, offset + place(&arguments).start, insertions);
+                }
+            }
+            _ => {}
+        }
     }
-    let rest = code.get(out.len()..).unwrap_or_default();
-    out + rest
 }
 
-const PRELUDE: &str = "fn f(){";
-
-/// The statements and items of a cell; none where it does not parse.
-pub fn statements(rust: &str) -> Vec<SyntaxNode> {
-    let parsed = SourceFile::parse(&format!("{PRELUDE}{rust}\n}}"), Edition::CURRENT);
-    if !parsed.errors().is_empty() {
-        return Vec::new();
-    }
-    let function = parsed.tree().syntax().children().find_map(ast::Fn::cast);
-    function
-        .and_then(|function| function.body())
-        .and_then(|body| body.stmt_list())
-        .map(|list| list.syntax().children().collect())
-        .unwrap_or_default()
-}
-
-/// The line, from 1, of a `return` that belongs to no function or closure of the cell. It would
-/// leave evcxr's function around the cell before the variables are stored, and the next cell would
-/// abort because they are missing.
-pub fn stray_return(code: &str) -> Option<usize> {
-    let rust = without_commands(code);
-    let own = |kind| {
-        matches!(
-            kind,
-            SyntaxKind::FN | SyntaxKind::CLOSURE_EXPR | SyntaxKind::MACRO_RULES
-        )
-    };
-    let returns = statements(&rust).into_iter().find_map(|statement| {
-        let mut nodes = statement.descendants();
-        nodes.find(|node| {
-            let mut around = node.ancestors().take_while(|around| *around != statement);
-            // An async block is left by its own `return`.
-            let leaves = |block: &SyntaxNode| {
-                own(block.kind())
-                    || block
-                        .first_token()
-                        .is_some_and(|word| word.text() == "async")
-            };
-            node.kind() == SyntaxKind::RETURN_EXPR
-                && !ast::Item::can_cast(statement.kind())
-                && !own(statement.kind())
-                && !around.any(|around| leaves(&around))
-        })
-    })?;
-    Some(rust[..place(&returns).start].matches('\n').count() + 1)
-}
-
-/// Where the functions of a cell stand in it, in bytes.
-pub fn functions(code: &str) -> Vec<std::ops::Range<usize>> {
-    let items = statements(&without_commands(code));
-    let nodes = items.iter().flat_map(SyntaxNode::descendants);
-    let functions = nodes.filter(|node| node.kind() == SyntaxKind::FN);
-    functions.map(|function| place(&function)).collect()
-}
-
-/// Where a node of [`statements`] stands in the cell, in bytes.
-fn place(node: &SyntaxNode) -> std::ops::Range<usize> {
-    let range = node.text_range();
-    let place = |offset| usize::from(offset) - PRELUDE.len();
-    place(range.start())..place(range.end())
-}
-
-/// What goes around the values on which the cell itself calls [`OWN_DISPLAY`].
-fn around_receivers(rust: &str) -> impl Iterator<Item = (usize, &'static str)> {
+/// Returns what goes around the values on which the cell itself calls [`OWN_DISPLAY`].
+fn around_receivers(rust: &str) -> impl Iterator<Item = Insertion> {
     let nodes = statements(rust).into_iter();
     let calls = nodes.flat_map(|statement| {
         statement
@@ -172,9 +93,9 @@ fn around_receivers(rust: &str) -> impl Iterator<Item = (usize, &'static str)> {
     })
 }
 
-/// What goes before and after the cell's last expression, where it ends in one: `around`, if it has
+/// Returns what goes around the cell's last expression, if it ends in one: `before` and `after` if it has
 /// a value.
-fn around_value(rust: &str, [before, after]: [&'static str; 2]) -> Vec<(usize, &'static str)> {
+fn around_value(rust: &str, [before, after]: [&'static str; 2]) -> Vec<Insertion> {
     let last = statements(rust).pop();
     let Some(node) = last.filter(|node| ast::Expr::can_cast(node.kind())) else {
         return Vec::new();
@@ -183,7 +104,7 @@ fn around_value(rust: &str, [before, after]: [&'static str; 2]) -> Vec<(usize, &
     match node.kind() {
         // These have no value.
         SyntaxKind::FOR_EXPR | SyntaxKind::WHILE_EXPR => vec![(at.end, ";")],
-        // An attribute of an expression can't stand inside of brackets.
+        // Attributes of expressions are not allowed inside brackets.
         _ if rust[at.start..].starts_with('#') => Vec::new(),
         _ => vec![(at.start, before), (at.end, after)],
     }
@@ -193,8 +114,7 @@ fn around_value(rust: &str, [before, after]: [&'static str; 2]) -> Vec<(usize, &
 mod tests {
     use super::*;
 
-    /// `«` and `»` stand for what goes around a value, `‹` and `›` around one that may display
-    /// itself, `@` for a poll.
+    /// `«` and `»` go around a value, `‹` and `›` around one that may display itself; `@` is a poll.
     #[track_caller]
     fn check(marked: &str, code: &str) {
         let marks = |text: &str| {
@@ -202,7 +122,7 @@ mod tests {
                 .replace(VALUE_END, "»")
                 .replace(OWN_BEGIN, "‹")
                 .replace(OWN_END, "›")
-                .replace(loops::POLL, "@")
+                .replace(POLL, "@")
         };
         let got = rewrite(code, code.contains(OWN_DISPLAY));
         assert_eq!(got.is_none(), marked == code, "{code}");
@@ -223,65 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_for_the_session_stand_before_all_rust() {
-        for (code, rust) in [
-            (
-                ":vars\n!ls\r\n// why\n\n  :dep é\nf()",
-                "     \n   \r\n// why\n\n         \nf()",
-            ),
-            ("let both =\n    !a && !b;", "let both =\n    !a && !b;"),
-            (
-                "let x\n    : u8 = 1;\n:vars\n!ls",
-                "let x\n    : u8 = 1;\n:vars\n!ls",
-            ),
-            ("/* a */\n!ls", "/* a */\n!ls"),
-            ("  !ls", "  !ls"),
-            ("!(a || b)\n:vars", "!(a || b)\n:vars"),
-            (":vars", "     "),
-            ("", ""),
-        ] {
-            assert_eq!(without_commands(code), rust);
-        }
-    }
-
-    #[test]
-    fn functions_are_found_where_they_stand() {
-        let code = ":vars\nfn a() {\n}\nlet b = || 1;\nimpl C { fn d() {} }";
-        let found: Vec<_> = functions(code).into_iter().map(|at| &code[at]).collect();
-        assert_eq!(found, ["fn a() {\n}", "fn d() {}"]);
-        assert!(functions("fn a( {").is_empty());
-    }
-
-    #[test]
-    fn a_return_is_stray_where_no_function_is_left() {
-        assert_eq!(stray_return("let a = 1;\nreturn a"), Some(2));
-        assert_eq!(stray_return(":vars\nlet a = 1;\nreturn a"), Some(3));
-        assert_eq!(
-            stray_return("for i in 0..3 {\n  if i > 1 { return; }\n}"),
-            Some(2)
-        );
-        for code in [
-            "fn f() -> u8 { return 1; }",
-            "let f = |x: u8| { if x > 1 { return 2; } x };",
-            "(|| { return 1; })()",
-            "impl A { fn f() { return; } }",
-            "let later = async { return 1; };",
-            "\"return\" // return",
-            "a",
-            "return (",
-        ] {
-            assert_eq!(stray_return(code), None, "{code}");
-        }
-    }
-
-    #[test]
     fn a_trailing_loop_has_no_value() {
         check("for i in 0..3 {@};", "for i in 0..3 {}");
         check("while a {@ b(); };", "while a { b(); }");
     }
 
     #[test]
-    fn what_has_no_last_expression_is_left_alone() {
+    fn a_cell_without_a_last_expression_stays_as_it_is() {
         for code in [
             "let a = 1;",
             "a;",
@@ -300,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_displays_itself_is_marked() {
+    fn a_value_that_displays_itself_is_marked() {
         let definition = "impl A { fn evcxr_display(&self) {} }";
         check(definition, definition);
         check(&format!("{definition}\n‹A›"), &format!("{definition}\nA"));
@@ -319,5 +187,65 @@ mod tests {
         }
         assert_eq!(rewrite("let a = 1;", true), None);
         assert!(rewrite("1 + 1", true).unwrap().contains(OWN_BEGIN));
+    }
+    /// `@` is a poll.
+    #[track_caller]
+    fn check_polls(marked: &str) {
+        let mut code = without_commands(&marked.replace('@', ""));
+        let mut polls = Vec::new();
+        add_polls(&code, 0, &mut polls);
+        polls.sort_unstable();
+        for (place, _) in polls.into_iter().rev() {
+            code.insert(place, '@');
+        }
+        assert_eq!(code, without_commands(marked));
+    }
+
+    #[test]
+    fn every_kind_of_loop_is_found() {
+        check_polls("loop {@ n += 1; }");
+        check_polls("'outer: loop {@ while n < 3 {@ n += 1; }\n break 'outer; }");
+        check_polls("for i in 0..10 {@\n    println!(\"{i}\");\n}");
+        check_polls("for (i, x) in v.iter().enumerate() {@}");
+        check_polls("for Point { x, y } in points {@ sum += x * y; }");
+        check_polls("for &(a, ref b) in &pairs {@}");
+        check_polls("for i in 0.. {@ if i > 3 { break; } }");
+        check_polls("while let Some(x) = stack.pop() {@ f(x); }");
+        check_polls("while let Point { x, .. } = next() {@}");
+        check_polls("while let Some(1..=9) = next() && let P { y: 0..=3 } = { other() } {@}");
+        check_polls("fn f() -> u32 { let mut n = 0; loop {@ n += 1; if n > 3 { return n; } } }");
+        check_polls(
+            "let v: Vec<u32> = (0..3).map(|x| { let mut y = x; while y > 1 {@ y /= 2; } y }).collect();",
+        );
+        check_polls("for x in xs.iter().map(|x| { x + 1 }) {@}");
+        check_polls("for x in [1, 2, 3] {@ for y in { vec![x] } {@ f(y); } }");
+        check_polls("while { let x = f(); x > 3 } {@ g(); }");
+        check_polls("while match x { Some(_) => true, None => false } {@ x = f(); }");
+        check_polls("println!(\"{}\", { loop {@ break 1; } }); vec![{ for _ in x {@} }; 3];");
+        check_polls("thread::spawn(move || loop {@ work(); });");
+        check_polls("while n /* how many { */ < 3 // and { so\n{@ n += 1; }");
+    }
+
+    #[test]
+    fn code_that_is_no_loop_has_no_poll() {
+        check_polls("impl Trait for Type { fn f(&self) {} }");
+        check_polls(
+            "impl<T> Trait for Vec<T> where T: for<'a> Fn(&'a str) { fn f(&self) { loop {@} } }",
+        );
+        check_polls("fn f(g: impl for<'a> Fn(&'a str) -> &'a str) {}");
+        check_polls("let text = \"for x in y { loop { } }\"; // while true {");
+        check_polls("let r = r#\"loop {\"#; let c = '{';");
+        check_polls("macro_rules! forever { ($b:block) => { loop { $b } } }");
+        check_polls("macro_rules! m { () => { for i in 0..3 {} } }\nloop {@ break; }");
+        check_polls("println!(\"{}\", stringify!(loop {}));");
+        check_polls("let raw = r#loop; let field = x.r#for;");
+        check_polls(":dep x = \"for y in z { loop {\nlet a = 1;");
+        check_polls("!echo don't for x in y {\nfor x in 0..3 {@}");
+        check_polls("let x = 3;");
+        check_polls("");
+        check_polls("for");
+        check_polls("for x in");
+        check_polls("while {");
+        check_polls("loop");
     }
 }

@@ -1,10 +1,10 @@
-//! Compiling a cell without asking cargo again.
+//! Compiles cells without cargo.
 //!
-//! For every cell evcxr runs `cargo build`, which looks at every finished crate before it runs rustc
-//! once, with the same arguments as for the cell before. So the session's stand-in
-//! for cargo (see [`super::cargo`]) keeps that one call of rustc, and as long as nothing that cargo
-//! would look at has changed, it runs rustc directly. Of 0.24 s of CPU for compiling a warm cell
-//! cargo's own share was 0.10.
+//! For every cell evcxr runs `cargo build`, which checks every finished crate and then runs rustc
+//! once, with the same arguments as for the cell before. So the session's stand-in for cargo (see
+//! [`super::cargo`]) records that call of rustc, and repeats it as long as nothing has changed that
+//! cargo would check. Cargo's own share was 0.10 of the 0.24 s of CPU time that a warm cell takes to
+//! compile.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,19 +16,19 @@ use std::process::{Command, ExitCode};
 
 use serde::{Deserialize, Serialize};
 
-use super::template::CRATE;
+use super::layout::{self, CRATE};
 
-/// The name under which this binary stands between cargo and rustc.
-const RECORDER: &str = "record-rustc";
-/// Tells the recorder where to put what it sees.
+/// The name under which this program stands between cargo and rustc.
+pub const RECORDER: &str = "record-rustc";
+/// The file in which the recorder writes the call.
 const RECORD_VARIABLE: &str = "CLOZE_RECORD_RUSTC";
-/// By it evcxr asks for the path of the library that was built.
+/// The file in which evcxr expects the path of the compiled library.
 const LIBRARY_VARIABLE: &str = "EVCXR_EXECUTION_SO_PATH";
-/// rustc would optimise a cell's parts a second time, across their borders. Softmax and GELU of
-/// 256×768 and a triple loop ran no faster for it, and a small tensor cell took 0.30 s, not 0.24.
+/// With link-time optimisation across a cell's codegen units, softmax and GELU of 256×768 and a triple
+/// loop ran no faster, and a small tensor cell took 0.30 s instead of 0.24 to compile.
 const WITHOUT_LTO: &str = "-Clto=off";
 
-/// One call of rustc, and the state of affairs in which it is right.
+/// One call of rustc, and a hash of the state in which it is valid.
 #[derive(Serialize, Deserialize)]
 struct Recipe {
     state: u64,
@@ -37,7 +37,7 @@ struct Recipe {
     environment: Vec<(String, String)>,
 }
 
-/// Acts as rustc's wrapper where this binary was started under that name.
+/// Acts as rustc's wrapper if this program was started under that name.
 pub fn run_if_recorder() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     if Path::new(&arguments.next()?).file_name() != Some(OsStr::new(RECORDER)) {
@@ -45,7 +45,7 @@ pub fn run_if_recorder() -> Option<ExitCode> {
     }
     let program = PathBuf::from(arguments.next()?);
     let arguments: Vec<OsString> = arguments.collect();
-    // A recipe that can't be kept costs the next cell some time and nothing else.
+    // Without a recipe the next cell only takes longer.
     let _ = record(&program, &arguments);
     let error = Command::new(&program)
         .args(&arguments)
@@ -65,7 +65,7 @@ fn record(program: &Path, arguments: &[OsString]) -> Option<()> {
     }
     let text = |text: &OsStr| text.to_str().map(str::to_owned);
     let recipe = Recipe {
-        // Set by `keep`, once cargo has said that all is well.
+        // Set by `keep`, once cargo has succeeded.
         state: 0,
         program: program.to_owned(),
         arguments: arguments
@@ -80,7 +80,7 @@ fn record(program: &Path, arguments: &[OsString]) -> Option<()> {
     std::fs::write(path, serde_json::to_vec(&recipe).ok()?).ok()
 }
 
-/// A command of cargo in a session whose call of rustc can be kept.
+/// A command of cargo in a session whose call of rustc can be repeated.
 pub struct Replay {
     recipe: PathBuf,
     recorder: PathBuf,
@@ -88,12 +88,12 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// The replay of `cargo <arguments>`, started as `program`; `None` where cargo must be asked.
+    /// Returns the replay of `cargo <arguments>`, started as `program`, or `None` if cargo is needed.
     pub fn of(program: &Path, arguments: &[OsString]) -> Option<Self> {
         let command = ["build", "check"]
             .into_iter()
             .find(|command| arguments.iter().any(|argument| argument == command))?;
-        // Somebody else's wrapper does more than run rustc.
+        // The user's own wrapper does more than run rustc.
         if std::env::var_os("RUSTC_WRAPPER").is_some() {
             return None;
         }
@@ -105,26 +105,26 @@ impl Replay {
         })
     }
 
-    /// Becomes rustc where the recipe still holds; returns where it doesn't.
+    fn recipe(&self) -> Option<Recipe> {
+        serde_json::from_slice(&std::fs::read(&self.recipe).ok()?).ok()
+    }
+
+    /// Becomes rustc if the recipe is still valid, and returns otherwise.
     pub fn run(&self) {
-        let Some(recipe) = std::fs::read(&self.recipe)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice::<Recipe>(&bytes).ok())
-            .filter(|recipe| recipe.state == self.state)
-        else {
+        let Some(recipe) = self.recipe().filter(|recipe| recipe.state == self.state) else {
             return;
         };
         if let Some(answer) = std::env::var_os(LIBRARY_VARIABLE) {
             let library = recipe.arguments.windows(2).find_map(|pair| {
                 (pair[0] == "--out-dir").then(|| Path::new(&pair[1]).join(format!("lib{CRATE}.so")))
             });
-            // Read only where rustc succeeds.
+            // evcxr reads the file only if rustc succeeds.
             let written = library.map(|path| std::fs::write(answer, path.as_os_str().as_bytes()));
             if !matches!(written, Some(Ok(()))) {
                 return;
             }
         }
-        // Where this fails, cargo is still there.
+        // If this fails, cargo does the work.
         let _ = Command::new(&recipe.program)
             .args(&recipe.arguments)
             .arg(WITHOUT_LTO)
@@ -133,33 +133,30 @@ impl Replay {
             .exec();
     }
 
-    /// Has `cargo` tell how it calls rustc.
+    /// Makes `cargo` record how it calls rustc.
     pub fn record(&self, cargo: &mut Command) {
-        // A recipe of another state must not stay where cargo has nothing to compile.
+        // If cargo has nothing to compile, the recipe of another state must not remain.
         let _ = std::fs::remove_file(&self.recipe);
         cargo
             .env("RUSTC_WRAPPER", &self.recorder)
             .env(RECORD_VARIABLE, &self.recipe);
     }
 
-    /// Makes what was recorded valid: cargo succeeded, so all other crates are there.
+    /// Validates the recorded call: cargo has succeeded, so all other crates are compiled.
     pub fn keep(&self) {
-        let Some(mut recipe) = std::fs::read(&self.recipe)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice::<Recipe>(&bytes).ok())
-        else {
+        let Some(mut recipe) = self.recipe() else {
             return;
         };
         recipe.state = self.state;
         if let Ok(text) = serde_json::to_vec(&recipe) {
-            // Without it cargo is asked again.
+            // Without a recipe the next cell only takes longer.
             let _ = std::fs::write(&self.recipe, text);
         }
     }
 }
 
-/// A hash of all that decides how cargo calls rustc; `None` where a crate in the making (`:dep`
-/// with a path of the user's own) must be looked at for changes each time.
+/// Returns a hash of everything that decides how cargo calls rustc, or `None` if cargo must check a
+/// crate of the user's own (`:dep` with a path) for changes each time.
 fn state(arguments: &[OsString]) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     arguments.hash(&mut hasher);
@@ -181,41 +178,36 @@ fn state(arguments: &[OsString]) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// While this file stands beside the stand-in for cargo, a cell is compiled whose errors nobody
-/// reads: those of the cell as it was written are asked for afterwards.
+/// While this file lies beside the stand-in for cargo, nobody reads the errors of the compiled cell:
+/// the session will check the cell as the user wrote it.
 const UNREAD: &str = "errors-unread";
-/// evcxr's code around a cell that is to run has this; around one that is compiled once more, for
-/// better words in its errors, it has not.
+/// evcxr's code around a cell that will run contains this. If a cell has failed, evcxr compiles it once
+/// more for better error messages, and then its code does not.
 const RUNS: &str = "std::panic::catch_unwind(";
-/// A cell of items only has this instead.
+/// A cell that consists of items contains this instead.
 const RUNS_NOTHING: &str = "mut x: *mut std::os::raw::c_void";
-/// What evcxr takes for an error of rustc.
+/// evcxr reads this as an error of rustc.
 const SOME_ERROR: &str =
     r#"{"message":"not compiled again","code":null,"level":"error","spans":[],"children":[]}"#;
 
-/// Whether this compilation is for words that nobody reads; then it has failed already.
+/// Returns whether this compilation only serves error messages that nobody reads; it then fails at once.
 pub fn is_unread(program: &Path) -> bool {
     let unread = program.with_file_name(UNREAD).exists()
         && std::fs::read_to_string("src/lib.rs")
             .is_ok_and(|code| ![RUNS, RUNS_NOTHING].iter().any(|mark| code.contains(mark)));
     if unread {
-        // evcxr reads it; if it is gone there is nobody to answer.
+        // If evcxr has gone, nobody needs the answer.
         let _ = writeln!(std::io::stderr(), "{SOME_ERROR}");
     }
     unread
 }
 
-/// Says whether anybody reads the errors of what a session compiles next; `session` is its folder.
+/// Sets whether somebody reads the errors of what a session compiles next; `session` is its folder.
 pub fn read_errors(session: &Path, read: bool) {
-    let mark = super::cargo::bin(session).join(UNREAD);
-    // Without the mark a wrong cell takes a little longer; one that stays is taken off by the next.
+    let mark = layout::bin(session).join(UNREAD);
+    // Without the file a wrong cell takes a little longer; the next cell removes one that remains.
     let _ = match read {
         true => std::fs::remove_file(mark),
         false => std::fs::write(mark, ""),
     };
-}
-
-/// Makes the recorder's link beside the stand-in for cargo in `bin`.
-pub fn link(bin: &Path) -> std::io::Result<()> {
-    std::os::unix::fs::symlink(std::env::current_exe()?, bin.join(RECORDER))
 }

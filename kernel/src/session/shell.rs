@@ -1,5 +1,5 @@
-//! Lines for the shell (`!ls`), which run beside the child in a process group of their own. They
-//! have the pipes of cells, so what they print is seen at once and what they read is asked for.
+//! Shell commands (`!ls`), which run beside the child in a process group of their own. They use the
+//! pipes of cells: their output shows at once, and the front end asks for their input.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::channel::Channel;
-use super::errors::plain;
-use super::{CellError, group};
+use super::kill_timeout::KILL_TIMEOUT;
+use super::{CellError, process_group};
 
-/// How long an interrupted command may go on before it is killed.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often is looked whether a command has ended, or is to.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often the session checks whether a command has ended or was interrupted.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Runs a command with these variables until it has ended, or was interrupted. The channel has
+/// Runs a command with these variables until it ends, by itself or by an interrupt. The channel has
 /// begun a cell for it.
 pub fn run(
     command: &str,
@@ -34,39 +32,39 @@ pub fn run(
         .stderr(errors)
         .process_group(0)
         .spawn()?;
-    channel.runs(shell.id());
+    channel.set_running(shell.id());
     let monitor = channel.monitor();
     let mut asked: Option<Instant> = None;
     loop {
         let ended = shell.try_wait()?;
-        if asked.is_some_and(|at| ended.is_some() || at.elapsed() > PATIENCE) {
-            group::end(shell.id());
+        if asked.is_some_and(|at| ended.is_some() || at.elapsed() > KILL_TIMEOUT) {
+            process_group::kill(shell.id());
         }
         if let Some(status) = ended {
             return Ok(status);
         }
         if asked.is_none() && monitor.interrupted() {
-            group::signal(shell.id(), Signal::SIGINT);
+            process_group::signal(shell.id(), Signal::SIGINT);
             asked = Some(Instant::now());
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_INTERVAL);
     }
 }
 
-/// What is wrong with a command that ended so; `None` where nothing is.
+/// Returns the error of a command that ended so, if it is one.
 pub fn error(ended: std::io::Result<ExitStatus>, interrupted: bool) -> Option<CellError> {
     let message = match ended {
         Ok(_) if interrupted => {
-            return Some(plain("interrupted", "the command was stopped"));
+            return Some(CellError::new("interrupted", "the command was stopped"));
         }
         Ok(status) if status.success() => return None,
         Ok(status) => match status.code() {
             Some(code) => format!("the command ended with exit code {code}"),
-            None => format!("the command was ended: {status}"),
+            None => format!("the command was killed: {status}"),
         },
         Err(error) => format!("the command could not be run: {error}"),
     };
-    Some(plain("shell", &message))
+    Some(CellError::new("shell", &message))
 }
 
 #[cfg(test)]
@@ -91,15 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_the_variables_given_and_its_output_is_the_cell_s() {
+    fn a_command_has_the_given_variables_and_its_output_is_that_of_the_cell() {
         let (_folder, mut channel, events) = opened();
         let command = "echo $GIVEN $CARGO_MANIFEST_DIR; echo wrong >&2; exit 3";
         let ended = run(command, &channel, &environment());
         channel.drain();
         let collected = channel.finish();
         assert_eq!(collected.last_error_line(), "wrong");
-        let said = error(ended, collected.interrupted).unwrap();
-        assert_eq!(said.value, "the command ended with exit code 3");
+        let error_of = error(ended, collected.interrupted).unwrap();
+        assert_eq!(error_of.value, "the command ended with exit code 3");
         let printed = events.try_iter().filter_map(|event| match event {
             Event::Stream { stream, text } => (stream == Stream::Stdout).then_some(text),
             _ => None,
@@ -110,7 +108,7 @@ mod tests {
 
     #[test]
     fn output_comes_while_a_command_runs_and_an_interrupt_ends_it_with_all_it_started() {
-        // The second one hears no interrupt, so it takes the patience.
+        // The second one ignores the interrupt, so it is killed.
         for script in [
             "echo on; sleep 60 & sleep 60; echo off",
             "trap '' INT; echo on; sleep 60",
@@ -128,14 +126,14 @@ mod tests {
             let (first, events) = seen.join().unwrap();
             assert!(matches!(first, Ok(Event::Stream { text, .. }) if text == "on\n"));
             assert_eq!(events.try_iter().count(), 0);
-            let said = error(ended, channel.finish().interrupted).unwrap();
-            assert_eq!(said.name, "interrupted");
+            let error_of = error(ended, channel.finish().interrupted).unwrap();
+            assert_eq!(error_of.name, "interrupted");
             assert!(started.elapsed() < Duration::from_secs(30), "{script}");
         }
     }
 
     #[test]
-    fn a_command_that_reads_is_asked_for() {
+    fn the_front_end_is_asked_for_the_input_of_a_command() {
         let (_folder, mut channel, events) = opened();
         if !super::super::input::can_watch(std::process::id()) {
             return;

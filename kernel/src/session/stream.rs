@@ -1,14 +1,14 @@
-//! Taking apart what a child writes on standard output: the user's text, the records of
-//! `cloze::display`, and the words with which evcxr's generated code speaks to evcxr.
+//! Splits the standard output of a child into the user's text, the records of `cloze::display`, and the
+//! markers of evcxr's generated code.
 //!
-//! A record and a word begin with the session's token; everything else is text, whatever it says.
-//! Text is passed on as soon as it is certain to be text, so that a progress line without a line
-//! end is seen while it grows.
+//! Records and markers begin with the session's token; everything else is text, whatever it says. Text
+//! is passed on as soon as it is certain to be text, so that a progress line without a line end shows
+//! while it grows.
 
 use cloze::display::wire::{OPENING, Record};
 use memchr::memmem;
 
-use super::words::{TEXT_BEGIN, TEXT_END, WORD};
+use super::markers::{MARKER, TEXT_BEGIN, TEXT_END};
 
 /// Between these a value that displays itself for evcxr prints each of its formats.
 const CONTENT_BEGIN: &str = "EVCXR_BEGIN_CONTENT ";
@@ -22,20 +22,20 @@ pub enum Piece {
     Text(String),
     /// A record of the display protocol.
     Record(Record),
-    /// A word for evcxr, see [`super::words`].
+    /// A marker for evcxr, see [`super::markers`].
     Evcxr(String),
-    /// evcxr's own way to give a value in some format.
+    /// A value in one format, as evcxr prints it.
     Content { mime: String, data: String },
 }
 
-/// Whose text comes.
+/// Who prints the text that comes.
 #[derive(Default, PartialEq)]
 enum Source {
     #[default]
     Cell,
     /// evcxr prints the text of a value.
     Evcxr,
-    /// A value displays itself; this many do, one inside the other.
+    /// Values display themselves; the number is their nesting depth.
     Value(usize),
 }
 
@@ -43,16 +43,16 @@ enum Source {
 pub struct Splitter {
     opening: String,
     pending: Vec<u8>,
-    /// How many bytes of `pending` are known not to end the record that it begins with: a large one
-    /// comes in many reads and is looked through once.
+    /// How many bytes of `pending` are known not to end its first record. A large record comes in many
+    /// reads and is searched once.
     searched: usize,
     source: Source,
-    /// What has come of a value.
+    /// The part of a value that has come.
     value: String,
 }
 
 impl Splitter {
-    /// A splitter for the session whose records carry `token`.
+    /// Returns a splitter for the session whose records carry `token`.
     pub fn new(token: &str) -> Self {
         Self {
             opening: format!("{OPENING}{token} "),
@@ -63,7 +63,7 @@ impl Splitter {
         }
     }
 
-    /// Takes the next bytes and gives every piece that is complete.
+    /// Takes the next bytes and returns every complete piece.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Piece> {
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
@@ -81,7 +81,7 @@ impl Splitter {
         pieces
     }
 
-    /// Reads what is at the front of `rest`, and how many bytes that takes; `None` asks for more.
+    /// Reads a piece from the beginning of `rest`, and returns its length too. `None` asks for more.
     fn step(&mut self, rest: &[u8]) -> Option<(usize, Option<Piece>)> {
         let opening = self.opening.as_bytes();
         let Some(after) = rest.strip_prefix(opening) else {
@@ -90,28 +90,28 @@ impl Splitter {
             let text = String::from_utf8_lossy(&rest[..used]).into_owned();
             return (used > 0).then_some((used, Some(Piece::Text(text))));
         };
-        // Records are written whole and hold no control character, so a record that opens in the
-        // midst of another says that the rest of that never comes: its process has died. The end of
-        // a cell must not be swallowed by it.
+        // Records are written at once and contain no control character. So if a record begins inside
+        // another, the process that wrote the first has died, and its rest never comes. It must not
+        // swallow the end of a cell.
         let marks = [LINE_END.as_bytes(), opening];
         let (end, mark) = find_first(after, &mut self.searched, marks)?;
         if mark == opening {
             return Some((opening.len() + end, None));
         }
         let line = String::from_utf8_lossy(&after[..end]).into_owned();
-        let piece = if line.starts_with(WORD) {
+        let piece = if line.starts_with(MARKER) {
             Piece::Evcxr(line)
         } else {
             match serde_json::from_str(&line) {
                 Ok(record) => Piece::Record(record),
-                // It was not written by us: it is shown as it came.
+                // We did not write it, so it is text.
                 Err(_) => Piece::Text(line + LINE_END),
             }
         };
         Some((opening.len() + end + 1, Some(piece)))
     }
 
-    /// Passes a piece on, or keeps it until a value is whole.
+    /// Passes a piece on, or keeps it until a value is complete.
     fn pass(&mut self, piece: Piece, pieces: &mut Vec<Piece>) {
         match piece {
             Piece::Text(text) if self.source != Source::Cell => self.value += &text,
@@ -126,21 +126,21 @@ impl Splitter {
                 Source::Value(depth @ 2..) => *depth -= 1,
                 _ => self.close(pieces),
             },
-            Piece::Evcxr(word) if word == TEXT_BEGIN => {
+            Piece::Evcxr(marker) if marker == TEXT_BEGIN => {
                 self.close(pieces);
                 self.source = Source::Evcxr;
             }
-            Piece::Evcxr(word) if word == TEXT_END => {
+            Piece::Evcxr(marker) if marker == TEXT_END => {
                 let text = std::mem::take(&mut self.value);
                 pieces.push(content("text/plain", &text));
                 self.source = Source::Cell;
             }
-            // A value that is open at a cell's end is never closed.
+            // A value that is open at the end of a cell will never be closed.
             Piece::Record(Record::Begin { .. } | Record::End { .. }) => {
                 self.close(pieces);
                 pieces.push(piece);
             }
-            // What comes in between has its place in it.
+            // Other pieces keep their place inside a value.
             other => {
                 self.release(pieces);
                 pieces.push(other);
@@ -153,7 +153,7 @@ impl Splitter {
         self.source = Source::Cell;
     }
 
-    /// Passes on what has come of a value: its formats where it displays itself, and text.
+    /// Passes on the part of a value that has come: its formats if it displays itself, and text.
     fn release(&mut self, pieces: &mut Vec<Piece>) {
         let value = std::mem::take(&mut self.value);
         let mut rest = value.as_str();
@@ -179,8 +179,8 @@ fn content(mime: &str, data: &str) -> Piece {
     }
 }
 
-/// The first format in what a value has printed: the text before it, its MIME type, its data, and
-/// what comes after.
+/// Splits the output of a value at its first format: the text before it, its MIME type, its data, and
+/// the text after it.
 fn next_content(text: &str) -> Option<(&str, &str, &str, &str)> {
     let (before, rest) = text.split_once(CONTENT_BEGIN)?;
     let (mime, rest) = rest.split_once('\n')?;
@@ -193,8 +193,8 @@ fn next_content(text: &str) -> Option<(&str, &str, &str, &str)> {
     ))
 }
 
-/// The first of `marks` in `body`, and where it is. Of `body` the first `searched` bytes have been
-/// looked through; what is looked through in vain is remembered.
+/// Finds the first of `marks` in `body`, and its position. The first `searched` bytes of `body` have been
+/// searched before; if nothing is found, `searched` is updated.
 fn find_first<'a, const N: usize>(
     body: &[u8],
     searched: &mut usize,
@@ -202,9 +202,8 @@ fn find_first<'a, const N: usize>(
 ) -> Option<(usize, &'a [u8])> {
     let mut first: Option<(usize, &[u8])> = None;
     for mark in marks {
-        // Only what comes before the first so far is of interest.
         let end = first.map_or(body.len(), |(at, _)| at);
-        // The mark's first bytes may have been there already.
+        // The mark's first bytes may have come earlier.
         let from = searched.saturating_sub(mark.len()).min(end);
         if let Some(at) = memmem::find(&body[from..end], mark) {
             first = Some((from + at, mark));
@@ -216,7 +215,8 @@ fn find_first<'a, const N: usize>(
     first
 }
 
-/// Where `needle` is in `hay`, or where the end of `hay` may be its beginning, or the end.
+/// Returns the position of `needle` in `hay`, or of its beginning at the end of `hay`, or the length of
+/// `hay`.
 fn find_or_begin(hay: &[u8], needle: &[u8]) -> usize {
     memmem::find(hay, needle).unwrap_or_else(|| {
         let longest = needle.len().min(hay.len() + 1) - 1;
@@ -227,30 +227,22 @@ fn find_or_begin(hay: &[u8], needle: &[u8]) -> usize {
     })
 }
 
-/// How much of `bytes` ends at a character's end; where nothing more can follow, all of it.
+/// Returns how many of the `bytes` form complete characters, or all of them if `last` says that nothing
+/// more follows.
 fn whole_characters(bytes: &[u8], last: bool) -> usize {
-    let incomplete = (1..=3.min(bytes.len()))
-        .find(|&back| {
-            let byte = bytes[bytes.len() - back];
-            let needs = match byte {
-                0xc0..=0xdf => 2,
-                0xe0..=0xef => 3,
-                0xf0..=0xf7 => 4,
-                _ => 0,
-            };
-            needs > back
-        })
-        .unwrap_or(0);
-    if last {
-        bytes.len()
-    } else {
-        bytes.len() - incomplete
-    }
+    let needs = |byte: u8| match byte {
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf7 => 4,
+        _ => 0,
+    };
+    let incomplete = (1..=3.min(bytes.len())).find(|&back| needs(bytes[bytes.len() - back]) > back);
+    bytes.len() - incomplete.filter(|_| !last).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::PANIC;
+    use super::super::markers::PANIC;
     use super::*;
     use cloze::display::Content;
     use cloze::display::wire::Mode;
@@ -259,16 +251,16 @@ mod tests {
         Piece::Text(text.to_owned())
     }
 
-    fn word(word: &str) -> String {
-        format!("{OPENING}t {word}\n")
+    fn marker(marker: &str) -> String {
+        format!("{OPENING}t {marker}\n")
     }
 
     fn own(open: bool) -> String {
         Record::Own { open }.line("t")
     }
 
-    /// The pieces of `bytes`, read in two parts; neighbouring texts are one, because text is passed
-    /// on as soon as it is certain.
+    /// Splits `bytes`, read in two parts. Joins neighbouring texts, because text is passed on as soon as
+    /// it is certain.
     fn pieces(bytes: &[u8], cut: usize) -> Vec<Piece> {
         let mut splitter = Splitter::new("t");
         let mut joined: Vec<Piece> = Vec::new();
@@ -295,7 +287,7 @@ mod tests {
             mode: Mode::Result,
             content: Content::html("<b>\nü</b>"),
         };
-        let bytes = format!("half ü{}{}end\n", record.line("t"), word(PANIC));
+        let bytes = format!("half ü{}{}end\n", record.line("t"), marker(PANIC));
         for cut in 0..=bytes.len() {
             assert_eq!(
                 pieces(bytes.as_bytes(), cut),
@@ -318,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_may_print_is_text() {
+    fn printed_markers_are_text() {
         let printed = "EVCXR_BEGIN_CONTENT text/html\n<img src=x onerror=\"alert(1)\">\n\
                        EVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT application/javascript\nalert(1)\n\
                        EVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT text/plain\n1\nEVCXR_END_CONTENT\n\
@@ -333,11 +325,11 @@ mod tests {
     }
 
     #[test]
-    fn the_text_that_evcxr_shows_keeps_its_lines_and_words_in_it() {
+    fn the_text_that_evcxr_shows_keeps_its_lines_and_markers() {
         let shown = format!(
             "{}1\nEVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT text/html\n2\n{}after",
-            word(TEXT_BEGIN),
-            word(TEXT_END)
+            marker(TEXT_BEGIN),
+            marker(TEXT_END)
         );
         for cut in 0..=shown.len() {
             assert_eq!(
@@ -354,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_s_own_formats_are_found_where_it_displays_itself() {
+    fn a_value_s_own_formats_are_found_if_it_displays_itself() {
         let format = |mime: &str, data: &str| {
             format!("EVCXR_BEGIN_CONTENT {mime}\n{data}\nEVCXR_END_CONTENT\n")
         };
@@ -363,7 +355,7 @@ mod tests {
         let printed = format!(
             "{html}{}said {html}{}{}{}{}EVCXR_BEGIN_CONTENT text/html\nopen{}{html}",
             own(true),
-            // A value within it, and its text; then again the outer one.
+            // A value inside it, and its text; then again the outer one.
             own(true) + &format("text/plain", "a") + &own(false),
             format("image/svg+xml", "<svg/>"),
             page.line("t"),
@@ -388,11 +380,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_ends_with_its_cell() {
+    fn unfinished_output_ends_with_its_cell() {
         let end = Record::End { child: 7, run: 3 };
         let after = "EVCXR_BEGIN_CONTENT text/html\n<b>\nEVCXR_END_CONTENT\n";
         for (open, shown) in [
-            (word(TEXT_BEGIN) + "1\n", "1\n"),
+            (marker(TEXT_BEGIN) + "1\n", "1\n"),
             (
                 own(true) + &own(true) + "EVCXR_BEGIN_CONTENT text/html\n<b>",
                 "EVCXR_BEGIN_CONTENT text/html\n<b>",
@@ -431,13 +423,13 @@ mod tests {
     fn a_large_value_and_many_small_displays_take_time_in_proportion() {
         let started = std::time::Instant::now();
         let mut splitter = Splitter::new("t");
-        let mut pieces = splitter.push(word(TEXT_BEGIN).as_bytes());
+        let mut pieces = splitter.push(marker(TEXT_BEGIN).as_bytes());
         let block = [b'x'; 1 << 14];
         for _ in 0..4000 {
             pieces.extend(splitter.push(&block));
         }
         pieces.extend(splitter.push(b"\n"));
-        pieces.extend(splitter.push(word(TEXT_END).as_bytes()));
+        pieces.extend(splitter.push(marker(TEXT_END).as_bytes()));
         let [Piece::Content { data, .. }] = &pieces[..] else {
             panic!("{} pieces", pieces.len());
         };
@@ -453,7 +445,7 @@ mod tests {
             .map(|chunk| splitter.push(chunk).len())
             .sum();
         assert_eq!(shown, 100_000);
-        // It takes a second; looking through everything again at each read takes minutes.
+        // It takes a second; searching everything again at each read takes minutes.
         assert!(started.elapsed() < std::time::Duration::from_secs(30));
     }
 }

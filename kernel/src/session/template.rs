@@ -1,17 +1,22 @@
 //! The session template: everything that a session compiles before its first cell, compiled once.
 //!
-//! A template is a folder named by a hash of Cloze's sources, its lock file and the compiler:
+//! A template is a folder named by hashes of where Cloze's sources are, of the compiler, and of the
+//! sources themselves:
 //!
 //! ```text
-//! source/              a copy of the crate, so that a session never sees it change
-//! umbrella/            the library that cells know as `cloze` (crate type dylib)
+//! source/              a copy of Cloze, so that a session never sees it change
+//! dylib-root/          the library that cells know as `cloze` (crate type dylib)
 //! .cargo/config.toml   optimised dependencies, over evcxr's own settings
-//! Cargo.lock           the workspace's versions, completed
+//! Cargo.lock           the versions of Cloze's lock file, completed
 //! ctx/                 evcxr's crate with its target folder
 //! ```
 //!
-//! A session gets a folder of its own with `ctx`, `Cargo.lock` and `.cargo` copied; `source` and
-//! `umbrella` stay where they are, because cargo knows a path dependency by its absolute path.
+//! A session gets a folder of its own with copies of `ctx`, `Cargo.lock` and `.cargo`; `source` and
+//! `dylib-root` stay where they are, because cargo knows a path dependency by its absolute path.
+//!
+//! The sources are those from which cargo built this program: a checkout, or the folder in cargo's
+//! registry. Cargo removes what nobody has used for a month from its registry; then the copy in the
+//! newest template takes their place.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,24 +26,22 @@ use std::sync::OnceLock;
 
 use cloze::{Error, Result};
 
-use super::tree::{copy_tree, hash_tree, remove, sorted, take_over, write};
+use super::layout::{CRATE, LOCK, TEMPLATE};
+use super::tree::{copy_dependencies, copy_tree, hash_tree, remove, sorted, write};
+use super::{channel, folder, input};
 use crate::paths;
 
 /// The features of Cloze that cells use: all but the command.
 const FEATURES: [&str; 3] = ["charts", "cuda", "hub"];
-/// What of the repository a session needs.
-const SOURCES: [&str; 4] = ["Cargo.toml", "README.md", "src", "lessons"];
+/// The parts of Cloze's sources that a session needs.
+const SOURCES: [&str; 5] = ["Cargo.toml", LOCK, "README.md", "src", "lessons"];
 /// Raised when the layout of a template changes.
-const FORMAT: u32 = 1;
-/// Written last: a template without it was interrupted while it was made.
+const FORMAT: u32 = 2;
+/// Written last: a template without it was interrupted while it was built.
 const FINISHED: &str = "finished";
-/// evcxr's crate, in templates and sessions alike.
-pub const CRATE: &str = "ctx";
-const LOCK: &str = "Cargo.lock";
-/// In a session's folder: the path of its template.
-pub const USES: &str = "template";
-
-const UMBRELLA_SOURCE: &str = include_str!("umbrella.rs");
+const SOURCE: &str = "source";
+const DYLIB_ROOT: &str = "dylib-root";
+const DYLIB_ROOT_SOURCE: &str = include_str!("dylib_root.rs");
 
 /// A template that is ready for use.
 #[derive(Debug, Clone, Hash)]
@@ -49,67 +52,58 @@ pub struct Template {
 /// The folder in which a session or a template under construction compiles.
 #[derive(Debug, Clone)]
 pub struct Workshop {
-    /// With the pipes, `.cargo` and `Cargo.lock`.
+    /// Contains the pipes, `.cargo` and `Cargo.lock`.
     pub folder: PathBuf,
-    umbrella: PathBuf,
+    dylib_root: PathBuf,
 }
 
 impl Workshop {
-    /// evcxr's crate.
-    pub fn crate_folder(&self) -> PathBuf {
-        self.folder.join(CRATE)
-    }
-
-    /// Puts the lock file back: evcxr's own first cell has no dependencies and empties it.
+    /// Restores the lock file in evcxr's crate: evcxr's own first cell has no dependencies and
+    /// empties it.
     pub fn restore_lock(&self) -> Result<()> {
         let from = self.folder.join(LOCK);
-        std::fs::copy(&from, self.crate_folder().join(LOCK))
+        std::fs::copy(&from, self.folder.join(CRATE).join(LOCK))
             .map(drop)
             .map_err(|source| Error::io(from, source))
     }
 
-    /// The commands that give a session its dependencies and settings, one a line.
+    /// Returns the commands that give a session its dependencies and settings, one on each line.
     pub fn settings(&self) -> String {
         format!(
             ":offline 1\n:linker system\n:opt 1\n:dep cloze = {{ package = \"cloze-session\", path = {:?} }}\n",
-            self.umbrella.display().to_string()
+            self.dylib_root.display().to_string()
         )
     }
 }
 
-/// Where cargo puts the libraries of a session in `folder`.
+/// Returns where cargo puts the libraries of a session in `folder`.
 pub fn libraries(folder: &Path) -> PathBuf {
     let target = folder.join(CRATE).join("target");
-    // The one folder below `target` that is named by a target triple is the one built for.
-    let built = |path: &PathBuf| path.join("debug").join("deps").is_dir();
-    std::fs::read_dir(&target)
-        .ok()
-        .and_then(|entries| {
-            entries
-                .filter_map(|entry| Some(entry.ok()?.path()))
-                .find(built)
-        })
+    // The one folder below `target` with libraries is named by the target triple.
+    sorted(&target)
+        .unwrap_or_default()
+        .into_iter()
+        .find(|path| path.join("debug").join("deps").is_dir())
         .unwrap_or(target)
         .join("debug")
         .join("deps")
 }
 
 impl Template {
-    /// The template of the sources and compiler at hand, where it is built.
+    /// Returns the template of these sources and this compiler, if it is built.
     pub fn find() -> Result<Option<Self>> {
         let folder = Self::place()?;
-        Ok(folder.join(FINISHED).is_file().then_some(Self { folder }))
+        Ok(is_finished(&folder).then_some(Self { folder }))
     }
 
-    /// The template, built now where it is missing; `say` gets a line when that takes time.
+    /// Returns the template, and builds it first if it is missing; `say` gets a line if that takes time.
     pub fn find_or_build(say: impl FnMut(&str)) -> Result<Self> {
-        built(Self::find, Self::build_apart, say)
+        built(Self::find, Self::build_in_subprocess, say)
     }
 
-    /// Builds in a process of its own: evcxr reads its folder from the environment, once.
-    fn build_apart() -> Result<()> {
-        let binary = std::env::current_exe()
-            .map_err(|error| Error::Failed(format!("cannot find this program's file: {error}")))?;
+    /// Builds in a process of its own, because evcxr reads its folder from the environment, once.
+    fn build_in_subprocess() -> Result<()> {
+        let binary = paths::this_program()?;
         let status = Command::new(&binary)
             .arg("build-template")
             .stdin(Stdio::null())
@@ -120,30 +114,32 @@ impl Template {
             return Ok(());
         }
         Err(Error::Failed(
-            "the session template could not be built; the reason stands above, in the log of this \
-             program"
+            "the session template could not be built; see the error above, in the log of this program"
                 .to_owned(),
         ))
     }
 
-    /// The folder for the sources and compiler at hand.
+    /// Returns the folder for these sources and this compiler.
     fn place() -> Result<PathBuf> {
-        let repository = paths::repository()?;
-        // Not for secrets and read back by the same program only: the standard hasher will do.
+        let sources = sources()?;
         let mut hasher = DefaultHasher::new();
-        repository.hash(&mut hasher);
-        let clone = hasher.finish() as u32;
-        let settings = cargo_settings(&repository)?;
-        (FORMAT, UMBRELLA_SOURCE, FEATURES, settings, compiler()?).hash(&mut hasher);
-        for name in SOURCES.into_iter().chain([LOCK]) {
-            hash_tree(&repository.join(name), &mut hasher)?;
+        (
+            FORMAT,
+            DYLIB_ROOT_SOURCE,
+            FEATURES,
+            cargo_settings(&sources)?,
+            compiler()?,
+        )
+            .hash(&mut hasher);
+        for name in SOURCES {
+            hash_tree(&sources.join(name), &mut hasher)?;
         }
-        let name = format!("{clone:08x}-{:016x}", hasher.finish());
+        let name = format!("{}-{:016x}", origin(), hasher.finish());
         Ok(paths::templates()?.join(name))
     }
 
     /// Prepares a folder for building the template, runs `build` in it, and removes templates that
-    /// no longer serve. One process builds at a time; a second one waits and finds it done.
+    /// are no longer needed. One process builds at a time; a second one waits and finds it done.
     pub fn build(build: impl FnOnce(&Workshop) -> Result<()>) -> Result<()> {
         let folder = Self::place()?;
         let templates = paths::templates()?;
@@ -152,49 +148,50 @@ impl Template {
         let lock = File::create(&lock_path).map_err(|source| Error::io(&lock_path, source))?;
         lock.lock()
             .map_err(|source| Error::io(&lock_path, source))?;
-        if folder.join(FINISHED).is_file() {
+        if is_finished(&folder) {
             return Ok(());
         }
         remove(&folder)?;
-        fetch(&paths::repository()?)?;
-        let workshop = lay_out(&folder)?;
-        if let Some(earlier) = newest(&templates) {
+        let sources = sources()?;
+        fetch(&sources)?;
+        let workshop = lay_out(&sources, &folder)?;
+        if let Some(earlier) = newest(&templates, "") {
             let target = Path::new(CRATE).join("target");
-            take_over(&earlier.join(&target), &folder.join(&target))?;
+            copy_dependencies(&earlier.join(&target), &folder.join(&target))?;
         }
         build(&workshop)?;
-        let completed = workshop.crate_folder().join(LOCK);
+        let completed = folder.join(CRATE).join(LOCK);
         std::fs::copy(&completed, folder.join(LOCK))
             .map_err(|source| Error::io(&completed, source))?;
-        for name in [
-            super::channel::STDOUT,
-            super::channel::STDERR,
-            super::channel::CONTROL,
-            super::input::STDIN,
+        for pipe in [
+            channel::STDOUT,
+            channel::STDERR,
+            channel::CONTROL,
+            input::STDIN,
         ] {
-            remove(&folder.join(name))?;
+            remove(&folder.join(pipe))?;
         }
         write(&folder.join(FINISHED), "")?;
         remove_others(&templates, &folder);
         Ok(())
     }
 
-    /// A session's own folder, made from the template.
+    /// Fills a session's own folder from the template.
     pub fn open(&self, session: &Path) -> Result<Workshop> {
-        // First of all: a template that no session says it uses may be removed while it is copied.
-        write(&session.join(USES), &self.folder.display().to_string())?;
+        // Written before anything is copied: a template that no session names may be removed.
+        write(&session.join(TEMPLATE), &self.folder.display().to_string())?;
         for name in [CRATE, ".cargo", LOCK] {
             copy_tree(&self.folder.join(name), &session.join(name))?;
         }
         Ok(Workshop {
             folder: session.to_path_buf(),
-            umbrella: self.folder.join("umbrella"),
+            dylib_root: self.folder.join(DYLIB_ROOT),
         })
     }
 }
 
-/// What `find` finds, after `build` where it finds nothing. Sources that are changed during a build, which
-/// takes minutes, need another one.
+/// Returns what `find` finds, after `build` if it finds nothing. A build takes minutes; if sources
+/// change meanwhile, it builds again.
 fn built<T>(
     find: impl Fn() -> Result<Option<T>>,
     build: impl Fn() -> Result<()>,
@@ -206,25 +203,46 @@ fn built<T>(
             return Ok(found);
         }
         say(if turn == 0 {
-            "Building what every session shares (Cloze and its tensors, optimised). This is done once \
-             for a version of Cloze and takes some minutes."
+            "Building what every session shares (Cloze and its tensors, optimised). This happens once \
+             per version of Cloze and takes some minutes."
         } else {
-            "Cloze's sources were changed meanwhile: building once more."
+            "Cloze's sources have changed meanwhile: building once more."
         });
         build()?;
     }
     find()?.ok_or_else(|| {
         Error::Failed(format!(
-            "Cloze's sources were changed during each of {BUILDS} builds of the session template: \
-             start the session again when they stay as they are"
+            "Cloze's sources have changed during each of {BUILDS} builds of the session template: \
+             start the session again when they no longer change"
         ))
     })
 }
 
-/// Downloads what the lock file names, for every platform: cargo reads the manifests of all of it,
-/// building Cloze has downloaded this platform's only, and a session never asks the network.
-fn fetch(repository: &Path) -> Result<()> {
-    let manifest = repository.join("Cargo.toml");
+/// Returns the folder of Cloze's sources, or their copy in the newest template if they are gone.
+fn sources() -> Result<PathBuf> {
+    paths::sources().or_else(|missing| {
+        let newest = newest(&paths::templates()?, &origin()).ok_or(missing)?;
+        Ok(newest.join(SOURCE))
+    })
+}
+
+/// Returns a hash of where the sources are. All versions in cargo's registry share one origin: their
+/// folders differ in the version at the end.
+fn origin() -> String {
+    let folder = paths::sources_folder();
+    let folder = folder.to_string_lossy();
+    // The standard hasher will do: only this program reads the hashes, and they protect no secret.
+    let mut hasher = DefaultHasher::new();
+    folder
+        .trim_end_matches(env!("CARGO_PKG_VERSION"))
+        .hash(&mut hasher);
+    format!("{:08x}", hasher.finish() as u32)
+}
+
+/// Downloads the crates of the lock file for every platform, because cargo reads all of their
+/// manifests and a session never uses the network.
+fn fetch(sources: &Path) -> Result<()> {
+    let manifest = sources.join("Cargo.toml");
     let output = Command::new("cargo")
         .args(["fetch", "--locked", "--quiet", "--manifest-path"])
         .arg(&manifest)
@@ -235,48 +253,56 @@ fn fetch(repository: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::Failed(format!(
-        "cargo could not download the crates that {} names (is the network reachable?):\n{}",
+        "cargo could not download the crates in {} (is the network reachable?):\n{}",
         manifest.with_file_name(LOCK).display(),
         String::from_utf8_lossy(&output.stderr).trim_end()
     )))
 }
 
 /// Writes a template's folder up to the point where cargo comes in.
-fn lay_out(folder: &Path) -> Result<Workshop> {
-    let repository = paths::repository()?;
-    let source = folder.join("source");
+fn lay_out(sources: &Path, folder: &Path) -> Result<Workshop> {
+    let source = folder.join(SOURCE);
     for name in SOURCES {
-        let from = repository.join(name);
+        let from = sources.join(name);
         if from.exists() {
             copy_tree(&from, &source.join(name))?;
         }
     }
-    copy_tree(&repository.join(LOCK), &folder.join(LOCK))?;
-    let umbrella = folder.join("umbrella");
-    write(&umbrella.join("src").join("lib.rs"), UMBRELLA_SOURCE)?;
+    copy_tree(&sources.join(LOCK), &folder.join(LOCK))?;
+    let dylib_root = folder.join(DYLIB_ROOT);
+    write(&dylib_root.join("src/lib.rs"), DYLIB_ROOT_SOURCE)?;
     write(
-        &umbrella.join("Cargo.toml"),
-        &umbrella_manifest(&repository, &source)?,
+        &dylib_root.join("Cargo.toml"),
+        &dylib_root_manifest(&source)?,
     )?;
     write(
-        &folder.join(".cargo").join("config.toml"),
-        &cargo_settings(&repository)?,
+        &folder.join(".cargo/config.toml"),
+        &cargo_settings(sources)?,
     )?;
     paths::create(&folder.join(CRATE))?;
     Ok(Workshop {
         folder: folder.to_path_buf(),
-        umbrella,
+        dylib_root,
     })
 }
 
-/// The umbrella's manifest: the crate by its path, and dfdx exactly as the crate asks for it.
-fn umbrella_manifest(repository: &Path, source: &Path) -> Result<String> {
-    let path = repository.join("Cargo.toml");
-    let manifest = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
-    let dfdx = manifest
-        .lines()
-        .find(|line| line.starts_with("dfdx = "))
-        .ok_or_else(|| Error::file(&path, "expected a line `dfdx = …` among the dependencies"))?;
+/// Returns a value of Cloze's own manifest.
+fn manifest_value(sources: &Path, keys: &[&str]) -> Result<toml::Value> {
+    let path = sources.join("Cargo.toml");
+    let text = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
+    let manifest: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| Error::file(&path, error.message()))?;
+    let value = keys
+        .iter()
+        .try_fold(&toml::Value::Table(manifest), |value, key| value.get(key))
+        .cloned();
+    value.ok_or_else(|| Error::file(&path, format!("expected `{}`", keys.join("."))))
+}
+
+/// Returns the dylib root's manifest: Cloze by its path, and dfdx exactly as Cloze asks for it.
+fn dylib_root_manifest(sources: &Path) -> Result<String> {
+    let dfdx = manifest_value(sources, &["dependencies", "dfdx"])?;
     Ok(format!(
         "[package]\n\
          name = \"cloze-session\"\n\
@@ -289,40 +315,32 @@ fn umbrella_manifest(repository: &Path, source: &Path) -> Result<String> {
          \n\
          [dependencies]\n\
          cloze_impl = {{ package = \"cloze\", path = {:?}, default-features = false, features = {:?} }}\n\
-         {dfdx}\n",
-        source.display().to_string(),
+         dfdx = {dfdx}\n",
+        sources.display().to_string(),
         FEATURES,
     ))
 }
 
-/// The workspace's settings for dependencies, which Cloze is too here: without checks of overflow, which
-/// cost the products of dfdx half of their speed, and what computes at level 3. What is generic is compiled
-/// in the cells, at evcxr's own settings.
-fn cargo_settings(repository: &Path) -> Result<String> {
-    let path = repository.join("Cargo.toml");
-    let manifest = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
-    let manifest: toml::Table = manifest
-        .parse()
-        .map_err(|error: toml::de::Error| Error::file(&path, error.message()))?;
-    let mut packages = ["profile", "dev", "package"]
-        .into_iter()
-        .try_fold(&manifest, |table, name| table.get(name)?.as_table())
-        .ok_or_else(|| Error::file(&path, "expected a table `profile.dev.package`"))?
-        .clone();
-    // The other levels are for what the kernel runs itself, or never.
+/// Returns the settings of Cloze's profile for its dependencies and for Cloze itself: no overflow
+/// checks, which cost half of the speed of dfdx's products, and opt-level 3 for code that computes.
+/// Generic code is compiled in the cells, with evcxr's own settings.
+fn cargo_settings(sources: &Path) -> Result<String> {
+    let packages = manifest_value(sources, &["profile", "dev", "package"])?;
+    let mut packages = packages.as_table().cloned().unwrap_or_default();
+    // The other levels are for code that only the kernel runs, or nobody.
     packages.retain(|name, settings| {
         let level = settings.get("opt-level").and_then(toml::Value::as_integer);
         name == "*" || level == Some(3)
     });
+    let nest =
+        |inner: toml::Table, name: &str| toml::Table::from_iter([(name.to_owned(), inner.into())]);
     let settings = ["package", "dev", "profile"]
         .into_iter()
-        .fold(packages, |inner, name| {
-            toml::Table::from_iter([(name.to_owned(), inner.into())])
-        });
+        .fold(packages, nest);
     Ok(settings.to_string())
 }
 
-/// The compiler's full version: its libraries fit no other.
+/// Returns the compiler's full version: a library fits only the compiler that made it.
 fn compiler() -> Result<&'static str> {
     static FOUND: OnceLock<String> = OnceLock::new();
     if let Some(found) = FOUND.get() {
@@ -333,52 +351,48 @@ fn compiler() -> Result<&'static str> {
             "cannot run `rustc` ({error}): cells are compiled, so Rust must be installed and on PATH"
         ))
     })?;
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(FOUND.get_or_init(|| told))
+    Ok(FOUND.get_or_init(|| String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// The version of the compiler that compiles cells, where it is known.
+/// Returns the version of the compiler that compiles cells, if it is known.
 pub fn compiler_version() -> Option<&'static str> {
     release(compiler().ok()?)
 }
 
-fn release(told: &str) -> Option<&str> {
-    told.lines().find_map(|line| line.strip_prefix("release: "))
+fn release(description: &str) -> Option<&str> {
+    description
+        .lines()
+        .find_map(|line| line.strip_prefix("release: "))
 }
 
-/// The folder of the toolchain that compiles cells.
-pub fn sysroot() -> Result<PathBuf> {
-    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
-    let output = output.map_err(|error| Error::Failed(format!("cannot run `rustc`: {error}")))?;
-    Ok(PathBuf::from(
-        String::from_utf8_lossy(&output.stdout).trim(),
-    ))
+fn is_finished(template: &Path) -> bool {
+    template.join(FINISHED).is_file()
 }
 
-/// The template that was finished last.
-fn newest(templates: &Path) -> Option<PathBuf> {
+/// Returns the template that was finished last, of those whose name begins with `prefix`.
+fn newest(templates: &Path, prefix: &str) -> Option<PathBuf> {
     let finished = |folder: &PathBuf| {
-        std::fs::metadata(folder.join(FINISHED))
-            .and_then(|file| file.modified())
-            .ok()
+        let file = std::fs::metadata(folder.join(FINISHED));
+        file.and_then(|file| file.modified()).ok()
     };
-    let all = sorted(templates).ok()?;
-    all.into_iter()
-        .filter(|folder| finished(folder).is_some())
+    let all = sorted(templates).ok()?.into_iter();
+    all.filter(|folder| name(folder).starts_with(prefix) && is_finished(folder))
         .max_by_key(finished)
 }
 
-/// Removes the templates of earlier versions of this clone that no running session uses; one that
-/// cannot be removed costs only its space.
+fn name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Removes other templates of this origin that no running session uses. A template that cannot be
+/// removed only takes space.
 fn remove_others(templates: &Path, keep: &Path) {
-    let name = |path: &Path| {
-        path.file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-    };
-    let clone = |path: &Path| name(path).and_then(|name| Some(name.split_once('-')?.0.to_owned()));
-    let used = super::folder::templates_in_use();
+    let used = folder::templates_in_use();
     for other in sorted(templates).unwrap_or_default() {
-        if other != keep && clone(&other) == clone(keep) && !used.contains(&other) {
+        if other != keep && name(&other).starts_with(&origin()) && !used.contains(&other) {
             let _ = remove(&other);
         }
     }
@@ -389,9 +403,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_compiler_says_its_version() {
-        let told = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nrelease: 1.95.0\nLLVM version: 20\n";
-        assert_eq!(release(told), Some("1.95.0"));
+    fn the_compiler_reports_its_version() {
+        let description = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nrelease: 1.95.0\nLLVM version: 20\n";
+        assert_eq!(release(description), Some("1.95.0"));
         assert_eq!(release("rustc 1.95.0"), None);
         let version = compiler_version().unwrap();
         assert!(
@@ -402,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_template_takes_over_what_is_not_cloze_s_own() {
+    fn a_new_template_reuses_the_dependencies_of_an_earlier_one() {
         let folder = tempfile::tempdir().unwrap();
         let templates = folder.path().join("templates");
         let deps = Path::new("ctx/target/x/debug/deps");
@@ -413,12 +427,12 @@ mod tests {
         ] {
             write(&templates.join(name).join(deps).join(file), "x").unwrap();
         }
-        assert_eq!(newest(&templates), None);
+        assert_eq!(newest(&templates, ""), None);
         write(&templates.join("a").join(FINISHED), "").unwrap();
-        let found = newest(&templates).unwrap();
+        let found = newest(&templates, "").unwrap();
         assert_eq!(found, templates.join("a"));
         let to = folder.path().join("c");
-        take_over(&found.join("ctx/target"), &to.join("ctx/target")).unwrap();
+        copy_dependencies(&found.join("ctx/target"), &to.join("ctx/target")).unwrap();
         assert!(to.join(deps).join("libdfdx-1.rlib").is_file());
         assert!(!to.join(deps).join("libcloze-1.rlib").exists());
     }
@@ -426,7 +440,7 @@ mod tests {
     #[test]
     fn sources_that_change_during_a_build_are_built_again() {
         let versions = std::cell::Cell::new(0);
-        // Found is what was built last, once the sources no longer change.
+        // Finds the last build once the sources no longer change.
         let settles_after = |last: i32| {
             versions.set(0);
             let mut said = Vec::new();
@@ -458,7 +472,7 @@ mod tests {
 
     #[test]
     fn a_session_optimises_what_the_workspace_does() {
-        let settings = cargo_settings(&paths::repository().unwrap()).unwrap();
+        let settings = cargo_settings(&paths::sources().unwrap()).unwrap();
         let settings: toml::Table = settings.parse().unwrap();
         let packages = settings["profile"]["dev"]["package"].as_table().unwrap();
         assert_eq!(packages["dfdx"]["opt-level"].as_integer(), Some(3));
@@ -468,10 +482,12 @@ mod tests {
     }
 
     #[test]
-    fn the_umbrella_asks_for_dfdx_as_the_crate_does() {
-        let repository = paths::repository().unwrap();
-        let manifest = umbrella_manifest(&repository, Path::new("/s")).unwrap();
-        assert!(manifest.contains("crate-type = [\"dylib\"]"));
-        assert!(manifest.contains("dfdx = { version = \"=0.13.0\""));
+    fn the_dylib_root_asks_for_dfdx_as_the_crate_does() {
+        let manifest = dylib_root_manifest(&paths::sources().unwrap()).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        assert_eq!(manifest["lib"]["crate-type"][0].as_str(), Some("dylib"));
+        let dfdx = &manifest["dependencies"]["dfdx"];
+        assert_eq!(dfdx["version"].as_str(), Some("=0.13.0"));
+        assert_eq!(dfdx["default-features"].as_bool(), Some(false));
     }
 }

@@ -1,4 +1,4 @@
-//! Folders of templates and sessions as wholes: hashed, copied, linked, taken over, removed.
+//! Hashes, copies and removes the folders of templates and sessions.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use cloze::{Error, Result};
 
-use super::template::CRATE;
+use super::layout::CRATE;
 use crate::paths;
 
-/// Hashes names and contents below `path`, in a fixed order; what is missing hashes as such.
+/// Hashes names and contents below `path`, in a fixed order. A missing file hashes as its name.
 pub fn hash_tree(path: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     path.file_name().hash(hasher);
     if path.is_dir() {
@@ -24,6 +24,7 @@ pub fn hash_tree(path: &Path, hasher: &mut DefaultHasher) -> Result<()> {
     Ok(())
 }
 
+/// Returns the entries of `folder`, sorted.
 pub fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut entries = std::fs::read_dir(folder)
         .and_then(|entries| {
@@ -36,10 +37,10 @@ pub fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// Copies a file or a folder with the times of its files, by which cargo knows what is fresh.
+/// Copies a file or a folder, and keeps the times of the files, by which cargo knows what is fresh.
 ///
-/// What cargo has made of dependencies is linked instead of copied where the file system can: no
-/// session writes it. Whatever belongs to evcxr's crate is rewritten by every cell and is copied.
+/// Compiled dependencies are hard-linked if the file system allows it, because no session writes
+/// them. Every cell rewrites evcxr's own crate, so that is copied.
 pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     if from.is_dir() {
         paths::create(to)?;
@@ -59,7 +60,6 @@ pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     copy_file(from, to)
 }
 
-/// Copies a file with its time.
 fn copy_file(from: &Path, to: &Path) -> Result<()> {
     let copied = std::fs::copy(from, to).and_then(|_| {
         let modified = std::fs::metadata(from)?.modified()?;
@@ -68,8 +68,8 @@ fn copy_file(from: &Path, to: &Path) -> Result<()> {
     copied.map_err(|source| Error::io(from, source))
 }
 
-/// Whether a file was made by cargo for a dependency: it lies below a profile's folder, and no part
-/// of its path from there on is named after evcxr's crate.
+/// Returns whether cargo made a file for a dependency: the file lies below a profile's folder, and no
+/// part of its path below that is named after evcxr's crate.
 fn is_dependency(path: &Path) -> bool {
     let parts: Vec<_> = path
         .components()
@@ -88,6 +88,7 @@ fn is_dependency(path: &Path) -> bool {
     })
 }
 
+/// Writes a file, and creates its folder.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     if let Some(parent) = path.parent() {
         paths::create(parent)?;
@@ -95,6 +96,19 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|source| Error::io(path, source))
 }
 
+/// Writes a file that only the user can read, because it contains secrets.
+pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    std::io::Write::write_all(&mut file, bytes)
+}
+
+/// Removes a file or a folder, if it exists.
 pub fn remove(path: &Path) -> Result<()> {
     let removed = if path.is_dir() {
         std::fs::remove_dir_all(path)
@@ -107,22 +121,23 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Copies what an earlier template has compiled of other people's crates: cargo finds by itself
-/// what of it still fits, and a change in Cloze costs a minute and not all of the first build.
-/// Copied rather than linked, because cargo may write into any of it.
-pub fn take_over(from: &Path, to: &Path) -> Result<()> {
+/// Copies the compiled dependencies of an earlier template. Cargo finds out which of them still fit,
+/// so that after a change in Cloze the template takes one minute to build. They are copied rather than
+/// linked, because cargo may write into any of them.
+pub fn copy_dependencies(from: &Path, to: &Path) -> Result<()> {
+    const OWN: [&str; 4] = [CRATE, "cloze", "code_", "incremental"];
     for entry in sorted(from).unwrap_or_default() {
-        let name = entry.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.trim_start_matches("lib");
-        let ours = [CRATE, "cloze", "code_", "incremental"];
-        if ours.iter().any(|ours| name.starts_with(ours)) {
+        let name = entry.file_name().unwrap_or_default();
+        let text = name.to_string_lossy();
+        let text = text.trim_start_matches("lib");
+        if OWN.iter().any(|own| text.starts_with(own)) {
             continue;
         }
         if entry.is_dir() {
-            take_over(&entry, &to.join(entry.file_name().unwrap_or_default()))?;
+            copy_dependencies(&entry, &to.join(name))?;
         } else {
             paths::create(to)?;
-            copy_file(&entry, &to.join(entry.file_name().unwrap_or_default()))?;
+            copy_file(&entry, &to.join(name))?;
         }
     }
     Ok(())
@@ -154,7 +169,7 @@ mod tests {
         )));
     }
 
-    /// Gives a file a time long past.
+    /// Sets a file's time to 1970.
     fn aged(file: &Path) -> SystemTime {
         let old = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
         let file = File::options().write(true).open(file).unwrap();
@@ -173,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn the_key_changes_with_a_source_and_with_nothing_else() {
-        let key = |folder: &Path| {
+    fn the_hash_changes_with_a_source_and_with_nothing_else() {
+        let hash = |folder: &Path| {
             let mut hasher = DefaultHasher::new();
             hash_tree(folder, &mut hasher).unwrap();
             hasher.finish()
@@ -182,10 +197,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("lib.rs");
         std::fs::write(&file, "one").unwrap();
-        let first = key(folder.path());
+        let first = hash(folder.path());
         aged(&file);
-        assert_eq!(first, key(folder.path()));
+        assert_eq!(first, hash(folder.path()));
         std::fs::write(&file, "two").unwrap();
-        assert_ne!(first, key(folder.path()));
+        assert_ne!(first, hash(folder.path()));
     }
 }

@@ -1,4 +1,4 @@
-//! A kernel's care for the spare that will follow it.
+//! Starts a kernel's spare and keeps it alive.
 
 use std::ffi::OsString;
 use std::process::Child;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use super::Place;
 use crate::session::CHANGED_VARIABLES;
 
-/// How long nothing must have run before a spare is warmed up: that takes both hands of a small
-/// machine for some seconds.
+/// How long a kernel must be idle before its spare starts, which keeps a small machine busy for some
+/// seconds.
 const QUIET: Duration = Duration::from_secs(6);
-/// A spare that ended is not followed by the next at once.
+/// The shortest time between the starts of two spares.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Starts a spare when the kernel has been used and is at rest, and renews its lease.
+/// Starts a spare if the kernel has been used and is idle, and renews its lease.
 #[derive(Debug)]
 pub struct Keeper {
     place: Option<Place>,
@@ -26,9 +26,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Looks at this process's variables as they were given: before the session changes any.
+    /// Reads this process's variables, before the session changes any.
     pub fn prepare() -> Self {
-        // Without a template there is nothing to warm up with; the kernel itself will say why.
+        // Without a template there is no spare; the kernel itself reports why.
         let place = super::minutes().and_then(|_| Place::find().ok().flatten());
         let of_the_front_end = std::env::vars_os()
             .map(|(name, _)| name)
@@ -46,12 +46,12 @@ impl Keeper {
         }
     }
 
-    /// The place of the spare that this process can be or have.
+    /// Returns the place of the spare that this process can be or have.
     pub fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
 
-    /// A cell begins (`busy`) or has ended: the spare is wanted for longer.
+    /// Records that a cell begins (`busy`) or has ended, and extends the spare's life.
     pub fn used(&mut self, busy: bool) {
         self.busy = busy;
         let now = Instant::now();
@@ -64,8 +64,8 @@ impl Keeper {
         }
     }
 
-    /// Starts a spare where it is time; to be called every now and then.
-    pub fn look(&mut self) {
+    /// Starts a spare if it is time for one. Must be called regularly.
+    pub fn start_if_idle(&mut self) {
         if let Some(spare) = &mut self.spare
             && !matches!(spare.try_wait(), Ok(None))
         {
@@ -80,7 +80,7 @@ impl Keeper {
             return;
         }
         self.started = Some(Instant::now());
-        // Without a spare the next kernel warms up itself.
+        // Without a spare the next kernel warms itself up.
         self.spare = std::env::current_exe()
             .and_then(|program| super::start(&program, self.environment.clone()))
             .ok()

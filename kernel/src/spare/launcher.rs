@@ -1,5 +1,5 @@
-//! The process that Jupyter started, where a spare does its work: it passes signals on and lives as
-//! long as the spare does.
+//! The process that Jupyter started, if a spare does the work: it passes signals on and lives as long as
+//! the spare.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -12,12 +12,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Order, Place};
 
-/// The spare's word that it has taken the order.
+/// The spare's confirmation that it has taken the order.
 const TAKEN: &str = "taken";
-/// Passes an interrupt on.
+/// The message for an interrupt.
 const INTERRUPT: u8 = b'i';
 
-/// Hands a kernel's work to a spare and stays until it is done; false where no spare stands by.
+/// Hands a kernel's work over to a spare, and returns when it is done. Returns false if there is no spare.
 pub fn hand_over(connection_file: &Path) -> Result<bool> {
     if super::minutes().is_none() {
         return Ok(false);
@@ -26,7 +26,7 @@ pub fn hand_over(connection_file: &Path) -> Result<bool> {
     else {
         return Ok(false);
     };
-    // Whatever goes wrong up to the spare's word, this process can still do the work itself.
+    // Until the spare's confirmation this process can still do the work itself.
     match order(&mut stream, connection_file) {
         Ok(true) => stay(stream)
             .map(|()| true)
@@ -66,12 +66,12 @@ fn stay(stream: UnixStream) -> std::io::Result<()> {
         let mut byte = [0];
         loop {
             tokio::select! {
-                // Nothing is sent any more: this is the spare's end.
+                // The spare sends nothing any more, so it has ended.
                 _ = stream.read(&mut byte) => return Ok(()),
                 _ = interrupts.recv() => {
                     tokio::io::AsyncWriteExt::write_all(&mut stream, &[INTERRUPT]).await?;
                 }
-                // With this process the connection ends, and the spare with it.
+                // When this process ends, so does the connection, and the spare with it.
                 _ = terminations.recv() => return Ok(()),
                 _ = tick.tick() => {
                     if watched && std::os::unix::process::parent_id() != parent {
@@ -87,7 +87,7 @@ fn stay(stream: UnixStream) -> std::io::Result<()> {
 pub struct Link(UnixStream);
 
 impl Link {
-    /// Takes the order off a new connection; `None` where it is no order.
+    /// Reads the order from a new connection; `None` if it is no order.
     pub(super) fn accept(stream: UnixStream) -> Option<(Self, Order)> {
         stream.set_nonblocking(false).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
@@ -97,12 +97,12 @@ impl Link {
         Some((Self(stream), order))
     }
 
-    /// Gives the spare's word.
+    /// Sends the spare's confirmation.
     pub(super) fn take(&mut self) -> std::io::Result<()> {
         writeln!(self.0, "{TAKEN}")
     }
 
-    /// Calls `interrupt` for every interrupt that the launcher got; returns when it has ended.
+    /// Calls `interrupt` for every interrupt of the launcher; returns when the launcher has ended.
     pub async fn serve(self, interrupt: impl Fn()) -> std::io::Result<()> {
         self.0.set_nonblocking(true)?;
         let mut stream = tokio::net::UnixStream::from_std(self.0)?;
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_arrives_whole_and_anything_else_is_refused() {
+    fn an_order_arrives_complete_and_anything_else_is_refused() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let spare = std::thread::spawn(move || {
             let (mut link, order) = Link::accept(theirs).unwrap();

@@ -1,12 +1,12 @@
-//! A warmed session that stands by for the next notebook.
+//! A spare: a warmed session that waits for the next notebook.
 //!
-//! Warming a session up takes seconds of compiling and of rust-analyzer. So a kernel in use starts
-//! one more process that does this in advance and then waits at a socket. The next kernel hands its
-//! connection file over and stays as a thin [`launcher`]: what Jupyter sees of its process (signals,
-//! end) it passes on.
+//! A session warms up for some seconds, in the compiler and in rust-analyzer. So a kernel in use starts
+//! another process that does this in advance and then waits at a socket. The next kernel hands its
+//! connection file over and becomes a thin [`launcher`], which passes on what Jupyter does with its
+//! process (signals, end).
 //!
-//! A spare costs the memory of an idle session, some 550 MiB, so there is one at most for a user
-//! and it ends when no cell has run for [`minutes`]; without [`MEMORY`] to spare none is started.
+//! A spare costs the memory of an idle session, some 550 MiB. So a user has one at most, it ends when no
+//! cell has run for [`minutes`], and none is started if less than [`MEMORY`] is free.
 
 mod keeper;
 mod launcher;
@@ -15,6 +15,7 @@ mod standby;
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -29,13 +30,13 @@ pub use standby::stand_by;
 use crate::paths;
 use crate::session::Template;
 
-/// `off`, or for how many minutes without a cell a spare stands by.
+/// `off`, or the minutes without a cell after which a spare ends.
 const SWITCH: &str = "CLOZE_SPARE";
 const MINUTES: u64 = 10;
-/// No spare is started where fewer bytes of memory than these are free.
+/// The bytes of memory that must be free for a spare to start.
 const MEMORY: u64 = 3 << 30;
 
-/// What a spare is told of the kernel that it becomes.
+/// Describes to a spare the kernel that it becomes.
 #[derive(Serialize, Deserialize)]
 struct Order {
     connection_file: PathBuf,
@@ -45,7 +46,7 @@ struct Order {
     launcher: u32,
 }
 
-/// For how long a spare stands by after the last cell; `None` where none is wanted.
+/// Returns for how many minutes a spare waits after the last cell, or `None` if spares are off.
 pub fn minutes() -> Option<u64> {
     match std::env::var(SWITCH) {
         Err(_) => Some(MINUTES),
@@ -53,15 +54,15 @@ pub fn minutes() -> Option<u64> {
     }
 }
 
-/// Where the spare for this process stands: its socket, and beside it the marks of its life.
+/// The place of the spare for this process: its socket, with the files that show that it lives.
 #[derive(Debug, Clone)]
 pub struct Place {
     socket: PathBuf,
 }
 
 impl Place {
-    /// The place of a spare that can serve this process: made of the same sources by the same
-    /// compiler and program, with the same variables for cargo and rustc.
+    /// Returns the place of a spare that can serve this process: it has the same sources, compiler and
+    /// program, and the same variables for cargo and rustc.
     pub fn find() -> Result<Option<Self>> {
         let Some(template) = Template::find()? else {
             return Ok(None);
@@ -79,7 +80,7 @@ impl Place {
         variables.hash(&mut hasher);
         let spares = paths::spares()?;
         paths::create(&spares)?;
-        // Nobody else may give a spare orders.
+        // Other users must not give orders to a spare.
         paths::make_private(&spares)?;
         let socket = spares.join(format!("{:016x}.socket", hasher.finish()));
         Ok(can_be_bound(&socket).then_some(Self { socket }))
@@ -93,27 +94,27 @@ impl Place {
         self.socket.with_extension("lease")
     }
 
-    /// Notes that a cell has run: the spare stands by for longer.
+    /// Records that a cell has run, so that the spare waits longer.
     pub fn extend(&self) {
-        // A lease that can't be renewed ends earlier, that is all.
+        // If this fails, the lease ends earlier.
         let _ = std::fs::write(self.lease(), "");
     }
 
-    /// For how long no cell has run; for ever where the lease was removed.
+    /// Returns for how long no cell has run: for ever if the lease was removed.
     fn unused_for(&self) -> Duration {
         let renewed = std::fs::metadata(self.lease()).and_then(|lease| lease.modified());
-        // A time to come is a clock that was set: as good as now.
+        // A time in the future (the clock was set back) counts as now.
         renewed.map_or(Duration::MAX, |at| at.elapsed().unwrap_or_default())
     }
 }
 
-/// Whether a path is short enough for a socket, which most systems end at some 100 bytes: a spare
-/// would find out when it is warm, and be for nothing.
+/// Returns whether a path is short enough for a socket: most systems allow some 100 bytes. A spare would
+/// fail only after it has warmed up.
 fn can_be_bound(path: &Path) -> bool {
     SocketAddr::from_pathname(path).is_ok()
 }
 
-/// Whether a variable has a say in what is compiled and where things are kept.
+/// Returns whether a variable influences what is compiled and where things are kept.
 fn decides(name: &OsStr) -> bool {
     const NAMES: [&str; 6] = ["PATH", "HOME", "CC", "LD_LIBRARY_PATH", "TMPDIR", "LANG"];
     const BEGINNINGS: [&str; 6] = ["CARGO", "RUST", "CLOZE", "EVCXR", "XDG_DATA", "XDG_CONFIG"];
@@ -124,13 +125,12 @@ fn decides(name: &OsStr) -> bool {
             .any(|beginning| name.starts_with(beginning))
 }
 
-/// Starts a spare of `program` in the background; `environment` gives the variables that the kernels to come
-/// have otherwise than this process. Nothing happens where a spare is there already.
+/// Starts a spare of `program` in the background, with the variables of `environment`, in which future
+/// kernels differ from this process. The spare ends at once if there is another one.
 pub fn start(
     program: &Path,
     environment: impl IntoIterator<Item = (OsString, Option<OsString>)>,
 ) -> std::io::Result<Option<Child>> {
-    use std::os::unix::process::CommandExt;
     if minutes().is_none() || cloze::memory::free().is_some_and(|free| free < MEMORY) {
         return Ok(None);
     }
@@ -140,7 +140,7 @@ pub fn start(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // Ctrl-C in the terminal of whoever started it is not meant for it.
+        // Ctrl-C in the terminal must not reach it.
         .process_group(0);
     for (name, value) in environment {
         match value {
@@ -156,13 +156,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spare_wants_a_path_that_its_socket_can_have() {
+    fn a_path_that_is_too_long_for_a_socket_is_refused() {
         assert!(can_be_bound(Path::new("/tmp/a.socket")));
         assert!(!can_be_bound(Path::new(&"/long".repeat(40))));
     }
 
     #[test]
-    fn what_the_compiler_looks_at_decides_and_a_notebook_s_name_does_not() {
+    fn the_compiler_s_variables_decide_and_a_notebook_s_name_does_not() {
         for name in ["PATH", "RUSTFLAGS", "CARGO_HOME", "CLOZE_DATA"] {
             assert!(decides(OsStr::new(name)), "{name}");
         }

@@ -1,8 +1,9 @@
-//! The spare itself: warms a session up, waits, and becomes a kernel.
+//! The spare itself: warms a session up, and waits for a kernel's order.
 
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,22 +11,25 @@ use cloze::{Error, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Keeper, Link, Order, Place, minutes};
-use crate::jupyter;
 use crate::session::{Session, SessionFolder, Sink};
 
-/// How often a spare looks whether it is still wanted.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often a spare checks that it is still needed.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Warms a session up in `folder` and serves the first kernel that asks; ends where there is a
-/// spare already, or where nobody came in time.
-pub fn stand_by(keeper: Keeper, folder: SessionFolder) -> Result<()> {
+/// Warms a session up in `folder` and waits for the first kernel that asks for it. Returns the session,
+/// the connection to the launcher and the connection file, or `None` if there is another spare, or nobody
+/// has asked in time.
+pub fn stand_by(
+    keeper: &Keeper,
+    folder: SessionFolder,
+) -> Result<Option<(Session, Link, PathBuf)>> {
     let Some(place) = keeper.place() else {
-        return Ok(());
+        return Ok(None);
     };
     let path = place.lock();
     let lock = File::create(&path).map_err(|source| Error::io(&path, source))?;
     if lock.try_lock().is_err() {
-        return Ok(());
+        return Ok(None);
     }
     let silent: Sink = Arc::new(|_| ());
     let session = Session::start(folder, Arc::clone(&silent))
@@ -34,17 +38,17 @@ pub fn stand_by(keeper: Keeper, folder: SessionFolder) -> Result<()> {
     if !warm.is_ok_and(|outcome| outcome.error.is_none()) {
         return Err(Error::Failed("the spare session did not start".to_owned()));
     }
-    // The lock says that whoever made this socket has ended.
+    // The lock shows that the creator of this socket has ended.
     let _ = std::fs::remove_file(&place.socket);
     let listener =
         UnixListener::bind(&place.socket).map_err(|source| Error::io(&place.socket, source))?;
     let found = wait(place, &listener);
-    // The next spare may come; this one is a kernel from here on, or ends.
+    // The next spare may start: this one becomes a kernel, or ends.
     let _ = std::fs::remove_file(&place.socket);
     drop(lock);
     let Some((mut link, order)) = found else {
         session.shut_down();
-        return Ok(());
+        return Ok(None);
     };
     let Order {
         connection_file,
@@ -52,7 +56,7 @@ pub fn stand_by(keeper: Keeper, folder: SessionFolder) -> Result<()> {
         environment,
         launcher,
     } = order;
-    // The log goes where the kernel's own would; where that can't be opened there is none.
+    // The log goes to the launcher's standard error, if that can be opened.
     if let Ok(log) = File::options()
         .append(true)
         .open(format!("/proc/{launcher}/fd/2"))
@@ -62,17 +66,17 @@ pub fn stand_by(keeper: Keeper, folder: SessionFolder) -> Result<()> {
     session.move_to(folder, environment);
     link.take()
         .map_err(|source| Error::io("the launcher", source))?;
-    jupyter::run_spare(&connection_file, session, link, keeper)
+    Ok(Some((session, link, connection_file)))
 }
 
-/// Waits for an order as long as the lease is good.
+/// Waits for an order until the lease ends.
 fn wait(place: &Place, listener: &UnixListener) -> Option<(Link, Order)> {
     let minutes = minutes()?;
     place.extend();
     while place.unused_for() < Duration::from_secs(60 * minutes) {
         let mut polled = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        // Five seconds fit; anything else would wait for ever.
-        let timeout = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::MAX);
+        // Five seconds are a valid timeout.
+        let timeout = PollTimeout::try_from(CHECK_INTERVAL).unwrap_or(PollTimeout::MAX);
         if poll(&mut polled, timeout).is_ok_and(|ready| ready > 0)
             && let Ok((stream, _)) = listener.accept()
             && let Some(accepted) = Link::accept(stream)

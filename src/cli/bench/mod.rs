@@ -31,7 +31,7 @@ enum Command {
     /// Tell what a pre-training run costs: tokens, days, device-hours, money
     Estimate(estimate::Args),
     /// Time a notebook kernel's cells, or those of several kernels beside each other
-    // The options are those of `cloze-kernel`, which answers `--help` too.
+    // The options are those of `cloze-bench-cells`, which answers `--help` too.
     #[command(disable_help_flag = true)]
     Cells {
         #[arg(

@@ -1,10 +1,10 @@
-//! Corpora made into what pre-training reads: a paragraph a line, documents separated by a blank
+//! Converts corpora to the format of pre-training: one paragraph a line, documents separated by a blank
 //! line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 
-/// WikiText: articles begin with a heading `= Title =`; headings of sections have more signs. What
-/// its tokenisation tore apart inside numbers and compounds (` @-@ `) is mended.
+/// Converts WikiText: articles begin with a heading `= Title =`; headings of sections have more signs.
+/// Numbers and compounds that its tokenisation split (` @-@ `) are joined again.
 pub(super) fn wikitext(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<()> {
     let mut documents = Documents::new(out);
     for line in BufReader::new(raw).lines() {
@@ -26,8 +26,8 @@ pub(super) fn wikitext(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Resu
     Ok(())
 }
 
-/// The Children's Book Test: a sentence a line in the Penn Treebank's spelling, books begun by
-/// `_BOOK_TITLE_`. Brackets and quotation marks are written as they were.
+/// Converts the Children's Book Test: one sentence a line in the spelling of the Penn Treebank; books begin
+/// with `_BOOK_TITLE_`. The original brackets and quotation marks are restored.
 pub(super) fn books(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<()> {
     const SPELLINGS: [(&str, &str); 9] = [
         ("-LRB-", "("),
@@ -56,11 +56,12 @@ pub(super) fn books(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<
     Ok(())
 }
 
-/// Writes lines, and a blank one between documents.
+/// Writes lines, and a blank line between documents.
 struct Documents<'a> {
     out: &'a mut dyn Write,
-    /// Whether the document has lines already.
+    /// Whether the current document has lines.
     begun: bool,
+    /// Whether a blank line is due before the next line.
     between: bool,
 }
 

@@ -1,6 +1,6 @@
-//! GLUE's files of MRPC out of Microsoft's originals, which GLUE may not hand on: the training file
-//! is parted by a list of pairs that belong to the development set
-//! (https://gluebenchmark.com/faq, download_glue_data.py).
+//! Makes GLUE's files of MRPC from Microsoft's originals, which GLUE may not distribute: a list of pairs
+//! says which rows of the training file belong to the development set (https://gluebenchmark.com/faq,
+//! download_glue_data.py).
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ const TRAIN: &str = "msr_paraphrase_train.txt";
 const TEST: &str = "msr_paraphrase_test.txt";
 const DEV_IDS: &str = "mrpc_dev_ids.tsv";
 
-/// Writes train.tsv, dev.tsv and test.tsv beside the originals in `folder`.
+/// Writes train.tsv, dev.tsv and test.tsv beside the originals in `folder`; returns their names.
 pub(super) fn assemble(folder: &Path) -> Result<&'static [&'static str]> {
     let dev_ids = read_to_string(&folder.join(DEV_IDS))?;
     let dev_ids: HashSet<&str> = dev_ids.lines().map(str::trim_end).collect();
@@ -47,7 +47,7 @@ pub(super) fn assemble(folder: &Path) -> Result<&'static [&'static str]> {
     Ok(&["train.tsv", "dev.tsv", "test.tsv"])
 }
 
-/// The rows of an original: label, two ids, two sentences, by tabs.
+/// The rows of an original: label, two ids and two sentences, separated by tabs.
 struct Rows<'a> {
     path: &'a Path,
     header: &'a str,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_development_set_is_parted_off_and_the_test_set_loses_its_labels() {
+    fn the_development_set_is_split_off_and_the_test_set_loses_its_labels() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let header = "\u{feff}Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n";
@@ -111,9 +111,9 @@ mod tests {
         );
     }
 
-    /// The pairs of GLUE's own files, from the original that the test data holds.
+    /// GLUE's own files, made from the original in the test data.
     #[test]
-    fn glues_files_come_out_of_the_originals() {
+    fn the_files_are_those_of_glue() {
         let Some(data) = std::env::var_os("CLOZE_TEST_DATA") else {
             println!("CLOZE_TEST_DATA is not set: nothing compared");
             return;

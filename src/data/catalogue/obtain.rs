@@ -1,4 +1,4 @@
-//! Getting a data set: downloaded, checked, unpacked, and known again.
+//! Obtains a data set: downloads, checks and unpacks its files, unless they are already there.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,25 +9,26 @@ use crate::error::{Error, Result};
 use crate::files::{create_folder, write_atomic, write_atomic_with};
 use crate::note;
 
-use super::{Form, Holds, Member, Set, Source, corpora};
+use super::{Form, Set, Source, corpora, mrpc};
 
-/// The checksums of what came, in the format of `sha256sum`.
+/// The file with the checksums of the downloads, in the format of `sha256sum`.
 const SUMS: &str = "SHA256SUMS";
 
-/// A set that is there.
+/// A data set on the disk.
 #[derive(Debug)]
 pub struct Obtained {
+    /// Its folder.
     pub folder: PathBuf,
     /// Its files with their SHA-256.
     pub files: Vec<(String, String)>,
-    /// Whether it came now, and was not there already.
+    /// Whether it has just been downloaded.
     pub fresh: bool,
 }
 
-/// Sees to it that `set` is in its folder below `dir`. `mirror` is an address or a folder to take
-/// its files from in place of the official addresses.
+/// Downloads `set` into its folder below `dir`, unless it is there already. `mirror` is an address or a
+/// folder with its files, used instead of the official addresses.
 pub fn get(set: &Set, dir: &Path, mirror: Option<&str>) -> Result<Obtained> {
-    let folder = dir.join(set.folder);
+    let folder = dir.join(&set.folder);
     let mut sums = Sums::read(&folder.join(SUMS))?;
     if let Some(files) = there(set, &folder, &sums)? {
         return Ok(Obtained {
@@ -36,16 +37,22 @@ pub fn get(set: &Set, dir: &Path, mirror: Option<&str>) -> Result<Obtained> {
             fresh: false,
         });
     }
-    if let (Some(why), None) = (set.closed, mirror) {
+    if let (Some(why), None) = (&set.closed, mirror) {
         return Err(Error::Failed(format!("{}: {why}", set.name)));
     }
     create_folder(&folder)?;
-    for source in set.sources {
+    for source in &set.sources {
         download(source, &folder, mirror, &mut sums)?;
     }
-    let mut names = plain_names(set);
-    if let Some(assemble) = set.assemble {
-        names.extend(assemble(&folder)?);
+    let mut names: Vec<&str> = Vec::new();
+    for source in &set.sources {
+        match source.archive {
+            None => names.push(source.name()),
+            Some(_) => names.extend(source.members.iter().map(|member| source.name_of(member))),
+        }
+    }
+    if set.name == "mrpc" {
+        names.extend(mrpc::assemble(&folder)?);
     }
     let mut files = Vec::new();
     for name in names {
@@ -62,24 +69,12 @@ pub fn get(set: &Set, dir: &Path, mirror: Option<&str>) -> Result<Obtained> {
     })
 }
 
-/// The files that come out of the sources.
-fn plain_names(set: &Set) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    for source in set.sources {
-        match source.holds {
-            Holds::Itself => names.push(source.name()),
-            Holds::Members(_, members) => names.extend(members.iter().map(|m| m.name)),
-        }
-    }
-    names
-}
-
-/// The set's files where all are there. Refuses one that was changed since it came.
+/// Returns the set's files if all of them are there; fails if one was changed since its download.
 fn there(set: &Set, folder: &Path, sums: &Sums) -> Result<Option<Vec<(String, String)>>> {
-    // An archive is taken away once its files are out.
+    // Archives are deleted after unpacking.
     let archive = |name: &str| {
         let mut sources = set.sources.iter();
-        sources.any(|s| s.name() == name && matches!(s.holds, Holds::Members(..)))
+        sources.any(|source| source.name() == name && source.archive.is_some())
     };
     let (mut files, mut missing) = (Vec::new(), !sums.complete);
     for (name, expected) in sums.known.iter().filter(|(name, _)| !archive(name)) {
@@ -89,9 +84,8 @@ fn there(set: &Set, folder: &Path, sums: &Sums) -> Result<Option<Vec<(String, St
             continue;
         }
         if of_file(&path)? != *expected {
-            let message = format!(
-                "was changed since it came ({SUMS} says otherwise): take it away, and it is downloaded again"
-            );
+            let message =
+                format!("was changed since it came (see {SUMS}): delete it to download it again");
             return Err(Error::file(path, message));
         }
         files.push((name.clone(), expected.clone()));
@@ -102,20 +96,20 @@ fn there(set: &Set, folder: &Path, sums: &Sums) -> Result<Option<Vec<(String, St
 fn download(source: &Source, folder: &Path, mirror: Option<&str>, sums: &mut Sums) -> Result<()> {
     let name = source.name();
     let from = match mirror {
-        None => source.address.to_owned(),
+        None => source.address.clone(),
         Some(mirror) if is_address(mirror) => format!("{}/{name}", mirror.trim_end_matches('/')),
         Some(mirror) => Path::new(mirror).join(name).display().to_string(),
     };
     let recorded = sums.known.get(name).cloned();
-    let known = match (source.sha256, &recorded) {
+    let known = match (source.sha256.as_deref(), recorded.as_deref()) {
         (Some(published), _) => Some((published, "published")),
         (None, Some(first)) => Some((
-            first.as_str(),
-            "what came the first time (take its line out of SHA256SUMS to take the new file)",
+            first,
+            "what came the first time (delete its line in SHA256SUMS to accept the new file)",
         )),
         (None, None) => {
             note!(
-                "{name}: no published checksum: the first download's is written to {SUMS} beside it and checked from then on"
+                "{name}: no published checksum: that of the first download is written to {SUMS} and checked from then on"
             );
             None
         }
@@ -132,10 +126,10 @@ fn download(source: &Source, folder: &Path, mirror: Option<&str>, sums: &mut Sum
     })?;
     sums.set(name, &found);
     sums.write()?;
-    if let Holds::Members(kind, members) = &source.holds {
-        let inside: Vec<&str> = members.iter().map(|member| member.inside).collect();
-        unpack(&path, *kind, &inside, &mut |index, content| {
-            put(&path, folder, &members[index], content)
+    if let Some(kind) = source.archive {
+        let members: Vec<&str> = source.members.iter().map(String::as_str).collect();
+        unpack(&path, kind, &members, &mut |index, content| {
+            put(&path, folder, source, members[index], content)
         })?;
         std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
     }
@@ -143,25 +137,28 @@ fn download(source: &Source, folder: &Path, mirror: Option<&str>, sums: &mut Sum
 }
 
 /// Writes a member of an archive into the set's folder.
-fn put(archive: &Path, folder: &Path, member: &Member, content: &mut dyn Read) -> Result<()> {
-    let path = folder.join(member.name);
+fn put(
+    archive: &Path,
+    folder: &Path,
+    source: &Source,
+    member: &str,
+    content: &mut dyn Read,
+) -> Result<()> {
+    let path = folder.join(source.name_of(member));
     write_atomic_with(&path, |out| {
-        // A reader tells of damage, a writer of a full disk: which it was the error says.
+        // A failed read means a damaged archive, a failed write a full disk.
         let mut content = Watched {
             inner: content,
             failed: false,
         };
-        let done = match member.form {
+        let done = match source.form {
             Form::Same => std::io::copy(&mut content, out).map(|_| ()),
             Form::WikiText => corpora::wikitext(&mut content, out),
             Form::Books => corpora::books(&mut content, out),
         };
         done.map_err(|error| {
             if content.failed || error.kind() == std::io::ErrorKind::InvalidData {
-                Error::file(
-                    archive,
-                    format!("{} is damaged in it: {error}", member.inside),
-                )
+                Error::file(archive, format!("{member} is damaged in it: {error}"))
             } else {
                 Error::io(&path, error)
             }
@@ -169,7 +166,7 @@ fn put(archive: &Path, folder: &Path, member: &Member, content: &mut dyn Read) -
     })
 }
 
-/// A reader that remembers whether it failed.
+/// A reader that records whether it failed.
 struct Watched<'a> {
     inner: &'a mut dyn Read,
     failed: bool,
@@ -183,15 +180,15 @@ impl Read for Watched<'_> {
     }
 }
 
-/// Checksums by name, kept in a file that `sha256sum --check --ignore-missing` reads.
+/// Checksums by file name, stored in a file that `sha256sum --check --ignore-missing` reads.
 struct Sums {
     path: PathBuf,
     known: BTreeMap<String, String>,
-    /// Whether all of the set came.
+    /// Whether the whole set was downloaded.
     complete: bool,
 }
 
-/// Says that all of the set is there.
+/// The line that marks a complete set.
 const COMPLETE: &str = "# complete";
 
 impl Sums {

@@ -1,4 +1,4 @@
-//! The file in which history outlives a session: a record a line, appended as cells are run.
+//! The file that keeps the history of all sessions: one record per line, appended while cells run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Entry;
 
-/// So many inputs are kept when the file is read.
+/// How many inputs are kept.
 const KEPT: usize = 10_000;
-/// The file is rewritten when it holds so many records.
+/// The number of records after which the file is rewritten.
 const FULL: usize = 3 * KEPT;
 
 #[derive(Serialize, Deserialize)]
@@ -23,8 +23,8 @@ struct Record {
     value: Option<String>,
 }
 
-/// Reads what is kept, oldest first, and takes the next session number. Two kernels that start at
-/// the same time get two numbers.
+/// Reads the kept entries, oldest first, and reserves the next session number. Two kernels that start at
+/// the same time get different numbers.
 pub fn open(path: &Path) -> std::io::Result<(File, Vec<Entry>, usize)> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut file = OpenOptions::new()
@@ -37,17 +37,13 @@ pub fn open(path: &Path) -> std::io::Result<(File, Vec<Entry>, usize)> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    // A line that was cut off by a full disk or a kill is not worth more than itself.
-    let records = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    let records: Vec<Record> = records.collect();
-    let session = records
-        .iter()
-        .map(|record| record.session)
-        .max()
-        .unwrap_or(0)
-        + 1;
+    // Skips lines that a full disk or a kill has cut off.
+    let lines = text.lines();
+    let records: Vec<Record> = lines
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let last = records.iter().map(|record| record.session).max();
+    let session = last.unwrap_or(0) + 1;
     let length = records.len();
     let mut entries: Vec<Entry> = Vec::new();
     for Record {
@@ -76,62 +72,42 @@ pub fn open(path: &Path) -> std::io::Result<(File, Vec<Entry>, usize)> {
     if length > FULL {
         file.set_len(0)?;
         for entry in &entries {
-            let record = Record {
-                session: entry.session,
-                count: entry.count,
-                input: Some(entry.code.clone()),
-                value: Some(entry.value.clone()),
-            };
-            append(&mut file, &record)?;
+            let place = (entry.session, entry.count);
+            append(&mut file, place, Some(&entry.code), Some(&entry.value))?;
         }
     }
     if !bytes.is_empty() && !bytes.ends_with(b"\n") {
         file.write_all(b"\n")?;
     }
-    append(
-        &mut file,
-        &Record {
-            session,
-            count: 0,
-            input: None,
-            value: None,
-        },
-    )?;
+    append(&mut file, (session, 0), None, None)?;
     file.unlock()?;
     Ok((file, entries, session))
 }
 
-/// Keeps an input.
+/// Appends an input.
 pub fn add(file: &mut File, entry: &Entry) -> std::io::Result<()> {
-    let input = Some(entry.code.clone());
-    append(
-        file,
-        &Record {
-            session: entry.session,
-            count: entry.count,
-            input,
-            value: None,
-        },
-    )
+    append(file, (entry.session, entry.count), Some(&entry.code), None)
 }
 
-/// Keeps the value of an input that is kept already.
+/// Appends the value of an input.
 pub fn add_value(file: &mut File, entry: &Entry) -> std::io::Result<()> {
-    let value = Some(entry.value.clone());
-    append(
-        file,
-        &Record {
-            session: entry.session,
-            count: entry.count,
-            input: None,
-            value,
-        },
-    )
+    append(file, (entry.session, entry.count), None, Some(&entry.value))
 }
 
-/// One write a record: the system appends it whole, whoever else writes.
-fn append(file: &mut File, record: &Record) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(record)?;
+/// Appends a record, in one write: the system keeps it whole even if other processes write too.
+fn append(
+    file: &mut File,
+    (session, count): (usize, usize),
+    input: Option<&str>,
+    value: Option<&str>,
+) -> std::io::Result<()> {
+    let record = Record {
+        session,
+        count,
+        input: input.map(str::to_owned),
+        value: value.map(str::to_owned),
+    };
+    let mut line = serde_json::to_vec(&record)?;
     line.push(b'\n');
     file.write_all(&line)
 }
@@ -162,7 +138,7 @@ mod tests {
         add(&mut two, &entry(second, 1, "b")).unwrap();
         a.value = "7".into();
         add_value(&mut one, &a).unwrap();
-        // A record cut in two is left out, and the next one stands on a line of its own.
+        // A record cut in two is skipped, and the next one begins a new line.
         one.write_all(b"{\"session\":1,").unwrap();
         let (_, entries, third) = open(&path).unwrap();
         assert_eq!(third, 3);

@@ -1,4 +1,4 @@
-//! The inputs of this session and of those before, and their values, for `history_request`.
+//! The inputs of this session and of earlier ones, with their values, for `history_request`.
 
 mod file;
 
@@ -36,8 +36,8 @@ impl Default for History {
 }
 
 impl History {
-    /// The history kept at `path`, and a new session in it; where that can't be read or written,
-    /// one that lasts as long as this session.
+    /// Opens the history in the file `path`, and begins a new session in it. If the file can't be read or
+    /// written, the history lasts as long as this session.
     pub fn open(path: &Path) -> Self {
         match file::open(path) {
             Ok((file, entries, session)) => Self {
@@ -77,8 +77,8 @@ impl History {
         }
     }
 
-    /// The session that a request means: counted from this one where it is not positive.
-    fn meant(&self, session: Option<i32>) -> i64 {
+    /// Returns the session of a request. A number that is not positive counts back from this session.
+    fn requested_session(&self, session: Option<i32>) -> i64 {
         match i64::from(session.unwrap_or(0)) {
             back @ ..=0 => self.session as i64 + back,
             number => number,
@@ -98,10 +98,10 @@ impl History {
                 output,
                 ..
             } => {
-                let meant = self.meant(*session);
+                let requested = self.requested_session(*session);
                 let within = |entry: &&Entry| {
                     let count = entry.count as i32;
-                    entry.session as i64 == meant
+                    entry.session as i64 == requested
                         && count >= *start
                         && (*stop == 0 || count < *stop)
                 };
@@ -146,16 +146,15 @@ impl History {
     }
 }
 
-/// The last `n` entries; all of them where the front end sets no number.
+/// Returns the last `n` entries, or all if the front end gives no number.
 fn last(mut found: Vec<&Entry>, n: i32) -> Vec<&Entry> {
     let n = if n > 0 { n as usize } else { found.len() };
     found.split_off(found.len().saturating_sub(n))
 }
 
-/// Whether `text` is of the form `pattern`, in which `*` stands for anything and `?` for a
-/// character.
+/// Returns whether `text` matches `pattern`, in which `*` stands for any text and `?` for a character.
 fn matches(pattern: &[char], text: &[char]) -> bool {
-    // Where the last `*` was and how much of the text it has taken so far.
+    // The position of the last `*`, and the end of the text that it matches so far.
     let (mut at, mut position, mut star) = (0, 0, None);
     while position < text.len() {
         if at < pattern.len() && pattern[at] == '*' {
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_its_start_and_not_its_stop() {
+    fn a_range_includes_its_start_and_not_its_stop() {
         let request = HistoryRequest::Range {
             session: Some(0),
             start: 2,
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_before_are_searched_and_found_by_their_number() {
+    fn earlier_sessions_are_found_by_their_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history");
         History::open(&path).push(1, "let old = 1;");

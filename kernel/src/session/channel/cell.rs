@@ -1,4 +1,4 @@
-//! What is known of the cell that runs, and what it leaves behind.
+//! The state of the running cell, and what it leaves behind.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -25,21 +25,21 @@ pub struct Collected {
     pub unwound: bool,
     /// Whether `?` ended the cell.
     pub user_error: bool,
-    /// The end of what came on standard error.
+    /// The end of the text on standard error.
     pub error_tail: String,
     /// The value of the last expression.
     pub value: Option<Content>,
     /// Texts for the pager.
     pub pages: Vec<String>,
-    /// The exercises that were checked, and whether they were right.
+    /// The exercises that were checked, and whether they passed.
     pub checked: Vec<(String, bool)>,
-    /// For how long the cell's code ran, where it came to its end.
+    /// How long the cell's code ran, if it came to its end.
     pub ran: Option<Duration>,
-    /// Whether it was asked to stop.
+    /// Whether the user interrupted the cell.
     pub interrupted: bool,
 }
 
-/// So much of standard error is looked at when a cell has ended, in bytes.
+/// How much of standard error is kept, in bytes.
 const TAIL: usize = 16 << 10;
 
 impl Collected {
@@ -51,7 +51,7 @@ impl Collected {
         self.error_tail.drain(..cut.unwrap_or(0));
     }
 
-    /// The last line on standard error: what `?` printed.
+    /// Returns the last line on standard error, which is what `?` printed.
     pub fn last_error_line(&self) -> String {
         let line = self
             .error_tail
@@ -61,27 +61,27 @@ impl Collected {
     }
 }
 
-/// The cell that runs, and what came on its pipes so far.
+/// The running cell, and what came on its pipes so far.
 #[derive(Default)]
 pub struct State {
-    /// Between the beginning of a cell and its end.
+    /// Whether a cell has begun and not ended.
     pub active: bool,
     /// Where its events go.
     pub sink: Option<Sink>,
     pub collected: Collected,
-    /// The live displays that were shown.
+    /// The live displays shown so far.
     pub live: HashSet<String>,
     /// Lines that evcxr gets when the cell is done.
     pub for_evcxr: Vec<String>,
-    /// The last end mark on standard output and on standard error: child and run.
+    /// The last end mark (child and run) on standard output and on standard error.
     pub ends: [Option<(u32, u64)>; 2],
     /// The child whose code runs, and since when.
     pub running: Option<(u32, Instant)>,
-    /// Whether it was asked to stop.
+    /// Whether the user interrupted the cell.
     pub interrupted: bool,
-    /// Whether the cell was said to wait for input and has not got it yet.
+    /// Whether the cell waits for input and the front end knows it.
     pub asking: bool,
-    /// How often it was.
+    /// How often the cell has asked for input.
     pub questions: u64,
 }
 
@@ -98,14 +98,14 @@ impl State {
         self.send(Event::Input { prompt });
     }
 
-    /// A value that was followed by more output was not the cell's last word: it is a display.
+    /// Turns a value into a display, because more output follows it.
     pub fn release_value(&mut self) {
         if let Some(content) = self.collected.value.take() {
             self.send(Event::Display { content, id: None });
         }
     }
 
-    /// evcxr's values come a format at a time; a format that is there already opens the next value.
+    /// Adds one format of a value; a format that the value already has begins the next value.
     pub fn add_content(&mut self, mime: String, data: String) {
         let fits = |value: &Content| value.get(&mime).is_none();
         if !self.collected.value.as_ref().is_none_or(fits) {
@@ -146,7 +146,7 @@ impl State {
                     line,
                 });
             }
-            // Answered in `take`, which knows the pipe that they came by, and by the splitter.
+            // The channel and the splitter handle these.
             Record::Begin { .. }
             | Record::End { .. }
             | Record::Input { .. }

@@ -1,12 +1,11 @@
 //! The channel between a session and its child process.
 //!
-//! evcxr talks with a child over the child's standard input and output, which leaves the user's
-//! prints between evcxr's own lines, passes whole lines only, and lets standard error arrive at any
-//! time. So the child's standard output and error are two named pipes that the session reads
-//! itself. When a cell has ended the child writes an end mark on both; the session answers on a
-//! third pipe only when it has read up to both marks, and only then does evcxr learn that the cell
-//! is done: every output of a cell comes before its end. Named pipes survive the child: the next
-//! one opens the same three.
+//! evcxr talks with a child over the child's standard input and output. This would mix the user's
+//! prints with evcxr's own lines, pass on whole lines only, and let standard error arrive at any time.
+//! So the child's standard output and error are two named pipes that the session reads itself. When a
+//! cell has ended, the child writes an end mark on both; the session answers on a third pipe when it has
+//! read both marks, and only then does evcxr learn that the cell is done. So all output of a cell comes
+//! before its end. Named pipes survive the child: the next one opens the same three.
 
 mod cell;
 
@@ -24,7 +23,7 @@ use self::cell::State;
 pub use self::cell::{Collected, Panic};
 use super::input::{self, Input};
 use super::stream::{Piece, Splitter};
-use super::{Event, Sink, Stream, surroundings, words};
+use super::{Event, Sink, Stream, inherited, markers};
 use crate::mutex::lock;
 
 /// The pipes' names in the session's folder.
@@ -32,17 +31,17 @@ pub const STDOUT: &str = "stdout";
 pub const STDERR: &str = "stderr";
 pub const CONTROL: &str = "control";
 
-/// The words of the control pipe: `<child> say <line for evcxr>`, `<child> done <run>`,
-/// `<child> interrupt`, `<child> move`. The child's process number comes first, so that a new child does not take
-/// what was meant for the one before it.
+/// The messages on the control pipe: `<child> say <line for evcxr>`, `<child> done <run>`,
+/// `<child> interrupt`, `<child> move`. The child's process number comes first, so that a new child
+/// ignores messages to the one before it.
 pub const SAY: &str = "say";
 pub const DONE: &str = "done";
 pub const INTERRUPT: &str = "interrupt";
-/// Has an idle child start itself anew, see [`super::surroundings`].
+/// Makes an idle child restart itself, see [`super::inherited`].
 pub const MOVE: &str = "move";
 
-/// How often a running cell is looked at for a read of its standard input.
-const WATCH_EVERY: Duration = Duration::from_millis(100);
+/// How often the session checks whether a running cell reads its standard input.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Shared {
     state: Mutex<State>,
@@ -61,7 +60,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Makes the pipes in `folder` and starts to read them.
+    /// Creates the pipes in `folder` and starts to read them.
     pub fn open(folder: &Path, token: &str) -> std::io::Result<Self> {
         for name in [STDOUT, STDERR, CONTROL] {
             nix::unistd::mkfifo(
@@ -69,8 +68,8 @@ impl Channel {
                 Permissions::S_IRUSR | Permissions::S_IWUSR,
             )?;
         }
-        // Opened for both ways the pipe has a reader and a writer always: no open blocks and no
-        // read ends because a child did.
+        // Opened for reading and writing, a pipe always has both ends: no `open` blocks, and no read ends
+        // with a child.
         let open = |name: &str| {
             OpenOptions::new()
                 .read(true)
@@ -109,9 +108,9 @@ impl Channel {
         Monitor(Arc::clone(&self.shared))
     }
 
-    /// From here on output belongs to a new cell.
+    /// Begins a new cell, to which all output belongs from here on.
     pub fn begin(&self, sink: Sink) {
-        // Without it a read finds the end, as it may.
+        // If this fails, a read finds the end of the input.
         let _ = self.shared.input().begin();
         let mut state = self.shared.lock();
         *state = State {
@@ -122,7 +121,7 @@ impl Channel {
         };
     }
 
-    /// The input, output and errors of a program that runs in place of a cell.
+    /// Returns standard input, output and error for a program that runs in place of a cell.
     pub fn streams(&self) -> std::io::Result<[Stdio; 3]> {
         let [output, errors] = &self.writers;
         Ok([
@@ -132,13 +131,13 @@ impl Channel {
         ])
     }
 
-    /// Notes that such a program runs.
-    pub fn runs(&self, process: u32) {
+    /// Records that such a program runs.
+    pub fn set_running(&self, process: u32) {
         self.shared.lock().running = Some((process, Instant::now()));
         self.shared.changed.notify_all();
     }
 
-    /// Takes what the cell left; later output still goes to its sink.
+    /// Returns what the cell left behind; later output still goes to its sink.
     pub fn finish(&self) -> Collected {
         let mut state = self.shared.lock();
         state.active = false;
@@ -149,7 +148,7 @@ impl Channel {
         }
     }
 
-    /// Reads what a child that died has left in the pipes.
+    /// Reads what a dead child has left in the pipes.
     pub fn drain(&mut self) {
         self.drains += 1;
         // No child has process number 0.
@@ -166,7 +165,7 @@ impl Channel {
         }
         let mut state = self.shared.lock();
         state.for_evcxr.clear();
-        // The bound is for a process that the cell started and that floods the pipe for ever.
+        // The timeout is for a process that the cell started and that writes for ever.
         let _ = self
             .shared
             .changed
@@ -176,13 +175,13 @@ impl Channel {
     }
 }
 
-/// A look at the cell that runs, and the way to stop it.
+/// Watches and stops the running cell, from any thread.
 #[derive(Clone)]
 pub struct Monitor(Arc<Shared>);
 
 impl Monitor {
-    /// Asks the cell that runs, or the one that is being compiled, to stop at its next poll. False
-    /// where there is none.
+    /// Asks the running cell, or the one being compiled, to stop at its next poll. Returns false if
+    /// there is none.
     pub fn interrupt(&self) -> bool {
         let mut state = self.0.lock();
         if !state.active {
@@ -190,19 +189,19 @@ impl Monitor {
         }
         state.interrupted = true;
         if let Some((child, _)) = state.running {
-            self.0.tell(child, INTERRUPT);
+            self.0.send(child, INTERRUPT);
         }
         true
     }
 
     /// Gives an idle `child` other variables, and the working folder of this process.
     pub fn move_child(&self, child: u32, variables: &[(String, String)]) -> std::io::Result<()> {
-        surroundings::write(&self.0.folder, variables)?;
-        self.0.tell(child, MOVE);
-        surroundings::wait(&self.0.folder)
+        inherited::write(&self.0.folder, variables)?;
+        self.0.send(child, MOVE);
+        inherited::wait(&self.0.folder)
     }
 
-    /// Answers a cell that waits for input; `None` is the input's end.
+    /// Answers a cell that waits for input; `None` means the end of the input.
     pub fn give_input(&self, line: Option<&str>) {
         let mut state = self.0.lock();
         if !std::mem::take(&mut state.asking) {
@@ -212,20 +211,19 @@ impl Monitor {
         self.0.changed.notify_all();
         let mut input = self.0.input();
         match line {
-            // The pipe has a reader (this process), so a failure means that the session ends.
+            // This process is a reader of the pipe, so a failure means that the session ends.
             Some(line) => drop(input.give(line)),
-            // For the rest of the cell: a pipe that is opened again before the reader has looked
-            // would make it wait on.
+            // For the rest of the cell: if the pipe were opened again at once, the reader would wait on.
             None => input.detach(),
         }
     }
 
-    /// Whether the cell was asked to stop.
+    /// Returns whether the cell was asked to stop.
     pub fn interrupted(&self) -> bool {
         self.0.lock().interrupted
     }
 
-    /// For how long the cell's code has run, where it runs in `child`.
+    /// Returns for how long the cell's code has run, if it runs in `child`.
     pub fn running_for(&self, child: u32) -> Option<Duration> {
         let running = self.0.lock().running;
         let (_, since) = running.filter(|(process, _)| *process == child)?;
@@ -242,7 +240,7 @@ impl Shared {
         lock(&self.input)
     }
 
-    /// Notices a running cell that waits for input without having said so.
+    /// Detects a running cell that waits for input but has not asked for it.
     fn watch_input(&self) {
         let mut seen = None;
         loop {
@@ -256,7 +254,7 @@ impl Shared {
             let waits = now
                 .0
                 .is_some_and(|(child, _)| input::waits(child, &self.folder));
-            // Twice, because a reader that has just got its line may not have run yet.
+            // Checked twice, because a reader that has just got its line may not have run yet.
             if waits && seen == Some(now) {
                 let mut state = self.lock();
                 if (state.running, state.questions) == now && !state.asking {
@@ -264,15 +262,14 @@ impl Shared {
                 }
             }
             seen = waits.then_some(now);
-            std::thread::sleep(WATCH_EVERY);
+            std::thread::sleep(WATCH_INTERVAL);
         }
     }
 
-    fn tell(&self, child: u32, words: &str) {
+    fn send(&self, child: u32, message: &str) {
         let mut control = lock(&self.control);
-        // The pipe has a reader (this process holds it open), so a failure means that the session
-        // is being torn down.
-        let _ = control.write_all(format!("{child} {words}\n").as_bytes());
+        // This process is a reader of the pipe, so a failure means that the session ends.
+        let _ = control.write_all(format!("{child} {message}\n").as_bytes());
     }
 
     fn read(&self, mut pipe: File, index: usize) {
@@ -299,8 +296,8 @@ impl Shared {
             Piece::Content { mime, data } => state.add_content(mime, data),
             Piece::Evcxr(line) => {
                 match line.as_str() {
-                    words::PANIC => state.collected.unwound = true,
-                    words::USER_ERROR => state.collected.user_error = true,
+                    markers::PANIC => state.collected.unwound = true,
+                    markers::USER_ERROR => state.collected.user_error = true,
                     _ => {}
                 }
                 state.for_evcxr.push(line);
@@ -312,9 +309,9 @@ impl Shared {
                     state.running = None;
                     if child != 0 {
                         for line in state.for_evcxr.drain(..) {
-                            self.tell(child, &format!("{SAY} {line}"));
+                            self.send(child, &format!("{SAY} {line}"));
                         }
-                        self.tell(child, &format!("{DONE} {run}"));
+                        self.send(child, &format!("{DONE} {run}"));
                     }
                     self.changed.notify_all();
                 }
@@ -322,13 +319,13 @@ impl Shared {
             Piece::Record(Record::Begin { child }) => {
                 state.running = Some((child, Instant::now()));
                 if state.interrupted {
-                    self.tell(child, INTERRUPT);
+                    self.send(child, INTERRUPT);
                 }
                 self.changed.notify_all();
             }
             Piece::Record(Record::Input { prompt }) => {
-                // Where nobody watches, the pipe is only open while somebody is asked. Without it
-                // the cell finds the end, which is an answer too.
+                // Only now on systems where waiting cells are not detected. If this fails, the cell finds
+                // the end of the input.
                 let _ = self.input().attach();
                 state.ask(prompt);
             }
@@ -368,29 +365,33 @@ mod tests {
         (folder, channel, receive, out, err)
     }
 
+    /// Returns what came on standard output and on standard error.
+    fn printed(events: &mpsc::Receiver<Event>) -> [String; 2] {
+        let mut printed = [String::new(), String::new()];
+        for event in events.try_iter() {
+            match event {
+                Event::Stream { stream, text } => printed[stream as usize] += &text,
+                other => panic!("{other:?}"),
+            }
+        }
+        printed
+    }
+
     #[test]
-    fn draining_hands_over_what_a_dead_child_left() {
+    fn draining_passes_on_what_a_dead_child_has_left() {
         let (_folder, mut channel, events, mut out, mut err) = opened();
         out.write_all(b"no line end").unwrap();
         err.write_all(b"last words\n").unwrap();
         channel.drain();
-        let mut seen: Vec<_> = events
-            .try_iter()
-            .map(|event| match event {
-                Event::Stream { text, .. } => text,
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        seen.sort();
-        assert_eq!(seen, ["last words\n", "no line end"]);
+        assert_eq!(printed(&events), ["no line end", "last words\n"]);
         assert_eq!(channel.finish().last_error_line(), "last words");
     }
 
     #[test]
-    fn an_interrupt_is_for_the_cell_that_runs_and_ends_with_it() {
+    fn an_interrupt_is_for_the_running_cell_and_ends_with_it() {
         let (_folder, channel, _events, _out, _err) = opened();
         let monitor = channel.monitor();
-        channel.runs(7);
+        channel.set_running(7);
         assert!(monitor.running_for(7).is_some() && monitor.running_for(8).is_none());
         assert!(monitor.interrupt() && monitor.interrupted());
         assert!(channel.finish().interrupted);
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_left_open_on_either_stream_holds_nobody_up() {
+    fn an_unfinished_value_on_either_stream_causes_no_delay() {
         let (_folder, mut channel, events, mut out, mut err) = opened();
         for pipe in [&mut out, &mut err] {
             let open = format!("{}1", Record::Own { open: true }.line("t"));
@@ -411,36 +412,25 @@ mod tests {
         channel.drain();
         // Without both marks it waits for two seconds.
         assert!(started.elapsed() < Duration::from_secs(1));
-        let shown = events.try_iter().map(|event| match event {
-            Event::Stream { text, .. } => text,
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(shown.collect::<Vec<_>>(), ["1", "1"]);
+        assert_eq!(printed(&events), ["1", "1"]);
     }
 
     #[test]
-    fn printed_words_reach_neither_evcxr_nor_the_page() {
+    fn printed_markers_are_text() {
         let (_folder, mut channel, events, mut out, mut err) = opened();
-        let words = "EVCXR_VARIABLE_CHANGED_TYPE:x\nEVCXR_PANIC_NOTIFICATION\n\
-                     EVCXR_ERROR_OCCURRED\nEVCXR_BEGIN_CONTENT text/html\n<b>\nEVCXR_END_CONTENT\n";
+        let markers = "EVCXR_VARIABLE_CHANGED_TYPE:x\nEVCXR_PANIC_NOTIFICATION\n\
+                       EVCXR_ERROR_OCCURRED\nEVCXR_BEGIN_CONTENT text/html\n<b>\nEVCXR_END_CONTENT\n";
         for pipe in [&mut out, &mut err] {
-            pipe.write_all(words.as_bytes()).unwrap();
+            pipe.write_all(markers.as_bytes()).unwrap();
         }
         channel.drain();
-        let mut shown = [String::new(), String::new()];
-        for event in events.try_iter() {
-            match event {
-                Event::Stream { stream, text } => shown[stream as usize] += &text,
-                other => panic!("{other:?}"),
-            }
-        }
-        assert_eq!(shown, [words, words]);
+        assert_eq!(printed(&events), [markers, markers]);
         let collected = channel.finish();
         assert!(!collected.unwound && !collected.user_error && collected.value.is_none());
     }
 
     #[test]
-    fn the_last_value_is_the_cell_s_and_earlier_ones_are_displays() {
+    fn the_last_value_is_that_of_the_cell_and_earlier_ones_are_displays() {
         let (_folder, mut channel, events, mut out, _err) = opened();
         for number in [1, 2] {
             let text = format!("EVCXR_BEGIN_CONTENT text/html\n{number}\nEVCXR_END_CONTENT\n");

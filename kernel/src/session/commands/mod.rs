@@ -1,79 +1,63 @@
 //! The session's own commands (`:vars`, `:check`, `:replay`, …), the same in notebooks and in the
-//! REPL. Whatever begins with a colon and is not in this table goes to evcxr.
+//! REPL. All other lines that begin with a colon go to evcxr.
 
-mod course;
-mod log;
+mod lessons;
 
 use std::time::Instant;
 
 use cloze::display::Content;
-use cloze::lessons;
 use cloze::view::style::escape;
+use evcxr::CommandContext;
 
-pub use course::Course;
-pub use log::Log;
-
+use super::completion::{Completions, Detail};
+use super::definitions::Definitions;
 use super::evaluator::Evaluator;
-use super::{CellError, Event, Outcome, Sink, completion, errors};
+use super::{CellError, Event, Outcome, Sink, completion, types};
 
-/// A command: its name, what may follow it, and what it does.
-struct Entry(&'static str, &'static str, &'static str);
+/// Commands as a user writes them, and what they do.
+type Table = [(&'static str, &'static str)];
 
-const CELLS: [Entry; 9] = [
-    Entry(":vars", "", "the variables and their types"),
-    Entry(":shapes", "", "the shapes of all tensors"),
-    Entry(
-        ":type",
-        "EXPR",
-        "the type of an expression, which is not run",
+const CELLS: &Table = &[
+    (":vars", "the variables and their types"),
+    (":shapes", "the shapes of all tensors"),
+    (":type EXPR", "the type of an expression, which is not run"),
+    (
+        ":time CODE",
+        "runs the code (or the cell below) and shows how long it took",
     ),
-    Entry(
-        ":time",
-        "CODE",
-        "runs the code (or the cell below) and says how long it took",
-    ),
-    Entry(
-        ":doc",
-        "NAME",
+    (
+        ":doc NAME",
         "the documentation of a function, type or method",
     ),
-    Entry(":dep", "NAME = \"1\"", "another crate for the next cells"),
-    Entry(
+    (":dep NAME = \"1\"", "adds a crate for the next cells"),
+    (
         ":replay",
-        "",
-        "runs the cells again that defined things: after all variables were lost",
+        "runs the cells again that defined something: after a loss of all variables",
     ),
-    Entry(":clear", "", "forgets all variables and items"),
-    Entry(
-        ":help",
-        "[all]",
+    (":clear", "forgets all variables and items"),
+    (
+        ":help [all]",
         "this list; with the word all, the commands of evcxr too",
     ),
 ];
 
-const LESSONS: [Entry; 5] = [
-    Entry(
-        ":lesson",
-        "[01]",
-        "the lessons; with a number, goes to the beginning of that one",
+const LESSONS: &Table = &[
+    (
+        ":lesson [01]",
+        "lists the lessons; with a number, begins that lesson",
     ),
-    Entry(
+    (
         ":next",
-        "",
         "the lesson's next step: text, code that is run, or an exercise",
     ),
-    Entry(":check", "[01.2]", "judges your solution of an exercise"),
-    Entry(":hint", "[01.2]", "the exercise's next hint"),
-    Entry(":solution", "[01.2]", "one way to solve the exercise"),
+    (":check [01.2]", "checks your solution of an exercise"),
+    (":hint [01.2]", "the exercise's next hint"),
+    (":solution [01.2]", "a solution of the exercise"),
 ];
 
-const OTHERS: [Entry; 1] = [Entry(
-    "!ls",
-    "",
-    "whatever stands behind the ! is run by the shell",
-)];
+const SHELL: &Table = &[("!ls", "the shell runs whatever follows the !")];
 
-/// A command as it was written.
+/// A command that the user has entered.
 struct Call<'a> {
     name: &'static str,
     argument: &'a str,
@@ -85,11 +69,11 @@ fn parse(code: &str) -> Option<Call<'_>> {
     let code = code.trim();
     let (line, rest) = code.split_once('\n').unwrap_or((code, ""));
     let (word, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let entry = names().find(|name| *name == word)?;
-    // Cargo and evcxr know what to make of it; only the way to the registry is opened here.
-    let alone = rest.trim().is_empty() || entry == ":time";
-    (alone && entry != ":dep").then_some(Call {
-        name: entry,
+    let name = names().find(|name| *name == word)?;
+    // evcxr handles `:dep`, and commands with code below them.
+    let alone = rest.trim().is_empty() || name == ":time";
+    (alone && name != ":dep").then_some(Call {
+        name,
         argument: argument.trim(),
         rest,
     })
@@ -97,12 +81,35 @@ fn parse(code: &str) -> Option<Call<'_>> {
 
 /// The names of the session's own commands.
 fn names() -> impl Iterator<Item = &'static str> {
-    CELLS.iter().chain(&LESSONS).map(|entry| entry.0)
+    let all = CELLS.iter().chain(LESSONS);
+    all.filter_map(|(call, _)| call.split(' ').next())
 }
 
-/// What a command that ends in `before` may go on with, and where that begins: its name, or the
-/// lesson or exercise that it wants. `None` where it is no command.
-pub fn completions(before: &str) -> Option<(usize, Vec<String>)> {
+/// Completes a command and its argument. Returns `None` if the text before `position` is not a command.
+pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Option<Completions> {
+    let (start, mut matches) = own_matches(code.get(..position)?)?;
+    // evcxr's own commands follow Cloze's.
+    let others = context.completions(code, position).ok();
+    for other in others.into_iter().flat_map(|found| found.completions) {
+        if other.kind == "magic" && !matches.contains(&other.code) {
+            matches.push(other.code);
+        }
+    }
+    let detail = Detail {
+        kind: "magic".to_owned(),
+        text: String::new(),
+    };
+    Some(Completions {
+        details: vec![detail; matches.len()],
+        matches,
+        start,
+        end: position,
+    })
+}
+
+/// Returns the session's own commands, or lessons or exercises, that complete the text `before`, and
+/// where the completed word begins.
+fn own_matches(before: &str) -> Option<(usize, Vec<String>)> {
     let line = before.rsplit('\n').next()?.trim_start();
     let start_of = |word: &str| before.len() - word.len();
     if !line.starts_with(':') || line.starts_with("::") {
@@ -112,14 +119,11 @@ pub fn completions(before: &str) -> Option<(usize, Vec<String>)> {
         let matching = names().filter(|name| name.starts_with(line));
         return Some((start_of(line), matching.map(str::to_owned).collect()));
     };
-    let lessons = lessons::all().ok()?;
+    let lessons = cloze::lessons::all().ok()?.into_iter();
     let all: Vec<String> = match name {
-        ":lesson" => lessons
-            .iter()
-            .map(|lesson| lesson.name[..2].to_owned())
-            .collect(),
+        ":lesson" => lessons.map(|lesson| lesson.name[..2].to_owned()).collect(),
         ":check" | ":hint" | ":solution" => {
-            let exercises = lessons.into_iter().flat_map(|lesson| lesson.exercises);
+            let exercises = lessons.flat_map(|lesson| lesson.exercises);
             exercises.map(|exercise| exercise.id).collect()
         }
         _ => return None,
@@ -128,86 +132,67 @@ pub fn completions(before: &str) -> Option<(usize, Vec<String>)> {
     Some((start_of(word), matching.collect()))
 }
 
-/// Runs `code` where it is one of the commands above.
+/// Runs `code` if it is one of the commands above.
 pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Option<Outcome> {
-    let call = parse(code)?;
-    let done = match call.name {
-        ":help" if call.argument == "all" => return Some(evaluator.cell(":help", sink)),
-        ":help" => show(sink, help()),
-        ":vars" => show(sink, variables(evaluator)),
-        ":shapes" => match shapes(evaluator) {
-            Some(cell) => return Some(evaluator.cell(&cell, sink)),
-            None => say(sink, "No variable is a tensor."),
-        },
-        ":type" => type_of(evaluator, call.argument).map(|text| say_text(sink, &text)),
-        ":doc" => documentation(evaluator, call.argument).map(|content| put(sink, content)),
-        ":time" => return Some(timed(evaluator, &call, sink)),
-        ":replay" => return Some(log::replay(evaluator, sink)),
+    let Call {
+        name,
+        argument,
+        rest,
+    } = parse(code)?;
+    let done = match name {
+        ":help" if argument == "all" => Ok(evaluator.cell(":help", sink)),
+        ":help" => Ok(show(sink, help())),
+        ":vars" => Ok(show(sink, variables(evaluator))),
+        ":shapes" => Ok(shapes(evaluator, sink)),
+        ":type" => type_of(evaluator, argument).map(|text| show_text(sink, &text)),
+        ":doc" => documentation(evaluator, argument).map(|content| show(sink, content)),
+        ":time" => Ok(timed(evaluator, &format!("{argument}\n{rest}"), sink)),
+        ":replay" => Ok(replay(evaluator, sink)),
         ":clear" => {
-            evaluator.log = Log::default();
-            return Some(evaluator.cell(":clear", sink));
+            evaluator.definitions = Definitions::default();
+            Ok(evaluator.cell(":clear", sink))
         }
-        _ => return Some(course::run(evaluator, call.name, call.argument, sink)),
+        _ => lessons::run(evaluator, name, argument, sink),
     };
-    Some(Outcome {
-        error: done.err(),
-        pages: Vec::new(),
-    })
+    Some(done.unwrap_or_else(Outcome::from))
 }
 
-/// A command's outcome: shown already, or the reason why not.
-type Done = Result<(), CellError>;
-
-fn show(sink: &Sink, content: Content) -> Done {
-    put(sink, content);
-    Ok(())
-}
-
-fn say(sink: &Sink, text: &str) -> Done {
-    say_text(sink, text);
-    Ok(())
-}
-
-fn put(sink: &Sink, content: Content) {
+fn show(sink: &Sink, content: Content) -> Outcome {
     sink(Event::Display { content, id: None });
+    Outcome::default()
 }
 
-fn say_text(sink: &Sink, text: &str) {
-    put(sink, Content::text(text));
+fn show_text(sink: &Sink, text: &str) -> Outcome {
+    show(sink, Content::text(text))
 }
 
 fn wrong(message: &str) -> CellError {
-    errors::plain("command", message)
+    CellError::new("command", message)
 }
 
 fn help() -> Content {
     let mut text = String::new();
     let mut html = String::new();
-    let groups = [
-        ("Cells", &CELLS[..]),
-        ("Lessons", &LESSONS[..]),
-        ("The shell", &OTHERS[..]),
-    ];
-    for (title, entries) in groups {
+    for (title, entries) in [("Cells", CELLS), ("Lessons", LESSONS), ("The shell", SHELL)] {
         text += &format!("{title}\n");
         html += &format!("<tr><th colspan=\"2\" style=\"text-align:left\">{title}</th></tr>");
-        for Entry(name, argument, what) in entries {
-            let call = format!("{name} {argument}");
+        for (call, what) in entries {
             text += &format!("  {call:<18}  {what}\n");
-            html += &format!(
-                "<tr><td style=\"text-align:left\"><code>{}</code></td>\
-                 <td style=\"text-align:left\">{}</td></tr>",
-                escape(call.trim_end()),
-                escape(what)
-            );
+            html += &row(&format!("<code>{}</code>", escape(call)), &escape(what));
         }
     }
     Content::html(format!("<table>{html}</table>")).with_text(text.trim_end())
 }
 
+/// Returns a row of an HTML table.
+fn row(left: &str, right: &str) -> String {
+    const CELL: &str = "<td style=\"text-align:left\">";
+    format!("<tr>{CELL}{left}</td>{CELL}{right}</td></tr>")
+}
+
 fn variables(evaluator: &Evaluator) -> Content {
-    let mut variables = evaluator.variables();
-    variables.sort();
+    let mut variables: Vec<_> = evaluator.context.variables_and_types().collect();
+    variables.sort_unstable();
     if variables.is_empty() {
         return Content::text("There are no variables yet.");
     }
@@ -215,35 +200,37 @@ fn variables(evaluator: &Evaluator) -> Content {
     let width = width.unwrap_or(0);
     let mut text = Vec::new();
     let mut html = String::new();
-    for (name, kind) in &variables {
+    for (name, kind) in variables {
+        let kind = types::short(kind);
         text.push(format!("{name:<width$}  {kind}"));
-        html += &format!(
-            "<tr><td style=\"text-align:left\">{}</td>\
-             <td style=\"text-align:left\"><code>{}</code></td></tr>",
-            escape(name),
-            escape(kind)
-        );
+        html += &row(&escape(name), &format!("<code>{}</code>", escape(&kind)));
     }
     Content::html(format!("<table>{html}</table>")).with_text(text.join("\n"))
 }
 
-/// The cell that shows every tensor's shape.
-fn shapes(evaluator: &Evaluator) -> Option<String> {
-    let mut tensors: Vec<String> = evaluator
-        .variables_as_written()
-        .into_iter()
-        .filter(|(_, kind)| kind.starts_with("Tensor<") || kind.contains("::Tensor<"))
-        .filter(|(_, kind)| !kind.starts_with("Vec<") && !kind.starts_with('('))
+/// Shows every tensor's shape, by a cell.
+fn shapes(evaluator: &mut Evaluator, sink: &Sink) -> Outcome {
+    let is_tensor = |kind: &str| {
+        (kind.starts_with("Tensor<") || kind.contains("::Tensor<"))
+            && !kind.starts_with("Vec<")
+            && !kind.starts_with('(')
+    };
+    let variables = evaluator.context.variables_and_types();
+    let mut rows: Vec<String> = variables
+        .filter(|(_, kind)| is_tensor(kind))
         .map(|(name, _)| format!("cloze::view::tensor::row({name:?}, &{name})"))
         .collect();
-    tensors.sort();
-    let rows = tensors.join(", ");
-    (!tensors.is_empty()).then(|| format!("cloze::view::tensor::shapes(&[{rows}]);"))
+    if rows.is_empty() {
+        return show_text(sink, "No variable is a tensor.");
+    }
+    rows.sort();
+    let cell = format!("cloze::view::tensor::shapes(&[{}]);", rows.join(", "));
+    evaluator.cell(&cell, sink)
 }
 
 fn type_of(evaluator: &mut Evaluator, expression: &str) -> Result<String, CellError> {
     if expression.is_empty() {
-        return Err(wrong("`:type` wants an expression: `:type x.len()`"));
+        return Err(wrong("`:type` needs an expression: `:type x.len()`"));
     }
     let name = "the_type_of_this";
     let code = format!("let {name} = {expression};\n{name}");
@@ -262,29 +249,55 @@ fn type_of(evaluator: &mut Evaluator, expression: &str) -> Result<String, CellEr
 
 fn documentation(evaluator: &mut Evaluator, name: &str) -> Result<Content, CellError> {
     if name.is_empty() {
-        return Err(wrong("`:doc` wants a name: `:doc Vec::new`"));
+        return Err(wrong("`:doc` needs a name: `:doc Vec::new`"));
     }
     completion::inspect(&mut evaluator.context, name, name.len())
         .ok_or_else(|| wrong(&format!("there is no documentation of `{name}`")))
 }
 
-fn timed(evaluator: &mut Evaluator, call: &Call<'_>, sink: &Sink) -> Outcome {
-    let code = format!("{}\n{}", call.argument, call.rest);
+fn timed(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Outcome {
     let start = Instant::now();
     let outcome = evaluator.cell(code.trim(), sink);
-    let all = start.elapsed();
+    let total = start.elapsed();
     if outcome.error.is_none() {
         let ran = evaluator.last_run.unwrap_or_default();
-        say_text(
-            sink,
-            &format!(
-                "ran {:.3} s, compiled {:.3} s",
-                ran.as_secs_f64(),
-                all.saturating_sub(ran).as_secs_f64()
-            ),
-        );
+        let compiled = total.saturating_sub(ran);
+        let (ran, compiled) = (ran.as_secs_f64(), compiled.as_secs_f64());
+        show_text(sink, &format!("ran {ran:.3} s, compiled {compiled:.3} s"));
     }
     outcome
+}
+
+/// Runs the cells again that defined something, up to the first that fails.
+fn replay(evaluator: &mut Evaluator, sink: &Sink) -> Outcome {
+    let cells = std::mem::take(&mut evaluator.definitions).0;
+    if cells.is_empty() {
+        return show_text(sink, "No cell has defined anything yet.");
+    }
+    let mut pages = Vec::new();
+    for (index, code) in cells.iter().enumerate() {
+        let mut outcome = evaluator.cell(code, sink);
+        pages.append(&mut outcome.pages);
+        if outcome.error.is_some() {
+            // The next `:replay` runs the rest.
+            for kept in &cells[index..] {
+                evaluator.definitions.keep(kept);
+            }
+            let count = cells.len();
+            let first_line = code.trim().lines().next().unwrap_or_default();
+            show_text(
+                sink,
+                &format!("{index} of {count} cells were run again; this one failed:\n{first_line}"),
+            );
+            return Outcome { pages, ..outcome };
+        }
+    }
+    let count = match cells.len() {
+        1 => "1 cell was".to_owned(),
+        count => format!("{count} cells were"),
+    };
+    show_text(sink, &format!("{count} run again."));
+    Outcome { error: None, pages }
 }
 
 #[cfg(test)]
@@ -312,8 +325,8 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_what_they_want_are_completed() {
-        let found = |before: &str| completions(before).map(|(start, all)| (start, all.join(" ")));
+    fn commands_and_their_arguments_are_completed() {
+        let found = |before: &str| own_matches(before).map(|(start, all)| (start, all.join(" ")));
         assert_eq!(found(":sha"), Some((0, ":shapes".into())));
         assert_eq!(found("let a = 1;\n  :he"), Some((13, ":help".into())));
         assert_eq!(found(":hint 01.2"), Some((6, "01.2".into())));

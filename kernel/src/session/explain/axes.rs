@@ -1,9 +1,9 @@
-//! Axes as a learner names them in `permute` and `broadcast_like`.
+//! Axes as a learner writes them in `permute` and `broadcast_like`.
 
 use super::types::Shape;
 
-/// The type of these axes, by number or by name, `Axis<1>` or `Axes2<i, j>`; None for none, or for more
-/// than dfdx has.
+/// Returns the type of these axes, by number or by name: `Axis<1>` or `Axes2<i, j>`. `None` for no axes,
+/// or for more than dfdx has.
 pub fn code<T: ToString>(axes: &[T]) -> Option<String> {
     let list: Vec<String> = axes.iter().map(T::to_string).collect();
     match axes.len() {
@@ -13,13 +13,13 @@ pub fn code<T: ToString>(axes: &[T]) -> Option<String> {
     }
 }
 
-/// `i, j, …`: what indices along so many axes are called; None for more than dfdx has.
+/// Returns names for indices along `count` axes: `i`, `j`, …. `None` for more axes than dfdx has.
 pub fn names(count: usize) -> Option<&'static [&'static str]> {
     ["i", "j", "k", "l", "m", "n"].get(..count)
 }
 
-/// The order of so many axes in which the last two have changed places, a matrix' transposition.
-pub fn last_two_turned(rank: usize) -> Vec<usize> {
+/// Returns the order of the axes with the last two exchanged, which transposes a matrix.
+pub fn last_two_exchanged(rank: usize) -> Vec<usize> {
     let mut axes: Vec<usize> = (0..rank).collect();
     if let [.., row, column] = axes.as_mut_slice() {
         std::mem::swap(row, column);
@@ -27,8 +27,7 @@ pub fn last_two_turned(rank: usize) -> Vec<usize> {
     axes
 }
 
-/// What `permute` takes to make `to` of `from`, where these differ by two axes in each other's place, and
-/// by no other two.
+/// Returns the axes by which `permute` turns `from` into `to`, if exactly one exchange of two axes does.
 pub fn exchanged(from: &Shape, to: &Shape) -> Option<Vec<usize>> {
     let rank = from.rank();
     let fits = |axes: &[usize]| {
@@ -36,26 +35,26 @@ pub fn exchanged(from: &Shape, to: &Shape) -> Option<Vec<usize>> {
             .zip(&to.0)
             .all(|(&axis, size)| !from.0[axis].clashes(*size))
     };
-    // A size that the compiler has not told yet is no reason to move it.
+    // A size that the compiler does not know yet is no reason to move an axis.
     let known = |axis: usize, at: usize| !to.0[at].is_constant() || from.0[axis] == to.0[at];
-    let straight: Vec<usize> = (0..rank).collect();
-    if rank != to.rank() || fits(&straight) {
+    let unchanged: Vec<usize> = (0..rank).collect();
+    if rank != to.rank() || fits(&unchanged) {
         return None;
     }
-    let mut turned = choices(rank, 2)
+    let mut fitting = choices(rank, 2)
         .into_iter()
         .map(|pair| {
-            let mut axes = straight.clone();
+            let mut axes = unchanged.clone();
             axes.swap(pair[0], pair[1]);
             axes
         })
         .filter(|axes| fits(axes) && (0..rank).all(|at| axes[at] == at || known(axes[at], at)));
-    let first = turned.next()?;
-    turned.next().is_none().then_some(first)
+    let first = fitting.next()?;
+    fitting.next().is_none().then_some(first)
 }
 
-/// The axes of `large` that `small` may have to be repeated along, every choice that the sizes allow;
-/// none where the sizes of `small` do not stand in `large`, in order.
+/// Returns all choices of axes of `large` along which `small` may have to be repeated. There are none if
+/// the sizes of `small` do not occur in `large`, in order.
 pub fn added(small: &Shape, large: &Shape) -> Vec<Vec<usize>> {
     let Some(count) = large.rank().checked_sub(small.rank()) else {
         return Vec::new();
@@ -70,7 +69,7 @@ pub fn added(small: &Shape, large: &Shape) -> Vec<Vec<usize>> {
     choices
 }
 
-/// Every choice of `count` of the numbers below `rank`, which is that of a tensor and so small.
+/// Returns every choice of `count` numbers below `rank`, which is a tensor's and so small.
 fn choices(rank: usize, count: usize) -> Vec<Vec<usize>> {
     (0usize..1 << rank.min(16))
         .filter(|bits| bits.count_ones() as usize == count)
@@ -93,20 +92,20 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_two_axes_are_turned() {
-        assert_eq!(last_two_turned(2), [1, 0]);
-        assert_eq!(last_two_turned(4), [0, 1, 3, 2]);
-        assert_eq!(last_two_turned(1), [0]);
-        assert!(last_two_turned(0).is_empty());
+    fn only_the_last_two_axes_are_exchanged() {
+        assert_eq!(last_two_exchanged(2), [1, 0]);
+        assert_eq!(last_two_exchanged(4), [0, 1, 3, 2]);
+        assert_eq!(last_two_exchanged(1), [0]);
+        assert!(last_two_exchanged(0).is_empty());
     }
 
     #[test]
-    fn two_axes_in_each_others_place_are_found() {
+    fn two_exchanged_axes_are_found() {
         let heads = Shape(vec![Runtime, Known(2), Runtime, Known(64)]);
         let turned = Shape(vec![Runtime, Known(2), Known(64), Runtime]);
         assert_eq!(exchanged(&heads, &turned), Some(vec![0, 1, 3, 2]));
         assert_eq!(exchanged(&heads, &heads), None);
-        // What rustc has not found out yet may be anything.
+        // A size that rustc does not know yet may be anything.
         let unknown = Shape(vec![Hidden, Hidden, Known(64), Hidden]);
         assert_eq!(exchanged(&heads, &unknown), Some(vec![0, 1, 3, 2]));
         let hidden = |last| Shape(vec![Hidden, Known(last)]);
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn new_axes_are_told_where_the_sizes_tell_them() {
+    fn added_axes_are_found_by_their_sizes() {
         let scores = Shape(vec![Runtime, Known(2), Runtime, Runtime]);
         let mask = Shape(vec![Runtime, Runtime]);
         let possible = added(&mask, &scores);

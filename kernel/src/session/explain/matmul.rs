@@ -1,10 +1,11 @@
-//! Matrix products that do not fit, written out or inside a `Linear` layer.
+//! Matrix products whose sizes do not fit, also inside a `Linear` layer.
 
 use super::axes;
 use super::shapes::unlike;
 use super::types::{self, Dim, Shape, Tensor};
 use super::{Diagnostic, Explanation};
 
+/// Explains a missing `TryMatMul`.
 pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     let (left, wanted) = diagnostic.missing()?;
     let (name, right) = types::generic(wanted)?;
@@ -27,7 +28,7 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     sentence(operation, &left, &right).map(Explanation::sentence)
 }
 
-/// A `Linear` whose weight does not fit; the notes name it.
+/// Returns the sentence for a `Linear` whose weight does not fit; the notes name it.
 fn layer(diagnostic: &Diagnostic, operation: &str, given: &Tensor) -> Option<String> {
     let mut users = diagnostic.notes.iter().filter_map(|note| {
         let (_, rest) = note.split_once("required for `")?;
@@ -50,7 +51,7 @@ fn layer(diagnostic: &Diagnostic, operation: &str, given: &Tensor) -> Option<Str
         _ => "it is given",
     };
     Some(format!(
-        "{operation}: `Linear<{input}, {output}>` wants {input} as the last size and {source} {shape}: \
+        "{operation}: `Linear<{input}, {output}>` expects {input} as the last size and {source} {shape}: \
          the sizes {input} and {last} differ; a `Linear<{last}, {output}>` would fit"
     ))
 }
@@ -79,7 +80,7 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
             ));
         }
         let known = if k == Dim::Runtime { l } else { k };
-        let advice = turned(a, b).unwrap_or_else(|| {
+        let advice = transposed(a, b).unwrap_or_else(|| {
             "`.realize::<…>()` gives a tensor the other kind of shape".to_owned()
         });
         return Some(format!(
@@ -110,29 +111,29 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
     }
 }
 
-/// The right side turned around, where that fits.
-fn turned(a: &Shape, b: &Shape) -> Option<String> {
+/// Suggests the right side transposed, if that fits.
+fn transposed(a: &Shape, b: &Shape) -> Option<String> {
     let (m, n) = (a.rank(), b.rank());
     let batch = a.0.get(..m.saturating_sub(2))?;
-    let turnable = (n == 2 && m <= 3) || (m == n && m > 2 && b.0.starts_with(batch));
-    if !turnable || b.0.last() != a.0.last() {
+    let transposable = (n == 2 && m <= 3) || (m == n && m > 2 && b.0.starts_with(batch));
+    if !transposable || b.0.last() != a.0.last() {
         return None;
     }
-    let mut turned = b.clone();
-    turned.0.swap(n - 2, n - 1);
-    // The axes are named, because sizes like ?×?×64 do not tell them.
-    let order = axes::code(&axes::last_two_turned(n))?;
+    let mut transposed = b.clone();
+    transposed.0.swap(n - 2, n - 1);
+    // The axes are named, because sizes like ?×?×64 do not determine them.
+    let order = axes::code(&axes::last_two_exchanged(n))?;
     Some(format!(
-        "the right turned to {turned}, `.permute::<_, {order}>()`, would fit"
+        "the right transposed to {transposed}, `.permute::<_, {order}>()`, would fit"
     ))
 }
 
-/// What right side would fit `a`; a turned `b` where that does.
+/// Suggests a right side that fits `a`: a transposed `b` if it does.
 fn fitting(a: &Shape, b: &Shape) -> String {
-    if let Some(turned) = turned(a, b) {
-        return turned;
+    if let Some(transposed) = transposed(a, b) {
+        return transposed;
     }
-    // The caller has seen that `a` has sizes.
+    // The caller has checked that `a` has sizes.
     let k = a.0.last().copied().unwrap_or(Dim::Hidden);
     let (m, n) = (a.rank(), b.rank());
     let batched = m == n && m > 2;
@@ -147,15 +148,12 @@ fn fitting(a: &Shape, b: &Shape) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::diagnostic;
+    use super::super::tests::{diagnostic, rows, text};
     use super::*;
 
-    fn said(left: &str, right: &str) -> String {
+    fn explained(left: &str, right: &str) -> String {
         let note = format!("the trait `TryMatMul<{right}>` is not implemented for `{left}`");
-        let of = diagnostic("E0277", "", "matmul", &[&note]);
-        explain(&of)
-            .and_then(|said| said.sentence)
-            .unwrap_or_default()
+        text(explain(&diagnostic("E0277", "", "matmul", &[&note])))
     }
 
     fn tensor(shape: &str) -> String {
@@ -163,98 +161,47 @@ mod tests {
     }
 
     #[test]
-    fn the_sizes_that_differ_and_what_would_fit_are_named() {
-        for (left, right, part) in [
-            (
-                "(Const<2>, Const<3>)",
-                "(Const<4>, Const<5>)",
-                "inner sizes 3 and 4 differ; a right side of 3×N would fit",
-            ),
-            (
-                "(Const<2>, Const<3>)",
-                "(Const<2>, Const<3>)",
-                "the right turned to 3×2, `.permute::<_, Axes2<1, 0>>()`, would fit",
-            ),
-            (
-                "(Const<3>,)",
-                "(Const<4>, Const<5>)",
-                "the left is a vector of 3 and the right is 4×5",
-            ),
-            (
-                "(usize, usize, Const<384>)",
-                "(Const<768>, Const<10>)",
-                "the left is ?×?×384 and the right is 768×10: the inner sizes 384 and 768",
-            ),
-            (
-                "(usize, usize)",
-                "(Const<768>, Const<10>)",
-                "known only at run time; `.realize",
-            ),
-            (
-                "(usize, Const<64>)",
-                "(usize, Const<64>)",
-                "the right turned to 64×?, `.permute::<_, Axes2<1, 0>>()`, would fit",
-            ),
-            (
-                "(usize, usize, Const<64>)",
-                "(usize, usize, Const<64>)",
-                "the right turned to ?×64×?, `.permute::<_, Axes3<0, 2, 1>>()`, would fit",
-            ),
-            (
-                "(Const<R>, Const<C>)",
-                "(Const<R>, Const<C>)",
-                "the left is R×C and the right is R×C: the inner sizes C and R differ; the right \
-                 turned to C×R, `.permute::<_, Axes2<1, 0>>()`, would fit",
-            ),
-            (
-                "(Const<2>, Const<3>, Const<4>)",
-                "(Const<5>, Const<4>, Const<2>)",
-                "batch sizes 2 and 5 differ",
-            ),
-            (
-                "(Const<2>, Const<3>)",
-                "(Const<5>, Const<3>, Const<2>)",
-                "a product takes",
-            ),
-            ("()", "(Const<5>,)", "a scalar has no sizes"),
-        ] {
-            let got = said(&tensor(left), &tensor(right));
-            assert!(got.contains(part), "{got}");
+    fn differing_sizes_and_fitting_shapes_are_named() {
+        for [left, right, part] in rows(
+            "(Const<2>, Const<3>) | (Const<4>, Const<5>) | inner sizes 3 and 4 differ; a right side of 3×N would fit
+             (Const<2>, Const<3>) | (Const<2>, Const<3>) | the right transposed to 3×2, `.permute::<_, Axes2<1, 0>>()`, would fit
+             (Const<3>,) | (Const<4>, Const<5>) | the left is a vector of 3 and the right is 4×5
+             (usize, usize, Const<384>) | (Const<768>, Const<10>) | the left is ?×?×384 and the right is 768×10: the inner sizes 384 and 768
+             (usize, usize) | (Const<768>, Const<10>) | known only at run time; `.realize
+             (usize, Const<64>) | (usize, Const<64>) | the right transposed to 64×?, `.permute::<_, Axes2<1, 0>>()`, would fit
+             (usize, usize, Const<64>) | (usize, usize, Const<64>) | the right transposed to ?×64×?, `.permute::<_, Axes3<0, 2, 1>>()`, would fit
+             (Const<R>, Const<C>) | (Const<R>, Const<C>) | the left is R×C and the right is R×C: the inner sizes C and R differ; the right transposed to C×R, `.permute::<_, Axes2<1, 0>>()`, would fit
+             (Const<2>, Const<3>, Const<4>) | (Const<5>, Const<4>, Const<2>) | batch sizes 2 and 5 differ
+             (Const<2>, Const<3>) | (Const<5>, Const<3>, Const<2>) | a product takes
+             () | (Const<5>,) | a scalar has no sizes",
+        ) {
+            let sentence = explained(&tensor(left), &tensor(right));
+            assert!(sentence.contains(part), "{sentence}");
         }
-        assert!(said(&tensor("()"), "{float}").contains("must be a tensor"));
-        assert!(
-            said(&tensor("(Const<2>,)"), "&Tensor<(Const<2>,), f32, Cpu>").contains("borrowed")
-        );
-        assert!(
-            said(&tensor("(Const<2>,)"), "Tensor<(Const<2>,), f64, Cpu>")
-                .contains("to_dtype::<f32>")
-        );
-        // A type that rustc has not found out yet is no other one.
-        let unknown = said(&tensor("(Const<2>,)"), "Tensor<(Const<3>,), _, Cpu>");
-        assert!(
-            unknown.contains("the inner sizes 2 and 3 differ"),
-            "{unknown}"
-        );
+        assert!(explained(&tensor("()"), "{float}").contains("must be a tensor"));
+        for (right, part) in [
+            ("&Tensor<(Const<2>,), f32, Cpu>", "borrowed"),
+            ("Tensor<(Const<2>,), f64, Cpu>", "to_dtype::<f32>"),
+            // A type that rustc does not know yet is no other type.
+            (
+                "Tensor<(Const<3>,), _, Cpu>",
+                "the inner sizes 2 and 3 differ",
+            ),
+        ] {
+            let sentence = explained(&tensor("(Const<2>,)"), right);
+            assert!(sentence.contains(part), "{sentence}");
+        }
     }
 
     #[test]
-    fn a_layer_names_itself() {
-        let of = diagnostic(
-            "E0277",
-            "",
-            "forward",
-            &[
-                "the trait `TryMatMul<Tensor<(Const<7>, Const<2>), f32, Cpu>>` is not implemented for `Tensor<(Const<2>, Const<8>), f32, Cpu>`",
-                "required for `Linear<7, 2, f32, Cpu>` to implement `Module<Tensor<(Const<2>, Const<8>), f32, Cpu>>`",
-                "required for `(Linear<3, 8, f32, Cpu>, ReLU, Linear<7, 2, f32, Cpu>)` to implement `Module<Tensor<(Const<2>, Const<3>), f32, Cpu>>`",
-            ],
-        );
-        let said = explain(&of).and_then(|said| said.sentence).unwrap();
-        assert!(
-            said.contains(
-                "`Linear<7, 2>` wants 7 as the last size and the layer before it gives 2×8"
-            ),
-            "{said}"
-        );
+    fn a_layer_is_named() {
+        let notes = [
+            "the trait `TryMatMul<Tensor<(Const<7>, Const<2>), f32, Cpu>>` is not implemented for `Tensor<(Const<2>, Const<8>), f32, Cpu>`",
+            "required for `Linear<7, 2, f32, Cpu>` to implement `Module<Tensor<(Const<2>, Const<8>), f32, Cpu>>`",
+            "required for `(Linear<3, 8, f32, Cpu>, ReLU, Linear<7, 2, f32, Cpu>)` to implement `Module<Tensor<(Const<2>, Const<3>), f32, Cpu>>`",
+        ];
+        let sentence = text(explain(&diagnostic("E0277", "", "forward", &notes)));
+        let part = "`Linear<7, 2>` expects 7 as the last size and the layer before it gives 2×8";
+        assert!(sentence.contains(part), "{sentence}");
     }
 }

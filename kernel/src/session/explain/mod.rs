@@ -1,13 +1,19 @@
-//! What an error means, in a sentence for somebody who learns: which shapes do not fit and what
-//! would, or what to do in a notebook. `errors` renders it above what the compiler said.
+//! Explains an error in a sentence for learners: which shapes do not fit and which would, or what to do
+//! in a notebook. `errors` shows it above the compiler's message.
+//!
+//! The explanations recognise errors by their codes and by the wording of rustc 1.95 and evcxr 0.22. With
+//! another wording the compiler's message stands alone; `tests/jupyter/mistakes.toml` detects that.
 
+mod ambiguous;
 mod axes;
+mod evcxr_messages;
+mod expected;
 mod matmul;
+mod names;
 mod notebook;
 mod shapes;
 mod tensors;
 mod types;
-mod untold;
 
 use cloze::lessons::panics::{self, Meaning};
 use evcxr::CompilationError;
@@ -16,17 +22,17 @@ use serde_json::Value;
 use crate::session::channel::Panic;
 use types::Shape;
 
-pub use notebook::message;
+pub use evcxr_messages::message;
 pub use types::short;
 
-/// What is said besides the compiler's own words.
+/// What the kernel adds to the compiler's message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// What is wrong: stands first, in place of the compiler's title.
+    /// What is wrong: comes first, in place of the compiler's title.
     pub sentence: Option<String>,
-    /// What to do about it: stands last.
+    /// What to do about it: comes last.
     pub hint: Option<String>,
-    /// The compiler's own advice is about traits that a learner has not met: it is left out.
+    /// Whether to omit the compiler's own advice, which is about traits that learners do not know.
     pub complete: bool,
 }
 
@@ -49,19 +55,29 @@ impl Explanation {
         self.hint = Some(text.into());
         self
     }
+
+    /// Returns an explanation with `name` in place of `{name}`; an empty text is none.
+    fn filled(sentence: &str, hint: &str, name: &str) -> Self {
+        let fill = |text: &str| (!text.is_empty()).then(|| text.replace("{name}", name));
+        Self {
+            sentence: fill(sentence),
+            hint: fill(hint),
+            complete: false,
+        }
+    }
 }
 
 /// A place in the cell that the compiler points at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mark {
     pub line: usize,
-    /// What stands there; the first line of it where it has several.
+    /// The marked text, or its first line.
     pub text: String,
     pub label: String,
     pub primary: bool,
 }
 
-/// A compiler's message, as far as explaining needs it.
+/// The parts of a compiler's message that explanations need.
 #[derive(Debug, Clone, Default)]
 pub struct Diagnostic {
     pub code: String,
@@ -69,8 +85,12 @@ pub struct Diagnostic {
     /// Its helps and notes.
     pub notes: Vec<String>,
     pub marks: Vec<Mark>,
-    /// The cell that it is about.
     pub cell: String,
+}
+
+/// Returns the entries of a JSON list; none if it is not a list.
+pub fn entries(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 impl Diagnostic {
@@ -93,18 +113,16 @@ impl Diagnostic {
                 primary: message.is_primary,
             })
         });
-        let children = error.json["children"].as_array().map(Vec::as_slice);
-        let notes = children.unwrap_or_default().iter();
         let mut diagnostic = Self {
             code: error.code().unwrap_or_default().to_owned(),
             message: short(&untruncated(error)),
-            notes: notes
+            notes: entries(&error.json["children"])
                 .filter_map(|child| child["message"].as_str().map(short))
                 .collect(),
             marks: marks.collect(),
             cell: cell.to_owned(),
         };
-        // rustc cuts long types out of the title and gives them in full below.
+        // rustc shortens long types in the title and gives them in full below.
         let full = diagnostic
             .missing()
             .filter(|_| diagnostic.message.contains("..."))
@@ -115,20 +133,20 @@ impl Diagnostic {
         diagnostic
     }
 
-    /// The cell's line that the compiler points at first.
+    /// Returns the cell's line that the compiler points at first.
     fn line(&self) -> &str {
         let line = self.marked_line();
         line.and_then(|line| self.cell.lines().nth(line - 1))
             .unwrap_or_default()
     }
 
-    /// The number of that line, from 1.
+    /// Returns the number of that line, from 1.
     fn marked_line(&self) -> Option<usize> {
         let mark = self.primary().or(self.marks.first())?;
         (mark.line > 0).then_some(mark.line)
     }
 
-    /// Whether this is the note that names the function whose constant failed.
+    /// Returns whether this is the note that names the function whose constant failed.
     pub fn is_instantiation(&self) -> bool {
         self.message
             .starts_with("the above error was encountered while instantiating")
@@ -142,14 +160,14 @@ impl Diagnostic {
         self.marks.iter().find(|mark| mark.label.contains(words))
     }
 
-    /// Everything said, the fullest texts first.
+    /// Returns all texts, the most complete ones first.
     fn texts(&self) -> impl Iterator<Item = &str> {
         let notes = self.notes.iter().map(String::as_str);
         let labels = self.marks.iter().map(|mark| mark.label.as_str());
         notes.chain(labels).chain([self.message.as_str()])
     }
 
-    /// The operation as the learner wrote it: a method, a function or an operator.
+    /// Returns the operation as the learner wrote it: a method, a function or an operator.
     fn operation(&self) -> &str {
         let called = self
             .labelled("required by a bound introduced by this call")
@@ -161,8 +179,8 @@ impl Diagnostic {
         }
     }
 
-    /// Where several axes would do: the shape that has them, and the other, where that is told.
-    fn several(&self) -> Option<(Shape, Option<Shape>)> {
+    /// If several axes fit, returns the shape that has them, and the other shape, if it is known.
+    fn several_axes(&self) -> Option<(Shape, Option<Shape>)> {
         self.notes.iter().find_map(|note| {
             let (_, rest) = note.split_once("multiple `impl`s satisfying `")?;
             let (of, wanted) = types::bound(rest.split_once('`')?.0)?;
@@ -172,18 +190,18 @@ impl Diagnostic {
         })
     }
 
-    /// Whether `other` is about the same place and names the shapes too: what rustc cannot infer it
-    /// says first of the type parameter alone and then of the operation.
-    pub fn is_told_by(&self, other: &Self) -> bool {
+    /// Returns whether `other` is about the same place and names the shapes too: rustc reports what it
+    /// cannot infer first for the type parameter alone and then for the operation.
+    pub fn is_covered_by(&self, other: &Self) -> bool {
         let place = |of: &Self| of.primary().map(|mark| (mark.line, mark.text.clone()));
         self.code == "E0283"
             && other.code == self.code
             && place(self) == place(other)
-            && self.several().is_none()
-            && other.several().is_some()
+            && self.several_axes().is_none()
+            && other.several_axes().is_some()
     }
 
-    /// The type and the trait that it lacks.
+    /// Returns the type and the trait that it lacks.
     fn missing(&self) -> Option<(&str, &str)> {
         let full = self.texts().find_map(|text| {
             let (_, rest) = text.split_once("the trait `")?;
@@ -198,7 +216,7 @@ impl Diagnostic {
     }
 }
 
-/// The last name of a path or a chain of calls, whose arguments are no part of it.
+/// Returns the last name of a path or a chain of calls, without arguments.
 fn last_name(text: &str) -> &str {
     let (mut name, mut start, mut depth) = ("", 0, 0usize);
     let ends = text.char_indices().chain([(text.len(), '.')]);
@@ -206,7 +224,7 @@ fn last_name(text: &str) -> &str {
         let opens = matches!(character, '(' | '<' | '[');
         if depth == 0 && (opens || matches!(character, '.' | ':')) {
             let part = text[start..at].trim();
-            // An operator by itself is its own name.
+            // A lone operator counts as a name.
             if !part.is_empty() && (name.is_empty() || part.starts_with(char::is_alphabetic)) {
                 name = part;
             }
@@ -222,30 +240,24 @@ fn last_name(text: &str) -> &str {
     name
 }
 
-/// The message, where rustc cut it off and wrote its type to a file with that type.
+/// Returns the message with its whole type, which rustc may have written to a file.
 fn untruncated(error: &CompilationError) -> String {
     let message = error.message();
-    let cut = "::<...>`";
-    if !message.ends_with(cut) {
+    if !message.ends_with("::<...>`") {
         return message;
     }
-    let children = error.json["children"].as_array().map(Vec::as_slice);
-    let full = children
-        .unwrap_or_default()
-        .iter()
-        .find_map(|child: &Value| {
-            let (_, path) = child["message"]
-                .as_str()?
-                .split_once("has been written to '")?;
-            std::fs::read_to_string(path.strip_suffix('\'')?).ok()
-        });
+    let full = entries(&error.json["children"]).find_map(|child| {
+        let message = child["message"].as_str()?;
+        let (_, path) = message.split_once("has been written to '")?;
+        std::fs::read_to_string(path.strip_suffix('\'')?).ok()
+    });
     let (Some(full), Some((before, _))) = (full, message.split_once('`')) else {
         return message;
     };
     format!("{before}`{}`", full.trim())
 }
 
-/// Explains a panic by its message and the place that it happened at.
+/// Explains a panic by its message and its place.
 pub fn panic(panic: &Panic) -> Explanation {
     match panics::meaning(&panic.message, &panic.file, panic.line) {
         Some(Meaning::Sentence(text)) => Explanation::sentence(text),
@@ -254,16 +266,16 @@ pub fn panic(panic: &Panic) -> Explanation {
     }
 }
 
-/// Explains what the compiler said, where there is something to say.
+/// Explains an error of the compiler. The explanation may be empty.
 pub fn compilation(diagnostic: &Diagnostic) -> Explanation {
-    let of_tensors = matmul::explain(diagnostic)
+    let about_tensors = matmul::explain(diagnostic)
         .or_else(|| shapes::explain(diagnostic))
         .or_else(|| tensors::explain(diagnostic))
-        .or_else(|| untold::explain(diagnostic));
-    match of_tensors {
-        Some(said) => Explanation {
+        .or_else(|| ambiguous::explain(diagnostic));
+    match about_tensors {
+        Some(explanation) => Explanation {
             complete: true,
-            ..said
+            ..explanation
         },
         None => notebook::explain(diagnostic).unwrap_or_default(),
     }
@@ -273,7 +285,27 @@ pub fn compilation(diagnostic: &Diagnostic) -> Explanation {
 mod tests {
     use super::*;
 
-    /// A message with one mark, as most have.
+    /// Returns the sentence and the hint of an explanation.
+    pub fn text(explanation: Option<Explanation>) -> String {
+        let explanation = explanation.unwrap_or_default();
+        let parts = [explanation.sentence, explanation.hint]
+            .into_iter()
+            .flatten();
+        parts.collect::<Vec<_>>().join(" / ")
+    }
+
+    /// Returns the rows of a table, whose columns are separated by ` | `.
+    pub fn rows<const COLUMNS: usize>(table: &str) -> impl Iterator<Item = [&str; COLUMNS]> {
+        let lines = table.lines().map(str::trim).filter(|line| !line.is_empty());
+        lines.map(|line| {
+            let columns: Vec<&str> = line.split(" | ").collect();
+            columns
+                .try_into()
+                .expect("a row with as many columns as the others")
+        })
+    }
+
+    /// Returns a message with one mark, like most messages.
     pub fn diagnostic(code: &str, message: &str, written: &str, notes: &[&str]) -> Diagnostic {
         Diagnostic {
             code: code.to_owned(),
@@ -290,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operation_is_what_the_learner_wrote() {
+    fn the_operation_is_named_as_the_learner_wrote_it() {
         for (written, operation) in [
             ("matmul", "matmul"),
             ("+", "+"),
@@ -301,9 +333,8 @@ mod tests {
             ("", "here"),
             ("日本", "日本"),
         ] {
-            let of = diagnostic("E0277", "", written, &[]);
-            let got = of.operation();
-            assert_eq!(got, operation, "{written}");
+            let error = diagnostic("E0277", "", written, &[]);
+            assert_eq!(error.operation(), operation, "{written}");
         }
     }
 
@@ -334,8 +365,8 @@ mod tests {
                         message,
                         "expected struct `Tensor<`\n found struct `Tensor<>`",
                     ];
-                    let said = compilation(&diagnostic(code, message, written, &notes));
-                    assert!(said.sentence.is_none_or(|said| !said.is_empty()));
+                    let explanation = compilation(&diagnostic(code, message, written, &notes));
+                    assert!(explanation.sentence.is_none_or(|text| !text.is_empty()));
                     let _ = compilation(&Diagnostic {
                         code: code.to_owned(),
                         message: message.to_owned(),

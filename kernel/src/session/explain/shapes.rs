@@ -1,10 +1,11 @@
-//! Operations whose shapes do not fit, told from the trait that rustc misses (E0277), and the
-//! constant reshape that fails after type checking (E0080).
+//! Operations whose shapes do not fit, recognised by the missing trait (E0277), and the constant
+//! reshape that fails after type checking (E0080).
 
 use super::axes;
 use super::types::{self, Dim, Shape, Tensor};
 use super::{Diagnostic, Explanation};
 
+/// Explains a missing trait of an operation, or a failed constant.
 pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     if diagnostic.is_instantiation() {
         return reshape(diagnostic).or_else(|| constant(diagnostic));
@@ -48,8 +49,8 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
         let dtype = left.dtype;
         return Some(match right {
             "{integer}" if dtype.starts_with('f') => format!(
-                "{operation}: the tensor holds {dtype} and the number is a whole one: write it \
-                 with a point, `1.0`"
+                "{operation}: the tensor holds {dtype} and the number is an integer: write it \
+                 with a decimal point, `1.0`"
             ),
             _ => format!(
                 "{operation}: the tensor holds {dtype} and the right side is `{right}`; a tensor \
@@ -100,15 +101,16 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
     ))
 }
 
-/// What keeps two tensors apart whatever their shapes: a borrowed right side, numbers of another type.
+/// Returns the sentence for two tensors that differ not only in their shapes: a borrowed right side, or
+/// numbers of another type.
 pub fn unlike(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
     if right.borrowed {
         return Some(format!(
-            "{operation}: the right side is borrowed, and dfdx takes tensors by value: leave `&` \
-             away, and write `.clone()` to keep the tensor"
+            "{operation}: the right side is borrowed, and dfdx takes tensors by value: remove `&`, \
+             and write `.clone()` to keep the tensor"
         ));
     }
-    // `_` is a type that rustc has not found out yet.
+    // `_` is a type that rustc does not know yet.
     let known = ![left.dtype, right.dtype].contains(&"_");
     (known && left.dtype != right.dtype).then(|| {
         format!(
@@ -118,13 +120,13 @@ pub fn unlike(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> 
     })
 }
 
-/// Whether the product of the matrices `a` and `b`, of one rank, has fitting inner sizes.
+/// Returns whether the inner sizes of `a` and `b`, of one rank, fit a matrix product.
 fn chains(a: &Shape, b: &Shape) -> bool {
     let inner = a.0.last().zip(b.0.iter().rev().nth(1));
     inner.is_some_and(|(left, right)| !left.clashes(*right))
 }
 
-/// How to give one of two tensors the other's kind of shape.
+/// Suggests how to give one of two tensors the other's kind of shape.
 fn realize(a: &Shape, b: &Shape) -> String {
     let (side, to) = if b.has_runtime() && !a.has_runtime() {
         ("right", a)
@@ -137,7 +139,7 @@ fn realize(a: &Shape, b: &Shape) -> String {
     format!("`.realize::<{to}>()` on the {side} makes them alike")
 }
 
-/// The call that repeats `small` until it is `large`.
+/// Suggests the call that broadcasts `small` to `large`.
 fn repeated(small: &Shape, large: &Shape) -> Option<String> {
     let known = !large.has_runtime();
     let call = |to: &str, of_which: &str| match known {
@@ -145,7 +147,7 @@ fn repeated(small: &Shape, large: &Shape) -> Option<String> {
         false => format!("`.broadcast_like::<_, {of_which}>(&shape)`"),
     };
     let to = large.code()?;
-    let mut said = match axes::added(small, large).as_slice() {
+    let mut text = match axes::added(small, large).as_slice() {
         [] => return None,
         [_] if known => call(&to, "_"),
         [which] => call(&to, &axes::code(which)?),
@@ -162,12 +164,12 @@ fn repeated(small: &Shape, large: &Shape) -> Option<String> {
         }
     };
     if !known {
-        said += " (`shape` is `*x.shape()` of the other, `x`)";
+        text += " (`shape` is `*x.shape()` of the other, `x`)";
     }
-    Some(said)
+    Some(text)
 }
 
-/// Reductions, and broadcasts, which dfdx declares as reductions the other way round.
+/// Returns the sentence for a reduction, or for a broadcast, which dfdx declares as the reverse reduction.
 fn reduced(
     operation: &str,
     of: &Shape,
@@ -188,7 +190,7 @@ fn reduced(
         let why = match axes::added(from, to).first().map(|new| axes::code(new)) {
             Some(Some(new)) => format!("the axes named are not the new ones; `{new}` would fit"),
             Some(None) => "it has that shape already".to_owned(),
-            None => format!("the old sizes must stand, in order, among the new ones{fits}"),
+            None => format!("the old sizes must occur, in order, among the new ones{fits}"),
         };
         return Some(format!("{operation}: {from} cannot become {to}: {why}"));
     }
@@ -236,21 +238,23 @@ fn permuted(
         ));
     }
     let to = to?;
-    let mut strange: Vec<Dim> = to.0.clone();
+    let mut new: Vec<Dim> = to.0.clone();
     for size in &of.0 {
-        if let Some(at) = strange.iter().position(|other| other == size) {
-            strange.remove(at);
+        if let Some(at) = new.iter().position(|other| other == size) {
+            new.remove(at);
         }
     }
-    let strange: Vec<_> = strange.iter().map(Dim::to_string).collect();
-    let why = match strange.as_slice() {
+    let new: Vec<_> = new.iter().map(Dim::to_string).collect();
+    let why = match new.as_slice() {
         [] if to.rank() == of.rank() => "the axes named give another order".to_owned(),
-        [] => "no size may be left out".to_owned(),
+        [] => "no size may be omitted".to_owned(),
         [one] => format!("it has no size {one}"),
         more => format!("it has no sizes {}", more.join(" and ")),
     };
-    let turned = (of.rank() == 2).then(|| Shape(of.0.iter().rev().copied().collect()));
-    let fits = turned.map_or(String::new(), |turned| format!("; {turned} would fit"));
+    let transposed = (of.rank() == 2).then(|| Shape(of.0.iter().rev().copied().collect()));
+    let fits = transposed.map_or(String::new(), |transposed| {
+        format!("; {transposed} would fit")
+    });
     Some(format!(
         "{operation}: only the order of the sizes can change, so {of} cannot become {to}: {why}{fits}"
     ))
@@ -258,7 +262,7 @@ fn permuted(
 
 fn indexed(operation: &str, of: &Shape, index: &Shape) -> Option<String> {
     let first = of.0.first()?;
-    let wants = match operation {
+    let expected = match operation {
         "select" if of.rank() > 1 => {
             format!("one index (a scalar), or one for each row (a vector of {first})")
         }
@@ -271,7 +275,7 @@ fn indexed(operation: &str, of: &Shape, index: &Shape) -> Option<String> {
         ""
     };
     Some(format!(
-        "{operation}: the tensor is {of} and the index is {index}; it wants {wants}{other}"
+        "{operation}: the tensor is {of} and the index is {index}; it expects {expected}{other}"
     ))
 }
 
@@ -288,12 +292,12 @@ fn module(operation: &str, of: &str, input: &str) -> Option<Explanation> {
     let last = shape.0.last();
     Some(Explanation::sentence(match (name, sizes.as_slice()) {
         ("LayerNorm1D", [size]) => format!(
-            "{operation}: `{layer}` wants {size} as the last size and it is given {shape}: the \
+            "{operation}: `{layer}` expects {size} as the last size and it is given {shape}: the \
              sizes {size} and {} differ",
             last?
         ),
         ("Embedding", [words, _]) if input.dtype != "usize" => format!(
-            "{operation}: `{layer}` wants token ids, a tensor of usize below {words}, and it is \
+            "{operation}: `{layer}` expects token ids, a tensor of usize below {words}, and it is \
              given {shape} of {}",
             input.dtype
         ),
@@ -309,7 +313,7 @@ fn module(operation: &str, of: &str, input: &str) -> Option<Explanation> {
     }))
 }
 
-/// A shape with sizes of the run, where the type must tell all of them.
+/// Explains a shape with run-time sizes, if the type must contain all sizes.
 fn run_time(operation: &str) -> Explanation {
     let instead = match operation {
         "reshape" => "`reshape_like(&(n, Const::<3>))`",
@@ -337,7 +341,7 @@ fn reshape(diagnostic: &Diagnostic) -> Option<Explanation> {
         .map(|(numbers, to)| (to, numbers))
     else {
         return Some(Explanation::sentence(format!(
-            "reshape: {from} holds {numbers} numbers, and the new shape holds another count"
+            "reshape: {from} holds {numbers} numbers, and the new shape another count"
         )));
     };
     Some(Explanation::sentence(format!(
@@ -347,7 +351,7 @@ fn reshape(diagnostic: &Diagnostic) -> Option<Explanation> {
     )))
 }
 
-/// Another check of a constant, of which evcxr passes only the name of its function on.
+/// Explains another failed constant: evcxr passes on only the name of its function.
 fn constant(diagnostic: &Diagnostic) -> Option<Explanation> {
     let function = types::quoted(&diagnostic.message).next()?;
     Some(Explanation::sentence(format!(
@@ -356,7 +360,7 @@ fn constant(diagnostic: &Diagnostic) -> Option<Explanation> {
     )))
 }
 
-/// The shape asked for with one size corrected, the last one that can be.
+/// Suggests the requested shape with one size corrected, the last one that can be.
 fn suggestion(to: &Shape, numbers: usize) -> String {
     let corrected = (0..to.rank()).rev().find_map(|axis| {
         let others = to.without(axis).numbers().filter(|others| *others > 0)?;
@@ -369,171 +373,66 @@ fn suggestion(to: &Shape, numbers: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::diagnostic;
+    use super::super::tests::{diagnostic, rows, text};
     use super::*;
-
-    fn said(written: &str, of: &str, wanted: &str) -> String {
-        let message = format!("the trait bound `{of}: {wanted}` is not satisfied");
-        let of = diagnostic("E0277", &message, written, &[]);
-        explain(&of)
-            .and_then(|said| said.sentence)
-            .unwrap_or_default()
-    }
 
     #[test]
     fn each_operation_names_its_shapes_and_sizes() {
-        let a = "Tensor<(Const<2>, Const<3>), f32, Cpu>";
-        let shape = "(Const<2>, Const<3>)";
-        for (written, of, wanted, part) in [
-            (
-                "+",
-                a,
-                "TryAdd<Tensor<(Const<4>, Const<5>), f32, Cpu>>",
-                "sizes 2 and 4, and 3 and 5 differ; a right side of 2×3",
-            ),
-            (
-                "-",
-                a,
-                "TrySub<Tensor<(Const<3>,), f32, Cpu>>",
-                "make the right 2×3 first, with `.broadcast::<Rank2<2, 3>, _>()`",
-            ),
-            (
-                "*",
-                a,
-                "TryMul<Tensor<(Const<9>,), f32, Cpu>>",
-                "both sides must have one shape",
-            ),
-            (
-                "+",
-                a,
-                "TryAdd<Tensor<(usize, Const<3>), f32, Cpu>>",
-                "`.realize::<Rank2<2, 3>>()` on the right",
-            ),
-            ("+", a, "TryAdd<{integer}>", "with a point"),
-            ("+", a, "TryAdd<f64>", "one f32 would fit"),
-            (
-                "/",
-                a,
-                "TryDiv<Tensor<(Const<2>, Const<3>), f64, Cpu>>",
-                "the left holds f32 and the right f64",
-            ),
-            (
-                "sum",
-                shape,
-                "ReduceShapeTo<_, Axis<2>>",
-                "whose axes are 0 and 1; there is no axis 2",
-            ),
-            (
-                "sum",
-                shape,
-                "ReduceShapeTo<(Const<4>,), _>",
-                "without axis 0 it is a vector of 3, without axis 1 it is a vector of 2",
-            ),
-            (
-                "softmax",
-                shape,
-                "ReduceShape<Axis<2>>",
-                "there is no axis 2",
-            ),
-            (
-                "broadcast",
-                "(Const<5>, Const<4>)",
-                "ReduceShapeTo<(Const<3>,), _>",
-                "a vector of 3 cannot become 5×4: the old sizes must stand, in order, among the new ones; 5×3 would fit",
-            ),
-            (
-                "broadcast",
-                "(Const<3>, Const<5>)",
-                "ReduceShapeTo<(Const<3>,), Axis<0>>",
-                "a vector of 3 cannot become 3×5: the axes named are not the new ones; `Axis<1>` would fit",
-            ),
-            (
-                "broadcast",
-                shape,
-                "ReduceShapeTo<(Const<2>, Const<3>), _>",
-                "2×3 cannot become 2×3: it has that shape already",
-            ),
-            (
-                "+",
-                "Tensor<(Const<3>, Const<3>), f32, Cpu>",
-                "TryAdd<Tensor<(Const<3>,), f32, Cpu>>",
-                "`.broadcast::<Rank2<3, 3>, Axis<i>>()`, where i is the axis along which",
-            ),
-            (
-                "+",
-                "Tensor<(usize, usize, usize, usize), f32, Cpu>",
-                "TryAdd<Tensor<(usize,), f32, Cpu>>",
-                "`.broadcast_like::<_, Axes3<i, j, k>>(&shape)`, where i, j and k are the axes along",
-            ),
-            (
-                "permute",
-                shape,
-                "PermuteShapeTo<(Const<4>, Const<2>), _>",
-                "2×3 cannot become 4×2: it has no size 4; 3×2 would fit",
-            ),
-            (
-                "permute",
-                shape,
-                "PermuteShapeTo<_, Axes3<0, 2, 1>>",
-                "has 2 axes, and 3 are named",
-            ),
-            (
-                "select",
-                shape,
-                "RemoveDimTo<_, (Const<3>,)>",
-                "one for each row (a vector of 2)",
-            ),
-            (
-                "forward",
-                "LayerNorm1D<4, f32, Cpu>",
-                "Module<Tensor<(Const<2>, Const<3>), f32, Cpu>>",
-                "the sizes 4 and 3 differ",
-            ),
-            (
-                "forward",
-                "Embedding<10, 4, f32, Cpu>",
-                "Module<Tensor<(Const<2>,), f32, Cpu>>",
-                "token ids, a tensor of usize below 10",
-            ),
-            (
-                "zeros",
-                "usize",
-                "ConstDim",
-                "`zeros_like(&(n, Const::<3>))`",
-            ),
-            (
-                "+",
-                "NoneTape",
-                "Merge<OwnedTape<f32, Cpu>>",
-                "put the traced tensor on the left",
-            ),
-        ] {
-            let got = said(written, of, wanted);
-            assert!(
-                got.starts_with(&format!("{written}: ")) && got.contains(part),
-                "{got}"
-            );
+        for [written, of, wanted, part] in rows(
+            "+ | A | TryAdd<Tensor<(Const<4>, Const<5>), f32, Cpu>> | sizes 2 and 4, and 3 and 5 differ; a right side of 2×3
+             - | A | TrySub<Tensor<(Const<3>,), f32, Cpu>> | make the right 2×3 first, with `.broadcast::<Rank2<2, 3>, _>()`
+             * | A | TryMul<Tensor<(Const<9>,), f32, Cpu>> | both sides must have one shape
+             + | A | TryAdd<Tensor<(usize, Const<3>), f32, Cpu>> | `.realize::<Rank2<2, 3>>()` on the right
+             + | A | TryAdd<{integer}> | with a decimal point
+             + | A | TryAdd<f64> | one f32 would fit
+             / | A | TryDiv<Tensor<(Const<2>, Const<3>), f64, Cpu>> | the left holds f32 and the right f64
+             sum | S | ReduceShapeTo<_, Axis<2>> | whose axes are 0 and 1; there is no axis 2
+             sum | S | ReduceShapeTo<(Const<4>,), _> | without axis 0 it is a vector of 3, without axis 1 it is a vector of 2
+             softmax | S | ReduceShape<Axis<2>> | there is no axis 2
+             broadcast | (Const<5>, Const<4>) | ReduceShapeTo<(Const<3>,), _> | a vector of 3 cannot become 5×4: the old sizes must occur, in order, among the new ones; 5×3 would fit
+             broadcast | (Const<3>, Const<5>) | ReduceShapeTo<(Const<3>,), Axis<0>> | a vector of 3 cannot become 3×5: the axes named are not the new ones; `Axis<1>` would fit
+             broadcast | S | ReduceShapeTo<(Const<2>, Const<3>), _> | 2×3 cannot become 2×3: it has that shape already
+             + | Tensor<(Const<3>, Const<3>), f32, Cpu> | TryAdd<Tensor<(Const<3>,), f32, Cpu>> | `.broadcast::<Rank2<3, 3>, Axis<i>>()`, where i is the axis along which
+             + | Tensor<(usize, usize, usize, usize), f32, Cpu> | TryAdd<Tensor<(usize,), f32, Cpu>> | `.broadcast_like::<_, Axes3<i, j, k>>(&shape)`, where i, j and k are the axes along
+             permute | S | PermuteShapeTo<(Const<4>, Const<2>), _> | 2×3 cannot become 4×2: it has no size 4; 3×2 would fit
+             permute | S | PermuteShapeTo<_, Axes3<0, 2, 1>> | has 2 axes, and 3 are named
+             select | S | RemoveDimTo<_, (Const<3>,)> | one for each row (a vector of 2)
+             forward | LayerNorm1D<4, f32, Cpu> | Module<Tensor<(Const<2>, Const<3>), f32, Cpu>> | the sizes 4 and 3 differ
+             forward | Embedding<10, 4, f32, Cpu> | Module<Tensor<(Const<2>,), f32, Cpu>> | token ids, a tensor of usize below 10
+             zeros | usize | ConstDim | `zeros_like(&(n, Const::<3>))`
+             + | NoneTape | Merge<OwnedTape<f32, Cpu>> | put the traced tensor on the left",
+        ) {
+            let of = match of {
+                "A" => "Tensor<(Const<2>, Const<3>), f32, Cpu>",
+                "S" => "(Const<2>, Const<3>)",
+                other => other,
+            };
+            let message = format!("the trait bound `{of}: {wanted}` is not satisfied");
+            let sentence = text(explain(&diagnostic("E0277", &message, written, &[])));
+            assert!(sentence.starts_with(&format!("{written}: ")), "{sentence}");
+            assert!(sentence.contains(part), "{sentence}");
         }
     }
 
     #[test]
     fn a_reshape_counts_the_numbers() {
-        let reshape = |to: &str| {
-            let message = format!(
-                "the above error was encountered while instantiating `fn <Tensor<(Const<2>, Const<3>), f32, Cpu> as ReshapeTo>::reshape::<{to}>`"
-            );
-            let said = explain(&diagnostic("", &message, "a", &[]));
-            said.and_then(|said| said.sentence).unwrap_or_default()
+        let failed = |function: &str| {
+            let message =
+                format!("the above error was encountered while instantiating `{function}`");
+            text(explain(&diagnostic("", &message, "a", &[])))
         };
-        let got = reshape("(Const<3>, Const<4>)");
+        let reshape = |to: &str| {
+            let of = "Tensor<(Const<2>, Const<3>), f32, Cpu>";
+            failed(&format!("fn <{of} as ReshapeTo>::reshape::<{to}>"))
+        };
+        let sentence = reshape("(Const<3>, Const<4>)");
         assert!(
-            got.contains("2×3 holds 6 numbers and 3×4 holds 12") && got.ends_with("3×2 would fit"),
-            "{got}"
+            sentence.contains("2×3 holds 6 numbers and 3×4 holds 12"),
+            "{sentence}"
         );
+        assert!(sentence.ends_with("3×2 would fit"), "{sentence}");
         assert!(reshape("...").ends_with("another count"));
-        let other = "the above error was encountered while instantiating `fn heads::<3>`";
-        let said = explain(&diagnostic("", other, "a", &[])).and_then(|said| said.sentence);
-        assert!(said.is_some_and(|said| said.contains("`heads::<3>`")));
+        assert!(failed("fn heads::<3>").contains("`heads::<3>`"));
         assert!(reshape("(Const<4>, Const<2>)").ends_with("; 3×2 would fit"));
         assert!(reshape("(Const<4>, Const<4>)").ends_with("multiply to 6"));
     }

@@ -1,10 +1,11 @@
-//! Other mistakes with tensors: a wrong type (E0308), a method that is not there for this tensor
-//! (E0599), operators.
+//! Other mistakes with tensors: a wrong type (E0308), a method that this tensor does not have (E0599),
+//! operators.
 
 use super::axes;
-use super::types::{self, Dim, Shape, Tensor};
+use super::types::{self, Dim, Tensor};
 use super::{Diagnostic, Explanation};
 
+/// Explains a mistake with a tensor by its code.
 pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     match diagnostic.code.as_str() {
         "E0308" => mismatch(diagnostic).or_else(|| index(diagnostic)),
@@ -16,7 +17,7 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     }
 }
 
-/// `expected struct `Tensor<…>`, found struct `Tensor<…>``.
+/// Explains "expected struct `Tensor<…>`, found struct `Tensor<…>`".
 fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
     let pair = diagnostic.notes.iter().find_map(|note| {
         let mut types = types::quoted(note.strip_prefix("expected ")?);
@@ -50,14 +51,15 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
             ("out", "")
         };
         return Some(Explanation::sentence(format!(
-            "{place} wants a tensor with{with} a gradient tape and gets one with{without}: \
+            "{place} expects a tensor with{with} a gradient tape and gets one with{without}: \
              `.leaky_trace()` begins a tape, `.split_tape()` takes it off"
         )));
     }
     sizes(diagnostic, &place, &wanted, &found).map(Explanation::sentence)
 }
 
-/// Whether a tensor of `found` may stand for one of `wanted`; a literal takes any like type.
+/// Returns whether a tensor of `found` fits where one of `wanted` is expected. A literal takes any type of
+/// its kind.
 fn fits(wanted: &str, found: &str) -> bool {
     match found {
         _ if wanted == found || wanted == "_" || found == "_" => true,
@@ -70,15 +72,15 @@ fn fits(wanted: &str, found: &str) -> bool {
 fn dtype(place: &str, wanted: &str, found: &str) -> String {
     match (wanted, found) {
         (_, "{integer}") if wanted.starts_with('f') => format!(
-            "{place} wants a tensor of {wanted} and gets whole numbers: write them with a point, \
-             `1.0`"
+            "{place} expects a tensor of {wanted} and gets integers: write them with a decimal \
+             point, `1.0`"
         ),
         ("usize", _) => format!(
-            "{place} wants indices, a tensor of usize, and gets one of {found}: write \
+            "{place} expects indices, a tensor of usize, and gets one of {found}: write \
              `dev.tensor([0usize, 1])`"
         ),
         _ => format!(
-            "{place} wants a tensor of {wanted} and gets one of {found}; `.to_dtype::<{wanted}>()` \
+            "{place} expects a tensor of {wanted} and gets one of {found}; `.to_dtype::<{wanted}>()` \
              converts"
         ),
     }
@@ -88,12 +90,12 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
     let mut wanted = wanted.shape.clone()?;
     let mut found = found.shape.clone()?;
     if wanted.rank() == found.rank() {
-        // rustc leaves out what both sides have in common; the annotation in the cell may tell.
+        // rustc omits what both sides have in common; the cell's annotation may contain it.
         let annotated = diagnostic
             .labelled("expected due to this")
             .and_then(|mark| types::tensor(&mark.text)?.shape);
-        if let Some(Shape(told)) = annotated.filter(|told| told.rank() == wanted.rank()) {
-            for (at, size) in told.into_iter().enumerate() {
+        if let Some(shape) = annotated.filter(|shape| shape.rank() == wanted.rank()) {
+            for (at, size) in shape.0.into_iter().enumerate() {
                 if wanted.0[at] == Dim::Hidden {
                     wanted.0[at] = size;
                 }
@@ -103,7 +105,7 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
             }
         }
     }
-    let both = format!("{place} wants {wanted} and gets {found}");
+    let both = format!("{place} expects {wanted} and gets {found}");
     if wanted.rank() != found.rank() {
         return Some(format!(
             "{both}: the tensors have {} and {} axes",
@@ -125,10 +127,10 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
     if clashes.is_empty() {
         return None;
     }
-    let turned = axes::exchanged(&found, &wanted).and_then(|axes| axes::code(&axes));
-    if let Some(turned) = turned {
+    let exchanged = axes::exchanged(&found, &wanted).and_then(|axes| axes::code(&axes));
+    if let Some(exchanged) = exchanged {
         return Some(format!(
-            "{both}: two axes stand in each other's place; `.permute::<_, {turned}>()` turns them"
+            "{both}: two axes are exchanged; `.permute::<_, {exchanged}>()` exchanges them back"
         ));
     }
     if differing.is_empty() {
@@ -146,7 +148,7 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
     ))
 }
 
-/// `a[0]` where a tensor wants an index for each axis.
+/// Explains `a[0]`: a tensor needs an index for each axis.
 fn index(diagnostic: &Diagnostic) -> Option<Explanation> {
     let label = &diagnostic.primary()?.label;
     let rank = label
@@ -157,7 +159,7 @@ fn index(diagnostic: &Diagnostic) -> Option<Explanation> {
     label.ends_with("found integer").then(|| {
         let names = axes::names(rank).map_or("…".to_owned(), |names| names.join(", "));
         Explanation::sentence(format!(
-            "index: a tensor with {rank} axes wants {rank} indices in an array: `x[[{names}]]`"
+            "index: a tensor with {rank} axes takes {rank} indices in an array: `x[[{names}]]`"
         ))
     })
 }
@@ -229,7 +231,7 @@ fn concat(diagnostic: &Diagnostic) -> Option<String> {
     ))
 }
 
-/// `1.0 + x`, `&a + &b`, `a > b`.
+/// Explains `1.0 + x`, `&a + &b`, `a > b`.
 fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
     let written = diagnostic.primary()?.text.as_str();
     let sides: Vec<_> = types::quoted(&diagnostic.message).collect();
@@ -255,11 +257,11 @@ fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
     let with_number = sides.iter().any(|side| numbers.contains(side));
     if with_number && calculates {
         return Some(Explanation::sentence(format!(
-            "{written}: the tensor must stand on the left of a number: `x {written} 1.0`"
+            "{written}: the tensor must be on the left of the number: `x {written} 1.0`"
         )));
     }
     if with_number {
-        // The method is the tensor's, so the sides change places.
+        // The method belongs to the tensor, so the sides are exchanged.
         let method = match written {
             "<" => "gt",
             ">" => "lt",
@@ -284,10 +286,10 @@ fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
     None
 }
 
-/// `x -= y`.
+/// Explains `x -= y`.
 fn in_place(diagnostic: &Diagnostic) -> Option<Explanation> {
-    let mut told = types::quoted(&diagnostic.message);
-    let (written, of) = (told.next()?, told.next()?);
+    let mut names = types::quoted(&diagnostic.message);
+    let (written, of) = (names.next()?, names.next()?);
     types::tensor(of)?;
     let sign = written.strip_suffix('=')?;
     let name = diagnostic
@@ -299,7 +301,7 @@ fn in_place(diagnostic: &Diagnostic) -> Option<Explanation> {
     )))
 }
 
-/// `println!("{}", tensor)`.
+/// Explains `println!("{}", tensor)`.
 fn shown(diagnostic: &Diagnostic) -> Option<Explanation> {
     let (of, rest) = diagnostic.message.split_once("` doesn't implement `")?;
     types::tensor(of.strip_prefix('`')?)?;
@@ -322,112 +324,75 @@ fn trace(diagnostic: &Diagnostic) -> Option<Explanation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::diagnostic;
+    use super::super::tests::{diagnostic, rows, text};
     use super::super::{Diagnostic, Mark};
     use super::*;
 
-    fn said(of: &Diagnostic) -> String {
-        explain(of)
-            .and_then(|said| said.sentence)
-            .unwrap_or_default()
+    fn explained(error: &Diagnostic) -> String {
+        text(explain(error))
     }
 
     #[test]
     fn a_mismatch_is_completed_from_the_annotation() {
         let note = "expected struct `Tensor<(Const<_>, Const<10>), _, _>`\n   found struct `Tensor<(Const<_>, Const<3>), _, _>`";
-        let mut of = diagnostic("E0308", "mismatched types", "a.clone()", &[note]);
-        assert!(said(&of).contains("wants ?×10 and gets ?×3: the sizes 10 and 3 differ"));
-        of.marks.push(Mark {
+        let mut error = diagnostic("E0308", "mismatched types", "a.clone()", &[note]);
+        let sentence = explained(&error);
+        assert!(sentence.contains("expects ?×10 and gets ?×3: the sizes 10 and 3 differ"));
+        error.marks.push(Mark {
             line: 1,
             text: "Tensor<Rank2<2, 10>, f32, Cpu>".to_owned(),
             label: "expected due to this".to_owned(),
             primary: false,
         });
-        assert!(
-            said(&of).contains("wants 2×10 and gets 2×3"),
-            "{}",
-            said(&of)
-        );
+        let sentence = explained(&error);
+        assert!(sentence.contains("expects 2×10 and gets 2×3"), "{sentence}");
     }
 
     #[test]
-    fn kinds_of_numbers_and_of_shapes_are_told_apart() {
-        for (wanted, found, part) in [
-            (
-                "Tensor<_, f32, _>",
-                "Tensor<_, {integer}, _>",
-                "with a point",
-            ),
-            (
-                "Tensor<_, usize, _>",
-                "Tensor<(Const<2>,), i32, _>",
-                "[0usize, 1]",
-            ),
-            ("Tensor<_, f64, _>", "Tensor<_, f32, _>", "to_dtype::<f64>"),
-            (
-                "Tensor<(usize, Const<3>), _, _>",
-                "Tensor<(Const<2>, Const<3>), _, _>",
-                "`.realize::<(usize, Const<3>)>()` converts",
-            ),
-            (
-                "Tensor<(Const<2>,), _, _>",
-                "Tensor<(Const<2>, Const<3>), _, _>",
-                "have 1 and 2 axes",
-            ),
-            (
-                "Tensor<_, _, _, NoneTape>",
-                "Tensor<_, _, _, OwnedTape<f32, Cpu>>",
-                "without a gradient tape and gets one with:",
-            ),
-        ] {
+    fn kinds_of_numbers_and_of_shapes_are_distinguished() {
+        for [wanted, found, part] in rows(
+            "Tensor<_, f32, _> | Tensor<_, {integer}, _> | with a decimal point
+             Tensor<_, usize, _> | Tensor<(Const<2>,), i32, _> | [0usize, 1]
+             Tensor<_, f64, _> | Tensor<_, f32, _> | to_dtype::<f64>
+             Tensor<(usize, Const<3>), _, _> | Tensor<(Const<2>, Const<3>), _, _> | `.realize::<(usize, Const<3>)>()` converts
+             Tensor<(Const<2>,), _, _> | Tensor<(Const<2>, Const<3>), _, _> | have 1 and 2 axes
+             Tensor<_, _, _, NoneTape> | Tensor<_, _, _, OwnedTape<f32, Cpu>> | without a gradient tape and gets one with:",
+        ) {
             let note = format!("expected struct `{wanted}`\n   found struct `{found}`");
-            let got = said(&diagnostic("E0308", "mismatched types", "x", &[&note]));
-            assert!(got.contains(part), "{got}");
+            let sentence = explained(&diagnostic("E0308", "mismatched types", "x", &[&note]));
+            assert!(sentence.contains(part), "{sentence}");
         }
     }
 
     #[test]
-    fn a_number_on_the_left_changes_sides_only_where_that_compiles() {
+    fn a_number_on_the_left_changes_sides_only_if_that_compiles() {
         let of = "Tensor<(Const<3>,), f32, Cpu>";
+        let compared = format!("can't compare `{{float}}` with `{of}`");
         for (written, message, part) in [
             (
                 "+",
-                format!("cannot add `{of}` to `{{float}}`"),
-                "on the left of a number: `x + 1.0`",
+                &format!("cannot add `{of}` to `{{float}}`"),
+                "on the left of the number: `x + 1.0`",
             ),
-            (
-                "<",
-                format!("can't compare `{{float}}` with `{of}`"),
-                "`x.gt(1.0)`",
-            ),
-            (
-                "==",
-                format!("can't compare `{{float}}` with `{of}`"),
-                "`x.eq(1.0)`",
-            ),
+            ("<", &compared, "`x.gt(1.0)`"),
+            ("==", &compared, "`x.eq(1.0)`"),
         ] {
-            let got = said(&diagnostic("E0277", &message, written, &[]));
-            assert!(got.contains(part), "{got}");
+            let sentence = explained(&diagnostic("E0277", message, written, &[]));
+            assert!(sentence.contains(part), "{sentence}");
         }
     }
 
     #[test]
-    fn backward_tells_what_is_missing() {
-        for (of, part) in [
-            ("Tensor<(), f32, Cpu>", "no tape came with it"),
-            (
-                "Tensor<(Const<2>, Const<3>), f32, Cpu, OwnedTape<f32, Cpu>>",
-                "from a scalar and this is 2×3: reduce",
-            ),
-            (
-                "Tensor<(Const<2>, Const<3>), f32, Cpu>",
-                "this is 2×3, and no tape",
-            ),
-        ] {
-            let mut error =
-                diagnostic("E0599", "no method named `backward` found", "backward", &[]);
+    fn backward_names_what_is_missing() {
+        for [of, part] in rows(
+            "Tensor<(), f32, Cpu> | no tape came with it
+             Tensor<(Const<2>, Const<3>), f32, Cpu, OwnedTape<f32, Cpu>> | from a scalar and this is 2×3: reduce
+             Tensor<(Const<2>, Const<3>), f32, Cpu> | this is 2×3, and no tape",
+        ) {
+            let mut error = diagnostic("E0599", "no method named `backward` found", "backward", &[]);
             error.marks[0].label = format!("method not found in `{of}`");
-            assert!(said(&error).contains(part), "{}", said(&error));
+            let sentence = explained(&error);
+            assert!(sentence.contains(part), "{sentence}");
         }
     }
 }

@@ -1,17 +1,16 @@
-//! Tensors and shapes as the sentences about errors compare and name them.
-//!
-//! rustc may print anything here: what is not understood is `None`, never a panic.
+//! Tensors and shapes as the explanations compare and name them. rustc may print anything: the result is
+//! `None` for other text, never a panic.
 
 use std::fmt;
 
 use crate::session::types::{self, Form, Size, Tape, Type, read, sizes};
 
-/// The name of a generic parameter, filled up with zeros.
+/// The name of a generic parameter, padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Name([u8; 16]);
 
 impl Name {
-    /// `None` for what is no name, and for a longer one.
+    /// Returns `None` for text that is no name, or too long.
     fn of(text: &str) -> Option<Self> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut bytes = [0; 16];
@@ -47,17 +46,17 @@ pub enum Dim {
     Named(Name),
     /// `usize`: known only when the cell runs.
     Runtime,
-    /// `_`: rustc does not tell, mostly because both sides agree.
+    /// `_`: rustc omits it, mostly because both sides agree.
     Hidden,
 }
 
 impl Dim {
-    /// Whether it is a constant of the type.
+    /// Returns whether the size is part of the type.
     pub fn is_constant(self) -> bool {
         matches!(self, Self::Known(_) | Self::Named(_))
     }
 
-    /// Whether two sizes cannot be the same type.
+    /// Returns whether two sizes cannot be the same type.
     pub fn clashes(self, other: Self) -> bool {
         self != other && self != Self::Hidden && other != Self::Hidden
     }
@@ -95,7 +94,7 @@ impl Shape {
         self.0.len()
     }
 
-    /// How many numbers it holds, where that is known.
+    /// Returns how many numbers it holds, if that is known.
     pub fn numbers(&self) -> Option<usize> {
         self.0.iter().try_fold(1usize, |all, dim| match dim {
             Dim::Known(size) => all.checked_mul(*size),
@@ -107,13 +106,13 @@ impl Shape {
         self.0.contains(&Dim::Runtime)
     }
 
-    /// The shape with one axis taken away.
+    /// Returns the shape without one axis.
     pub fn without(&self, axis: usize) -> Self {
         let kept = self.0.iter().enumerate().filter(|(at, _)| *at != axis);
         Self(kept.map(|(_, dim)| *dim).collect())
     }
 
-    /// The type as a learner writes it: `Rank2<2, 3>` or `(usize, Const<3>)`.
+    /// Returns the type as a learner writes it: `Rank2<2, 3>` or `(usize, Const<3>)`.
     pub fn code(&self) -> Option<String> {
         let sizes: Option<Vec<String>> = self
             .0
@@ -150,7 +149,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// What a type says of a tensor; texts are as rustc prints them, `_` where it does not tell.
+/// A tensor's type. Texts are as rustc prints them, `_` for unknown parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor<'a> {
     pub shape: Option<Shape>,
@@ -159,6 +158,7 @@ pub struct Tensor<'a> {
     pub borrowed: bool,
 }
 
+/// Parses the type of a tensor.
 pub fn tensor(text: &str) -> Option<Tensor<'_>> {
     let mut of = read(text)?;
     let mut borrowed = false;
@@ -174,12 +174,12 @@ pub fn tensor(text: &str) -> Option<Tensor<'_>> {
     })
 }
 
-/// A shape as a tuple of sizes or as `Rank2<2, 3>`.
+/// Parses a shape: a tuple of sizes, or `Rank2<2, 3>`.
 pub fn shape(text: &str) -> Option<Shape> {
     Shape::of(&read(text)?)
 }
 
-/// Two shapes and more, in a tuple of tuples.
+/// Parses several shapes, in a tuple of tuples.
 pub fn shapes(text: &str) -> Option<Vec<Shape>> {
     match read(text)?.form {
         Form::Tuple { parts, .. } => parts.iter().map(Shape::of).collect(),
@@ -187,7 +187,7 @@ pub fn shapes(text: &str) -> Option<Vec<Shape>> {
     }
 }
 
-/// The axes that `Axis<1>` or `Axes2<0, 1>` names.
+/// Parses the axes in `Axis<1>` or `Axes2<0, 1>`.
 pub fn axes(text: &str) -> Option<Vec<isize>> {
     let (name, axes) = generic(text)?;
     if !name.starts_with("Axis") && !name.starts_with("Axes") {
@@ -196,26 +196,26 @@ pub fn axes(text: &str) -> Option<Vec<isize>> {
     axes.iter().map(|axis| axis.parse().ok()).collect()
 }
 
-/// The name and the arguments of `path::Name<A, B>`.
+/// Returns the name and the arguments of `path::Name<A, B>`.
 pub fn generic(text: &str) -> Option<(&str, Vec<&str>)> {
     let ty = read(text)?;
     let (name, arguments) = ty.named().filter(|(_, arguments)| !arguments.is_empty())?;
     Some((name, arguments.iter().map(|of| of.written).collect()))
 }
 
-/// The texts between backticks.
+/// Returns the texts between backticks.
 pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// `Left: Right`, at the colon that stands in no path.
+/// Splits `Left: Right`, at the colon that is not part of a path.
 pub fn bound(text: &str) -> Option<(&str, &str)> {
     text.split_once(": ")
         .map(|(left, right)| (left.trim(), right.trim()))
 }
 
-/// A text with the paths of the session's own crates taken off its types: the learner knows them
-/// by `use cloze::prelude::*`.
+/// Removes the paths of the session's own crates from types: learners import these with
+/// `use cloze::prelude::*`.
 pub fn short(text: &str) -> String {
     const OURS: [&str; 5] = [
         "cloze_session",
@@ -231,7 +231,7 @@ pub fn short(text: &str) -> String {
             .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
             .unwrap_or(rest.len());
         let (path, after) = rest.split_at(end);
-        // A colon at the end belongs to the sentence.
+        // A colon at the end is part of the sentence.
         let trimmed = path.trim_end_matches(':');
         let mut parts = trimmed.split("::");
         let (first, last) = (parts.next().unwrap_or(""), parts.last());
@@ -254,7 +254,7 @@ pub fn short(text: &str) -> String {
         out.extend(characters.next());
         rest = characters.as_str();
     }
-    // What evcxr makes of a `?` in a cell.
+    // evcxr's type for a `?` in a cell.
     out.replace("Result<(), EvcxrUserCodeError>", "Result<_, _>")
 }
 
@@ -263,8 +263,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_read_and_written_as_people_say_them() {
-        for (text, said) in [
+    fn shapes_are_parsed_and_displayed() {
+        for (text, displayed) in [
             ("(Const<2>, Const<3>)", "2×3"),
             ("(Const<3>,)", "a vector of 3"),
             ("()", "a scalar"),
@@ -273,25 +273,15 @@ mod tests {
             ("Rank3<1, 2, 4>", "1×2×4"),
             ("(Const<2usize>, Const<{ 3 }>, _)", "2×3×?"),
         ] {
-            assert_eq!(shape(text).unwrap().to_string(), said, "{text}");
+            assert_eq!(shape(text).unwrap().to_string(), displayed, "{text}");
         }
-        for text in [
-            "",
-            "(",
-            "(...)",
-            "(..., ...)",
-            "Rank2<1>",
-            "[usize; 2]",
-            "_",
-            "Rank9",
-            "×",
-        ] {
+        for text in "|(|(...)|(..., ...)|Rank2<1>|[usize; 2]|_|Rank9|×".split('|') {
             assert_eq!(shape(text), None, "{text}");
         }
     }
 
     #[test]
-    fn a_shape_is_written_as_code_where_all_of_it_is_known() {
+    fn a_shape_is_written_as_code_if_all_of_it_is_known() {
         let code = |text| shape(text).unwrap().code();
         assert_eq!(code("(Const<2>, Const<3>)").unwrap(), "Rank2<2, 3>");
         assert_eq!(code("(usize, Const<3>)").unwrap(), "(usize, Const<3>)");
@@ -300,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_are_read_with_tape_and_reference() {
+    fn tensors_are_parsed_with_tape_and_reference() {
         let text = "&cloze::prelude::Tensor<(Const<2>,), f32, Cpu, OwnedTape<f32, Cpu>>";
         let read = tensor(text).unwrap();
         assert_eq!((read.dtype, read.taped, read.borrowed), ("f32", true, true));
@@ -311,32 +301,14 @@ mod tests {
 
     #[test]
     fn odd_texts_are_no_types() {
-        for text in [
-            "",
-            "<",
-            ">",
-            "<>",
-            "a<>>",
-            "`",
-            "fn(A) -> B<C, D>",
-            "日本<語>",
-            "((((",
-            "&&&",
-        ] {
-            let _ = (
-                tensor(text),
-                shape(text),
-                axes(text),
-                generic(text),
-                shapes(text),
-                short(text),
-            );
-            let _ = (bound(text), quoted(text).count());
+        for text in "|<|>|<>|a<>>|`|fn(A) -> B<C, D>|日本<語>|((((|&&&".split('|') {
+            let _ = (tensor(text), shape(text), axes(text), generic(text));
+            let _ = (shapes(text), short(text), bound(text), quoted(text).count());
         }
     }
 
     #[test]
-    fn paths_of_the_session_are_taken_off_types_only() {
+    fn paths_of_the_session_are_removed_from_types_only() {
         let text = "the trait `cloze_session::prelude::TryMatMul<dfdx::shapes::Const<4>>` is not: std::fmt::Display";
         assert_eq!(
             short(text),

@@ -1,29 +1,27 @@
-//! Reads a type out of a text.
-//!
-//! The text may be anything: what does not read as a type is `None`, never a panic.
+//! Parses a type. The text may be anything: if it is no type, the result is `None`, never a panic.
 
-use super::short::UNKNOWN;
+use super::UNKNOWN;
 
-/// A type, or what else stands among a type's arguments: a size, a lifetime, `Item = T`.
+/// A type, or another argument of a type: a size, a lifetime, `Item = T`.
 #[derive(Debug)]
 pub struct Type<'a> {
-    /// As it was written.
+    /// The text itself.
     pub written: &'a str,
     pub form: Form<'a>,
 }
 
 #[derive(Debug)]
 pub enum Form<'a> {
-    /// `path::Name<A, B>`, of the path only the last name.
+    /// `path::Name<A, B>`, with only the last name of the path.
     Named {
         name: &'a str,
         arguments: Vec<Type<'a>>,
     },
-    /// `(A, B)`; the comma at the end tells `(A,)` from `(A)`.
+    /// `(A, B)`; the comma at the end distinguishes `(A,)` from `(A)`.
     Tuple { parts: Vec<Type<'a>>, comma: bool },
-    /// `&'a mut T`: what stands before `T`, and `T`.
+    /// `&'a mut T`: the text before `T`, and `T`.
     Reference(String, Box<Type<'a>>),
-    /// Anything else: the words and the types of which it is made.
+    /// Anything else: its words and types.
     Other(Vec<Piece<'a>>),
 }
 
@@ -34,7 +32,7 @@ pub enum Piece<'a> {
 }
 
 impl<'a> Type<'a> {
-    /// The name and the arguments of a type that has a name.
+    /// Returns the name and the arguments of a type that has a name.
     pub fn named(&self) -> Option<(&'a str, &[Type<'a>])> {
         match &self.form {
             Form::Named { name, arguments } => Some((name, arguments)),
@@ -43,13 +41,13 @@ impl<'a> Type<'a> {
     }
 }
 
-/// The type that the whole text is.
+/// Parses the whole text as a type.
 pub fn read(text: &str) -> Option<Type<'_>> {
     let (ty, rest) = read_first(text.trim())?;
     rest.is_empty().then_some(ty)
 }
 
-/// The type that the text begins with, and what stands behind it.
+/// Parses the type at the beginning of the text, and returns the rest too.
 pub fn read_first(text: &str) -> Option<(Type<'_>, &str)> {
     let mut reader = Reader { text, depth: 0 };
     let ty = reader.ty()?;
@@ -60,24 +58,24 @@ pub fn is_name(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// Nested deeper than this is no type that anybody reads, and must not overflow the stack.
+/// The nesting limit, which prevents a stack overflow. No type that anybody reads is deeper.
 const DEEPEST: usize = 40;
 
 struct Reader<'a> {
-    /// What has not been read yet.
+    /// The rest of the text.
     text: &'a str,
     depth: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Takes `token` where it comes next.
+    /// Takes `token` if it comes next.
     fn takes(&mut self, token: &str) -> bool {
         let rest = self.text.trim_start().strip_prefix(token);
         self.text = rest.unwrap_or(self.text);
         rest.is_some()
     }
 
-    /// Takes the word `word` where it comes next as a whole word.
+    /// Takes `word` if it comes next as a whole word.
     fn takes_word(&mut self, word: &str) -> bool {
         let rest = self.text.trim_start().strip_prefix(word);
         let rest = rest.filter(|rest| !rest.starts_with(is_name));
@@ -102,13 +100,12 @@ impl<'a> Reader<'a> {
         self.marked(Self::form)
     }
 
-    /// What `form` reads, with the text that it took.
+    /// Parses a type by `form`, and adds the text that it took.
     fn marked(&mut self, form: impl FnOnce(&mut Self) -> Option<Form<'a>>) -> Option<Type<'a>> {
         let text = self.text.trim_start();
         self.depth += 1;
         let form = (self.depth <= DEEPEST).then(|| form(self)).flatten();
         self.depth -= 1;
-        // What is left is the end of what there was.
         let written = text.strip_suffix(self.text)?.trim_end();
         form.map(|form| Type { written, form })
     }
@@ -137,7 +134,7 @@ impl<'a> Reader<'a> {
             return Some(Form::Other(vec![word("["), inner, Piece::Word(end)]));
         }
         if self.takes("{") {
-            // rust-analyzer's word for what it has not inferred is shorter in Rust's own.
+            // rust-analyzer writes `{unknown}` for `_`.
             return Some(match self.until('}')? {
                 "unknown" => words(UNKNOWN),
                 value => words(value),
@@ -161,7 +158,7 @@ impl<'a> Reader<'a> {
         if !lifetime.is_empty() {
             return Some(words(lifetime.trim_end()));
         }
-        // A projection is not told shorter than it is.
+        // Projections are not shortened.
         if self.takes("<") {
             let mut out = format!("<{}>", self.until('>')?);
             while self.takes("::") {
@@ -230,18 +227,18 @@ impl<'a> Reader<'a> {
         Some(Form::Named { name, arguments })
     }
 
-    /// One of the things between angle brackets: a type, a number, `Item = T`.
+    /// Parses an argument between angle brackets: a type, a number, `Item = T`.
     fn argument(&mut self) -> Option<Type<'a>> {
         let text = self.text;
         let argument = self.marked(Self::assignment);
         if argument.is_some() && self.sees(&[',', '>']) {
             return argument;
         }
-        // `S: Shape`: no argument, but the declaration of a parameter.
+        // `S: Shape` declares a parameter and is no argument.
         if self.takes(":") && !self.takes(":") {
             return None;
         }
-        // `for<'a> fn(&'a u8)` and the like: not read, and so told as it is.
+        // `for<'a> fn(&'a u8)` and the like are not parsed and keep their text.
         self.text = text;
         self.marked(|reader| {
             let text = reader.before(&[',', '>'])?;
@@ -262,14 +259,14 @@ impl<'a> Reader<'a> {
         Some(ty.form)
     }
 
-    /// What stands before the bracket that closes the one just taken, which is taken too.
+    /// Takes the text up to the bracket that closes the one just taken, and that bracket.
     fn until(&mut self, close: char) -> Option<&'a str> {
         let inner = self.before(&[close])?;
         self.text = self.text.strip_prefix(close)?;
         Some(inner)
     }
 
-    /// What stands before the first of `ends` that is in no bracket of its own.
+    /// Takes the text before the first of `ends` that is outside of brackets.
     fn before(&mut self, ends: &[char]) -> Option<&'a str> {
         let mut open = 0;
         for (index, character) in self.text.char_indices() {
@@ -303,35 +300,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_known_as_they_were_written() {
-        for (text, name, expected) in [
-            (
-                "a::X<A, fn(B) -> C, (D, E)>",
-                "X",
-                &["A", "fn(B) -> C", "(D, E)"][..],
-            ),
-            (
-                "Tensor<_, {integer}, ...>",
-                "Tensor",
-                &["_", "{integer}", "..."],
-            ),
-            ("Axes2<-1,0 >", "Axes2", &["-1", "0"]),
+    fn arguments_keep_their_text() {
+        for (text, expected) in [
+            ("a::X<A, fn(B) -> C, (D, E)>", "X|A|fn(B) -> C|(D, E)"),
+            ("Tensor<_, {integer}, ...>", "Tensor|_|{integer}|..."),
+            ("Axes2<-1,0 >", "Axes2|-1|0"),
             (
                 "X<for<'a> fn(&'a u8, u8) -> u8, fn(u8) {name}, {closure@a.rs:1:2}>",
-                "X",
-                &[
-                    "for<'a> fn(&'a u8, u8) -> u8",
-                    "fn(u8) {name}",
-                    "{closure@a.rs:1:2}",
-                ],
+                "X|for<'a> fn(&'a u8, u8) -> u8|fn(u8) {name}|{closure@a.rs:1:2}",
             ),
-            ("X<Item = a::B, 'a>", "X", &["Item = a::B", "'a"]),
-            ("X", "X", &[]),
+            ("X<Item = a::B, 'a>", "X|Item = a::B|'a"),
+            ("X", "X"),
         ] {
             let ty = read(text).unwrap();
-            let (found, arguments) = ty.named().unwrap();
-            let arguments: Vec<_> = arguments.iter().map(|of| of.written).collect();
-            assert_eq!((found, arguments.as_slice()), (name, expected), "{text}");
+            let (name, arguments) = ty.named().unwrap();
+            let mut parts = vec![name];
+            parts.extend(arguments.iter().map(|argument| argument.written));
+            assert_eq!(parts.join("|"), expected, "{text}");
         }
         assert!(read("X<A").is_none() && read("X<A>>").is_none() && read("X<,>").is_none());
         assert!(read("X<A: B>").is_none() && read("X<'a: 'b>").is_none());

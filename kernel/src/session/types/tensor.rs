@@ -1,4 +1,4 @@
-//! What the type of a tensor tells.
+//! The parts of a tensor's type.
 
 use super::{Form, Type};
 
@@ -13,7 +13,7 @@ pub struct Tensor<'t, 'a> {
 pub enum Tape<'t, 'a> {
     None,
     Owned,
-    /// A parameter of the function that one reads.
+    /// A type parameter.
     Other(&'t Type<'a>),
 }
 
@@ -44,13 +44,13 @@ impl<'t, 'a> Tensor<'t, 'a> {
 pub enum Size<'t, 'a> {
     /// `usize`: known only when the cell runs.
     Runtime,
-    /// `Const<3>`, mostly a number, or the name of one.
+    /// `Const<3>`: a number, or its name.
     Constant(String),
-    /// A parameter, or something that is not told.
+    /// A type parameter, or an unknown type.
     Other(&'t Type<'a>),
 }
 
-/// The sizes of a shape, a tuple or `Rank2<2, 3>`; `None` where it is a parameter, say.
+/// Returns the sizes of a shape, a tuple or `Rank2<2, 3>`, or `None` if it is a type parameter, say.
 pub fn sizes<'t, 'a>(shape: &'t Type<'a>) -> Option<Vec<Size<'t, 'a>>> {
     if let Form::Tuple { parts, .. } = &shape.form {
         return Some(parts.iter().map(size).collect());
@@ -69,7 +69,7 @@ fn size<'t, 'a>(part: &'t Type<'a>) -> Size<'t, 'a> {
     }
 }
 
-/// rustc writes some numbers with their type.
+/// Reads a constant; rustc writes some numbers with their type.
 fn constant<'t, 'a>(value: &Type) -> Size<'t, 'a> {
     let value = value.to_string();
     let bare = value.strip_suffix("usize").unwrap_or(&value);

@@ -1,43 +1,39 @@
-//! Medians over a kernel's runs, as JSON and as a table with the kernels beside each other.
+//! Medians over a kernel's runs, as JSON and as a table with a column for each kernel.
 
 use cloze::engine::timing::median;
 use serde_json::{Value, json};
 
 use super::cells::Run;
 
-/// The figures: their name in JSON, their unit, and what they are.
-pub const ROWS: [(&str, &str, &str); 11] = [
+/// The figures: their name in JSON and their meaning. Those that end in `mib` are in MiB, all others in
+/// seconds.
+pub const ROWS: [(&str, &str); 11] = [
     (
         "ready",
-        "s",
         "start of the process to the first kernel_info_reply",
     ),
     (
         "first_tensor",
-        "s",
         "the first tensor cell, sent when the kernel is ready",
     ),
     (
         "start_to_first_tensor",
-        "s",
         "start of the process to the end of that cell",
     ),
-    ("let", "s", "let a = 1;"),
-    ("tensor", "s", "a sum over a tensor of an earlier cell"),
-    ("expression", "s", "1 + 1"),
-    ("first_error", "s", "the first cell that does not compile"),
-    ("error", "s", "the same again"),
+    ("let", "let a = 1;"),
+    ("tensor", "a sum over a tensor of an earlier cell"),
+    ("expression", "1 + 1"),
+    ("first_error", "the first cell that does not compile"),
+    ("error", "the same again"),
     (
         "interrupt",
-        "s",
         "from the interrupt to the end of loop { n += 1; }",
     ),
     (
         "memory_kernel_mib",
-        "MiB",
         "resident memory of the kernel's process",
     ),
-    ("memory_mib", "MiB", "the same with all processes below it"),
+    ("memory_mib", "the same with all processes below it"),
 ];
 
 /// A kernel's runs.
@@ -47,39 +43,31 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The median over the runs; `None` where a run has not this figure.
+    /// Returns the median over the runs, or `None` if a run lacks this figure.
     fn median(&self, figure: &str) -> Option<f64> {
         let find = |run: &Run| {
-            run.figures
-                .iter()
-                .find(|(name, _)| *name == figure)
-                .copied()
+            let found = run.figures.iter().find(|(name, _)| *name == figure)?;
+            Some(found.1)
         };
-        let values: Option<Vec<f64>> = self
-            .runs
-            .iter()
-            .map(|run| find(run).map(|(_, value)| value))
-            .collect();
-        values
-            .filter(|values| !values.is_empty())
-            .map(|mut values| median(&mut values))
+        let mut values: Vec<f64> = self.runs.iter().map(find).collect::<Option<_>>()?;
+        (!values.is_empty()).then(|| median(&mut values))
     }
 
-    /// Whether variables outlived every interrupt; `None` where a loop could not be stopped.
+    /// Returns whether variables survived every interrupt, or `None` if a loop could not be stopped.
     fn variables_kept(&self) -> Option<bool> {
         let kept: Option<Vec<bool>> = self.runs.iter().map(|run| run.variables_kept).collect();
         kept.map(|kept| kept.into_iter().all(|kept| kept))
     }
 
-    /// The figures with the conditions beside them.
+    /// Returns the figures with the conditions of the measurement.
     pub fn json(&self) -> Value {
         let mut object = json!({
             "kernel": self.name,
             "implementation": self.runs.first().map(|run| &run.implementation),
             "runs": self.runs.len(),
         });
-        for (name, _, _) in ROWS {
-            // Milliseconds, and tenths of a MiB: more would be noise.
+        for (name, _) in ROWS {
+            // Milliseconds, and tenths of a MiB: more digits would be noise.
             let digits = if name.ends_with("mib") { 10.0 } else { 1000.0 };
             object[name] = self
                 .median(name)
@@ -92,7 +80,7 @@ impl Measured {
     }
 }
 
-/// One column a kernel.
+/// Returns the figures as a table.
 pub fn table(kernels: &[Measured]) -> String {
     let width = kernels
         .iter()
@@ -105,9 +93,13 @@ pub fn table(kernels: &[Measured]) -> String {
         text += &format!(" {:>width$}", kernel.name);
     }
     text += "\n";
-    for (name, unit, meaning) in ROWS {
+    for (name, meaning) in ROWS {
         text += &format!("{name:22}");
-        let digits = if unit == "s" { 3 } else { 0 };
+        let (unit, digits) = if name.ends_with("mib") {
+            ("MiB", 0)
+        } else {
+            ("s", 3)
+        };
         for kernel in kernels {
             let value = kernel.median(name).map(|value| format!("{value:.digits$}"));
             text += &format!(" {:>width$}", value.as_deref().unwrap_or("-"));
@@ -160,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_medians_and_null_where_a_run_has_none() {
+    fn json_has_the_medians_and_null_if_a_run_lacks_one() {
         let good = measured("a", [Some(0.1), Some(0.2)]).json();
         assert_eq!(good["interrupt"], 0.15);
         assert_eq!(good["variables_kept"], true);
@@ -168,13 +160,13 @@ mod tests {
         assert_eq!(stuck["interrupt"], Value::Null);
         assert_eq!(stuck["variables_kept"], Value::Null);
         assert_eq!(stuck["ready"], 0.25);
-        for (name, _, _) in ROWS {
+        for (name, _) in ROWS {
             assert!(good.get(name).is_some(), "{name}");
         }
     }
 
     #[test]
-    fn kernels_stand_beside_each_other() {
+    fn each_kernel_has_a_column() {
         let table = table(&[measured("a", [Some(0.1); 2]), measured("b", [Some(2.0); 2])]);
         let row = table
             .lines()

@@ -1,9 +1,10 @@
-//! A kernel's process: started as Jupyter starts it, watched, measured and ended.
+//! A kernel's process, started as Jupyter starts it.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cloze::{Error, Result};
 use jupyter_protocol::ConnectionInfo;
@@ -14,15 +15,13 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::mutex::lock;
-use crate::session;
-
-/// A running kernel; dropping it kills what is left of it.
+/// A running kernel; dropping it kills its process group.
 pub struct Process {
     pub connection: ConnectionInfo,
     child: Child,
     group: Option<Pid>,
-    last_words: Arc<Mutex<String>>,
+    /// The last line on standard error.
+    last_line: Arc<Mutex<String>>,
     _folder: tempfile::TempDir,
 }
 
@@ -45,28 +44,29 @@ impl Process {
             stdin_port,
             control_port,
             hb_port,
-            key: session::secret().map_err(|error| failed(&error))?,
+            // The standard library's random keys come from the system.
+            key: format!("{:016x}", RandomState::new().build_hasher().finish()),
             signature_scheme: "hmac-sha256".to_owned(),
             kernel_name: Some(spec.kernel_name.clone()),
         };
-        // The folder is the user's alone, and so is the key in it.
+        // Only the user can open this folder, and so the file with the key.
         let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
         let file = folder.path().join("connection.json");
         let text = serde_json::to_string(&connection).map_err(|error| failed(&error))?;
         write_private(&file, &text).map_err(|error| failed(&error))?;
 
         let mut command = command(spec, &file)?;
-        // The kernel is to bind these ports next.
+        // The kernel will bind these ports.
         drop(held);
         let mut child = command.spawn().map_err(|error| failed(&error))?;
-        let last_words = Arc::new(Mutex::new(String::new()));
+        let last_line = Arc::new(Mutex::new(String::new()));
         if let Some(stderr) = child.stderr.take() {
-            let last_words = Arc::clone(&last_words);
+            let last_line = Arc::clone(&last_line);
             tokio::spawn(async move {
                 let mut lines = BufReader::new(stderr).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
                     if !line.trim().is_empty() {
-                        *lock(&last_words) = line;
+                        *last_line.lock().unwrap_or_else(PoisonError::into_inner) = line;
                     }
                 }
             });
@@ -75,40 +75,42 @@ impl Process {
             connection,
             group: child.id().map(|id| Pid::from_raw(id.cast_signed())),
             child,
-            last_words,
+            last_line,
             _folder: folder,
         })
     }
 
-    /// Waits for the process to end by itself; may be dropped and called again.
+    /// Waits for the process to end by itself; may be cancelled and called again.
     pub async fn ended(&mut self) -> std::io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// The error that it ended, with its last line on standard error.
-    pub async fn epitaph(&self, status: std::io::Result<ExitStatus>) -> Error {
-        // Its last line may still be on the way.
+    /// Returns the error of a kernel that has ended, with its last line on standard error.
+    pub async fn end_error(&self, status: std::io::Result<ExitStatus>) -> Error {
+        // The last line may not have arrived yet.
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        let words = lock(&self.last_words);
-        let words = if words.is_empty() {
-            "nothing on standard error"
-        } else {
-            &words
+        let line = self
+            .last_line
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let line = match line.as_str() {
+            "" => "nothing on standard error",
+            line => line,
         };
-        Error::Failed(format!("it ended ({status}): {words}"))
+        Error::Failed(format!("it ended ({status}): {line}"))
     }
 
     /// Sends the process group the signal of Ctrl-C, as Jupyter does.
     pub fn signal_interrupt(&self) {
         if let Some(group) = self.group {
-            // It may have ended, which the next answer tells.
+            // It may have ended, which the next reply reports.
             let _ = killpg(group, Signal::SIGINT);
         }
     }
 
-    /// Resident memory in MiB: of the kernel's own process, and of all below it too; `None` where
-    /// there is no `/proc`.
+    /// Returns the resident memory in MiB of the kernel's own process, and the sum with all processes below
+    /// it. `None` on systems without `/proc`.
     pub fn memory(&self) -> Option<(f64, f64)> {
         let kernel = self.child.id()?;
         let own = resident(kernel)?;
@@ -161,7 +163,7 @@ fn command(spec: &KernelspecDir, connection_file: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Puts variables in place of `${NAME}`, as Jupyter does; an unknown one stays as it is written.
+/// Replaces `${NAME}` by the variable's value, as Jupyter does; an unknown name stays.
 fn expand(value: &str, variable: impl Fn(&str) -> Option<String>) -> String {
     let mut expanded = String::new();
     let mut rest = value;
@@ -201,7 +203,7 @@ fn descendants(process: u32) -> Vec<u32> {
             let folder: PathBuf = entry.ok()?.path();
             let id = folder.file_name()?.to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(folder.join("stat")).ok()?;
-            // The name before the bracket may hold anything.
+            // The program's name before the bracket may contain anything.
             let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
             Some((id, parent.parse().ok()?))
         })

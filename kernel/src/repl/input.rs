@@ -1,4 +1,4 @@
-//! Cells that ask: their questions are answered by the thread that waits for the cell.
+//! Answers the input requests of cells, on the thread that waits for the cell.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, mpsc};
@@ -6,56 +6,44 @@ use std::sync::{Arc, mpsc};
 use rustyline::error::ReadlineError;
 
 use super::screen::Screen;
-use crate::session::{Event, Outcome, Session, lost};
+use crate::session::{CellError, Event, Outcome, Session};
 
 enum Step {
     Ask(String),
     Done(Outcome),
 }
 
-/// Runs a cell to its end, answering what it asks from standard input where that is `free`: where
-/// it is not where the cells come from.
+/// Runs a cell to its end, and answers its input requests from standard input, if that is `free`: the
+/// cells themselves may come from there.
 pub fn run(session: &Session, screen: &Screen, code: &str, free: bool) -> Outcome {
     let (steps, next) = mpsc::channel();
     let (show, ask) = (screen.sink(), steps.clone());
     let outcome = session.execute(
         code.to_owned(),
         Arc::new(move |event| match event {
-            // A cell that has ended asks nothing.
             Event::Input { prompt } => drop(ask.send(Step::Ask(prompt))),
             event => show(event),
         }),
     );
     std::thread::spawn(move || {
-        let outcome = outcome.blocking_recv().unwrap_or_else(|_| Outcome {
-            error: Some(lost()),
-            pages: Vec::new(),
-        });
+        let outcome = outcome.blocking_recv();
+        let outcome = outcome.unwrap_or_else(|_| CellError::session_lost().into());
         // The receiver waits for this.
         let _ = steps.send(Step::Done(outcome));
     });
     loop {
         match next.recv() {
             Ok(Step::Ask(prompt)) => {
-                let line = if free {
-                    answer(session, screen, &prompt)
-                } else {
-                    None
-                };
+                let line = free.then(|| answer(session, screen, &prompt)).flatten();
                 session.give_input(line.as_deref());
             }
             Ok(Step::Done(outcome)) => return outcome,
-            Err(_) => {
-                return Outcome {
-                    error: Some(lost()),
-                    pages: Vec::new(),
-                };
-            }
+            Err(_) => return CellError::session_lost().into(),
         }
     }
 }
 
-/// Reads a line; `None` at the input's end and after Ctrl-C, which stops the cell too.
+/// Reads a line. Returns `None` at the end of the input and after Ctrl-C, which stops the cell too.
 fn answer(session: &Session, screen: &Screen, prompt: &str) -> Option<String> {
     if !std::io::stdin().is_terminal() {
         let mut line = String::new();

@@ -1,7 +1,8 @@
-//! The variables and the working folder of a child whose session was warmed up elsewhere.
+//! The environment that a child inherits if its session was warmed up elsewhere: the variables and the
+//! working folder of the front end.
 //!
-//! The session writes them into its folder. A child reads them when it starts, so a child that
-//! takes the place of one that died has them too, and one that runs already starts itself anew.
+//! The session writes them into its folder, and a child reads them when it starts. So a child that
+//! replaces one that died has them too; a child that already runs restarts itself.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -11,38 +12,31 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-const FILE: &str = "surroundings.json";
-/// The child's mark that it has read them.
-const READ: &str = "surroundings.read";
-const PATIENCE: Duration = Duration::from_secs(2);
+use super::tree::write_private;
+
+const FILE: &str = "environment.json";
+/// The child creates this file when it has read the other.
+const READ: &str = "environment.read";
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Serialize, Deserialize)]
-struct Surroundings {
+struct Environment {
     folder: PathBuf,
     variables: Vec<(String, String)>,
 }
 
-/// Writes what children find from now on: `variables`, and this process's working folder.
+/// Writes what children inherit from now on: `variables`, and this process's working folder.
 pub fn write(session: &Path, variables: &[(String, String)]) -> std::io::Result<()> {
-    let surroundings = Surroundings {
+    let environment = Environment {
         folder: std::env::current_dir()?,
         variables: variables.to_vec(),
     };
-    let text = serde_json::to_vec(&surroundings)?;
-    // Others may not read what a user keeps in variables.
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(session.join(FILE))?;
-    std::io::Write::write_all(&mut file, &text)
+    write_private(&session.join(FILE), &serde_json::to_vec(&environment)?)
 }
 
 /// Waits until the child has read them.
 pub fn wait(session: &Path) -> std::io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !session.join(READ).exists() {
         if Instant::now() > deadline {
             return Err(std::io::ErrorKind::TimedOut.into());
@@ -52,15 +46,15 @@ pub fn wait(session: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes over what is written in `session`, where something is, but for the variables in `keep`.
+/// Applies what is written in `session`, if anything is, except for the variables in `keep`.
 ///
 /// # Safety
 ///
 /// Changes the environment: no other thread may run yet.
-pub unsafe fn take_over(session: &Path, keep: &[&str]) {
+pub unsafe fn apply(session: &Path, keep: &[&str]) {
     let Some(found) = std::fs::read(session.join(FILE))
         .ok()
-        .and_then(|bytes| serde_json::from_slice::<Surroundings>(&bytes).ok())
+        .and_then(|bytes| serde_json::from_slice::<Environment>(&bytes).ok())
     else {
         return;
     };
@@ -75,14 +69,14 @@ pub unsafe fn take_over(session: &Path, keep: &[&str]) {
             std::env::set_var(name, value);
         }
     }
-    // A folder that is gone is the user's affair; the child runs where it is.
+    // If the folder no longer exists, the child runs in the present one.
     let _ = std::env::set_current_dir(&found.folder);
     let _ = File::create(session.join(READ));
 }
 
-/// Becomes a fresh child, with the pipes from and to evcxr where a child expects them. Comes back
-/// where that fails.
-pub fn start_anew(
+/// Replaces this process by a new child, which expects the pipes from and to evcxr as its standard
+/// input and output. Returns only if that fails.
+pub fn restart(
     (commands, answers): &(OwnedFd, OwnedFd),
     variables: &[(&str, String)],
 ) -> std::io::Error {
@@ -106,7 +100,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn only_the_user_reads_the_variables() {
+    fn only_the_user_can_read_the_variables() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &[("TOKEN".into(), "secret".into())]).unwrap();
         let file = folder.path().join(FILE).metadata().unwrap();

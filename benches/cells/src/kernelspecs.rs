@@ -1,14 +1,12 @@
-//! Where Jupyter keeps its kernels, searched in its order: `$JUPYTER_PATH`, the user's folder, the
-//! active Python environment, the system; and what `jupyter` itself adds, where it is installed.
+//! Finds kernels in Jupyter's order: `$JUPYTER_PATH`, the user's folder, the active Python environment,
+//! the system; and in the folders that `jupyter` itself adds, if it is installed.
 
 use std::path::PathBuf;
 
 use cloze::{Error, Result};
 use jupyter_zmq_client::KernelspecDir;
 
-use crate::paths;
-
-/// The kernelspecs of these names.
+/// Returns the kernelspecs with these names.
 pub async fn find(names: &[String]) -> Result<Vec<KernelspecDir>> {
     let mut known = Vec::new();
     let mut folders = folders();
@@ -16,7 +14,7 @@ pub async fn find(names: &[String]) -> Result<Vec<KernelspecDir>> {
         known.extend(jupyter_zmq_client::read_kernelspec_jsons(folder).await);
     }
     if !names.iter().all(|name| named(&known, name).is_some()) {
-        // It takes a while to answer, so it is asked only where something is missing.
+        // It takes some time to answer, so it is asked only if a kernel is missing.
         for folder in asked().await {
             if !folders.contains(&folder) {
                 known.extend(jupyter_zmq_client::read_kernelspec_jsons(&folder).await);
@@ -58,15 +56,17 @@ fn folders() -> Vec<PathBuf> {
         .into_iter()
         .filter_map(std::env::var_os)
         .map(|prefix| PathBuf::from(prefix).join("share").join("jupyter"));
+    let user = std::env::var_os("JUPYTER_DATA_DIR").filter(|value| !value.is_empty());
+    let user = user.map(PathBuf::from);
     std::env::split_paths(&path)
         .filter(|folder| !folder.as_os_str().is_empty())
-        .chain(paths::jupyter().ok())
+        .chain(user.or_else(|| jupyter_zmq_client::user_data_dir().ok()))
         .chain(environments)
         .chain(jupyter_zmq_client::system_data_dirs())
         .collect()
 }
 
-/// The folders that the `jupyter` on PATH names; none where there is no such command.
+/// Returns the folders that the `jupyter` on PATH names, or none if there is no such command.
 async fn asked() -> Vec<PathBuf> {
     let answer = jupyter_zmq_client::ask_jupyter().await.unwrap_or_default();
     let folders = answer["data"].as_array().into_iter().flatten();

@@ -1,6 +1,6 @@
-//! A front end reduced to what timing cells takes.
+//! A minimal front end for timing cells.
 //!
-//! Replies are read as bare JSON: a kernel that bends the protocol is timed all the same.
+//! It reads replies as plain JSON, so that it can time kernels that do not quite follow the protocol.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,11 @@ use zeromq::SocketRecv;
 
 use super::process::Process;
 
-/// One cell as a front end saw it.
+/// The result of one cell.
 pub struct Cell {
     pub seconds: f64,
     /// The value of its last expression as text.
     pub value: Option<String>,
-    /// What went wrong, where something did.
     pub error: Option<String>,
 }
 
@@ -36,25 +35,25 @@ struct Message {
 /// The sockets of a front end, and the kernel's process behind them.
 pub struct Client {
     pub process: Process,
-    /// What the kernel says of itself.
+    /// The content of its `kernel_info_reply`.
     pub info: Value,
     shell: ClientShellConnection,
     control: ClientControlConnection,
     iopub: ClientIoPubConnection,
 }
 
-/// How often a port is tried that the kernel has not opened yet.
+/// How often the client tries a port that the kernel has not opened yet.
 const RETRY: Duration = Duration::from_millis(2);
 
 impl Client {
-    /// Connects to a kernel that has just been started; returns at its first `kernel_info_reply`
-    /// how long ago `started` was, and only then makes sure that its outputs are heard.
+    /// Connects to a kernel that has just been started, and subscribes to its outputs. Also returns the
+    /// seconds from `started` to its first `kernel_info_reply`.
     pub async fn connect(mut process: Process, started: Instant) -> Result<(Self, f64)> {
         let info = process.connection.clone();
         let address = (info.ip.clone(), info.shell_port);
         while tokio::net::TcpStream::connect(&address).await.is_err() {
             tokio::select! {
-                ended = process.ended() => return Err(process.epitaph(ended).await),
+                ended = process.ended() => return Err(process.end_error(ended).await),
                 () = tokio::time::sleep(RETRY) => {}
             }
         }
@@ -91,13 +90,13 @@ impl Client {
         Ok((client, ready))
     }
 
-    /// Asks again until the answer's status comes on the output socket: a subscription takes effect
-    /// some time after it was made.
+    /// Repeats a request until its status arrives on the output socket, because a subscription takes some
+    /// time to take effect.
     async fn subscribe(&mut self) -> Result<()> {
         loop {
             let asked = send(&mut self.shell, KernelInfoRequest::default()).await?;
             while receive(&mut self.shell, &mut self.process).await?.parent != asked {}
-            let heard = async {
+            let idle = async {
                 loop {
                     let message = receive(&mut self.iopub, &mut self.process).await?;
                     if message.parent == asked && is_idle(&message) {
@@ -105,8 +104,8 @@ impl Client {
                     }
                 }
             };
-            if let Ok(heard) = tokio::time::timeout(Duration::from_millis(200), heard).await {
-                return heard;
+            if let Ok(result) = tokio::time::timeout(Duration::from_millis(200), idle).await {
+                return result;
             }
         }
     }
@@ -134,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Waits for a cell's reply and its last output; the time is counted from `started`.
+    /// Waits for a cell's reply and its last output; its seconds count from `started`.
     pub async fn finish(&mut self, cell: &str, started: Instant) -> Result<Cell> {
         let mut done = Cell {
             seconds: 0.0,
@@ -146,7 +145,7 @@ impl Client {
             let message = tokio::select! {
                 message = self.shell.socket.recv() => parse(&self.shell, message)?,
                 message = self.iopub.socket.recv() => parse(&self.iopub, message)?,
-                ended = self.process.ended() => return Err(self.process.epitaph(ended).await),
+                ended = self.process.ended() => return Err(self.process.end_error(ended).await),
             };
             if message.parent != cell {
                 continue;
@@ -156,13 +155,13 @@ impl Client {
                 "execute_reply" => {
                     replied = true;
                     if content["status"] != "ok" && done.error.is_none() {
-                        done.error = Some(told(content));
+                        done.error = Some(error_text(content));
                     }
                 }
                 "execute_result" => {
                     done.value = content["data"]["text/plain"].as_str().map(str::to_owned);
                 }
-                "error" => done.error = Some(told(content)),
+                "error" => done.error = Some(error_text(content)),
                 _ => idle |= is_idle(&message),
             }
         }
@@ -170,7 +169,7 @@ impl Client {
         Ok(done)
     }
 
-    /// Asks for the end of the running cell in the way that the kernelspec wants.
+    /// Interrupts the running cell, by a message or a signal as the kernelspec requires.
     pub async fn interrupt(&mut self, by_message: bool) -> Result<()> {
         if by_message {
             send(&mut self.control, InterruptRequest {}).await?;
@@ -180,34 +179,29 @@ impl Client {
         Ok(())
     }
 
-    /// Asks the kernel to end and gives it a few seconds for it.
+    /// Asks the kernel to end, and waits some seconds for it.
     pub async fn shut_down(mut self) -> Result<()> {
         send(&mut self.control, ShutdownRequest { restart: false }).await?;
-        // Where it stays, dropping the process ends it.
+        // Dropping the process kills it if it remains.
         let _ = tokio::time::timeout(Duration::from_secs(10), self.process.ended()).await;
         Ok(())
     }
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
-    Error::Failed(format!("talking to it failed: {error}"))
+    Error::Failed(format!("the connection failed: {error}"))
 }
 
 fn is_idle(message: &Message) -> bool {
     message.kind == "status" && message.content["execution_state"] == "idle"
 }
 
-fn told(content: &Value) -> String {
-    let word = |key: &str| {
-        content[key]
-            .as_str()
-            .unwrap_or("(no word of it)")
-            .to_owned()
-    };
-    format!("{}: {}", word("ename"), word("evalue"))
+fn error_text(content: &Value) -> String {
+    let text = |key: &str| content[key].as_str().unwrap_or("(no text)");
+    format!("{}: {}", text("ename"), text("evalue"))
 }
 
-/// Sends a request and returns its number.
+/// Sends a request and returns its id.
 async fn send<S: zeromq::SocketSend>(
     connection: &mut Connection<S>,
     content: impl Into<JupyterMessageContent>,
@@ -224,7 +218,7 @@ async fn receive<S: SocketRecv>(
 ) -> Result<Message> {
     tokio::select! {
         message = connection.socket.recv() => parse(connection, message),
-        ended = process.ended() => Err(process.epitaph(ended).await),
+        ended = process.ended() => Err(process.end_error(ended).await),
     }
 }
 

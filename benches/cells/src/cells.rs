@@ -1,4 +1,4 @@
-//! What is measured in one run of a kernel, from its start to its end.
+//! The measurements of one run of a kernel, from its start to its end.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use jupyter_zmq_client::KernelspecDir;
 use super::client::{Cell, Client};
 use super::process::Process;
 
-/// The tensor that the cells after the first work on.
+/// Creates the tensor for the cells after the first.
 const TENSOR: &str = "\
 let device = Cpu::default();
 let x: Tensor<Rank2<2, 3>, f32, Cpu> = device.zeros();";
-/// What a kernel without Cloze's prelude needs before it.
+/// Comes before it in a kernel without Cloze's prelude.
 const DFDX: &str = "\
 :dep dfdx = { version = \"=0.13.0\", default-features = false, features = [\"std\", \"fast-alloc\", \"cpu\"] }
 use dfdx::prelude::*;";
 const PRELUDE: &str = "use cloze::prelude::*;";
 
-/// The cells of a session that is warm.
+/// The cells of a warm session.
 const CELLS: [(&str, &str); 3] = [
     ("let", "let a = 1;"),
     ("tensor", "let y = (x.clone() + 1.0).sum::<Rank0, _>();"),
@@ -28,17 +28,17 @@ const CELLS: [(&str, &str); 3] = [
 const WRONG_CELL: &str = "let a: i32 = \"no\";";
 /// How often a warm cell is run for its median.
 pub const WARM: usize = 7;
-/// How often a wrong cell is run: once for the first, then for a median.
+/// How often a wrong cell is run: once for the first error, then for a median.
 pub const WRONG: usize = 4;
-/// How long a loop may go on after the interrupt.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a loop may run on after the interrupt.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The figures of one run.
 #[derive(Debug, Default)]
 pub struct Run {
     /// By the names in [`super::report::ROWS`].
     pub figures: Vec<(&'static str, f64)>,
-    /// Whether a variable outlived the interrupt; `None` where the loop could not be stopped.
+    /// Whether a variable survived the interrupt; `None` if the loop could not be stopped.
     pub variables_kept: Option<bool>,
     /// The first tensor cell.
     pub setup: String,
@@ -46,8 +46,8 @@ pub struct Run {
     pub implementation: String,
 }
 
-/// A running kernel whose cells are timed. Several are open at once and take turns, so that what
-/// else the machine does meets all of them.
+/// A running kernel whose cells are timed. Several run at once and take turns, so that other load on the
+/// machine affects all of them.
 pub struct Session<'a> {
     spec: &'a KernelspecDir,
     client: Client,
@@ -62,15 +62,15 @@ impl<'a> Session<'a> {
         let started = Instant::now();
         let process = Process::start(spec).await?;
         let (mut client, ready) = Client::connect(process, started).await?;
-        let told = |key: &str| client.info[key].as_str().unwrap_or("?").to_owned();
-        let implementation = told("implementation");
+        let info = |key: &str| client.info[key].as_str().unwrap_or("?").to_owned();
+        let implementation = info("implementation");
         let setup = match setup {
             _ if implementation == "cloze" => format!("{PRELUDE}\n{TENSOR}"),
             Some(setup) => setup.trim_end().to_owned(),
             None => format!("{DFDX}\n{TENSOR}"),
         };
         let mut run = Run {
-            implementation: format!("{implementation} {}", told("implementation_version")),
+            implementation: format!("{implementation} {}", info("implementation_version")),
             ..Run::default()
         };
         run.take("ready", ready);
@@ -99,13 +99,13 @@ impl<'a> Session<'a> {
     pub async fn wrong(&mut self) -> Result<()> {
         let cell = self.client.run(WRONG_CELL).await?;
         if cell.error.is_none() {
-            return Err(Error::Failed(format!("it took `{WRONG_CELL}` for right")));
+            return Err(Error::Failed(format!("it accepted `{WRONG_CELL}`")));
         }
         self.wrong.push(cell.seconds);
         Ok(())
     }
 
-    /// Measures what comes last and ends the kernel.
+    /// Makes the last measurements and ends the kernel.
     pub async fn close(mut self) -> Result<Run> {
         for ((name, _), seconds) in CELLS.iter().zip(&mut self.warm) {
             self.run.take(name, median(seconds));
@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Stops a loop that calls nothing; whether it could be stopped.
+/// Interrupts a loop that makes no calls. Returns whether it stopped.
 async fn interrupt(spec: &KernelspecDir, client: &mut Client, run: &mut Run) -> Result<bool> {
     let variable = "let mut n: u64 = 7;";
     good(variable, client.run(variable).await?)?;
@@ -134,7 +134,7 @@ async fn interrupt(spec: &KernelspecDir, client: &mut Client, run: &mut Run) -> 
     let by_message = spec.kernelspec.interrupt_mode.as_deref() == Some("message");
     let asked = Instant::now();
     client.interrupt(by_message).await?;
-    let Ok(stopped) = tokio::time::timeout(PATIENCE, client.finish(&cell, asked)).await else {
+    let Ok(stopped) = tokio::time::timeout(STOP_TIMEOUT, client.finish(&cell, asked)).await else {
         return Ok(false);
     };
     run.take("interrupt", stopped?.seconds);

@@ -1,5 +1,5 @@
-//! `cloze bench cells`: starts installed kernels as a front end does, by their kernelspecs, and
-//! times the same cells in each, in turns.
+//! `cloze bench cells`: starts installed kernels as a front end does, by their kernelspecs, and times
+//! the same cells in each, in turns.
 
 mod cells;
 mod client;
@@ -8,35 +8,46 @@ mod process;
 mod report;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Parser;
 use cloze::{Error, Result};
 use jupyter_zmq_client::KernelspecDir;
 
-/// Times a notebook kernel's cells, or those of several kernels beside each other.
-#[derive(Debug, clap::Args)]
+/// Times a notebook kernel's cells, or those of several kernels side by side.
+#[derive(Debug, Parser)]
 #[command(bin_name = "cloze bench cells")]
-pub struct Options {
+struct Options {
     /// A kernel's name in Jupyter; several are measured in turns
     #[arg(long = "kernel", value_name = "NAME", default_value = "cloze")]
     kernels: Vec<String>,
     /// How many kernels of each name are started; the figures are medians over them
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// The first tensor cell of kernels other than Cloze's: it makes a `device` and a tensor `x` of
+    /// The first tensor cell of kernels other than Cloze's: it creates a `device` and a tensor `x` of
     /// 2 by 3, with dfdx's prelude in scope (built in: `:dep dfdx` and the same tensor)
     #[arg(long, value_name = "FILE")]
     setup: Option<PathBuf>,
     /// Seconds after which the whole measurement ends with an error
     #[arg(long, value_name = "S", default_value_t = 3600)]
     timeout: u64,
-    /// Print one JSON object a kernel on stdout
+    /// Print one JSON object per kernel on stdout
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the subcommand.
-pub fn run(options: &Options) -> Result<()> {
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            cloze::note!("cloze bench cells: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
     let setup = options
         .setup
         .as_ref()
@@ -47,7 +58,7 @@ pub fn run(options: &Options) -> Result<()> {
         .build()
         .map_err(|error| Error::Failed(format!("cannot start a thread: {error}")))?;
     let limit = Duration::from_secs(options.timeout);
-    // A measurement that is dropped ends its kernel.
+    // Dropping a measurement ends its kernels.
     let kernels = runtime.block_on(async {
         tokio::select! {
             measured = measure(options, setup.as_deref()) => measured,
@@ -98,7 +109,7 @@ async fn measure(options: &Options, setup: Option<&str>) -> Result<Vec<report::M
         .collect())
 }
 
-/// Says whose error it is.
+/// Adds the kernel's name to an error.
 fn of<T>(spec: &KernelspecDir, result: Result<T>) -> Result<T> {
     result.map_err(|error| Error::Failed(format!("kernel `{}`: {error}", spec.kernel_name)))
 }

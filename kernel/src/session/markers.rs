@@ -1,21 +1,23 @@
-//! The words with which evcxr's generated code speaks to evcxr.
+//! The markers that evcxr's generated code prints for evcxr.
 //!
-//! They are lines on standard output, so a file that a cell prints may hold them too: one of them
-//! would make evcxr forget a variable and run the cell again. So before a cell is compiled the
-//! stand-in for cargo (see [`super::cargo`]) puts the session's token in front of every word in the
-//! code that evcxr has generated, and the session hears only words with it.
+//! They are lines on standard output, and a file that a cell prints may contain them too; one of them
+//! would make evcxr forget a variable and run the cell again. So before a cell is compiled, the
+//! stand-in for cargo (see [`super::cargo`]) puts the session's token in front of every marker in the
+//! code that evcxr has generated, and the session ignores markers without it.
 
 use std::path::Path;
 
 use cloze::display::wire::OPENING;
 
-/// Every word begins so.
-pub const WORD: &str = "EVCXR_";
-/// A panic reached the cell's edge.
+use super::tree::write_private;
+
+/// The beginning of every marker.
+pub const MARKER: &str = "EVCXR_";
+/// The cell panicked.
 pub const PANIC: &str = "EVCXR_PANIC_NOTIFICATION";
-/// `?` left the cell with an error.
+/// `?` ended the cell with an error.
 pub const USER_ERROR: &str = "EVCXR_ERROR_OCCURRED";
-/// Around the text of a value that evcxr shows.
+/// Stand before and after the text of a value that evcxr shows.
 pub const TEXT_BEGIN: &str = "EVCXR_BEGIN_CONTENT text/plain";
 pub const TEXT_END: &str = "EVCXR_END_CONTENT";
 
@@ -24,10 +26,10 @@ const RUNTIME: [&str; 2] = [
     r#"pub const VARIABLE_CHANGED_TYPE: &str = "EVCXR_VARIABLE_CHANGED_TYPE:";"#,
     r#"pub const USER_ERROR_OCCURRED: &str = "EVCXR_ERROR_OCCURRED";"#,
 ];
-/// The function that shows a value begins and ends so.
+/// The first and the last line of the function that shows a value.
 const SHOWS: &str = "fn evcxr_send_text_plain(text: &str)";
 const END: &str = "}";
-/// The line that reports a panic, and those after which evcxr writes it.
+/// The line that reports a panic, and the lines before it.
 const REPORTS: &str = r#"    println!("EVCXR_PANIC_NOTIFICATION");"#;
 const CAUGHT: [&str; 2] = ["  Err(_) => {", "}).is_err() {"];
 
@@ -36,17 +38,10 @@ const TOKEN: &str = "token";
 
 /// Writes the token for the stand-in in `bin`.
 pub fn keep_token(bin: &Path, token: &str) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(bin.join(TOKEN))?;
-    std::io::Write::write_all(&mut file, token.as_bytes())
+    write_private(&bin.join(TOKEN), token.as_bytes())
 }
 
-/// Signs the words in the cell that the stand-in in `bin` is about to have compiled.
+/// Signs the markers in the cell that the stand-in in `bin` is about to compile.
 pub fn sign_cell(bin: &Path) -> std::io::Result<()> {
     let token = std::fs::read_to_string(bin.join(TOKEN))?;
     let cell = Path::new("src/lib.rs");
@@ -54,10 +49,10 @@ pub fn sign_cell(bin: &Path) -> std::io::Result<()> {
     std::fs::write(cell, signed(&code, &token))
 }
 
-/// A cell's code with the token in front of evcxr's words. What the user has written stays, and
-/// every line stays where it is.
+/// Puts the token in front of evcxr's markers in a cell's code. The user's own code stays as it is, and
+/// so does the number of each line.
 fn signed(code: &str, token: &str) -> String {
-    let word = format!("\\x{:02x}{token} {WORD}", u32::from(OPENING));
+    let marker = format!("\\x{:02x}{token} {MARKER}", u32::from(OPENING));
     let mut signed = String::with_capacity(code.len() + 256);
     let mut before = "";
     let mut shows = false;
@@ -67,7 +62,7 @@ fn signed(code: &str, token: &str) -> String {
         let generated =
             shows || RUNTIME.contains(&bare) || (bare == REPORTS && CAUGHT.contains(&before));
         if generated {
-            signed += &line.replace(WORD, &word);
+            signed += &line.replace(MARKER, &marker);
         } else {
             signed += line;
         }
@@ -81,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn evcxr_s_words_are_signed_and_the_user_s_are_not() {
+    fn evcxr_s_markers_are_signed_and_the_user_s_text_is_not() {
         let generated = [
             "pub const VARIABLE_CHANGED_TYPE: &str = \"@EVCXR_VARIABLE_CHANGED_TYPE:\";",
             "pub const USER_ERROR_OCCURRED: &str = \"@EVCXR_ERROR_OCCURRED\";",

@@ -1,25 +1,24 @@
-//! How long a process was kept waiting for a processor: time in which it could not have stopped.
+//! When an interrupted cell is killed: two seconds of waiting for a processor do not count.
 //!
-//! A loop written by hand looks at the interrupt's flag once a turn. On a machine that is busy with
-//! something else a turn of half a second may take five, and the cell's variables should not be
-//! lost for it.
+//! A loop checks the interrupt's flag once per iteration. On a busy machine an iteration of half a
+//! second may take five, and the user should not lose the cell's variables for that.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long an interrupted cell may go on before its process is killed, not counting the time in
+/// How long an interrupted cell may run on before its process is killed, not counting the time in
 /// which it waited for a processor.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether a cell that goes on for `over` since it was interrupted has had its time. What it `waited` is
-/// asked for only where it counts: it takes a read of `/proc`.
-pub fn too_long(over: Duration, waited: impl FnOnce() -> Duration) -> bool {
-    over.checked_sub(PATIENCE)
+/// Returns whether a cell's time is up that has run for `over` since its interrupt. Calls `waited`,
+/// which reads `/proc`, only if it matters.
+pub fn is_over(over: Duration, waited: impl FnOnce() -> Duration) -> bool {
+    over.checked_sub(KILL_TIMEOUT)
         .is_some_and(|late| late > waited())
 }
 
-/// The waiting times of a process' threads at one moment.
+/// The waiting times of a process's threads at one moment.
 pub struct Waits {
     process: u32,
     before: HashMap<String, Duration>,
@@ -33,8 +32,8 @@ impl Waits {
         }
     }
 
-    /// How long since then the thread that had to wait longest was ready to run and did not. Zero
-    /// where the system does not tell (it is Linux that does, in `/proc`).
+    /// Returns how long since then the thread that waited longest was ready to run but did not. Zero on
+    /// systems other than Linux, which reports it in `/proc`.
     pub fn since(&self) -> Duration {
         waits(self.process)
             .into_iter()
@@ -47,7 +46,7 @@ impl Waits {
     }
 }
 
-/// Each thread's time in the run queue: the second number of its `schedstat`, in nanoseconds.
+/// Reads each thread's time in the run queue: the second number of its `schedstat`, in nanoseconds.
 fn waits(process: u32) -> HashMap<String, Duration> {
     let threads = PathBuf::from(format!("/proc/{process}/task"));
     let Ok(threads) = std::fs::read_dir(threads) else {
@@ -57,8 +56,8 @@ fn waits(process: u32) -> HashMap<String, Duration> {
         .flatten()
         .filter_map(|thread| {
             // A thread may end while it is read.
-            let told = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-            let waited = told.split_whitespace().nth(1)?.parse().ok()?;
+            let times = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            let waited = times.split_whitespace().nth(1)?.parse().ok()?;
             let name = thread.file_name().into_string().ok()?;
             Some((name, Duration::from_nanos(waited)))
         })
@@ -73,18 +72,17 @@ mod tests {
     #[test]
     fn time_without_a_processor_does_not_count() {
         let seconds = Duration::from_secs;
-        assert!(too_long(seconds(5), || seconds(0)));
-        assert!(too_long(seconds(5), || seconds(2)));
-        assert!(!too_long(seconds(5), || seconds(4)));
-        assert!(!too_long(seconds(5), || seconds(3)));
+        for (waited, over) in [(0, true), (2, true), (3, false), (4, false)] {
+            assert_eq!(is_over(seconds(5), || seconds(waited)), over, "{waited}");
+        }
         for early in [0, 1] {
-            let asked = || unreachable!("within its time nothing is asked");
-            assert!(!too_long(seconds(early), asked));
+            let waited = || unreachable!("the waiting time does not matter yet");
+            assert!(!is_over(seconds(early), waited));
         }
     }
 
     #[test]
-    fn a_process_that_sleeps_or_is_gone_waits_for_no_processor() {
+    fn a_process_that_sleeps_or_has_ended_waits_for_no_processor() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
@@ -100,7 +98,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn threads_that_share_too_few_processors_wait() {
+    fn threads_that_compete_for_processors_wait() {
         let waits = Waits::of(std::process::id());
         let threads = 4 * std::thread::available_parallelism().unwrap().get();
         let end = Instant::now() + Duration::from_millis(400);
@@ -111,7 +109,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(350));
             waits.since()
         });
-        // Three quarters of 350 ms, were turns perfectly fair and instant.
+        // With perfectly fair scheduling it would be three quarters of 350 ms.
         assert!(waited > Duration::from_millis(50), "{waited:?}");
     }
 }

@@ -1,5 +1,6 @@
-//! The library that cells know as `cloze`: the crate, dfdx, and the handles by which the session's
-//! child reaches the cells' side. Compiled in the session template, not in the kernel.
+//! The library that cells know as `cloze`: the crate, dfdx, and functions through which the session's
+//! child reaches the cells' copy of the standard library. The session template compiles it, not the
+//! kernel.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,16 +9,16 @@ use std::os::fd::BorrowedFd;
 pub use cloze_impl::*;
 pub use dfdx;
 
-/// Passes an unfinished line on.
+/// Flushes an unfinished line.
 #[unsafe(no_mangle)]
 pub extern "C" fn cloze_session_flush() {
-    // A reader that has gone wants no output.
+    // If the reader has gone, nobody needs the output.
     let _ = std::io::stdout().flush();
 }
 
-/// Passes an unfinished line on and then writes the cell's end mark into `pipe`, while no thread of
-/// the cells can write: it would stand in the midst of a long record. The pipe is given because a
-/// cell may have put something else in standard output's place. False where the session has gone.
+/// Flushes an unfinished line and then writes the cell's end mark into `pipe`. Meanwhile no thread of
+/// the cells can write, so that the mark does not split a long record. A cell may have redirected
+/// standard output, hence the `pipe`. Returns false if the session has gone.
 ///
 /// # Safety
 ///
@@ -31,13 +32,13 @@ pub unsafe extern "C" fn cloze_session_end(
     // SAFETY: the caller's promise.
     let mark = unsafe { std::slice::from_raw_parts(mark, length) };
     let mut out = std::io::stdout().lock();
-    // A reader that has gone wants no output.
+    // As above.
     let _ = out.flush();
     let pipe = pipe.try_clone_to_owned().map(File::from);
     pipe.and_then(|mut pipe| pipe.write_all(mark)).is_ok()
 }
 
-/// Raises or lowers the flag that `cloze::interrupt::poll` looks at.
+/// Sets or clears the flag that `cloze::interrupt::poll` checks.
 #[unsafe(no_mangle)]
 pub extern "C" fn cloze_session_interrupt(on: bool) {
     if on {
@@ -47,14 +48,14 @@ pub extern "C" fn cloze_session_interrupt(on: bool) {
     }
 }
 
-/// Called once, on the thread that will run the cells: their panics become errors of the cell.
+/// Turns panics on this thread, which will run the cells, into errors of the cell. Called once.
 #[unsafe(no_mangle)]
 pub extern "C" fn cloze_session_start() {
     let cells = std::thread::current().id();
-    let otherwise = std::panic::take_hook();
+    let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if std::thread::current().id() != cells {
-            otherwise(info);
+            default(info);
             return;
         }
         let message = info.payload_as_str().unwrap_or("a panic without a message");
@@ -65,7 +66,7 @@ pub extern "C" fn cloze_session_start() {
     }));
 }
 
-/// Writes past the standard output's lock, which the panic may have interrupted.
+/// Writes around the lock of standard output, which the panicking code may hold.
 fn report(message: String, file: String, line: u32) {
     use cloze_impl::display::wire::{self, Record};
     let record = Record::Panic {

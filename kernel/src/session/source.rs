@@ -1,0 +1,159 @@
+//! The text of a cell: its lines for the session, and its statements.
+
+use std::ops::Range;
+
+use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode, ast};
+
+/// Returns the lines for the session itself (`:dep`, `!ls`), which come before all Rust code, and where
+/// each begins. evcxr finds them in the same way, except that `!(` is Rust here.
+pub fn command_lines(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut begin = 0;
+    let lines = code.split_inclusive('\n').map(move |line| {
+        let start = begin;
+        begin += line.len();
+        (start, line.trim_end_matches(['\n', '\r']))
+    });
+    let before_rust = lines.take_while(|(_, line)| {
+        is_command(line) || line.trim().is_empty() || line.starts_with("//")
+    });
+    before_rust.filter(|(_, line)| is_command(line))
+}
+
+fn is_command(line: &str) -> bool {
+    is_for_shell(line) || line.trim_start_matches(' ').starts_with(':')
+}
+
+/// Returns whether a line is a shell command.
+pub fn is_for_shell(line: &str) -> bool {
+    line.starts_with('!') && !line.starts_with("!(")
+}
+
+/// Replaces the lines for the session itself by spaces, so that positions in the Rust code stay the same.
+pub fn without_commands(code: &str) -> String {
+    blanked(code, command_lines(code))
+}
+
+/// Replaces these lines of `code` by spaces.
+pub fn blanked<'a>(code: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> String {
+    let mut out = String::with_capacity(code.len());
+    for (start, line) in lines {
+        out += &code[out.len()..start];
+        out += &" ".repeat(line.len());
+    }
+    let rest = code.get(out.len()..).unwrap_or_default();
+    out + rest
+}
+
+const PRELUDE: &str = "fn f(){";
+
+/// Parses the statements and items of a cell. Returns none if the cell has a syntax error.
+pub fn statements(rust: &str) -> Vec<SyntaxNode> {
+    let parsed = SourceFile::parse(&format!("{PRELUDE}{rust}\n}}"), Edition::CURRENT);
+    if !parsed.errors().is_empty() {
+        return Vec::new();
+    }
+    let function = parsed.tree().syntax().children().find_map(ast::Fn::cast);
+    let list = function.and_then(|function| function.body()?.stmt_list());
+    list.map(|list| list.syntax().children().collect())
+        .unwrap_or_default()
+}
+
+/// Returns the line, from 1, of a `return` that belongs to no function or closure of the cell. It would
+/// leave evcxr's function around the cell before the variables are stored, and the next cell would abort
+/// because they are missing.
+pub fn stray_return(code: &str) -> Option<usize> {
+    let rust = without_commands(code);
+    let mut nodes = statements(&rust)
+        .into_iter()
+        .flat_map(|node| node.descendants());
+    let stray = nodes.find(|node| {
+        node.kind() == SyntaxKind::RETURN_EXPR
+            && !node.ancestors().skip(1).any(|node| takes_return(&node))
+    })?;
+    Some(rust[..place(&stray).start].matches('\n').count() + 1)
+}
+
+/// Returns whether a `return` inside this node returns from it: a function (except the one that
+/// [`statements`] adds), a closure, an async block.
+fn takes_return(node: &SyntaxNode) -> bool {
+    match node.kind() {
+        SyntaxKind::FN => node.text_range().start() != 0.into(),
+        SyntaxKind::CLOSURE_EXPR => true,
+        SyntaxKind::BLOCK_EXPR => node
+            .first_token()
+            .is_some_and(|word| word.text() == "async"),
+        _ => false,
+    }
+}
+
+/// Returns the byte ranges of the functions in a cell.
+pub fn functions(code: &str) -> Vec<Range<usize>> {
+    let items = statements(&without_commands(code));
+    let nodes = items.iter().flat_map(SyntaxNode::descendants);
+    let functions = nodes.filter(|node| node.kind() == SyntaxKind::FN);
+    functions.map(|function| place(&function)).collect()
+}
+
+/// Returns the byte range of a node of [`statements`] in the cell.
+pub fn place(node: &SyntaxNode) -> Range<usize> {
+    let range = node.text_range();
+    let place = |offset| usize::from(offset) - PRELUDE.len();
+    place(range.start())..place(range.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_for_the_session_come_before_all_rust() {
+        for (code, rust) in [
+            (
+                ":vars\n!ls\r\n// why\n\n  :dep é\nf()",
+                "     \n   \r\n// why\n\n         \nf()",
+            ),
+            ("let both =\n    !a && !b;", "let both =\n    !a && !b;"),
+            (
+                "let x\n    : u8 = 1;\n:vars\n!ls",
+                "let x\n    : u8 = 1;\n:vars\n!ls",
+            ),
+            ("/* a */\n!ls", "/* a */\n!ls"),
+            ("  !ls", "  !ls"),
+            ("!(a || b)\n:vars", "!(a || b)\n:vars"),
+            (":vars", "     "),
+            ("", ""),
+        ] {
+            assert_eq!(without_commands(code), rust);
+        }
+    }
+
+    #[test]
+    fn functions_are_found() {
+        let code = ":vars\nfn a() {\n}\nlet b = || 1;\nimpl C { fn d() {} }";
+        let found: Vec<_> = functions(code).into_iter().map(|at| &code[at]).collect();
+        assert_eq!(found, ["fn a() {\n}", "fn d() {}"]);
+        assert!(functions("fn a( {").is_empty());
+    }
+
+    #[test]
+    fn a_return_outside_functions_is_stray() {
+        assert_eq!(stray_return("let a = 1;\nreturn a"), Some(2));
+        assert_eq!(stray_return(":vars\nlet a = 1;\nreturn a"), Some(3));
+        assert_eq!(
+            stray_return("for i in 0..3 {\n  if i > 1 { return; }\n}"),
+            Some(2)
+        );
+        for code in [
+            "fn f() -> u8 { return 1; }",
+            "let f = |x: u8| { if x > 1 { return 2; } x };",
+            "(|| { return 1; })()",
+            "impl A { fn f() { return; } }",
+            "let later = async { return 1; };",
+            "\"return\" // return",
+            "a",
+            "return (",
+        ] {
+            assert_eq!(stray_return(code), None, "{code}");
+        }
+    }
+}
