@@ -29,6 +29,7 @@ pub mod memory;
 pub mod model;
 #[doc(hidden)]
 pub mod notes;
+pub mod predict;
 #[cfg(feature = "charts")]
 pub mod prelude;
 pub mod random;
@@ -38,9 +39,14 @@ pub mod train;
 #[cfg(feature = "charts")]
 pub mod view;
 
+pub use engine::{Backend, Precision};
 pub use error::{Error, Result};
 #[cfg(feature = "charts")]
 pub use indicatif;
+pub use predict::{
+    Answer, Choice, Embedder, Entity, FillMask, Guess, MultipleChoice, NextSentence, Prediction,
+    QuestionAnswerer, TextClassifier, TokenClassifier,
+};
 pub use serde_json;
 #[cfg(feature = "charts")]
 pub use view::{display, input, progress};

@@ -203,7 +203,7 @@ fn wrong_arguments_exit_2_and_failed_work_exits_1() {
     assert!(wrong(&["store", " \u{200b}\t"], &[], 2).contains("the second text has no tokens"));
     let layers = wrong(&["store"], &["--layers", "2"], 2);
     assert!(
-        layers.contains("--layers 2: the model has layers 0 to 1, or -2 to -1"),
+        layers.contains("layers 2: the model has layers 0 to 1, or -2 to -1"),
         "{layers}"
     );
     wrong(&["store"], &["--view", "tail"], 2);

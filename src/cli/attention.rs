@@ -11,10 +11,10 @@ use crate::hub;
 use crate::lessons::data::MODEL;
 use crate::model::Part;
 use crate::note;
+use crate::predict::Loaded;
 use crate::view::attention::{AttentionView, View};
 
 use super::engine::EngineArgs;
-use super::model::Loaded;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -44,10 +44,14 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let folder = hub::folder_of(&args.model)?;
-    let mut model = Loaded::read_with(&folder, &[Part::Encoder], args.engine.setup()?)?;
+    let mut model = Loaded::read(&folder, &[Part::Encoder], args.engine.setup()?)?;
     let all = model.engine.config().num_hidden_layers;
     let layers = match &args.layers {
-        Some(text) => features::counted(text, all, &format!("layers 0 to {}", all - 1))?,
+        Some(text) => features::counted(
+            features::parse_layers(text)?,
+            all,
+            &format!("layers 0 to {}", all - 1),
+        )?,
         None => 0..=all - 1,
     };
     let b = args.b.as_deref();

@@ -9,16 +9,13 @@ use serde::Serialize;
 
 use crate::data::Sequences;
 use crate::error::{Error, Result};
-use crate::features::{Advice, Combine, Pool, Settings, Vectors, embed, layers};
-use crate::hub;
+use crate::features::{Combine, Pool, Settings, Vectors, parse_layers};
 use crate::lessons::data::MODEL;
-use crate::model::Part;
 use crate::note;
-use crate::text::WordPiece;
+use crate::predict::Embedder;
 
 use super::engine::EngineArgs;
-use super::model::Loaded;
-use super::{lines, task};
+use super::lines;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -97,31 +94,11 @@ struct OfTokens<'a> {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let folder = hub::folder_of(&args.model)?;
-    // A sentence-transformers folder's advice is about pooled vectors of the last layer.
-    let advice = match args.pool {
-        None => Advice::read(&folder)?,
-        Some(_) => Advice::read(&folder).unwrap_or_default(),
-    };
-    let mut model = Loaded::read_with(&folder, &[Part::Encoder], args.engine.setup()?)?;
-    let config = model.engine.config();
-    let max_len = match args.max_len {
-        Some(asked) => task::max_len(config, asked)?,
-        None => {
-            let most = config.max_position_embeddings;
-            advice.max_len.map_or(most, |len| len.min(most))
-        }
-    };
-    let pool = args.pool.or(advice.pool).unwrap_or(Pool::Mean);
-    let settings = Settings {
-        layers: layers(&args.layers, config.num_hidden_layers)?,
-        combine: args.combine,
-        pool,
-        normalize: args.normalize || (advice.normalize && pool != Pool::None && !args.no_normalize),
-    };
-    let width = settings.width(config.hidden_size);
+    let model = args.load()?;
+    let (settings, width) = (model.settings(), model.width());
+    let pool = settings.pool;
     let (mut texts, mut tokens, mut took) = (0, 0, Duration::ZERO);
-    let mut sink = Sink::open(&args, &settings, width)?;
+    let mut sink = Sink::open(&args, settings, width)?;
     lines::answer(|batch| {
         let mut answers = Vec::new();
         for part in parts(batch, pool, width) {
@@ -129,12 +106,11 @@ pub fn run(args: Args) -> Result<()> {
             let pairs = part.iter().enumerate();
             let pairs = pairs.map(|(index, line)| args.split(line, texts + index));
             let pairs: Vec<(&str, Option<&str>)> = pairs.collect::<Result<_>>()?;
-            let sequences = Sequences::tokenise(&model.wordpiece, &pairs, max_len)?;
-            let vectors = embed(model.engine.as_mut(), &sequences, &settings)?;
+            let (sequences, vectors) = model.vectors(&pairs)?;
             texts += part.len();
             tokens += sequences.tokens();
             took += started.elapsed();
-            let json = || json(&pairs, &sequences, &vectors, &model.wordpiece, pool, width);
+            let json = || json(&pairs, &sequences, &vectors, &model);
             match &mut sink {
                 Sink::Stdout => answers.extend(json()),
                 Sink::Lines(file, path) => {
@@ -181,23 +157,21 @@ fn parts(lines: &[String], pool: Pool, width: usize) -> Vec<&[String]> {
     parts
 }
 
-/// A JSON object for each text.
+/// Returns a JSON object for each text.
 fn json(
     texts: &[(&str, Option<&str>)],
     sequences: &Sequences,
     vectors: &[Vec<f32>],
-    wordpiece: &WordPiece,
-    pool: Pool,
-    width: usize,
+    model: &Embedder,
 ) -> Vec<String> {
     let object = |(index, (&(text, pair), vectors)): (usize, (&_, &Vec<f32>))| {
-        let line = if pool == Pool::None {
+        let line = if model.settings().pool == Pool::None {
             let ids = sequences.ids(index).iter();
             serde_json::to_string(&OfTokens {
                 text,
                 pair,
-                tokens: ids.filter_map(|&id| wordpiece.token(id)).collect(),
-                vectors: vectors.chunks_exact(width).collect(),
+                tokens: ids.filter_map(|&id| model.wordpiece().token(id)).collect(),
+                vectors: vectors.chunks_exact(model.width()).collect(),
             })
         } else {
             serde_json::to_string(&OfText {
@@ -213,6 +187,24 @@ fn json(
 }
 
 impl Args {
+    /// Loads the model with the chosen settings.
+    fn load(&self) -> Result<Embedder> {
+        let mut builder = Embedder::builder(&self.model)
+            .setup(self.engine.setup()?)
+            .layers(parse_layers(&self.layers)?)
+            .combine(self.combine);
+        if let Some(pool) = self.pool {
+            builder = builder.pool(pool);
+        }
+        if self.normalize || self.no_normalize {
+            builder = builder.normalize(self.normalize);
+        }
+        if let Some(max_len) = self.max_len {
+            builder = builder.max_len(max_len);
+        }
+        builder.load()
+    }
+
     /// What the file says of its vectors.
     fn told(&self, settings: &Settings) -> [(&'static str, String); 5] {
         let name = |path: &Path| path.display().to_string();

@@ -7,7 +7,7 @@ use crate::model::HeadInput;
 use super::{Engine, TaskEngine};
 
 /// Tokens in a batch. The larger it is, the less time goes into packing the weights.
-const BATCH_TOKENS: usize = 4096;
+pub const BATCH_TOKENS: usize = 4096;
 
 /// Returns how many numbers the engine's task head gives for each sequence or row.
 ///

@@ -67,37 +67,49 @@ impl Settings {
     }
 }
 
-/// Layers as Python counts the list of hidden states, embeddings first: `-1` is the last, `-4..-1`
-/// the last four, both ends included. Fails where there is no such layer.
-pub fn layers(text: &str, model_layers: usize) -> Result<RangeInclusive<usize>> {
-    let names = format!("layers 0 (embeddings) to {model_layers}");
-    counted(text, model_layers + 1, &names)
+/// Layers counted as Python counts a list: -1 is the last. Both ends are included.
+pub type LayerRange = RangeInclusive<i32>;
+
+/// Parses a layer, such as `-1`, or the first and the last of several, such as `-4..-1`.
+pub fn parse_layers(text: &str) -> Result<LayerRange> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let one = |layer: &str| layer.trim().parse().ok();
+    match (one(first), one(last.trim_start_matches('='))) {
+        (Some(first), Some(last)) => Ok(first..=last),
+        _ => Err(Error::Usage(format!(
+            "layers {text}: expected a layer such as -1, or two such as -4..-1"
+        ))),
+    }
 }
 
-/// Some of `count` layers as Python counts a list, both ends included; `names` says in an error which
-/// there are.
-pub fn counted(text: &str, count: usize, names: &str) -> Result<RangeInclusive<usize>> {
-    let states = count as i64;
-    let wrong = |why: String| Error::Usage(format!("--layers {text}: {why}"));
-    let one = |part: &str| -> Result<usize> {
-        let number: i64 = part
-            .trim()
-            .parse()
-            .map_err(|_| wrong("expected a layer such as -1, or two such as -4..-1".into()))?;
-        let index = if number < 0 { states + number } else { number };
-        if !(0..states).contains(&index) {
-            return Err(wrong(format!("the model has {names}, or -{states} to -1")));
-        }
-        Ok(index as usize)
+/// Returns which hidden states these layers are: 0 is after the embeddings.
+///
+/// # Errors
+/// If the model has no such layers.
+pub fn layers(range: LayerRange, model_layers: usize) -> Result<RangeInclusive<usize>> {
+    let names = format!("layers 0 (embeddings) to {model_layers}");
+    counted(range, model_layers + 1, &names)
+}
+
+/// Returns these of `count` layers; `names` describes in an error which there are.
+pub fn counted(range: LayerRange, count: usize, names: &str) -> Result<RangeInclusive<usize>> {
+    let (first, last) = range.clone().into_inner();
+    let wrong = |why: String| {
+        let several = (first != last).then(|| format!("..{last}"));
+        let several = several.unwrap_or_default();
+        Error::Usage(format!("layers {first}{several}: {why}"))
     };
-    let (first, last) = match text.split_once("..") {
-        Some((first, last)) => (one(first)?, one(last.trim_start_matches('='))?),
-        None => (one(text)?, one(text)?),
+    let index = |layer: i32| {
+        let from = if layer < 0 { count } else { 0 };
+        let index = from.checked_add_signed(layer as isize);
+        let index = index.filter(|index| *index < count);
+        index.ok_or_else(|| wrong(format!("the model has {names}, or -{count} to -1")))
     };
-    if first > last {
+    let layers = index(first)?..=index(last)?;
+    if layers.is_empty() {
         return Err(wrong("the first layer comes after the last".into()));
     }
-    Ok(first..=last)
+    Ok(layers)
 }
 
 /// What a model folder of sentence-transformers says about its vectors.
@@ -284,17 +296,24 @@ mod tests {
 
     #[test]
     fn layers_are_counted_as_in_python() {
-        assert_eq!(layers("-1", 6).unwrap(), 6..=6);
-        assert_eq!(layers("-4..-1", 6).unwrap(), 3..=6);
-        assert_eq!(layers("0..2", 6).unwrap(), 0..=2);
-        assert_eq!(layers("-7", 6).unwrap(), 0..=0);
+        let layers = |text| layers(parse_layers(text)?, 6);
+        assert_eq!(layers("-1").unwrap(), 6..=6);
+        assert_eq!(layers("-4..-1").unwrap(), 3..=6);
+        assert_eq!(layers("0..=2").unwrap(), 0..=2);
+        assert_eq!(layers("-7").unwrap(), 0..=0);
         for (text, expected) in [
-            ("-8", "layers 0 (embeddings) to 6, or -7 to -1"),
+            (
+                "-8",
+                "layers -8: the model has layers 0 (embeddings) to 6, or -7 to -1",
+            ),
             ("7", "layers 0 (embeddings) to 6"),
             ("last", "expected a layer such as -1"),
-            ("-1..-4", "the first layer comes after the last"),
+            (
+                "-1..-4",
+                "layers -1..-4: the first layer comes after the last",
+            ),
         ] {
-            let message = layers(text, 6).unwrap_err().to_string();
+            let message = layers(text).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
         }
     }

@@ -21,7 +21,9 @@ use crate::model::Config;
 
 pub use crate::train::task::{Answers, Dataset, Reading, Role, Task, measure};
 pub use official::{Files, files};
+pub(crate) use sentences::{limited, limits};
 pub use span::SpanOptions;
+pub(crate) use words::WordSequences;
 
 /// What the answers to rows of your own data look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,8 +39,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What a fine-tuned model was trained for, as its configuration tells.
-    fn of(config: &Config) -> Self {
+    /// Returns what a model was fine-tuned for, according to its configuration.
+    pub fn of(config: &Config) -> Self {
         let tokens = "BertForTokenClassification";
         if config.architectures.iter().any(|class| class == tokens) {
             return Self::Tokens;

@@ -58,7 +58,7 @@ impl Sentences {
     pub fn glue(task: &'static glue::Task, labels: Labels<'_>) -> Result<Self> {
         let answer = match task.classes() {
             None => Answer::Number {
-                limits: Some([0.0, 5.0]),
+                limits: limits(task.name),
             },
             Some(classes) => {
                 let names: Vec<String> = classes.iter().map(|&name| name.to_owned()).collect();
@@ -284,7 +284,14 @@ fn class(outputs: &[u32], row: &[f32]) -> u32 {
     outputs.iter().position(|&o| o == output).unwrap_or(0) as u32
 }
 
-fn limited(value: f32, limits: Option<[f32; 2]>) -> f32 {
+/// Returns the limits of the numbers of a task; none if it has classes or your own numbers.
+pub fn limits(task: &str) -> Option<[f32; 2]> {
+    let task = glue::Task::find(task)?;
+    task.classes().is_none().then_some([0.0, 5.0])
+}
+
+/// Returns the number between the limits that is nearest to `value`.
+pub fn limited(value: f32, limits: Option<[f32; 2]>) -> f32 {
     limits.map_or(value, |[low, high]| value.clamp(low, high))
 }
 

@@ -13,6 +13,7 @@ use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Scores, squad};
 use crate::model::{Config, Part};
+use crate::train::task::stored;
 
 /// Where a model's configuration keeps the threshold that was chosen for it.
 const THRESHOLD: &str = "null_score_threshold";
@@ -46,6 +47,21 @@ impl Default for SpanOptions {
     }
 }
 
+impl SpanOptions {
+    /// Returns the options that a model was fine-tuned with, and the threshold that was chosen for it.
+    pub fn stored(config: &Config) -> Self {
+        let number = |key| stored(config, key);
+        let usual = Self::default();
+        Self {
+            stride: number("doc_stride").unwrap_or(usual.stride),
+            max_question: number("max_query_len").unwrap_or(usual.max_question),
+            max_answer: number("max_answer_len").unwrap_or(usual.max_answer),
+            threshold: config.other.get(THRESHOLD).and_then(Value::as_f64),
+            ..usual
+        }
+    }
+}
+
 /// SQuAD 1.1, or 2.0, in which questions may have no answer.
 pub struct Spans {
     name: &'static str,
@@ -65,7 +81,7 @@ impl Spans {
             }
         }
         let stored = match labels {
-            Labels::Model(config) => config.other.get(THRESHOLD).and_then(Value::as_f64),
+            Labels::Model(config) => SpanOptions::stored(config).threshold,
             Labels::Training(_) => None,
         };
         Ok(Self {

@@ -205,7 +205,7 @@ impl Task for Words {
             Role::Train | Role::Dev if tagged < sentences.len() => return Err(unlabelled(path)),
             _ => {}
         }
-        let cut = Cut::new(&sentences, reading.wordpiece, reading.max_len)?;
+        let cut = WordSequences::new(&sentences, reading.wordpiece, reading.max_len)?;
         let targets = match role {
             Role::Test => Targets::Unknown,
             Role::Train | Role::Dev => Targets::Rows(cut.targets(&sentences, &self.labels)),
@@ -224,15 +224,19 @@ impl Task for Words {
 }
 
 /// Sentences as token sequences.
-struct Cut {
-    sequences: Sequences,
+pub struct WordSequences {
+    /// The sequences; a long sentence has several.
+    pub sequences: Sequences,
     /// The row of each word's first piece among the rows of all sequences.
-    first_rows: Vec<usize>,
+    pub first_rows: Vec<usize>,
 }
 
-impl Cut {
-    /// A sentence that is longer than `max_len` tokens goes on in a sequence of its own.
-    fn new(sentences: &[Sentence], wordpiece: &WordPiece, max_len: usize) -> Result<Self> {
+impl WordSequences {
+    /// Cuts words into pieces. A sentence of more than `max_len` tokens goes on in another sequence.
+    ///
+    /// # Errors
+    /// If `max_len` leaves no room for a word.
+    pub fn new(sentences: &[Sentence], wordpiece: &WordPiece, max_len: usize) -> Result<Self> {
         if max_len < 3 {
             return Err(Error::Usage(format!(
                 "--max-len {max_len} leaves no room for a word beside [CLS] and [SEP]: at least 3 are needed"

@@ -107,6 +107,12 @@ pub fn describe(task: &dyn Task, max_len: usize, config: &mut Config) {
     other.insert(OPTIONS.into(), options.into());
 }
 
+/// Returns a number that fine-tuning stored in a model's configuration about its task's files.
+pub fn stored(config: &Config, key: &str) -> Option<usize> {
+    let options = config.other.get(OPTIONS)?;
+    options.get(key)?.as_u64().map(|number| number as usize)
+}
+
 /// Returns a model's scores on a file.
 pub fn measure(engine: &mut dyn TaskEngine, data: &dyn Dataset) -> Result<Scores> {
     let logits = inference::logits(engine, &data.examples().sequences)?;

@@ -103,7 +103,10 @@ impl FrozenArgs {
         };
         let plan = Plan {
             vectors: Settings {
-                layers: features::layers(&self.layers(config), config.num_hidden_layers)?,
+                layers: features::layers(
+                    features::parse_layers(&self.layers(config))?,
+                    config.num_hidden_layers,
+                )?,
                 combine: self.combine(),
                 pool,
                 normalize: false,

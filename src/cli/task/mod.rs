@@ -17,13 +17,11 @@ use crate::eval::Scores;
 use crate::hub;
 use crate::model::{Config, weights};
 use crate::note;
+use crate::predict::Loaded;
 use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, SpanOptions, Task};
 use crate::text::WordPiece;
 
-use super::model::Loaded;
 use reading::ReadingArgs;
-
-pub use reading::max_len;
 
 #[derive(clap::Args, Clone)]
 pub struct TaskArgs {

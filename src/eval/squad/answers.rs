@@ -11,6 +11,7 @@
 //! nothing has to be guessed back from lower-cased pieces.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -58,6 +59,8 @@ pub struct Answers {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
     pub text: String,
+    /// Where it stands in the context, in code points; empty if it is no answer.
+    pub place: Range<usize>,
     /// Among the best answers.
     pub probability: f64,
     pub start_logit: f32,
@@ -157,15 +160,14 @@ fn rank<'l>(
         }
         collect(windows, window, logits, options.max_answer, &mut spans);
     }
-    let mut ranked: Vec<(String, Span)> = distinct(&mut spans, options.n_best, |span| {
-        texts.cut(windows.text_range(question, span.first..span.last + 1))
-    });
+    let place = |span: &Span| windows.text_range(question, span.first..span.last + 1);
+    let mut ranked = distinct(&mut spans, options.n_best, |span| texts.cut(place(span)));
     let best = ranked.first().cloned();
     let null = null.filter(|_| options.may_be_empty);
     if let Some(null) = null {
-        let place = ranked.partition_point(|(_, span)| span.score() >= null.score());
-        ranked.insert(place, (String::new(), null));
-        if place < options.n_best {
+        let rank = ranked.partition_point(|(_, span)| span.score() >= null.score());
+        ranked.insert(rank, (String::new(), null));
+        if rank < options.n_best {
             ranked.truncate(options.n_best);
         }
     }
@@ -181,6 +183,7 @@ fn rank<'l>(
         n_best: ranked
             .into_iter()
             .map(|(text, span)| Ranked {
+                place: if text.is_empty() { 0..0 } else { place(&span) },
                 text,
                 probability: weight(&span) / total,
                 start_logit: span.start_logit,

@@ -1,0 +1,70 @@
+//! The words of a text, as sets with a label for every word count them: between blanks, punctuation apart.
+
+use std::ops::Range;
+
+use unicode_general_category::get_general_category;
+
+/// Returns where the words of a text are, in characters. A Chinese character is a word, and so is a punctuation
+/// mark, unless it stands inside a word, as in `O'Neill`, `e-mail` or `U.S.A`.
+pub fn words(text: &[char]) -> Vec<Range<usize>> {
+    let mut words: Vec<Range<usize>> = Vec::new();
+    let letter = |at: Option<&char>| at.is_some_and(|c| c.is_alphanumeric() && !is_chinese(*c));
+    let mut open = false;
+    for (at, &c) in text.iter().enumerate() {
+        if c.is_whitespace() {
+            open = false;
+            continue;
+        }
+        let before = at.checked_sub(1).and_then(|before| text.get(before));
+        let inside =
+            matches!(c, '\'' | '’' | '-' | '.' | '&') && letter(before) && letter(text.get(at + 1));
+        let alone = is_chinese(c) || (is_punctuation(c) && !inside);
+        match words.last_mut() {
+            Some(word) if open && !alone => word.end = at + 1,
+            _ => words.push(at..at + 1),
+        }
+        open = !alone;
+    }
+    words
+}
+
+/// Punctuation as BERT counts it: all of ASCII that is neither letter, digit nor blank, and Unicode's.
+fn is_punctuation(c: char) -> bool {
+    c.is_ascii_punctuation() || get_general_category(c).abbreviation().starts_with('P')
+}
+
+/// The characters that BERT's tokenizer takes for words.
+fn is_chinese(c: char) -> bool {
+    matches!(c, '\u{4E00}'..='\u{9FFF}' | '\u{3400}'..='\u{4DBF}' | '\u{20000}'..='\u{2A6DF}'
+        | '\u{2A700}'..='\u{2B81F}' | '\u{2B920}'..='\u{2CEAF}' | '\u{F900}'..='\u{FAFF}'
+        | '\u{2F800}'..='\u{2FA1F}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn punctuation_is_a_word_unless_it_stands_inside_one() {
+        for (text, expected) in [
+            (
+                "Ann O'Neill, e-mailed the U.S.A.",
+                "Ann|O'Neill|,|e-mailed|the|U.S.A|.",
+            ),
+            (
+                "(Zoe\u{301} sagt: „Nein“)",
+                "(|Zoe\u{301}|sagt|:|„|Nein|“|)",
+            ),
+            ("我在北京,你 in\tParis", "我|在|北|京|,|你|in|Paris"),
+            ("a-b-  - 5.5%", "a-b|-|-|5.5|%"),
+            ("", ""),
+        ] {
+            let chars: Vec<char> = text.chars().collect();
+            let found: Vec<String> = words(&chars)
+                .into_iter()
+                .map(|word| chars[word].iter().collect())
+                .collect();
+            assert_eq!(found.join("|"), expected);
+        }
+    }
+}
