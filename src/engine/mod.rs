@@ -386,15 +386,14 @@ impl Setup {
         let refused = match backend {
             Backend::Reference if !usual => {
                 "the reference engine computes in f32 and keeps its activations; \
-                 --dtype bf16, --matmul fast and --recompute need --backend cpu"
+                 other number formats and recomputation need the engine cpu or cuda"
             }
             Backend::Cpu | Backend::Auto if self.precision == Precision::F16 => {
-                "--dtype f16 needs a GPU (--backend cuda): on the CPU bf16 is the short format"
+                "the number format f16 needs a GPU: on the CPU bf16 is the short format"
             }
             // Nothing to gain: what it would save is little beside what the CPU engine keeps in f32.
             Backend::Cpu | Backend::Auto if self.recompute == Recompute::Cheap => {
-                "--recompute cheap needs a GPU (--backend cuda): \
-                 on the CPU --recompute computes whole layers again"
+                "cheap recomputation needs a GPU: on the CPU only whole layers are recomputed"
             }
             _ => return Ok(()),
         };
