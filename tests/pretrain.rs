@@ -426,7 +426,7 @@ fn a_model_folder_that_is_damaged_or_unfit_is_refused() {
     let long = "cat ".repeat(600) + "[MASK]";
     let told = fails(&["fill-mask", "--model", &model, &long], 1);
     assert!(
-        told.contains("603 tokens") && told.contains("512 positions"),
+        told.contains("603 tokens") && told.contains("only 512"),
         "{told}"
     );
     let told = fails(&["nsp", "--model", "/nonexistent", "a", "b"], 1);

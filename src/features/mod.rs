@@ -187,7 +187,7 @@ fn pooling(path: &Path) -> Result<Pool> {
         (false, true, None) => Ok(Pool::Cls),
         _ => Err(Error::file(
             path,
-            "asks for a pooling other than mean or [CLS] alone: say which with --pool",
+            "asks for a pooling other than mean or [CLS] alone: choose one of these",
         )),
     }
 }
@@ -414,7 +414,7 @@ mod tests {
             r#"{"pooling_mode_max_tokens": true}"#,
         );
         let message = Advice::read(folder.path()).unwrap_err().to_string();
-        assert!(message.contains("say which with --pool"), "{message}");
+        assert!(message.contains("choose one of these"), "{message}");
         write(
             "1_Pooling/config.json",
             r#"{"pooling_mode_mean_tokens": true}"#,

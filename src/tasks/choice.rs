@@ -36,7 +36,7 @@ impl Choice {
                 fold: Some(fold - 1),
             }),
             _ => Err(Error::Usage(format!(
-                "--fold {fold}: expected a number from 1 to {FOLDS}"
+                "fold {fold}: expected a number from 1 to {FOLDS}"
             ))),
         }
     }
@@ -67,7 +67,7 @@ impl Choice {
             };
             let fold = fold + 1;
             let message = format!(
-                "has too few questions ({count}): with --fold {fold} none is left to {purpose}"
+                "has too few questions ({count}): with fold {fold} none is left to {purpose}"
             );
             return Err(Error::file(path, message));
         }

@@ -41,7 +41,7 @@ pub fn discovered(columns: &Columns, path: &Path, bad: &mut BadRows) -> Result<V
     names.dedup();
     if names.len() > MOST_NUMBERS && names.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
         return Err(Error::Usage(format!(
-            "the column {} of {} has {} different numbers: to learn the numbers themselves give --kind number",
+            "the column {} of {} has {} different numbers: to learn the numbers themselves choose the kind number",
             columns.names().last().map_or("", String::as_str),
             path.display(),
             names.len()
@@ -68,7 +68,7 @@ pub fn header_note(path: &Path, rows: &[glue::Row], names: &[String]) -> Option<
     let alone = rest.iter().all(|row| row.target != first.target);
     (alone && rows.len() > FEW_ROWS).then(|| {
         format!(
-            "{}:{}: the label {} occurs nowhere else: is this a header? Then give --columns by name",
+            "{}:{}: the label {} occurs nowhere else: is this a header? Then name the columns",
             path.display(),
             first.line,
             names[class as usize]

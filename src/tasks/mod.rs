@@ -115,8 +115,8 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
         return Ok(Box::new(sentences::Sentences::glue(task, labels)?));
     }
     let source = || {
-        let message = "--columns is needed for your own data: the columns of the text, of a second \
-                       text where there is one, and of the label, such as --columns text,label";
+        let message = "columns are needed for your own data: those of the text, of a second \
+                       text where there is one, and of the label, such as text,label";
         match &options.columns {
             Some(columns) => Ok(Own {
                 columns: columns.clone(),
@@ -166,7 +166,7 @@ impl Own {
             return Ok(());
         }
         Err(Error::Usage(format!(
-            "--columns {}: expected {expected}",
+            "the columns {}: expected {expected}",
             self.columns
         )))
     }

@@ -264,7 +264,7 @@ fn nothing_is_trained_or_measured_on_no_rows() {
     let file = File::new("full_data.tsv", codah);
     let message = file.train_fails("codah", &options);
     assert!(
-        message.contains("has too few questions (1): with --fold 1 none is left to train on"),
+        message.contains("has too few questions (1): with fold 1 none is left to train on"),
         "{message}"
     );
     let last = Options {
@@ -275,7 +275,7 @@ fn nothing_is_trained_or_measured_on_no_rows() {
     assert!(
         error
             .to_string()
-            .contains("with --fold 5 none is left to measure on")
+            .contains("with fold 5 none is left to measure on")
     );
     assert_eq!(
         File::new("full_data.tsv", &codah.repeat(2))
@@ -328,7 +328,9 @@ fn a_header_taken_for_a_row_is_told_of() {
     let file = File::new("a.tsv", &format!("message\tkind\n{rows}"));
     let notes = file.train("custom", &numbered).unwrap().2;
     assert!(
-        notes[0].ends_with("a.tsv:1: the label kind occurs nowhere else: is this a header? Then give --columns by name"),
+        notes[0].ends_with(
+            "a.tsv:1: the label kind occurs nowhere else: is this a header? Then name the columns"
+        ),
         "{notes:?}"
     );
     assert!(

@@ -239,7 +239,7 @@ impl WordSequences {
     pub fn new(sentences: &[Sentence], wordpiece: &WordPiece, max_len: usize) -> Result<Self> {
         if max_len < 3 {
             return Err(Error::Usage(format!(
-                "--max-len {max_len} leaves no room for a word beside [CLS] and [SEP]: at least 3 are needed"
+                "max_len {max_len} leaves no room for a word beside [CLS] and [SEP]: at least 3 are needed"
             )));
         }
         let special = wordpiece.special();

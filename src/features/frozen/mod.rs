@@ -50,8 +50,8 @@ impl Plan {
         let of_tokens = self.vectors.pool == features::Pool::None;
         if of_tokens != (head.input == HeadInput::Rows) {
             let (reads, not) = match head.input {
-                HeadInput::Rows => ("every token", "with --pool"),
-                HeadInput::Pooled => ("whole texts", "with --pool none"),
+                HeadInput::Rows => ("every token", "pooled vectors"),
+                HeadInput::Pooled => ("whole texts", "vectors of tokens"),
             };
             return Err(Error::Usage(format!(
                 "the task's head reads {reads}: not {not}"
