@@ -251,7 +251,10 @@ fn what_cannot_be_run_is_refused_before_the_text_is_read() {
             "--phase-share: there is only one phase",
         ),
         (&["--dtype", "bf16", "--matmul", "fast"], "--matmul fast"),
-        (&["--dtype", "f16", "--backend", "cpu"], "f16 needs a GPU"),
+        (
+            &["--dtype", "f16", "--backend", "cpu"],
+            "dtype f16 needs a GPU",
+        ),
         (&["--mask-prob", "1.5"], "--mask-prob 1.5"),
         (&["--lr", "-1"], "--lr -1: a positive number is needed"),
     ] {

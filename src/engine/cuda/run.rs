@@ -2,7 +2,7 @@
 //! the embedding tables. Nothing here waits for the device or reads from it, so that all of it can
 //! be recorded.
 
-use crate::engine::{DistillationWeights, LossWeights, Recompute, lacks};
+use crate::engine::{DistillationWeights, LossWeights, Recompute, missing_head};
 use crate::error::Result;
 use crate::model::HeadInput;
 use crate::random::Site;
@@ -50,16 +50,18 @@ impl Model {
     }
 
     pub fn masked_lm(&self) -> Result<&MaskedLm> {
-        self.masked_lm.as_ref().ok_or_else(|| lacks("masked-LM"))
+        self.masked_lm
+            .as_ref()
+            .ok_or_else(|| missing_head("masked-LM"))
     }
 
     pub fn next_sentence(&self) -> Result<&Head> {
         let head = self.next_sentence.as_ref();
-        head.ok_or_else(|| lacks("next-sentence"))
+        head.ok_or_else(|| missing_head("next-sentence"))
     }
 
     pub fn task(&self) -> Result<&Head> {
-        self.task.as_ref().ok_or_else(|| lacks("task"))
+        self.task.as_ref().ok_or_else(|| missing_head("task"))
     }
 
     fn tables(&self, pass: Pass<'_>, at: impl Fn(usize) -> Address) -> Tables {

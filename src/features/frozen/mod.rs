@@ -24,7 +24,7 @@ use crate::random::Site;
 use crate::engine::cpu::Mask;
 use crate::engine::simd::Simd;
 use crate::engine::state::{Snapshot, State};
-use crate::engine::{Engine, HiddenStates, Precision, TaskEngine, lacks};
+use crate::engine::{Engine, HiddenStates, Precision, TaskEngine, missing_head};
 
 pub use file::{holds, remove};
 
@@ -46,7 +46,7 @@ impl Plan {
     /// The head's parameters, those of `part`; fails where that is no head, or reads what the vectors
     /// are not.
     pub fn layout(&self, config: &Config, part: Part) -> Result<Arc<Layout>> {
-        let head = part.task_head().ok_or_else(|| lacks("task"))?;
+        let head = part.task_head().ok_or_else(|| missing_head("task"))?;
         let of_tokens = self.vectors.pool == features::Pool::None;
         if of_tokens != (head.input == HeadInput::Rows) {
             let (reads, not) = match head.input {
@@ -103,7 +103,7 @@ impl Frozen {
     ) -> Result<Self> {
         let config = encoder.config();
         let layout = plan.layout(config, part)?;
-        let head = part.task_head().ok_or_else(|| lacks("task"))?;
+        let head = part.task_head().ok_or_else(|| missing_head("task"))?;
         let values = values(&layout);
         Ok(Self {
             width: plan.vectors.width(config.hidden_size),

@@ -117,10 +117,10 @@ impl Model {
             .filter(|&part| part != Part::Encoder && !has(part))
             .collect();
         if let (Some(&part), None) = (missing.first(), seed) {
-            let (lacks, advice) = (describe(part), advice(part));
+            let (missing_head, advice) = (describe(part), advice(part));
             let message = match other(part) {
-                Some(class) => format!("is of a {class} and holds no {lacks}: {advice}"),
-                None => format!("holds no {lacks}: {advice}"),
+                Some(class) => format!("is of a {class} and holds no {missing_head}: {advice}"),
+                None => format!("holds no {missing_head}: {advice}"),
             };
             return Err(Error::file(file.path(), message));
         }
