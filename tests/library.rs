@@ -3,12 +3,12 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use cloze::{
-    Backend, Embedder, FillMask, MultipleChoice, NextSentence, Precision, QuestionAnswerer,
-    TextClassifier, TokenClassifier,
+    Backend, Embedder, FillMask, MultipleChoice, NextSentence, QuestionAnswerer, TextClassifier,
+    TokenClassifier,
 };
 use common::{cloze, json, succeeds, text};
 use rayon::prelude::*;
@@ -565,15 +565,6 @@ fn errors_name_what_is_wrong_and_no_option_of_the_command() {
             "layers 0 (embeddings) to 2",
         ),
         (
-            drop_value(
-                Embedder::builder(TINY)
-                    .backend(Backend::Cpu)
-                    .precision(Precision::F16)
-                    .load(),
-            ),
-            "f16",
-        ),
-        (
             Embedder::builder(TINY)
                 .max_len(2)
                 .load()
@@ -598,4 +589,90 @@ fn errors_name_what_is_wrong_and_no_option_of_the_command() {
         let message = message(result);
         assert!(message.contains(expected), "{message}");
     }
+}
+
+/// Runs a program of `examples`, which `cargo test` builds beside the tests, and returns what it prints.
+fn example(name: &str, arguments: &[&str]) -> String {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap().parent().unwrap().join("examples");
+    let program = folder.join(name);
+    assert!(
+        program.is_file(),
+        "{name} is missing: run `cargo build --examples`"
+    );
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{name}: {}",
+        common::stderr(&output)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_example_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("notes.txt");
+    let notes =
+        "The baker sells bread.\nThe owl sleeps by day.\n\nThe baker sells rolls.\nIt rains.\n";
+    std::fs::write(&file, notes).unwrap();
+    let file = text(&file);
+
+    let filled = example(
+        "fill_mask",
+        &[TINY, "The [MASK] sells [MASK].", "It [MASK]."],
+    );
+    assert_eq!(filled.matches(" %  ").count(), 9, "{filled}");
+    assert!(filled.contains("It [MASK].\n  blank 1:"), "{filled}");
+
+    let ranked = example(
+        "next_sentence",
+        &[TINY, "It rains.", "The owl sleeps.", "Take a coat."],
+    );
+    assert!(
+        ranked.lines().count() == 2 && ranked.contains(" %  Take a coat."),
+        "{ranked}"
+    );
+
+    let found = example("embed_and_search", &[TINY, file, "The baker sells bread."]);
+    assert!(
+        found.starts_with("1.000  The baker sells bread.\n"),
+        "{found}"
+    );
+    assert_eq!(found.lines().count(), 3);
+
+    let (train, out) = (lesson_data("spam/train.tsv"), folder.path().join("spam"));
+    let dev = lesson_data("spam/dev.tsv");
+    let trained = example(
+        "finetune_csv",
+        &["text,label", text(&train), text(&dev), text(&out)],
+    );
+    assert!(trained.contains("accuracy 0."), "{trained}");
+    let classified = example(
+        "classify",
+        &[
+            text(&out),
+            "You have won a prize! Send us your bank details.",
+        ],
+    );
+    assert!(classified.contains(" %  spam"), "{classified}");
+
+    let tagged = example("tag", &[text(&names()), "Luca Ferrante fell ill."]);
+    assert!(
+        tagged.contains("  0..") && tagged.contains("PER"),
+        "{tagged}"
+    );
+
+    let answered = example(
+        "answer",
+        &[text(&questions()), file, "Who sells bread?", "Why?"],
+    );
+    assert_eq!(answered.lines().count(), 4, "{answered}");
+
+    let out = folder.path().join("model");
+    let corpus = folder.path().join("corpus.txt");
+    std::fs::write(&corpus, notes.repeat(20)).unwrap();
+    let trained = example("pretrain", &[text(&corpus), text(&out), "3"]);
+    assert!(trained.contains("% of the blanks"), "{trained}");
+    assert!(out.join("model.safetensors").is_file());
 }

@@ -2,6 +2,7 @@
 
 pub mod bad;
 pub mod bundled;
+#[cfg(feature = "hub")]
 pub mod catalogue;
 pub mod choices;
 pub mod conll;

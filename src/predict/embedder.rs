@@ -113,11 +113,13 @@ impl Embedder {
         Ok((sequences, vectors))
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
+    /// Returns what is computed: the layers, and how their vectors become one.
+    pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    pub(crate) fn wordpiece(&self) -> &WordPiece {
+    /// Returns the model's tokenizer.
+    pub fn wordpiece(&self) -> &WordPiece {
         &self.model.wordpiece
     }
 }

@@ -34,6 +34,7 @@ use crate::hub;
 
 pub use embedder::Embedder;
 pub use fill_mask::{FillMask, Guess};
+#[cfg(feature = "cli")]
 pub(crate) use loaded::Loaded;
 pub use multiple_choice::{Choice, MultipleChoice};
 pub use next_sentence::NextSentence;
@@ -94,9 +95,8 @@ impl<M> Builder<M> {
         self
     }
 
-    /// Sets what computes and how.
-    #[cfg(feature = "cli")]
-    pub(crate) fn setup(mut self, setup: Setup) -> Self {
+    /// Sets backend and precision at once.
+    pub fn setup(mut self, setup: Setup) -> Self {
         self.setup = setup;
         self
     }
