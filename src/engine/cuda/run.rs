@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::model::HeadInput;
 use crate::random::Site;
 
+use super::activations::Activations;
 use super::device::{Address, Device};
 use super::heads::{self, Head, Pooler};
 use super::kernels::{
@@ -17,7 +18,7 @@ use super::layer::{Gradients, Layer};
 use super::linear::NormAt;
 use super::masked_lm::{self, Loss, MaskedLm};
 use super::pass::Pass;
-use super::shape::{Activations, Scores};
+use super::shape::Scores;
 use super::state::Places;
 
 /// Where the parts of the model are in the flat buffers.
