@@ -1,7 +1,7 @@
 //! LayerNorm and what stands before it, beside the CPU engine's and the definition in f64.
 
 use crate::engine::cpu::elementwise::Partials;
-use crate::engine::cpu::norm::{self as cpu, Before, Statistics, Sums};
+use crate::engine::cpu::norm::{self as cpu, SkipConnection, Statistics, Sums};
 use crate::engine::cuda::device::{Address, Element};
 use crate::engine::cuda::kernels::{self, NormBackward, NormForward, norm_backward, norm_forward};
 use crate::engine::simd::Simd;
@@ -93,13 +93,13 @@ fn forward_case(
     };
     let (mut expected, mut y) = (vec![Statistics::default(); n], vec![0.0; n * width]);
     if p.is_some() {
-        let before = Before {
+        let skip = SkipConnection {
             bias: &bias,
             dropout: mask,
             rows: &sample.rows,
             residual: &residual,
         };
-        cpu::forward(simd, before, norm, &mut x, &mut expected, &mut y);
+        cpu::forward(simd, skip, norm, &mut x, &mut expected, &mut y);
         trial.near("the sum", &sums, &x);
     } else {
         cpu::forward_alone(simd, norm, &x, &mut expected, &mut y);

@@ -2,7 +2,7 @@
 //! layer wants them, added to, with every epilogue, beside the CPU engine's product and f64.
 
 use crate::engine::Precision;
-use crate::engine::cpu::{self, Old, Threads};
+use crate::engine::cpu::{self, Output, Threads};
 use crate::engine::cuda::device::{Address, Device, Element, Epilogue, Matrix, Product};
 use crate::engine::simd::Simd;
 use crate::error::Result;
@@ -237,7 +237,11 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
     let old = c.clone();
     cpu::product(
         cpu::MatrixMut::new(&mut c, m, n),
-        if one.add { Old::Add } else { Old::Overwrite },
+        if one.add {
+            Output::Accumulate
+        } else {
+            Output::Overwrite
+        },
         one.alpha,
         a.view(),
         b.view(),
