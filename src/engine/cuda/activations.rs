@@ -6,9 +6,22 @@ use crate::model::HeadInput;
 use super::arena::{Plan, Span};
 use super::device::Address;
 use super::heads;
-use super::layer::{Gradients, Kept};
+use super::kernels::{DISTILLED, SCORED};
+use super::layer::{Gradients, Saved};
 use super::masked_lm;
-use super::shape::{Masked, Purpose, Scores, Shape};
+use super::shape::{MaskedLmMode, Purpose, Shape};
+
+impl Shape<'_> {
+    /// Returns the bytes of all activations.
+    pub fn bytes(&self) -> u64 {
+        self.plan().bytes()
+    }
+
+    /// Measures what [`Activations::take`] takes.
+    pub fn plan(&self) -> Plan {
+        Plan::measure(|plan| Activations::take(plan, self))
+    }
+}
 
 /// Where the activations of a pass are.
 #[derive(Debug, Clone)]
@@ -17,8 +30,8 @@ pub struct Activations {
     pub embedding_statistics: Address,
     /// Hidden states: after the embeddings, then after each layer. Several may be in one place.
     pub hidden: Vec<Address>,
-    /// What each layer keeps; see [`Kept::take`].
-    pub kept: Vec<Kept>,
+    /// What each layer keeps; see [`Saved::take`].
+    pub saved: Vec<Saved>,
     /// Of a training pass.
     pub gradients: Option<Gradients>,
     pub masked_lm: Option<masked_lm::Buffers>,
@@ -40,12 +53,12 @@ impl Activations {
             .is_some_and(|head| head.input == HeadInput::Pooled)
             || shape.states;
         let f32_states = 4 * (shape.rows * c.hidden_size) as u64;
-        let distilled = shape.masked == Masked::Distilled;
+        let distilled = shape.masked == MaskedLmMode::Distilled;
         Self {
             embedding_sums: plan.take(Span::Step, shape.hidden()),
             embedding_statistics: plan.take(Span::Step, shape.statistics()),
             hidden: take_hidden(plan, shape),
-            kept: Kept::take(plan, shape),
+            saved: Saved::take(plan, shape),
             gradients: shape.trains().then(|| Gradients::take(plan, shape)),
             masked_lm: (shape.picked > 0).then(|| masked_lm::Buffers::take(plan, shape)),
             head: (shape.head.is_some() || pooled).then(|| heads::Buffers::take(plan, shape)),
@@ -64,7 +77,7 @@ fn take_hidden(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Address> {
             let two = [(); 2].map(|()| plan.take(Span::Step, bytes));
             (0..=layers).map(|layer| two[layer % 2]).collect()
         }
-        // The first and the last are kept; those between are LayerNorms' outputs.
+        // The first and the last are saved; those between are LayerNorms' outputs.
         Purpose::Training(Recompute::Cheap) => {
             let ends = [(); 2].map(|()| plan.take(Span::Step, bytes));
             let two = [(); 2].map(|()| plan.take(Span::Layers, bytes));
@@ -81,14 +94,30 @@ fn take_hidden(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Address> {
     }
 }
 
-impl Shape<'_> {
-    /// Bytes that all activations need.
-    pub fn bytes(&self) -> u64 {
-        self.plan().bytes()
+/// Where in [`Activations::scores`] each loss leaves what it has to say of its rows, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Scores {
+    /// Of masked tokens, from 0 on.
+    pub masked: u64,
+    pub pairs: u64,
+    pub cosines: u64,
+}
+
+impl Scores {
+    pub fn of(shape: &Shape<'_>) -> Self {
+        let (masked, cosines) = match shape.masked {
+            MaskedLmMode::Distilled => (DISTILLED, 4),
+            MaskedLmMode::Scores | MaskedLmMode::Logits => (SCORED, 0),
+        };
+        Self {
+            masked: (masked * shape.picked as u64).next_multiple_of(16),
+            pairs: (SCORED * shape.sequences as u64).next_multiple_of(16),
+            cosines: cosines * shape.rows as u64,
+        }
     }
 
-    /// What [`Activations::take`] needs.
-    pub fn plan(&self) -> Plan {
-        Plan::measure(|plan| Activations::take(plan, self))
+    /// Bytes of all.
+    pub fn bytes(self) -> u64 {
+        self.masked + self.pairs + self.cosines
     }
 }

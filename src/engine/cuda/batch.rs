@@ -15,7 +15,7 @@ const ALIGNMENT: usize = 4;
 
 /// What the heads need beside the batch itself.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted<'a> {
+pub struct HeadInputs<'a> {
     /// Rows that the masked-LM head reads.
     pub rows: &'a [u32],
     /// The token at each of them.
@@ -26,9 +26,9 @@ pub struct Wanted<'a> {
     pub left_to_right: bool,
 }
 
-/// A batch in the device's memory, with [`Wanted`]'s arrays.
+/// A batch in the device's memory, with [`HeadInputs`]'s arrays.
 #[derive(Debug, Clone, Copy)]
-pub struct Sent {
+pub struct DeviceBatch {
     pub batch: Batch,
     pub rows: Address,
     pub labels: Address,
@@ -54,15 +54,15 @@ impl Staging {
         &mut self,
         device: &mut dyn Device,
         packed: &Packed,
-        wanted: Wanted<'_>,
+        inputs: HeadInputs<'_>,
         dropout: Option<Dropout>,
         vocabulary: usize,
-    ) -> Result<(Sent, bool)> {
-        let places = self.write(packed, wanted, dropout, vocabulary);
+    ) -> Result<(DeviceBatch, bool)> {
+        let offsets = self.write(packed, inputs, dropout, vocabulary);
         let bytes = bytes_of(&self.words);
         let moved = self.device.reserve(device, bytes.len() as u64)?;
         device.upload(self.device.at(), bytes)?;
-        Ok((places.sent(packed, self.device.at()), moved))
+        Ok((offsets.on_device(packed, self.device.at()), moved))
     }
 
     /// The device's memory, which is the caller's to give back.
@@ -79,10 +79,10 @@ impl Staging {
     fn write(
         &mut self,
         packed: &Packed,
-        wanted: Wanted<'_>,
+        inputs: HeadInputs<'_>,
         dropout: Option<Dropout>,
         vocabulary: usize,
-    ) -> Places {
+    ) -> ArrayOffsets {
         self.words.clear();
         let rows = packed.rows();
         let (seed, step) = dropout.map_or((0, 0), |dropout| (dropout.seed, dropout.step));
@@ -98,15 +98,15 @@ impl Staging {
             self.push(owners.flat_map(|(sequence, rows)| rows.map(move |_| sequence as u32)));
         let examples = packed.examples.iter();
         let examples = self.push(examples.flat_map(|&e| [e as u32, (e >> 32) as u32]));
-        let pooled = self.push(packed.pooled_rows(wanted.left_to_right));
-        let picked = self.push(wanted.rows.iter().copied());
-        let labels = self.push(wanted.labels.iter().copied());
-        let next_labels = self.push(wanted.next_labels.iter().copied());
+        let pooled = self.push(packed.pooled_rows(inputs.left_to_right));
+        let picked = self.push(inputs.rows.iter().copied());
+        let labels = self.push(inputs.labels.iter().copied());
+        let next_labels = self.push(inputs.next_labels.iter().copied());
         let words = rows.min(vocabulary);
         let word_order = self.room(rows);
         let word_starts = self.room(words + 1);
         self.sort(&packed.ids, vocabulary, [word_order, word_starts], words);
-        Places {
+        ArrayOffsets {
             state,
             ids,
             segments,
@@ -173,7 +173,7 @@ impl Staging {
 }
 
 /// Where each array starts in the upload, in numbers of four bytes.
-struct Places {
+struct ArrayOffsets {
     state: usize,
     ids: usize,
     segments: usize,
@@ -190,10 +190,10 @@ struct Places {
     words: u32,
 }
 
-impl Places {
-    fn sent(&self, packed: &Packed, base: Address) -> Sent {
+impl ArrayOffsets {
+    fn on_device(&self, packed: &Packed, base: Address) -> DeviceBatch {
         let at = |place: usize| base.offset(4 * place as u64);
-        Sent {
+        DeviceBatch {
             batch: Batch {
                 rows: packed.rows() as u32,
                 sequences: packed.sequences() as u32,
@@ -235,11 +235,11 @@ mod tests {
         for vocabulary in [10, 1000] {
             let mut staging = Staging::default();
             for _ in 0..2 {
-                let places = staging.write(&packed, Wanted::default(), None, vocabulary);
-                let order = &staging.words[places.word_order..][..9];
+                let offsets = staging.write(&packed, HeadInputs::default(), None, vocabulary);
+                let order = &staging.words[offsets.word_order..][..9];
                 assert_eq!(order, [6, 1, 4, 8, 0, 2, 7, 3, 5]);
-                assert_eq!(places.words, 9);
-                let starts = &staging.words[places.word_starts..][..10];
+                assert_eq!(offsets.words, 9);
+                let starts = &staging.words[offsets.word_starts..][..10];
                 assert_eq!(starts, [0, 1, 4, 7, 9, 9, 9, 9, 9, 9]);
             }
         }
@@ -247,15 +247,15 @@ mod tests {
         let mut packed = Packed::default();
         packed.push(0, &[1, 0, 1, 1], &[0; 4]);
         let mut staging = Staging::default();
-        let places = staging.write(&packed, Wanted::default(), None, 2);
-        assert_eq!(&staging.words[places.word_starts..][..3], [0, 1, 4]);
-        assert_eq!(&staging.words[places.word_order..][..4], [1, 0, 2, 3]);
+        let offsets = staging.write(&packed, HeadInputs::default(), None, 2);
+        assert_eq!(&staging.words[offsets.word_starts..][..3], [0, 1, 4]);
+        assert_eq!(&staging.words[offsets.word_order..][..4], [1, 0, 2, 3]);
     }
 
     #[test]
     fn arrays_lie_apart_and_hold_the_batch() {
         let packed = batch();
-        let wanted = Wanted {
+        let inputs = HeadInputs {
             rows: &[1, 3],
             labels: &[40, 41],
             next_labels: &[1, 0, 1],
@@ -266,25 +266,25 @@ mod tests {
             step: 77,
         };
         let mut staging = Staging::default();
-        let places = staging.write(&packed, wanted, Some(dropout), 10);
-        let sent = places.sent(&packed, Address(1 << 12));
+        let offsets = staging.write(&packed, inputs, Some(dropout), 10);
+        let on_device = offsets.on_device(&packed, Address(1 << 12));
         let array = |at: Address, len: usize| {
             assert_eq!(at.0 % 16, 0);
             &staging.words[(at.0 as usize - (1 << 12)) / 4..][..len]
         };
-        assert_eq!(array(sent.state, 3), [2, 9, 77]);
-        assert_eq!(array(sent.batch.ids, 9), packed.ids);
-        assert_eq!(array(sent.batch.segments, 9), packed.segments);
-        assert_eq!(array(sent.batch.positions, 9), packed.positions);
-        assert_eq!(array(sent.batch.cu_seqlens, 4), packed.cu_seqlens);
-        let owners = array(sent.batch.sequence_of_row, 9);
+        assert_eq!(array(on_device.state, 3), [2, 9, 77]);
+        assert_eq!(array(on_device.batch.ids, 9), packed.ids);
+        assert_eq!(array(on_device.batch.segments, 9), packed.segments);
+        assert_eq!(array(on_device.batch.positions, 9), packed.positions);
+        assert_eq!(array(on_device.batch.cu_seqlens, 4), packed.cu_seqlens);
+        let owners = array(on_device.batch.sequence_of_row, 9);
         assert_eq!(owners, [0, 0, 0, 0, 0, 1, 2, 2, 2]);
-        assert_eq!(array(sent.batch.examples, 6), [7, 3, 8, 0, 9, 0]);
-        assert_eq!(array(sent.pooled, 3), [4, 5, 8]);
-        assert_eq!(array(sent.rows, 2), [1, 3]);
-        assert_eq!(array(sent.labels, 2), [40, 41]);
-        assert_eq!(array(sent.next_labels, 3), [1, 0, 1]);
-        let batch = sent.batch;
+        assert_eq!(array(on_device.batch.examples, 6), [7, 3, 8, 0, 9, 0]);
+        assert_eq!(array(on_device.pooled, 3), [4, 5, 8]);
+        assert_eq!(array(on_device.rows, 2), [1, 3]);
+        assert_eq!(array(on_device.labels, 2), [40, 41]);
+        assert_eq!(array(on_device.next_labels, 3), [1, 0, 1]);
+        let batch = on_device.batch;
         assert_eq!((batch.rows, batch.sequences, batch.longest), (9, 3, 5));
     }
 }

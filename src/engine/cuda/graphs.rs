@@ -29,7 +29,7 @@ pub struct Key {
 }
 
 /// Recordings that are kept: each holds some hundred launches.
-const KEPT: usize = 32;
+const MAX_RECORDINGS: usize = 32;
 
 /// What is known of a key.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +84,7 @@ impl Graphs {
             }
         };
         self.known.push_back((key, known));
-        if self.known.len() > KEPT {
+        if self.known.len() > MAX_RECORDINGS {
             let oldest = self.known.pop_front();
             forget(device, oldest.map(|(_, known)| known));
         }

@@ -9,13 +9,13 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element};
 use super::kernels::{
-    CrossEntropy, Drops, add_picked, bias_gradient, cast, cross_entropy, drop_rows, partials, pick,
-    tanh_backward, tanh_bias,
+    CrossEntropy, DropoutRows, add_picked, bias_gradient, cast, cross_entropy, drop_rows, partials,
+    pick, tanh_backward, tanh_bias,
 };
 use super::linear::Linear;
 use super::pass::Pass;
 use super::shape::Shape;
-use super::state::{Places, padded_outputs};
+use super::state::{Offsets, padded_outputs};
 
 /// The next-sentence head as one of a task's kind: two classes over the pooler.
 pub const NEXT_SENTENCE: TaskHead = TaskHead {
@@ -80,9 +80,9 @@ pub struct Pooler(Linear);
 
 impl Pooler {
     /// None when the model has none.
-    pub fn find(places: &Places) -> Option<Self> {
-        let has = places.layout().parts().contains(&Part::Pooler);
-        has.then(|| Self(Linear::find(places, "pooler.dense")))
+    pub fn find(offsets: &Offsets) -> Option<Self> {
+        let has = offsets.layout().parts().contains(&Part::Pooler);
+        has.then(|| Self(Linear::find(offsets, "pooler.dense")))
     }
 
     /// Into `b.pooled`.
@@ -95,7 +95,7 @@ impl Pooler {
     ) -> Result<()> {
         let (n, single) = (pass.sequences(), Element::F32);
         let size = (n as u32, pass.width());
-        let rows = pass.sent.pooled;
+        let rows = pass.device_batch.pooled;
         pick(
             device,
             pass.element(),
@@ -129,7 +129,7 @@ impl Pooler {
         self.0
             .backward(device, pass, (n, single), b.d, b.picked, false)?;
         let from = (b.picked, single);
-        let rows = pass.sent.pooled;
+        let rows = pass.device_batch.pooled;
         add_picked(device, pass.element(), size, from, rows, d_hidden)
     }
 }
@@ -144,13 +144,13 @@ pub struct Head {
 
 impl Head {
     /// None when the model lacks the pooler that the head reads.
-    fn find(places: &Places, shape: TaskHead) -> Option<Self> {
-        let linear = Linear::find(places, shape.name);
+    fn find(offsets: &Offsets, shape: TaskHead) -> Option<Self> {
+        let linear = Linear::find(offsets, shape.name);
         let outputs = padded_outputs(linear.outputs);
         Some(Self {
             linear: linear.padded(outputs),
             pooler: match shape.input {
-                HeadInput::Pooled => Some(Pooler::find(places)?),
+                HeadInput::Pooled => Some(Pooler::find(offsets)?),
                 HeadInput::Rows => None,
             },
             shape,
@@ -158,14 +158,14 @@ impl Head {
     }
 
     /// None when the model has no such head.
-    pub fn next_sentence(places: &Places) -> Option<Self> {
-        let has = places.layout().parts().contains(&Part::NextSentence);
-        has.then(|| Self::find(places, NEXT_SENTENCE)).flatten()
+    pub fn next_sentence(offsets: &Offsets) -> Option<Self> {
+        let has = offsets.layout().parts().contains(&Part::NextSentence);
+        has.then(|| Self::find(offsets, NEXT_SENTENCE)).flatten()
     }
 
     /// None when the model has no task's head.
-    pub fn task(places: &Places) -> Option<Self> {
-        Self::find(places, places.layout().task_head()?)
+    pub fn task(offsets: &Offsets) -> Option<Self> {
+        Self::find(offsets, offsets.layout().task_head()?)
     }
 
     /// Columns of the logits, with those that only fill up.
@@ -202,7 +202,7 @@ impl Head {
         }
         let (n, element) = (self.rows(pass), self.element(pass));
         let input = self.input(pass, hidden, b);
-        if let Some(drops) = self.dropping(pass) {
+        if let Some(drops) = self.dropout(pass) {
             let bytes = (n * pass.config.hidden_size) as u64 * element.bytes();
             device.copy(self.reads(hidden, b), input, bytes)?;
             let rows = self.dropped_rows(pass);
@@ -247,7 +247,7 @@ impl Head {
             stride: self.columns() as u32,
             logits: b.logits,
             bias: pass.value(self.linear.bias),
-            labels: pass.sent.next_labels,
+            labels: pass.device_batch.next_labels,
             weight,
             scored,
         };
@@ -287,7 +287,7 @@ impl Head {
         };
         self.linear
             .backward(device, pass, (n, element), dy, d, false)?;
-        if let Some(drops) = self.dropping(pass) {
+        if let Some(drops) = self.dropout(pass) {
             let rows = self.dropped_rows(pass);
             drop_rows(device, element, rows, pass.width(), d, &drops)?;
         }
@@ -307,21 +307,21 @@ impl Head {
 
     /// What the linear layer reads.
     fn input(&self, pass: Pass<'_>, hidden: Address, b: &Buffers) -> Address {
-        match self.dropping(pass) {
+        match self.dropout(pass) {
             Some(_) => b.input,
             None => self.reads(hidden, b),
         }
     }
 
-    fn dropping(&self, pass: Pass<'_>) -> Option<super::kernels::Dropping> {
-        let drops = pass.hidden_dropping(Site::HeadDropout);
+    fn dropout(&self, pass: Pass<'_>) -> Option<super::kernels::SiteDropout> {
+        let drops = pass.hidden_dropout(Site::HeadDropout);
         drops.filter(|_| self.shape.dropout)
     }
 
-    fn dropped_rows<'a>(&self, pass: Pass<'a>) -> Drops<'a> {
+    fn dropped_rows<'a>(&self, pass: Pass<'a>) -> DropoutRows<'a> {
         match self.shape.input {
-            HeadInput::Pooled => Drops::Sequences(pass.batch()),
-            HeadInput::Rows => Drops::Rows(pass.batch()),
+            HeadInput::Pooled => DropoutRows::Sequences(pass.batch()),
+            HeadInput::Rows => DropoutRows::Rows(pass.batch()),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use super::device::{Address, Device, Element, Epilogue, Matrix, Product};
 use super::kernels::Norm;
 use super::pass::Pass;
-use super::state::Places;
+use super::state::Offsets;
 
 /// Where a linear layer's weight (outputs, inputs) and bias start in the flat buffers.
 #[derive(Debug, Clone)]
@@ -20,16 +20,16 @@ pub struct Linear {
 
 /// Where a LayerNorm's scale and shift start.
 #[derive(Debug, Clone)]
-pub struct NormAt {
+pub struct NormOffsets {
     pub weight: usize,
     pub bias: usize,
 }
 
-impl NormAt {
-    pub fn find(places: &Places, name: &str) -> Self {
+impl NormOffsets {
+    pub fn find(offsets: &Offsets, name: &str) -> Self {
         Self {
-            weight: places.find(&format!("{name}.weight")).start,
-            bias: places.find(&format!("{name}.bias")).start,
+            weight: offsets.find(&format!("{name}.weight")).start,
+            bias: offsets.find(&format!("{name}.bias")).start,
         }
     }
 
@@ -43,17 +43,17 @@ impl NormAt {
 }
 
 impl Linear {
-    pub fn find(places: &Places, name: &str) -> Self {
-        Self::joined(places, [name.to_owned()])
+    pub fn find(offsets: &Offsets, name: &str) -> Self {
+        Self::joined(offsets, [name.to_owned()])
     }
 
     /// Several layers that read the same, as one: their weights lie one behind the other, and so do
     /// their biases.
-    pub fn joined<const N: usize>(places: &Places, names: [String; N]) -> Self {
+    pub fn joined<const N: usize>(offsets: &Offsets, names: [String; N]) -> Self {
         let join = |what: &str| -> Range<usize> {
             let parts = names
                 .each_ref()
-                .map(|n| places.find(&format!("{n}.{what}")));
+                .map(|n| offsets.find(&format!("{n}.{what}")));
             for pair in parts.windows(2) {
                 assert_eq!(pair[0].end, pair[1].start, "{names:?} lie together");
             }

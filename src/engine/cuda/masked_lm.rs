@@ -7,13 +7,14 @@ use crate::model::Part;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element, Matrix};
 use super::kernels::{
-    CrossEntropy, Distil, NormBackward, NormForward, add_picked, bias_gelu, bias_gradient,
-    cross_entropy, distillation, gelu_backward, norm_backward, norm_forward, partials, pick,
+    CrossEntropy, DistillationLoss, NormBackward, NormForward, add_picked, bias_gelu,
+    bias_gradient, cross_entropy, distillation, gelu_backward, norm_backward, norm_forward,
+    partials, pick,
 };
-use super::linear::{Linear, NormAt, multiply, multiply_with_bias};
+use super::linear::{Linear, NormOffsets, multiply, multiply_with_bias};
 use super::pass::Pass;
-use super::shape::{Masked, Shape};
-use super::state::{Places, padded_vocabulary};
+use super::shape::{MaskedLmMode, Shape};
+use super::state::{Offsets, padded_vocabulary};
 
 /// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
 /// and a bias for each token.
@@ -21,7 +22,7 @@ pub struct MaskedLm {
     words: usize,
     bias: usize,
     dense: Linear,
-    norm: NormAt,
+    norm: NormOffsets,
 }
 
 /// Activations and gradients of the head, (picked rows, hidden) where nothing else is said.
@@ -48,9 +49,9 @@ impl Buffers {
         let (n, c, element) = (shape.picked, shape.config, shape.element);
         let rows = (n * c.hidden_size) as u64 * element.bytes();
         let (logits, teacher) = match shape.masked {
-            Masked::Scores => (element.bytes(), 0),
-            Masked::Distilled => (element.bytes(), 4),
-            Masked::Logits => (4, 0),
+            MaskedLmMode::Scores => (element.bytes(), 0),
+            MaskedLmMode::Distilled => (element.bytes(), 4),
+            MaskedLmMode::Logits => (4, 0),
         };
         let (d, sums) = if shape.trains() {
             (rows, partials(shape.classes() as u32))
@@ -69,7 +70,7 @@ impl Buffers {
             d_dense: take(d),
             logits: take(logits * (n * shape.classes()) as u64),
             partials: take(sums),
-            // Sent before the pass begins.
+            // DeviceBatch before the pass begins.
             teacher: plan.take(Span::Step, teacher * (n * c.vocab_size) as u64),
         }
     }
@@ -86,13 +87,13 @@ pub enum Loss {
 
 impl MaskedLm {
     /// None when the model has no such head.
-    pub fn find(places: &Places) -> Option<Self> {
-        let has = places.layout().parts().contains(&Part::MaskedLm);
+    pub fn find(offsets: &Offsets) -> Option<Self> {
+        let has = offsets.layout().parts().contains(&Part::MaskedLm);
         has.then(|| Self {
-            words: places.find("embeddings.word_embeddings.weight").start,
-            bias: places.find("cls.predictions.bias").start,
-            dense: Linear::find(places, "cls.predictions.transform.dense"),
-            norm: NormAt::find(places, "cls.predictions.transform.LayerNorm"),
+            words: offsets.find("embeddings.word_embeddings.weight").start,
+            bias: offsets.find("cls.predictions.bias").start,
+            dense: Linear::find(offsets, "cls.predictions.transform.dense"),
+            norm: NormOffsets::find(offsets, "cls.predictions.transform.LayerNorm"),
         })
     }
 
@@ -113,7 +114,7 @@ impl MaskedLm {
     ) -> Result<Matrix> {
         let element = pass.element();
         let (size, all) = ((b.n as u32, pass.width()), (b.n, element));
-        let rows = pass.sent.rows;
+        let rows = pass.device_batch.rows;
         pick(device, element, size, hidden, rows, (b.picked, element))?;
         self.dense
             .forward(device, pass, all, b.picked, (b.dense, element))?;
@@ -124,7 +125,7 @@ impl MaskedLm {
             width: size.1,
             x: b.activated,
             bias: Address::NONE,
-            dropping: None,
+            dropout: None,
             residual: Address::NONE,
             norm: self.norm.of(pass),
             statistics: b.statistics,
@@ -172,7 +173,7 @@ impl MaskedLm {
         multiply(device, pass, normed, words.t(), products, false)?;
         let classes = pass.config.vocab_size as u32;
         let stride = padded_vocabulary(pass.config.vocab_size) as u32;
-        let (n, logits, labels) = (b.n as u32, b.logits, pass.sent.labels);
+        let (n, logits, labels) = (b.n as u32, b.logits, pass.device_batch.labels);
         let bias = pass.value(self.bias);
         match loss {
             Loss::Labels(weight) => {
@@ -189,7 +190,7 @@ impl MaskedLm {
                 cross_entropy(device, element, &loss)?;
             }
             Loss::Teacher(weights) => {
-                let loss = Distil {
+                let loss = DistillationLoss {
                     n,
                     classes,
                     stride,
@@ -236,7 +237,7 @@ impl MaskedLm {
             gain: pass.value(self.norm.weight),
             sums: b.activated,
             statistics: b.statistics,
-            dropping: None,
+            dropout: None,
             d_out: b.d,
             d_residual: b.d_dense,
             d_linear: Address::NONE,
@@ -265,7 +266,7 @@ impl MaskedLm {
             element,
             size,
             (b.d, element),
-            pass.sent.rows,
+            pass.device_batch.rows,
             d_hidden,
         )
     }

@@ -45,9 +45,9 @@ use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, HeadInput, Layout, TaskHead};
 
-use self::activations::Activations;
+use self::activations::{Activations, Scores};
 use self::arena::Arena;
-use self::batch::{Sent, Staging, Wanted};
+use self::batch::{DeviceBatch, HeadInputs, Staging};
 use self::device::{Address, Device, Element};
 use self::driver::{Gpu, Missing, probe};
 use self::graphs::{Graphs, Key, Work};
@@ -55,7 +55,7 @@ use self::heads::{Head, NEXT_SENTENCE};
 use self::kernels::{SCORED, cast};
 use self::pass::Pass;
 use self::run::{Model, Run};
-use self::shape::{Masked, Purpose, Scores, Shape};
+use self::shape::{MaskedLmMode, Purpose, Shape};
 use self::state::{State, download};
 use self::update::Updater;
 
@@ -88,8 +88,8 @@ pub(crate) fn free_memory() -> Result<u64> {
 
 /// Floating-point operations a second of large matrix products on the GPU.
 pub(super) fn measured_peak(setup: Setup) -> Result<f64> {
-    let how = How::from(setup);
-    peak::product_peak(open()?.as_mut(), how.element, how.tf32)
+    let settings = Settings::from(setup);
+    peak::product_peak(open()?.as_mut(), settings.element, settings.tf32)
 }
 
 /// Returns the GPU's name, or "GPU" if no GPU is found.
@@ -115,9 +115,9 @@ fn told(found: std::result::Result<String, Missing>) -> (Backend, Option<String>
     }
 }
 
-/// How the engine computes.
+/// Settings the engine computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct How {
+pub struct Settings {
     /// What activations and the factors of products are stored as.
     pub element: Element,
     /// Whether products in f32 may round their factors to TF32.
@@ -125,7 +125,7 @@ pub struct How {
     pub recompute: Recompute,
 }
 
-impl How {
+impl Settings {
     /// What factors of products are rounded to.
     fn precision(self) -> Precision {
         match self.element {
@@ -137,7 +137,7 @@ impl How {
     }
 }
 
-impl From<Setup> for How {
+impl From<Setup> for Settings {
     fn from(setup: Setup) -> Self {
         Self {
             element: match setup.precision {
@@ -153,11 +153,11 @@ impl From<Setup> for How {
 
 /// The engine.
 pub struct CudaEngine {
-    // Reading parameters changes nothing of the engine, but everything that is asked of the device
+    // Reading parameters changes nothing of the engine, but everything that is request of the device
     // goes in order through one stream.
     device: RefCell<Box<dyn Device>>,
     config: Config,
-    how: How,
+    settings: Settings,
     state: State,
     model: Model,
     arena: Arena,
@@ -166,9 +166,9 @@ pub struct CudaEngine {
     updater: Updater,
 }
 
-/// A batch on the device, and the places of its activations.
+/// A batch on the device, and the offsets of its activations.
 struct Prepared {
-    sent: Sent,
+    batch: DeviceBatch,
     activations: Activations,
     scores: Scores,
     /// The sizes of a recording's [`Key`].
@@ -177,18 +177,18 @@ struct Prepared {
 
 /// What a pass computes beside the encoder.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
-    wanted: Wanted<'a>,
-    masked: Masked,
+struct Request<'a> {
+    head_inputs: HeadInputs<'a>,
+    masked: MaskedLmMode,
     head: Option<TaskHead>,
     states: bool,
 }
 
-impl Default for Asked<'_> {
+impl Default for Request<'_> {
     fn default() -> Self {
         Self {
-            wanted: Wanted::default(),
-            masked: Masked::Scores,
+            head_inputs: HeadInputs::default(),
+            masked: MaskedLmMode::Scores,
             head: None,
             states: false,
         }
@@ -202,15 +202,15 @@ impl CudaEngine {
         config: &Config,
         layout: &Arc<Layout>,
         values: Vec<f32>,
-        how: How,
+        settings: Settings,
     ) -> Result<Self> {
-        let state = State::new(device.as_mut(), layout, &values, how.element)?;
+        let state = State::new(device.as_mut(), layout, &values, settings.element)?;
         let updater = Updater::new(device.as_mut(), &state)?;
-        let model = Model::find(&state.places, config.num_hidden_layers);
+        let model = Model::find(&state.offsets, config.num_hidden_layers);
         let mut engine = Self {
             device: RefCell::new(device),
             config: config.clone(),
-            how,
+            settings,
             state,
             model,
             arena: Arena::default(),
@@ -222,7 +222,7 @@ impl CudaEngine {
         Ok(engine)
     }
 
-    /// How often a recorded step was replayed.
+    /// Settings often a recorded step was replayed.
     pub fn replayed(&self) -> u64 {
         self.graphs.replayed()
     }
@@ -242,65 +242,65 @@ impl CudaEngine {
         let to = (state.weights, state.element);
         cast(
             self.device.get_mut().as_mut(),
-            state.places.total() as u64,
+            state.offsets.total() as u64,
             from,
             to,
         )
     }
 
-    fn shape(&self, batch: &Packed, purpose: Purpose, asked: &Asked<'_>) -> Shape<'_> {
+    fn shape(&self, batch: &Packed, purpose: Purpose, request: &Request<'_>) -> Shape<'_> {
         Shape {
             config: &self.config,
-            element: self.how.element,
+            element: self.settings.element,
             purpose,
             rows: batch.rows(),
             sequences: batch.sequences(),
-            picked: asked.wanted.rows.len(),
-            masked: asked.masked,
-            head: asked.head,
-            states: asked.states,
+            picked: request.head_inputs.rows.len(),
+            masked: request.masked,
+            head: request.head,
+            states: request.states,
         }
     }
 
-    /// Sends a batch and places its activations.
+    /// Sends a batch and offsets its activations.
     fn prepare(
         &mut self,
         batch: &Packed,
         dropout: Option<Dropout>,
-        asked: Asked<'_>,
+        request: Request<'_>,
     ) -> Result<Prepared> {
         let c = &self.config;
         batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)?;
         let purpose = match dropout {
-            Some(_) => Purpose::Training(self.how.recompute),
+            Some(_) => Purpose::Training(self.settings.recompute),
             None => Purpose::Inference,
         };
-        let shape = self.shape(batch, purpose, &asked);
+        let shape = self.shape(batch, purpose, &request);
         let (plan, scores) = (shape.plan(), Scores::of(&shape));
-        self.room(batch, purpose, &asked, plan.bytes())?;
+        self.room(batch, purpose, &request, plan.bytes())?;
         let device = self.device.get_mut().as_mut();
         let moved = self.arena.reserve(device, plan.bytes())?;
-        let wanted = Wanted {
+        let head_inputs = HeadInputs {
             left_to_right: self.config.is_decoder,
-            ..asked.wanted
+            ..request.head_inputs
         };
-        let (sent, elsewhere) =
+        let (batch_on_device, elsewhere) =
             self.staging
-                .send(device, batch, wanted, dropout, self.config.vocab_size)?;
+                .send(device, batch, head_inputs, dropout, self.config.vocab_size)?;
         if moved || elsewhere {
             self.graphs.clear(device);
         }
-        let shape = self.shape(batch, purpose, &asked);
+        let shape = self.shape(batch, purpose, &request);
         Ok(Prepared {
-            sent,
+            batch: batch_on_device,
             activations: plan.place(self.arena.at(), |plan| Activations::take(plan, &shape)),
             scores,
             sizes: [
                 batch.rows(),
                 batch.sequences(),
                 batch.longest(),
-                wanted.rows.len(),
-                wanted.next_labels.len(),
+                head_inputs.rows.len(),
+                head_inputs.next_labels.len(),
             ],
         })
     }
@@ -310,7 +310,7 @@ impl CudaEngine {
         &mut self,
         batch: &Packed,
         purpose: Purpose,
-        asked: &Asked<'_>,
+        request: &Request<'_>,
         needs: u64,
     ) -> Result<()> {
         if needs <= self.arena.bytes() {
@@ -326,7 +326,7 @@ impl CudaEngine {
             sequences: batch.sequences(),
             longest: batch.longest(),
         };
-        let whole = self.shape(batch, purpose, asked);
+        let whole = self.shape(batch, purpose, request);
         let fit = memory::largest(work, free, |part| {
             let share = |n: usize| (n * part.sequences).div_ceil(work.sequences);
             let shape = Shape {
@@ -355,21 +355,21 @@ impl CudaEngine {
         &mut self,
         prepared: &Prepared,
         key: Option<Key>,
-        drops: bool,
+        dropout: bool,
         work: impl FnOnce(&mut dyn Device, Run<'_>) -> Result<()>,
     ) -> Result<()> {
         let pass = Pass {
             config: &self.config,
             state: &self.state,
-            sent: &prepared.sent,
-            tf32: self.how.tf32,
-            drops,
+            device_batch: &prepared.batch,
+            tf32: self.settings.tf32,
+            dropout,
         };
         let run = Run {
             pass,
             model: &self.model,
             activations: &prepared.activations,
-            recompute: self.how.recompute,
+            recompute: self.settings.recompute,
             scores: prepared.scores,
         };
         let device = self.device.get_mut().as_mut();
@@ -401,7 +401,7 @@ impl CudaEngine {
             .collect())
     }
 
-    /// Losses of `n` rows, and how many were right, of what lies there in `size` bytes a row. The
+    /// Losses of `n` rows, and settings many were right, of what lies there in `size` bytes a row. The
     /// third number of a row is added up where there is one.
     fn scored(&mut self, at: Address, n: usize, size: u64) -> Result<(f64, u64, f64)> {
         let words = size as usize / 4;
@@ -434,18 +434,18 @@ impl CudaEngine {
         if pairs > 0 {
             self.model.next_sentence()?;
         }
-        let asked = Asked {
-            wanted: Wanted {
+        let request = Request {
+            head_inputs: HeadInputs {
                 rows: &batch.masked_rows,
                 labels: &batch.masked_labels,
                 next_labels: &batch.next_labels,
-                ..Wanted::default()
+                ..HeadInputs::default()
             },
             head: (pairs > 0).then_some(NEXT_SENTENCE),
-            ..Asked::default()
+            ..Request::default()
         };
         let dropout = training.map(|(_, dropout)| dropout);
-        let prepared = self.prepare(&batch.packed, dropout, asked)?;
+        let prepared = self.prepare(&batch.packed, dropout, request)?;
         let scale = self.updater.scale() as f32;
         let weights = training.map(|(weights, _)| LossWeights {
             masked: weights.masked * scale,
@@ -477,11 +477,11 @@ impl CudaEngine {
         if batch.rows() == 0 {
             return Ok(Vec::new());
         }
-        let asked = Asked {
+        let request = Request {
             head: Some(shape),
-            ..Asked::default()
+            ..Request::default()
         };
-        let prepared = self.prepare(batch, None, asked)?;
+        let prepared = self.prepare(batch, None, request)?;
         self.launch(&prepared, None, false, |device, run| {
             run.logits(device, head(run.model)?)
         })?;
@@ -502,16 +502,16 @@ impl CudaEngine {
         if batch.rows() == 0 {
             return Ok((Vec::new(), Vec::new()));
         }
-        let asked = Asked {
-            wanted: Wanted {
+        let request = Request {
+            head_inputs: HeadInputs {
                 rows,
-                ..Wanted::default()
+                ..HeadInputs::default()
             },
-            masked: Masked::Logits,
+            masked: MaskedLmMode::Logits,
             states: hidden,
-            ..Asked::default()
+            ..Request::default()
         };
-        let prepared = self.prepare(batch, None, asked)?;
+        let prepared = self.prepare(batch, None, request)?;
         let mut states = Vec::new();
         self.launch(&prepared, None, false, |device, run| {
             run.encode(device, &mut |_, _, _| Ok(()))?;

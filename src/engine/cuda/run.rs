@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::HeadInput;
 use crate::random::Site;
 
-use super::activations::Activations;
+use super::activations::{Activations, Scores};
 use super::device::{Address, Device};
 use super::heads::{self, Head, Pooler};
 use super::kernels::{
@@ -15,18 +15,17 @@ use super::kernels::{
     embedding_forward,
 };
 use super::layer::{Gradients, Layer};
-use super::linear::NormAt;
+use super::linear::NormOffsets;
 use super::masked_lm::{self, Loss, MaskedLm};
 use super::pass::Pass;
-use super::shape::Scores;
-use super::state::Places;
+use super::state::Offsets;
 
 /// Where the parts of the model are in the flat buffers.
 pub struct Model {
     words: usize,
     positions: usize,
     segments: usize,
-    embedding_norm: NormAt,
+    embedding_norm: NormOffsets,
     layers: Vec<Layer>,
     pub masked_lm: Option<MaskedLm>,
     pub next_sentence: Option<Head>,
@@ -35,18 +34,18 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn find(places: &Places, layers: usize) -> Self {
-        let embedding = |name: &str| places.find(&format!("embeddings.{name}.weight")).start;
+    pub fn find(offsets: &Offsets, layers: usize) -> Self {
+        let embedding = |name: &str| offsets.find(&format!("embeddings.{name}.weight")).start;
         Self {
             words: embedding("word_embeddings"),
             positions: embedding("position_embeddings"),
             segments: embedding("token_type_embeddings"),
-            embedding_norm: NormAt::find(places, "embeddings.LayerNorm"),
-            layers: (0..layers).map(|i| Layer::find(places, i)).collect(),
-            masked_lm: MaskedLm::find(places),
-            next_sentence: Head::next_sentence(places),
-            task: Head::task(places),
-            pooler: Pooler::find(places),
+            embedding_norm: NormOffsets::find(offsets, "embeddings.LayerNorm"),
+            layers: (0..layers).map(|i| Layer::find(offsets, i)).collect(),
+            masked_lm: MaskedLm::find(offsets),
+            next_sentence: Head::next_sentence(offsets),
+            task: Head::task(offsets),
+            pooler: Pooler::find(offsets),
         }
     }
 
@@ -101,7 +100,7 @@ impl<'a> Run<'a> {
                 width: pass.width(),
                 tables: self.model.tables(pass, |place| pass.value(place)),
                 norm: self.model.embedding_norm.of(pass),
-                dropping: pass.hidden_dropping(Site::EmbeddingDropout).as_ref(),
+                dropout: pass.hidden_dropout(Site::EmbeddingDropout).as_ref(),
                 sums: a.embedding_sums,
                 statistics: a.embedding_statistics,
                 out: a.hidden[0],
@@ -110,7 +109,7 @@ impl<'a> Run<'a> {
         observe(device, 0, a.hidden[0])?;
         for (index, layer) in self.model.layers.iter().enumerate() {
             let (x, y) = (a.hidden[index], a.hidden[index + 1]);
-            layer.forward(device, pass, x, &a.kept[index], y)?;
+            layer.forward(device, pass, x, &a.saved[index], y)?;
             observe(device, index + 1, y)?;
         }
         Ok(())
@@ -222,20 +221,20 @@ impl<'a> Run<'a> {
     fn backward(self, device: &mut dyn Device) -> Result<()> {
         let (pass, a, d) = (self.pass, self.activations, self.gradients());
         for (index, layer) in self.model.layers.iter().enumerate().rev() {
-            let (x, y, kept) = (a.hidden[index], a.hidden[index + 1], &a.kept[index]);
+            let (x, y, saved) = (a.hidden[index], a.hidden[index + 1], &a.saved[index]);
             match self.recompute {
                 Recompute::Nothing => {}
                 Recompute::Cheap => {
-                    // What the embeddings gave was kept.
+                    // What the embeddings gave was saved.
                     if let Some(before) = index.checked_sub(1) {
                         let below = &self.model.layers[before];
-                        below.output_again(device, pass, &a.kept[before], x)?;
+                        below.recompute_output(device, pass, &a.saved[before], x)?;
                     }
-                    layer.cheap_again(device, pass, kept)?;
+                    layer.recompute_cheap(device, pass, saved)?;
                 }
-                Recompute::Layers => layer.forward(device, pass, x, kept, y)?,
+                Recompute::Layers => layer.forward(device, pass, x, saved, y)?,
             }
-            layer.backward(device, pass, x, kept, d)?;
+            layer.backward(device, pass, x, saved, d)?;
         }
         let norm = &self.model.embedding_norm;
         embedding_backward(
@@ -245,7 +244,7 @@ impl<'a> Run<'a> {
                 batch: pass.batch(),
                 width: pass.width(),
                 gain: pass.value(norm.weight),
-                dropping: pass.hidden_dropping(Site::EmbeddingDropout).as_ref(),
+                dropout: pass.hidden_dropout(Site::EmbeddingDropout).as_ref(),
                 sums: a.embedding_sums,
                 statistics: a.embedding_statistics,
                 d_out: d.hidden,

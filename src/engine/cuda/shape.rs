@@ -1,4 +1,4 @@
-//! How large a pass is.
+//! The size of a pass, which determines the size of its activations.
 
 use crate::engine::Recompute;
 use crate::model::{Config, TaskHead};
@@ -9,7 +9,7 @@ use super::state::padded_vocabulary;
 /// What a pass is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Activations are kept, or made again, for a backward pass.
+    /// Activations are saved, or made again, for a backward pass.
     Training(Recompute),
     /// Only the result counts.
     Inference,
@@ -17,7 +17,7 @@ pub enum Purpose {
 
 /// What the masked-LM head is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Masked {
+pub enum MaskedLmMode {
     /// A loss beside the labels.
     Scores,
     /// One beside a teacher's answers too.
@@ -36,7 +36,7 @@ pub struct Shape<'a> {
     pub sequences: usize,
     /// Rows that the masked-LM head reads, and what for.
     pub picked: usize,
-    pub masked: Masked,
+    pub masked: MaskedLmMode,
     /// The linear head over the pooler or over all rows that is run.
     pub head: Option<TaskHead>,
     /// Whether hidden states or the pooler's output are asked for in f32.
@@ -67,34 +67,5 @@ impl Shape<'_> {
     /// Whether there is a backward pass.
     pub fn trains(&self) -> bool {
         self.purpose != Purpose::Inference
-    }
-}
-
-/// Where in [`Activations::scores`](super::activations::Activations::scores) each loss leaves what it has to say of its rows, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct Scores {
-    /// Of masked tokens, from 0 on.
-    pub masked: u64,
-    pub pairs: u64,
-    pub cosines: u64,
-}
-
-impl Scores {
-    pub fn of(shape: &Shape<'_>) -> Self {
-        use super::kernels::{DISTILLED, SCORED};
-        let (masked, cosines) = match shape.masked {
-            Masked::Distilled => (DISTILLED, 4),
-            Masked::Scores | Masked::Logits => (SCORED, 0),
-        };
-        Self {
-            masked: (masked * shape.picked as u64).next_multiple_of(16),
-            pairs: (SCORED * shape.sequences as u64).next_multiple_of(16),
-            cosines: cosines * shape.rows as u64,
-        }
-    }
-
-    /// Bytes of all.
-    pub fn bytes(self) -> u64 {
-        self.masked + self.pairs + self.cosines
     }
 }

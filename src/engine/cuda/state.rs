@@ -32,7 +32,7 @@ pub fn padded_outputs(outputs: usize) -> usize {
 /// Where the parameters of a layout start in the device's flat buffers. What lies between them is
 /// zero and stays so.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct Offsets {
     layout: Arc<Layout>,
     starts: Vec<usize>,
     total: usize,
@@ -74,7 +74,7 @@ fn starts(layout: &Layout) -> (Vec<usize>, usize) {
     (starts, end.next_multiple_of(ALIGNMENT))
 }
 
-impl Places {
+impl Offsets {
     pub fn new(layout: &Arc<Layout>) -> Self {
         let (starts, total) = starts(layout);
         Self {
@@ -93,7 +93,7 @@ impl Places {
         self.total
     }
 
-    /// Parameters with their places in the device's buffers, in order.
+    /// Parameters with their offsets in the device's buffers, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Parameter, Range<usize>)> + '_ {
         let parameters = self.layout.parameters().iter();
         let place = |(parameter, &start): (&'_ Parameter, &usize)| start..start + parameter.len();
@@ -110,7 +110,7 @@ impl Places {
             .1
     }
 
-    /// Values in the layout's order, put in their places.
+    /// Values in the layout's order, put in their offsets.
     pub fn spread(&self, values: &[f32]) -> Vec<f32> {
         let mut spread = vec![0.0; self.total];
         for ((_, to), (_, from)) in self.iter().zip(self.layout.iter()) {
@@ -119,7 +119,7 @@ impl Places {
         spread
     }
 
-    /// Values at their places in the layout's order.
+    /// Values at their offsets in the layout's order.
     pub fn gather(&self, spread: &[f32]) -> Vec<f32> {
         let mut values = Vec::with_capacity(self.layout.total());
         for (_, from) in self.iter() {
@@ -141,7 +141,7 @@ pub fn download<T: Number>(device: &mut dyn Device, from: Address, count: usize)
 /// The flat buffers. All are f32 but the working copy.
 #[derive(Debug)]
 pub struct State {
-    pub places: Places,
+    pub offsets: Offsets,
     pub values: Address,
     pub gradients: Address,
     pub first: Address,
@@ -170,8 +170,8 @@ impl State {
         values: &[f32],
         element: Element,
     ) -> Result<Self> {
-        let places = Places::new(layout);
-        let flat = 4 * places.total() as u64;
+        let offsets = Offsets::new(layout);
+        let flat = 4 * offsets.total() as u64;
         let at = device.allocate(Self::bytes(layout, element))?;
         let buffer = |index: u64| at.offset(index * flat);
         let state = Self {
@@ -184,7 +184,7 @@ impl State {
                 Element::Bf16 | Element::F16 => buffer(4),
             },
             element,
-            places,
+            offsets,
         };
         device.fill(state.gradients, 0, 3 * flat)?;
         state.set_values(device, values)?;
@@ -197,13 +197,13 @@ impl State {
     }
 
     fn upload(&self, device: &mut dyn Device, to: Address, values: &[f32]) -> Result<()> {
-        check_count(values, self.places.layout().total())?;
-        device.upload(to, bytes_of(&self.places.spread(values)))
+        check_count(values, self.offsets.layout().total())?;
+        device.upload(to, bytes_of(&self.offsets.spread(values)))
     }
 
     fn download(&self, device: &mut dyn Device, from: Address) -> Result<Vec<f32>> {
-        let spread = download(device, from, self.places.total())?;
-        Ok(self.places.gather(&spread))
+        let spread = download(device, from, self.offsets.total())?;
+        Ok(self.offsets.gather(&spread))
     }
 
     /// Takes parameters in the layout's order. The working copy is not made anew.
@@ -222,7 +222,7 @@ impl State {
     }
 
     pub fn clear_gradients(&self, device: &mut dyn Device) -> Result<()> {
-        device.fill(self.gradients, 0, 4 * self.places.total() as u64)
+        device.fill(self.gradients, 0, 4 * self.offsets.total() as u64)
     }
 
     pub fn moments(&self, device: &mut dyn Device) -> Result<Moments> {
@@ -252,9 +252,9 @@ mod tests {
         for config in configs {
             let parts = [&PRETRAINING[..], &[Part::TokenClassifier(9)]].concat();
             let layout = Layout::new(&config, &parts);
-            let places = Places::new(&layout);
+            let offsets = Offsets::new(&layout);
             let mut end = 0;
-            for (parameter, range) in places.iter() {
+            for (parameter, range) in offsets.iter() {
                 assert!(range.start >= end, "{}", parameter.name);
                 assert!(
                     range.start % ALIGNMENT == 0 || (continues(parameter) && range.start == end),
@@ -263,9 +263,9 @@ mod tests {
                 );
                 end = range.start + room(parameter);
             }
-            assert!(end <= places.total());
-            let words = places.find("embeddings.word_embeddings.weight");
-            let positions = places.find("embeddings.position_embeddings.weight");
+            assert!(end <= offsets.total());
+            let words = offsets.find("embeddings.word_embeddings.weight");
+            let positions = offsets.find("embeddings.position_embeddings.weight");
             let padded = config.vocab_size.next_multiple_of(64) * config.hidden_size;
             assert!(positions.start - words.start >= padded);
         }
@@ -274,11 +274,11 @@ mod tests {
     #[test]
     fn values_come_back_in_the_layouts_order() {
         let layout = Layout::new(&Config::new(2, 30, 3, 7, 65), &PRETRAINING);
-        let places = Places::new(&layout);
+        let offsets = Offsets::new(&layout);
         let values: Vec<f32> = (0..layout.total()).map(|i| 1.0 + i as f32).collect();
-        let spread = places.spread(&values);
-        assert_eq!(places.gather(&spread), values);
+        let spread = offsets.spread(&values);
+        assert_eq!(offsets.gather(&spread), values);
         let zeros = spread.iter().filter(|&&value| value == 0.0).count();
-        assert_eq!(zeros, places.total() - layout.total());
+        assert_eq!(zeros, offsets.total() - layout.total());
     }
 }

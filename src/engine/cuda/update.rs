@@ -24,7 +24,7 @@ pub struct Updater {
 
 impl Updater {
     pub fn new(device: &mut dyn Device, state: &State) -> Result<Self> {
-        let chunks = Chunks::of(state.places.iter());
+        let chunks = Chunks::of(state.offsets.iter());
         let sizes = [
             4 * chunks.words().len() as u64,
             Step::BYTES as u64,
@@ -98,7 +98,7 @@ impl Updater {
     }
 
     fn launch(&self, device: &mut dyn Device, state: &State, rule: Rule) -> Result<()> {
-        let count = state.places.total() as u64;
+        let count = state.offsets.total() as u64;
         let partials = self.squares_partials;
         let element = state.element;
         sum_of_squares(

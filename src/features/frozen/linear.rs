@@ -1,7 +1,7 @@
 //! A linear head over vectors.
 
 use crate::engine::Precision;
-use crate::engine::cpu::{Linear, Matrix, MatrixMut, Old};
+use crate::engine::cpu::{Linear, Output};
 use crate::model::{Config, Init, Layout, Parameter, Part, TaskHead};
 
 /// The parameters, named as transformers names a head's.
@@ -39,9 +39,7 @@ impl LinearHead {
         } = self.0;
         let rows = x.len() / inputs;
         logits.resize(rows * outputs, 0.0);
-        let into = MatrixMut::new(logits, rows, outputs);
-        self.0
-            .forward(Precision::F32, values, Matrix::new(x, rows, inputs), into);
+        self.0.forward(Precision::F32, values, x, logits);
         for row in logits.chunks_exact_mut(outputs) {
             for (y, bias) in row.iter_mut().zip(&values[self.0.bias.clone()]) {
                 *y += bias;
@@ -56,24 +54,16 @@ impl LinearHead {
         } = self.0;
         let rows = d.len() / outputs;
         let mut dx = vec![0.0; rows * inputs];
-        let dy = Matrix::new(d, rows, outputs);
-        let into = MatrixMut::new(&mut dx, rows, inputs);
         self.0
-            .backward(Precision::F32, values, dy, into, Old::Overwrite);
+            .backward(Precision::F32, values, d, &mut dx, Output::Overwrite);
         dx
     }
 
     /// Adds the gradients; `d` is that of the logits.
     pub fn backward(&self, x: &[f32], d: &[f32], gradients: &mut [f32]) {
-        let Linear {
-            inputs, outputs, ..
-        } = self.0;
-        let rows = x.len() / inputs;
-        let dy = Matrix::new(d, rows, outputs);
-        let x = Matrix::new(x, rows, inputs);
-        self.0.add_weight_gradient(Precision::F32, gradients, x, dy);
+        self.0.add_weight_gradient(Precision::F32, gradients, x, d);
         let d_bias = &mut gradients[self.0.bias.clone()];
-        for row in d.chunks_exact(outputs) {
+        for row in d.chunks_exact(self.0.outputs) {
             for (sum, d) in d_bias.iter_mut().zip(row) {
                 *sum += d;
             }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::data::Packed;
 use crate::engine::Precision;
-use crate::engine::cpu::{Matrix, MatrixMut, Old, Threads, place, product};
+use crate::engine::cpu::{Matrix, MatrixMut, Output, Threads, parameter_range, product};
 use crate::engine::simd::exp;
 use crate::model::{Init, Layout, Parameter, Part};
 
@@ -180,7 +180,7 @@ struct Cell {
 
 impl Cell {
     fn find(layout: &Layout, layer: usize, suffix: &str) -> Self {
-        let at = |name: &str| place(layout, &format!("lstm.{name}_l{layer}{suffix}"));
+        let at = |name: &str| parameter_range(layout, &format!("lstm.{name}_l{layer}{suffix}"));
         let biases = [at("bias_ih"), at("bias_hh")];
         let hidden = biases[0].len() / 4;
         let weight_ih = at("weight_ih");
@@ -210,7 +210,7 @@ impl Cell {
         self.h.resize(n * hidden, 0.0);
         let weight = Matrix::new(&values[self.weight_ih.clone()], 4 * hidden, inputs);
         let x = Matrix::new(&self.x, n, inputs);
-        multiply(&mut self.gates, n, Old::Overwrite, x, weight.t());
+        multiply(&mut self.gates, n, Output::Overwrite, x, weight.t());
         let [one, two] = self.biases.clone().map(|bias| &values[bias]);
         for gates in self.gates.chunks_exact_mut(4 * hidden) {
             for ((gate, a), b) in gates.iter_mut().zip(one).zip(two) {
@@ -226,7 +226,7 @@ impl Cell {
             let (old_c, old_h) = (&old_c[before * hidden..], &old_h[before * hidden..]);
             if time > 0 {
                 let h = Matrix::new(&old_h[..active * hidden], active, hidden);
-                multiply(gates, active, Old::Add, h, weight.t());
+                multiply(gates, active, Output::Accumulate, h, weight.t());
             }
             gates
                 .par_chunks_exact_mut(4 * hidden)
@@ -269,7 +269,7 @@ impl Cell {
             multiply(
                 &mut d_h[..active * hidden],
                 active,
-                Old::Overwrite,
+                Output::Overwrite,
                 gates,
                 weight,
             );
@@ -279,7 +279,7 @@ impl Cell {
         let d_gates = Matrix::new(&self.gates, n, 4 * hidden);
         let x = Matrix::new(&self.x, n, inputs);
         let d_weight = &mut gradients[self.weight_ih.clone()];
-        multiply(d_weight, 4 * hidden, Old::Add, d_gates.t(), x);
+        multiply(d_weight, 4 * hidden, Output::Accumulate, d_gates.t(), x);
         // Every step's outputs are the next one's old ones.
         let mut old = vec![0.0; most * hidden];
         let mut start = 0;
@@ -289,7 +289,7 @@ impl Cell {
         }
         let old = Matrix::new(&old, n, hidden);
         let d_weight = &mut gradients[self.weight_hh.clone()];
-        multiply(d_weight, 4 * hidden, Old::Add, d_gates.t(), old);
+        multiply(d_weight, 4 * hidden, Output::Accumulate, d_gates.t(), old);
         for bias in &self.biases {
             let d_bias = &mut gradients[bias.clone()];
             for gates in self.gates.chunks_exact(4 * hidden) {
@@ -306,7 +306,7 @@ impl Cell {
         let weight = Matrix::new(&values[self.weight_ih.clone()], 4 * hidden, inputs);
         let mut d = vec![0.0; n * inputs];
         let gates = Matrix::new(&self.gates, n, 4 * hidden);
-        multiply(&mut d, n, Old::Overwrite, gates, weight);
+        multiply(&mut d, n, Output::Overwrite, gates, weight);
         for (row, d) in rows.iter().zip(d.chunks_exact(inputs)) {
             for (sum, d) in into[row * inputs..][..inputs].iter_mut().zip(d) {
                 *sum += d;
@@ -316,10 +316,10 @@ impl Cell {
 }
 
 /// `c = a b`, or `c += a b`, where c has `rows` rows.
-fn multiply(c: &mut [f32], rows: usize, old: Old, a: Matrix<'_>, b: Matrix<'_>) {
+fn multiply(c: &mut [f32], rows: usize, output: Output, a: Matrix<'_>, b: Matrix<'_>) {
     let columns = c.len() / rows.max(1);
     let c = MatrixMut::new(c, rows, columns);
-    product(c, old, 1.0, a, b, Threads::All, Precision::F32);
+    product(c, output, 1.0, a, b, Threads::All, Precision::F32);
 }
 
 fn sigmoid(x: f32) -> f32 {

@@ -5,7 +5,7 @@ use crate::engine::cuda::device::{Address, Argument, Device, Element, Grid, Kern
 use crate::error::{Error, Result};
 use crate::model::check_longest;
 
-use super::{Batch, Dropping};
+use super::{Batch, SiteDropout};
 
 /// The shape of the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,12 +52,12 @@ pub fn attention_forward(
     element: Element,
     batch: &Batch,
     heads: Heads,
-    dropping: Option<&Dropping>,
+    dropout: Option<&SiteDropout>,
     qkv: Address,
     context: Address,
     log_sums: Address,
 ) -> Result<()> {
-    let call = Call::new(element, batch, heads, dropping)?;
+    let call = Call::new(element, batch, heads, dropout)?;
     let kernel = match call.flash() {
         Some(flash) => flash.forward(),
         None => plain("attention_forward"),
@@ -72,10 +72,10 @@ pub fn attention_backward(
     element: Element,
     batch: &Batch,
     heads: Heads,
-    dropping: Option<&Dropping>,
+    dropout: Option<&SiteDropout>,
     pass: &AttentionBackward,
 ) -> Result<()> {
-    let call = Call::new(element, batch, heads, dropping)?;
+    let call = Call::new(element, batch, heads, dropout)?;
     let AttentionBackward {
         qkv,
         context,
@@ -188,7 +188,7 @@ struct Call<'a> {
     element: Element,
     batch: &'a Batch,
     heads: Heads,
-    dropping: Option<&'a Dropping>,
+    dropout: Option<&'a SiteDropout>,
 }
 
 impl<'a> Call<'a> {
@@ -196,7 +196,7 @@ impl<'a> Call<'a> {
         element: Element,
         batch: &'a Batch,
         heads: Heads,
-        dropping: Option<&'a Dropping>,
+        dropout: Option<&'a SiteDropout>,
     ) -> Result<Self> {
         if heads.size == 0 || heads.size > 128 {
             return Err(Error::Failed(format!(
@@ -209,13 +209,13 @@ impl<'a> Call<'a> {
             element,
             batch,
             heads,
-            dropping,
+            dropout,
         })
     }
 
     /// The tensor cores' kernels, where they can do it.
     fn flash(&self) -> Option<Flash> {
-        let (size, dropout) = (self.heads.size, self.dropping.is_some());
+        let (size, dropout) = (self.heads.size, self.dropout.is_some());
         let can = self.element != Element::F32 && (size == 32 || size == 64);
         can.then_some(Flash { size, dropout })
     }
@@ -244,13 +244,13 @@ impl<'a> Call<'a> {
             u32::from(self.heads.causal).into(),
             scale.into(),
         ]);
-        arguments.extend::<[Argument; 5]>(match self.dropping {
+        arguments.extend::<[Argument; 5]>(match self.dropout {
             Some(d) => [
                 d.state.into(),
                 self.batch.examples.into(),
                 d.site.into(),
                 d.threshold.into(),
-                d.kept.into(),
+                d.scale.into(),
             ],
             None => [
                 Address::NONE.into(),

@@ -1,8 +1,8 @@
 //! Token, segment and position embeddings, their sum normalised, and the gradients of the tables.
 
-use super::elementwise::{column_grid, finish_sums};
 use super::norm::{Norm, NormBackward, backward};
-use super::{Batch, Dropping, dropping, launch, vector};
+use super::sums::{column_grid, finish_sums};
+use super::{Batch, SiteDropout, dropout_arguments, launch, vector};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
 
@@ -23,7 +23,7 @@ pub struct EmbeddingForward<'a> {
     pub width: u32,
     pub tables: Tables,
     pub norm: Norm,
-    pub dropping: Option<&'a Dropping>,
+    pub dropout: Option<&'a SiteDropout>,
     /// (E) (rows, width), kept for the backward pass.
     pub sums: Address,
     /// (f32) Mean and one over the standard deviation of each row, kept too.
@@ -57,7 +57,7 @@ pub fn embedding_forward(
         a.statistics.into(),
         a.out.into(),
     ];
-    arguments.extend(dropping(Some(a.batch), a.dropping)?);
+    arguments.extend(dropout_arguments(Some(a.batch), a.dropout)?);
     let blocks = a.batch.rows.div_ceil(FORWARD_ROWS);
     let grid = ([blocks, 1, 1], 32 * FORWARD_ROWS);
     launch(device, element, "embedding_forward", grid, &arguments)
@@ -70,7 +70,7 @@ pub struct EmbeddingBackward<'a> {
     pub width: u32,
     /// (f32)
     pub gain: Address,
-    pub dropping: Option<&'a Dropping>,
+    pub dropout: Option<&'a SiteDropout>,
     /// (E)
     pub sums: Address,
     /// (f32)
@@ -102,7 +102,7 @@ pub fn embedding_backward(
         gain: a.gain,
         sums: a.sums,
         statistics: a.statistics,
-        dropping: a.dropping.map(|dropping| (batch, dropping)),
+        dropout: a.dropout.map(|dropout| (batch, dropout)),
         d_out: a.d_out,
         d_residual: a.d_sums,
         d_linear: Address::NONE,

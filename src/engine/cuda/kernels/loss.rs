@@ -58,7 +58,7 @@ pub fn cross_entropy(device: &mut dyn Device, element: Element, a: &CrossEntropy
 
 /// Cross-entropy over (n, classes) beside a teacher's logits.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Distil {
+pub struct DistillationLoss {
     pub n: u32,
     pub classes: u32,
     /// Elements from a row of the student's logits to the next.
@@ -77,8 +77,8 @@ pub struct Distil {
     pub scored: Address,
 }
 
-/// See [`Distil`].
-pub fn distillation(device: &mut dyn Device, element: Element, a: &Distil) -> Result<()> {
+/// See [`DistillationLoss`].
+pub fn distillation(device: &mut dyn Device, element: Element, a: &DistillationLoss) -> Result<()> {
     let arguments = [
         a.classes.into(),
         a.stride.into(),

@@ -13,6 +13,7 @@ mod loss;
 mod norm;
 mod optimizer;
 mod rows;
+mod sums;
 #[cfg(test)]
 mod tests;
 
@@ -21,25 +22,21 @@ pub use attention::{
 };
 pub use bandwidth::{stream_copy, stream_triad};
 pub use elementwise::{
-    add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
+    add, add_bias, bias_gelu, bias_gradient, gelu_backward, tanh_backward, tanh_bias,
 };
 pub use embedding::{
     EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
 };
 pub use loss::{
-    Cosine, CrossEntropy, DISTILLED, Distil, SCORED, cosine, cross_entropy, distillation,
+    Cosine, CrossEntropy, DISTILLED, DistillationLoss, SCORED, cosine, cross_entropy, distillation,
 };
 pub use norm::{Norm, NormBackward, NormForward, norm_backward, norm_forward};
 pub use optimizer::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares};
-pub use rows::{Drops, add_picked, cast, drop_rows, pick};
+pub use rows::{DropoutRows, add_picked, cast, drop_rows, pick};
+pub use sums::partials;
 
 use super::device::{Address, Argument, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
-
-/// Multiprocessors of the largest GPUs.
-const MULTIPROCESSORS: u32 = 132;
-/// Upper limit of blocks in a backward pass, which leave one partial sum each.
-const BACKWARD_BLOCKS: u32 = 4 * MULTIPROCESSORS;
 
 /// A text that is compiled on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +136,7 @@ pub struct Batch {
 
 /// Dropout at one site: what [`crate::model::Dropout`] says, drawn by the kernel itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dropping {
+pub struct SiteDropout {
     /// u32 × 3 on the device: the seed's low and high half, the step. A recorded graph reads what
     /// stands there when it is replayed.
     pub state: Address,
@@ -148,13 +145,16 @@ pub struct Dropping {
     /// Draws under this are dropped.
     pub threshold: u32,
     /// What kept values are multiplied by.
-    pub kept: f32,
+    pub scale: f32,
 }
 
 /// The parameters `DROPPING` of a kernel; none of the places is read without dropout.
-fn dropping(batch: Option<&Batch>, dropping: Option<&Dropping>) -> Result<[Argument; 7]> {
+fn dropout_arguments(
+    batch: Option<&Batch>,
+    dropout: Option<&SiteDropout>,
+) -> Result<[Argument; 7]> {
     let none = Argument::Address(Address::NONE);
-    Ok(match (dropping, batch) {
+    Ok(match (dropout, batch) {
         (None, _) => [none, none, none, none, 0.into(), 0.into(), 1.0.into()],
         (Some(d), Some(b)) => [
             d.state.into(),
@@ -163,7 +163,7 @@ fn dropping(batch: Option<&Batch>, dropping: Option<&Dropping>) -> Result<[Argum
             b.examples.into(),
             d.site.into(),
             d.threshold.into(),
-            d.kept.into(),
+            d.scale.into(),
         ],
         (Some(_), None) => {
             return Err(Error::Failed(

@@ -1,7 +1,7 @@
 //! LayerNorm with what stands before it: bias, dropout and residual.
 
-use super::elementwise::finish_sums;
-use super::{Batch, Dropping, MULTIPROCESSORS, dropping, launch, vector};
+use super::sums::{MULTIPROCESSORS, finish_sums};
+use super::{Batch, SiteDropout, dropout_arguments, launch, vector};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::{Error, Result};
 
@@ -24,7 +24,7 @@ pub struct NormForward<'a> {
     /// (f32) or none.
     pub bias: Address,
     /// The batch whose rows these are.
-    pub dropping: Option<(&'a Batch, &'a Dropping)>,
+    pub dropout: Option<(&'a Batch, &'a SiteDropout)>,
     /// (E) or none.
     pub residual: Address,
     pub norm: Norm,
@@ -39,7 +39,7 @@ const FORWARD_ROWS: u32 = 8;
 
 /// See [`NormForward`].
 pub fn norm_forward(device: &mut dyn Device, element: Element, a: &NormForward<'_>) -> Result<()> {
-    let (batch, drops) = a.dropping.unzip();
+    let (batch, drops) = a.dropout.unzip();
     let mut arguments = vec![
         a.n.into(),
         a.width.into(),
@@ -52,7 +52,7 @@ pub fn norm_forward(device: &mut dyn Device, element: Element, a: &NormForward<'
         a.statistics.into(),
         a.out.into(),
     ];
-    arguments.extend(dropping(batch, drops)?);
+    arguments.extend(dropout_arguments(batch, drops)?);
     let grid = ([a.n.div_ceil(FORWARD_ROWS), 1, 1], 32 * FORWARD_ROWS);
     launch(device, element, "norm_forward", grid, &arguments)
 }
@@ -69,7 +69,7 @@ pub struct NormBackward<'a> {
     /// (f32)
     pub statistics: Address,
     /// The batch whose rows these are.
-    pub dropping: Option<(&'a Batch, &'a Dropping)>,
+    pub dropout: Option<(&'a Batch, &'a SiteDropout)>,
     /// (E) May be where `d_residual` is.
     pub d_out: Address,
     /// (E) Gradient of the sum, out.
@@ -122,7 +122,7 @@ pub(super) fn backward(
     let threads = groups * lanes;
     let together = MULTIPROCESSORS * (BACKWARD_THREADS / threads);
     let blocks = a.n.div_ceil(groups * BACKWARD_ROWS).min(together);
-    let (batch, drops) = a.dropping.unzip();
+    let (batch, drops) = a.dropout.unzip();
     let mut arguments = vec![
         a.n.into(),
         a.width.into(),
@@ -136,7 +136,7 @@ pub(super) fn backward(
         a.partials.into(),
         u32::from(drop_out).into(),
     ];
-    arguments.extend(dropping(batch, drops)?);
+    arguments.extend(dropout_arguments(batch, drops)?);
     let grid = ([blocks, 1, 1], threads);
     launch(device, element, "norm_backward", grid, &arguments)?;
     let into = [a.gain_gradient, a.bias_gradient, a.linear_bias_gradient];

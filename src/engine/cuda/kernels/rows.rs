@@ -1,6 +1,6 @@
 //! Rows picked and given back, dropped, and numbers turned from one element type into another.
 
-use super::{Batch, Dropping, dropping, launch};
+use super::{Batch, SiteDropout, dropout_arguments, launch};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::{Error, Result};
 
@@ -53,7 +53,7 @@ pub fn add_picked(
 
 /// What a matrix' rows are, to dropout.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Drops<'a> {
+pub enum DropoutRows<'a> {
     /// The rows of a batch, each at its position.
     Rows(&'a Batch),
     /// The sequences of a batch, at position 0.
@@ -64,14 +64,14 @@ pub enum Drops<'a> {
 pub fn drop_rows(
     device: &mut dyn Device,
     element: Element,
-    rows: Drops<'_>,
+    rows: DropoutRows<'_>,
     width: u32,
     x: Address,
-    drops: &Dropping,
+    drops: &SiteDropout,
 ) -> Result<()> {
     let (n, batch) = match rows {
-        Drops::Rows(batch) => (batch.rows, *batch),
-        Drops::Sequences(batch) => (
+        DropoutRows::Rows(batch) => (batch.rows, *batch),
+        DropoutRows::Sequences(batch) => (
             batch.sequences,
             // A row without a sequence is one itself; without positions all are 0.
             Batch {
@@ -82,7 +82,7 @@ pub fn drop_rows(
         ),
     };
     let mut arguments = vec![width.into(), x.into()];
-    arguments.extend(dropping(Some(&batch), Some(drops))?);
+    arguments.extend(dropout_arguments(Some(&batch), Some(drops))?);
     launch(device, element, "drop_rows", ([n, 1, 1], 128), &arguments)
 }
 

@@ -36,7 +36,7 @@ fn a_width_beyond_all_threads_is_refused() {
         gain: none,
         sums: none,
         statistics: none,
-        dropping: None,
+        dropout: None,
         d_out: none,
         d_residual: none,
         d_linear: none,
