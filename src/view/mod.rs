@@ -1,4 +1,4 @@
-//! Showing things: charts, tensors as pictures, live displays in a notebook.
+//! Charts, pictures of tensors, and displays in a notebook.
 
 pub mod attention;
 mod axis;
