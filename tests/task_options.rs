@@ -175,7 +175,7 @@ fn columns_are_those_of_training_and_the_label_s_may_be_left_out_to_predict() {
     // Of a model that keeps nothing two columns are a text and a label, as ever.
     folder.forget();
     let message = folder.refused("evaluate", "custom", "dev.tsv", &[]);
-    assert!(message.contains("--columns is needed"), "{message}");
+    assert!(message.contains("columns are needed"), "{message}");
     folder.predict("custom", "new.tsv", &["--columns", "a"]);
     folder.evaluate("custom", "dev.tsv", &["--columns", "a,label"]);
     let message = folder.refused("evaluate", "custom", "dev.tsv", &["--columns", "a"]);
