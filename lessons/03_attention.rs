@@ -859,8 +859,8 @@ fn main() -> cloze::lessons::LessonResult {
     //    different weights? ([Jain and Wallace 2019](https://arxiv.org/abs/1902.10186) and the
     //    [answer to it](https://arxiv.org/abs/1908.04626).)
     //
-    // The crate's source of this part: `Attention` and `look` in `src/model/layers.rs`, and
-    // `src/model/attention.rs` for the views. Next: [lesson 04](04_encoder.rs), in which
+    // The crate's source of this part: `Attention` and `attention_probabilities` in
+    // `src/model/layers.rs`, and `src/model/inspect.rs` for the views. Next: [lesson 04](04_encoder.rs), in which
     // attention becomes a layer, and layers a model.
 
     // %% [end]

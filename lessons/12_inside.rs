@@ -205,7 +205,7 @@ fn main() -> cloze::lessons::LessonResult {
                         apart.fold(0.0, f64::max),
                         0.0,
                         1e-5,
-                        "The model's `look` gives these: scores over the root of the head size, \
+                        "The model's `attention_probabilities` gives these: scores over the root of the head size, \
                          then softmax over all keys.",
                     );
                 }
@@ -1467,7 +1467,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    much may be healed by a few steps of training. What then does the cost of a cut measure?
     //
     // The crate's source of this part: `src/view/attention/mod.rs`, `src/view/scatter.rs`,
-    // `src/model/attention.rs` and `src/cli/attention.rs`. Next: [lesson 13](13_gpu_benchmarks.rs), in
+    // `src/model/inspect.rs` and `src/cli/attention.rs`. Next: [lesson 13](13_gpu_benchmarks.rs), in
     // which you measure how fast all this can be.
 
     // %% [end]

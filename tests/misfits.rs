@@ -145,7 +145,7 @@ fn a_rate_that_spoils_the_model_in_its_last_step_is_noticed() {
     let (out, data) = (folder.path().join("out"), spam());
     let more = ["--data", text(&data), "--lr", "1e30", "--out", text(&out)];
     let message = fails(&one_step(&more), 1);
-    assert!(message.contains("is not a number"), "{message}");
+    assert!(message.contains("is not a finite number"), "{message}");
 }
 
 #[test]

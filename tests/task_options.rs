@@ -246,7 +246,7 @@ fn wrong_values_are_told_with_their_option() {
         (["--doc-stride", "0"], "stride 0 never gets through"),
         (
             ["--max-query-len", "500"],
-            "question of up to 500 pieces (--max-query-len)",
+            "question of up to 500 pieces (max_question)",
         ),
         (["--max-len", "9"], "max_len 9 leaves no room"),
     ] {

@@ -122,7 +122,7 @@ impl Run<'_> {
             ..self.setup
         };
         let teacher = self.teacher.is_some();
-        Forecast::with(setup, self.config, self.layout, work, teacher)
+        setup.forecast(self.config, self.layout, work, teacher)
     }
 
     fn teacher_needs(&self, work: Work) -> u64 {

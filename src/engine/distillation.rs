@@ -1,5 +1,5 @@
-//! Distillation: what a student is asked beside the masked tokens, namely to answer as its teacher
-//! does.
+//! Distillation: besides predicting masked tokens, a student learns to reproduce its teacher's
+//! outputs.
 //!
 //! Source: Sanh et al., "DistilBERT", arXiv 1910.01108, section 2, and its code (huggingface,
 //! research_projects/distillation/distiller.py): the loss is a weighted sum of the soft targets'
@@ -16,22 +16,23 @@ use crate::data::pretraining::PretrainingBatch;
 /// Added to squared norms, as in PyTorch's cosine embedding loss.
 pub(super) const EPSILON: f32 = 1e-12;
 
-/// What the parts of the loss count.
+/// The weights of the parts of the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Distillation {
-    /// T: both models' logits are divided by it before they are compared.
+    /// T: divides the logits of both models before they are compared.
     pub temperature: f64,
-    /// Of T² times the divergence of the student's from the teacher's distribution, the mean over
-    /// masked tokens.
+    /// Weight of T² times the divergence of the student's from the teacher's distribution, averaged
+    /// over masked tokens.
     pub ce: f64,
-    /// Of the masked-LM loss.
+    /// Weight of the masked-LM loss.
     pub mlm: f64,
-    /// Of one minus the cosine between both models' last hidden states, the mean over all tokens.
+    /// Weight of one minus the cosine between the last hidden states of both models, averaged over
+    /// all tokens.
     pub cos: f64,
 }
 
 impl Default for Distillation {
-    /// DistilBERT's (its README's command line).
+    /// DistilBERT's weights (from its README's command line).
     fn default() -> Self {
         Self {
             temperature: 2.0,
@@ -43,7 +44,7 @@ impl Default for Distillation {
 }
 
 impl Distillation {
-    /// What a masked token and a token of `batch` count, so that the gradients of its parts add up.
+    /// Returns the weights of single tokens of `batch`, so that the gradients of its parts add up.
     pub fn weights(&self, batch: &PretrainingBatch) -> DistillationWeights {
         let masked = batch.masked_rows.len().max(1) as f64;
         DistillationWeights {
@@ -55,19 +56,20 @@ impl Distillation {
     }
 }
 
-/// What single tokens count in the loss.
+/// The weights of single tokens in the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DistillationWeights {
+    /// T: see [`Distillation::temperature`].
     pub temperature: f32,
-    /// A masked token's T² times the divergence.
+    /// Weight of T² times the divergence at a masked token.
     pub soft: f32,
-    /// A masked token's cross-entropy.
+    /// Weight of the cross-entropy at a masked token.
     pub hard: f32,
-    /// A token's one minus the cosine.
+    /// Weight of one minus the cosine at a token.
     pub cosine: f32,
 }
 
-/// A teacher's answers to a batch.
+/// A teacher's outputs for a batch.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SoftTargets {
     /// The masked-LM head's logits, (masked rows, vocabulary), row-major.
@@ -77,36 +79,36 @@ pub struct SoftTargets {
 }
 
 impl SoftTargets {
-    /// Those of sequences `which` of `batch`.
+    /// Returns the outputs of sequences `which` of `batch`.
     pub(super) fn slice(&self, batch: &PretrainingBatch, which: Range<usize>) -> Self {
         let ends = &batch.packed.cu_seqlens;
         let (first, end) = (ends[which.start], ends[which.end]);
         let masked = &batch.masked_rows;
         let classes = self.logits.len() / masked.len().max(1);
         let width = self.hidden.len() / batch.packed.rows().max(1);
-        let place = |row: u32| masked.partition_point(|&r| r < row) * classes;
+        let offset = |row: u32| masked.partition_point(|&r| r < row) * classes;
         Self {
-            logits: self.logits[place(first)..place(end)].to_vec(),
+            logits: self.logits[offset(first)..offset(end)].to_vec(),
             hidden: self.hidden[first as usize * width..end as usize * width].to_vec(),
         }
     }
 }
 
-/// What distillation measures on a batch. Sums, so that parts of a batch add up.
+/// The scores of distillation on a batch. They are sums, so that parts of a batch add up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DistillationScores {
-    /// Of the masked tokens.
+    /// Scores of the masked tokens.
     pub hard: PretrainingScores,
-    /// T² times the divergence over masked tokens, in nats.
+    /// T² times the divergence, summed over masked tokens, in nats.
     pub soft: f64,
-    /// One minus the cosine over all tokens.
+    /// One minus the cosine, summed over all tokens.
     pub cosine: f64,
     /// Tokens.
     pub rows: u64,
 }
 
 impl DistillationScores {
-    /// The loss that `recipe` minimises.
+    /// Returns the loss that `recipe` minimises.
     pub fn loss(&self, recipe: &Distillation) -> f64 {
         recipe.ce * self.soft / self.hard.mlm_total.max(1) as f64
             + recipe.mlm * self.hard.mean_mlm_loss()

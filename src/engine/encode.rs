@@ -1,8 +1,9 @@
-//! The CPU engine's encoder as one operation of dfdx: heads written in dfdx train on it.
+//! The CPU engine's encoder as one dfdx operation, so that heads written in dfdx can be trained on
+//! it.
 //!
-//! The output is a tensor whose tape holds one backward operation, which hands its gradient to the
-//! engine; the engine then has the gradients of all its parameters, to be updated by
-//! [`Engine::update`]. Neither the hidden states nor their gradient are copied.
+//! The output is a tensor whose tape holds one backward operation, which passes its gradient to the
+//! engine; the engine then holds the gradients of all its parameters for [`Engine::update`].
+//! Neither the hidden states nor their gradient are copied.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +15,7 @@ use crate::model::{Dropout, Rows};
 
 use super::{CpuEngine, Engine};
 
-/// An engine that dfdx's tapes can reach. Clones are the same engine.
+/// An engine that dfdx's tapes can reference. Clones share the engine.
 #[derive(Clone)]
 pub struct Encoder(Arc<Mutex<CpuEngine>>);
 
@@ -24,13 +25,13 @@ impl Encoder {
         Self(Arc::new(Mutex::new(engine)))
     }
 
-    /// The engine: for updates, for its parameters, for evaluation.
+    /// Locks the engine for updates, parameters or evaluation.
     pub fn engine(&self) -> MutexGuard<'_, CpuEngine> {
-        // A panic leaves activations half done, which the next forward pass writes anew.
+        // A panic leaves incomplete activations, which the next forward pass overwrites.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last hidden states of a batch, one row a token: (rows, H), without a tape.
+    /// Returns the last hidden states of a batch, one row per token: (rows, H), without a tape.
     pub fn infer<const H: usize>(&self, batch: &Packed) -> Result<Rows<H, f32, Cpu>> {
         let mut engine = self.engine();
         check_width::<H>(&engine)?;
@@ -38,9 +39,9 @@ impl Encoder {
         Ok(tensor(hidden, batch))
     }
 
-    /// The last hidden states of a batch for a training step, (rows, H), with the tape whose
-    /// backward pass adds the gradients of the engine's parameters to the engine's own. That pass
-    /// fails when the engine has run another batch in between.
+    /// Returns the last hidden states of a batch for a training step, (rows, H). The backward pass
+    /// of their tape adds the gradients of the engine's parameters to the engine's own; it panics
+    /// if the engine has run another batch in between.
     pub fn encode<const H: usize>(
         &self,
         batch: &Arc<Packed>,

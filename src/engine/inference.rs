@@ -1,15 +1,15 @@
-//! Runs a task's head over the sequences of a data set: what every prediction and every score starts from.
+//! Runs a task's head over the sequences of a data set, for predictions and scores.
 
 use crate::data::sequences::{BatchSize, Sequences};
 use crate::error::{Error, Result};
-use crate::model::Over;
+use crate::model::HeadInput;
 
 use super::{Engine, TaskEngine};
 
-/// Tokens in a batch. The larger it is, the less time goes into packing the weights.
+/// Tokens per batch. Larger batches spend less time on packing the weights.
 pub const BATCH_TOKENS: usize = 4096;
 
-/// Returns how many numbers the engine's task head gives for each sequence or row.
+/// Returns the number of outputs of the engine's task head.
 ///
 /// # Errors
 /// If the model has no task head.
@@ -19,18 +19,18 @@ pub fn outputs(engine: &dyn Engine) -> Result<usize> {
         .ok_or_else(|| Error::Failed("the model has no task head".into()))
 }
 
-/// The task head's output for the examples of a data set, in their order.
+/// The task head's outputs for the examples of a data set, in order.
 #[derive(Debug, Clone, Default)]
 pub struct Logits {
     values: Vec<f32>,
-    /// Where each example's logits end in `values`.
+    /// The end of each example's logits in `values`.
     ends: Vec<usize>,
-    /// Number of logits for each sequence or row.
+    /// Number of logits per sequence or row.
     pub outputs: usize,
 }
 
 impl Logits {
-    /// Returns the logits of all examples, one example after the other.
+    /// Returns the logits of all examples, concatenated.
     pub fn values(&self) -> &[f32] {
         &self.values
     }
@@ -48,7 +48,7 @@ impl Logits {
 /// If the model has no task head, or a logit is not finite.
 pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logits> {
     let outputs = outputs(engine)?;
-    let over_rows = engine.layout().task_head().map(|head| head.over) == Some(Over::Rows);
+    let over_rows = engine.layout().task_head().map(|head| head.input) == Some(HeadInput::Rows);
     let count = |example| {
         let predictions = if over_rows {
             sequences.tokens_of(example)
@@ -74,8 +74,8 @@ pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logi
             let (own, others) = rest.split_at(count(example));
             if own.iter().any(|logit| !logit.is_finite()) {
                 return Err(Error::Failed(format!(
-                    "the model's output for example {} is not a finite number: its training diverged, as with too \
-                     high a learning rate",
+                    "the model's output for example {} is not a finite number: training diverged, \
+                     for example because the learning rate was too high",
                     example + 1
                 )));
             }

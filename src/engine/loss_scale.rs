@@ -1,19 +1,19 @@
-//! The scale of the loss where gradients are computed in f16.
+//! The loss scale for gradients in f16.
 
 use serde::{Deserialize, Serialize};
 
-/// The dynamic scale of the loss in f16: gradients too small for the format are multiplied into its
-/// range, and divided again where they are used. It is halved when they leave the range at the other
-/// end, and doubled when they did not for long.
+/// The dynamic loss scale for f16: it multiplies gradients that are too small for the format into
+/// its range; they are divided by it where they are used. It is halved if they overflow, and
+/// doubled after a long time without overflow.
 ///
 /// Source: NVIDIA's "Training with mixed precision" and PyTorch's `GradScaler`, after Micikevicius et
 /// al., arXiv 1710.03740.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
     scale: f64,
-    /// Good updates since the scale was changed.
+    /// Updates without overflow since the scale was changed.
     good: u32,
-    /// Why the last update had no finite norm.
+    /// Why the last update overflowed.
     #[serde(skip)]
     overflow: Option<String>,
 }
@@ -21,20 +21,20 @@ pub struct LossScale {
 impl LossScale {
     const FIRST: f64 = 65536.0;
     const LARGEST: f64 = 16_777_216.0;
-    /// Good updates before it is doubled.
+    /// Updates without overflow before the scale is doubled.
     const PATIENCE: u32 = 2000;
 
-    /// What a loss is multiplied by before its gradients are taken.
+    /// Returns the factor of the loss.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// Why the last update left its step out, where it was the scale's fault.
+    /// Returns why the last update was skipped, if because of the scale.
     pub fn overflow(&self) -> Option<&str> {
         self.overflow.as_deref()
     }
 
-    /// Takes an update with gradients of norm `norm` into account.
+    /// Adjusts the scale after an update with gradients of norm `norm`.
     pub fn take(&mut self, norm: f64) {
         self.overflow = None;
         if norm.is_finite() {
@@ -45,7 +45,7 @@ impl LossScale {
             }
         } else {
             self.good = 0;
-            // At 1 the gradients themselves are no numbers.
+            // At 1 the gradients themselves are not finite.
             if self.scale > 1.0 {
                 let old = self.scale;
                 self.scale = old / 2.0;
@@ -88,13 +88,13 @@ mod tests {
             scale.take(f64::NAN);
         }
         assert_eq!(scale.scale, 1.0);
-        // Nothing is left to be halved: the run itself is at fault.
+        // The scale can't be halved further: the run itself diverged.
         scale.take(f64::NAN);
         assert_eq!((scale.scale, scale.overflow), (1.0, None));
     }
 
     #[test]
-    fn what_is_stored_goes_on_where_it_was() {
+    fn a_stored_scale_is_restored() {
         let mut scale = LossScale::default();
         scale.take(f64::INFINITY);
         scale.take(1.0);

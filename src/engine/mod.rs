@@ -1,8 +1,8 @@
-//! Engines: ways to run the one model fast. An engine owns parameters, gradients and optimizer
-//! state; the trainer, the evaluation and the commands know only the [`Engine`] trait.
+//! Engines: fast ways to run the one model. An engine owns parameters, gradients and optimizer
+//! state; training, evaluation and the commands know only the [`Engine`] traits.
 //!
 //! [`Reference`] runs the dfdx model of [`crate::model`]; [`CpuEngine`] runs the same model with
-//! fused kernels.
+//! fused kernels, [`cuda`] runs it on a GPU.
 
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
@@ -36,51 +36,56 @@ use crate::model::{Config, Dropout, Layout, SequenceAttention};
 
 pub use cpu::{CpuEngine, global_norm, measured_peak, round_to_bf16};
 #[cfg(feature = "cuda")]
-pub use cuda::{CudaEngine, How as CudaHow};
+pub use cuda::CudaEngine;
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
 pub use loss_scale::LossScale;
+use memory::{Forecast, Work};
 pub use numerics::Numerics;
 use optimizer::{Moments, Update};
 pub use reference::Reference;
 pub use state::Snapshot;
 
-/// What pre-training measures on a batch. Sums, so that parts of a batch add up.
+/// The scores of pre-training on a batch. They are sums, so that parts of a batch add up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PretrainingScores {
-    /// Cross-entropy over masked tokens, in nats, summed.
+    /// Cross-entropy summed over masked tokens, in nats.
     pub mlm_loss: f64,
+    /// Masked tokens predicted correctly.
     pub mlm_correct: u64,
+    /// Masked tokens.
     pub mlm_total: u64,
-    /// Cross-entropy over sequences, in nats, summed.
+    /// Cross-entropy summed over sequences, in nats.
     pub nsp_loss: f64,
+    /// Pairs classified correctly.
     pub nsp_correct: u64,
+    /// Pairs.
     pub nsp_total: u64,
 }
 
 impl PretrainingScores {
-    /// Mean cross-entropy of a masked token plus mean cross-entropy of a pair: the loss that
-    /// pre-training minimises (Devlin et al., appendix A.2).
+    /// Returns the loss that pre-training minimises: mean cross-entropy per masked token plus mean
+    /// cross-entropy per pair (Devlin et al., appendix A.2).
     pub fn loss(&self) -> f64 {
         self.mean_mlm_loss() + self.mean_nsp_loss()
     }
 
-    /// Nats a masked token; 0 when there was none.
+    /// Returns the mean loss in nats per masked token; 0 without masked tokens.
     pub fn mean_mlm_loss(&self) -> f64 {
         self.mlm_loss / (self.mlm_total.max(1)) as f64
     }
 
-    /// Nats a pair; 0 when there was none.
+    /// Returns the mean loss in nats per pair; 0 without pairs.
     pub fn mean_nsp_loss(&self) -> f64 {
         self.nsp_loss / (self.nsp_total.max(1)) as f64
     }
 
-    /// Share of masked tokens predicted right.
+    /// Returns the fraction of masked tokens predicted correctly.
     pub fn mlm_accuracy(&self) -> f64 {
         self.mlm_correct as f64 / (self.mlm_total.max(1)) as f64
     }
 
-    /// Share of pairs told right.
+    /// Returns the fraction of pairs classified correctly.
     pub fn nsp_accuracy(&self) -> f64 {
         self.nsp_correct as f64 / (self.nsp_total.max(1)) as f64
     }
@@ -97,16 +102,18 @@ impl AddAssign for PretrainingScores {
     }
 }
 
-/// What a masked token and a pair count in the loss.
+/// The weights of a masked token and of a pair in the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossWeights {
+    /// Weight of a masked token.
     pub masked: f32,
+    /// Weight of a pair.
     pub pair: f32,
 }
 
 impl LossWeights {
-    /// Those of [the loss](PretrainingScores::loss) of `batch`: one over the number of each, so that
-    /// the gradients of the parts of a batch add up to those of the whole.
+    /// Returns the weights in [the loss](PretrainingScores::loss) of `batch`: one over the number
+    /// of each, so that the gradients of the batch's parts add up to those of the whole.
     pub fn of(batch: &PretrainingBatch) -> Self {
         Self {
             masked: 1.0 / batch.masked_rows.len().max(1) as f32,
@@ -115,36 +122,40 @@ impl LossWeights {
     }
 }
 
-/// Activations of a batch: those of the layers that were asked for, (rows, hidden size) each,
-/// row-major, for real tokens only.
+/// Activations of a batch for real tokens only.
 #[derive(Debug, Clone)]
 pub struct HiddenStates {
+    /// The requested layers, (rows, hidden size) each, row-major.
     pub layers: Vec<Vec<f32>>,
-    /// (sequences, hidden size); None when the model has no pooler.
+    /// The pooler's output, (sequences, hidden size); None if the model has no pooler.
     pub pooled: Option<Vec<f32>>,
 }
 
-/// A way to run the encoder: its parameters, their update, and what it computes of a batch. Parameters are
-/// flat and laid out by [`Engine::layout`].
+/// Runs the encoder: owns its parameters, updates them and computes hidden states. Parameters are
+/// flat, laid out as [`Engine::layout`] describes.
 pub trait Engine: Send {
+    /// Returns the model's hyperparameters.
     fn config(&self) -> &Config;
 
+    /// Returns the layout of the parameters.
     fn layout(&self) -> &Arc<Layout>;
 
-    /// What it rounds the factors of matrix products to.
+    /// Returns the precision of the factors of matrix products.
     fn precision(&self) -> Precision;
 
-    /// A copy of the parameters.
+    /// Returns a copy of the parameters.
     fn parameters(&self) -> Result<Vec<f32>>;
 
+    /// Replaces the parameters.
     fn set_parameters(&mut self, values: &[f32]) -> Result<()>;
 
-    /// A copy of the optimizer's moments.
+    /// Returns a copy of the optimizer's moments.
     fn moments(&self) -> Result<Moments>;
 
+    /// Replaces the optimizer's moments.
     fn set_moments(&mut self, moments: Moments) -> Result<()>;
 
-    /// Both, copied only where they lie on a device.
+    /// Returns parameters and moments, copied only if they are in a device's memory.
     fn snapshot(&self) -> Result<Snapshot<'_>> {
         Ok(Snapshot {
             parameters: Cow::Owned(self.parameters()?),
@@ -153,42 +164,41 @@ pub trait Engine: Send {
     }
 
     /// Clips the gradients by their global norm, updates the parameters and zeroes the gradients.
-    /// Returns the norm before clipping. Where that is not a finite number, the parameters and the
-    /// optimizer stay as they are.
+    /// Returns the norm before clipping; if that is not finite, the parameters and the moments stay
+    /// unchanged.
     fn update(&mut self, update: &Update) -> Result<f64>;
 
-    /// Bytes of a device's memory that are in use, other programs' too; None where the engine has none of
-    /// its own but the process's.
+    /// Returns how many bytes of the device's memory are in use, by other programs too; None if the
+    /// engine uses main memory.
     fn device_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// The scale of the loss of an engine in f16, which looks for the largest that its gradients allow:
-    /// part of a run's state.
+    /// Returns the loss scale of an engine in f16; part of a run's state.
     fn loss_scale(&self) -> Option<&LossScale> {
         None
     }
 
-    /// Goes on with this scale, where the engine has any.
+    /// Continues with this loss scale, if the engine has one.
     fn set_loss_scale(&mut self, _scale: LossScale) {}
 
-    /// Why the last [`update`](Engine::update) had no finite norm, where that is no fault of the run but
-    /// the scale's.
+    /// Returns why the last [`update`](Engine::update) overflowed, if only because the loss scale
+    /// was too high.
     fn overflow(&self) -> Option<String> {
         self.loss_scale()?.overflow().map(str::to_owned)
     }
 
-    /// Zeroes the gradients that wait for [`Engine::update`].
+    /// Zeroes the gradients that were accumulated for [`Engine::update`].
     fn discard(&mut self) -> Result<()>;
 
-    /// A copy of the gradients that wait for [`Engine::update`].
+    /// Returns a copy of the gradients that were accumulated for [`Engine::update`].
     fn gradients(&self) -> Result<Vec<f32>>;
 
-    /// Activations after some layers, 0 being the embeddings, and the pooler's output.
+    /// Returns the activations after some layers (0: the embeddings), and the pooler's output.
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates>;
 
-    /// What the model looks at in each sequence: attention weights with their queries and keys, and
-    /// all hidden states. For views: slower and larger than a forward pass.
+    /// Returns the attention probabilities, queries, keys and hidden states of each sequence. For
+    /// views: slower and larger than a forward pass.
     fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
         let config = self.config().clone();
         let states = self.hidden_states(batch, 0..config.num_hidden_layers + 1)?;
@@ -205,8 +215,8 @@ pub trait Engine: Send {
 
 /// An engine with the masked-LM and the next-sentence head.
 pub trait PretrainingEngine: Engine {
-    /// Forward and backward over a part of a pre-training batch: adds the gradients of the weighted
-    /// loss to the engine's own. `weights` are those of the whole batch.
+    /// Runs forward and backward over a part of a pre-training batch and adds the gradients of the
+    /// weighted loss to the engine's. `weights` are those of the whole batch.
     fn pretraining_gradients_of_part(
         &mut self,
         part: &PretrainingBatch,
@@ -214,8 +224,8 @@ pub trait PretrainingEngine: Engine {
         dropout: Dropout,
     ) -> Result<PretrainingScores>;
 
-    /// Forward and backward over a pre-training batch: adds the gradients of [the
-    /// loss](PretrainingScores::loss) to the engine's own.
+    /// Runs forward and backward over a pre-training batch and adds the gradients of [the
+    /// loss](PretrainingScores::loss) to the engine's.
     fn pretraining_gradients(
         &mut self,
         batch: &PretrainingBatch,
@@ -224,9 +234,9 @@ pub trait PretrainingEngine: Engine {
         self.pretraining_gradients_of_part(batch, LossWeights::of(batch), dropout)
     }
 
-    /// Forward and backward over a part of a pre-training batch with a teacher's answers to it: adds
-    /// the gradients of the weighted loss of [distillation](Distillation) to the engine's own.
-    /// `weights` are those of the whole batch; pairs take no part.
+    /// Runs forward and backward over a part of a pre-training batch with a teacher's outputs for
+    /// it, and adds the gradients of the weighted loss of [distillation](Distillation) to the
+    /// engine's. `weights` are those of the whole batch; pairs are ignored.
     fn distillation_gradients_of_part(
         &mut self,
         part: &PretrainingBatch,
@@ -235,23 +245,24 @@ pub trait PretrainingEngine: Engine {
         dropout: Dropout,
     ) -> Result<DistillationScores>;
 
-    /// A teacher's answers at the given rows, without dropout, in place of what `into` held.
+    /// Writes a teacher's outputs at the given rows to `into`, without dropout.
     fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()>;
 
-    /// Forward only, without dropout.
+    /// Scores a pre-training batch, without dropout.
     fn pretraining_scores(&mut self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
 
-    /// The masked-LM head's logits at the given rows: (rows, vocabulary), row-major.
+    /// Returns the masked-LM head's logits at the given rows: (rows, vocabulary), row-major.
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>>;
 
-    /// The next-sentence head's logits of every sequence: class 0 "B follows A", class 1 "random".
+    /// Returns the next-sentence head's logits of every sequence: class 0 "B follows A", class 1
+    /// "random".
     fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
 }
 
 /// An engine with the head of a task.
 pub trait TaskEngine: Engine {
-    /// Forward and backward with the task's head. `loss` is given the logits, (sequences or rows,
-    /// outputs), and leaves the gradient of what it minimises in their place (see [`objective`]).
+    /// Runs forward and backward with the task's head. `loss` gets the logits, (sequences or rows,
+    /// outputs), and overwrites them with their gradients (see [`objective`]).
     fn task_gradients(
         &mut self,
         batch: &Packed,
@@ -259,52 +270,52 @@ pub trait TaskEngine: Engine {
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()>;
 
-    /// The task head's logits without dropout, (sequences or rows, outputs).
+    /// Returns the task head's logits without dropout, (sequences or rows, outputs).
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>>;
 }
 
-/// An engine that runs the whole model, with the heads that its layout declares.
+/// An engine for the whole model, with the heads that its layout declares.
 pub trait BertEngine: PretrainingEngine + TaskEngine {}
 
 impl<E: PretrainingEngine + TaskEngine> BertEngine for E {}
 
-/// Which engine is asked for.
+/// The engine to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Backend {
-    /// The dfdx model of the lessons, slow and readable. On the CPU; on the first GPU where Cloze was
-    /// built with the feature `dfdx-cuda`.
+    /// The dfdx model of the lessons, slow and readable: on the CPU, or on the first GPU if Cloze
+    /// was built with the feature `dfdx-cuda`.
     Reference,
     /// Fused kernels on the CPU.
     Cpu,
-    /// The same on an NVIDIA GPU.
+    /// Fused kernels on an NVIDIA GPU.
     Cuda,
-    /// The fastest that this machine has.
+    /// The fastest engine that this machine can run.
     Auto,
 }
 
-/// What the factors of matrix products are rounded to. Their sums, parameters, gradients and the
-/// optimizer are f32 always; so is everything between the products on the CPU, whereas on a GPU
-/// activations are stored as what factors are rounded to.
+/// The precision of the factors of matrix products. Sums, parameters, gradients and the optimizer
+/// are always f32. Activations between the products are f32 on the CPU; on a GPU they have the
+/// precision of the factors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Not at all.
+    /// Single precision.
     #[default]
     F32,
-    /// To bf16, to nearest even. Values below the smallest normal one count as zero.
+    /// bf16, rounded to nearest even. Subnormal values count as zero.
     Bf16,
-    /// To the sum of two bf16 numbers, high and low; of the four products that of the two low ones
-    /// is left out. The error is at most 2⁻¹⁵ of `Σ|a||b|`, and about 4e-6 of the norm of a
-    /// result of random factors. An infinite factor may give NaN for infinity. F32 on a processor
-    /// that would not be faster at it. On a GPU TF32 in its place: factors of 11 bits.
+    /// f32 factors as sums of two bf16 numbers, high and low; of the four products the one of the
+    /// two low parts is omitted. The error is at most 2⁻¹⁵ of `Σ|a||b|`, and about 4e-6 of the norm
+    /// of a result of random factors. An infinite factor may give NaN for infinity. On a processor
+    /// that gains no speed, plain f32; on a GPU TF32, whose factors have 11 bits.
     Bf16x3,
-    /// To f16, with the loss scaled so that small gradients are not lost (Micikevicius et al., "Mixed
-    /// precision training", arXiv 1710.03740). On a GPU alone.
+    /// f16 with a scaled loss, so that small gradients don't vanish (Micikevicius et al., "Mixed
+    /// precision training", arXiv 1710.03740). On a GPU only.
     F16,
 }
 
-/// As on the command line.
+/// As written on the command line.
 impl std::fmt::Display for Precision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -316,24 +327,29 @@ impl std::fmt::Display for Precision {
     }
 }
 
-/// What is computed again in the backward pass in place of being kept.
+/// Which activations the backward pass recomputes instead of reading stored ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Recompute {
+    /// None
     #[default]
     #[cfg_attr(feature = "cli", value(skip))]
     Nothing,
-    /// What is little work: GELU's output and those of the LayerNorms
+    /// The cheap ones: outputs of GELU and of the LayerNorms
     Cheap,
-    /// Whole layers: about a third more work, a small part of the memory (Chen et al., arXiv 1604.06174)
+    /// Whole layers: about a third more work, a small part of the memory (Chen et al., arXiv
+    /// 1604.06174)
     Layers,
 }
 
-/// Which engine, and how it computes.
+/// An engine and its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
+    /// The engine.
     pub backend: Backend,
+    /// The precision of matrix products.
     pub precision: Precision,
+    /// The activations that are recomputed.
     pub recompute: Recompute,
 }
 
@@ -348,8 +364,8 @@ impl From<Backend> for Setup {
 }
 
 impl Setup {
-    /// An engine with these parameters. The reference refuses sizes that have no type of their own
-    /// and everything but f32.
+    /// Builds an engine with these parameters. The reference engine supports only f32 and the sizes
+    /// that have a type.
     pub fn engine(
         self,
         config: &Config,
@@ -371,7 +387,8 @@ impl Setup {
         })
     }
 
-    /// Floating-point operations a second that large matrix products reach on what computes here.
+    /// Measures the floating-point operations per second that large matrix products reach with this
+    /// setup.
     pub fn measured_peak(self) -> Result<f64> {
         match self.backend.resolve().0 {
             Backend::Cuda => cuda::measured_peak(self),
@@ -379,22 +396,37 @@ impl Setup {
         }
     }
 
-    /// Refuses what the backend can't do, before anything is done for it.
+    /// Forecasts the memory of a training step; `distilled` if a teacher's outputs take part in it.
+    pub fn forecast(
+        self,
+        config: &Config,
+        layout: &Layout,
+        work: Work,
+        distilled: bool,
+    ) -> Forecast {
+        match self.backend.resolve().0 {
+            Backend::Cuda => cuda::forecast(config, layout, work, self, distilled),
+            Backend::Cpu | Backend::Auto | Backend::Reference => {
+                Forecast::of(config, layout, work, self.recompute != Recompute::Nothing)
+            }
+        }
+    }
+
+    /// Returns an error if the backend doesn't support these settings.
     pub fn check(self) -> Result<()> {
         let backend = self.backend.resolve().0;
         let usual = self.precision == Precision::F32 && self.recompute == Recompute::Nothing;
         let refused = match backend {
             Backend::Reference if !usual => {
                 "the reference engine computes in f32 and keeps its activations; \
-                 --dtype bf16, --matmul fast and --recompute need --backend cpu"
+                 bf16, fast matrix products and recomputing need the backend cpu"
             }
             Backend::Cpu | Backend::Auto if self.precision == Precision::F16 => {
-                "--dtype f16 needs a GPU (--backend cuda): on the CPU bf16 is the short format"
+                "dtype f16 needs a GPU (backend cuda): on the CPU bf16 is the short format"
             }
-            // Nothing to gain: what it would save is little beside what the CPU engine keeps in f32.
+            // The savings would be small beside what the CPU engine stores in f32.
             Backend::Cpu | Backend::Auto if self.recompute == Recompute::Cheap => {
-                "--recompute cheap needs a GPU (--backend cuda): \
-                 on the CPU --recompute computes whole layers again"
+                "recompute cheap needs a GPU (backend cuda): on the CPU whole layers are recomputed"
             }
             _ => return Ok(()),
         };
@@ -403,8 +435,8 @@ impl Setup {
 }
 
 impl Backend {
-    /// The engine that is meant on this machine: `Auto` is the GPU's where there is a GPU, else the
-    /// CPU's. With it, in a sentence, what was chosen and why, where there is something to say.
+    /// Resolves `Auto`: CUDA if there is a GPU, otherwise the CPU. Also returns a sentence about
+    /// the choice, if there is something to report.
     pub fn resolve(self) -> (Self, Option<&'static str>) {
         static AUTO: OnceLock<(Backend, Option<String>)> = OnceLock::new();
         if self != Self::Auto {
@@ -414,7 +446,7 @@ impl Backend {
         (*backend, why.as_deref())
     }
 
-    /// An engine in f32: see [`Setup::engine`].
+    /// Builds an engine in f32: see [`Setup::engine`].
     pub fn engine(
         self,
         config: &Config,
@@ -425,7 +457,7 @@ impl Backend {
     }
 }
 
-/// Refuses a teacher's answers that are not to this batch or not by a model of this shape.
+/// Returns an error if the teacher's outputs belong to another batch or have other dimensions.
 fn check_targets(config: &Config, batch: &PretrainingBatch, targets: &SoftTargets) -> Result<()> {
     let logits = batch.masked_rows.len() * config.vocab_size;
     let hidden = batch.packed.rows() * config.hidden_size;
@@ -440,7 +472,7 @@ fn check_targets(config: &Config, batch: &PretrainingBatch, targets: &SoftTarget
     Ok(())
 }
 
-/// What a model says that is asked for a head it doesn't have.
-pub(crate) fn lacks(head: &str) -> Error {
+/// The error of a model that lacks a head.
+pub(crate) fn missing_head(head: &str) -> Error {
     Error::Failed(format!("the model has no {head} head"))
 }

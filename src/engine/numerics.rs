@@ -1,5 +1,5 @@
-//! What the last bits of a run depend on beside its recipe: sums are rounded in the order in which an
-//! engine adds, and that depends on the machine.
+//! What the last bits of a run depend on besides its settings: an engine rounds sums in the order
+//! in which it adds, and that order depends on the machine.
 
 use gemm_common::cache::CACHE_INFO;
 use serde::{Deserialize, Serialize};
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::simd::Simd;
 use super::{Backend, CpuEngine, Setup, cuda};
 
-/// What computes a run, as far as its last bits depend on it.
+/// The engine and hardware of a run, as far as its last bits depend on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numerics {
     /// The engine.
     pub backend: String,
     /// What multiplies matrices: a matrix unit, vector instructions, or a GPU.
     pub unit: String,
-    /// The vector instructions of the processor, and its first two caches: f32 products are cut into
-    /// blocks that fit those.
+    /// The processor's vector instructions and first two caches, whose sizes determine the blocks
+    /// of f32 products.
     pub processor: String,
-    /// Sequences that go through the model at once; 0 for the whole batch.
+    /// Sequences that the model runs at once; 0 for the whole batch.
     pub micro_batch: usize,
 }
 
 impl Numerics {
-    /// What computes with `setup` on this machine.
+    /// Describes what computes with `setup` on this machine.
     pub fn of(setup: Setup, micro_batch: usize) -> Self {
         let (backend, unit) = match setup.backend.resolve().0 {
             Backend::Reference => ("reference", "dfdx".to_owned()),

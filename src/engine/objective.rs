@@ -1,16 +1,17 @@
-//! What tasks minimise, over logits of a head: each function scores them and puts the gradient of
-//! the loss in their place. Heads are small, so this runs on the host whatever the engine.
+//! The losses of the tasks: each function scores the logits of a head and overwrites them with the
+//! gradient of the loss. Heads are small, so this runs on the host for every engine.
 
-/// What a batch of predictions scored.
+/// The scores of a batch of predictions.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Scored {
     /// Cross-entropy in nats, or squared error, summed.
     pub loss: f64,
-    /// Rows whose largest logit is at the label.
+    /// Rows whose largest logit is that of the label.
     pub correct: u64,
 }
 
-/// Cross-entropy of rows of `classes` logits, and `weight` times its gradient in their place.
+/// Scores rows of `classes` logits by cross-entropy and overwrites them with `weight` times its
+/// gradient.
 pub fn cross_entropy(logits: &mut [f32], classes: usize, labels: &[u32], weight: f32) -> Scored {
     let mut scored = Scored::default();
     for (row, &label) in logits.chunks_exact_mut(classes).zip(labels) {
@@ -27,7 +28,7 @@ pub fn cross_entropy(logits: &mut [f32], classes: usize, labels: &[u32], weight:
     scored
 }
 
-/// Squared error of one number a row, and `weight` times its gradient in their place.
+/// Scores one value per row by squared error and overwrites it with `weight` times its gradient.
 pub fn squared_error(values: &mut [f32], targets: &[f32], weight: f32) -> Scored {
     let mut scored = Scored::default();
     for (x, &target) in values.iter_mut().zip(targets) {
@@ -38,11 +39,11 @@ pub fn squared_error(values: &mut [f32], targets: &[f32], weight: f32) -> Scored
     scored
 }
 
-/// Cross-entropy of the first and of the last token of each answer over its sequence's tokens, the
-/// mean of both, and `weight` times its gradient in the place of the logits, (rows, 2). Sequence `i`
-/// owns the rows from `cu_seqlens[i]` on; `spans` has one pair of places a sequence, counted from
-/// the sequence's first token (Devlin et al., section 4.2; the mean is google-research/bert's,
-/// run_squad.py). `correct` counts the places.
+/// Scores the first and the last token of each answer by cross-entropy over its sequence's tokens,
+/// averages both, and overwrites the logits, (rows, 2), with `weight` times its gradient. Sequence
+/// `i` owns the rows from `cu_seqlens[i]`; `spans` holds one pair of positions per sequence,
+/// counted from the sequence's first token (Devlin et al., section 4.2; the mean is
+/// google-research/bert's, run_squad.py). `correct` counts positions.
 pub fn spans(logits: &mut [f32], cu_seqlens: &[u32], spans: &[[u32; 2]], weight: f32) -> Scored {
     let mut scored = Scored::default();
     let mut column = Vec::new();
@@ -52,8 +53,8 @@ pub fn spans(logits: &mut [f32], cu_seqlens: &[u32], spans: &[[u32; 2]], weight:
             column.clear();
             column.extend(rows.chunks_exact(2).map(|pair| pair[which]));
             let classes = column.len();
-            let place = &span[which..=which];
-            let one = cross_entropy(&mut column, classes, place, 0.5 * weight);
+            let label = &span[which..=which];
+            let one = cross_entropy(&mut column, classes, label, 0.5 * weight);
             scored.loss += 0.5 * one.loss;
             scored.correct += one.correct;
             for (pair, x) in rows.chunks_exact_mut(2).zip(&column) {
@@ -64,7 +65,7 @@ pub fn spans(logits: &mut [f32], cu_seqlens: &[u32], spans: &[[u32; 2]], weight:
     scored
 }
 
-/// [`cross_entropy`] of the rows that have a label; the gradient of the others is zero.
+/// Like [`cross_entropy`], but rows without a label are skipped; their gradient is zero.
 pub fn labelled_cross_entropy(
     logits: &mut [f32],
     classes: usize,
@@ -89,7 +90,7 @@ pub fn labelled_cross_entropy(
 mod tests {
     use super::*;
 
-    /// The loss at `x + e` for each element against the gradient.
+    /// Compares the gradient with finite differences of the loss.
     fn check(values: &[f32], loss: impl Fn(&mut [f32]) -> f64) {
         let mut gradient = values.to_vec();
         loss(&mut gradient);
@@ -128,7 +129,7 @@ mod tests {
         });
         let mut logits = values;
         let scored = spans(&mut logits, &[0, 3, 4], &[[1, 0], [0, 0]], 1.0);
-        // The only row of a sequence is always right, at no loss.
+        // The only row of a sequence is always correct, with loss 0.
         assert_eq!((scored.correct, logits[6], logits[7]), (2, 0.0, 0.0));
     }
 

@@ -1,5 +1,6 @@
-//! AdamW and LAMB with decay groups, bias correction and clipping by the global norm: the settings and the
-//! state that every engine shares. The arithmetic is in `cpu/optimizer.rs` and `cuda/kernels/optimizer.rs`.
+//! AdamW and LAMB with decay groups, bias correction and clipping by the global norm: the settings
+//! and the state that every engine shares. The arithmetic is in `cpu/optimizer.rs` and
+//! `cuda/kernels/optimizer.rs`.
 //!
 //! Sources: Loshchilov and Hutter, "Decoupled weight decay regularization", arXiv 1711.05101; You
 //! et al., "Large batch optimization for deep learning: training BERT in 76 minutes", arXiv
@@ -8,23 +9,27 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How the running means become an update.
+/// The update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Rule {
     /// Adam with decoupled weight decay.
     #[default]
     Adamw,
-    /// AdamW's update of a weight matrix scaled to the matrix's own norm: for large batches.
+    /// AdamW with each weight matrix's update scaled to the matrix's own norm: for large batches.
     Lamb,
 }
 
-/// The rule and its constants.
+/// The update rule and its constants.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Optimizer {
+    /// The update rule.
     pub rule: Rule,
+    /// Decay rate of the gradients' running mean.
     pub beta1: f64,
+    /// Decay rate of the squared gradients' running mean.
     pub beta2: f64,
+    /// Added to the denominator.
     pub epsilon: f64,
     /// Applied to weights only, not to biases and LayerNorms.
     pub weight_decay: f64,
@@ -46,23 +51,27 @@ impl Default for Optimizer {
 /// One update of the parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Update {
+    /// The rule and its constants.
     pub optimizer: Optimizer,
+    /// The learning rate of this step.
     pub learning_rate: f64,
     /// Counted from 1: the bias correction's exponent.
     pub step: u64,
-    /// The gradients' global norm is cut to this; infinity for no clipping.
+    /// The limit to which the gradients' global norm is clipped; infinity for no clipping.
     pub max_norm: f64,
 }
 
 /// The optimizer's state: the running means of the gradients and of their squares.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Moments {
+    /// Running mean of the gradients.
     pub first: Vec<f32>,
+    /// Running mean of the squared gradients.
     pub second: Vec<f32>,
 }
 
 impl Moments {
-    /// Zero state for `len` parameters.
+    /// Returns the zero state of `len` parameters.
     pub fn zeros(len: usize) -> Self {
         Self {
             first: vec![0.0; len],

@@ -1,18 +1,18 @@
-//! Runs kernels with the widest instructions of the processor, chosen at run time.
+//! Runs kernels with the processor's widest instructions, chosen at run time.
 //!
-//! A kernel is ordinary Rust in a closure given to [`Simd::run`]: the compiler makes it once for
-//! AVX-512, once for AVX2 with FMA and once plain, and vectorises it for each. Sums go through 16
-//! partial sums and products are never contracted, so that all of them give the same bits.
+//! A kernel is ordinary Rust in a closure passed to [`Simd::run`]: the compiler generates and
+//! vectorises a version for AVX-512, one for AVX2 with FMA and a plain one. Sums go through 16
+//! partial sums and products are never contracted, so that all versions give the same bits.
 
-/// How many partial sums a reduction keeps: one AVX-512 register of f32.
+/// Number of partial sums of a reduction: one AVX-512 register of f32.
 pub const LANES: usize = 16;
 
-/// An instruction set that this processor has.
+/// An instruction set of this processor.
 #[derive(Debug, Clone, Copy)]
 pub struct Simd(pulp::Arch);
 
 impl Simd {
-    /// The widest.
+    /// Returns the widest instruction set.
     pub fn detect() -> Self {
         Self(pulp::Arch::new())
     }
@@ -30,7 +30,7 @@ impl Simd {
         }
     }
 
-    /// Every one, with its name: kernels are tested with each.
+    /// Returns every instruction set with its name: kernels are tested with each.
     #[cfg(test)]
     pub fn all() -> Vec<(&'static str, Self)> {
         let mut all = vec![Self(pulp::Arch::Scalar)];
@@ -43,20 +43,21 @@ impl Simd {
         all.into_iter().map(|simd| (simd.name(), simd)).collect()
     }
 
-    /// What is in use, for the few kernels that are written in a processor's own instructions.
+    /// Returns the instruction set, for the few kernels written with intrinsics.
     #[inline(always)]
     pub fn arch(self) -> pulp::Arch {
         self.0
     }
 
-    /// Runs `kernel`; what it calls must be `#[inline(always)]` to be compiled along.
+    /// Runs `kernel`; functions that it calls must be `#[inline(always)]` to be compiled for the
+    /// instruction set.
     #[inline(always)]
     pub fn run<R>(self, kernel: impl FnOnce() -> R) -> R {
         self.0.dispatch(kernel)
     }
 }
 
-/// The sum of `f(i)` over `0..n`.
+/// Returns the sum of `f(i)` over `0..n`.
 #[inline(always)]
 pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -69,7 +70,7 @@ pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     for i in whole..n {
         lanes[i - whole] += f(i);
     }
-    // Halved again and again, as a vector register is.
+    // Halved repeatedly, as a vector register is.
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
@@ -80,7 +81,7 @@ pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     lanes[0]
 }
 
-/// The largest value; negative infinity of none.
+/// Returns the largest value; negative infinity if there is none.
 #[inline(always)]
 pub fn max(values: &[f32]) -> f32 {
     let (chunks, rest) = values.as_chunks::<LANES>();
@@ -94,12 +95,12 @@ pub fn max(values: &[f32]) -> f32 {
     lanes.fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a })
 }
 
-/// `e^x` to about 1e-7 of its value for x in [-87, 88]; outside, the value at the border.
+/// Returns `e^x` to about 1e-7 of its value for x in [-87, 88]; outside, the value at the border.
 ///
 /// The polynomial and the two-part logarithm of 2 are those of Cephes' expf.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Adding 1.5 · 2^23 rounds to an integer, which then stands in the low bits.
+    // Adding 1.5 · 2^23 rounds to an integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
     let x = x.clamp(-87.0, 88.0);
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
@@ -112,7 +113,7 @@ pub fn exp(x: f32) -> f32 {
     let p = p * r + 1.666_666_5e-1;
     let p = p * r + 0.5;
     let p = p * r * r + r + 1.0;
-    // The integer goes to the exponent's bits: p · 2^n.
+    // Moves the integer to the exponent's bits: p · 2^n.
     p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
 }
 

@@ -1,4 +1,4 @@
-//! What an engine in main memory owns between steps: flat buffers laid out by the declaration.
+//! The flat buffers that an engine in main memory keeps between steps.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,24 +7,26 @@ use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
 use crate::model::Layout;
 
-/// Fails where there are not as many values as parameters.
-pub(super) fn fits(values: &[f32], parameters: usize) -> Result<()> {
+/// Returns an error unless there are as many values as parameters.
+pub(super) fn check_count(values: &[f32], parameters: usize) -> Result<()> {
     if values.len() == parameters {
         return Ok(());
     }
     Err(Error::Failed(format!(
-        "{} values were given where the configuration has {parameters} parameters",
+        "got {} values, but the configuration has {parameters} parameters",
         values.len()
     )))
 }
 
-/// What a checkpoint keeps of an engine: borrowed where it lies in main memory.
+/// An engine's part of a checkpoint: borrowed from main memory or copied from a device.
 pub struct Snapshot<'a> {
+    /// The parameters.
     pub parameters: Cow<'a, [f32]>,
+    /// The optimizer's moments.
     pub moments: Cow<'a, Moments>,
 }
 
-/// Parameters, the gradients that wait for an update, and the optimizer's moments.
+/// Parameters, accumulated gradients and the optimizer's moments.
 pub struct State {
     pub layout: Arc<Layout>,
     pub values: Vec<f32>,
@@ -34,9 +36,10 @@ pub struct State {
 }
 
 impl State {
-    /// A fresh state with these parameters; fails where their number is not the layout's.
+    /// Creates a state with these parameters; returns an error if their number differs from the
+    /// layout's.
     pub fn new(layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
-        fits(&values, layout.total())?;
+        check_count(&values, layout.total())?;
         Ok(Self {
             layout: layout.clone(),
             gradients: vec![0.0; values.len()],
@@ -46,7 +49,7 @@ impl State {
         })
     }
 
-    /// What a checkpoint keeps.
+    /// Borrows parameters and moments.
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot {
             parameters: Cow::Borrowed(&self.values),
@@ -54,22 +57,22 @@ impl State {
         }
     }
 
-    /// Takes other parameters; fails where their number is not the layout's.
+    /// Replaces the parameters; returns an error if their number differs from the layout's.
     pub fn set_values(&mut self, values: &[f32]) -> Result<()> {
-        fits(values, self.layout.total())?;
+        check_count(values, self.layout.total())?;
         self.values.copy_from_slice(values);
         Ok(())
     }
 
-    /// Takes other moments; fails where their number is not that of the parameters.
+    /// Replaces the moments; returns an error if their number differs from the layout's.
     pub fn set_moments(&mut self, moments: Moments) -> Result<()> {
-        fits(&moments.first, self.layout.total())?;
-        fits(&moments.second, self.layout.total())?;
+        check_count(&moments.first, self.layout.total())?;
+        check_count(&moments.second, self.layout.total())?;
         self.moments = moments;
         Ok(())
     }
 
-    /// Adds gradients to those that wait.
+    /// Accumulates gradients.
     pub fn add(&mut self, gradients: &[f32]) {
         for (sum, g) in self.gradients.iter_mut().zip(gradients) {
             *sum += g;

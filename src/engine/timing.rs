@@ -1,6 +1,6 @@
-//! The work by which models are timed: that of the usual PyTorch benchmark of a BERT with a SQuAD head.
-//! Uniform random ids at full length; in training dropout 0.1, cross-entropy of start and end, AdamW over
-//! all parameters, no clipping. And the median, the one figure that is given of several times.
+//! The workload for timing models: that of the usual PyTorch benchmark of a BERT with a SQuAD head.
+//! Uniform random ids at full length; in training dropout 0.1, cross-entropy of start and end,
+//! AdamW over all parameters, no clipping. Also the median, the figure reported for several times.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::model::Dropout;
 use crate::random::{Site, Stream};
 
-/// What is timed.
+/// The pass that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     /// Forward, backward, update.
@@ -20,8 +20,8 @@ pub enum Pass {
     Infer,
 }
 
-/// Seconds of each of `steps` passes over (sequences, tokens a sequence), after `warm_up` that are not
-/// timed. The engine's model must have a span head.
+/// Returns the seconds of each of `steps` passes over (sequences, tokens per sequence), after
+/// `warm_up` passes that are not timed. The engine's model must have a span head.
 pub fn pass_seconds(
     engine: &mut dyn TaskEngine,
     pass: Pass,
@@ -36,14 +36,14 @@ pub fn pass_seconds(
         let ids: Vec<u32> = (0..length).map(|_| draws.below(vocabulary)).collect();
         batch.push(example, &ids, &vec![0; length]);
     }
-    let places: Vec<[u32; 2]> = (0..sequences)
+    let spans: Vec<[u32; 2]> = (0..sequences)
         .map(|_| [0; 2].map(|_| draws.below(length as u32)))
         .collect();
     let mut seconds = Vec::new();
     for step in 1..=warm_up + steps {
         let started = Instant::now();
         match pass {
-            Pass::Train => train(engine, &batch, &places, step)?,
+            Pass::Train => train(engine, &batch, &spans, step)?,
             Pass::Infer => {
                 engine.task_logits(&batch)?;
             }
@@ -55,8 +55,8 @@ pub fn pass_seconds(
     Ok(seconds)
 }
 
-/// The middle value, which one disturbed run does not move; of an even number the mean of the two in
-/// the middle. NaN of none. `values` are sorted by it.
+/// Returns the median, which one disturbed run does not change; of an even number of values the
+/// mean of the middle two, NaN of none. Sorts `values`.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -67,20 +67,15 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// One training step.
-fn train(
-    engine: &mut dyn TaskEngine,
-    batch: &Packed,
-    places: &[[u32; 2]],
-    step: u64,
-) -> Result<()> {
+/// Runs one training step.
+fn train(engine: &mut dyn TaskEngine, batch: &Packed, spans: &[[u32; 2]], step: u64) -> Result<()> {
     let dropout = Dropout {
         seed: 0,
         step: step as u32,
     };
     engine.task_gradients(batch, dropout, &mut |logits| {
-        let weight = 1.0 / places.len() as f32;
-        objective::spans(logits, &batch.cu_seqlens, places, weight);
+        let weight = 1.0 / spans.len() as f32;
+        objective::spans(logits, &batch.cu_seqlens, spans, weight);
     })?;
     engine.update(&Update {
         optimizer: Optimizer::default(),

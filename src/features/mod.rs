@@ -195,7 +195,7 @@ fn pooling(path: &Path) -> Result<Pool> {
         (false, true, None) => Ok(Pool::Cls),
         _ => Err(Error::file(
             path,
-            "asks for a pooling other than mean or [CLS] alone: choose one of these yourself",
+            "asks for a pooling other than mean or [CLS] alone: choose one of these",
         )),
     }
 }
@@ -422,10 +422,7 @@ mod tests {
             r#"{"pooling_mode_max_tokens": true}"#,
         );
         let message = Advice::read(folder.path()).unwrap_err().to_string();
-        assert!(
-            message.contains("choose one of these yourself"),
-            "{message}"
-        );
+        assert!(message.contains("choose one of these"), "{message}");
         write(
             "1_Pooling/config.json",
             r#"{"pooling_mode_mean_tokens": true}"#,

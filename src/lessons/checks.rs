@@ -1,5 +1,5 @@
-//! What holds the lessons true beyond their form: links that lead somewhere, minutes that fit the text,
-//! a README and a map that agree with the front matter, times that were measured.
+//! Checks of the lessons beyond their format: that links work, that stated times fit, and that the README
+//! and the map agree with the front matter.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,30 +10,30 @@ use super::progress::Progress;
 use crate::engine::timing::median;
 use crate::error::{Error, Result};
 
-/// A learner's pace: words of text and lines of code read a minute, minutes to begin an exercise, and
-/// lines written a minute.
+/// A learner's pace: words of text and lines of code read a minute, minutes to start an exercise, and lines
+/// of code written a minute.
 const WORDS: f64 = 130.0;
 const LINES_READ: f64 = 25.0;
 const EXERCISE: f64 = 3.0;
 const LINES_WRITTEN: f64 = 4.0;
-/// How far a stated time may be from the estimated or the measured one.
+/// Accepted ratio of a stated time to the estimated or measured one, or the inverse.
 const FACTOR: f64 = 2.0;
-/// Seconds that are too few to be compared: starting a session varies by as much.
+/// Times up to this many seconds are not compared: starting a session varies by as much.
 const SHORT: f64 = 5.0;
 
-/// The folders of the repository whose files lessons name.
+/// The folders of the repository whose files lessons mention.
 const FOLDERS: [&str; 6] = ["src/", "kernel/", "lessons/", "tests/", "benches/", ".ci/"];
 
-/// Checks the links of a lesson: web addresses are whole, other lessons exist, and every file that it
-/// names in backticks is there. `root` is the checkout; without one, files are not looked for.
+/// Checks the links of a lesson: web addresses must be complete, linked lessons must exist, and so must
+/// every file in backticks. `root` is the checkout; without one, files are not checked.
 pub fn links(lesson: &Lesson, lessons: &[Lesson], root: Option<&Path>) -> Result<()> {
     for cell in lesson.cells.iter().filter(|c| c.kind == CellKind::Markdown) {
         let text = cell.solution();
         for (offset, line) in outside_of_fences(&text) {
             // The cell's mark stands one line above its text.
             let at = cell.line + 1 + offset;
-            let fault =
-                |message: String| Error::line(format!("lessons/{}.rs", lesson.name), at, message);
+            let path = format!("lessons/{}.rs", lesson.name);
+            let fault = |message: String| Error::line(&path, at, message);
             for target in link_targets(line) {
                 let known = |name: &str| lessons.iter().any(|l| l.name == name);
                 let whole = target.starts_with("https://") && target.len() > "https://".len();
@@ -57,7 +57,7 @@ pub fn links(lesson: &Lesson, lessons: &[Lesson], root: Option<&Path>) -> Result
     Ok(())
 }
 
-/// The lines of Markdown that are not code, with their numbers from 0.
+/// Iterates over the lines of Markdown outside code blocks, with their numbers from 0.
 fn outside_of_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
     text.lines().enumerate().filter(move |(_, line)| {
@@ -67,24 +67,22 @@ fn outside_of_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What the Markdown links of a line lead to.
+/// Iterates over the targets of a line's Markdown links.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     let after = line.split("](").skip(1);
     after.filter_map(|rest| rest.split_once(')').map(|(target, _)| target))
 }
 
-/// The files of the repository that a line names in backticks.
+/// Iterates over the files of the repository that a line mentions in backticks.
 fn named_files(line: &str) -> impl Iterator<Item = &str> {
     let quoted = line.split('`').skip(1).step_by(2);
-    quoted.filter(|text| {
-        FOLDERS.iter().any(|folder| text.starts_with(folder))
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+    let in_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    quoted.filter(move |text| {
+        FOLDERS.iter().any(|folder| text.starts_with(folder)) && text.chars().all(in_path)
     })
 }
 
-/// About how many minutes a learner takes for the lesson, from its length.
+/// Estimates from its length how many minutes a learner takes for the lesson.
 pub fn estimated_minutes(lesson: &Lesson) -> f64 {
     let (mut words, mut read, mut written) = (0, 0, 0);
     for cell in &lesson.cells {
@@ -105,7 +103,7 @@ pub fn estimated_minutes(lesson: &Lesson) -> f64 {
         + EXERCISE * lesson.exercises.len() as f64
 }
 
-/// Checks that the stated minutes are within a factor of two of the estimate.
+/// Checks that the stated minutes differ from the estimate by less than a factor of two.
 pub fn minutes(lesson: &Lesson) -> Result<()> {
     let estimated = estimated_minutes(lesson);
     let ratio = f64::from(lesson.minutes) / estimated;
@@ -119,7 +117,7 @@ pub fn minutes(lesson: &Lesson) -> Result<()> {
     )))
 }
 
-/// Checks that each lesson needs only lessons of the course.
+/// Checks that lessons need only lessons of the course.
 pub fn needs(lessons: &[Lesson]) -> Result<()> {
     for lesson in lessons {
         for need in &lesson.needs {
@@ -134,16 +132,14 @@ pub fn needs(lessons: &[Lesson]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the folder's README has the table and `map.svg` the map that follow from the front
-/// matter, or, where `fix` is asked for, writes both anew.
+/// Checks that the table in the folder's README and the map in `map.svg` agree with the front matter; with
+/// `fix`, updates both.
 pub fn generated(dir: &Path, lessons: &[Lesson], fix: bool) -> Result<()> {
     let readme = dir.join("README.md");
     let text = std::fs::read_to_string(&readme).map_err(|e| Error::io(&readme, e))?;
     let renewed = course::with_table(&text, lessons).ok_or_else(|| {
-        Error::file(
-            &readme,
-            "the lines that frame the table of the lessons are missing",
-        )
+        let message = "the lines that frame the table of the lessons are missing";
+        Error::file(&readme, message)
     })?;
     let map = course::map_of(lessons, &Progress::default()).svg();
     for (path, wanted) in [(readme, renewed), (dir.join("map.svg"), map)] {
@@ -152,21 +148,20 @@ pub fn generated(dir: &Path, lessons: &[Lesson], fix: bool) -> Result<()> {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(Error::io(&path, e)),
         };
-        if found == wanted {
-            continue;
-        }
-        if !fix {
+        if found != wanted && !fix {
             let message = "does not agree with the lessons: run `cloze lessons check --fix`";
             return Err(Error::file(&path, message));
+        } else if found != wanted {
+            std::fs::write(&path, wanted).map_err(|e| Error::io(&path, e))?;
         }
-        std::fs::write(&path, wanted).map_err(|e| Error::io(&path, e))?;
     }
     Ok(())
 }
 
-/// Checks the stated seconds of the lessons against measured ones, given as a JSON object from names to
-/// seconds. Machines differ and are shared, so the machine's own pace, the median of measured by stated,
-/// is divided out first; what is left must be within a factor of two.
+/// Compares the stated seconds of the lessons with measured ones, given as a JSON object from names to
+/// seconds. Machines differ, so the measured times are first divided by the machine's pace, the median
+/// ratio of measured to stated times; then they must agree up to a factor of two. Returns the comparison
+/// as lines of text.
 pub fn seconds(lessons: &[Lesson], measured: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(measured).map_err(|e| Error::io(measured, e))?;
     let times: BTreeMap<String, f64> =
@@ -198,14 +193,13 @@ pub fn seconds(lessons: &[Lesson], measured: &Path) -> Result<Vec<String>> {
                 lesson.name
             )));
         }
+        let name = &lesson.name;
         lines.push(format!(
-            "{}: {stated:.0} s stated, {measured:.0} s measured",
-            lesson.name
+            "{name}: {stated:.0} s stated, {measured:.0} s measured"
         ));
     }
-    lines.push(format!(
-        "this machine's pace: {pace:.2} of the stated times"
-    ));
+    let line = format!("this machine's pace: {pace:.2} of the stated times");
+    lines.push(line);
     Ok(lines)
 }
 
@@ -224,49 +218,45 @@ mod tests {
         format::parse("01_x", &source).unwrap()
     }
 
-    fn told(text: &str) -> String {
+    fn check_links(text: &str) -> Option<String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let lesson = lesson(text);
-        match links(&lesson, std::slice::from_ref(&lesson), Some(root)) {
-            Ok(()) => String::new(),
-            Err(error) => error.to_string(),
-        }
+        let checked = links(&lesson, std::slice::from_ref(&lesson), Some(root));
+        checked.err().map(|error| error.to_string())
     }
 
     #[test]
-    fn links_and_named_files_that_lead_somewhere_pass() {
+    fn working_links_and_existing_files_pass() {
         for good in [
             "[a](https://arxiv.org/abs/1810.04805), [b](01_x.rs) and [c](#d)",
             "`src/lib.rs`, `src/model` and `src/text.rs:12 is code`",
             "```\n[a](nowhere) `src/none.rs`\n```",
         ] {
-            assert_eq!(told(good), "", "{good}");
+            assert_eq!(check_links(good), None, "{good}");
         }
     }
 
     #[test]
-    fn those_that_lead_nowhere_are_named_with_their_line() {
+    fn broken_links_are_named_with_their_line() {
         for (bad, message) in [
             ("a\n[b](http://x.org)", "11: the link \"http://x.org\""),
             ("[b](02_none.rs)", "10: the link \"02_none.rs\""),
             ("[b](../src/lib.rs)", "10: the link \"../src/lib.rs\""),
             ("a\n\n`src/none.rs`", "12: there is no src/none.rs"),
         ] {
-            let told = told(bad);
-            assert!(
-                told.starts_with(&format!("lessons/01_x.rs:{message}")),
-                "{told}"
-            );
+            let error = check_links(bad).unwrap();
+            let expected = format!("lessons/01_x.rs:{message}");
+            assert!(error.starts_with(&expected), "{error}");
         }
     }
 
     #[test]
-    fn minutes_follow_the_length() {
+    fn minutes_must_fit_the_length() {
         let fits = "word ".repeat(1300);
         assert!(minutes(&lesson(&fits)).is_ok());
         for count in [300, 5000] {
-            let told = minutes(&lesson(&"word ".repeat(count))).unwrap_err();
-            assert!(told.to_string().contains("states 10 minutes"), "{told}");
+            let error = minutes(&lesson(&"word ".repeat(count))).unwrap_err();
+            assert!(error.to_string().contains("states 10 minutes"), "{error}");
         }
     }
 
@@ -282,18 +272,18 @@ mod tests {
             .collect();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("times.json");
-        let told = |times: [f64; 3]| {
+        let check = |times: [f64; 3]| {
             let times: BTreeMap<_, _> = names.iter().zip(times).collect();
             std::fs::write(&file, serde_json::to_string(&times).unwrap()).unwrap();
             seconds(&lessons, &file).map_err(|error| error.to_string())
         };
-        assert_eq!(told([20.0, 22.0, 18.0]).unwrap().len(), 4);
-        // Three times as slow, all of them.
-        assert!(told([60.0, 66.0, 54.0]).is_ok());
-        assert!(told([20.0, 22.0, 70.0]).unwrap_err().contains("01_c.rs"));
-        assert!(told([20.0, 22.0, 6.0]).unwrap_err().contains("01_c.rs"));
+        assert_eq!(check([20.0, 22.0, 18.0]).unwrap().len(), 4);
+        // All three times as slow.
+        assert!(check([60.0, 66.0, 54.0]).is_ok());
+        assert!(check([20.0, 22.0, 70.0]).unwrap_err().contains("01_c.rs"));
+        assert!(check([20.0, 22.0, 6.0]).unwrap_err().contains("01_c.rs"));
         assert!(seconds(&lessons, &dir.path().join("none")).is_err());
-        // Of two lessons neither alone sets the pace; of none there is one.
+        // The pace of two lessons is their mean; that of none is 1.
         let two = |times: &str| {
             std::fs::write(&file, times).unwrap();
             seconds(&lessons, &file).unwrap().pop().unwrap()
@@ -304,12 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn a_need_of_a_lesson_that_is_not_there_is_named() {
+    fn a_needed_lesson_that_does_not_exist_is_named() {
         let alone = Lesson {
             needs: vec!["00".into()],
             ..lesson("a")
         };
-        let told = needs(&[alone]).unwrap_err().to_string();
-        assert!(told.contains("needs lesson 00"), "{told}");
+        let error = needs(&[alone]).unwrap_err().to_string();
+        assert!(error.contains("needs lesson 00"), "{error}");
     }
 }

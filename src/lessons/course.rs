@@ -1,7 +1,5 @@
-//! The course as a whole: the map of what builds on what, the table of its lessons, the notebook that
-//! opens it, and how far a learner has come.
-
-use std::fmt::Write;
+//! The course as a whole: the map of its lessons with the learner's progress, their table, and the notebook
+//! that opens the course.
 
 use serde_json::{Value, json};
 
@@ -13,19 +11,19 @@ use crate::view::{Step, StepMap, style};
 /// The name of the notebook that opens the course.
 pub const INDEX: &str = "00_index";
 
-/// Between these two lines of the README of the lessons stands the table, made from the front matter.
+/// The lines before and after the generated table in the README of the lessons.
 const TABLE_BEGINS: &str = "<!-- The table is made by `cloze lessons check --fix`. -->";
 const TABLE_ENDS: &str = "<!-- End of the table. -->";
 
-/// The map of the course with what the learner has passed.
+/// Returns the map of the course with the learner's progress.
 ///
 /// # Errors
-/// Where the learner's progress can't be read.
+/// If the progress can't be read.
 pub fn map() -> Result<StepMap> {
     Ok(map_of(&super::all()?, &Progress::load()?))
 }
 
-/// The map of `lessons`.
+/// Returns the map of `lessons`.
 pub fn map_of(lessons: &[Lesson], progress: &Progress) -> StepMap {
     let empty = StepMap::new("The course: what builds on what");
     lessons.iter().fold(empty, |map, lesson| {
@@ -43,31 +41,24 @@ pub fn map_of(lessons: &[Lesson], progress: &Progress) -> StepMap {
     })
 }
 
-/// The table of the lessons in Markdown; links go to files with this ending.
+/// Returns the table of the lessons in Markdown; linked files have this ending.
 pub fn table(lessons: &[Lesson], ending: &str) -> String {
-    let mut out =
-        String::from("| lesson | minutes | what you build | needs |\n|---|---:|---|---|\n");
+    let mut out = "| lesson | minutes | what you build | needs |\n|---|---:|---|---|\n".to_owned();
     for lesson in lessons {
         let needs = match lesson.needs.is_empty() {
             true => "-".to_owned(),
             false => lesson.needs.join(", "),
         };
-        // Writing to a string can't fail.
-        let _ = writeln!(
-            out,
-            "| [{} {}]({}{ending}) | {} | {} | {needs} |",
-            lesson.number(),
-            lesson.title,
-            lesson.name,
-            lesson.minutes,
-            lesson.summary
-        );
+        let (number, title, name) = (lesson.number(), &lesson.title, &lesson.name);
+        let (minutes, summary) = (lesson.minutes, &lesson.summary);
+        out +=
+            &format!("| [{number} {title}]({name}{ending}) | {minutes} | {summary} | {needs} |\n");
     }
     out
 }
 
-/// The README of the lessons with its table as the front matter has it now; none where the lines that
-/// frame the table are missing.
+/// Returns the README of the lessons with its table updated; `None` if the lines that frame the table are
+/// missing.
 pub fn with_table(readme: &str, lessons: &[Lesson]) -> Option<String> {
     let (before, rest) = readme.split_once(TABLE_BEGINS)?;
     let (_, after) = rest.split_once(TABLE_ENDS)?;
@@ -77,7 +68,7 @@ pub fn with_table(readme: &str, lessons: &[Lesson]) -> Option<String> {
     ))
 }
 
-/// The cells of the notebook that opens the course: kind and source.
+/// Returns the cells of the notebook that opens the course, with their types and sources.
 pub(super) fn index_cells(lessons: &[Lesson]) -> Vec<Value> {
     let minutes: u32 = lessons.iter().map(|lesson| lesson.minutes).sum();
     let exercises: usize = lessons.iter().map(|lesson| lesson.exercises.len()).sum();
@@ -134,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_a_readme_is_renewed_and_the_rest_left_alone() {
+    fn only_the_table_of_a_readme_is_updated() {
         let all = lessons::all().unwrap();
         let readme = format!("# A\n{TABLE_BEGINS}\nold\n{TABLE_ENDS}\n\nB\n");
         let renewed = with_table(&readme, &all).unwrap();

@@ -1,9 +1,9 @@
-//! Exercises: the stub that stands for a solution, the check that judges an answer, and hints.
+//! Exercises: the stub in place of a solution, the check of an answer, and hints.
 //!
-//! A stub never returns: `exercise!` unwinds, so it fits any return type. `check!` catches it and
-//! answers with the first hint; it catches a learner's panic too, and says what it was. What was
-//! passed is remembered for the process, which in a notebook is the session, and noted for good in
-//! [`super::progress`] where the answer is the learner's and not the lesson's own.
+//! A stub never returns: `exercise!` unwinds, so it fits any return type. `check!` catches the unwinding and
+//! shows the first hint; it also catches and explains a panic of the learner's code. Passed exercises are
+//! remembered for the process, which in a notebook is the session, and recorded in [`super::progress`] if
+//! the answer is the learner's and not the lesson's own.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -18,16 +18,16 @@ use super::progress::{self, Progress};
 use super::verdict::{Report, Verdict};
 use crate::note;
 use crate::view::display;
-use crate::view::display::wire::{self, Record};
+use crate::view::display::wire;
 
-/// The environment variable that makes a lesson, run as a program, behave as if the exercises that
-/// it names (`01.2`, several with commas, or `all`) were not solved. The tests use it.
+/// The environment variable that makes a lesson, run as a program, behave as if some exercises (`01.2`,
+/// several with commas, or `all`) were not solved. For tests.
 pub const STUB_VARIABLE: &str = "CLOZE_EXERCISE_STUB";
 
-/// What unwinds out of a stub.
+/// The panic payload of a stub.
 struct Unsolved(String);
 
-/// What the session knows of an exercise.
+/// The state of an exercise in this session.
 #[derive(Default)]
 struct State {
     passed: bool,
@@ -39,15 +39,15 @@ struct State {
 static STATES: LazyLock<Mutex<HashMap<String, State>>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    /// Whether a check is running on this thread and will catch a stub.
+    /// Whether a check that will catch a stub is running on this thread.
     static CHECKING: Cell<bool> = const { Cell::new(false) };
-    /// File and line of the last panic in a check on this thread.
+    /// File and line of the last panic during a check on this thread.
     static PANICKED_AT: Cell<Option<(String, u32)>> = const { Cell::new(None) };
 }
 
-/// Panics in a check are its own to tell: the hook that stood before gets the others only.
 static HOOK: Once = Once::new();
 
+/// Installs a panic hook that records panics during checks, which show them, and passes on the others.
 fn hook() {
     let otherwise = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -59,13 +59,13 @@ fn hook() {
     }));
 }
 
-/// A panic elsewhere does not spoil a few flags and counts.
+/// Locks the states. A panic elsewhere does not invalidate these flags and counts.
 fn states() -> MutexGuard<'static, HashMap<String, State>> {
     STATES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The exercise as its lesson declares it. An unknown id (a cell of the learner's own) has no
-/// title and no hints.
+/// Returns the exercise as its lesson declares it. An unknown id (in a learner's own cell) has no title and
+/// no hints.
 fn declared(id: &str) -> Exercise {
     let lesson = id.split('.').next().and_then(|n| super::find(n).ok());
     let known = lesson.and_then(|l| l.exercises.into_iter().find(|e| e.id == id));
@@ -76,10 +76,10 @@ fn declared(id: &str) -> Exercise {
     })
 }
 
-/// The body of a stub: leaves the function for the check that called it.
+/// The body of a stub: unwinds to the check that called it.
 ///
 /// # Panics
-/// Always. Within a check it unwinds silently; elsewhere it is a panic that names the exercise.
+/// Always. During a check it unwinds silently; otherwise the panic names the exercise.
 pub fn unsolved(id: &str) -> ! {
     if CHECKING.get() {
         resume_unwind(Box::new(Unsolved(id.to_owned())));
@@ -89,13 +89,13 @@ pub fn unsolved(id: &str) -> ! {
     ))
 }
 
-/// Whether a program run was asked to treat the exercise as not solved.
+/// Returns whether [`STUB_VARIABLE`] asks to treat the exercise as not solved.
 pub fn stubbed(id: &str) -> bool {
     let asked = std::env::var(STUB_VARIABLE).unwrap_or_default();
     asked.split(',').any(|name| name == id || name == "all")
 }
 
-/// Opens the lesson's own solution: notes that it is run, and tells whether the program was asked to
+/// Starts the lesson's own solution: records that it runs, and returns whether [`STUB_VARIABLE`] asks to
 /// treat it as missing.
 pub fn given(id: &str) -> bool {
     let stubbed = stubbed(id);
@@ -105,17 +105,17 @@ pub fn given(id: &str) -> bool {
     stubbed
 }
 
-/// Whether the lesson's own solution of the exercise was run in this session.
+/// Returns whether the lesson's own solution of the exercise ran in this session.
 pub fn was_given(id: &str) -> bool {
     states().get(id).is_some_and(|s| s.given)
 }
 
-/// Whether the exercise's check was passed in this session.
+/// Returns whether the exercise's check was passed in this session.
 pub fn passed(id: &str) -> bool {
     states().get(id).is_some_and(|s| s.passed)
 }
 
-/// The same, and says that the cell waits where it was not.
+/// Returns whether the exercise's check was passed; if not, prints that the cell waits for it.
 pub fn solved(id: &str) -> bool {
     let passed = passed(id);
     if !passed {
@@ -124,7 +124,7 @@ pub fn solved(id: &str) -> bool {
     passed
 }
 
-/// Prints the next hint of an exercise; the last one again when all were given.
+/// Prints the next hint of an exercise; after the last one, prints that again.
 pub fn hint(id: &str) {
     let exercise = declared(id);
     let count = exercise.hints.len();
@@ -139,15 +139,15 @@ pub fn hint(id: &str) {
     println!("Hint {} of {count}: {}", index + 1, exercise.hints[index]);
 }
 
-/// Runs the check of exercise `id` and displays what came of it.
+/// Runs the check of exercise `id` and displays the result.
 pub fn check(id: &str, judge: impl FnOnce(&mut Judge)) {
     let verdict = judged(judge);
     let passed = matches!(verdict, Verdict::Right { .. });
     states().entry(id.to_owned()).or_default().passed = passed;
     let exercise = declared(id);
-    let before = kept(&exercise, passed);
-    // The session remembers it too, for `:next`.
-    wire::send(&Record::Checked {
+    let before = record(&exercise, passed);
+    // The session needs it for `:next`.
+    wire::send(&wire::Record::Checked {
         id: id.to_owned(),
         passed,
     });
@@ -159,10 +159,10 @@ pub fn check(id: &str, judge: impl FnOnce(&mut Judge)) {
     display::show(&report);
 }
 
-/// The day on which an exercise of the course was passed before this check; notes one that is passed
-/// now by the learner's own answer. Where the file is not to be read or written, a check judges all
-/// the same, and standard error says why nothing is kept.
-fn kept(exercise: &Exercise, passed: bool) -> Option<String> {
+/// Records an exercise of the course that is passed now by the learner's own answer; returns the day on
+/// which it was passed before. If the file can't be read or written, the check works all the same, and
+/// standard error says why nothing is recorded.
+fn record(exercise: &Exercise, passed: bool) -> Option<String> {
     if exercise.hints.is_empty() {
         return None;
     }
@@ -179,19 +179,20 @@ fn kept(exercise: &Exercise, passed: bool) -> Option<String> {
     })
 }
 
+/// Runs a check.
 fn judged(judge: impl FnOnce(&mut Judge)) -> Verdict {
     HOOK.call_once(hook);
     let mut findings = Judge::default();
     let outer = CHECKING.replace(true);
     PANICKED_AT.set(None);
-    // The judge only collects findings, so it is whole after an unwind, and the learner's own
-    // values are looked at only by running their cells again.
+    // The judge only collects findings, so it is valid after an unwind, and the learner's values are only
+    // used again by running their cells again.
     let outcome = catch_unwind(AssertUnwindSafe(|| judge(&mut findings)));
     CHECKING.set(outer);
     match (outcome, findings.fault) {
         (Err(payload), fault) => match (payload.downcast::<Unsolved>(), fault) {
             (Ok(unsolved), _) => Verdict::Unsolved { id: unsolved.0 },
-            // What was found first says more than a panic that came of it.
+            // The first fault is more useful than a panic that follows from it.
             (Err(_), Some(fault)) => Verdict::Wrong { fault },
             (Err(payload), None) => Verdict::Panicked {
                 message: explained(&panic_text(&*payload), PANICKED_AT.take()),
@@ -206,13 +207,11 @@ fn judged(judge: impl FnOnce(&mut Judge)) -> Verdict {
 
 fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied();
-    let owned = payload.downcast_ref::<String>().map(String::as_str);
-    text.or(owned)
-        .unwrap_or("a panic without a text")
-        .to_owned()
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a text").to_owned()
 }
 
-/// A panic's text with what it means, where it has more to tell.
+/// Explains a panic's text.
 fn explained(message: &str, place: Option<(String, u32)>) -> String {
     let (file, line) = place.unwrap_or_default();
     match panics::meaning(message, &file, line) {
@@ -222,7 +221,7 @@ fn explained(message: &str, place: Option<(String, u32)>) -> String {
     }
 }
 
-/// Stands in an exercise's cell where the solution goes: never returns.
+/// Takes the place of the solution in an exercise's cell; never returns.
 #[macro_export]
 macro_rules! exercise {
     ($id:literal) => {
@@ -230,8 +229,8 @@ macro_rules! exercise {
     };
 }
 
-/// Opens a solution in a lesson's source. A notebook leaves it away; a program run that was asked
-/// to (see `STUB_VARIABLE`) takes the stub's way here.
+/// Starts a solution in a lesson's source. Notebooks omit it; if `STUB_VARIABLE` names the exercise, it acts
+/// as a stub.
 #[macro_export]
 macro_rules! solution {
     ($id:literal) => {
@@ -241,8 +240,8 @@ macro_rules! solution {
     };
 }
 
-/// Opens an answer of your own in a lesson's source, where `solution!` opened the lesson's: passing its
-/// check then counts as yours.
+/// Starts your own answer in a lesson's source, in place of `solution!`: passing its check then counts as
+/// yours.
 #[macro_export]
 macro_rules! answer {
     ($id:literal) => {
@@ -252,7 +251,7 @@ macro_rules! answer {
     };
 }
 
-/// Judges an answer: `check!("01.2", |judge| { judge.equal(…); })`.
+/// Checks an answer: `check!("01.2", |judge| { judge.equal(…); })`.
 #[macro_export]
 macro_rules! check {
     ($id:literal, $judge:expr $(,)?) => {
@@ -260,12 +259,12 @@ macro_rules! check {
     };
     ($id:literal $(,)?) => {
         compile_error!(
-            "`check!` takes what is to be tried too: run the lesson's own cell with it, the one below the exercise"
+            "`check!` also takes a function that checks the answer: run the lesson's cell with it, the one below the exercise"
         )
     };
 }
 
-/// Whether an exercise's check was passed; says that the cell waits where it was not.
+/// Returns whether an exercise's check was passed; if not, prints that the cell waits for it.
 #[macro_export]
 macro_rules! solved {
     ($id:literal) => {
@@ -298,17 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn a_stub_is_answered_with_the_first_hint() {
+    fn a_check_of_a_stub_shows_the_first_hint() {
         fn stub() -> Vec<u32> {
             crate::exercise!("01.1")
         }
         let verdict = judged(|judge| judge.equal("stub()", stub(), vec![1], ""));
         let hint = &declared("01.1").hints[0];
         let text = text("01.1", verdict);
-        assert!(
-            text.contains("not solved yet") && text.contains(hint),
-            "{text}"
-        );
+        assert!(text.contains("not solved yet"), "{text}");
+        assert!(text.contains(hint), "{text}");
     }
 
     #[test]
@@ -318,10 +315,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_shown_with_what_to_think_about() {
+    fn a_wrong_answer_is_shown_with_advice() {
         let verdict = judged(|judge| {
             judge.same_list("f()", &[1, 2, 3], &[1, 5, 3], "Think of the second.");
-            judge.equal("g()", 1, 2, "Never said: one thing at a time.");
+            judge.equal("g()", 1, 2, "Not shown: one thing at a time.");
         });
         let Verdict::Wrong { fault } = verdict else {
             panic!("{verdict:?}")
@@ -343,27 +340,26 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_check_is_told_by_what_it_means() {
+    fn a_panic_during_a_check_is_explained() {
         use dfdx::prelude::{Const, Cpu, ZerosTensor};
         let dev = Cpu::default();
         let a: Tensor<(usize, Const<2>), f32, Cpu> = dev.zeros_like(&(3, Const));
         let b: Tensor<(usize, Const<2>), f32, Cpu> = dev.zeros_like(&(4, Const));
-        let verdict = judged(|judge| judge.holds("a sum", (a + b).shape().0 == 3, ""));
-        let Verdict::Panicked { message } = verdict else {
-            panic!("{verdict:?}");
+        let message = |verdict| match verdict {
+            Verdict::Panicked { message } => message,
+            other => panic!("{other:?}"),
         };
+        let verdict = judged(|judge| judge.holds("a sum", (a + b).shape().0 == 3, ""));
         let expected = "the left is 3×? and the right is 4×?: the sizes 3 and 4 differ";
-        assert!(message.contains(expected), "{message}");
+        assert!(message(verdict).contains(expected));
         let words: Vec<&str> = "a".split(' ').collect();
         let verdict = judged(|judge| judge.equal("", words[words.len()], "a", ""));
-        let Verdict::Panicked { message } = verdict else {
-            panic!("{verdict:?}");
-        };
-        assert!(message.contains("the len is 1 but the index is 1\n  positions go from 0 to 0"));
+        let expected = "the len is 1 but the index is 1\n  positions go from 0 to 0";
+        assert!(message(verdict).contains(expected));
     }
 
     #[test]
-    fn right_answers_are_remembered_until_a_wrong_one() {
+    fn a_correct_answer_counts_until_a_wrong_one() {
         assert!(!passed("97.1"));
         check("97.1", |judge| judge.close("x", 1.0, 1.05, 0.1, ""));
         assert!(passed("97.1") && solved("97.1"));

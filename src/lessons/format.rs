@@ -5,7 +5,7 @@
 //! // title = "Tokens"                      front matter: TOML in comments
 //! // summary = "…"
 //! // minutes = 30
-//! // seconds = 12                           what a notebook of it takes to run on 2 cores
+//! // seconds = 12                           time to run its notebook on 2 cores
 //! // needs = ["00"]                         the lessons that it builds on
 //! //
 //! // [[exercise]]
@@ -34,10 +34,10 @@
 //! }
 //! ```
 //!
-//! The cell marks are those of jupytext's percent format. A notebook leaves the wrapper away (the
-//! front matter, `main` and its indentation, the `[end]` cell). A solution stands last in the body
-//! of a function with a written return type, so that the stub in its place, which never returns,
-//! always compiles: the checks of [`parse`] hold a lesson to that.
+//! The cell marks are those of jupytext's percent format. Notebooks omit the wrapper (the front matter,
+//! `main` and its indentation, the `[end]` cell). A solution ends the body of a function with an explicit
+//! return type, so that the stub in its place, which never returns, always compiles; [`parse`] checks
+//! that.
 
 use serde::Deserialize;
 
@@ -49,6 +49,7 @@ const CELL: &str = "// %%";
 const BEGIN: &str = "// BEGIN SOLUTION";
 const END: &str = "// END SOLUTION";
 const INDENT: &str = "    ";
+const NO_END: &str = "expected \"// %% [end]\" before main ends";
 
 /// A parsed lesson.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,10 +60,10 @@ pub struct Lesson {
     pub title: String,
     /// One sentence: what the lesson builds.
     pub summary: String,
-    /// How long a learner takes, in minutes.
+    /// How long a learner needs, in minutes.
     pub minutes: u32,
-    /// How long a notebook with its solutions runs on two cores, in seconds, compiling included;
-    /// none where nobody measured it.
+    /// How long a notebook with solutions takes on two cores, in seconds, including compilation; none if
+    /// it was not measured.
     pub seconds: Option<u32>,
     /// The numbers of the lessons that it builds on: `01`.
     pub needs: Vec<String>,
@@ -73,7 +74,7 @@ pub struct Lesson {
 }
 
 impl Lesson {
-    /// Its number, as its name begins with it: `01`.
+    /// Returns its number, with which its name begins: `01`.
     pub fn number(&self) -> &str {
         self.name.split('_').next().unwrap_or_default()
     }
@@ -85,39 +86,42 @@ impl Lesson {
 pub struct Exercise {
     /// The lesson's number and the exercise's: `01.2`.
     pub id: String,
-    /// What it is about, in a few words.
+    /// Its subject in a few words.
     pub title: String,
-    /// Hints, each giving away more than the one before; at least one.
+    /// At least one hint, each revealing more than the one before.
     pub hints: Vec<String>,
 }
 
 impl Exercise {
-    /// Number and title, with a colon for what is said of it; a question needs none.
+    /// Returns number and title, followed by a colon unless the title is a question.
     pub fn heading(&self) -> String {
         let colon = if self.title.ends_with('?') { "" } else { ":" };
         format!("{} {}{colon}", self.id, self.title)
     }
 }
 
-/// What a cell holds.
+/// The kind of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellKind {
+    /// A text.
     Markdown,
+    /// Rust code.
     Code,
 }
 
-/// One cell, without the wrapper's indentation.
+/// A cell, without the wrapper's indentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
+    /// Its kind.
     pub kind: CellKind,
-    /// Markdown, or code that still holds its solution marks.
+    /// Markdown, or code including its solution marks.
     source: String,
-    /// The line of the cell's mark in the file, from 1.
+    /// The line of the cell's mark in the file, counted from 1.
     pub line: usize,
 }
 
 impl Cell {
-    /// The cell with its solution, the marks left away.
+    /// Returns the cell with its solution, without the marks.
     pub fn solution(&self) -> String {
         let kept = self.source.lines().filter(|line| {
             let line = line.trim();
@@ -126,7 +130,7 @@ impl Cell {
         kept.collect::<Vec<_>>().join("\n")
     }
 
-    /// The cell with a stub in place of each solution.
+    /// Returns the cell with a stub in place of each solution.
     pub fn stub(&self) -> String {
         let mut out: Vec<String> = Vec::new();
         let mut inside = false;
@@ -149,20 +153,20 @@ impl Cell {
         out.join("\n")
     }
 
-    /// The exercise whose solution stands in the cell.
+    /// Returns the exercise whose solution the cell contains.
     pub fn exercise(&self) -> Option<&str> {
         self.source.lines().find_map(gate)
     }
 
-    /// The exercise that the cell checks.
+    /// Returns the exercise that the cell checks.
     pub fn check(&self) -> Option<&str> {
         let rest = self.source.split_once("check!(\"")?.1;
         rest.split_once('"').map(|(id, _)| id)
     }
 }
 
-/// The exercise that `cloze::solution!("01.2");` opens, or `cloze::answer!("01.2");`, which a learner
-/// writes in its place.
+/// Returns the exercise of a line `cloze::solution!("01.2");`, or `cloze::answer!("01.2");`, by which a
+/// learner replaces it.
 fn gate(line: &str) -> Option<&str> {
     let call = line.trim().strip_prefix("cloze::")?;
     let id = call
@@ -171,7 +175,7 @@ fn gate(line: &str) -> Option<&str> {
     id.strip_suffix("\");")
 }
 
-/// The front matter, as TOML.
+/// The front matter in TOML.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FrontMatter {
@@ -185,7 +189,7 @@ struct FrontMatter {
     exercises: Vec<Exercise>,
 }
 
-/// Reads the lesson `name` (its file name without `.rs`). Errors name the file and the line.
+/// Parses the lesson `name` (its file name without `.rs`). Errors name the file and the line.
 pub fn parse(name: &str, source: &str) -> Result<Lesson> {
     let parser = Parser {
         path: format!("lessons/{name}.rs"),
@@ -200,7 +204,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// A complaint about line `index`, counted from 0.
+    /// Returns an error about line `index`, counted from 0.
     fn error(&self, index: usize, message: impl Into<String>) -> Error {
         Error::line(&self.path, index + 1, message)
     }
@@ -224,7 +228,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The front matter and the index of the line behind it.
+    /// Returns the front matter and the index of the line after it.
     fn front_matter(&self) -> Result<(FrontMatter, usize)> {
         if self.lines.first() != Some(&FENCE) {
             return Err(self.error(0, format!("expected the front matter's {FENCE:?}")));
@@ -250,7 +254,7 @@ impl Parser<'_> {
         self.error(1 + before.matches('\n').count(), error.message())
     }
 
-    /// A lesson builds on lessons before it, each named once, in order.
+    /// Checks that a lesson needs earlier lessons, each named once, in order.
     fn check_needs(&self, number: &str, needs: &[String]) -> Result<()> {
         let line = self.line_with("// needs = ");
         for (index, need) in needs.iter().enumerate() {
@@ -282,7 +286,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The index of the first line that holds `text`, or of the first line.
+    /// Returns the index of the first line that contains `text`, or 0.
     fn line_with(&self, text: &str) -> usize {
         let found = self.lines.iter().position(|line| line.contains(text));
         found.unwrap_or_default()
@@ -306,9 +310,7 @@ impl Parser<'_> {
                 continue;
             }
             if line == "}" {
-                return Err(
-                    self.error(index, format!("expected \"{CELL} [end]\" before main ends"))
-                );
+                return Err(self.error(index, NO_END));
             }
             let Some(line) = line.strip_prefix(INDENT) else {
                 return Err(self.error(index, "expected a line inside of main, indented by four"));
@@ -349,13 +351,10 @@ impl Parser<'_> {
                 line: index + 1,
             });
         }
-        Err(self.error(
-            self.lines.len(),
-            format!("expected \"{CELL} [end]\" before main ends"),
-        ))
+        Err(self.error(self.lines.len(), NO_END))
     }
 
-    /// After the `[end]` mark: the call of `finish` and the end of `main`, nothing else.
+    /// Checks that only the call of `finish` and the end of `main` follow the `[end]` mark.
     fn check_end(&self, name: &str, rest: impl Iterator<Item = usize>) -> Result<()> {
         let finish = format!("{INDENT}cloze::lessons::finish(\"{name}\")");
         let mut expected = [finish.as_str(), "}"].into_iter();
@@ -373,8 +372,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Every exercise has one solution and, in a later cell, one check; every region is an
-    /// exercise's, and whole.
+    /// Checks that every exercise has one complete solution and, in a later cell, one check, and that there
+    /// are no other solutions.
     fn check_solutions(&self, exercises: &[Exercise], cells: &[Cell]) -> Result<()> {
         let mut solved: Vec<(String, usize)> = Vec::new();
         for (at, cell) in cells.iter().enumerate() {
@@ -431,25 +430,22 @@ impl Parser<'_> {
                 return Err(self.error(line, format!("exercise {id} has no solution")));
             };
             let check = format!("check!(\"{id}\"");
-            let checks = cells.iter().enumerate().filter(|(at, c)| {
-                at > cell
-                    && c.kind == CellKind::Code
-                    && c.source.replace(['\n', ' '], "").contains(&check)
-            });
-            match checks.count() {
-                1 => {}
-                n => {
-                    let message =
-                        format!("exercise {id} has {n} checks after its cell, expected 1");
-                    return Err(self.error(line, message));
-                }
+            let later = cells[cell + 1..]
+                .iter()
+                .filter(|c| c.kind == CellKind::Code);
+            let checks = later.filter(|c| c.source.replace(['\n', ' '], "").contains(&check));
+            let count = checks.count();
+            if count != 1 {
+                let message =
+                    format!("exercise {id} has {count} checks after its cell, expected 1");
+                return Err(self.error(line, message));
             }
         }
         Ok(())
     }
 }
 
-/// The text of a comment line.
+/// Returns the text of a comment line.
 fn comment(line: &str) -> Option<&str> {
     match line {
         "//" => Some(""),
@@ -532,15 +528,12 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     #[test]
-    fn what_a_lesson_needs_and_takes_stands_in_its_front_matter() {
+    fn the_front_matter_has_the_needed_lessons_and_the_seconds() {
         let lesson = parse("01_x", GOOD).unwrap();
         assert_eq!((lesson.needs.len(), lesson.seconds), (0, None));
         let more = "// minutes = 30\n// seconds = 12\n// needs = [\"00\"]\n";
         let lesson = parse("01_x", &GOOD.replace("// minutes = 30\n", more)).unwrap();
-        assert_eq!(
-            (lesson.needs, lesson.seconds),
-            (vec!["00".into()], Some(12))
-        );
+        assert_eq!((&*lesson.needs[0], lesson.seconds), ("00", Some(12)));
         for wrong in ["[\"01\"]", "[\"0\"]", "[\"x1\"]", "[\"00\", \"00\"]"] {
             let more = format!("// minutes = 30\n// needs = {wrong}\n");
             let source = GOOD.replace("// minutes = 30\n", &more);
@@ -550,12 +543,9 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     #[test]
-    fn an_answer_of_one_s_own_may_stand_in_place_of_the_solution() {
+    fn a_learner_s_answer_may_replace_the_solution() {
         let answered = GOOD.replace("cloze::solution!", "cloze::answer!");
-        let (one, other) = (
-            parse("01_x", GOOD).unwrap(),
-            parse("01_x", &answered).unwrap(),
-        );
+        let [one, other] = [GOOD, &answered].map(|source| parse("01_x", source).unwrap());
         assert_eq!(one.cells[1].stub(), other.cells[1].stub());
         assert_eq!(one.cells[1].solution(), other.cells[1].solution());
     }
@@ -635,10 +625,7 @@ fn main() -> cloze::lessons::LessonResult {
             assert_ne!(broken, GOOD, "{from:?} changes nothing");
             let error = parse("01_x", &broken).unwrap_err().to_string();
             let expected = format!("lessons/01_x.rs:{message}");
-            assert!(
-                error.starts_with(&expected),
-                "{from:?} gave {error:?}, not {expected:?}"
-            );
+            assert!(error.starts_with(&expected), "{from:?}: {error:?}");
         }
         let error = parse("01_x", &format!("{GOOD}fn more() {{}}\n")).unwrap_err();
         assert!(error.to_string().contains("32: nothing may follow main"));

@@ -1,4 +1,4 @@
-//! What a check asks of a learner's answer, and the words for what is wrong with it.
+//! The comparisons that a check makes of a learner's answer, and their error messages.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -8,7 +8,7 @@ use dfdx::prelude::{Dtype, HasShape, Shape, Storage, Tensor};
 use crate::view::display::Show;
 use crate::view::style;
 
-/// Collects what a check finds. The first fault is kept: one thing to think about at a time.
+/// Collects the findings of a check. Only the first fault is kept: one thing to think about at a time.
 #[derive(Debug, Default)]
 pub struct Judge {
     pub(super) right: usize,
@@ -16,8 +16,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// `yours`, the value of `what`, should equal `expected`; `think` says what to think about
-    /// where it does not.
+    /// Checks that `yours`, the value of `what`, equals `expected`; if not, `think` gives advice.
     pub fn equal<T: Debug + PartialEq<U>, U: Debug>(
         &mut self,
         what: &str,
@@ -31,7 +30,7 @@ impl Judge {
         });
     }
 
-    /// Two lists should be equal; says which entry is the first to differ.
+    /// Checks that two lists are equal; the message names the first entry that differs.
     pub fn same_list<T: Debug + PartialEq<U>, U: Debug>(
         &mut self,
         what: &str,
@@ -56,7 +55,7 @@ impl Judge {
         });
     }
 
-    /// A number should be within `tolerance` of `expected`.
+    /// Checks that a number is within `tolerance` of `expected`.
     pub fn close(&mut self, what: &str, yours: f64, expected: f64, tolerance: f64, think: &str) {
         let holds = (yours - expected).abs() <= tolerance;
         self.note(holds, || {
@@ -64,8 +63,8 @@ impl Judge {
         });
     }
 
-    /// A tensor should have the shape of `expected` and, within `tolerance`, its numbers; says where
-    /// the first is that has not, and shows both where they are small.
+    /// Checks that a tensor has the shape of `expected` and, within `tolerance`, its numbers; the message gives
+    /// the position of the first that differs, and both tensors if they are small.
     pub fn close_tensor<S: Shape, E: Dtype, D: Storage<E>>(
         &mut self,
         what: &str,
@@ -88,7 +87,7 @@ impl Judge {
                 format!("{what} has the shape {got}, but should have {wanted}\n{think}")
             });
         }
-        // Every number type of dfdx converts; one that did not would count as wrong.
+        // Every number type of dfdx converts; any other would count as wrong.
         let number = |value: &E| value.to_f64().unwrap_or(f64::NAN);
         let (got, wanted) = (yours.as_vec(), expected.as_vec());
         let differs = |(a, b): &(&E, &E)| {
@@ -105,7 +104,7 @@ impl Judge {
             let mut text = format!(
                 "{what} is {} at {:?}, but should be {} (within {tolerance}; {count} of {} numbers differ)",
                 style::number(number(&got[at])),
-                place(at, &shape),
+                position(at, &shape),
                 style::number(number(&wanted[at])),
                 got.len(),
             );
@@ -117,7 +116,7 @@ impl Judge {
         });
     }
 
-    /// Something should hold.
+    /// Checks that a condition holds.
     pub fn holds(&mut self, what: &str, holds: bool, think: &str) {
         self.note(holds, || format!("expected: {what}\n{think}"));
     }
@@ -131,20 +130,20 @@ impl Judge {
     }
 }
 
-/// Tensors with more numbers than this are not written out.
+/// Tensors with more numbers than this are not shown.
 const SMALL: usize = 24;
 
-/// Where the number at `index`, counted row by row, stands in a tensor.
-fn place(mut index: usize, shape: &[usize]) -> Vec<usize> {
-    let mut place = vec![0; shape.len()];
-    for (at, size) in place.iter_mut().zip(shape).rev() {
+/// Returns the position in a tensor of the number at `index`, counted row by row.
+fn position(mut index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut position = vec![0; shape.len()];
+    for (at, size) in position.iter_mut().zip(shape).rev() {
         *at = index % size;
         index /= size;
     }
-    place
+    position
 }
 
-/// A list as `Debug`, its middle left away where it is long.
+/// Formats a list by `Debug`, without the middle of a long one.
 fn shortened<T: Debug>(list: &[T]) -> String {
     const ENDS: usize = 12;
     if list.len() <= 2 * ENDS + 1 {
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_different_length_and_long_lists_stay_readable() {
+    fn messages_about_long_lists_stay_short() {
         let mut judge = Judge::default();
         judge.same_list("f()", &[0; 100], &[0; 101], "");
         let fault = judge.fault.unwrap();
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_are_compared_by_shape_and_by_place() {
+    fn tensors_are_compared_by_shape_and_number() {
         use dfdx::prelude::*;
         let dev = Cpu::default();
         let tensor =

@@ -1,9 +1,9 @@
 //! The guided lessons: their sources, exercises and notebooks.
 //!
-//! A lesson is one Rust file in `lessons/`, at once a program (`cargo run --example 01_tokens`), a
-//! test and the source of a notebook. Its front matter is the one place that names its title, its
-//! minutes, its exercises and their hints: `format` reads it, and everything here asks there.
-//! The sources are part of the library, so an installed `cloze` has them without a checkout.
+//! A lesson is a Rust file in `lessons/` that is a program (`cargo run --example 01_tokens`), a test and
+//! the source of a notebook. Its front matter, which `format` reads, declares its title, minutes,
+//! exercises and hints. The sources are part of the library, so an installed `cloze` has them without a
+//! checkout.
 
 pub mod checks;
 pub mod course;
@@ -28,58 +28,23 @@ pub use judge::Judge;
 pub use notebook::Built;
 pub use progress::Progress;
 
-/// What the `main` of a lesson gives back.
+/// The result of a lesson's `main`.
 pub type LessonResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// Every lesson in the order of the course: its name and its source.
-const SOURCES: [(&str, &str); 17] = [
-    (
-        "00_orientation",
-        include_str!("../../lessons/00_orientation.rs"),
-    ),
-    ("01_tokens", include_str!("../../lessons/01_tokens.rs")),
-    (
-        "02_embeddings",
-        include_str!("../../lessons/02_embeddings.rs"),
-    ),
-    (
-        "03_attention",
-        include_str!("../../lessons/03_attention.rs"),
-    ),
-    ("04_encoder", include_str!("../../lessons/04_encoder.rs")),
-    (
-        "05_masked_lm",
-        include_str!("../../lessons/05_masked_lm.rs"),
-    ),
-    (
-        "06_next_sentence",
-        include_str!("../../lessons/06_next_sentence.rs"),
-    ),
-    (
-        "07_pretraining",
-        include_str!("../../lessons/07_pretraining.rs"),
-    ),
-    ("08_glue", include_str!("../../lessons/08_glue.rs")),
-    ("09_squad", include_str!("../../lessons/09_squad.rs")),
-    ("10_swag", include_str!("../../lessons/10_swag.rs")),
-    ("11_ner", include_str!("../../lessons/11_ner.rs")),
-    ("12_inside", include_str!("../../lessons/12_inside.rs")),
-    (
-        "13_gpu_benchmarks",
-        include_str!("../../lessons/13_gpu_benchmarks.rs"),
-    ),
-    (
-        "14_making_it_fast",
-        include_str!("../../lessons/14_making_it_fast.rs"),
-    ),
-    (
-        "15_beyond_bert",
-        include_str!("../../lessons/15_beyond_bert.rs"),
-    ),
-    ("16_ship_it", include_str!("../../lessons/16_ship_it.rs")),
-];
+macro_rules! sources {
+    ($($name:literal)*) => {
+        [$(($name, include_str!(concat!("../../lessons/", $name, ".rs")))),*]
+    };
+}
 
-/// All lessons in order.
+/// The name and the source of every lesson, in the order of the course.
+const SOURCES: [(&str, &str); 17] = sources! {
+    "00_orientation" "01_tokens" "02_embeddings" "03_attention" "04_encoder" "05_masked_lm"
+    "06_next_sentence" "07_pretraining" "08_glue" "09_squad" "10_swag" "11_ner" "12_inside"
+    "13_gpu_benchmarks" "14_making_it_fast" "15_beyond_bert" "16_ship_it"
+};
+
+/// Returns all lessons in order.
 pub fn all() -> Result<Vec<Lesson>> {
     SOURCES
         .iter()
@@ -87,7 +52,7 @@ pub fn all() -> Result<Vec<Lesson>> {
         .collect()
 }
 
-/// The lesson called `name`: `01_tokens`, or by its number, `01` or `1`.
+/// Returns the lesson called `name`: `01_tokens`, or its number, `01` or `1`.
 pub fn find(name: &str) -> Result<Lesson> {
     let number = |n: &str| n.parse::<u32>().ok();
     let found = SOURCES.iter().find(|(full, _)| {
@@ -108,16 +73,16 @@ pub fn find(name: &str) -> Result<Lesson> {
 /// The paths of the notebooks that were built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notebooks {
-    /// The one that opens the course.
+    /// The notebook that opens the course.
     pub index: PathBuf,
-    /// Those of the lessons, in order.
+    /// The notebooks of the lessons, in order.
     pub lessons: Vec<PathBuf>,
 }
 
-/// Writes every lesson as a notebook into `out` (made where it is missing), with the solutions or
-/// with stubs in their place, and the notebook that opens the course.
+/// Writes every lesson as a notebook into `out`, with solutions or stubs, and the notebook that opens the
+/// course. Creates `out` if it is missing.
 ///
-/// A notebook that was changed since it was written is kept, and standard error says so.
+/// A notebook that was changed since it was written is kept, with a note on standard error.
 pub fn build(out: &Path, solutions: bool) -> Result<Notebooks> {
     create_folder(out)?;
     let all = all()?;
@@ -142,7 +107,7 @@ pub fn build(out: &Path, solutions: bool) -> Result<Notebooks> {
 /// The environment variable that shortens a lesson's training to a few steps; the tests set it.
 pub const QUICK_VARIABLE: &str = "CLOZE_LESSON_QUICK";
 
-/// How many steps a lesson trains: `full`, or a few where only the way through it is tested.
+/// Returns how many steps a lesson trains: `full`, or at most 10 in a quick test.
 pub fn steps(full: u64) -> u64 {
     match std::env::var_os(QUICK_VARIABLE) {
         Some(_) => full.min(10),
@@ -150,8 +115,8 @@ pub fn steps(full: u64) -> u64 {
     }
 }
 
-/// The folder that holds the lessons' sources in a checkout: every file in it must be a lesson of
-/// the course, with the source that this program was built from, or one of the few named here.
+/// Checks the folder with the lessons' sources in a checkout: every file must be a lesson of the course, with
+/// the source that this program was built from, or one of a few others.
 pub fn check_folder(dir: &Path) -> Result<()> {
     const OTHERS: [&str; 4] = ["README.md", "data", "map.svg", "words.txt"];
     let entries = std::fs::read_dir(dir).map_err(|e| Error::io(dir, e))?;
@@ -178,7 +143,7 @@ pub fn check_folder(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends a lesson run as a program: an error names the exercises whose check was not passed.
+/// Ends a lesson that runs as a program; an error names the exercises whose check was not passed.
 pub fn finish(name: &str) -> LessonResult {
     let lesson = find(name)?;
     let open: Vec<&str> = lesson
@@ -191,8 +156,8 @@ pub fn finish(name: &str) -> LessonResult {
         let given = |exercise: &Exercise| exercise::was_given(&exercise.id);
         if lesson.exercises.iter().any(given) {
             println!(
-                "The solutions were the lesson's own, so they don't count as yours: lessons/README.md \
-                 says how to put yours in their place."
+                "These were the lesson's own solutions, so they don't count as yours: lessons/README.md \
+                 says how to replace them by yours."
             );
         }
         return Ok(());

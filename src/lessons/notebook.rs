@@ -1,8 +1,7 @@
-//! Notebooks (nbformat 4.5) from lessons, and the care for those that a learner changed.
+//! Notebooks (nbformat 4.5) of lessons. Those that a learner changed are never overwritten.
 //!
 //! Format: <https://nbformat.readthedocs.io/en/latest/format_description.html>.
 
-use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -10,19 +9,20 @@ use serde_json::{Value, json};
 use super::course;
 use super::format::{CellKind, Lesson};
 use crate::error::{Error, Result};
+use crate::files::write_atomic;
 
-/// What became of a notebook.
+/// What happened to a notebook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Built {
     /// It was written.
     Written,
-    /// It stood there with these cells already, with or without outputs.
+    /// It existed with these cells, with or without outputs.
     Unchanged,
-    /// It stood there with changes by somebody else: it was left alone.
+    /// It existed with other changes, so it was left alone.
     Kept,
 }
 
-/// The notebook of a lesson, with the solutions or with stubs in their place.
+/// Returns the notebook of a lesson, with solutions or stubs.
 pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
     let cells = lesson.cells.iter().map(|cell| {
         let source = match solutions {
@@ -43,13 +43,13 @@ pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
     of_cells(&lesson.name, cells.collect())
 }
 
-/// The notebook that opens the course.
+/// Returns the notebook that opens the course.
 pub fn index(lessons: &[Lesson]) -> Value {
     of_cells(course::INDEX, course::index_cells(lessons))
 }
 
-/// The metadata of a code cell. A cell that is only a check is folded: it is long and tells the answer.
-/// What stands before a check in its cell may be of use to later ones, and stays in sight.
+/// Returns the metadata of a code cell. A cell that is only a check is folded: it is long and reveals the
+/// answer. Later cells may use what precedes a check in its cell, so such cells stay visible.
 fn folded(source: &str) -> Value {
     match source.trim_start().starts_with("check!(") {
         true => json!({ "jupyter": { "source_hidden": true } }),
@@ -57,35 +57,28 @@ fn folded(source: &str) -> Value {
     }
 }
 
-/// Text whose links to other lessons' sources lead to their notebooks.
+/// Replaces links to other lessons' sources by links to their notebooks.
 fn linked(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for (index, part) in text.split("](").enumerate() {
-        if index == 0 {
-            out.push_str(part);
-            continue;
-        }
-        out.push_str("](");
+    let mut parts = text.split("](");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
         let (target, rest) = part.split_at(part.find(')').unwrap_or(part.len()));
-        match target.strip_suffix(".rs") {
-            Some(name) if !name.contains(['/', ':']) => {
-                out.push_str(name);
-                out.push_str(".ipynb");
-            }
-            _ => out.push_str(target),
-        }
-        out.push_str(rest);
+        out += &match target.strip_suffix(".rs") {
+            Some(name) if !name.contains(['/', ':']) => format!("]({name}.ipynb{rest}"),
+            _ => format!("]({part}"),
+        };
     }
     out
 }
 
-/// A notebook of cells that have a kind and a source, a text each.
+/// Returns a notebook of cells that have a type and a source, which is a text.
 fn of_cells(name: &str, mut cells: Vec<Value>) -> Value {
     let slug = name.replace('_', "-");
     for (index, cell) in cells.iter_mut().enumerate() {
         let source = cell["source"].as_str().unwrap_or_default().to_owned();
-        cell["source"] = json!(lines(&source));
-        // Ids tell the cell's place, so that building again gives the same file.
+        // As a list of lines, which keeps diffs small.
+        cell["source"] = json!(source.split_inclusive('\n').collect::<Vec<_>>());
+        // Ids are numbers, so that building again gives the same file.
         cell["id"] = json!(format!("{slug}-{index:03}"));
         if cell["metadata"].is_null() {
             cell["metadata"] = json!({});
@@ -114,12 +107,7 @@ fn of_cells(name: &str, mut cells: Vec<Value>) -> Value {
     })
 }
 
-/// Text as nbformat likes it: a list of lines with their line ends, which keeps diffs small.
-fn lines(source: &str) -> Vec<&str> {
-    source.split_inclusive('\n').collect()
-}
-
-/// A checksum over the cells' kinds and sources: what a learner changes, not what running adds.
+/// Returns a checksum of the cells' types and sources: of what a learner changes, not of outputs.
 fn checksum(cells: &[Value]) -> String {
     let mut crc = flate2::Crc::new();
     for cell in cells {
@@ -138,19 +126,17 @@ fn checksum(cells: &[Value]) -> String {
     format!("{:08x}", crc.sum())
 }
 
-/// Writes a notebook to `path`, unless one stands there that was changed since it was built, or that
-/// Cloze did not build.
+/// Writes a notebook to `path`, unless there is one that was changed since it was built, or that Cloze did
+/// not build.
 pub fn write(notebook: &Value, path: &Path) -> Result<Built> {
     match std::fs::read(path) {
         Ok(bytes) => {
-            // What is no notebook of ours is somebody's work.
-            let Some((built, now)) = checksums(&bytes) else {
+            // A file that Cloze did not build has no checksums.
+            let unchanged = checksums(&bytes).filter(|(built, now)| built == now);
+            let Some((built, _)) = unchanged else {
                 return Ok(Built::Kept);
             };
-            if built != now {
-                return Ok(Built::Kept);
-            }
-            if notebook["metadata"]["cloze"]["checksum"] == now.as_str() {
+            if notebook["metadata"]["cloze"]["checksum"] == built.as_str() {
                 return Ok(Built::Unchanged);
             }
         }
@@ -160,18 +146,12 @@ pub fn write(notebook: &Value, path: &Path) -> Result<Built> {
     let mut text = serde_json::to_string_pretty(notebook)
         .map_err(|e| Error::file(path, format!("the notebook can't be written: {e}")))?;
     text.push('\n');
-    let io = |e| Error::io(path, e);
-    // Beside, then in one step into its place: an interrupted build leaves no half notebook.
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-    file.write_all(text.as_bytes()).map_err(io)?;
-    file.as_file().sync_all().map_err(io)?;
-    file.persist(path).map_err(|e| io(e.error))?;
+    write_atomic(path, text.as_bytes())?;
     Ok(Built::Written)
 }
 
-/// The checksum that a notebook file was built with and that of its cells now; none where it is no
-/// notebook built here.
+/// Returns the checksum with which a notebook was built and that of its cells now; `None` if Cloze did not
+/// build it.
 fn checksums(bytes: &[u8]) -> Option<(String, String)> {
     let notebook: Value = serde_json::from_slice(bytes).ok()?;
     let built = notebook["metadata"]["cloze"]["checksum"].as_str()?;
@@ -210,20 +190,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lesson.ipynb");
         let lesson = &lessons::all().unwrap()[0];
-        assert_eq!(
-            write(&notebook(lesson, false), &path).unwrap(),
-            Built::Written
-        );
-        assert_eq!(
-            write(&notebook(lesson, false), &path).unwrap(),
-            Built::Unchanged
-        );
+        let build = |solutions| write(&notebook(lesson, solutions), &path).unwrap();
+        assert_eq!(build(false), Built::Written);
+        assert_eq!(build(false), Built::Unchanged);
         edit(&path, |n| {
             let code = n["cells"].as_array_mut().unwrap();
             let code = code.iter_mut().find(|c| c["cell_type"] == "code").unwrap();
             code["source"] = json!("let mine = 1;");
         });
-        assert_eq!(write(&notebook(lesson, true), &path).unwrap(), Built::Kept);
+        assert_eq!(build(true), Built::Kept);
         assert!(std::fs::read_to_string(&path).unwrap().contains("let mine"));
     }
 
@@ -232,25 +207,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lesson.ipynb");
         let lesson = &lessons::all().unwrap()[0];
-        write(&notebook(lesson, false), &path).unwrap();
+        let build = |solutions| write(&notebook(lesson, solutions), &path).unwrap();
+        build(false);
         edit(&path, |n| {
             for cell in n["cells"].as_array_mut().unwrap() {
-                // Front ends may join the lines, and they fill in outputs.
+                // Front ends may join the lines, and they add outputs.
                 let lines = cell["source"].as_array().unwrap();
                 let joined: String = lines.iter().map(|l| l.as_str().unwrap()).collect();
                 cell["source"] = json!(joined);
                 cell["outputs"] = json!([{ "output_type": "stream" }]);
             }
         });
-        assert_eq!(
-            write(&notebook(lesson, false), &path).unwrap(),
-            Built::Unchanged
-        );
+        assert_eq!(build(false), Built::Unchanged);
         assert!(std::fs::read_to_string(&path).unwrap().contains("stream"));
-        assert_eq!(
-            write(&notebook(lesson, true), &path).unwrap(),
-            Built::Written
-        );
+        assert_eq!(build(true), Built::Written);
     }
 
     #[test]
@@ -262,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_somebody_else_is_kept() {
+    fn a_file_that_cloze_did_not_build_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let lesson = &lessons::all().unwrap()[0];
         for text in ["", "not json", "{\"cells\":[]}"] {

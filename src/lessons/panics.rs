@@ -1,40 +1,34 @@
-//! Panics whose message needs a word more: dfdx's, which tell sizes and no shapes, and the common
-//! ones of the standard library. Checks say it of a learner's function, the kernel of a cell.
+//! Explains panics: those of dfdx, which show sizes but no shapes, and the common ones of the standard
+//! library. Checks use it for a learner's function, the kernel for a cell.
 
 use std::path::Path;
 
-/// What a panic means.
+/// The explanation of a panic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
-    /// What is wrong, in place of the panic's own words.
+    /// What is wrong, in place of the panic's message.
     Sentence(String),
-    /// What to do about it, besides the panic's own words, which tell what is wrong.
+    /// What to do about it, in addition to the panic's message.
     Hint(String),
 }
 
-/// What a panic means, by its message and the file and line that it happened at; `None` where its own
-/// words say all there is to say.
+/// Explains a panic by its message and location; returns `None` if the message needs no explanation.
 pub fn meaning(message: &str, file: &str, line: u32) -> Option<Meaning> {
     dfdx(message, file, line)
         .map(Meaning::Sentence)
         .or_else(|| common(message).map(Meaning::Hint))
 }
 
-/// The folder or file of dfdx's source that is named after the operation.
+/// Returns the operation that a file of dfdx's source implements: the name of its folder or of the file.
 fn operation(file: &str) -> Option<&str> {
     let (_, inside) = file.split_once("/dfdx-")?;
     let parts: Vec<_> = Path::new(inside).components().skip(2).collect();
     let text = |at: usize| parts.get(at)?.as_os_str().to_str();
-    let name = if text(0) == Some("tensor_ops") {
-        text(1)
-    } else {
-        text(0)
-    };
-    // A folder, or a file of its own.
-    name.map(|name| name.trim_end_matches(".rs"))
+    let folder = usize::from(text(0) == Some("tensor_ops"));
+    text(folder).map(|name| name.trim_end_matches(".rs"))
 }
 
-/// How a cell calls what panicked in that file; empty where it may be anything.
+/// Returns how a cell may call the operation in that file; empty if that is unknown.
 pub fn callers(file: &str) -> &'static [&'static str] {
     match operation(file) {
         Some("reshape_to") => &[".reshape"],
@@ -49,9 +43,9 @@ pub fn callers(file: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether an assertion of dfdx's compares one axis of both tensors, as in
-/// `assert_eq!(self.shape.0, rhs.shape.0)`, and so the sizes of batches. Where the source cannot be
-/// read it is taken for the inner sizes, which is the more common mistake.
+/// Returns whether an assertion of dfdx compares the same axis of both tensors, as in
+/// `assert_eq!(self.shape.0, rhs.shape.0)`, and so the sizes of batches. If the source can't be read, it is
+/// taken to compare the inner sizes, the more common mistake.
 fn compares_batches(file: &str, line: u32) -> bool {
     let source = std::fs::read_to_string(file).unwrap_or_default();
     let line = (line as usize).checked_sub(1);
@@ -62,6 +56,7 @@ fn compares_batches(file: &str, line: u32) -> bool {
     })
 }
 
+/// Explains a panic of dfdx.
 fn dfdx(message: &str, file: &str, line: u32) -> Option<String> {
     let operation = operation(file)?;
     let sides = sides(message);
@@ -116,26 +111,24 @@ fn dfdx(message: &str, file: &str, line: u32) -> Option<String> {
     })
 }
 
-/// The two values of an `assert_eq!`.
+/// Returns the two values of a failed `assert_eq!`.
 fn sides(message: &str) -> Option<(&str, &str)> {
     let (_, rest) = message.split_once("\n  left: ")?;
     let (left, right) = rest.split_once("\n right: ")?;
     Some((left.trim(), right.lines().next()?.trim()))
 }
 
-/// A shape by its `Debug` form, in which a constant size does not tell itself.
+/// Formats a shape from its `Debug` form, which doesn't show constant sizes.
 fn shape(text: &str) -> String {
-    let inside = text.trim_matches(['(', ')', '[', ']']);
-    let sizes = inside
-        .split(',')
-        .map(str::trim)
-        .filter(|size| !size.is_empty());
+    let sizes = text.trim_matches(['(', ')', '[', ']']).split(',');
+    let sizes = sizes.map(str::trim).filter(|size| !size.is_empty());
     let sizes: Vec<_> = sizes
         .map(|size| if size == "Const" { "?" } else { size })
         .collect();
     sizes.join("×")
 }
 
+/// Lists the sizes that differ.
 fn differing(left: &str, right: &str) -> String {
     let (left, right) = (shape(left), shape(right));
     let pairs = left
@@ -149,53 +142,47 @@ fn differing(left: &str, right: &str) -> String {
     format!(": the sizes {} differ", pairs.join(", and "))
 }
 
+/// Returns a hint for a common panic of the standard library.
 fn common(message: &str) -> Option<String> {
-    Some(if message.starts_with("index out of bounds: the len is ") {
-        let length = message.strip_prefix("index out of bounds: the len is ")?;
-        let length: usize = length.split(' ').next()?.parse().ok()?;
-        match length.checked_sub(1) {
+    let starts = |text| message.starts_with(text);
+    let contains = |text| message.contains(text);
+    if let Some(rest) = message.strip_prefix("index out of bounds: the len is ") {
+        let length: usize = rest.split(' ').next()?.parse().ok()?;
+        return Some(match length.checked_sub(1) {
             Some(last) => format!(
                 "positions go from 0 to {last}; `.get(i)` gives an `Option` instead of a panic"
             ),
             None => "the list is empty".to_owned(),
-        }
-    } else if message.starts_with("called `Option::unwrap()` on a `None` value") {
+        });
+    }
+    let hint = if starts("called `Option::unwrap()` on a `None` value") {
         "there was no value: `if let Some(x) = …` or `.unwrap_or(…)` deals with both cases"
-            .to_owned()
-    } else if message.starts_with("called `Result::unwrap()` on an `Err` value") {
+    } else if starts("called `Result::unwrap()` on an `Err` value") {
         "the call failed for the reason given; `?` ends the cell with it and `match` deals with it"
-            .to_owned()
-    } else if message.contains("not a char boundary") {
+    } else if contains("not a char boundary") {
         "positions in a `str` count bytes, and a letter may have several: `.chars().take(n)` counts \
          letters"
-            .to_owned()
-    } else if message.starts_with("attempt to subtract with overflow") {
+    } else if starts("attempt to subtract with overflow") {
         "unsigned numbers such as `usize` have nothing below 0: `.saturating_sub(…)` stops there, \
          `as i64` before it allows it"
-            .to_owned()
     } else if message.ends_with(" with overflow") {
         "the number does not fit its type: use a larger one (`as u64`), or `.wrapping_add(…)` and its \
-         like where it is meant"
-            .to_owned()
-    } else if message.contains("attempt to divide by zero")
-        || message.contains("with a divisor of zero")
-    {
+         like if it is meant"
+    } else if contains("attempt to divide by zero") || contains("with a divisor of zero") {
         "whole numbers cannot be divided by 0: test for it first, or use `.checked_div(…)`"
-            .to_owned()
-    } else if message.contains("already borrowed") || message.contains("already mutably borrowed") {
+    } else if contains("already borrowed") || contains("already mutably borrowed") {
         "a `RefCell` lends to one writer or to readers: end the first borrow (a block, `drop`) before \
          the next"
-            .to_owned()
-    } else if message.contains("range end index")
-        || message.contains("range start index")
-        || message.contains("slice index starts at")
+    } else if contains("range end index")
+        || contains("range start index")
+        || contains("slice index starts at")
     {
         "a range must lie within the length, its start not after its end; `.get(a..b)` gives an \
          `Option` instead of a panic"
-            .to_owned()
     } else {
         return None;
-    })
+    };
+    Some(hint.to_owned())
 }
 
 #[cfg(test)]
@@ -212,7 +199,7 @@ mod tests {
     const OPS: &str = "/root/.cargo/registry/src/index/dfdx-0.13.0/src/tensor_ops";
 
     #[test]
-    fn panics_of_dfdx_are_told_in_shapes() {
+    fn panics_of_dfdx_are_explained_by_shapes() {
         let equal = |left: &str, right: &str| {
             format!("assertion `left == right` failed\n  left: {left}\n right: {right}")
         };
@@ -255,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_told_from_an_inner_size_by_dfdx_s_own_line() {
+    fn the_line_of_dfdx_distinguishes_batch_sizes_from_inner_sizes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder
             .path()
@@ -280,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_s_own_assertion_is_left_as_it_is() {
+    fn a_learner_s_own_assertion_is_not_explained() {
         let message = "assertion `left == right` failed\n  left: 2\n right: 3";
         assert_eq!(meaning(message, "src/lib.rs", 1), None);
         assert_eq!(meaning("need more numbers", "", 1), None);

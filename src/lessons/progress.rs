@@ -1,9 +1,8 @@
-//! What a learner has passed, kept across sessions and shared by notebooks, the REPL and programs.
+//! The exercises that a learner has passed, shared by all sessions of notebooks, the REPL and programs.
 //!
-//! One file in the user's data folder, one line of JSON for each exercise that was passed, with the
-//! moment. A line is appended by one write, which the system does not mix with another's, so two
-//! notebooks at once need no lock; nothing is ever rewritten, so nothing passed can be lost; and a line
-//! that a power cut or a hand spoiled is left out without a word about the others.
+//! A file in the user's data folder has one line of JSON for each passed exercise, with its time. A line is
+//! appended by a single write, which the system does not mix with others, so two notebooks at once need no
+//! lock. Nothing is ever rewritten, so nothing can be lost. Damaged lines are skipped.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::files::create_folder;
 
-/// One line of the file.
+/// A line of the file.
 #[derive(Serialize, Deserialize)]
 struct Line {
     exercise: String,
@@ -25,30 +24,30 @@ struct Line {
     passed: String,
 }
 
-/// Which exercises were passed, and when for the first time.
+/// The passed exercises, each with the time when it was first passed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     passed: BTreeMap<String, String>,
 }
 
-/// The file that keeps it; none where the user has no data folder.
+/// Returns the path of the file; `None` if the user has no data folder.
 pub fn path() -> Option<PathBuf> {
     files::data_folder().map(|folder| folder.join("progress.jsonl"))
 }
 
 impl Progress {
-    /// The user's own; empty where nothing was passed yet.
+    /// Reads the user's progress; empty if nothing has been passed.
     ///
     /// # Errors
-    /// Where the file is there and can't be read.
+    /// If the file exists and can't be read.
     pub fn load() -> Result<Self> {
         path().map_or_else(|| Ok(Self::default()), |path| Self::read(&path))
     }
 
-    /// What a file keeps; empty where there is none.
+    /// Reads the progress in a file; empty if it doesn't exist.
     ///
     /// # Errors
-    /// Where the file is there and can't be read.
+    /// If the file exists and can't be read.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
@@ -61,30 +60,30 @@ impl Progress {
                 continue;
             };
             if humantime::parse_rfc3339(&line.passed).is_ok() {
-                // The first time counts: lines are in the order of time.
+                // The first time counts; lines are in the order of time.
                 passed.entry(line.exercise).or_insert(line.passed);
             }
         }
         Ok(Self { passed })
     }
 
-    /// The moment at which an exercise was first passed, as RFC 3339 in UTC.
+    /// Returns the time when an exercise was first passed, as RFC 3339 in UTC.
     pub fn moment(&self, id: &str) -> Option<&str> {
         self.passed.get(id).map(String::as_str)
     }
 
-    /// Its day, as in 2026-01-31.
+    /// Returns the day when an exercise was first passed, such as 2026-01-31.
     pub fn day(&self, id: &str) -> Option<&str> {
-        // A parsed moment begins with ten characters of ASCII.
+        // A valid time begins with ten ASCII characters.
         self.moment(id).map(|moment| &moment[..10])
     }
 }
 
-/// Notes in the user's file that an exercise was passed just now; does nothing where it is noted already,
-/// or where the user has no data folder.
+/// Records in the user's file that an exercise was passed now; does nothing if it was passed before, or if
+/// the user has no data folder.
 ///
 /// # Errors
-/// Where the file can't be written.
+/// If the file can't be written.
 pub fn note(id: &str) -> Result<()> {
     match path() {
         Some(path) => note_in(&path, id),
@@ -101,32 +100,26 @@ fn note_in(path: &Path, id: &str) -> Result<()> {
         create_folder(folder)?;
     }
     let mut options = OpenOptions::new();
-    let mut file = options
-        .read(true)
-        .append(true)
-        .create(true)
-        .open(path)
-        .map_err(io)?;
-    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let options = options.read(true).append(true).create(true);
+    let mut file = options.open(path).map_err(io)?;
     let line = Line {
         exercise: id.to_owned(),
-        passed: now,
+        passed: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
     };
     let json = serde_json::to_string(&line)
         .map_err(|e| Error::file(path, format!("progress can't be written: {e}")))?;
-    // Behind a line that was cut off a new one begins.
-    let begin = if ends_whole(&mut file).map_err(io)? {
-        ""
-    } else {
-        "\n"
+    // An incomplete last line is ended first.
+    let start = match ends_in_line_end(&mut file).map_err(io)? {
+        true => "",
+        false => "\n",
     };
-    file.write_all(format!("{begin}{json}\n").as_bytes())
+    file.write_all(format!("{start}{json}\n").as_bytes())
         .and_then(|()| file.sync_data())
         .map_err(io)
 }
 
-/// Whether the file is empty or ends with a line end.
-fn ends_whole(file: &mut std::fs::File) -> std::io::Result<bool> {
+/// Returns whether the file is empty or ends with a line end.
+fn ends_in_line_end(file: &mut std::fs::File) -> std::io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
     }
@@ -157,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_costs_no_more_than_the_lines_that_it_hit() {
+    fn only_damaged_lines_are_lost() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("progress.jsonl");
         let text = concat!(
@@ -172,13 +165,13 @@ mod tests {
         let progress = Progress::read(&path).unwrap();
         assert_eq!(progress.day("01.1"), Some("2026-01-31"));
         assert_eq!((progress.day("01.2"), progress.day("01.3")), (None, None));
-        // And what is noted next is whole.
+        // The next line is complete.
         note_in(&path, "01.3").unwrap();
         assert!(Progress::read(&path).unwrap().day("01.3").is_some());
     }
 
     #[test]
-    fn several_at_once_lose_nothing() {
+    fn concurrent_writers_lose_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("progress.jsonl");
         std::thread::scope(|scope| {
@@ -198,9 +191,7 @@ mod tests {
     fn a_file_that_cannot_be_read_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let error = Progress::read(dir.path()).unwrap_err().to_string();
-        assert!(
-            error.contains(&*dir.path().display().to_string()),
-            "{error}"
-        );
+        let path = dir.path().display().to_string();
+        assert!(error.contains(&path), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What came of a check, as the learner sees it.
+//! The result of a check, as the learner sees it.
 
 use super::Exercise;
 use crate::view::display::{Content, Show};
@@ -13,7 +13,7 @@ pub(super) enum Verdict {
     Panicked { message: String },
 }
 
-/// A verdict with its exercise, ready to be shown.
+/// A verdict with its exercise, to be shown.
 pub(super) struct Report {
     pub exercise: Exercise,
     pub verdict: Verdict,
@@ -22,7 +22,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// The sign, the colour and the text.
+    /// Returns the sign, the colour and the text.
     fn parts(&self) -> (&'static str, &'static str, String) {
         let Exercise { id, hints, .. } = &self.exercise;
         let first_hint = match hints.first() {
@@ -33,7 +33,7 @@ impl Report {
             true => String::new(),
             false => format!("\nNext hint: cloze::hint!(\"{id}\")"),
         };
-        // What was passed once stays passed, whatever is tried later.
+        // An exercise stays passed, whatever the learner tries later.
         let before = match &self.before {
             Some(day) => format!(" (passed before, on {day})"),
             None => String::new(),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exercise_that_was_passed_before_is_told_so_by_every_verdict() {
+    fn every_verdict_mentions_that_the_exercise_was_passed_before() {
         let verdicts = [
             Verdict::Right { checks: 3 },
             Verdict::Unsolved { id: "01.1".into() },

@@ -1,21 +1,18 @@
-//! The reference BERT: the lessons' modules put together.
+//! The reference BERT: the forward pass of the whole model.
 
 use dfdx::nn::modules::Linear;
 use dfdx::prelude::*;
 
-use crate::data::Packed;
-use crate::error::{Error, Result};
-
-use super::build::{Builder, Collector};
 use super::dropout::Dropout;
 use super::heads::{LinearHead, MaskedLmHead, Rows};
 use super::layers::{Embeddings, Hidden, Layer, Pass};
 use super::ops::{BertDevice, Real};
-use super::{Config, Layout, Over, Part, TaskHead};
+use super::{Config, HeadInput, TaskHead};
+use crate::data::Packed;
 use crate::random::Site;
 
-/// BERT with hidden size `H`, `A` heads of size `K` and feed-forward width `I`; the number of
-/// layers and the vocabulary are run-time dimensions.
+/// BERT with hidden size `H`, `A` heads of size `K` and intermediate size `I`; the number of layers
+/// and the vocabulary size are known at run time.
 pub struct Bert<
     const H: usize,
     const A: usize,
@@ -24,92 +21,29 @@ pub struct Bert<
     E: Dtype,
     D: Device<E>,
 > {
+    /// The model's hyperparameters.
     pub config: Config,
+    /// Token, segment and position embeddings.
     pub embeddings: Embeddings<H, E, D>,
+    /// The encoder layers, first to last.
     pub layers: Vec<Layer<H, A, K, I, E, D>>,
+    /// The dense layer of the pooler.
     pub pooler: Option<Linear<H, H, E, D>>,
+    /// The masked-LM head.
     pub masked_lm: Option<MaskedLmHead<H, E, D>>,
+    /// The next-sentence head.
     pub next_sentence: Option<Linear<H, 2, E, D>>,
+    /// The head of a fine-tuning task.
     pub task: Option<(TaskHead, LinearHead<H, E, D>)>,
 }
 
 impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D: BertDevice<E>>
     Bert<H, A, K, I, E, D>
 {
-    /// Takes its parameters from `values`, which are laid out as `layout` says.
-    pub fn build(config: &Config, layout: &Layout, values: &[E], device: &D) -> Result<Self> {
-        let mut b = Builder::new(layout, values, device, config.layer_norm_eps);
-        let has = |part: Part| layout.parts().contains(&part);
-        let embeddings = b.within("embeddings", Embeddings::build)?;
-        let layers = (0..config.num_hidden_layers)
-            .map(|i| b.within(&format!("encoder.layer.{i}"), Layer::build))
-            .collect::<Result<_>>()?;
-        let pooler = has(Part::Pooler)
-            .then(|| b.linear("pooler.dense"))
-            .transpose()?;
-        let masked_lm = has(Part::MaskedLm)
-            .then(|| {
-                b.within("cls.predictions", |b| {
-                    MaskedLmHead::build(b, config.vocab_size)
-                })
-            })
-            .transpose()?;
-        let next_sentence = has(Part::NextSentence)
-            .then(|| b.linear("cls.seq_relationship"))
-            .transpose()?;
-        let task = layout
-            .task_head()
-            .map(|head| {
-                let linear = b.within(head.name, |b| LinearHead::build(b, head.outputs))?;
-                Ok::<_, Error>((head, linear))
-            })
-            .transpose()?;
-        Ok(Self {
-            config: config.clone(),
-            embeddings,
-            layers,
-            pooler,
-            masked_lm,
-            next_sentence,
-            task,
-        })
-    }
-
-    /// The parameters as they are now, laid out as in [`build`](Self::build): an engine takes them.
-    pub fn parameters(&self, layout: &Layout) -> Vec<E> {
-        let mut values = vec![E::default(); layout.total()];
-        self.collect(&mut Collector::new(layout, &mut values));
-        values
-    }
-
-    /// Adds the gradients of all parameters to `flat`, which is laid out as `layout` says.
-    pub fn add_gradients(&self, gradients: &mut Gradients<E, D>, layout: &Layout, flat: &mut [E]) {
-        self.collect(&mut Collector::new(layout, flat).of_gradients(gradients));
-    }
-
-    fn collect(&self, c: &mut Collector<'_, E, D>) {
-        c.within("embeddings", |c| self.embeddings.collect(c));
-        for (i, layer) in self.layers.iter().enumerate() {
-            c.within(&format!("encoder.layer.{i}"), |c| layer.collect(c));
-        }
-        if let Some(pooler) = &self.pooler {
-            c.linear("pooler.dense", pooler);
-        }
-        if let Some(head) = &self.masked_lm {
-            c.within("cls.predictions", |c| head.collect(c));
-        }
-        if let Some(head) = &self.next_sentence {
-            c.linear("cls.seq_relationship", head);
-        }
-        if let Some((task, head)) = &self.task {
-            c.within(task.name, |c| head.collect(c));
-        }
-    }
-
-    /// Encodes a batch: one row of `H` numbers for each real token, (rows, H).
+    /// Encodes a batch: returns one row of `H` values per real token, (rows, H).
     ///
-    /// `observe` sees the padded activations (B, S, H) after the embeddings (0) and after each
-    /// layer (1 to L). With `dropout` the pass is a training pass.
+    /// `observe` gets the padded activations (B, S, H) after the embeddings (0) and after each
+    /// layer (1 to L). With `dropout` this is a training pass.
     pub fn encode<T: Tape<E, D> + Merge<T>>(
         &self,
         batch: &Packed,
@@ -133,9 +67,9 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         real_rows(x, batch)
     }
 
-    /// The pooler's output for every sequence, `tanh(W h[CLS] + b)`: (sequences, H). A model that
-    /// reads from left to right has seen nothing at `[CLS]`: its pooler takes the last token. None
-    /// when the model has no pooler.
+    /// Returns the pooler's output, `tanh(W h[CLS] + b)`, for every sequence: (sequences, H). A
+    /// left-to-right model has seen nothing at `[CLS]`, so its pooler reads the last token. None if
+    /// the model has no pooler.
     pub fn pool<T: Tape<E, D> + Merge<T>>(
         &self,
         rows: Rows<H, E, D, T>,
@@ -146,8 +80,8 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         Some(pooler.forward(pick(rows, &which)).tanh())
     }
 
-    /// The task head's logits, (sequences or rows, outputs). None when the model has no such head,
-    /// or lacks the pooler that it reads.
+    /// Returns the task head's logits, (sequences or rows, outputs). None if the model has no such
+    /// head or lacks the pooler that it reads.
     pub fn task_logits<T: Tape<E, D> + Merge<T>>(
         &self,
         rows: Rows<H, E, D, T>,
@@ -155,12 +89,12 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         dropout: Option<Dropout>,
     ) -> Option<Tensor<(usize, usize), E, D, T>> {
         let (head, linear) = self.task.as_ref()?;
-        let (mut x, places) = match head.over {
-            Over::Pooled => (
+        let (mut x, places) = match head.input {
+            HeadInput::Pooled => (
                 self.pool(rows, batch)?,
                 batch.examples.iter().map(|&e| (e, 0)).collect::<Vec<_>>(),
             ),
-            Over::Rows => (rows, batch.examples_and_positions().collect()),
+            HeadInput::Rows => (rows, batch.examples_and_positions().collect()),
         };
         if let Some(dropout) = dropout
             && head.dropout
@@ -172,7 +106,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
     }
 }
 
-/// The rows named by `which`, in that order.
+/// Returns the rows `which`, in that order.
 pub fn pick<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     rows: Rows<H, E, D, T>,
     which: &[u32],
@@ -183,7 +117,8 @@ pub fn pick<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     rows.gather(index)
 }
 
-/// Padded activations (B, S, H) to rows of real tokens; a batch without padding is only reshaped.
+/// Turns padded activations (B, S, H) into rows of real tokens; a batch without padding is only
+/// reshaped.
 pub fn real_rows<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     x: Hidden<H, E, D, T>,
     batch: &Packed,
@@ -201,26 +136,27 @@ pub fn real_rows<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     pick(flat, &real)
 }
 
-/// What a softmax turns into 0: far below any score, far above the smallest number, so that sums
-/// stay finite.
-fn unseen<E: Real>() -> E {
+/// A score that a softmax turns into 0: far below any real score, but small enough for sums to stay
+/// finite.
+fn masked_score<E: Real>() -> E {
     E::from_f64(-1e9).expect("both precisions hold 1e9")
 }
 
-/// (S, S), queries by keys: 0 up to the query's own place, behind it a number that a softmax turns
-/// into 0.
+/// Returns the causal mask (S, S), queries by keys: 0 up to the query's own position, the masked
+/// score after it.
 pub(super) fn future_mask<E: Real, D: BertDevice<E>>(
     length: usize,
     dev: &D,
 ) -> Tensor<(usize, usize), E, D> {
-    let mut mask = vec![unseen(); length * length];
+    let mut mask = vec![masked_score(); length * length];
     for (query, row) in mask.chunks_exact_mut(length).enumerate() {
         row[..=query].fill(E::default());
     }
     dev.tensor_from_vec(mask, (length, length))
 }
 
-/// (B, S): 0 at real tokens and a number at padding that a softmax turns into 0.
+/// Returns the padding mask (B, S): 0 at real tokens, the masked score at padding. None if nothing
+/// is padded.
 fn padding_mask<E: Real, D: BertDevice<E>>(
     batch: &Packed,
     dev: &D,
@@ -229,7 +165,7 @@ fn padding_mask<E: Real, D: BertDevice<E>>(
     if batch.rows() == shape.0 * shape.1 {
         return None;
     }
-    let mut mask = vec![unseen(); shape.0 * shape.1];
+    let mut mask = vec![masked_score(); shape.0 * shape.1];
     for (sequence, range) in batch.ranges().enumerate() {
         mask[sequence * shape.1..][..range.len()].fill(E::default());
     }

@@ -8,13 +8,16 @@ use crate::error::{Error, Result};
 
 /// BERT's hyperparameters under Hugging Face's names (class `BertConfig`).
 ///
-/// Fields that Cloze doesn't know are kept and written back unchanged.
+/// Fields unknown to Cloze are kept and written back unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Config {
+    /// The classes of transformers that load the weights.
     #[serde(default)]
     pub architectures: Vec<String>,
+    /// `bert`.
     #[serde(default = "default_model_type")]
     pub model_type: String,
+    /// Number of tokens in the vocabulary.
     pub vocab_size: usize,
     /// H: the width of the residual stream.
     pub hidden_size: usize,
@@ -24,26 +27,34 @@ pub struct Config {
     pub num_attention_heads: usize,
     /// I: the width of the feed-forward block, 4 H in the paper.
     pub intermediate_size: usize,
+    /// The activation function: `gelu`.
     #[serde(default = "default_activation")]
     pub hidden_act: String,
+    /// Dropout of the embeddings and of every block's output.
     #[serde(default = "default_dropout")]
     pub hidden_dropout_prob: f64,
+    /// Dropout of the attention probabilities.
     #[serde(default = "default_dropout")]
     pub attention_probs_dropout_prob: f64,
+    /// The longest sequence, in tokens.
     #[serde(default = "default_positions")]
     pub max_position_embeddings: usize,
+    /// Number of segment ids.
     #[serde(default = "default_segments")]
     pub type_vocab_size: usize,
+    /// Standard deviation of initial weights.
     #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
+    /// LayerNorm's epsilon.
     #[serde(default = "default_layer_norm_eps")]
     pub layer_norm_eps: f64,
+    /// Id of `[PAD]`.
     #[serde(default)]
     pub pad_token_id: u32,
-    /// Every token sees itself and those before it alone: the attention of a left-to-right language
-    /// model.
+    /// Whether a token attends only to itself and earlier tokens, as in a left-to-right language model.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_decoder: bool,
+    /// All other fields.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
@@ -74,7 +85,7 @@ fn default_layer_norm_eps() -> f64 {
 }
 
 impl Config {
-    /// The paper's settings for a model of `layers` × `hidden` with `heads` heads.
+    /// Returns the paper's settings for a model of `layers` × `hidden` with `heads` heads.
     pub fn new(
         layers: usize,
         hidden: usize,
@@ -103,12 +114,12 @@ impl Config {
         }
     }
 
-    /// The size of one attention head, H / A.
+    /// Returns the size of one attention head, H / A.
     pub fn head_size(&self) -> usize {
         self.hidden_size / self.num_attention_heads
     }
 
-    /// Stores the names of a classifier's classes, as transformers does.
+    /// Stores the names of a classifier's classes in the form that transformers uses.
     pub fn set_labels<S: AsRef<str>>(&mut self, labels: &[S]) {
         let labels = || labels.iter().map(AsRef::as_ref).enumerate();
         let by_id: serde_json::Map<_, _> = labels()
@@ -117,21 +128,21 @@ impl Config {
         let by_label: serde_json::Map<_, _> = labels()
             .map(|(id, label)| (label.to_owned(), id.into()))
             .collect();
-        // An explicit number of classes would overrule the names.
+        // An explicit number of classes would override the names.
         self.other.remove("num_labels");
         self.other.insert("id2label".into(), by_id.into());
         self.other.insert("label2id".into(), by_label.into());
     }
 
-    /// Forgets the classes of a task that the model was made for before.
+    /// Removes the classes of an earlier task.
     pub fn clear_labels(&mut self) {
         for key in ["id2label", "label2id", "problem_type"] {
             self.other.remove(key);
         }
     }
 
-    /// The names of a classifier's classes in the order of their ids; None where there are none or
-    /// where an id between has no name.
+    /// Returns the names of a classifier's classes in the order of their ids. None if there are
+    /// none or an id has no name.
     pub fn labels(&self) -> Option<Vec<&str>> {
         let by_id = self.other.get("id2label")?.as_object()?;
         (0..by_id.len())
@@ -139,8 +150,8 @@ impl Config {
             .collect()
     }
 
-    /// How many classes transformers gives a classifier of this configuration: 2 where nothing is
-    /// said.
+    /// Returns the number of classes of a transformers classifier with this configuration; its
+    /// default is 2.
     pub fn classes(&self) -> usize {
         let names = self.other.get("id2label").and_then(|v| v.as_object());
         let number = self.other.get("num_labels").and_then(|v| v.as_u64());
@@ -151,14 +162,14 @@ impl Config {
         }
     }
 
-    /// Says in what number format the weights are stored, by PyTorch's name. Newer transformers
-    /// write `dtype` and read both; older ones know `torch_dtype` alone.
+    /// Records the number format of the weights under PyTorch's name. Newer transformers write
+    /// `dtype` and read both keys; older ones know only `torch_dtype`.
     pub fn set_number_format(&mut self, name: &str) {
         self.other.remove("dtype");
         self.other.insert("torch_dtype".into(), name.into());
     }
 
-    /// Reads `config.json` and checks that it describes a BERT that Cloze can run.
+    /// Reads `config.json` and checks that Cloze can run the BERT that it describes.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
         let config: Self = serde_json::from_str(&text)
@@ -167,15 +178,15 @@ impl Config {
         Ok(config)
     }
 
-    /// `config.json` as transformers writes it.
+    /// Returns the text of `config.json`, formatted as transformers writes it.
     pub fn to_json(&self) -> String {
-        // Serialising plain numbers, strings and maps with string keys cannot fail.
+        // Numbers, strings and maps with string keys always serialise.
         let mut text = serde_json::to_string_pretty(self).expect("a configuration is plain data");
         text.push('\n');
         text
     }
 
-    /// What is wrong with the configuration, as one sentence.
+    /// Returns what is wrong with the configuration, in one sentence.
     fn check(&self) -> std::result::Result<(), String> {
         if self.model_type != "bert" {
             return Err(format!(
@@ -192,8 +203,8 @@ impl Config {
         if self.other.get("add_cross_attention") == Some(&true.into()) {
             return Err("add_cross_attention is true, but only self-attention is supported".into());
         }
-        // Far above any model, and so low that no product of sizes overflows. Of more heads the counter
-        // of dropout's random numbers (32 bits, 24 of them for query and key) would start again.
+        // Limits far above any real model, but low enough for no product of sizes to overflow. With
+        // more heads, dropout's 32-bit random counter (24 bits for query and key) would wrap.
         for (name, value, most) in [
             ("vocab_size", self.vocab_size, 1 << 24),
             ("hidden_size", self.hidden_size, 1 << 16),

@@ -1,6 +1,6 @@
 //! Dropout whose masks are pure functions of (seed, step, site, example, element).
 //!
-//! A mask is never stored as state and doesn't depend on padding, on how a batch is packed or
+//! A mask is never stored as state. It doesn't depend on padding, on how a batch is packed or
 //! split, or on the device: an engine that fuses dropout into its kernels draws the same numbers.
 
 use dfdx::prelude::*;
@@ -13,20 +13,22 @@ use crate::random::{Site, Stream};
 use super::Config;
 use super::ops::{BertDevice, Real};
 
-/// Which dropout to apply in a training step. The probabilities come from the model's
-/// configuration; without a `Dropout` the model runs as for inference.
+/// The random source of a training step's dropout. The probabilities come from the model's
+/// configuration; without a `Dropout` the model runs in inference mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropout {
+    /// The run's seed.
     pub seed: u64,
-    /// The optimizer step, so that every step has masks of its own.
+    /// The optimizer step: every step has its own masks.
     pub step: u32,
 }
 
-/// Attention probability (head, query, key) of an example is element
-/// `(head * STRIDE + query) * STRIDE + key`: independent of the batch's padded length.
+/// The attention probability (head, query, key) of an example uses random element `(head * STRIDE +
+/// query) * STRIDE + key`, independent of the batch's padded length.
 pub const ATTENTION_STRIDE: u32 = 1 << 12;
 
-/// Refuses sequences so long that the dropout of different queries would draw the same numbers.
+/// Returns an error if sequences are so long that the dropout of different queries would use the
+/// same random numbers.
 pub fn check_longest(longest: usize) -> Result<()> {
     if longest <= ATTENTION_STRIDE as usize {
         return Ok(());
@@ -37,7 +39,7 @@ pub fn check_longest(longest: usize) -> Result<()> {
 }
 
 impl Dropout {
-    /// Refuses a batch with longer sequences than this dropout has numbers for.
+    /// Returns an error if the batch has sequences too long for attention dropout.
     pub fn check(self, config: &Config, batch: &Packed) -> Result<()> {
         if config.attention_probs_dropout_prob > 0.0 {
             check_longest(batch.longest())?;
@@ -45,12 +47,12 @@ impl Dropout {
         Ok(())
     }
 
-    /// Scales a row of activations of `example` in place of a mask: element `offset + i` of the
-    /// stream decides over `row[i]`. A kept element becomes 1 / (1 - p), a dropped one 0.
+    /// Fills a row of scaling factors for activations of `example`: element `offset + i` of the
+    /// stream decides `row[i]`, which is 1 / (1 - p) if kept and 0 if dropped.
     fn fill<E: Real>(self, site: Site, example: u64, offset: u32, p: f64, row: &mut [E]) {
         let stream = Stream::new(self.seed, self.step, site, example);
         let threshold = threshold(p);
-        // A probability is an ordinary number; both precisions can hold it.
+        // Both number types can represent it.
         let kept = E::from_f64(1.0 / (1.0 - p)).expect("a finite number");
         let mut i = 0;
         while i < row.len() {
@@ -65,7 +67,8 @@ impl Dropout {
         }
     }
 
-    /// Dropout on (sequences, length, width): element `position * width + i` of each example.
+    /// Applies dropout to (sequences, length, width): random element `position * width + i` of each
+    /// example.
     pub fn hidden<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
         self,
         x: Tensor<(usize, usize, Const<H>), E, D, T>,
@@ -85,7 +88,7 @@ impl Dropout {
         self.by_row::<H, _, _, _, _>(x, &places, site, p)
     }
 
-    /// Dropout on (rows, width), each row being a position of an example.
+    /// Applies dropout to (rows, width); `places` holds the example and position of each row.
     pub fn rows<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
         self,
         x: Tensor<(usize, Const<H>), E, D, T>,
@@ -115,7 +118,7 @@ impl Dropout {
         D::scaled(x, mask)
     }
 
-    /// Dropout on attention probabilities (sequences, heads, queries, keys).
+    /// Applies dropout to attention probabilities (sequences, heads, queries, keys).
     pub fn attention<const A: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
         self,
         x: Tensor<(usize, Const<A>, usize, usize), E, D, T>,
@@ -139,7 +142,8 @@ impl Dropout {
     }
 }
 
-/// Draws under this are dropped: p as a fraction of 2^32.
+/// Returns the threshold below which a random 32-bit number drops an element: p as a fraction of
+/// 2^32.
 pub fn threshold(p: f64) -> u32 {
     (p * 4_294_967_296.0).round() as u32
 }

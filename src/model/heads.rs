@@ -1,41 +1,26 @@
-//! The heads: masked LM over rows of real tokens, and the linear layer of a task.
+//! The heads: the masked-LM head over rows of real tokens, and the linear layer of a task.
 
 use dfdx::nn::modules::{LayerNorm1D, Linear};
 use dfdx::prelude::*;
 
-use crate::error::Result;
-
-use super::build::{Builder, Collector};
 use super::ops::{BertDevice, Real, gelu};
 
-/// One activation a row: (rows, H).
+/// Activations, one row per real token: (rows, H).
 pub type Rows<const H: usize, E, D, T = NoneTape> = Tensor<(usize, Const<H>), E, D, T>;
 
-/// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
-/// and a bias for each token (google-research/bert, run_pretraining.py, `get_masked_lm_output`).
+/// Predicts the token at a row: dense layer, GELU, LayerNorm, then the token embedding as output
+/// matrix and a bias per token (google-research/bert, run_pretraining.py, `get_masked_lm_output`).
 pub struct MaskedLmHead<const H: usize, E: Dtype, D: Device<E>> {
+    /// The dense layer before the GELU.
     pub dense: Linear<H, H, E, D>,
+    /// The LayerNorm after the GELU.
     pub norm: LayerNorm1D<H, E, D>,
-    /// (vocabulary)
+    /// The output bias, (vocabulary).
     pub bias: Tensor<(usize,), E, D>,
 }
 
 impl<const H: usize, E: Real, D: BertDevice<E>> MaskedLmHead<H, E, D> {
-    pub(super) fn build(b: &mut Builder<'_, E, D>, vocab_size: usize) -> Result<Self> {
-        Ok(Self {
-            dense: b.linear("transform.dense")?,
-            norm: b.layer_norm("transform.LayerNorm")?,
-            bias: b.tensor("bias", (vocab_size,))?,
-        })
-    }
-
-    pub(super) fn collect(&self, c: &mut Collector<'_, E, D>) {
-        c.linear("transform.dense", &self.dense);
-        c.layer_norm("transform.LayerNorm", &self.norm);
-        c.tensor("bias", &self.bias);
-    }
-
-    /// (rows, H) to logits (rows, vocabulary). `words` is the token embedding.
+    /// Maps (rows, H) to logits (rows, vocabulary). `words` is the token embedding.
     pub fn forward<T: Tape<E, D> + Merge<T>>(
         &self,
         rows: Rows<H, E, D, T>,
@@ -46,26 +31,16 @@ impl<const H: usize, E: Real, D: BertDevice<E>> MaskedLmHead<H, E, D> {
     }
 }
 
-/// A linear layer with a number of outputs known at run time: the head of a task.
+/// The head of a task: a linear layer whose number of outputs is known at run time.
 pub struct LinearHead<const H: usize, E: Dtype, D: Device<E>> {
+    /// The weights, (outputs, H).
     pub weight: Tensor<(usize, Const<H>), E, D>,
+    /// The bias, (outputs).
     pub bias: Tensor<(usize,), E, D>,
 }
 
 impl<const H: usize, E: Real, D: BertDevice<E>> LinearHead<H, E, D> {
-    pub(super) fn build(b: &mut Builder<'_, E, D>, outputs: usize) -> Result<Self> {
-        Ok(Self {
-            weight: b.tensor("weight", (outputs, Const))?,
-            bias: b.tensor("bias", (outputs,))?,
-        })
-    }
-
-    pub(super) fn collect(&self, c: &mut Collector<'_, E, D>) {
-        c.tensor("weight", &self.weight);
-        c.tensor("bias", &self.bias);
-    }
-
-    /// (rows, H) to logits (rows, outputs).
+    /// Maps (rows, H) to logits (rows, outputs).
     pub fn forward<T: Tape<E, D> + Merge<T>>(
         &self,
         rows: Rows<H, E, D, T>,
@@ -74,7 +49,7 @@ impl<const H: usize, E: Real, D: BertDevice<E>> LinearHead<H, E, D> {
     }
 }
 
-/// `x Wᵀ + b`.
+/// Returns `x Wᵀ + b`.
 fn product_with_bias<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D> + Merge<T>>(
     x: Rows<H, E, D, T>,
     weight: &Tensor<(usize, Const<H>), E, D>,
@@ -85,7 +60,7 @@ fn product_with_bias<const H: usize, E: Real, D: BertDevice<E>, T: Tape<E, D> + 
     y + bias.retaped::<T>().broadcast_like::<_, Axis<0>>(&shape)
 }
 
-/// Cross-entropy summed over rows: `-Σ log softmax(logits)[row, label[row]]`, in nats.
+/// Returns the cross-entropy summed over rows, `-Σ log softmax(logits)[row, label[row]]`, in nats.
 pub fn cross_entropy<V: Dim, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     logits: Tensor<(usize, V), E, D, T>,
     labels: &[u32],

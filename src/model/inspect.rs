@@ -1,64 +1,68 @@
-//! What a model looks at: the attention weights of every head, with the queries and keys that they
-//! come from and the hidden states between the layers. For views; nothing here is trained.
+//! The attention probabilities of every head, with the queries and keys that they come from and the
+//! hidden states between the layers: for views and analysis.
 //!
-//! The weights of a layer follow from the hidden states before it, so the model's forward pass need
-//! not keep them: [`Bert::attention`] asks the modules again, [`SequenceAttention::of_hidden_states`]
-//! does the same for models whose sizes have no type. Both end in the model's own [`look`].
+//! The probabilities of a layer follow from the hidden states before it, so the forward pass need
+//! not keep them: [`Bert::attention`] calls the modules again, and
+//! [`SequenceAttention::of_hidden_states`] does the same for models whose sizes are not in the
+//! types. Both use the model's own [`attention_probabilities`].
 
 use dfdx::prelude::*;
 
 use crate::data::Packed;
 
 use super::bert::future_mask;
-use super::layers::{Keys, Queries, look};
+use super::layers::{Keys, Queries, attention_probabilities};
 use super::ops::{BertDevice, Real};
 use super::{Bert, Config, Layout};
 
-/// What one layer looks at in one sequence, row-major.
+/// The attention of one layer in one sequence, row-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerAttention<E = f32> {
     /// (heads, tokens, head size).
     pub queries: Vec<E>,
     /// (heads, tokens, head size).
     pub keys: Vec<E>,
-    /// (heads, tokens, tokens): how much the token of the row looks at that of the column; every row
-    /// has the sum 1.
+    /// Attention probabilities (heads, tokens, tokens), queries by keys; every row sums to 1.
     pub weights: Vec<E>,
 }
 
-/// What a model looks at in one sequence.
+/// The attention of all layers in one sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SequenceAttention<E = f32> {
+    /// Length of the sequence.
     pub tokens: usize,
+    /// Attention heads per layer.
     pub heads: usize,
+    /// Size of a head.
     pub head_size: usize,
+    /// The layers, first to last.
     pub layers: Vec<LayerAttention<E>>,
     /// The activations after the embeddings and after each layer, (tokens, hidden size) each.
     pub hidden: Vec<Vec<E>>,
 }
 
 impl<E> SequenceAttention<E> {
-    /// The weights of one head, (tokens, tokens).
+    /// Returns the attention probabilities of one head, (tokens, tokens).
     ///
     /// # Panics
-    /// Where there is no such layer or head.
+    /// If there is no such layer or head.
     pub fn weights(&self, layer: usize, head: usize) -> &[E] {
         let map = self.tokens * self.tokens;
         &self.layers[layer].weights[head * map..][..map]
     }
 
-    /// What `token` asks in a head: (head size).
+    /// Returns the query of `token` in a head: (head size).
     ///
     /// # Panics
-    /// Where there is no such layer, head or token.
+    /// If there is no such layer, head or token.
     pub fn query(&self, layer: usize, head: usize, token: usize) -> &[E] {
         self.vector(&self.layers[layer].queries, head, token)
     }
 
-    /// What `token` is asked by in a head: (head size).
+    /// Returns the key of `token` in a head: (head size).
     ///
     /// # Panics
-    /// Where there is no such layer, head or token.
+    /// If there is no such layer, head or token.
     pub fn key(&self, layer: usize, head: usize, token: usize) -> &[E] {
         self.vector(&self.layers[layer].keys, head, token)
     }
@@ -69,11 +73,11 @@ impl<E> SequenceAttention<E> {
 }
 
 impl SequenceAttention {
-    /// The attention of a model of any size with these parameters, from the hidden states of one
-    /// sequence as an engine gives them: embeddings first, then those after each layer.
+    /// Computes the attention of a model of any size from its parameters and the hidden states of
+    /// one sequence as an engine returns them: the embeddings first, then the output of each layer.
     ///
     /// # Panics
-    /// Where the layout is not of a model with this configuration.
+    /// If the layout doesn't belong to a model of this configuration.
     pub fn of_hidden_states(
         config: &Config,
         layout: &Layout,
@@ -90,7 +94,7 @@ impl SequenceAttention {
                 .1]
         };
         let heads = (1, tokens, config.num_attention_heads, config.head_size());
-        // A layer gets what the one before it gave; the last hidden states go to no layer.
+        // A layer reads the output of the one before it; no layer reads the last.
         let layers = (0..config.num_hidden_layers).zip(&hidden);
         let layers = layers
             .map(|(layer, hidden)| {
@@ -121,7 +125,7 @@ impl SequenceAttention {
 }
 
 impl<E: Real> LayerAttention<E> {
-    /// Of one sequence: the batch of `q` and `k` is 1.
+    /// Computes the attention of one layer for a batch of one sequence.
     fn of<A: Dim, K: Dim, D: BertDevice<E>>(
         config: &Config,
         q: Queries<A, K, E, D>,
@@ -133,7 +137,7 @@ impl<E: Real> LayerAttention<E> {
         Self {
             queries: q.as_vec(),
             keys: k.clone().permute::<_, Axes4<0, 1, 3, 2>>().as_vec(),
-            weights: look(q, k, None, future.as_ref()).as_vec(),
+            weights: attention_probabilities(q, k, None, future.as_ref()).as_vec(),
         }
     }
 }
@@ -141,13 +145,13 @@ impl<E: Real> LayerAttention<E> {
 impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D: BertDevice<E>>
     Bert<H, A, K, I, E, D>
 {
-    /// What the model looks at in each sequence of a batch, without dropout.
+    /// Computes the attention in each sequence of a batch, without dropout.
     pub fn attention(&self, batch: &Packed) -> Vec<SequenceAttention<E>> {
         let sequences = (0..batch.sequences()).map(|i| self.attention_of(&batch.slice(i..i + 1)));
         sequences.collect()
     }
 
-    /// The same of a batch of one sequence: nothing is padded.
+    /// Computes the attention for a batch of one sequence, which has no padding.
     fn attention_of(&self, batch: &Packed) -> SequenceAttention<E> {
         let (mut layers, mut hidden) = (Vec::new(), Vec::new());
         self.encode::<NoneTape>(batch, None, &mut |before, x| {

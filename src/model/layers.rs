@@ -1,5 +1,5 @@
-//! The building blocks of the reference model: embeddings, self-attention, feed-forward, encoder
-//! layer. Plain dfdx, with the hidden size, the heads and the head size in the types; the number of
+//! The building blocks of the reference model: embeddings, self-attention, feed-forward block,
+//! encoder layer. Plain dfdx, with hidden size, heads and head size in the types; the number of
 //! sequences and their length are known at run time.
 //!
 //! Shapes in the comments: B sequences, S positions, H hidden size, A heads, K head size, I
@@ -9,26 +9,28 @@ use dfdx::nn::modules::{LayerNorm1D, Linear};
 use dfdx::prelude::*;
 
 use crate::data::Packed;
-use crate::error::Result;
 use crate::random::Site;
 
 use super::Config;
-use super::build::{Builder, Collector};
 use super::dropout::Dropout;
 use super::ops::{BertDevice, Real, gelu};
 
-/// Activations with a sequence a row, padded to the longest: (B, S, H).
+/// Activations of padded sequences: (B, S, H).
 pub type Hidden<const H: usize, E, D, T = NoneTape> = Tensor<(usize, usize, Const<H>), E, D, T>;
 
-/// What a forward pass needs beside the activations.
+/// What a forward pass needs besides the activations.
 pub struct Pass<'a, E: Dtype, D: Device<E>> {
+    /// The batch that is encoded.
     pub batch: &'a Packed,
+    /// The model's hyperparameters.
     pub config: &'a Config,
     /// None for inference.
     pub dropout: Option<Dropout>,
-    /// (B, S): 0 at real tokens, a large negative number at padding; None where nothing is padded.
+    /// Padding mask (B, S): 0 at real tokens, a large negative number at padding. None if nothing
+    /// is padded.
     pub mask: Option<Tensor<(usize, usize), E, D>>,
-    /// (S, S): the same for keys behind their query; None where all are seen.
+    /// Causal mask (S, S): 0 up to the query's own position, a large negative number at later keys.
+    /// None if attention is bidirectional.
     pub future: Option<Tensor<(usize, usize), E, D>>,
 }
 
@@ -47,8 +49,9 @@ impl<E: Real, D: BertDevice<E>> Pass<'_, E, D> {
 
 /// Applies a linear layer at every position: (B, S, I) to (B, S, O).
 ///
-/// dfdx multiplies a batch of matrices by one matrix a sequence at a time, and adds each sequence's
-/// weight gradient to the last; as rows of one matrix it is a single product, several times faster.
+/// dfdx multiplies a batch of matrices by one matrix sequence by sequence, and adds each sequence's
+/// weight gradient to the last. One matrix of all rows takes a single product, several times
+/// faster.
 fn at_every_position<const I: usize, const O: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     linear: &Linear<I, O, E, D>,
     x: Hidden<I, E, D, T>,
@@ -62,28 +65,15 @@ fn at_every_position<const I: usize, const O: usize, E: Real, D: BertDevice<E>, 
 pub struct Embeddings<const H: usize, E: Dtype, D: Device<E>> {
     /// (vocabulary, H); the masked-LM head reads it again as its output matrix.
     pub words: Tensor<(usize, Const<H>), E, D>,
+    /// (positions, H)
     pub positions: Tensor<(usize, Const<H>), E, D>,
+    /// (segments, H)
     pub segments: Tensor<(usize, Const<H>), E, D>,
+    /// The LayerNorm of the sum.
     pub norm: LayerNorm1D<H, E, D>,
 }
 
 impl<const H: usize, E: Real, D: BertDevice<E>> Embeddings<H, E, D> {
-    pub(super) fn build(b: &mut Builder<'_, E, D>) -> Result<Self> {
-        Ok(Self {
-            words: b.table("word_embeddings.weight")?,
-            positions: b.table("position_embeddings.weight")?,
-            segments: b.table("token_type_embeddings.weight")?,
-            norm: b.layer_norm("LayerNorm")?,
-        })
-    }
-
-    pub(super) fn collect(&self, c: &mut Collector<'_, E, D>) {
-        c.tensor("word_embeddings.weight", &self.words);
-        c.tensor("position_embeddings.weight", &self.positions);
-        c.tensor("token_type_embeddings.weight", &self.segments);
-        c.layer_norm("LayerNorm", &self.norm);
-    }
-
     /// Embeds the batch, padded to its longest sequence: (B, S, H).
     pub fn forward<T: Tape<E, D>>(&self, pass: &Pass<'_, E, D>) -> Hidden<H, E, D, T> {
         let dev = self.words.device();
@@ -97,29 +87,31 @@ impl<const H: usize, E: Real, D: BertDevice<E>> Embeddings<H, E, D> {
             }
             dev.tensor_from_vec(table, shape)
         };
-        let words: Hidden<H, E, D, T> = self.words.retaped::<T>().gather(padded(&pass.batch.ids));
-        let segments: Hidden<H, E, D, T> = self
-            .segments
-            .retaped::<T>()
-            .gather(padded(&pass.batch.segments));
-        let positions: Hidden<H, E, D, T> = self
-            .positions
-            .retaped::<T>()
-            .gather(padded(&pass.batch.positions));
-        let sum = words + segments + positions;
+        let embed = |table: &Tensor<(usize, Const<H>), E, D>, rows: &[u32]| {
+            table.retaped::<T>().gather(padded(rows))
+        };
+        let sum: Hidden<H, E, D, T> = embed(&self.words, &pass.batch.ids)
+            + embed(&self.segments, &pass.batch.segments)
+            + embed(&self.positions, &pass.batch.positions);
         pass.drop_hidden(self.norm.forward(sum), Site::EmbeddingDropout)
     }
 }
 
-/// What each position asks in each head: (B, A, S, K).
+/// The queries of every head: (B, A, S, K).
 pub type Queries<A, K, E, D, T = NoneTape> = Tensor<(usize, A, usize, K), E, D, T>;
-/// What each position is asked by in each head: (B, A, K, S).
+/// The keys of every head, transposed: (B, A, K, S).
 pub type Keys<A, K, E, D, T = NoneTape> = Tensor<(usize, A, K, usize), E, D, T>;
 
-/// How much each position looks at each other, `softmax(Q K^T / sqrt(K))`: (B, A, S, S), every row
-/// with the sum 1. Heads and head size may be known at run time only. `mask` hides padding (see
-/// [`Pass::mask`]), `future` what is behind a position ([`Pass::future`]).
-pub fn look<A: Dim, K: Dim, E: Real, D: BertDevice<E>, T: Tape<E, D> + Merge<T>>(
+/// Returns the attention probabilities, `softmax(Q K^T / sqrt(K))`: (B, A, S, S), where every row
+/// sums to 1. Heads and head size may also be run-time dimensions. `mask` hides padding (see
+/// [`Pass::mask`]), `future` later positions ([`Pass::future`]).
+pub fn attention_probabilities<
+    A: Dim,
+    K: Dim,
+    E: Real,
+    D: BertDevice<E>,
+    T: Tape<E, D> + Merge<T>,
+>(
     q: Queries<A, K, E, D, T>,
     k: Keys<A, K, E, D, T>,
     mask: Option<&Tensor<(usize, usize), E, D>>,
@@ -147,53 +139,41 @@ pub fn look<A: Dim, K: Dim, E: Real, D: BertDevice<E>, T: Tape<E, D> + Merge<T>>
 
 /// Multi-head scaled dot-product self-attention with its output projection.
 pub struct Attention<const H: usize, const A: usize, const K: usize, E: Dtype, D: Device<E>> {
+    /// Projects to queries.
     pub query: Linear<H, H, E, D>,
+    /// Projects to keys.
     pub key: Linear<H, H, E, D>,
+    /// Projects to values.
     pub value: Linear<H, H, E, D>,
+    /// Projects the concatenated heads.
     pub output: Linear<H, H, E, D>,
 }
 
 impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
     Attention<H, A, K, E, D>
 {
-    /// Fails when the model is compiled with heads that don't fill the hidden size.
+    /// Fails to compile if the heads don't fill the hidden size.
     const HEADS_FILL_HIDDEN: () = assert!(A * K == H, "heads × head size must be the hidden size");
 
-    fn build(b: &mut Builder<'_, E, D>) -> Result<Self> {
-        const { Self::HEADS_FILL_HIDDEN };
-        Ok(Self {
-            query: b.linear("self.query")?,
-            key: b.linear("self.key")?,
-            value: b.linear("self.value")?,
-            output: b.linear("output.dense")?,
-        })
-    }
-
-    fn collect(&self, c: &mut Collector<'_, E, D>) {
-        c.linear("self.query", &self.query);
-        c.linear("self.key", &self.key);
-        c.linear("self.value", &self.value);
-        c.linear("output.dense", &self.output);
-    }
-
-    /// What each position asks in each head: the head's own K columns of the projection.
+    /// Returns the queries: each head has its own K columns of the projection.
     pub fn queries<T: Tape<E, D>>(
         &self,
         x: Hidden<H, E, D, T>,
     ) -> Queries<Const<A>, Const<K>, E, D, T> {
+        const { Self::HEADS_FILL_HIDDEN };
         let heads = (x.shape().0, x.shape().1, Const::<A>, Const::<K>);
         let q = at_every_position(&self.query, x).reshape_like(&heads);
         q.permute::<_, Axes4<0, 2, 1, 3>>()
     }
 
-    /// What each position is asked by in each head, laid out ready for the product with the query.
+    /// Returns the keys, transposed for the product with the queries.
     pub fn keys<T: Tape<E, D>>(&self, x: Hidden<H, E, D, T>) -> Keys<Const<A>, Const<K>, E, D, T> {
         let heads = (x.shape().0, x.shape().1, Const::<A>, Const::<K>);
         let k = at_every_position(&self.key, x).reshape_like(&heads);
         k.permute::<_, Axes4<0, 2, 3, 1>>()
     }
 
-    /// `softmax(Q K^T / sqrt(K)) V` in every head, heads side by side, projected: (B, S, H).
+    /// Returns `softmax(Q K^T / sqrt(K)) V` of every head, concatenated and projected: (B, S, H).
     pub fn forward<T: Tape<E, D> + Merge<T>>(
         &self,
         x: Hidden<H, E, D, T>,
@@ -206,7 +186,7 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         let v = at_every_position(&self.value, x).reshape_like(&(b, s, Const::<A>, Const::<K>));
         let v = v.permute::<_, Axes4<0, 2, 1, 3>>();
 
-        let probabilities = look(q, k, pass.mask.as_ref(), pass.future.as_ref());
+        let probabilities = attention_probabilities(q, k, pass.mask.as_ref(), pass.future.as_ref());
         let probabilities = match pass.dropout {
             Some(dropout) => dropout.attention(
                 probabilities,
@@ -221,7 +201,8 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
     }
 }
 
-/// One encoder layer: attention and a feed-forward block, each with dropout, residual, LayerNorm.
+/// One encoder layer: attention and a feed-forward block, each followed by dropout, skip connection
+/// and LayerNorm.
 pub struct Layer<
     const H: usize,
     const A: usize,
@@ -230,35 +211,23 @@ pub struct Layer<
     E: Dtype,
     D: Device<E>,
 > {
+    /// Self-attention.
     pub attention: Attention<H, A, K, E, D>,
+    /// The LayerNorm after the attention block.
     pub attention_norm: LayerNorm1D<H, E, D>,
+    /// The first feed-forward layer.
     pub intermediate: Linear<H, I, E, D>,
+    /// The second feed-forward layer.
     pub output: Linear<I, H, E, D>,
+    /// The LayerNorm after the feed-forward block.
     pub output_norm: LayerNorm1D<H, E, D>,
 }
 
 impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D: BertDevice<E>>
     Layer<H, A, K, I, E, D>
 {
-    pub(super) fn build(b: &mut Builder<'_, E, D>) -> Result<Self> {
-        Ok(Self {
-            attention: b.within("attention", Attention::build)?,
-            attention_norm: b.layer_norm("attention.output.LayerNorm")?,
-            intermediate: b.linear("intermediate.dense")?,
-            output: b.linear("output.dense")?,
-            output_norm: b.layer_norm("output.LayerNorm")?,
-        })
-    }
-
-    pub(super) fn collect(&self, c: &mut Collector<'_, E, D>) {
-        c.within("attention", |c| self.attention.collect(c));
-        c.layer_norm("attention.output.LayerNorm", &self.attention_norm);
-        c.linear("intermediate.dense", &self.intermediate);
-        c.linear("output.dense", &self.output);
-        c.layer_norm("output.LayerNorm", &self.output_norm);
-    }
-
-    /// (B, S, H) to (B, S, H). LayerNorm comes after the residual, as in the paper ("post-norm").
+    /// Maps (B, S, H) to (B, S, H). LayerNorm comes after the skip connection, as in the paper
+    /// ("post-norm").
     pub fn forward<T: Tape<E, D> + Merge<T>>(
         &self,
         x: Hidden<H, E, D, T>,

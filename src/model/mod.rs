@@ -1,9 +1,13 @@
-//! The BERT of the lessons, in dfdx: embeddings, attention, encoder, heads, and the one declaration
-//! of its parameters.
+//! The BERT of the lessons, in dfdx: the *reference* model, with shapes in its types, against which
+//! faster engines are checked. It takes a [`crate::data::Packed`] batch and returns one row per
+//! real token.
 //!
-//! This is the *reference* run: the readable model, with shapes in its types, against which faster
-//! engines are checked. What a forward pass needs from the outside is a [`crate::data::Packed`]
-//! batch; what it gives is one row for each real token.
+//! Read the files in this order: `config.rs` and `size.rs` (hyperparameters), `parameters.rs` (the
+//! one declaration of all parameters), then the forward pass: `layers.rs` (embeddings, attention,
+//! encoder layer), `heads.rs`, `bert.rs` (the whole model). `ops.rs` and `dropout.rs` hold the two
+//! operations that dfdx lacks, `build.rs` fills the modules from a flat buffer, [`weights`] reads
+//! and writes model folders, `inspect.rs` returns attention probabilities for views, and `flops.rs`
+//! counts operations.
 
 mod bert;
 mod build;
@@ -19,13 +23,14 @@ mod size;
 pub mod weights;
 
 pub use bert::{Bert, pick, real_rows};
-pub use build::Builder;
 pub use config::Config;
 pub use dropout::{ATTENTION_STRIDE, Dropout, check_longest, threshold};
 pub use flops::{flops_per_token, head_flops_per_token};
 pub use heads::{LinearHead, MaskedLmHead, Rows, cross_entropy};
 pub use inspect::{LayerAttention, SequenceAttention};
-pub use layers::{Attention, Embeddings, Hidden, Keys, Layer, Pass, Queries, look};
+pub use layers::{
+    Attention, Embeddings, Hidden, Keys, Layer, Pass, Queries, attention_probabilities,
+};
 pub use ops::{BertDevice, Real, elementwise, gelu};
-pub use parameters::{Init, Layout, Over, PRETRAINING, Parameter, Part, TaskHead, declare};
+pub use parameters::{HeadInput, Init, Layout, PRETRAINING, Parameter, Part, TaskHead, declare};
 pub use size::Size;

@@ -1,9 +1,9 @@
-//! The two operations that BERT needs and dfdx 0.13 doesn't give: an exact GELU with a right
-//! gradient, and dropout from the crate's own random source.
+//! The two operations that BERT needs and dfdx 0.13 lacks: an exact GELU with the correct gradient,
+//! and dropout with the crate's own random numbers.
 //!
-//! Both change each element on its own, so on the CPU both are one tape operation: `y[i] = f(i, x[i])`
-//! with the slope `dy[i]/dx[i]` found in the same pass and kept for the backward pass. On dfdx's `Cuda`
-//! (feature `dfdx-cuda`) they are put together from operations that dfdx has.
+//! Both act on each element separately, so on the CPU each is one tape operation: `y[i] = f(i,
+//! x[i])`, with the slope `dy[i]/dx[i]` computed in the same pass and kept for the backward pass.
+//! On dfdx's `Cuda` (feature `dfdx-cuda`) they are composed of dfdx's operations.
 
 use std::ops::DerefMut;
 
@@ -11,16 +11,16 @@ use dfdx::prelude::*;
 use num_traits::Float;
 use rayon::prelude::*;
 
-/// A device on which the reference model runs: dfdx's operations and ours.
+/// A device that can run the reference model.
 pub trait BertDevice<E: Real>: Device<E> {
-    /// GELU in its exact form, `x Φ(x)` with the normal distribution function Φ (Hendrycks and
-    /// Gimpel, arXiv 1606.08415), as BERT uses it. Its slope is `Φ(x) + x φ(x)`.
+    /// The exact GELU, `x Φ(x)` with the normal distribution function Φ (Hendrycks and Gimpel,
+    /// arXiv 1606.08415), as BERT uses it. Its slope is `Φ(x) + x φ(x)`.
     ///
-    /// dfdx's own `accurate_gelu` has the right value but a wrong gradient: at x = 1 it gives 1.1835
+    /// dfdx's own `accurate_gelu` returns the right value but a wrong gradient: 1.1835 at x = 1,
     /// where the slope is 1.0833.
     fn gelu<S: Shape, T: Tape<E, Self>>(x: Tensor<S, E, Self, T>) -> Tensor<S, E, Self, T>;
 
-    /// Multiplies every element by a factor of its own; as many factors as elements, row-major.
+    /// Multiplies every element by its own factor; `factors` is row-major.
     fn scaled<S: Shape, T: Tape<E, Self>>(
         x: Tensor<S, E, Self, T>,
         factors: Vec<E>,
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// dfdx's operations alone: its kernels are compiled with it, so there is no place for one of ours.
+/// dfdx compiles its CUDA kernels with itself, so it can't take one of ours.
 #[cfg(feature = "dfdx-cuda")]
 impl<E: Real> BertDevice<E> for Cuda
 where
@@ -66,25 +66,25 @@ where
     }
 }
 
-/// See [`BertDevice::gelu`].
+/// The exact GELU: see [`BertDevice::gelu`].
 pub fn gelu<S: Shape, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     x: Tensor<S, E, D, T>,
 ) -> Tensor<S, E, D, T> {
     D::gelu(x)
 }
 
-/// GELU of dfdx's operations: its `accurate_gelu` for the value, and the slope put right.
+/// GELU composed of dfdx's operations: `accurate_gelu` for the value, with a corrected slope.
 ///
-/// With `c` a copy of x that no gradient goes through, `(x - c) slope(c) + value(c)` has the value of
-/// the second term, for the first is zero, and the slope of the first. There is no erf to take Φ from,
-/// but `value(|c|) / |c|` is `Φ(|c|)`, and `Φ(c) = ½ + (c / |c|) (Φ(|c|) - ½)`.
+/// With `c` a copy of x outside the tape, `(x - c) slope(c) + value(c)` has the value of the second
+/// term, because the first is zero, and the slope of the first. dfdx has no erf, but `value(|c|) /
+/// |c|` is `Φ(|c|)`, and `Φ(c) = ½ + (c / |c|) (Φ(|c|) - ½)`.
 #[cfg(any(test, feature = "dfdx-cuda"))]
 fn composed_gelu<S: Shape, E: Real, D: Device<E>, T: Tape<E, D>>(
     x: Tensor<S, E, D, T>,
 ) -> Tensor<S, E, D, T> {
-    /// Stands for 0 where zero would be divided by: Φ differs from Φ(0) by less than it.
+    /// Replaces 0 as a divisor: Φ differs from Φ(0) by less than this.
     const NEARLY_ZERO: f64 = 1e-20;
-    // Times one: a tensor of its own to dfdx, which takes no difference of one and the same.
+    // Times one makes a new tensor: dfdx can't subtract a tensor from itself.
     let c = x.retaped::<NoneTape>() * E::ONE;
     let size = c.clone().abs().clamp(NEARLY_ZERO, f64::from(f32::MAX));
     let half_way = size.clone().accurate_gelu() / size.clone() - E::HALF;
@@ -95,11 +95,11 @@ fn composed_gelu<S: Shape, E: Real, D: Device<E>, T: Tape<E, D>>(
     (x - c) * slope + value
 }
 
-/// Elements handled by one task: large enough to hide the cost of a task, small enough for cache.
+/// Elements per task: enough to hide the cost of a task, few enough for the cache.
 const CHUNK: usize = 8192;
 
-/// An operation of one's own, with its gradient: applies `f` to every element. `f` gets the element's
-/// index in row-major order and its value and returns the result and the slope there.
+/// Applies `f` to every element, as a tape operation with a gradient. `f` takes the element's
+/// row-major index and its value, and returns the result and the slope there.
 pub fn elementwise<S: Shape, E: Real, T: Tape<E, Cpu>>(
     x: Tensor<S, E, Cpu, T>,
     f: impl Fn(usize, E) -> (E, E) + Sync,
@@ -107,7 +107,7 @@ pub fn elementwise<S: Shape, E: Real, T: Tape<E, Cpu>>(
 where
     Cpu: Device<E> + Storage<E, Vec: DerefMut<Target = Vec<E>> + Send + Sync>,
 {
-    // Gradient buffers follow a tensor's strides: a permuted view is made row-major first.
+    // Gradient buffers follow a tensor's strides, so a permuted view is made row-major first.
     let (x, mut tape) = x.contiguous().split_tape();
     let mut values = x.as_vec();
     let mut slopes = if T::OWNS_TAPE {
@@ -138,7 +138,7 @@ where
     let y = x.device().tensor_from_vec(values, *x.shape());
     let (input, output) = (x.ghost(), y.ghost());
     tape.add_backward_op(move |gradients| {
-        // Taken out and put back, so that both buffers are reachable without a copy.
+        // Taken out and put back, so that both buffers are accessible without a copy.
         let above = std::mem::take(&mut **gradients.get_or_alloc_mut(&output)?);
         gradients
             .get_or_alloc_mut(&input)?
@@ -156,13 +156,15 @@ where
     y.put_tape(tape)
 }
 
-/// The numbers that the model computes with: f32, and f64 to check gradients against finite
-/// differences.
+/// The number types of the model: f32, and f64 to check gradients against finite differences.
 pub trait Real: Dtype + Float {
+    /// 1 / 2
     const HALF: Self;
+    /// 1 / sqrt(2)
     const FRAC_1_SQRT_2: Self;
     /// 1 / sqrt(2 π), the height of the normal density.
     const FRAC_1_SQRT_TAU: Self;
+    /// Returns the error function.
     fn erf(self) -> Self;
 }
 
@@ -207,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Values from the definition, and the very point at which dfdx's own gradient is wrong.
+    /// Values from the definition, also at a point where dfdx's own gradient is wrong.
     #[test]
     fn gelu_gives_known_values() {
         let dev = Cpu::default();
@@ -221,22 +223,22 @@ mod tests {
         assert!((slopes[2] - 1.083_315_5).abs() < 1e-6);
     }
 
-    /// What dfdx's `Cuda` computes, computed by the same operations on the CPU.
+    /// Runs the operations of dfdx's `Cuda` on the CPU.
     #[test]
-    fn gelu_put_together_from_operations_has_the_same_values_and_slopes() {
+    fn gelu_composed_of_dfdx_operations_has_the_same_values_and_slopes() {
         let dev = Cpu::default();
         let mut points: Vec<f64> = (-600..=600).map(|i| f64::from(i) / 100.0).collect();
         points.extend([-0.0, 1e-30, -1e-12, 40.0, -40.0]);
         let x = dev.tensor_from_vec(points, (1206,));
         let (own, composed) = (gelu(x.leaky_trace()), composed_gelu(x.leaky_trace()));
-        let apart = |a: Vec<f64>, b: Vec<f64>| {
+        let difference = |a: Vec<f64>, b: Vec<f64>| {
             let differences = a.into_iter().zip(b).map(|(a, b)| (a - b).abs());
             differences.fold(0.0, f64::max)
         };
-        assert!(apart(own.as_vec(), composed.as_vec()) < 1e-12);
+        assert!(difference(own.as_vec(), composed.as_vec()) < 1e-12);
         let slopes = [own, composed].map(|y| y.sum().backward().get(&x).as_vec());
         let [own, composed] = slopes;
-        assert!(apart(own, composed) < 1e-12);
+        assert!(difference(own, composed) < 1e-12);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The one declaration of BERT's parameters, and the flat memory that holds them.
 //!
-//! [`declare`] lists every parameter once: Hugging Face name, shape, decay group, initialiser.
-//! Everything else follows from it: the offsets in a flat buffer ([`Layout`]), the dfdx modules
-//! (which take their tensors from it by name), safetensors files, counts, optimizer groups.
+//! [`declare`] lists every parameter once: Hugging Face name, shape, weight decay, initialiser.
+//! Everything else follows from it: the offsets in a flat buffer ([`Layout`]), the dfdx modules,
+//! which take their tensors by name, safetensors files, counts and optimizer groups.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,12 +14,14 @@ use crate::random::{Site, Stream};
 
 use super::Config;
 
-/// How a parameter starts.
+/// How a parameter is initialised.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
+    /// All 0.
     Zeros,
+    /// All 1.
     Ones,
-    /// Normal with this standard deviation, redrawn beyond two of them (BERT's `truncated_normal`).
+    /// Normal with this standard deviation, truncated at two of them (BERT's `truncated_normal`).
     TruncatedNormal(f64),
 }
 
@@ -30,54 +32,54 @@ pub struct Parameter {
     pub name: String,
     /// Row-major; linear weights are (outputs, inputs).
     pub shape: Vec<usize>,
-    /// Whether weight decay applies: to weights, not to biases and LayerNorms (as in
+    /// Whether weight decay applies: to weights, but not to biases and LayerNorms (as in
     /// google-research/bert, optimization.py).
     pub decay: bool,
+    /// The initialiser.
     pub init: Init,
-    /// What the parameter belongs to.
+    /// The part of the model that the parameter belongs to.
     pub part: Part,
 }
 
 impl Parameter {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether the parameter has no elements.
+    /// Returns whether the parameter has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The parts a model is made of. The encoder is always there; files and tasks add the others.
+/// The parts of a model. Every model has the encoder; files and tasks add others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Embeddings and layers.
     Encoder,
-    /// Dense layer with tanh over `[CLS]`.
+    /// A dense layer with tanh over `[CLS]`.
     Pooler,
     /// Predicts masked tokens; its output matrix is the token embedding.
     MaskedLm,
-    /// Tells whether segment B follows segment A; reads the pooler.
+    /// Predicts whether segment B follows segment A; reads the pooler.
     NextSentence,
-    /// Classifies a sequence into so many classes, or gives one number; reads the pooler.
+    /// Classifies a sequence into this many classes, or predicts one number; reads the pooler.
     SequenceClassifier(usize),
-    /// Gives each of several candidate sequences one number, the best of which is chosen; reads the
-    /// pooler.
+    /// Scores each of several candidate sequences, of which the best is chosen; reads the pooler.
     MultipleChoice,
-    /// Classifies every token into so many classes.
+    /// Classifies every token into this many classes.
     TokenClassifier(usize),
-    /// Gives every token a score as the start and one as the end of an answer.
+    /// Scores every token as the start and as the end of an answer.
     Span,
 }
 
-/// What a task's head reads.
+/// The input of a task's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
-    /// The pooler's output: one row a sequence.
+pub enum HeadInput {
+    /// The pooler's output: one row per sequence.
     Pooled,
-    /// The last hidden states: one row a token.
+    /// The last hidden states: one row per token.
     Rows,
 }
 
@@ -86,42 +88,44 @@ pub enum Over {
 pub struct TaskHead {
     /// Name of the layer in transformers' classes.
     pub name: &'static str,
-    pub over: Over,
+    /// The input of the layer.
+    pub input: HeadInput,
+    /// Number of outputs.
     pub outputs: usize,
-    /// Whether what the head reads goes through dropout (all but the span head's, as in
-    /// transformers' modeling_bert.py).
+    /// Whether dropout applies to the input: to all but the span head's, as in transformers'
+    /// modeling_bert.py.
     pub dropout: bool,
 }
 
 impl Part {
-    /// The task head that this part is, if it is one.
+    /// Returns the task head that this part is, if it is one.
     pub fn task_head(self) -> Option<TaskHead> {
-        let classifier = |over, outputs| TaskHead {
+        let classifier = |input, outputs| TaskHead {
             name: "classifier",
-            over,
+            input,
             outputs,
             dropout: true,
         };
         match self {
             Self::Encoder | Self::Pooler | Self::MaskedLm | Self::NextSentence => None,
-            Self::SequenceClassifier(classes) => Some(classifier(Over::Pooled, classes)),
-            Self::MultipleChoice => Some(classifier(Over::Pooled, 1)),
-            Self::TokenClassifier(classes) => Some(classifier(Over::Rows, classes)),
+            Self::SequenceClassifier(classes) => Some(classifier(HeadInput::Pooled, classes)),
+            Self::MultipleChoice => Some(classifier(HeadInput::Pooled, 1)),
+            Self::TokenClassifier(classes) => Some(classifier(HeadInput::Rows, classes)),
             Self::Span => Some(TaskHead {
                 name: "qa_outputs",
-                over: Over::Rows,
+                input: HeadInput::Rows,
                 outputs: 2,
                 dropout: false,
             }),
         }
     }
 
-    /// Everything that a model with this part as its head consists of.
+    /// Returns all parts of a model with this part as its head.
     pub fn with_encoder(self) -> Vec<Self> {
         let mut parts = vec![Self::Encoder];
         if self
             .task_head()
-            .is_some_and(|head| head.over == Over::Pooled)
+            .is_some_and(|head| head.input == HeadInput::Pooled)
         {
             parts.push(Self::Pooler);
         }
@@ -130,7 +134,7 @@ impl Part {
     }
 }
 
-/// Everything that pre-training needs.
+/// The parts that pre-training needs.
 pub const PRETRAINING: [Part; 4] = [
     Part::Encoder,
     Part::Pooler,
@@ -167,8 +171,8 @@ impl Declaration {
         self.add(format!("{name}.bias"), &[outputs], false, Init::Zeros);
     }
 
-    /// Linear layers that read the same: first all weights, then all biases, so that an engine can
-    /// run them as one.
+    /// Adds linear layers with the same input: first all weights, then all biases, so that an
+    /// engine can run them as one.
     fn linears<const N: usize>(&mut self, names: [String; N], inputs: usize, outputs: usize) {
         let init = Init::TruncatedNormal(self.deviation);
         for name in &names {
@@ -185,8 +189,8 @@ impl Declaration {
     }
 }
 
-/// Lists the parameters of the given parts in the order of Hugging Face's `BertForPreTraining`, but
-/// for the weights and biases of queries, keys and values.
+/// Lists the parameters of the given parts in the order of Hugging Face's `BertForPreTraining`,
+/// except for the weights and biases of queries, keys and values.
 pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     let (h, i) = (config.hidden_size, config.intermediate_size);
     let mut d = Declaration {
@@ -248,7 +252,7 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     d.list
 }
 
-/// The declaration with each parameter's place in a flat buffer.
+/// The declaration with each parameter's range in a flat buffer.
 #[derive(Debug)]
 pub struct Layout {
     parameters: Vec<Parameter>,
@@ -258,12 +262,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out the parameters of `parts` one behind the other, in the order of [`declare`].
+    /// Lays out the parameters of `parts` consecutively, in the order of [`declare`].
     pub fn new(config: &Config, parts: &[Part]) -> Arc<Self> {
         Self::laid_out(declare(config, parts), parts)
     }
 
-    /// Lays out a head of its own, whose parameters `part` doesn't declare.
+    /// Lays out a head whose parameters [`declare`] doesn't know.
     pub fn of(parameters: Vec<Parameter>, part: Part) -> Arc<Self> {
         Self::laid_out(parameters, &[part])
     }
@@ -291,33 +295,34 @@ impl Layout {
         })
     }
 
-    /// The declared parameters in order.
+    /// Returns the declared parameters in order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// The parts that were laid out.
+    /// Returns the parts of the layout.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The task's head, if there is one.
+    /// Returns the task's head, if there is one.
     pub fn task_head(&self) -> Option<TaskHead> {
         self.parts.iter().find_map(|part| part.task_head())
     }
 
-    /// Parameter and place by name.
+    /// Returns the parameter of this name and its range.
     pub fn find(&self, name: &str) -> Option<(&Parameter, Range<usize>)> {
         let index = *self.by_name.get(name)?;
         Some((&self.parameters[index], self.ranges[index].clone()))
     }
 
-    /// Parameters with their places, in order.
+    /// Iterates over parameters and their ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Parameter, Range<usize>)> + '_ {
         self.parameters.iter().zip(self.ranges.iter().cloned())
     }
 
-    /// Parameters that have elements in a part of the flat buffer, with what of the part is theirs.
+    /// Iterates over the parameters with elements in a range of the flat buffer, and their shares
+    /// of it.
     pub fn within(
         &self,
         part: Range<usize>,
@@ -336,12 +341,12 @@ impl Layout {
             })
     }
 
-    /// Number of elements of all parameters: the length of every flat buffer.
+    /// Returns the number of elements of all parameters: the length of every flat buffer.
     pub fn total(&self) -> usize {
         self.ranges.last().map_or(0, |r| r.end)
     }
 
-    /// A buffer of initial values: a pure function of the seed and the layout.
+    /// Returns initial values, a pure function of the seed and the layout.
     pub fn initialise(&self, seed: u64) -> Vec<f32> {
         let mut values = vec![0.0; self.total()];
         for (index, (parameter, range)) in self.iter().enumerate() {
@@ -351,7 +356,7 @@ impl Layout {
                 Init::Ones => values.fill(1.0),
                 Init::TruncatedNormal(deviation) => {
                     let site = Site::Init(index as u32);
-                    // One stream a row of 1,024 values, so that the work splits over threads.
+                    // One stream per 1,024 values, so that threads can share the work.
                     values
                         .par_chunks_mut(1024)
                         .enumerate()
@@ -369,11 +374,11 @@ impl Layout {
     }
 }
 
-/// Fills `values` from a normal distribution cut off at two standard deviations.
+/// Fills `values` from a normal distribution truncated at two standard deviations.
 fn truncated_normal(stream: &Stream, deviation: f64, values: &mut [f32]) {
     let mut index = 0;
     for value in values {
-        // About 4.6 % of draws are beyond two deviations and are drawn again.
+        // About 4.6 % of draws lie beyond two deviations and are redrawn.
         *value = loop {
             // Box-Muller; 1 - u lies in (0, 1], so the logarithm is finite.
             let radius = (-2.0 * (1.0 - stream.uniform(index)).ln()).sqrt();
@@ -391,7 +396,7 @@ mod tests {
     use super::*;
     use crate::model::Size;
 
-    /// The counts that the paper rounds to 110M and 340M, for the encoder with pooler.
+    /// The paper rounds these counts to 110M and 340M, for the encoder with pooler.
     #[test]
     fn counts_are_those_of_the_published_models() {
         let count = |size: Size| {
@@ -417,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn any_part_of_the_buffer_knows_its_parameters() {
+    fn any_range_of_the_buffer_finds_its_parameters() {
         let layout = Layout::new(&Size::Tiny.config(100), &PRETRAINING);
         for chunk in [1000, 128, 5000, layout.total()] {
             let mut end = 0;
@@ -452,7 +457,8 @@ mod tests {
         let n = words.len() as f64;
         let mean = words.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
         let variance = words.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n;
-        // A normal cut at two deviations keeps 0.7737 of its variance: 0.88 of the deviation.
+        // A normal distribution truncated at two deviations keeps 0.7737 of its variance: 0.88 of
+        // the deviation.
         assert!(mean.abs() < 1e-4, "mean {mean}");
         assert!(
             (variance.sqrt() / 0.02 - 0.8796).abs() < 5e-3,

@@ -1,19 +1,26 @@
-//! The sizes that have a type of their own: Google's miniatures, MiniLM, base and large.
+//! The named model sizes: Google's miniatures, MiniLM, base and large.
 
 use crate::error::{Error, Result};
 
 use super::Config;
 
-/// A named size. The numbers are those of google-research/bert's README (miniatures), the BERT
-/// paper, section 3 (base, large), and of all-MiniLM-L6 (minilm).
+/// A named model size. Sources: google-research/bert's README (miniatures), the BERT paper, section
+/// 3 (base, large), and all-MiniLM-L6 (minilm).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
+    /// 2 layers, hidden size 128.
     Tiny,
+    /// 4 layers, hidden size 256.
     Mini,
+    /// 4 layers, hidden size 512.
     Small,
+    /// 8 layers, hidden size 512.
     Medium,
+    /// 6 layers, hidden size 384.
     Minilm,
+    /// 12 layers, hidden size 768.
     Base,
+    /// 24 layers, hidden size 1024.
     Large,
 }
 
@@ -29,7 +36,7 @@ impl Size {
         Self::Large,
     ];
 
-    /// The name used on the command line.
+    /// Returns the name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tiny => "tiny",
@@ -42,7 +49,7 @@ impl Size {
         }
     }
 
-    /// (layers, hidden size, heads, intermediate size).
+    /// Returns (layers, hidden size, heads, intermediate size).
     pub fn dimensions(self) -> (usize, usize, usize, usize) {
         match self {
             Self::Tiny => (2, 128, 2, 512),
@@ -55,7 +62,7 @@ impl Size {
         }
     }
 
-    /// The configuration of this size with the paper's other settings.
+    /// Returns the configuration of this size with the paper's other settings.
     pub fn config(self, vocab_size: usize) -> Config {
         let (layers, hidden, heads, intermediate) = self.dimensions();
         Config::new(layers, hidden, heads, intermediate, vocab_size)

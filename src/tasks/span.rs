@@ -73,9 +73,9 @@ pub struct Spans {
 impl Spans {
     pub fn new(may_be_empty: bool, options: SpanOptions, labels: Labels<'_>) -> Result<Self> {
         for (option, value) in [
-            ("max_query_len", options.max_question),
-            ("max_answer_len", options.max_answer),
-            ("n_best", options.n_best),
+            ("the longest question", options.max_question),
+            ("the longest answer", options.max_answer),
+            ("the number of answers", options.n_best),
         ] {
             if value == 0 {
                 return Err(Error::Usage(format!("{option} 0: at least 1 is needed")));

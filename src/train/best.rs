@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::files::remove_if_there;
-use crate::model::weights::{NumberFormat, Numbers, write_tensors};
+use crate::model::weights::{NumberFormat, TensorData, write_tensors};
 
 use super::checkpoint::Stored;
 
@@ -41,7 +41,7 @@ impl Best {
     pub fn write(self, folder: &Path, engine: &dyn Engine) -> Result<()> {
         let snapshot = engine.snapshot()?;
         let values = snapshot.parameters.as_ref();
-        let numbers = Numbers::new(NumberFormat::F32, vec![values.len()], values);
+        let numbers = TensorData::new(NumberFormat::F32, vec![values.len()], values);
         // Numbers: nothing in it can fail to serialise.
         let header = serde_json::to_string(&self).expect("plain data");
         let tensors = vec![(PARAMETERS.to_owned(), numbers)];

@@ -15,7 +15,7 @@ use crate::engine::optimizer::Moments;
 use crate::engine::{Engine, LossScale, Numerics, Snapshot};
 use crate::error::{Error, Result};
 use crate::files::{Staged, remove_if_there};
-use crate::model::weights::{NumberFormat, Numbers, stage_tensors};
+use crate::model::weights::{NumberFormat, TensorData, stage_tensors};
 
 use super::guard::{Guard, GuardState};
 
@@ -125,7 +125,7 @@ fn stage_state<R: Serialize>(
         }
     }
     let tensors = buffers.map(|(name, values)| {
-        let numbers = Numbers::new(NumberFormat::F32, vec![values.len()], values);
+        let numbers = TensorData::new(NumberFormat::F32, vec![values.len()], values);
         (name.to_owned(), numbers)
     });
     stage_tensors(&path(folder), tensors.into(), &[("state", header)])

@@ -14,7 +14,7 @@ use crate::features::{self, Advice, Combine, Pool, Settings};
 use crate::files::Staged;
 use crate::memory::{format_bytes, free};
 use crate::model::weights::{self, Model, NumberFormat};
-use crate::model::{Config, Layout, Over, Part};
+use crate::model::{Config, HeadInput, Layout, Part};
 use crate::note;
 use crate::tasks::Task;
 use crate::text::WordPiece;
@@ -95,7 +95,7 @@ impl FrozenArgs {
             return Ok(None);
         }
         at_least_one("--lstm-width", self.lstm_width as u64)?;
-        let over_rows = task.part().task_head().map(|head| head.over) == Some(Over::Rows);
+        let over_rows = task.part().task_head().map(|head| head.input) == Some(HeadInput::Rows);
         let pool = match self.pool {
             Some(pool) => pool,
             None if over_rows => Pool::None,

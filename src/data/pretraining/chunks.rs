@@ -1,4 +1,4 @@
-//! Cutting documents into chunks: as many whole sentences as fit into one example.
+//! Splits documents into chunks: as many whole sentences as fit into one example.
 
 use flate2::Crc;
 
@@ -8,26 +8,26 @@ use crate::error::{Error, Result};
 use crate::random::Stream;
 use crate::text::WordPiece;
 
-/// Takes sentences in the order of the text and writes chunks.
+/// Collects sentences in the order of the text and writes chunks.
 pub struct ChunkBuilder {
     writer: Writer,
-    /// Most tokens of a chunk: the sequence length without `[CLS]` and `[SEP]`.
+    /// Longest chunk in tokens: the sequence length without `[CLS]` and `[SEP]`.
     most: usize,
-    /// For next-sentence prediction a chunk must fall into at least two parts.
+    /// Parts that a chunk must have at least: two for next-sentence prediction.
     parts: usize,
-    /// Stands between two documents in a chunk, where chunks don't end with their document.
+    /// Separates two documents in a chunk, if chunks don't end with their document.
     separator: Option<u32>,
     short_probability: f64,
     seed: u64,
     continuation: Vec<bool>,
     open: Sentences,
-    /// The document that the sentences are of now.
+    /// The document of the last sentence.
     document: u32,
-    /// The documents of the open chunk's first and last sentences, and how many it goes through.
+    /// The documents of the open chunk's first and last sentences, and the number of its documents.
     first: u32,
     last: u32,
     through: u64,
-    /// Most tokens of the open chunk: now and then fewer than `most`.
+    /// Longest length of the open chunk: sometimes less than `most`.
     target: usize,
     counts: Vec<u64>,
     checksum: Crc,
@@ -35,10 +35,10 @@ pub struct ChunkBuilder {
     last_written: Option<u32>,
 }
 
-/// What a finished builder hands over.
+/// The result of a builder.
 pub struct Chunks {
     pub store: Store,
-    /// How often each token of the vocabulary occurs in the store.
+    /// Occurrences of each token of the vocabulary in the store.
     pub counts: Vec<u64>,
     /// CRC-32 of the tokens in the order of the text.
     pub checksum: u32,
@@ -72,8 +72,8 @@ impl ChunkBuilder {
         builder
     }
 
-    /// Length of the next chunk: mostly the full one, sometimes any shorter one, so that the model
-    /// meets short texts too (as in BERT's `short_seq_prob`).
+    /// Draws the length of the next chunk: usually the longest, sometimes a shorter one, so that the model
+    /// sees short texts too (BERT's `short_seq_prob`).
     fn draw_target(&self) -> usize {
         let stream = Stream::new(self.seed, 0, SHORT, self.writer.chunks());
         if stream.uniform(0) < self.short_probability {
@@ -83,7 +83,7 @@ impl ChunkBuilder {
         }
     }
 
-    /// Adds the next sentence of document `document`; documents come one after the other.
+    /// Adds the next sentence of document `document`; documents come in order.
     pub fn push(&mut self, document: u64, mut sentence: &[u32]) -> Result<()> {
         let document = u32::try_from(document).map_err(|_| {
             Error::Failed("the corpus has more than 4,294,967,295 documents".to_owned())
@@ -101,7 +101,7 @@ impl ChunkBuilder {
                 return Ok(());
             }
             if self.open.tokens.is_empty() {
-                // Too long for any place: its head fills this chunk.
+                // Longer than a chunk: its head fills this one.
                 let (head, tail) = sentence.split_at(self.word_boundary(sentence, self.target));
                 self.append(head);
                 sentence = tail;
@@ -111,7 +111,7 @@ impl ChunkBuilder {
         Ok(())
     }
 
-    /// What stands between the open chunk and the next sentence.
+    /// Returns the separator before the next sentence, if one is needed.
     fn between(&self) -> Option<u32> {
         let another = !self.open.tokens.is_empty() && self.last != self.document;
         self.separator.filter(|_| another)
@@ -129,7 +129,7 @@ impl ChunkBuilder {
         self.open.tokens.extend_from_slice(part);
     }
 
-    /// The last place at or before `limit`, but not 0, where a new word starts.
+    /// Returns the last index up to `limit`, but not 0, at which a new word starts.
     fn word_boundary(&self, tokens: &[u32], limit: usize) -> usize {
         (1..=limit)
             .rev()
@@ -143,12 +143,12 @@ impl ChunkBuilder {
         if self.parts == 2 && chunk.starts.len() == 1 {
             self.split_in_two(&mut chunk);
         }
-        // A document's last word alone can't be two parts: it is left out.
+        // A document's last word alone can't be split into two parts: it is skipped.
         if chunk.starts.len() < self.parts {
             return Ok(());
         }
         for &token in &chunk.tokens {
-            // What separates documents is no text.
+            // A separator is no text.
             if self.separator != Some(token) {
                 self.counts[token as usize] += 1;
                 self.checksum.update(&token.to_le_bytes());
@@ -161,7 +161,7 @@ impl ChunkBuilder {
         Ok(())
     }
 
-    /// Cuts a lone sentence at the word boundary nearest to its middle.
+    /// Splits a lone sentence at the word boundary nearest to its middle.
     fn split_in_two(&self, chunk: &mut Sentences) {
         let middle = chunk.tokens.len() / 2;
         let boundary = (1..chunk.tokens.len())

@@ -1,17 +1,17 @@
-//! Choosing the tokens that the model must predict, and what it sees in their place.
+//! Chooses the tokens that the model must predict, and replaces them.
 //!
-//! As in BERT: 15 % of the tokens are chosen; of these 80 % become `[MASK]`, 10 % a random token and
-//! 10 % stay as they are. The draw depends on the example's global index alone, so an example
-//! that comes back in the next epoch is masked anew.
+//! As in BERT, 15 % of the tokens are chosen; of these 80 % become `[MASK]`, 10 % a random token and 10 %
+//! stay unchanged. The draw depends only on the example's global index, so the same text is masked
+//! differently in the next epoch.
 
 use crate::random::{Site, Stream};
 use crate::text::{SpecialIds, WordPiece};
 
-/// What masking needs to know of a vocabulary.
+/// Masks the examples of a vocabulary.
 #[derive(Clone, Debug)]
 pub struct Masker {
     special: SpecialIds,
-    /// Tokens that may stand in for a chosen one: no special and no unused ones.
+    /// Tokens that may replace a chosen one: no special and no unused ones.
     replacements: Vec<u32>,
     continuation: Vec<bool>,
     probability: f64,
@@ -19,25 +19,23 @@ pub struct Masker {
     seed: u64,
 }
 
-/// One token to predict.
+/// A token to predict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where it stands in the sequence.
+    /// Its position in the sequence.
     pub position: u32,
-    /// The token that stood there.
+    /// The original token.
     pub label: u32,
 }
 
 impl Masker {
-    /// `probability` is the share of tokens that is chosen, above 0 and below 1.
+    /// Creates a masker; `probability` is the share of chosen tokens, above 0 and below 1.
     pub fn new(wordpiece: &WordPiece, probability: f64, whole_word: bool, seed: u64) -> Self {
         let special = wordpiece.special();
         let ids = 0..wordpiece.vocab_size() as u32;
         let usable = |id: &u32| {
-            let unused = wordpiece
-                .token(*id)
-                .is_some_and(|t| t.starts_with("[unused"));
-            !special.contains(*id) && !unused
+            let token = wordpiece.token(*id);
+            !special.contains(*id) && !token.is_some_and(|token| token.starts_with("[unused"))
         };
         Self {
             special,
@@ -49,8 +47,8 @@ impl Masker {
         }
     }
 
-    /// Masks `ids` in place and gives the chosen tokens in the order of their positions. At least
-    /// one token is chosen unless all are special.
+    /// Masks `ids` in place and returns the chosen tokens, sorted by position. At least one token is chosen
+    /// unless all are special.
     pub fn mask(&self, example: u64, ids: &mut [u32]) -> Vec<Target> {
         let mut draw = Stream::new(self.seed, 0, Site::Masking, example).draws();
         let mut groups = self.groups(ids);
@@ -58,18 +56,18 @@ impl Masker {
         if candidates == 0 {
             return Vec::new();
         }
-        // Rounded up or down at random, so that 15 % is right on average for any length.
+        // Randomly rounded up or down, so that the share is right on average for any length.
         let wanted = candidates as f64 * self.probability;
         let wanted = (wanted + draw.uniform()).floor().max(1.0) as usize;
         let mut chosen: Vec<u32> = Vec::with_capacity(wanted);
-        // A shuffle that stops when enough is chosen; a word that would be too much is passed over.
-        for place in 0..groups.len() {
+        // A shuffle that stops when enough tokens are chosen and skips words that are too long.
+        for index in 0..groups.len() {
             if chosen.len() >= wanted {
                 break;
             }
-            let other = place + draw.below((groups.len() - place) as u32) as usize;
-            groups.swap(place, other);
-            let (start, length) = groups[place];
+            let other = index + draw.below((groups.len() - index) as u32) as usize;
+            groups.swap(index, other);
+            let (start, length) = groups[index];
             if chosen.is_empty() || chosen.len() + length <= wanted {
                 chosen.extend((start..start + length).map(|position| position as u32));
             }
@@ -94,7 +92,7 @@ impl Masker {
         targets
     }
 
-    /// What can be chosen, as (start, length): single tokens or whole words, never special tokens.
+    /// Returns what can be chosen, as (start, length): single tokens or whole words, no special tokens.
     fn groups(&self, ids: &[u32]) -> Vec<(usize, usize)> {
         let mut groups: Vec<(usize, usize)> = Vec::with_capacity(ids.len());
         for (position, &id) in ids.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Pre-training examples: masked tokens to predict (or every next one), and pairs of which the
-//! second part follows the first or comes from another document.
+//! Pre-training examples: tokens to predict (masked ones, or every next one), and pairs whose second part
+//! follows the first or comes from another document.
 //!
-//! A corpus is cut into chunks once ([`chunks`], [`store`]) and tokenised once; everything else is
-//! drawn when an example is asked for. Example j of a run is a pure function of (seed, j): epoch
-//! and place in it, the order ([`order`]), the partner ([`pairs`]) and the masks ([`masking`]) follow
-//! from counters, so a run can be resumed, or shared by any number of ranks, without stored state.
-//! Memory does not grow with the corpus when it is kept in files.
+//! A corpus is tokenised and split into chunks once ([`chunks`], [`store`]); everything else is drawn when
+//! an example is requested. Example j of a run is a pure function of (seed, j): epoch, order ([`order`]),
+//! partner ([`pairs`]) and masks ([`masking`]) follow from counters, so a run can be resumed, or shared by
+//! any number of ranks, without stored state. If the corpus is stored in files, memory does not grow
+//! with it.
 //!
 //! Source: Devlin et al., "BERT: pre-training of deep bidirectional transformers for language
 //! understanding", 2019, appendix A.
@@ -31,46 +31,46 @@ use crate::error::{Error, Result};
 use crate::random::Site;
 use crate::text::{Paragraph, SpecialIds, WordPiece, sentences};
 
-/// Draws of chunks' lengths, of real pairs' cuts and of truncation.
+/// Uses of random numbers: lengths of chunks, cuts of real pairs, truncation.
 const SHORT: Site = Site::Other(1);
 const CUT: Site = Site::Other(2);
 const TRUNCATION: Site = Site::Other(3);
 
-/// Characters of text that are tokenised together: enough for all threads, little for memory.
+/// Bytes of text that are tokenised together: enough for all threads, few enough for memory.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// What the text of an example is: the formats that Liu et al., arXiv 1907.11692, section 3.2,
+/// What the text of an example consists of: the formats that Liu et al., arXiv 1907.11692, section 3.2,
 /// compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Packing {
     /// Two segments for next-sentence prediction, as in BERT (their SEGMENT-PAIR).
     Pairs,
-    /// One segment of whole sentences of one document (DOC-SENTENCES). The ends of documents make
-    /// examples shorter.
+    /// One segment of whole sentences of one document (DOC-SENTENCES). Examples at the end of a document
+    /// are shorter.
     Document,
-    /// One segment of as many whole sentences as fit, which goes on in the next document after a
-    /// `[SEP]` (FULL-SENTENCES, RoBERTa's choice).
+    /// One segment of as many whole sentences as fit, which continues in the next document after a `[SEP]`
+    /// (FULL-SENTENCES, RoBERTa's choice).
     Full,
 }
 
 /// How examples are made. The defaults are BERT's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PretrainingOptions {
-    /// Most tokens of an example, special tokens included.
+    /// Longest example in tokens, including special tokens.
     pub max_len: usize,
-    /// The share of tokens that is to be predicted.
+    /// The share of tokens to predict.
     pub mask_probability: f64,
-    /// Choose whole words instead of single pieces.
+    /// Whether whole words are chosen instead of single pieces.
     pub whole_word: bool,
-    /// The share of chunks that are shorter than they need be.
+    /// The share of chunks that are randomly shortened.
     pub short_probability: f64,
-    /// What the text of an example is.
+    /// What the text of an example consists of.
     pub packing: Packing,
-    /// Every token is to be predicted from those before it, in place of masked ones from all others:
-    /// the text stays as it is.
+    /// Whether the model predicts every token from those before it instead of masked tokens from all
+    /// others. Nothing is masked then.
     pub left_to_right: bool,
-    /// Key of every draw.
+    /// The key of all random numbers.
     pub seed: u64,
 }
 
@@ -89,7 +89,7 @@ impl Default for PretrainingOptions {
 }
 
 impl Packing {
-    /// Segments of an example, each with a `[SEP]` at its end.
+    /// Returns the number of segments of an example, each with a `[SEP]` at its end.
     fn parts(self) -> usize {
         match self {
             Self::Pairs => 2,
@@ -97,17 +97,17 @@ impl Packing {
         }
     }
 
-    /// Whether examples are pairs, of which the model tells whether the second part follows.
+    /// Returns whether examples are pairs for next-sentence prediction.
     pub fn next_sentence(self) -> bool {
         self == Self::Pairs
     }
 }
 
-/// Tokens after which no document more is held out.
+/// Upper limit of held-out tokens; the last held-out document may exceed it.
 const HELD_OUT_TOKENS: usize = 2_000_000;
 
 impl PretrainingOptions {
-    /// Tokens of text in the longest example.
+    /// Returns the number of text tokens in the longest example.
     fn room(&self) -> usize {
         self.max_len - 1 - self.packing.parts()
     }
@@ -136,12 +136,12 @@ impl PretrainingOptions {
     }
 }
 
-/// One example.
+/// A pre-training example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PretrainingExample {
     /// Its index in the run.
     pub index: u64,
-    /// The tokens as the model sees them.
+    /// The tokens that the model sees.
     pub ids: Vec<u32>,
     /// Segment ids, one a token.
     pub segments: Vec<u32>,
@@ -149,46 +149,43 @@ pub struct PretrainingExample {
     pub targets: Vec<Target>,
     /// 0 if B follows A, 1 if it is random (as in Hugging Face's models); none without pairs.
     pub next_label: Option<u32>,
-    /// The documents of the two segments, counted from 0 in the corpus; of full sentences the first
-    /// one's, twice.
+    /// The documents of the two segments, counted from 0 in the corpus; with one segment, its first document
+    /// twice.
     pub documents: (u32, u32),
 }
 
 /// Several examples end to end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PretrainingBatch {
+    /// The sequences.
     pub packed: Packed,
-    /// Rows of `packed` that are to be predicted, ascending.
+    /// Rows of `packed` with a token to predict, ascending.
     pub masked_rows: Vec<u32>,
-    /// The tokens that belong there, one a masked row.
+    /// The original token of each masked row.
     pub masked_labels: Vec<u32>,
-    /// One a sequence: 0 = B follows A, 1 = B is random. Empty without next-sentence prediction.
+    /// One label a sequence: 0 if B follows A, 1 if B is random. Empty without next-sentence prediction.
     pub next_labels: Vec<u32>,
 }
 
 impl PretrainingBatch {
-    /// Sequences `which` as a batch of their own.
+    /// Copies the sequences `which` into a new batch.
     pub fn slice(&self, which: std::ops::Range<usize>) -> Self {
         let first = self.packed.cu_seqlens[which.start];
         let end = self.packed.cu_seqlens[which.end];
         let rows = &self.masked_rows;
         let masked = rows.partition_point(|&r| r < first)..rows.partition_point(|&r| r < end);
+        let masked_rows = rows[masked.clone()].iter().map(|&row| row - first);
+        let next_labels = self.next_labels.get(which.clone()).unwrap_or_default();
         Self {
-            packed: self.packed.slice(which.clone()),
-            masked_rows: rows[masked.clone()]
-                .iter()
-                .map(|&row| row - first)
-                .collect(),
+            packed: self.packed.slice(which),
+            masked_rows: masked_rows.collect(),
             masked_labels: self.masked_labels[masked].to_vec(),
-            next_labels: self
-                .next_labels
-                .get(which)
-                .map_or_else(Vec::new, <[u32]>::to_vec),
+            next_labels: next_labels.to_vec(),
         }
     }
 }
 
-/// A tokenised corpus that gives examples.
+/// A tokenised corpus that generates examples.
 #[derive(Debug)]
 pub struct PretrainingData {
     store: Store,
@@ -202,8 +199,8 @@ pub struct PretrainingData {
 }
 
 impl PretrainingData {
-    /// Tokenises a corpus. With `cache`, the tokens go to files in that folder (4 bytes a token),
-    /// which are made anew each time; without, they stay in memory.
+    /// Tokenises a corpus. With `cache`, the tokens are written to new files in that folder (4 bytes a
+    /// token); without, they stay in memory.
     pub fn build(
         paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
         wordpiece: &WordPiece,
@@ -218,10 +215,10 @@ impl PretrainingData {
         Self::new(builder.finish()?, wordpiece, options)
     }
 
-    /// Tokenises a corpus and keeps about every `every`-th document (the second, and so on) apart, until
-    /// two million tokens are: more would measure nothing better, and be missed in training. Gives the
-    /// data to train on and the held-out data. The first documents are treated so that a
-    /// corpus of four already gives two to either side, which pairs need.
+    /// Tokenises a corpus and holds out about every `every`-th document (the second, and so on) up to two
+    /// million tokens: more would not measure better, and would be lost for training. Returns the training
+    /// data and the held-out data. Of the first four documents two are held out, so that a corpus of four
+    /// has enough for pairs on both sides.
     pub fn build_split(
         paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
         wordpiece: &WordPiece,
@@ -242,7 +239,7 @@ impl PretrainingData {
             if (document % every == 1 || document == 3) && most > 0 {
                 chosen = Some(document);
             }
-            // A document that was begun is kept whole.
+            // A held-out document is held out completely.
             if chosen == Some(document) {
                 most = most.saturating_sub(tokens.len());
                 held_out.push(document, tokens)
@@ -279,13 +276,9 @@ impl PretrainingData {
                     .to_owned(),
             ));
         }
-        let entropy = |count: &u64| {
-            let share = *count as f64 / tokens as f64;
-            if *count == 0 {
-                0.0
-            } else {
-                -share * share.ln()
-            }
+        let entropy = |count: &u64| match *count as f64 / tokens as f64 {
+            0.0 => 0.0,
+            share => -share * share.ln(),
         };
         Ok(Self {
             masker: Masker::new(
@@ -304,39 +297,37 @@ impl PretrainingData {
         })
     }
 
-    /// Number of examples in which all of the text is seen once.
+    /// Returns the number of examples in which all text is seen once.
     pub fn examples_per_epoch(&self) -> u64 {
         self.store.chunks()
     }
 
-    /// Number of tokens of text, without special tokens.
+    /// Returns the number of text tokens, without special tokens.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// CRC-32 of the tokens of the text in their order: another text, or the same in another order,
-    /// has another.
+    /// Returns a CRC-32 of the text's tokens, which depends on their order.
     pub fn checksum(&self) -> u32 {
         self.checksum
     }
 
-    /// Number of documents.
+    /// Returns the number of documents.
     pub fn documents(&self) -> u64 {
         self.documents
     }
 
-    /// Entropy of the distribution of single tokens in nats: the loss of the best model that looks
-    /// at no context.
+    /// Returns the entropy of single tokens in nats: the loss of the best model without context.
     pub fn unigram_entropy(&self) -> f64 {
         self.unigram_entropy
     }
 
-    /// The options that this was built with.
+    /// Returns the options of the data.
     pub fn options(&self) -> &PretrainingOptions {
         &self.options
     }
 
-    /// Batch `k` of a run: examples `k * batch_size` and on.
+    /// Returns batch `k` of a run: the examples from `k * batch_size` on.
     pub fn batch(&self, k: u64, batch_size: usize) -> Result<PretrainingBatch> {
         let start = k * batch_size as u64;
         let mut batch = PretrainingBatch::default();
@@ -354,14 +345,14 @@ impl PretrainingData {
         Ok(batch)
     }
 
-    /// Example `index` of a run.
+    /// Returns example `index` of a run.
     pub fn example(&self, index: u64) -> Result<PretrainingExample> {
         self.example_with(index, &mut Plans::default())
     }
 
     fn example_with(&self, index: u64, plans: &mut Plans) -> Result<PretrainingExample> {
         let place = index % self.store.chunks();
-        // The epoch is a word of the random counter: after 2^32 epochs the orders repeat.
+        // The epoch is a word of the random counter: orders repeat after 2^32 epochs.
         let epoch = (index / self.store.chunks()) as u32;
         let special = self.special;
         let mut ids = vec![special.cls];
@@ -409,14 +400,14 @@ impl PretrainingData {
     }
 }
 
-/// At every token but the last, the next one: what a left-to-right language model predicts.
+/// Returns the target of every token but the last: the next token, for a left-to-right model.
 fn next_tokens(ids: &[u32]) -> Vec<Target> {
     let next = (0..).zip(&ids[1..]);
     next.map(|(position, &label)| Target { position, label })
         .collect()
 }
 
-/// The plan of the block that was asked for last: the examples of a batch share it.
+/// The plan of the last block: the examples of a batch share it.
 #[derive(Default)]
 struct Plans {
     last: Option<((u32, u64), BlockPlan)>,
@@ -433,7 +424,7 @@ impl Plans {
     }
 }
 
-/// Cuts paragraphs into tokenised sentences on all threads, handing them over in order.
+/// Tokenises the sentences of paragraphs on all threads and passes them to `take` in order.
 fn for_each_sentence(
     paragraphs: impl IntoIterator<Item = Result<Paragraph>>,
     wordpiece: &WordPiece,

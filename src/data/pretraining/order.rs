@@ -1,17 +1,17 @@
-//! The order in which an epoch visits its chunks: a keyed permutation that needs no memory.
+//! The order of the chunks in an epoch: a keyed permutation that needs no memory.
 //!
-//! A Feistel network permutes the numbers of an even count of bits whatever its round function is;
-//! numbers that fall outside [0, n) are sent through it again until they fall inside ("cycle
-//! walking"). So place `i` of epoch `e` is computed directly, and resuming needs no stored state.
+//! A Feistel network permutes the numbers of an even count of bits, whatever its round function; results
+//! outside [0, n) go through it again until they fall inside ("cycle walking"). So entry `i` of epoch
+//! `e` is computed directly, and resuming needs no stored state.
 //!
 //! Source: Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
 
 use crate::random::{Site, Stream};
 
-/// Enough for the order to look random; security is not asked of it.
+/// Enough for the order to seem random; it need not be secure.
 const ROUNDS: u32 = 6;
 
-/// A permutation of [0, n) for one seed and epoch.
+/// A permutation of [0, n) for a seed and an epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     n: u64,
@@ -22,7 +22,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The order of `n` things, `n` not 0, in epoch `epoch`.
+    /// Creates the permutation of [0, `n`), `n` not 0, for epoch `epoch`.
     pub fn new(n: u64, seed: u64, epoch: u32) -> Self {
         let bits = u64::BITS - n.saturating_sub(1).leading_zeros();
         Self {
@@ -33,11 +33,11 @@ impl Permutation {
         }
     }
 
-    /// What stands at place `index`, which is below `n`.
+    /// Returns the entry at `index`, which is below `n`.
     pub fn at(&self, index: u64) -> u64 {
         let mut value = self.encrypt(index);
-        // Fewer than 4 n numbers are permuted, so this takes fewer than 4 rounds on average, and it
-        // ends because the cycle that starts in [0, n) comes back to it.
+        // Fewer than 4 n numbers are permuted, so this takes fewer than 4 rounds on average. It ends because
+        // every cycle that starts in [0, n) returns to it.
         while value >= self.n {
             value = self.encrypt(value);
         }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_taken_once() {
+    fn every_number_occurs_once() {
         for n in [1, 2, 3, 5, 64, 65, 1000, 4097] {
             let order = Permutation::new(n, 7, 3);
             let mut seen = vec![false; n as usize];
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_and_seeds_have_orders_of_their_own() {
+    fn epochs_and_seeds_have_different_orders() {
         let order = |seed, epoch| {
             let permutation = Permutation::new(500, seed, epoch);
             (0..500).map(|i| permutation.at(i)).collect::<Vec<_>>()
@@ -83,10 +83,10 @@ mod tests {
         }
     }
 
-    /// Neighbours of the text must not stay neighbours: the steps between consecutive places are
-    /// spread over the whole range (for a random order their mean distance is n / 3).
+    /// Neighbours in the text must not stay neighbours: the distances between consecutive entries vary over
+    /// the whole range (for a random order their mean is n / 3).
     #[test]
-    fn neighbours_are_torn_apart() {
+    fn neighbours_are_separated() {
         let n = 10_000;
         let order = Permutation::new(n, 11, 0);
         let total: u64 = (1..n).map(|i| order.at(i).abs_diff(order.at(i - 1))).sum();

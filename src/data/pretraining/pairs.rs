@@ -1,15 +1,14 @@
-//! Next-sentence pairs: which chunks keep their second part, and where the others get one.
+//! Next-sentence pairs: which chunks keep their second part, and which second parts the others get.
 //!
-//! An epoch visits the chunks in a random order, in blocks of 64. A fair coin decides for each
-//! chunk whether its pair is real. The others of the block exchange their second parts among
-//! themselves, so that every piece of text is still used exactly once in an epoch: sorted by
-//! document and shifted by the size of the largest document's group, each gets the second part of
-//! another document. Where one document has more than half of them, the rest fall back on second
-//! parts of chunks drawn anywhere.
+//! An epoch visits the chunks in a random order, in blocks of 64. A fair coin decides for each chunk
+//! whether its pair is real. The others of the block exchange their second parts, so that every piece of
+//! text is still used exactly once in an epoch: sorted by document and shifted by the size of the largest
+//! document's group, each gets the second part of another document. If one document has more than half
+//! of them, the rest take second parts of chunks drawn from the whole corpus.
 //!
-//! All chunks that exchange are cut at about the same fraction of their length, so that the new
-//! pairs are about as long as real ones; otherwise the length would tell them apart, and a third of
-//! the text would be cut off.
+//! All chunks that exchange are cut at about the same fraction of their length, so that random pairs are
+//! about as long as real ones; otherwise the length would give them away, and a third of the text would
+//! be lost to truncation.
 
 use super::order::Permutation;
 use super::store::{Chunk, Sentences, Store};
@@ -17,19 +16,19 @@ use super::{CUT, TRUNCATION};
 use crate::error::Result;
 use crate::random::{Site, Stream};
 
-/// Chunks that exchange second parts with each other.
+/// Number of chunks that exchange second parts with each other.
 pub const BLOCK: u64 = 64;
-/// How many chunks are tried for a second part from another document before the ends of the corpus,
-/// one of which is always another document, are taken.
+/// How many chunks are tried for a second part from another document. After that the first or last chunk
+/// of the corpus is used, one of which always belongs to another document.
 const TRIES: u32 = 16;
 
 /// The pairs of one block of an epoch.
 #[derive(Debug)]
 pub struct BlockPlan {
     first: Vec<Chunk>,
-    /// The chunk that gives the second part, where that is another one.
+    /// The chunk that gives the second part, if it is another one.
     second: Vec<Option<Chunk>>,
-    /// Where the exchanging chunks are cut, as a fraction of their length.
+    /// The position at which exchanging chunks are cut, as a fraction of their length.
     fraction: f64,
 }
 
@@ -38,13 +37,12 @@ pub struct BlockPlan {
 pub struct Pair {
     pub a: Vec<u32>,
     pub b: Vec<u32>,
-    /// The documents they come from; different if and only if the pair is random.
+    /// The documents of the parts; different if and only if the pair is random.
     pub documents: (u32, u32),
 }
 
 impl BlockPlan {
-    /// Plans block `block` of an epoch over all chunks of `store`, which holds two documents at
-    /// least.
+    /// Plans block `block` of an epoch over all chunks of `store`, which has at least two documents.
     pub fn new(store: &Store, seed: u64, epoch: u32, block: u64) -> Result<Self> {
         let order = Permutation::new(store.chunks(), seed, epoch);
         let places = block * BLOCK..((block + 1) * BLOCK).min(store.chunks());
@@ -77,8 +75,7 @@ impl BlockPlan {
         })
     }
 
-    /// The pair at place `index` of the block, of at most `room` tokens; `example` is its global
-    /// index.
+    /// Returns pair `index` of the block, of at most `room` tokens; `example` is its global index.
     pub fn pair(
         &self,
         store: &Store,
@@ -101,12 +98,8 @@ impl BlockPlan {
         let other = store.sentences(second)?;
         let mut a = part(&whole, 0, cut(&whole, self.fraction));
         let mut b = part(&other, cut(&other, self.fraction), other.tokens.len());
-        truncate(
-            &mut a,
-            &mut b,
-            room,
-            Stream::new(seed, 0, TRUNCATION, example),
-        );
+        let stream = Stream::new(seed, 0, TRUNCATION, example);
+        truncate(&mut a, &mut b, room, stream);
         Ok(Pair {
             a: a.tokens,
             b: b.tokens,
@@ -115,10 +108,10 @@ impl BlockPlan {
     }
 }
 
-/// A chunk of another document than `document`, for place `place` of the block.
+/// Draws a chunk of another document than `document`, for entry `place` of the block.
 fn elsewhere(store: &Store, stream: &Stream, place: u32, document: u32) -> Result<Chunk> {
     for attempt in 0..TRIES {
-        // Block 0 of the stream has been used for the coins.
+        // The first four elements of the stream have been used for the coins and the fraction.
         let index = 4 + place * TRIES + attempt;
         let position = (stream.uniform(index) * store.chunks() as f64) as u64;
         let chunk = store.chunk(position.min(store.chunks() - 1))?;
@@ -133,7 +126,7 @@ fn elsewhere(store: &Store, stream: &Stream, place: u32, document: u32) -> Resul
     store.chunk(store.chunks() - 1)
 }
 
-/// The start of a sentence, but not of the first, that is nearest to `fraction` of the length.
+/// Returns the start of a sentence, except the first, that is nearest to `fraction` of the length.
 fn cut(chunk: &Sentences, fraction: f64) -> usize {
     let wanted = fraction * chunk.tokens.len() as f64;
     let distance = |start: &usize| (*start as f64 - wanted).abs();
@@ -143,37 +136,34 @@ fn cut(chunk: &Sentences, fraction: f64) -> usize {
         .unwrap_or(chunk.tokens.len())
 }
 
-/// Tokens `from..to` of a chunk, both the start of a sentence or an end of the chunk.
+/// Returns tokens `from..to` of a chunk; both are the start of a sentence or an end of the chunk.
 fn part(chunk: &Sentences, from: usize, to: usize) -> Sentences {
+    let inside = chunk
+        .starts
+        .iter()
+        .filter(|start| (from..to).contains(start));
     Sentences {
         tokens: chunk.tokens[from..to].to_vec(),
-        starts: chunk
-            .starts
-            .iter()
-            .filter(|start| (from..to).contains(start))
-            .map(|start| start - from)
-            .collect(),
+        starts: inside.map(|start| start - from).collect(),
     }
 }
 
-/// Shortens the longer part until both have room, at its front or its back at random as in BERT.
-/// Whole sentences go where there are several: a pair that breaks off in the middle of a sentence
-/// would be known as random by that alone.
+/// Shortens the longer part until both fit, randomly at its front or its back as in BERT. Whole sentences
+/// are removed if there are several: a sentence that breaks off would reveal that the pair is random.
 fn truncate(a: &mut Sentences, b: &mut Sentences, room: usize, stream: Stream) {
     let mut draws = stream.draws();
     while a.tokens.len() + b.tokens.len() > room {
         let over = a.tokens.len() + b.tokens.len() - room;
-        let longer = if a.tokens.len() > b.tokens.len() {
-            &mut *a
-        } else {
-            &mut *b
+        let longer = match a.tokens.len() > b.tokens.len() {
+            true => &mut *a,
+            false => &mut *b,
         };
         let length = longer.tokens.len();
         let front = draws.below(2) == 0;
         let (from, to) = match (front, longer.starts.as_slice()) {
             (true, [_, second, ..]) => (*second, length),
             (false, [_, .., last]) => (0, *last),
-            // One sentence: the longer part has more than `over` tokens, being over half of `room`.
+            // One sentence: the longer part has more than `over` tokens, for it has over half of `room`.
             (true, _) => (over.min(length - 1), length),
             (false, _) => (0, length - over.min(length - 1)),
         };

@@ -1,5 +1,5 @@
-//! Where the tokenised corpus lies: one stream of tokens and one of fixed-size chunk records, each
-//! in memory or in a file that is read at any position without being loaded.
+//! Stores the tokenised corpus: a stream of tokens and one of chunk records of fixed size, each in memory
+//! or in a file that is read at any position without loading it.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::files::create_folder;
 
-/// Set in a stored token that starts a sentence; no vocabulary has 2^31 entries.
+/// The bit of a stored token that marks the start of a sentence; no vocabulary has 2^31 entries.
 const SENTENCE_START: u32 = 1 << 31;
 
-/// One chunk: some whole sentences (or parts of a long one) of one document.
+/// A chunk: some whole sentences, or parts of a long one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Number of tokens in the store before it.
+    /// Number of tokens before it in the store.
     pub start: u64,
     /// Number of its tokens.
     pub length: u32,
-    /// The document it comes from.
+    /// The document of its first sentence.
     pub document: u32,
 }
 
 const TOKEN_BYTES: u64 = 4;
 const CHUNK_BYTES: u64 = 16;
 
-/// The tokens of a chunk and where its sentences start.
+/// The tokens of a chunk and the starts of its sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sentences {
     pub tokens: Vec<u32>,
@@ -43,25 +43,24 @@ pub struct Store {
 }
 
 impl Store {
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u64 {
         self.count
     }
 
-    /// The record of chunk `index`, below [`chunks`](Self::chunks).
+    /// Reads the record of chunk `index`, below [`chunks`](Self::chunks).
     pub fn chunk(&self, index: u64) -> Result<Chunk> {
         let mut bytes = [0; CHUNK_BYTES as usize];
         self.chunks.read(index * CHUNK_BYTES, &mut bytes)?;
-        let [a, b, c, d, e, f, g, h, rest @ ..] = bytes;
-        let [l0, l1, l2, l3, d0, d1, d2, d3] = rest;
+        let record = u128::from_le_bytes(bytes);
         Ok(Chunk {
-            start: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            length: u32::from_le_bytes([l0, l1, l2, l3]),
-            document: u32::from_le_bytes([d0, d1, d2, d3]),
+            start: record as u64,
+            length: (record >> 64) as u32,
+            document: (record >> 96) as u32,
         })
     }
 
-    /// The tokens of a chunk.
+    /// Reads the tokens of a chunk.
     pub fn sentences(&self, chunk: Chunk) -> Result<Sentences> {
         let mut bytes = vec![0; chunk.length as usize * TOKEN_BYTES as usize];
         self.tokens.read(chunk.start * TOKEN_BYTES, &mut bytes)?;
@@ -86,7 +85,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes `NAME-tokens.bin` and `NAME-chunks.bin` into `folder`, or into memory without one.
+    /// Creates `NAME-tokens.bin` and `NAME-chunks.bin` in `folder`, or a store in memory without one.
     pub fn new(folder: Option<&Path>, name: &str) -> Result<Self> {
         let sink = |kind: &str| match folder {
             Some(folder) => Sink::create(folder, &format!("{name}-{kind}.bin")),
@@ -100,7 +99,7 @@ impl Writer {
         })
     }
 
-    /// Number of chunks so far.
+    /// Returns the number of chunks so far.
     pub fn chunks(&self) -> u64 {
         self.chunk_count
     }
@@ -126,7 +125,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes what was written readable.
+    /// Finishes the store for reading.
     pub fn finish(self) -> Result<Store> {
         Ok(Store {
             tokens: self.tokens.finish()?,
@@ -145,7 +144,7 @@ impl Sink {
     fn create(folder: &Path, name: &str) -> Result<Self> {
         create_folder(folder)?;
         let path = folder.join(name);
-        // A new file, not the old one emptied: another run may still be reading that.
+        // Creates a new file instead of truncating the old one, which another run may still read.
         if path.exists() {
             fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
         }
@@ -160,12 +159,12 @@ impl Sink {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
-            Self::Memory(memory) => memory.extend_from_slice(bytes),
-            Self::File(path, file) => {
-                file.write_all(bytes).map_err(|e| Error::io(path, e))?;
+            Self::Memory(memory) => {
+                memory.extend_from_slice(bytes);
+                Ok(())
             }
+            Self::File(path, file) => file.write_all(bytes).map_err(|e| Error::io(path, e)),
         }
-        Ok(())
     }
 
     fn finish(self) -> Result<Bytes> {
@@ -190,13 +189,10 @@ impl Bytes {
         match self {
             Self::Memory(memory) => {
                 let start = offset as usize;
-                match memory.get(start..start + into.len()) {
-                    Some(bytes) => into.copy_from_slice(bytes),
-                    None => {
-                        let message = "a chunk outside the corpus was asked for";
-                        return Err(Error::Failed(message.to_owned()));
-                    }
-                }
+                let bytes = memory.get(start..start + into.len()).ok_or_else(|| {
+                    Error::Failed("a chunk outside the corpus was requested".to_owned())
+                })?;
+                into.copy_from_slice(bytes);
                 Ok(())
             }
             Self::File(path, file) => file
@@ -211,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_from_memory_and_from_files() {
+    fn a_store_is_read_back_from_memory_and_from_files() {
         let chunks = [
             Sentences {
                 tokens: vec![5, 6, 7],

@@ -1,9 +1,9 @@
-//! SQuAD 1.1 and 2.0 (Rajpurkar et al., arXiv 1606.05250 and 1806.03822): questions about Wikipedia's
-//! paragraphs, each answered by a span of its paragraph or, in 2.0, by nothing in it.
+//! SQuAD 1.1 and 2.0 (Rajpurkar et al., arXiv 1606.05250 and 1806.03822): questions about paragraphs of
+//! Wikipedia, each answered by a span of its paragraph or, in 2.0, possibly unanswerable.
 //!
-//! Articles hold paragraphs, paragraphs a context and its questions, questions their answers. Where an
-//! answer starts is counted in Unicode code points of the context. Copies of the data differ in how
-//! well that count was kept, so [`Squad::read`] holds every answer against its context.
+//! An article has paragraphs, a paragraph a context and its questions, a question its answers. The start
+//! of an answer is counted in Unicode code points of the context. Some copies of the data count
+//! differently, so [`Squad::read`] compares every answer with its context.
 
 mod windows;
 
@@ -23,68 +23,79 @@ pub use windows::{WindowOptions, Windows};
 /// A file of SQuAD.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Squad {
+    /// Its articles.
     pub articles: Vec<Article>,
-    /// Answers that were left out because they don't stand where they should.
+    /// Number of answers that were skipped because they are not at their stated position.
     pub misplaced: usize,
 }
 
+/// An article of Wikipedia.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Article {
+    /// Its title.
     #[serde(default)]
     pub title: String,
+    /// Its paragraphs.
     pub paragraphs: Vec<Paragraph>,
 }
 
+/// A paragraph with questions about it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Paragraph {
+    /// Its text.
     pub context: String,
+    /// The questions.
     #[serde(rename = "qas")]
     pub questions: Vec<Question>,
 }
 
+/// A question about a paragraph.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Question {
+    /// Its id.
     #[serde(deserialize_with = "text_or_number")]
     pub id: String,
+    /// Its text.
     #[serde(rename = "question")]
     pub text: String,
-    /// Several people's answers in development files; none where nothing in the context answers;
-    /// `None` where they are kept back, as in test files.
+    /// The answers, in development files those of several people; empty if the context has no answer;
+    /// `None` if they are withheld, as in test files.
     #[serde(default)]
     pub answers: Option<Vec<Answer>>,
+    /// Whether the context has no answer.
     #[serde(default, rename = "is_impossible")]
     pub impossible: bool,
 }
 
+/// An answer to a question.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Answer {
+    /// Its text.
     pub text: String,
-    /// Where the answer starts in the context, in code points.
+    /// Its start in the context, in code points.
     #[serde(default, rename = "answer_start")]
     pub start: Option<i64>,
 }
 
-/// What becomes of answers that don't stand in their context where they should.
+/// What to do with answers that are not at their stated position in the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Misplaced {
-    /// The file is refused. For training.
+    /// Return an error. For training.
     Refuse,
-    /// They are left out and counted, and with them questions that have no other answer.
+    /// Skip and count them, and skip questions that have no other answer.
     Skip,
-    /// They stay: scoring compares texts and looks at no place. Questions need no answers then.
+    /// Keep them, and questions without answers too: scoring compares texts, not positions.
     Keep,
 }
 
-/// The whole file.
-#[derive(Deserialize)]
-struct File {
-    data: Vec<Article>,
-}
-
 impl Squad {
-    /// Reads a file in the official layout, `.gz` or not; `-` is standard input. Errors name the
-    /// file and the place in it.
+    /// Reads a file in the official layout, `.gz` or not; `-` is standard input. Errors name the file and
+    /// the position in it.
     pub fn read(path: &Path, misplaced: Misplaced) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct File {
+            data: Vec<Article>,
+        }
         let file: File = read_json(path, "SQuAD's JSON: data, paragraphs, qas")?;
         let mut squad = Self {
             articles: file.data,
@@ -100,12 +111,12 @@ impl Squad {
         Ok(squad)
     }
 
-    /// All paragraphs in order.
+    /// Iterates over all paragraphs.
     pub fn paragraphs(&self) -> impl Iterator<Item = &Paragraph> {
         self.articles.iter().flat_map(|article| &article.paragraphs)
     }
 
-    /// All questions in order, each with its paragraph.
+    /// Iterates over all questions, each with its paragraph.
     pub fn questions(&self) -> impl Iterator<Item = (&Paragraph, &Question)> {
         self.paragraphs().flat_map(|paragraph| {
             let questions = paragraph.questions.iter();
@@ -126,7 +137,7 @@ impl Squad {
         self.articles.retain(|a| !a.paragraphs.is_empty());
     }
 
-    /// Refuses two questions of one id: files of answers have one place for both.
+    /// Returns an error if two questions have the same id: files of answers have one entry for both.
     fn refuse_doubles(&self, path: &Path) -> Result<()> {
         let mut seen = HashSet::new();
         match self.questions().find(|(_, q)| !seen.insert(&q.id)) {
@@ -138,7 +149,7 @@ impl Squad {
         }
     }
 
-    /// Holds every answer against its context.
+    /// Compares every answer with its context.
     fn check(&mut self, path: &Path, misplaced: Misplaced) -> Result<()> {
         for article in &mut self.articles {
             for Paragraph { context, questions } in &mut article.paragraphs {
@@ -170,7 +181,7 @@ impl Squad {
 }
 
 impl Question {
-    /// Whether it is known that the context answers it, or that it doesn't.
+    /// Returns whether the context has an answer, if known.
     pub fn answerable(&self) -> Option<bool> {
         let answers = self.answers.as_ref()?;
         Some(!self.impossible && !answers.is_empty())
@@ -178,8 +189,8 @@ impl Question {
 }
 
 impl Answer {
-    /// The code points of the context that are the answer; `None` where it stands elsewhere or it
-    /// isn't said where.
+    /// Returns the answer's range in the context, in code points; `None` if it isn't at its stated position
+    /// or none is stated.
     pub fn place(&self, context: &str) -> Option<Range<usize>> {
         let start = usize::try_from(self.start?).ok()?;
         let length = self.text.chars().count();
@@ -187,7 +198,7 @@ impl Answer {
         (found && length > 0).then_some(start..start + length)
     }
 
-    /// What is wrong with the answer's place.
+    /// Describes what is wrong with the answer's position, if anything.
     fn fault(&self, context: &str) -> Option<String> {
         if self.place(context).is_some() {
             return None;
@@ -208,7 +219,7 @@ impl Answer {
     }
 }
 
-/// The text behind the first `skip` code points.
+/// Returns the text after the first `skip` code points.
 fn after(text: &str, skip: usize) -> Option<&str> {
     let mut rest = text.chars();
     if skip > 0 {
@@ -217,7 +228,7 @@ fn after(text: &str, skip: usize) -> Option<&str> {
     Some(rest.as_str())
 }
 
-/// Ids are texts in SQuAD, numbers in some sets that took over its layout.
+/// Reads an id: a text in SQuAD, a number in some data sets of the same layout.
 fn text_or_number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a text or a whole number")]
@@ -232,17 +243,40 @@ fn text_or_number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Str
 }
 
 #[cfg(test)]
+impl Squad {
+    /// Makes a file with a single question, whose id is "q".
+    pub(crate) fn of_question(context: &str, text: &str, answers: Option<Vec<Answer>>) -> Self {
+        let question = Question {
+            id: "q".to_owned(),
+            text: text.to_owned(),
+            answers,
+            impossible: false,
+        };
+        let paragraph = Paragraph {
+            context: context.to_owned(),
+            questions: vec![question],
+        };
+        Self {
+            articles: vec![Article {
+                title: String::new(),
+                paragraphs: vec![paragraph],
+            }],
+            misplaced: 0,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::test_file;
 
     fn read(text: &str, misplaced: Misplaced) -> Result<Squad> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("squad.json");
-        std::fs::write(&path, text).unwrap();
+        let (_folder, path) = test_file("squad.json", text);
         Squad::read(&path, misplaced)
     }
 
-    /// One paragraph with these questions.
+    /// A file with one paragraph and these questions.
     fn file(context: &str, questions: &str) -> String {
         format!(
             r#"{{"version": "v2.0", "data": [{{"title": "T", "paragraphs":
@@ -259,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted_in_code_points() {
+    fn positions_are_counted_in_code_points() {
         let context = "Ωmega 𝛼 São Tomé";
         let good = answer("São", 8);
         let squad = read(&file(context, &question("\"q\"", &good)), Misplaced::Refuse).unwrap();
         let (paragraph, q) = squad.questions().next().unwrap();
         let answers = q.answers.as_ref().unwrap();
         assert_eq!(answers[0].place(&paragraph.context), Some(8..11));
-        // As bytes or as UTF-16 would count it.
+        // As counted in bytes or in UTF-16.
         for start in [9, 12, -1, 99] {
             let text = file(context, &question("7", &answer("São", start)));
             let message = read(&text, Misplaced::Refuse).unwrap_err().to_string();
@@ -283,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn misplaced_answers_are_left_out_with_questions_that_have_no_other() {
+    fn misplaced_answers_are_skipped_with_questions_that_have_no_other() {
         let bad = answer("Rome", 4);
         let good = answer("Oslo", 0);
         let questions = [
@@ -303,9 +337,8 @@ mod tests {
         assert!(squad.articles.is_empty());
     }
 
-    /// Whatever is done with the questions: trained on, answered or scored.
     #[test]
-    fn two_questions_of_one_id_are_refused() {
+    fn two_questions_with_the_same_id_are_refused() {
         let one = question("\"7\"", &answer("Oslo", 0));
         let other = question("8", "");
         let number = question("7", "");
@@ -319,29 +352,21 @@ mod tests {
     }
 
     #[test]
-    fn tests_have_no_answers_and_can_not_be_trained_on() {
+    fn test_files_have_no_answers_and_cannot_be_trained_on() {
         let text = file("Oslo", r#"{"id": "a", "question": "Where?"}"#);
         let squad = read(&text, Misplaced::Keep).unwrap();
         assert_eq!(squad.questions().next().unwrap().1.answerable(), None);
         let message = read(&text, Misplaced::Skip).unwrap_err().to_string();
-        assert!(
-            message.contains("question \"a\" has no answers"),
-            "{message}"
-        );
-        let text = file(
-            "Oslo",
-            r#"{"id": "a", "question": "Where?", "answers": [{"text": "Oslo"}]}"#,
-        );
+        assert!(message.contains("question \"a\" has no answers"));
+        let question = r#"{"id": "a", "question": "Where?", "answers": [{"text": "Oslo"}]}"#;
+        let text = file("Oslo", question);
         assert!(read(&text, Misplaced::Keep).is_ok());
         let message = read(&text, Misplaced::Refuse).unwrap_err().to_string();
-        assert!(
-            message.contains("\"Oslo\" has no answer_start"),
-            "{message}"
-        );
+        assert!(message.contains("\"Oslo\" has no answer_start"));
     }
 
     #[test]
-    fn what_is_no_squad_is_refused_with_its_place() {
+    fn other_json_is_refused_with_its_position() {
         let message = |text: &str| read(text, Misplaced::Keep).unwrap_err().to_string();
         let got = message(&file("x", r#"{"id": "a", "answers": []}"#));
         let expected = "data[0].paragraphs[0].qas[0]: missing field `question` at line";

@@ -1,10 +1,10 @@
-//! Questions with their contexts as token sequences: `[CLS] question [SEP] part of the context [SEP]`.
+//! Token sequences of questions with their contexts: `[CLS] question [SEP] part of the context [SEP]`.
 //!
 //! A context that is too long is read through overlapping windows, each `stride` pieces further than
-//! the one before (google-research/bert, run_squad.py, `convert_examples_to_features`). A piece that
-//! stands in several windows is judged in the one that shows most of what surrounds it.
+//! the one before (google-research/bert, run_squad.py, `convert_examples_to_features`). A piece in
+//! several windows counts in the one that shows most of its surroundings.
 //!
-//! Contexts are kept once, in pieces with their places in the text; a window is a range of one.
+//! Each context is stored once, as pieces with their offsets; a window is a range of its pieces.
 
 use std::ops::Range;
 
@@ -17,14 +17,14 @@ use crate::text::{Encoding, WordPiece};
 
 use super::{Paragraph, Question, Squad};
 
-/// How questions and contexts are cut. The defaults are the paper's.
+/// Limits of questions and windows. The defaults are the paper's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowOptions {
-    /// Longest sequence in tokens.
+    /// Longest sequence, in tokens.
     pub max_len: usize,
-    /// How many pieces of the context the next window starts later.
+    /// Pieces of the context between the starts of two windows.
     pub stride: usize,
-    /// Longer questions lose their last pieces.
+    /// Longest question in pieces; longer ones are truncated.
     pub max_question: usize,
 }
 
@@ -38,7 +38,7 @@ impl Default for WindowOptions {
     }
 }
 
-/// The windows of all questions of a file, in its order.
+/// The windows of all questions of a file, in order.
 #[derive(Debug, Clone)]
 pub struct Windows {
     contexts: Vec<Context>,
@@ -48,58 +48,59 @@ pub struct Windows {
     sep: u32,
 }
 
-/// A context in pieces.
+/// A tokenised context.
 #[derive(Debug, Clone)]
 struct Context {
     ids: Vec<u32>,
-    /// Start and end of each piece in code points of the text.
-    places: Vec<(u32, u32)>,
+    /// Start and end of each piece in the text, in code points.
+    offsets: Vec<(u32, u32)>,
 }
 
-/// A question in pieces.
+/// A tokenised question.
 #[derive(Debug, Clone)]
 struct Asked {
+    /// The index of its context.
     context: usize,
     ids: Vec<u32>,
-    answer: Place,
-    /// Its windows, of which there is at least one.
+    answer: Position,
+    /// Its windows, at least one.
     windows: Range<usize>,
 }
 
-/// Where the answer to a question stands in its context.
+/// The position of an answer in its context.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
-    /// The smallest run of pieces that covers it.
+enum Position {
+    /// The smallest range of pieces that covers it.
     Pieces(Range<usize>),
-    /// The context doesn't answer.
+    /// The context has no answer.
     Nowhere,
     /// No answer is given.
     Unknown,
-    /// No piece covers the answer: it consists of characters that the tokenizer drops.
+    /// No piece covers the answer: the tokenizer drops all its characters.
     Dropped,
 }
 
 #[derive(Debug, Clone)]
 struct Window {
     question: usize,
-    /// The pieces of the context that it shows.
+    /// Its pieces of the context.
     pieces: Range<usize>,
 }
 
 impl Windows {
-    /// Cuts all questions of a file into pieces and their contexts into windows. Fails where the
-    /// options leave no room for a context.
+    /// Tokenises all questions of a file and splits their contexts into windows. Fails if the options leave
+    /// no room for a context.
     pub fn cut(squad: &Squad, wordpiece: &WordPiece, options: WindowOptions) -> Result<Self> {
         let least = options.max_question + 4;
         if options.max_len < least {
             return Err(Error::Usage(format!(
-                "--max-len {} leaves no room for a context beside a question of up to {} pieces \
-                 (--max-query-len) and the special tokens: at least {least} are needed",
+                "max_len {} leaves no room for a context beside a question of up to {} pieces \
+                 (max_question) and the special tokens: at least {least} are needed",
                 options.max_len, options.max_question
             )));
         }
         if options.stride == 0 {
-            let message = "--doc-stride 0 never gets through a context: at least 1 is needed";
+            let message = "stride 0 never gets through a context: at least 1 is needed";
             return Err(Error::Usage(message.to_owned()));
         }
         let paragraphs: Vec<&Paragraph> = squad.paragraphs().collect();
@@ -134,72 +135,76 @@ impl Windows {
         Ok(all)
     }
 
-    /// Number of windows.
+    /// Returns the number of windows.
     pub fn len(&self) -> usize {
         self.windows.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty()
     }
 
-    /// Number of questions, the file's.
+    /// Returns the number of questions of the file.
     pub fn questions(&self) -> usize {
         self.questions.len()
     }
 
-    /// The windows of a question, of which there is at least one.
+    /// Returns the windows of a question, at least one.
     pub fn of_question(&self, question: usize) -> Range<usize> {
         self.questions[question].windows.clone()
     }
 
-    /// Number of tokens of a window.
+    /// Returns the number of tokens of a window.
     pub fn tokens(&self, window: usize) -> usize {
         let pieces = &self.windows[window].pieces;
         self.first_row(window) + pieces.len() + 1
     }
 
-    /// The row of a window's sequence in which its part of the context begins.
+    /// Returns the row of a window's sequence at which its part of the context begins.
     pub fn first_row(&self, window: usize) -> usize {
         self.questions[self.windows[window].question].ids.len() + 2
     }
 
-    /// The pieces of the context that a window shows.
+    /// Returns a window's pieces of the context.
     pub fn pieces(&self, window: usize) -> Range<usize> {
         self.windows[window].pieces.clone()
     }
 
-    /// The code points of the context from the first to the last of a run of pieces.
+    /// Returns the code points of the context that a range of pieces covers.
     pub fn text_range(&self, question: usize, pieces: Range<usize>) -> Range<usize> {
-        let places = &self.contexts[self.questions[question].context].places[pieces];
-        let start = places.iter().map(|&(start, _)| start).min().unwrap_or(0);
-        let end = places.iter().map(|&(_, end)| end).max().unwrap_or(0);
+        let offsets = &self.contexts[self.questions[question].context].offsets[pieces];
+        let start = offsets.iter().map(|&(start, _)| start).min().unwrap_or(0);
+        let end = offsets.iter().map(|&(_, end)| end).max().unwrap_or(0);
         start as usize..end as usize
     }
 
-    /// The rows of a window's sequence at which its answer starts and ends. Both are 0, the row of
-    /// `[CLS]`, where the window doesn't show all of the answer or there is none; `None` where the
-    /// answer isn't known.
+    /// Returns the rows of a window's sequence at which its answer starts and ends. Both are 0, the row of
+    /// `[CLS]`, if there is no answer or the window doesn't show all of it; returns `None` if the answer is
+    /// unknown.
     pub fn target(&self, window: usize) -> Option<[u32; 2]> {
         let Window { question, pieces } = &self.windows[window];
         match &self.questions[*question].answer {
-            Place::Unknown | Place::Dropped => None,
-            Place::Pieces(answer) if pieces.start <= answer.start && answer.end <= pieces.end => {
+            Position::Unknown | Position::Dropped => None,
+            Position::Pieces(answer)
+                if pieces.start <= answer.start && answer.end <= pieces.end =>
+            {
                 let row = |piece: usize| (self.first_row(window) + piece - pieces.start) as u32;
                 Some([row(answer.start), row(answer.end - 1)])
             }
-            Place::Pieces(_) | Place::Nowhere => Some([0, 0]),
+            Position::Pieces(_) | Position::Nowhere => Some([0, 0]),
         }
     }
 
-    /// Questions whose answer no piece covers, so that they can't be trained on.
+    /// Returns the number of questions whose answer no piece covers, so that they can't be trained on.
     pub fn dropped(&self) -> usize {
         let answers = self.questions.iter().map(|question| &question.answer);
-        answers.filter(|&place| *place == Place::Dropped).count()
+        answers
+            .filter(|&answer| *answer == Position::Dropped)
+            .count()
     }
 
-    /// All windows as sequences.
+    /// Returns all windows as sequences.
     pub fn sequences(&self) -> Sequences {
         let mut sequences = Sequences::default();
         for window in 0..self.len() {
@@ -208,8 +213,7 @@ impl Windows {
         sequences
     }
 
-    /// The windows whose targets are known, as sequences with their targets (see
-    /// [`target`](Self::target)).
+    /// Returns the windows with known targets as sequences, and these [targets](Self::target).
     pub fn training(&self) -> (Sequences, Vec<[u32; 2]>) {
         let (mut sequences, mut targets) = (Sequences::default(), Vec::new());
         for window in 0..self.len() {
@@ -229,9 +233,9 @@ impl Windows {
         sequences.push(&[(&cls, 0), (ids, 0), (&sep, 0), (context, 1), (&sep, 1)]);
     }
 
-    /// Whether no other window of its question shows more of what surrounds a piece. What counts is
-    /// the shorter side, and a hundredth of the window's length (run_squad.py,
-    /// `_check_is_max_context`); among equals the first window wins.
+    /// Returns whether no other window of its question shows more of a piece's surroundings: the shorter
+    /// side, plus a hundredth of the window's length (run_squad.py, `_check_is_max_context`). Of equal
+    /// windows the first is the best.
     pub fn is_best_window(&self, window: usize, piece: usize) -> bool {
         let siblings = &self.questions[self.windows[window].question].windows;
         let mut best: Option<(usize, f64)> = None;
@@ -250,10 +254,10 @@ impl Windows {
     }
 }
 
-/// A question of one paragraph.
+/// A tokenised question with the parts of its context.
 struct Cut {
     ids: Vec<u32>,
-    answer: Place,
+    answer: Position,
     parts: Vec<Range<usize>>,
 }
 
@@ -263,10 +267,9 @@ fn cut_paragraph(
     options: WindowOptions,
 ) -> (Context, Vec<Cut>) {
     let Encoding { ids, offsets, .. } = wordpiece.encode(&paragraph.context);
-    let places = with_accents(&offsets, &paragraph.context);
-    let questions = paragraph
-        .questions
-        .iter()
+    let offsets = with_accents(&offsets, &paragraph.context);
+    let questions = paragraph.questions.iter();
+    let questions = questions
         .map(|question| {
             let mut asked = Vec::new();
             wordpiece.encode_ids(&question.text, &mut asked);
@@ -274,16 +277,16 @@ fn cut_paragraph(
             let room = options.max_len - asked.len() - 3;
             Cut {
                 parts: parts(ids.len(), room, options.stride),
-                answer: place(question, &paragraph.context, &places),
+                answer: position(question, &paragraph.context, &offsets),
                 ids: asked,
             }
         })
         .collect();
-    (Context { ids, places }, questions)
+    (Context { ids, offsets }, questions)
 }
 
-/// The places of pieces, each with the accents behind it that belong to no piece: an uncased
-/// vocabulary strips them, but an answer that ends with one is to be cut out with it.
+/// Extends the offsets of each piece by the accents after it that belong to no piece: an uncased vocabulary
+/// strips them, but the text of an answer includes them.
 fn with_accents(offsets: &[(usize, usize)], context: &str) -> Vec<(u32, u32)> {
     let chars: Vec<char> = match context.is_ascii() {
         true => Vec::new(),
@@ -294,19 +297,19 @@ fn with_accents(offsets: &[(usize, usize)], context: &str) -> Vec<(u32, u32)> {
         .iter()
         .zip(nexts.chain([usize::MAX]))
         .map(|(&(start, end), next)| {
-            let behind = chars.get(end..chars.len().min(next)).unwrap_or_default();
-            let accents = behind.iter().take_while(|&&c| is_mark(c)).count();
+            let after = chars.get(end..chars.len().min(next)).unwrap_or_default();
+            let accents = after.iter().take_while(|&&c| is_mark(c)).count();
             (start as u32, (end + accents) as u32)
         })
         .collect()
 }
 
-/// Whether a character combines with the one before it.
+/// Returns whether a character combines with the one before it.
 fn is_mark(c: char) -> bool {
     get_general_category(c).abbreviation().starts_with('M')
 }
 
-/// The windows over a context of so many pieces; one even where it has none.
+/// Splits a context of `pieces` pieces into windows: at least one, even if it is empty.
 fn parts(pieces: usize, room: usize, stride: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::with_capacity(1);
     let mut start = 0;
@@ -320,31 +323,31 @@ fn parts(pieces: usize, room: usize, stride: usize) -> Vec<Range<usize>> {
     }
 }
 
-/// Where the answer stands among the pieces: the first of several people's answers, as
-/// run_squad.py's reader takes the only one that training files have.
-fn place(question: &Question, context: &str, places: &[(u32, u32)]) -> Place {
+/// Finds the answer among the pieces: the first of several answers, as run_squad.py takes the only one of
+/// training files.
+fn position(question: &Question, context: &str, offsets: &[(u32, u32)]) -> Position {
     let answer = match (question.answerable(), &question.answers) {
-        (None, _) | (_, None) => return Place::Unknown,
-        (Some(false), _) => return Place::Nowhere,
+        (None, _) | (_, None) => return Position::Unknown,
+        (Some(false), _) => return Position::Nowhere,
         (Some(true), Some(answers)) => answers.iter().find_map(|answer| answer.place(context)),
     };
     let Some(Range { start, end }) = answer else {
-        return Place::Unknown;
+        return Position::Unknown;
     };
     let touches = |&(from, to): &(u32, u32)| (from as usize) < end && to as usize > start;
     match (
-        places.iter().position(touches),
-        places.iter().rposition(touches),
+        offsets.iter().position(touches),
+        offsets.iter().rposition(touches),
     ) {
-        (Some(first), Some(last)) => Place::Pieces(first..last + 1),
-        _ => Place::Dropped,
+        (Some(first), Some(last)) => Position::Pieces(first..last + 1),
+        _ => Position::Dropped,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::squad::{Answer, Article};
+    use crate::data::squad::Answer;
     use crate::text::Casing;
 
     fn wordpiece() -> WordPiece {
@@ -361,23 +364,8 @@ mod tests {
             text: text.to_owned(),
             start: Some(start),
         };
-        let question = Question {
-            id: "q".to_owned(),
-            text: question.to_owned(),
-            answers: answers.map(|answers| answers.iter().map(answer).collect()),
-            impossible: false,
-        };
-        let paragraph = Paragraph {
-            context: context.to_owned(),
-            questions: vec![question],
-        };
-        Squad {
-            articles: vec![Article {
-                title: String::new(),
-                paragraphs: vec![paragraph],
-            }],
-            misplaced: 0,
-        }
+        let answers = answers.map(|answers| answers.iter().map(answer).collect());
+        Squad::of_question(context, question, answers)
     }
 
     const SMALL: WindowOptions = WindowOptions {
@@ -404,9 +392,9 @@ mod tests {
         assert_eq!(windows.training().1.len(), 3);
     }
 
-    /// As the comment of `_check_is_max_context` has it: "bought" in three spans.
+    /// Like the example in the comment of `_check_is_max_context`: "bought" in three spans.
     #[test]
-    fn a_piece_is_judged_where_most_around_it_is_seen() {
+    fn a_piece_counts_in_the_window_that_shows_most_around_it() {
         let squad = squad("a b c d e f g h i j k", "x y z", None);
         let options = WindowOptions { stride: 3, ..SMALL };
         let windows = Windows::cut(&squad, &wordpiece(), options).unwrap();
@@ -418,8 +406,8 @@ mod tests {
                     .collect()
             })
             .collect();
-        // Windows 0..6, 3..9 and 6..11: piece 4 has one neighbour at its shorter side in the first
-        // two, of which the first wins; pieces 7 and 8 lose in the shorter third.
+        // Windows 0..6, 3..9 and 6..11: the shorter side of piece 4 has one neighbour in the first two, of
+        // which the first is best; pieces 7 and 8 show less in the third, which is shorter.
         assert_eq!(best[0], [0, 1, 2, 3, 4]);
         assert_eq!(best[1], [5, 6, 7]);
         assert_eq!(best[2], [8, 9, 10]);
@@ -434,32 +422,32 @@ mod tests {
             let windows = Windows::cut(&squad, &wordpiece(), SMALL).unwrap();
             let target = windows.target(0)?;
             let row = |end: usize| target[end] as usize - windows.first_row(0);
-            let place = windows.text_range(0, row(0)..row(1) + 1);
-            let text = context.chars().skip(place.start).take(place.len());
+            let range = windows.text_range(0, row(0)..row(1) + 1);
+            let text = context.chars().skip(range.start).take(range.len());
             Some(text.collect::<String>())
         };
         assert_eq!(cut("z abc d", "abc", 2).unwrap(), "abc");
         assert_eq!(cut("z abc d", "b", 3).unwrap(), "b");
         assert_eq!(cut("京京 a", "京", 1).unwrap(), "京");
         assert_eq!(cut("É á. b", "É á", 0).unwrap(), "É á");
-        // Accents of their own belong to the letter that they follow.
+        // Combining accents belong to the letter before them.
         assert_eq!(cut("z e\u{301} b", "e\u{301}", 2).unwrap(), "e\u{301}");
         assert_eq!(
             cut("z e\u{301}\u{323}. b", "e\u{301}\u{323}.", 2).unwrap(),
             "e\u{301}\u{323}."
         );
-        // Zero bytes are places of the context, though no piece's.
+        // Zero bytes count as code points, though no piece has them.
         assert_eq!(cut("z\0 \0 a\0b\0 d", "a\0b", 5).unwrap(), "a\0b");
-        // A word that is unknown as a whole can't be cut.
+        // An unknown word can't be split.
         assert_eq!(cut("z abd d", "b", 3).unwrap(), "abd");
-        // What the tokenizer drops is covered by nothing.
+        // No piece covers a character that the tokenizer drops.
         let squad = squad("a \u{200b} b", "x", Some(&[("\u{200b}", 2)]));
         let windows = Windows::cut(&squad, &wordpiece(), SMALL).unwrap();
         assert_eq!((windows.target(0), windows.dropped()), (None, 1));
     }
 
     #[test]
-    fn questions_without_answer_point_at_cls_and_empty_contexts_have_a_window() {
+    fn targets_without_an_answer_are_cls_and_empty_contexts_have_a_window() {
         let squad = squad("", "x", Some(&[]));
         let windows = Windows::cut(&squad, &wordpiece(), SMALL).unwrap();
         assert_eq!((windows.len(), windows.tokens(0)), (1, 4));
@@ -481,6 +469,6 @@ mod tests {
         };
         assert!(message(short).contains("at least 7 are needed"));
         let still = WindowOptions { stride: 0, ..SMALL };
-        assert!(message(still).contains("--doc-stride 0"));
+        assert!(message(still).contains("stride 0 never"));
     }
 }

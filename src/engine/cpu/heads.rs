@@ -2,7 +2,7 @@
 //! products are small and in f32 always.
 
 use crate::engine::Precision;
-use crate::model::{Layout, Over, Part, TaskHead};
+use crate::model::{HeadInput, Layout, Part, TaskHead};
 use crate::random::Site;
 
 use super::dropout::Mask;
@@ -142,15 +142,15 @@ impl Head {
     pub fn task(layout: &Layout) -> Option<Self> {
         let TaskHead {
             name,
-            over,
+            input,
             dropout,
             ..
         } = layout.task_head()?;
         Some(Self {
             linear: Linear::find(layout, name),
-            pooler: match over {
-                Over::Pooled => Some(Pooler::find(layout)?),
-                Over::Rows => None,
+            pooler: match input {
+                HeadInput::Pooled => Some(Pooler::find(layout)?),
+                HeadInput::Rows => None,
             },
             dropout,
         })

@@ -473,7 +473,7 @@ impl PretrainingEngine for CpuEngine {
         on_the_pool(|| {
             let run = self.infer(batch)?;
             let head = run.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| super::lacks("masked-LM"))?;
+            let head = head.ok_or_else(|| super::missing_head("masked-LM"))?;
             let hidden = &run.hidden[run.last][..run.len()];
             let logits = head.logits(run.pass, run.values, hidden, rows, run.masked_lm);
             // Filled again, not made anew: these are the largest buffers of a step.
@@ -493,7 +493,7 @@ impl PretrainingEngine for CpuEngine {
         on_the_pool(|| {
             let run = self.infer(batch)?;
             let head = run.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| super::lacks("masked-LM"))?;
+            let head = head.ok_or_else(|| super::missing_head("masked-LM"))?;
             let hidden = &run.hidden[run.last][..run.len()];
             Ok(head
                 .logits(run.pass, run.values, hidden, rows, run.masked_lm)
@@ -505,7 +505,7 @@ impl PretrainingEngine for CpuEngine {
         on_the_pool(|| {
             let run = self.infer(batch)?;
             let head = run.model.next_sentence.as_ref();
-            let head = head.ok_or_else(|| super::lacks("next-sentence"))?;
+            let head = head.ok_or_else(|| super::missing_head("next-sentence"))?;
             let hidden = &run.hidden[run.last][..run.len()];
             let logits = head.forward(run.pass, run.values, hidden, run.head);
             Ok(logits.as_chunks().0.to_vec())
@@ -530,7 +530,7 @@ impl TaskEngine for CpuEngine {
         on_the_pool(|| {
             let run = self.infer(batch)?;
             let head = run.model.task.as_ref();
-            let head = head.ok_or_else(|| super::lacks("task"))?;
+            let head = head.ok_or_else(|| super::missing_head("task"))?;
             let hidden = &run.hidden[run.last][..run.len()];
             Ok(head
                 .forward(run.pass, run.values, hidden, run.head)

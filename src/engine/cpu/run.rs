@@ -4,7 +4,7 @@
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::{
     DistillationScores, DistillationWeights, LossWeights, PretrainingScores, SoftTargets,
-    check_targets, lacks, objective,
+    check_targets, missing_head, objective,
 };
 use crate::error::Result;
 use crate::model::Layout;
@@ -57,7 +57,7 @@ impl Run<'_> {
         }
         if !batch.masked_rows.is_empty() {
             let head = self.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| lacks("masked-LM"))?;
+            let head = head.ok_or_else(|| missing_head("masked-LM"))?;
             let (rows, labels) = (&batch.masked_rows, &batch.masked_labels);
             let into = weights.map(|_| {
                 let hidden = &mut self.gradients.hidden[..];
@@ -82,7 +82,7 @@ impl Run<'_> {
         }
         if !batch.next_labels.is_empty() {
             let head = self.model.next_sentence.as_ref();
-            let head = head.ok_or_else(|| lacks("next-sentence"))?;
+            let head = head.ok_or_else(|| missing_head("next-sentence"))?;
             let logits = head.forward(pass, values, hidden, self.head);
             let weight = weights.map_or(0.0, |w| w.pair);
             let scored = objective::cross_entropy(logits, 2, &batch.next_labels, weight);
@@ -128,7 +128,7 @@ impl Run<'_> {
         };
         if !rows.is_empty() {
             let head = self.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| lacks("masked-LM"))?;
+            let head = head.ok_or_else(|| missing_head("masked-LM"))?;
             let into = Some((&mut *self.parameter_gradients, d_hidden));
             let buffers = &mut *self.masked_lm;
             let scored = head.score(
@@ -157,7 +157,7 @@ impl Run<'_> {
         let (pass, values) = (self.pass, self.values);
         let hidden = &self.hidden[self.last][..self.len()];
         let head = self.model.task.as_ref();
-        let head = head.ok_or_else(|| lacks("task"))?;
+        let head = head.ok_or_else(|| missing_head("task"))?;
         self.gradients.start(pass.batch.rows(), pass.config);
         loss(head.forward(pass, values, hidden, self.head));
         let (gradients, d) = (&mut *self.parameter_gradients, &mut self.gradients.hidden);

@@ -9,7 +9,7 @@ use crate::engine::LossScale;
 use crate::engine::optimizer::{Moments, Update};
 use crate::engine::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
-    PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine, check_targets, lacks,
+    PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine, check_targets, missing_head,
 };
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
@@ -254,7 +254,7 @@ impl TaskEngine for CudaEngine {
             run.logits(device, run.model.task()?)
         })?;
         let buffers = prepared.activations.head.as_ref();
-        let at = buffers.ok_or_else(|| lacks("task"))?.logits;
+        let at = buffers.ok_or_else(|| missing_head("task"))?.logits;
         let rows = head_rows(shape, batch);
         let mut logits = self.download_rows(at, rows, shape.outputs, columns)?;
         loss(&mut logits);

@@ -3,7 +3,7 @@
 //! are stored, and gives f32.
 
 use crate::error::Result;
-use crate::model::{Over, Part, TaskHead};
+use crate::model::{HeadInput, Part, TaskHead};
 use crate::random::Site;
 
 use super::arena::{Plan, Span};
@@ -20,7 +20,7 @@ use super::state::{Places, padded_outputs};
 /// The next-sentence head as one of a task's kind: two classes over the pooler.
 pub const NEXT_SENTENCE: TaskHead = TaskHead {
     name: "cls.seq_relationship",
-    over: Over::Pooled,
+    input: HeadInput::Pooled,
     outputs: 2,
     dropout: false,
 };
@@ -44,18 +44,18 @@ pub struct Buffers {
 impl Buffers {
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
         let h = shape.config.hidden_size;
-        let over = shape.head.map_or(Over::Pooled, |head| head.over);
+        let over = shape.head.map_or(HeadInput::Pooled, |head| head.input);
         let dropped = shape.trains() && shape.head.is_some_and(|head| head.dropout);
         let (pooled, input, n) = match over {
-            Over::Pooled => {
+            HeadInput::Pooled => {
                 let bytes = 4 * (shape.sequences * h) as u64;
                 (bytes, bytes, shape.sequences)
             }
-            Over::Rows => (0, shape.hidden(), shape.rows),
+            HeadInput::Rows => (0, shape.hidden(), shape.rows),
         };
         let outputs = shape.head.map_or(0, |head| padded_outputs(head.outputs));
         let logits = (n * outputs) as u64;
-        let narrow = over == Over::Rows && shape.trains() && shape.element != Element::F32;
+        let narrow = over == HeadInput::Rows && shape.trains() && shape.element != Element::F32;
         let if_trains = |bytes: u64| if shape.trains() { bytes } else { 0 };
         let mut take = |bytes: u64| plan.take(Span::Heads, bytes);
         Self {
@@ -149,9 +149,9 @@ impl Head {
         let outputs = padded_outputs(linear.outputs);
         Some(Self {
             linear: linear.padded(outputs),
-            pooler: match shape.over {
-                Over::Pooled => Some(Pooler::find(places)?),
-                Over::Rows => None,
+            pooler: match shape.input {
+                HeadInput::Pooled => Some(Pooler::find(places)?),
+                HeadInput::Rows => None,
             },
             shape,
         })
@@ -175,17 +175,17 @@ impl Head {
 
     /// Rows of the logits.
     pub fn rows(&self, pass: Pass<'_>) -> usize {
-        match self.shape.over {
-            Over::Pooled => pass.sequences(),
-            Over::Rows => pass.rows(),
+        match self.shape.input {
+            HeadInput::Pooled => pass.sequences(),
+            HeadInput::Rows => pass.rows(),
         }
     }
 
     /// What the linear layer's factors are stored as.
     fn element(&self, pass: Pass<'_>) -> Element {
-        match self.shape.over {
-            Over::Pooled => Element::F32,
-            Over::Rows => pass.element(),
+        match self.shape.input {
+            HeadInput::Pooled => Element::F32,
+            HeadInput::Rows => pass.element(),
         }
     }
 
@@ -299,9 +299,9 @@ impl Head {
 
     /// What goes through dropout into the linear layer.
     fn reads(&self, hidden: Address, b: &Buffers) -> Address {
-        match self.shape.over {
-            Over::Pooled => b.pooled,
-            Over::Rows => hidden,
+        match self.shape.input {
+            HeadInput::Pooled => b.pooled,
+            HeadInput::Rows => hidden,
         }
     }
 
@@ -319,9 +319,9 @@ impl Head {
     }
 
     fn dropped_rows<'a>(&self, pass: Pass<'a>) -> Drops<'a> {
-        match self.shape.over {
-            Over::Pooled => Drops::Sequences(pass.batch()),
-            Over::Rows => Drops::Rows(pass.batch()),
+        match self.shape.input {
+            HeadInput::Pooled => Drops::Sequences(pass.batch()),
+            HeadInput::Rows => Drops::Rows(pass.batch()),
         }
     }
 }

@@ -13,6 +13,7 @@
 
 #[cfg(test)]
 pub mod absent;
+mod activations;
 mod arena;
 mod batch;
 pub mod device;
@@ -42,8 +43,9 @@ use std::sync::Arc;
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
-use crate::model::{Config, Dropout, Layout, Over, TaskHead};
+use crate::model::{Config, Dropout, HeadInput, Layout, TaskHead};
 
+use self::activations::Activations;
 use self::arena::Arena;
 use self::batch::{Sent, Staging, Wanted};
 use self::device::{Address, Device, Element};
@@ -53,7 +55,7 @@ use self::heads::{Head, NEXT_SENTENCE};
 use self::kernels::{SCORED, cast};
 use self::pass::Pass;
 use self::run::{Model, Run};
-use self::shape::{Activations, Masked, Purpose, Scores, Shape};
+use self::shape::{Masked, Purpose, Scores, Shape};
 use self::state::{State, download};
 use self::update::Updater;
 
@@ -538,9 +540,9 @@ impl CudaEngine {
 
 /// Rows of a head's logits.
 fn head_rows(head: TaskHead, batch: &Packed) -> usize {
-    match head.over {
-        Over::Pooled => batch.sequences(),
-        Over::Rows => batch.rows(),
+    match head.input {
+        HeadInput::Pooled => batch.sequences(),
+        HeadInput::Rows => batch.rows(),
     }
 }
 

@@ -2,11 +2,12 @@
 //! the embedding tables. Nothing here waits for the device or reads from it, so that all of it can
 //! be recorded.
 
-use crate::engine::{DistillationWeights, LossWeights, Recompute, lacks};
+use crate::engine::{DistillationWeights, LossWeights, Recompute, missing_head};
 use crate::error::Result;
-use crate::model::Over;
+use crate::model::HeadInput;
 use crate::random::Site;
 
+use super::activations::Activations;
 use super::device::{Address, Device};
 use super::heads::{self, Head, Pooler};
 use super::kernels::{
@@ -17,7 +18,7 @@ use super::layer::{Gradients, Layer};
 use super::linear::NormAt;
 use super::masked_lm::{self, Loss, MaskedLm};
 use super::pass::Pass;
-use super::shape::{Activations, Scores};
+use super::shape::Scores;
 use super::state::Places;
 
 /// Where the parts of the model are in the flat buffers.
@@ -50,16 +51,18 @@ impl Model {
     }
 
     pub fn masked_lm(&self) -> Result<&MaskedLm> {
-        self.masked_lm.as_ref().ok_or_else(|| lacks("masked-LM"))
+        self.masked_lm
+            .as_ref()
+            .ok_or_else(|| missing_head("masked-LM"))
     }
 
     pub fn next_sentence(&self) -> Result<&Head> {
         let head = self.next_sentence.as_ref();
-        head.ok_or_else(|| lacks("next-sentence"))
+        head.ok_or_else(|| missing_head("next-sentence"))
     }
 
     pub fn task(&self) -> Result<&Head> {
-        self.task.as_ref().ok_or_else(|| lacks("task"))
+        self.task.as_ref().ok_or_else(|| missing_head("task"))
     }
 
     fn tables(&self, pass: Pass<'_>, at: impl Fn(usize) -> Address) -> Tables {
@@ -180,10 +183,10 @@ impl<'a> Run<'a> {
 
     /// From the gradient of the task's logits, in their place, to those of every parameter.
     pub fn task_backward(self, device: &mut dyn Device, head: &Head) -> Result<()> {
-        let d_hidden = match head.shape.over {
-            Over::Pooled => self.start(device)?.hidden,
+        let d_hidden = match head.shape.input {
+            HeadInput::Pooled => self.start(device)?.hidden,
             // Written whole by the head.
-            Over::Rows => self.gradients().hidden,
+            HeadInput::Rows => self.gradients().hidden,
         };
         let buffers = self.head_buffers();
         head.backward(device, self.pass, self.last(), d_hidden, buffers)?;

@@ -10,7 +10,7 @@ use crate::model::{Layout, Parameter};
 
 use super::device::{Address, Device, Element};
 use crate::bytes::{Number, bytes_of, bytes_of_mut};
-use crate::engine::state::fits;
+use crate::engine::state::check_count;
 
 /// Parameters start at a multiple of so many elements: 128 bytes or more.
 const ALIGNMENT: usize = 64;
@@ -197,7 +197,7 @@ impl State {
     }
 
     fn upload(&self, device: &mut dyn Device, to: Address, values: &[f32]) -> Result<()> {
-        fits(values, self.places.layout().total())?;
+        check_count(values, self.places.layout().total())?;
         device.upload(to, bytes_of(&self.places.spread(values)))
     }
 

@@ -13,7 +13,7 @@ use crate::engine::{
     CpuEngine, Distillation, Engine, LossWeights, PretrainingEngine, Recompute, SoftTargets,
     TaskEngine, objective,
 };
-use crate::model::{Config, Dropout, Layout, Over, PRETRAINING, Part};
+use crate::model::{Config, Dropout, HeadInput, Layout, PRETRAINING, Part};
 use crate::random::{Site, Stream};
 
 const VOCABULARY: u32 = 203;
@@ -332,7 +332,9 @@ fn task_heads_over_texts_and_over_tokens_are_the_cpus() {
             compare(&layout, &got, &expected, bound);
             let (got, expected) = (cuda.task_logits(&batch), cpu.task_logits(&batch));
             near(&got.unwrap(), &expected.unwrap(), bound);
-            let over_rows = head.task_head().is_some_and(|head| head.over == Over::Rows);
+            let over_rows = head
+                .task_head()
+                .is_some_and(|head| head.input == HeadInput::Rows);
             let states = cuda.hidden_states(&batch, 0..1).unwrap();
             assert_eq!(states.pooled.is_none(), over_rows);
         }

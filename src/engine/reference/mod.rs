@@ -1,13 +1,13 @@
-//! The reference run behind the [`Engine`] trait: the dfdx model, f32, on the CPU, or with the cargo
-//! feature `dfdx-cuda` on a GPU.
+//! The reference model behind the [`Engine`] trait: the dfdx model in f32, on the CPU, or with the
+//! cargo feature `dfdx-cuda` on a GPU.
 //!
-//! dfdx's elementwise kernels use one thread, so on the CPU a batch is cut into one part a thread; each
-//! part has a tape of its own and the parts' gradients are added in order.
+//! dfdx's elementwise kernels use one thread, so on the CPU a batch is divided into one part per
+//! thread; each part has its own tape, and the parts' gradients are added in order.
 
-mod home;
 mod modules;
+mod placement;
 
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::sync::Arc;
 
 use crate::data::Packed;
@@ -16,8 +16,8 @@ use crate::engine::optimizer::{Moments, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
 
-use self::home::Home;
 use self::modules::Modules;
+use self::placement::Placement;
 use super::state::{Snapshot, State};
 use super::{
     DistillationScores, DistillationWeights, Engine, HiddenStates, LossWeights, Precision,
@@ -28,48 +28,56 @@ use super::{
 pub struct Reference {
     config: Config,
     state: State,
-    /// The modules; rebuilt when the parameters have changed.
-    home: Home,
+    /// The modules; rebuilt after the parameters have changed.
+    placement: Placement,
 }
 
 impl Reference {
-    /// A model with these parameters, on the CPU. Fails for sizes that have no type of their own.
+    /// Builds a model with these parameters on the CPU. Returns an error for sizes that have no
+    /// type.
     pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
         Self::at(
-            Home::cpu(rayon::current_num_threads())?,
+            Placement::cpu(rayon::current_num_threads())?,
             config,
             layout,
             values,
         )
     }
 
-    /// The same on the first GPU, by dfdx's own kernels. Fails also where there is none.
+    /// Builds the model on the first GPU, with dfdx's own kernels. Also returns an error if there
+    /// is none.
     #[cfg(feature = "dfdx-cuda")]
     pub fn on_gpu(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
-        Self::at(Home::gpu()?, config, layout, values)
+        Self::at(Placement::gpu()?, config, layout, values)
     }
 
-    fn at(home: Home, config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
+    fn at(
+        placement: Placement,
+        config: &Config,
+        layout: &Arc<Layout>,
+        values: Vec<f32>,
+    ) -> Result<Self> {
         let mut reference = Self {
             config: config.clone(),
             state: State::new(layout, values)?,
-            home,
+            placement,
         };
-        reference.home()?;
+        reference.filled()?;
         Ok(reference)
     }
 
-    /// The same on so many threads, where the CPU computes: a batch is cut into as many parts.
+    /// Uses this many threads on the CPU: a batch is divided into as many parts.
     pub fn with_threads(mut self, threads: usize) -> Result<Self> {
-        self.home = self.home.with_threads(threads.max(1))?;
+        self.placement = self.placement.with_threads(threads.max(1))?;
         Ok(self)
     }
 
-    /// Where the modules are, with them there.
-    fn home(&mut self) -> Result<&Home> {
+    /// Returns the placement with its modules built.
+    fn filled(&mut self) -> Result<&Placement> {
         let state = &self.state;
-        self.home.fill(&self.config, &state.layout, &state.values)?;
-        Ok(&self.home)
+        self.placement
+            .fill(&self.config, &state.layout, &state.values)?;
+        Ok(&self.placement)
     }
 
     fn check(&self, batch: &Packed) -> Result<()> {
@@ -77,19 +85,29 @@ impl Reference {
         batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)
     }
 
-    /// Runs `work` on the parts of a batch and gives the results in order.
+    /// Runs `work` on the parts of a batch and returns the results in order.
     fn in_parts<R: Send>(
         &mut self,
         batch: &Packed,
         work: impl Fn(&dyn Modules, Range<usize>) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
         self.check(batch)?;
-        self.home()?.in_parts(batch, work)
+        self.filled()?.in_parts(batch, work)
+    }
+
+    /// Adds up the scores of a batch's parts, and their gradients to the accumulated ones.
+    fn add_parts<S: Default + AddAssign>(&mut self, parts: Vec<(S, Vec<f32>)>) -> S {
+        let mut scores = S::default();
+        for (part, gradients) in parts {
+            scores += part;
+            self.state.add(&gradients);
+        }
+        scores
     }
 }
 
-/// Cuts `values` into parts of the given lengths.
-fn cut<'a>(mut values: &'a [f32], lengths: &[usize]) -> Vec<&'a [f32]> {
+/// Splits `values` into parts of the given lengths.
+fn split<'a>(mut values: &'a [f32], lengths: &[usize]) -> Vec<&'a [f32]> {
     let mut parts = Vec::with_capacity(lengths.len());
     for &length in lengths {
         let (part, rest) = values.split_at(length);
@@ -118,7 +136,7 @@ impl Engine for Reference {
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
         self.state.set_values(values)?;
-        self.home.clear();
+        self.placement.clear();
         Ok(())
     }
 
@@ -135,7 +153,7 @@ impl Engine for Reference {
     }
 
     fn update(&mut self, update: &Update) -> Result<f64> {
-        self.home.clear();
+        self.placement.clear();
         Ok(self.state.update(update))
     }
 
@@ -186,18 +204,9 @@ impl PretrainingEngine for Reference {
         dropout.check(&self.config, &batch.packed)?;
         let layout = self.state.layout.clone();
         let parts = self.in_parts(&batch.packed, |model, which| {
-            let part = batch.slice(which);
-            let mut gradients = vec![0.0; layout.total()];
-            let scores =
-                model.pretraining_gradients(&layout, &part, weights, dropout, &mut gradients)?;
-            Ok((scores, gradients))
+            model.pretraining_gradients(&layout, &batch.slice(which), weights, dropout)
         })?;
-        let mut scores = PretrainingScores::default();
-        for (part, gradients) in parts {
-            scores += part;
-            self.state.add(&gradients);
-        }
-        Ok(scores)
+        Ok(self.add_parts(parts))
     }
 
     fn distillation_gradients_of_part(
@@ -213,23 +222,9 @@ impl PretrainingEngine for Reference {
         let parts = self.in_parts(&batch.packed, |model, which| {
             let part = batch.slice(which.clone());
             let targets = targets.slice(batch, which);
-            let mut gradients = vec![0.0; layout.total()];
-            let scores = model.distillation_gradients(
-                &layout,
-                &part,
-                targets,
-                weights,
-                dropout,
-                &mut gradients,
-            )?;
-            Ok((scores, gradients))
+            model.distillation_gradients(&layout, &part, targets, weights, dropout)
         })?;
-        let mut scores = DistillationScores::default();
-        for (part, gradients) in parts {
-            scores += part;
-            self.state.add(&gradients);
-        }
-        Ok(scores)
+        Ok(self.add_parts(parts))
     }
 
     fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()> {
@@ -250,13 +245,13 @@ impl PretrainingEngine for Reference {
 
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
         self.check(batch)?;
-        self.home()?
+        self.filled()?
             .whole(|model| model.masked_lm_logits(batch, rows))
     }
 
     fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
         self.check(batch)?;
-        self.home()?
+        self.filled()?
             .whole(|model| model.next_sentence_logits(batch))
     }
 }
@@ -270,31 +265,24 @@ impl TaskEngine for Reference {
     ) -> Result<()> {
         dropout.check(&self.config, batch)?;
         let layout = self.state.layout.clone();
-        // The loss is one over all parts of the batch: a first pass gives it their logits.
+        // The loss covers all parts of the batch: a first pass computes their logits.
         let logits = self.in_parts(batch, |model, which| {
             model.task_logits(&batch.slice(which), Some(dropout))
         })?;
         let lengths: Vec<usize> = logits.iter().map(Vec::len).collect();
         let mut logits = logits.concat();
         loss(&mut logits);
-        let starts = batch.balanced(self.home.parts());
+        let starts = batch.balanced(self.placement.parts());
         let slopes: Vec<_> = starts
             .iter()
-            .zip(cut(&logits, &lengths))
+            .zip(split(&logits, &lengths))
             .map(|(part, slopes)| (part.start, slopes))
             .collect();
         let parts = self.in_parts(batch, |model, which| {
             let slopes = slopes.iter().find(|(start, _)| *start == which.start);
-            let (_, slopes) = slopes.expect("the batch is cut as before");
-            let mut gradients = vec![0.0; layout.total()];
-            model.task_gradients(
-                &layout,
-                &batch.slice(which),
-                dropout,
-                slopes,
-                &mut gradients,
-            )?;
-            Ok(gradients)
+            // `in_parts` divides a batch the same way each time.
+            let (_, slopes) = slopes.expect("logits of the same part");
+            model.task_gradients(&layout, &batch.slice(which), dropout, slopes)
         })?;
         for gradients in parts {
             self.state.add(&gradients);

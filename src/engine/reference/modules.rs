@@ -1,4 +1,4 @@
-//! The dfdx model behind one object-safe trait, whatever its size and its device, and its losses.
+//! The dfdx model of any size and device behind one object-safe trait, and its losses.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use crate::data::pretraining::PretrainingBatch;
 use crate::engine::distillation::EPSILON;
 use crate::engine::{
     DistillationScores, DistillationWeights, HiddenStates, LossWeights, PretrainingScores,
-    SoftTargets, lacks,
+    SoftTargets, missing_head,
 };
 use crate::error::{Error, Result};
 use crate::model::{
     Bert, BertDevice, Config, Dropout, Layout, Rows, SequenceAttention, Size, cross_entropy, pick,
 };
 
-/// The model with its size erased.
+/// The model without its size in the type.
 pub(super) trait Modules {
     fn pretraining_gradients(
         &self,
@@ -24,8 +24,7 @@ pub(super) trait Modules {
         batch: &PretrainingBatch,
         weights: LossWeights,
         dropout: Dropout,
-        gradients: &mut [f32],
-    ) -> Result<PretrainingScores>;
+    ) -> Result<(PretrainingScores, Vec<f32>)>;
     fn pretraining_scores(&self, batch: &PretrainingBatch) -> Result<PretrainingScores>;
     fn distillation_gradients(
         &self,
@@ -34,17 +33,15 @@ pub(super) trait Modules {
         targets: SoftTargets,
         weights: DistillationWeights,
         dropout: Dropout,
-        gradients: &mut [f32],
-    ) -> Result<DistillationScores>;
-    /// Adds the gradients that follow from those of the logits, `slopes`.
+    ) -> Result<(DistillationScores, Vec<f32>)>;
+    /// Returns the gradients of the parameters that follow from those of the logits, `slopes`.
     fn task_gradients(
         &self,
         layout: &Layout,
         batch: &Packed,
         dropout: Dropout,
         slopes: &[f32],
-        gradients: &mut [f32],
-    ) -> Result<()>;
+    ) -> Result<Vec<f32>>;
     fn task_logits(&self, batch: &Packed, dropout: Option<Dropout>) -> Result<Vec<f32>>;
     fn hidden_states(&self, batch: &Packed, layers: Range<usize>) -> HiddenStates;
     fn attention(&self, batch: &Packed) -> Vec<SequenceAttention>;
@@ -52,8 +49,7 @@ pub(super) trait Modules {
     fn next_sentence_logits(&self, batch: &Packed) -> Result<Vec<[f32; 2]>>;
 }
 
-/// Builds the modules of the size that the configuration asks for, boxed as the function that this
-/// stands in returns them.
+/// Builds a boxed model of the size in the configuration.
 macro_rules! build {
     ($device:expr, $config:expr, $layout:expr, $values:expr) => {{
         let c = $config;
@@ -75,7 +71,7 @@ macro_rules! build {
     };
 }
 
-/// The modules on the CPU, which any thread may use.
+/// Builds the modules on the CPU, for any thread.
 pub(super) fn on_cpu(
     config: &Config,
     layout: &Layout,
@@ -84,7 +80,7 @@ pub(super) fn on_cpu(
     build!(&Cpu::default(), config, layout, values)
 }
 
-/// The modules on a GPU. dfdx's device for it must not leave its thread, and neither must they.
+/// Builds the modules on a GPU. Like dfdx's device, they must not leave their thread.
 #[cfg(feature = "dfdx-cuda")]
 pub(super) fn on_gpu(
     device: &Cuda,
@@ -118,17 +114,14 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, D: BertDevi
         batch: &PretrainingBatch,
         weights: LossWeights,
         dropout: Dropout,
-        gradients: &mut [f32],
-    ) -> Result<PretrainingScores> {
+    ) -> Result<(PretrainingScores, Vec<f32>)> {
         let (loss, scores) = pretraining_loss::<H, A, K, I, D, OwnedTape<f32, D>>(
             self,
             batch,
             weights,
             Some(dropout),
         )?;
-        let mut tape = loss.backward();
-        self.add_gradients(&mut tape, layout, gradients);
-        Ok(scores)
+        Ok((scores, backward(self, loss, layout)))
     }
 
     fn pretraining_scores(&self, batch: &PretrainingBatch) -> Result<PretrainingScores> {
@@ -143,12 +136,9 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, D: BertDevi
         targets: SoftTargets,
         weights: DistillationWeights,
         dropout: Dropout,
-        gradients: &mut [f32],
-    ) -> Result<DistillationScores> {
+    ) -> Result<(DistillationScores, Vec<f32>)> {
         let (loss, scores) = distillation_loss(self, batch, targets, weights, dropout)?;
-        let mut tape = loss.backward();
-        self.add_gradients(&mut tape, layout, gradients);
-        Ok(scores)
+        Ok((scores, backward(self, loss, layout)))
     }
 
     fn task_gradients(
@@ -157,31 +147,28 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, D: BertDevi
         batch: &Packed,
         dropout: Dropout,
         slopes: &[f32],
-        gradients: &mut [f32],
-    ) -> Result<()> {
+    ) -> Result<Vec<f32>> {
         let hidden = self.encode::<OwnedTape<f32, D>>(batch, Some(dropout), &mut |_, _| {});
         let logits = self
             .task_logits(hidden, batch, Some(dropout))
-            .ok_or_else(|| lacks("task"))?;
-        // The gradient of Σ logits · slopes is `slopes`: the chain goes on from there.
+            .ok_or_else(|| missing_head("task"))?;
+        // The gradient of Σ logits · slopes is `slopes`: backpropagation continues from there.
         let slopes = logits
             .device()
             .tensor_from_vec(slopes.to_vec(), *logits.shape());
-        let mut tape = (logits * slopes).sum::<Rank0, _>().backward();
-        self.add_gradients(&mut tape, layout, gradients);
-        Ok(())
+        Ok(backward(self, (logits * slopes).sum(), layout))
     }
 
     fn task_logits(&self, batch: &Packed, dropout: Option<Dropout>) -> Result<Vec<f32>> {
         let hidden = self.encode::<NoneTape>(batch, dropout, &mut |_, _| {});
         let logits = self.task_logits(hidden, batch, dropout);
-        Ok(logits.ok_or_else(|| lacks("task"))?.as_vec())
+        Ok(logits.ok_or_else(|| missing_head("task"))?.as_vec())
     }
 
-    fn hidden_states(&self, batch: &Packed, wanted: Range<usize>) -> HiddenStates {
-        let mut layers = Vec::with_capacity(wanted.len());
+    fn hidden_states(&self, batch: &Packed, range: Range<usize>) -> HiddenStates {
+        let mut layers = Vec::with_capacity(range.len());
         let rows = self.encode::<NoneTape>(batch, None, &mut |layer, hidden| {
-            if wanted.contains(&layer) {
+            if range.contains(&layer) {
                 layers.push(crate::model::real_rows(hidden, batch).as_vec());
             }
         });
@@ -207,6 +194,17 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, D: BertDevi
     }
 }
 
+/// Returns the gradients of all parameters, laid out as `layout` describes.
+fn backward<const H: usize, const A: usize, const K: usize, const I: usize, D: BertDevice<f32>>(
+    bert: &Bert<H, A, K, I, f32, D>,
+    loss: Loss<D>,
+    layout: &Layout,
+) -> Vec<f32> {
+    let mut gradients = vec![0.0; layout.total()];
+    bert.add_gradients(&mut loss.backward(), layout, &mut gradients);
+    gradients
+}
+
 fn masked_logits<const H: usize, const A: usize, const K: usize, const I: usize, D, T>(
     bert: &Bert<H, A, K, I, f32, D>,
     hidden: Rows<H, f32, D, T>,
@@ -216,7 +214,10 @@ where
     D: BertDevice<f32>,
     T: Tape<f32, D> + Merge<T>,
 {
-    let head = bert.masked_lm.as_ref().ok_or_else(|| lacks("masked-LM"))?;
+    let head = bert
+        .masked_lm
+        .as_ref()
+        .ok_or_else(|| missing_head("masked-LM"))?;
     Ok(head.forward(pick(hidden, rows), &bert.embeddings.words))
 }
 
@@ -232,12 +233,14 @@ where
     let head = bert
         .next_sentence
         .as_ref()
-        .ok_or_else(|| lacks("next-sentence"))?;
-    let pooled = bert.pool(hidden, batch).ok_or_else(|| lacks("pooler"))?;
+        .ok_or_else(|| missing_head("next-sentence"))?;
+    let pooled = bert
+        .pool(hidden, batch)
+        .ok_or_else(|| missing_head("pooler"))?;
     Ok(head.forward(pooled))
 }
 
-/// The weighted loss of pre-training with its tape, and what was measured on the way.
+/// Returns the weighted loss of pre-training with its tape, and the scores.
 fn pretraining_loss<const H: usize, const A: usize, const K: usize, const I: usize, D, T>(
     bert: &Bert<H, A, K, I, f32, D>,
     batch: &PretrainingBatch,
@@ -269,16 +272,16 @@ where
         scores.nsp_loss = number(&sum);
         loss = loss + sum * weights.pair;
     }
-    // The encoder's own tape is where the heads' gradients arrive.
+    // The encoder's tape continues where the heads' gradients end.
     let (_, tape) = hidden.split_tape();
     let (loss, head_tapes) = loss.split_tape();
     Ok((loss.put_tape(head_tapes.merge(tape)), scores))
 }
 
-/// A loss with the tape that leads back from it.
+/// A loss with its tape.
 type Loss<D> = Tensor<Rank0, f32, D, OwnedTape<f32, D>>;
 
-/// The weighted loss of distillation with its tape, and what was measured on the way.
+/// Returns the weighted loss of distillation with its tape, and the scores.
 fn distillation_loss<
     const H: usize,
     const A: usize,
@@ -296,7 +299,7 @@ fn distillation_loss<
     let hidden = bert.encode::<OwnedTape<f32, D>>(&batch.packed, Some(dropout), &mut |_, _| {});
     let rows = batch.packed.rows();
 
-    // cos = own · theirs / (|own| |theirs|), a row each.
+    // cos = own · theirs / (|own| |theirs|) per row.
     let theirs: Rows<H, f32, D> = dev.tensor_from_vec(targets.hidden, (rows, Const));
     let own = hidden.retaped::<OwnedTape<f32, D>>().square();
     let own = (own.sum::<(usize,), Axis<1>>() + EPSILON).sqrt();
@@ -322,28 +325,28 @@ fn distillation_loss<
         let hard = cross_entropy(logits.retaped::<OwnedTape<f32, D>>(), &batch.masked_labels);
         scores.hard.mlm_loss = number(&hard);
 
-        // Σ p (ln p - ln q), p the teacher's, q the student's probabilities.
+        // Σ p (ln p - ln q) with p the teacher's and q the student's probabilities.
         let t = weights.temperature;
         let theirs: Tensor<(usize, usize), f32, D> = dev.tensor_from_vec(targets.logits, shape);
         let theirs = (theirs / t).log_softmax::<Axis<1>>();
         let own = (logits / t).log_softmax::<Axis<1>>();
-        let apart = -own + theirs.clone();
-        let soft = (apart * theirs.exp()).sum::<Rank0, Axes2<0, 1>>() * (t * t);
+        let divergence = (-own + theirs.clone()) * theirs.exp();
+        let soft = divergence.sum::<Rank0, Axes2<0, 1>>() * (t * t);
         scores.soft = number(&soft);
         loss = loss + hard * weights.hard + soft * weights.soft;
     }
-    // The encoder's own tape is where the heads' gradients arrive.
+    // The encoder's tape continues where the heads' gradients end.
     let (_, tape) = hidden.split_tape();
     let (loss, head_tapes) = loss.split_tape();
     Ok((loss.put_tape(head_tapes.merge(tape)), scores))
 }
 
-/// The number in a tensor without axes.
+/// Returns the value of a scalar tensor.
 fn number<D: BertDevice<f32>, T>(tensor: &Tensor<Rank0, f32, D, T>) -> f64 {
     tensor.as_vec().into_iter().map(f64::from).sum()
 }
 
-/// How many rows of (rows, classes) have their largest value at the label.
+/// Counts the rows of (rows, classes) whose largest value is that of the label.
 fn correct(logits: &[f32], classes: usize, labels: &[u32]) -> u64 {
     logits
         .chunks_exact(classes)

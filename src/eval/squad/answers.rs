@@ -1,14 +1,14 @@
-//! From the logits of a span head to answers in words.
+//! Turns the logits of a span head into answers.
 //!
-//! The score of a span is the logit of its start plus that of its end. Of all spans of up to
-//! `max_answer` pieces, over all windows of a question, the best few with different texts are kept;
-//! a span counts only in the window that shows most of what surrounds its first piece. Where a
-//! question may have no answer, both logits of `[CLS]` say how well that fits, in the window where
-//! it fits least (google-research/bert, run_squad.py, `write_predictions`).
+//! The score of a span is the logit of its start plus that of its end. Of all spans of up to `max_answer`
+//! pieces, over all windows of a question, the best few with different texts are kept; a span counts only
+//! in the window that shows most of its first piece's surroundings. If a question may have no answer, the
+//! sum of the logits of `[CLS]` scores that, in the window where it is lowest (google-research/bert,
+//! run_squad.py, `write_predictions`).
 //!
-//! Other than run_squad.py, which looks at the 20 best starts and the 20 best ends of a window, the
-//! search sees all pairs; and an answer is cut out of the context by the places of its pieces, so
-//! nothing has to be guessed back from lower-cased pieces.
+//! Unlike run_squad.py, which considers the 20 best starts and the 20 best ends of a window, the search
+//! considers all pairs; and an answer is cut out of the context by the offsets of its pieces, so it is
+//! not reconstructed from lower-cased pieces.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -20,12 +20,12 @@ use crate::error::{Error, Result};
 
 use super::{Best, Predictions, raw, sweep};
 
-/// What counts as an answer. The defaults are those of run_squad.py for SQuAD 1.1.
+/// Limits of the answers. The defaults are those of run_squad.py for SQuAD 1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerOptions {
-    /// How many answers are kept, at least 1.
+    /// Number of answers to keep, at least 1.
     pub n_best: usize,
-    /// Most pieces that an answer has.
+    /// Longest answer in pieces.
     pub max_answer: usize,
     /// Whether a question may have no answer, as in SQuAD 2.0.
     pub may_be_empty: bool,
@@ -41,33 +41,36 @@ impl Default for AnswerOptions {
     }
 }
 
-/// What a model answers to a question.
+/// A model's answers to a question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answers {
+    /// The question's id.
     pub id: String,
-    /// The best answer that is not empty; empty only where the context has no piece.
+    /// The best answer that is not empty; empty only if the context has no piece.
     pub best: String,
-    /// The best answers with different texts, best first; among them the empty one where a question
-    /// may have no answer.
+    /// The best answers with different texts, best first, including the empty one if questions may have no
+    /// answer.
     pub n_best: Vec<Ranked>,
-    /// By how much the score of no answer exceeds that of the best answer; `None` where every
-    /// question has one.
+    /// The score of no answer minus that of the best answer; `None` if every question has an answer.
     pub null_odds: Option<f64>,
 }
 
 /// One of the best answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
+    /// Its text.
     pub text: String,
-    /// Where it stands in the context, in code points; empty if it is no answer.
+    /// Its place in the context, in code points; empty if it is no answer.
     pub place: Range<usize>,
-    /// Among the best answers.
+    /// Its probability among the best answers.
     pub probability: f64,
+    /// The logit of its start.
     pub start_logit: f32,
+    /// The logit of its end.
     pub end_logit: f32,
 }
 
-/// A span of a context, as a window judges it.
+/// A span of a context with its logits in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Span {
     first: usize,
@@ -81,15 +84,15 @@ impl Span {
         f64::from(self.start_logit) + f64::from(self.end_logit)
     }
 
-    /// Better spans first; among equals the earlier and then the shorter.
+    /// Orders better spans first, of equals the earlier, then the shorter.
     fn order(&self, other: &Self) -> Ordering {
         let score = other.score().total_cmp(&self.score());
         score.then((self.first, self.last).cmp(&(other.first, other.last)))
     }
 }
 
-/// Answers to all questions of a file from the logits of its windows: two for each token, that of a
-/// start and that of an end, the windows' tokens end to end.
+/// Answers all questions of a file from the logits of its windows, end to end: for each token that of a
+/// start and that of an end.
 pub fn answer(
     squad: &Squad,
     windows: &Windows,
@@ -118,26 +121,21 @@ pub fn answer(
         .enumerate()
         .map(|(question, (paragraph, asked))| {
             let texts = Texts::new(&paragraph.context);
-            let ranked = rank(windows, question, &logits, &texts, options)
-                .ok_or_else(|| not_a_number(&asked.id))?;
-            Ok(Answers {
-                id: asked.id.clone(),
-                ..ranked
+            let id = &asked.id;
+            rank(windows, question, id, &logits, &texts, options).ok_or_else(|| {
+                Error::Failed(format!(
+                    "the model's logits for question {id:?} are not finite numbers: its training has diverged"
+                ))
             })
         })
         .collect()
 }
 
-fn not_a_number(id: &str) -> Error {
-    Error::Failed(format!(
-        "the model's logits for question {id:?} are not finite numbers: its training has diverged"
-    ))
-}
-
-/// The answers to one question, without its id; `None` where a logit is not finite.
+/// Ranks the answers to a question; returns `None` if a logit is not finite.
 fn rank<'l>(
     windows: &Windows,
     question: usize,
+    id: &str,
     logits: &impl Fn(usize) -> &'l [f32],
     texts: &Texts,
     options: AnswerOptions,
@@ -174,10 +172,10 @@ fn rank<'l>(
     let top = ranked.first().map_or(0.0, |(_, span)| span.score());
     let weight = |span: &Span| (span.score() - top).exp();
     let total: f64 = ranked.iter().map(|(_, span)| weight(span)).sum();
-    // Without any span there is still a score to compare with: 0, that of an untrained head.
+    // Without any span the score to compare with is 0, that of an untrained head.
     let rival = best.as_ref().map_or(0.0, |(_, span)| span.score());
     Some(Answers {
-        id: String::new(),
+        id: id.to_owned(),
         null_odds: null.map(|null| null.score() - rival),
         best: best.map(|(text, _)| text).unwrap_or_default(),
         n_best: ranked
@@ -193,7 +191,7 @@ fn rank<'l>(
     })
 }
 
-/// Appends all spans that a window may answer with.
+/// Appends all spans of a window that may be answers.
 fn collect(
     windows: &Windows,
     window: usize,
@@ -218,10 +216,10 @@ fn collect(
     }
 }
 
-/// The best `count` spans with different texts, best first.
+/// Returns the best `count` spans with different texts, best first.
 ///
-/// Few spans are looked at: the best are moved to the front without sorting the rest, and more of
-/// them where too many texts were alike.
+/// To avoid sorting all spans, moves only some of the best to the front, and more of them if too many texts
+/// are equal.
 fn distinct(
     spans: &mut [Span],
     count: usize,
@@ -251,11 +249,10 @@ fn distinct(
     }
 }
 
-/// A text that is cut by code points.
+/// A text that is sliced by code points.
 struct Texts<'t> {
     text: &'t str,
-    /// The byte at which each code point starts, and the text's length; empty where all are one
-    /// byte long.
+    /// The byte index of each code point, and the text's length; empty if the text is ASCII.
     bytes: Vec<usize>,
 }
 
@@ -275,9 +272,8 @@ impl<'t> Texts<'t> {
     }
 }
 
-/// The null odds above which it is best, by F1 on these questions, to answer nothing: the threshold
-/// of the scorer's sweep, over the best answers that are not empty. Fails where a question has no
-/// answers to compare with.
+/// Finds the null odds above which it is best, by F1 on these questions, to answer nothing: the scorer's
+/// threshold for the best answers that are not empty. Fails if a question has no answers to compare with.
 pub fn threshold(squad: &Squad, answers: &[Answers]) -> Result<Best> {
     let best: Predictions = answers
         .iter()
@@ -290,7 +286,7 @@ pub fn threshold(squad: &Squad, answers: &[Answers]) -> Result<Best> {
     let swept = sweep(&raw(squad, &best, true)?, &odds, |question| question.f1);
     let lowest = odds.iter().map(|(_, odds)| *odds).reduce(f64::min);
     Ok(Best {
-        // Where nothing should be answered the threshold is under all odds.
+        // If nothing should be answered, the threshold is below all odds.
         threshold: swept.threshold.or(lowest.map(|lowest| lowest - 1.0)),
         ..swept
     })
@@ -301,30 +297,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::squad::{Answer, Article, Paragraph, Question, WindowOptions};
+    use crate::data::squad::{Answer, WindowOptions};
     use crate::text::{Casing, WordPiece};
 
-    /// One question about words that come several times, read through several windows.
+    /// A question about repeated words, read through several windows.
     fn asked(context: &str) -> (Squad, Windows) {
-        let question = Question {
-            id: "q".to_owned(),
-            text: "b a".to_owned(),
-            answers: Some(vec![Answer {
-                text: "a".to_owned(),
-                start: None,
-            }]),
-            impossible: false,
+        let answer = Answer {
+            text: "a".to_owned(),
+            start: None,
         };
-        let squad = Squad {
-            articles: vec![Article {
-                title: String::new(),
-                paragraphs: vec![Paragraph {
-                    context: context.to_owned(),
-                    questions: vec![question],
-                }],
-            }],
-            misplaced: 0,
-        };
+        let squad = Squad::of_question(context, "b a", Some(vec![answer]));
         let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"];
         let wordpiece = WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased);
         let options = WindowOptions {
@@ -339,12 +321,26 @@ mod tests {
     const CONTEXT: &str = "á b c a b á b c c a b c a a b c b a c";
 
     fn tokens(windows: &Windows) -> usize {
-        (0..windows.len())
-            .map(|window| windows.tokens(window))
-            .sum()
+        let tokens = (0..windows.len()).map(|window| windows.tokens(window));
+        tokens.sum()
     }
 
-    /// All pairs of rows of all windows, sorted, each text once.
+    /// Answers the question with the `n_best` best texts, the empty one included if it is allowed.
+    fn ask(
+        (squad, windows): &(Squad, Windows),
+        logits: &[f32],
+        n_best: usize,
+        may_be_empty: bool,
+    ) -> Result<Answers> {
+        let options = AnswerOptions {
+            n_best,
+            may_be_empty,
+            ..AnswerOptions::default()
+        };
+        answer(squad, windows, logits, options).map(|mut all| all.remove(0))
+    }
+
+    /// Ranks all pairs of rows of all windows, each text once.
     fn brute_force(
         windows: &Windows,
         logits: &[f32],
@@ -390,7 +386,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_search_finds_what_trying_all_pairs_finds(
-            // Few different values, so that many scores are equal.
+            // There are few different values, so that many scores are equal.
             values in prop::collection::vec(-6i8..6, 200),
             n_best in 1usize..40,
             max_answer in 1usize..8,
@@ -412,93 +408,62 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_competes_where_it_may() {
-        let (squad, windows) = asked("a b c");
+    fn no_answer_is_ranked_if_it_is_allowed() {
+        let asked = asked("a b c");
+        let windows = &asked.1;
         assert_eq!((windows.len(), windows.tokens(0)), (1, 8));
         let mut logits = vec![-9.0; 16];
         (logits[0], logits[1]) = (1.0, 2.5);
         // "b c" scores 3, "b" 2.
         (logits[2 * 5], logits[2 * 6 + 1], logits[2 * 5 + 1]) = (2.0, 1.0, 0.0);
-        let ask = |n_best, may_be_empty| {
-            let options = AnswerOptions {
-                n_best,
-                may_be_empty,
-                ..AnswerOptions::default()
-            };
-            answer(&squad, &windows, &logits, options)
-                .unwrap()
-                .remove(0)
-        };
         let texts = |answers: &Answers| -> Vec<String> {
             answers.n_best.iter().map(|r| r.text.clone()).collect()
         };
-        let answers = ask(2, true);
+        let answers = ask(&asked, &logits, 2, true).unwrap();
         assert_eq!(texts(&answers), ["", "b c"]);
-        assert_eq!(
-            (answers.best.as_str(), answers.null_odds),
-            ("b c", Some(0.5))
-        );
+        assert_eq!((&*answers.best, answers.null_odds), ("b c", Some(0.5)));
         assert_eq!((answers.text(0.0), answers.text(0.5)), ("", "b c"));
         let ratio = answers.n_best[0].probability / answers.n_best[1].probability;
         assert!((ratio - 0.5f64.exp()).abs() < 1e-12);
-        assert_eq!(texts(&ask(1, true)), [""]);
-        let answers = ask(2, false);
-        assert_eq!(
-            (texts(&answers), answers.null_odds),
-            (vec!["b c".into(), "b".into()], None)
-        );
-        // Where it comes after all others it is added to them.
+        let only = ask(&asked, &logits, 1, true).unwrap();
+        assert_eq!(texts(&only), [""]);
+        let answers = ask(&asked, &logits, 2, false).unwrap();
+        assert_eq!(texts(&answers), ["b c", "b"]);
+        assert_eq!(answers.null_odds, None);
+        // If it is worse than all others, it is added to them.
         (logits[0], logits[1]) = (-5.0, -5.0);
-        let options = AnswerOptions {
-            n_best: 2,
-            may_be_empty: true,
-            ..AnswerOptions::default()
-        };
-        let answers = answer(&squad, &windows, &logits, options)
-            .unwrap()
-            .remove(0);
+        let answers = ask(&asked, &logits, 2, true).unwrap();
         assert_eq!(texts(&answers), ["b c", "b", ""]);
     }
 
     #[test]
-    fn the_least_fitting_window_speaks_for_no_answer() {
-        let (squad, windows) = asked(CONTEXT);
+    fn the_window_with_the_lowest_score_decides_about_no_answer() {
+        let asked = asked(CONTEXT);
+        let windows = &asked.1;
         assert!(windows.len() > 2);
-        let mut logits = vec![0.0; 2 * tokens(&windows)];
+        let mut logits = vec![0.0; 2 * tokens(windows)];
         let mut row = 0;
         for window in 0..windows.len() {
             logits[2 * row] = [7.0, -3.0, 5.0][window % 3];
             row += windows.tokens(window);
         }
-        let options = AnswerOptions {
-            may_be_empty: true,
-            ..AnswerOptions::default()
-        };
-        let answers = answer(&squad, &windows, &logits, options).unwrap();
-        assert_eq!(answers[0].null_odds, Some(-3.0));
+        let answers = ask(&asked, &logits, 20, true).unwrap();
+        assert_eq!(answers.null_odds, Some(-3.0));
     }
 
     #[test]
-    fn contexts_without_a_piece_and_diverged_models() {
-        let (squad, windows) = asked("");
+    fn an_empty_context_has_no_answer_and_a_diverged_model_is_an_error() {
+        let asked = asked("");
         let logits = [1.0; 10];
-        let ask = |logits: &[f32]| {
-            let options = AnswerOptions {
-                may_be_empty: true,
-                ..AnswerOptions::default()
-            };
-            answer(&squad, &windows, logits, options)
-        };
-        let answers = ask(&logits).unwrap().remove(0);
+        let answers = ask(&asked, &logits, 20, true).unwrap();
         assert_eq!((answers.text(9.0), answers.null_odds), ("", Some(2.0)));
-        let options = AnswerOptions::default();
-        let answers = answer(&squad, &windows, &logits, options)
-            .unwrap()
-            .remove(0);
+        let answers = ask(&asked, &logits, 20, false).unwrap();
         assert_eq!((answers.text(0.0), answers.n_best.len()), ("", 0));
-        let error = ask(&[f32::NAN; 10]).unwrap_err().to_string();
+        let error = ask(&asked, &[f32::NAN; 10], 20, true)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("question \"q\" are not finite"), "{error}");
-        let error = ask(&logits[2..]).unwrap_err().to_string();
+        let error = ask(&asked, &logits[2..], 20, true).unwrap_err().to_string();
         assert!(error.contains("do not fit the 5 tokens"), "{error}");
     }
 }

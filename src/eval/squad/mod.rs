@@ -1,12 +1,12 @@
-//! The official scores of SQuAD: exact match and F1 of words, as evaluate-v2.0.py finds them, sums in
-//! the same order so that they agree to the last digit. Where every question has an answer, as in
-//! SQuAD 1.1, they are those of evaluate-v1.1.py.
+//! The official scores of SQuAD: exact match and F1 of words, as in evaluate-v2.0.py, with sums in the same
+//! order so that they agree to the last digit. If every question has an answer, as in SQuAD 1.1, they are
+//! those of evaluate-v1.1.py.
 //!
-//! A question without a prediction scores 0, as in evaluate-v1.1.py (evaluate-v2.0.py stops there).
+//! A question without a prediction scores 0, as in evaluate-v1.1.py (evaluate-v2.0.py exits).
 
 mod answers;
+mod files;
 mod normalise;
-mod report;
 
 use std::collections::HashMap;
 
@@ -16,67 +16,69 @@ use crate::data::squad::{Question, Squad};
 use crate::error::{Error, Result};
 
 pub use answers::{AnswerOptions, Answers, Ranked, answer, threshold};
+pub use files::{files, predictions, read_numbers, read_texts};
 pub use normalise::{f1, normalise};
-pub use report::{files, predictions, read_numbers, read_texts};
 
-/// Predicted answers by question id; the empty one says that there is no answer.
+/// Predicted answers by question id; an empty text means that there is no answer.
 pub type Predictions = HashMap<String, String>;
 
-/// How sure a model is that a question has no answer.
+/// A model's scores for questions having no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoAnswer {
-    /// By question id, in the order of their file, which decides between equals in the sweep for
-    /// the best threshold. A probability, or any number that grows with it.
+    /// A score for each question id: a probability, or any number that grows with it. Their order decides
+    /// between equals in the search for the best threshold.
     pub scores: Vec<(String, f64)>,
-    /// Predictions are taken as empty where the score exceeds this.
+    /// A prediction counts as empty if its score exceeds this.
     pub threshold: f64,
 }
 
-/// Shares of questions, in percent.
+/// Mean scores of questions, in percent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
-    /// Predictions that equal an answer, both normalised.
+    /// Share of predictions that equal an answer, both normalised.
     pub exact: f64,
-    /// Mean F1 of the words of a prediction and the answer that fits it best.
+    /// Mean F1 of the words of each prediction and the answer most similar to it.
     pub f1: f64,
     /// Number of questions.
     pub total: usize,
 }
 
-/// The best score that a threshold gives, in percent, and that threshold.
+/// The best score over all thresholds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Best {
+    /// The score in percent.
     pub score: f64,
-    /// `None` where it is best to answer nothing; the official script then says 0.
+    /// The threshold; `None` if it is best to answer nothing, for which the official script prints 0.
     pub threshold: Option<f64>,
 }
 
 /// The scores of a file of predictions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
+    /// Scores of all questions.
     pub all: Figures,
-    /// Of the questions that have an answer; none if there is no such question.
+    /// Scores of the questions that have an answer, if there are any.
     pub has_answer: Option<Figures>,
-    /// Of those that have none.
+    /// Scores of the questions that have none, if there are any.
     pub no_answer: Option<Figures>,
-    /// The best exact match and F1 over all thresholds, where no-answer scores are given.
+    /// The best exact match and F1 over all thresholds, if no-answer scores are given.
     pub best: Option<[Best; 2]>,
     /// Questions without a prediction.
     pub missing: Vec<String>,
 }
 
-/// One question's scores, before any threshold.
+/// A question's scores, before any threshold.
 struct Raw<'d> {
     id: &'d str,
     exact: f64,
     f1: f64,
     has_answer: bool,
-    /// The prediction is not empty; `None` without a prediction.
+    /// Whether the prediction is not empty; `None` without a prediction.
     answered: Option<bool>,
 }
 
-/// Scores predictions. Fails where a question has no answers to compare with, or a prediction but no
-/// no-answer score.
+/// Scores predictions. Fails if a question has no answers to compare with, or a prediction but no no-answer
+/// score.
 pub fn score(
     squad: &Squad,
     predictions: &Predictions,
@@ -85,7 +87,7 @@ pub fn score(
     let raw = raw(squad, predictions, no_answer.is_some())?;
     let scores: Option<HashMap<&str, f64>> =
         no_answer.map(|no_answer| pairs(&no_answer.scores).collect());
-    let mut judged = Vec::with_capacity(raw.len());
+    let mut scored = Vec::with_capacity(raw.len());
     for question in &raw {
         let empty = match (no_answer, &scores, question.answered) {
             (Some(NoAnswer { threshold, .. }), Some(scores), Some(_)) => {
@@ -99,7 +101,7 @@ pub fn score(
             }
             _ => false,
         };
-        judged.push(if empty {
+        scored.push(if empty {
             let right = f64::from(!question.has_answer);
             (right, right)
         } else {
@@ -107,12 +109,9 @@ pub fn score(
         });
     }
     let figures = |wanted: Option<bool>| {
-        let chosen = raw.iter().zip(&judged);
-        figures(
-            chosen
-                .filter(|(question, _)| wanted.is_none_or(|has| has == question.has_answer))
-                .map(|(_, judged)| *judged),
-        )
+        let chosen = raw.iter().zip(&scored);
+        let chosen = chosen.filter(|(q, _)| wanted.is_none_or(|has| has == q.has_answer));
+        figures(chosen.map(|(_, scores)| *scores))
     };
     let missing = raw.iter().filter(|question| question.answered.is_none());
     Ok(Scores {
@@ -129,16 +128,16 @@ pub fn score(
     })
 }
 
-/// Scores of all questions in the order of the file. Of questions with the same id the last counts,
-/// at the place of the first, as in the script's dictionaries. With `some_unanswered`, or where the
-/// file has such questions, the rules are evaluate-v2.0.py's.
+/// Scores all questions in the order of the file. Of questions with the same id the last one counts, at the
+/// position of the first, as in the script's dictionaries. With `some_unanswered`, or if the file has such
+/// questions, the rules are those of evaluate-v2.0.py.
 fn raw<'d>(
     squad: &'d Squad,
     predictions: &Predictions,
     some_unanswered: bool,
 ) -> Result<Vec<Raw<'d>>> {
-    // The scripts differ where an answer is nothing but articles and punctuation. For the older one it is
-    // an answer as any other, equal to another such one, with which it has no word in common.
+    // The scripts differ in answers of only articles and punctuation. To the older one they are answers like
+    // any other: equal to each other, but without a common word.
     let unanswered = |q: &Question| q.impossible || q.answers.as_ref().is_some_and(Vec::is_empty);
     let newer = some_unanswered || squad.questions().any(|(_, question)| unanswered(question));
     let f1 = |gold: &str, text: &str| {
@@ -149,7 +148,7 @@ fn raw<'d>(
         }
     };
     let mut all: Vec<Raw<'d>> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut indices: HashMap<&str, usize> = HashMap::new();
     for (_, question) in squad.questions() {
         let id = question.id.as_str();
         let answers = question.answers.as_ref().ok_or_else(|| {
@@ -174,10 +173,10 @@ fn raw<'d>(
             has_answer: !answers.is_empty(),
             answered: predicted.as_ref().map(|(text, _)| !text.is_empty()),
         };
-        match places.get(id) {
-            Some(&place) => all[place] = scored,
+        match indices.get(id) {
+            Some(&index) => all[index] = scored,
             None => {
-                places.insert(id, all.len());
+                indices.insert(id, all.len());
                 all.push(scored);
             }
         }
@@ -189,7 +188,7 @@ fn pairs(scores: &[(String, f64)]) -> impl Iterator<Item = (&str, f64)> {
     scores.iter().map(|(id, score)| (id.as_str(), *score))
 }
 
-/// Sums from first to last, as Python did until 3.11; None of no question.
+/// Averages scores, summing from first to last as Python did until 3.11; `None` if there are none.
 fn figures(scores: impl Iterator<Item = (f64, f64)>) -> Option<Figures> {
     let (mut exact, mut f1, mut total) = (0.0, 0.0, 0);
     for (e, f) in scores {
@@ -204,15 +203,15 @@ fn figures(scores: impl Iterator<Item = (f64, f64)>) -> Option<Figures> {
     })
 }
 
-/// The best threshold: questions are answered one after the other, the surest first
+/// Finds the best threshold: answers one more question at a time, the most certain first
 /// (`find_best_thresh`).
 fn sweep(raw: &[Raw], no_answer: &[(String, f64)], measure: impl Fn(&Raw) -> f64) -> Best {
     let known = raw.iter().filter(|question| question.answered.is_some());
     let by_id: HashMap<&str, &Raw> = known.map(|question| (question.id, question)).collect();
     let mut order: Vec<(&str, f64)> = pairs(no_answer).collect();
-    // Adding 0 makes a zero of either sign the same number.
+    // Adding 0 makes both zeros the same number.
     order.sort_by(|a, b| (a.1 + 0.0).total_cmp(&(b.1 + 0.0)));
-    // Without any answer, all questions that have none are right.
+    // If nothing is answered, exactly the questions without an answer are right.
     let mut sum = by_id.values().filter(|q| !q.has_answer).count() as f64;
     let mut best = (sum, None);
     for (id, score) in order {
@@ -235,7 +234,7 @@ fn sweep(raw: &[Raw], no_answer: &[(String, f64)], measure: impl Fn(&Raw) -> f64
 }
 
 impl Scores {
-    /// The official keys in the official order.
+    /// Returns the scores as JSON, with the official keys in the official order.
     pub fn json(&self) -> Map<String, Value> {
         let mut keys = Map::new();
         let groups = [

@@ -1,10 +1,10 @@
-//! Answers as SQuAD's scorers compare them, to the letter as Python does it.
+//! Normalises answers exactly as SQuAD's Python scorers do.
 
 use std::collections::HashMap;
 
 use unicode_general_category::get_general_category;
 
-/// Lower case, without ASCII punctuation and English articles, words one blank apart
+/// Lower-cases an answer, removes ASCII punctuation and English articles, and separates words by one blank
 /// (`normalize_answer` of evaluate-v2.0.py).
 pub fn normalise(text: &str) -> String {
     let mut text = text.to_lowercase();
@@ -14,8 +14,7 @@ pub fn normalise(text: &str) -> String {
     words.join(" ")
 }
 
-/// A blank in place of each article: `\b(a|an|the)\b` matches where a run of letters and digits is
-/// nothing else.
+/// Replaces articles by a blank: `\b(a|an|the)\b` matches whole runs of letters and digits.
 fn without_articles(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -34,8 +33,9 @@ fn without_articles(text: &str) -> String {
     kept
 }
 
-/// `\w` of Python's `re`: letters and numbers, but not the marks that Rust's `is_alphanumeric` and
-/// other regular expressions count in. (The underscore is punctuation and gone by then.)
+/// Returns whether `\w` of Python's `re` matches: letters and numbers, but not the marks that Rust's
+/// `is_alphanumeric` and other regular expressions include. (The underscore has been removed as
+/// punctuation.)
 fn in_word(c: char) -> bool {
     match c.is_ascii() {
         true => c.is_ascii_alphanumeric(),
@@ -45,13 +45,13 @@ fn in_word(c: char) -> bool {
     }
 }
 
-/// What Python's `str.split()` splits at: Unicode's white space and the four ASCII separators.
+/// Returns whether Python's `str.split()` splits here: at Unicode white space and the four ASCII separators.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// The harmonic mean of the shares of words that two normalised answers have in common, words
-/// counted as often as they occur; where one has no word, whether both have none (`compute_f1`).
+/// Returns the F1 of the words that two normalised answers have in common, counting repetitions; if one has
+/// no word, 1 if both have none, else 0 (`compute_f1`).
 pub fn f1(gold: &str, predicted: &str) -> f64 {
     let words = |text| -> Vec<&str> { str::split(text, ' ').filter(|w| !w.is_empty()).collect() };
     let (gold, predicted) = (words(gold), words(predicted));
@@ -82,13 +82,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn articles_are_whole_words_between_what_is_no_letter() {
+    fn only_whole_words_are_articles() {
         for (text, expected) in [
             ("The a-b of AN  end.", "ab of end"),
             ("a", ""),
             ("an\u{00a0}a\u{1f}the\u{85}x", "x"),
             ("theatre a1 1a á the-", "theatre a1 1a á"),
-            // A vowel sign is a mark: what stands before it is an article to Python.
+            // A vowel sign is a mark: Python takes the letter before it for an article.
             ("a\u{93f}b", "\u{93f}b"),
             ("中the文 中 the 文", "中the文 中 文"),
             ("ΟΔΟΣ İ", "οδος i\u{307}"),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn words_in_common_count_as_often_as_both_have_them() {
+    fn common_words_count_as_often_as_both_answers_have_them() {
         assert_eq!(
             f1("x x y", "x x x"),
             2.0 * (2.0 / 3.0) * (2.0 / 3.0) / (4.0 / 3.0)

@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, SafeTensors};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::files::{Staged, remove_if_there};
-use crate::model::weights::{Entries, NumberFormat, Numbers, SavedWith, stage_tensors};
+use crate::model::weights::{Checksums, Entries, NumberFormat, TensorData, stage_tensors};
 use crate::model::{Layout, Part};
 
 use super::{Frozen, Plan};
@@ -42,7 +42,7 @@ impl Plan {
         entries.push((PLAN, plan));
         let tensors = layout.iter().map(|(parameter, range)| {
             let (shape, values) = (parameter.shape.clone(), &values[range]);
-            let numbers = Numbers::new(NumberFormat::F32, shape, values);
+            let numbers = TensorData::new(NumberFormat::F32, shape, values);
             (parameter.name.clone(), numbers)
         });
         stage_tensors(&folder.join(FILE), tensors.collect(), &entries)
@@ -66,7 +66,7 @@ impl Frozen {
         if *plan.vectors.layers.end() > encoder.config().num_hidden_layers {
             return Err(damaged(&"it reads more layers than the model has"));
         }
-        SavedWith::of(&bytes).check_config(&path, encoder.config())?;
+        Checksums::of(&bytes).check_config(&path, encoder.config())?;
         let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&e))?;
         let layout = plan.layout(encoder.config(), part)?;
         let mut values = vec![0.0; layout.total()];

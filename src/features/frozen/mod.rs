@@ -18,13 +18,13 @@ use crate::data::{Packed, Sequences};
 use crate::engine::optimizer::{Moments, Update};
 use crate::error::{Error, Result};
 use crate::features::{self, Settings};
-use crate::model::{Config, Dropout, Layout, Over, Part, SequenceAttention};
+use crate::model::{Config, Dropout, HeadInput, Layout, Part, SequenceAttention};
 use crate::random::Site;
 
 use crate::engine::cpu::Mask;
 use crate::engine::simd::Simd;
 use crate::engine::state::{Snapshot, State};
-use crate::engine::{Engine, HiddenStates, Precision, TaskEngine, lacks};
+use crate::engine::{Engine, HiddenStates, Precision, TaskEngine, missing_head};
 
 pub use file::{holds, remove};
 
@@ -48,12 +48,12 @@ impl Plan {
     /// # Errors
     /// If `part` is not a task's head, or does not fit the vectors.
     pub fn layout(&self, config: &Config, part: Part) -> Result<Arc<Layout>> {
-        let head = part.task_head().ok_or_else(|| lacks("task"))?;
+        let head = part.task_head().ok_or_else(|| missing_head("task"))?;
         let of_tokens = self.vectors.pool == features::Pool::None;
-        if of_tokens != (head.over == Over::Rows) {
-            return Err(Error::Usage(String::from(match head.over {
-                Over::Rows => "the task's head reads every token: leave them without pooling",
-                Over::Pooled => "the task's head reads whole texts: choose a pooling",
+        if of_tokens != (head.input == HeadInput::Rows) {
+            return Err(Error::Usage(String::from(match head.input {
+                HeadInput::Rows => "the task's head reads every token: leave them without pooling",
+                HeadInput::Pooled => "the task's head reads whole texts: choose a pooling",
             })));
         }
         let width = self.vectors.width(config.hidden_size);
@@ -85,7 +85,7 @@ pub struct Frozen {
     state: State,
     known: Option<Known>,
     width: usize,
-    over: Over,
+    input: HeadInput,
     /// The probability of dropout of a vector's values.
     dropout: f64,
     x: Vec<f32>,
@@ -105,11 +105,11 @@ impl Frozen {
     ) -> Result<Self> {
         let config = encoder.config();
         let layout = plan.layout(config, part)?;
-        let head = part.task_head().ok_or_else(|| lacks("task"))?;
+        let head = part.task_head().ok_or_else(|| missing_head("task"))?;
         let values = values(&layout);
         Ok(Self {
             width: plan.vectors.width(config.hidden_size),
-            over: head.over,
+            input: head.input,
             dropout: if head.dropout {
                 config.hidden_dropout_prob
             } else {
@@ -151,9 +151,9 @@ impl Frozen {
             return Ok(());
         };
         for (index, range) in batch.examples.iter().zip(batch.ranges()) {
-            let rows = match self.over {
-                Over::Pooled => 1,
-                Over::Rows => range.len(),
+            let rows = match self.input {
+                HeadInput::Pooled => 1,
+                HeadInput::Rows => range.len(),
             };
             let vectors = known.get(*index as usize);
             match vectors.filter(|vectors| vectors.len() == rows * self.width) {
@@ -173,9 +173,9 @@ impl Frozen {
             return;
         };
         let simd = Simd::detect();
-        let rows: Vec<(u64, u32)> = match self.over {
-            Over::Pooled => batch.examples.iter().map(|&example| (example, 0)).collect(),
-            Over::Rows => batch.examples_and_positions().collect(),
+        let rows: Vec<(u64, u32)> = match self.input {
+            HeadInput::Pooled => batch.examples.iter().map(|&example| (example, 0)).collect(),
+            HeadInput::Rows => batch.examples_and_positions().collect(),
         };
         let width = self.width;
         for (&(example, position), x) in rows.iter().zip(self.x.chunks_exact_mut(width)) {

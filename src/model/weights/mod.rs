@@ -1,14 +1,14 @@
 //! Model folders in the Hugging Face layout: `config.json` and `model.safetensors`.
 //!
 //! Reading accepts one file or shards with their index, names with and without the `bert.` prefix,
-//! the old `gamma`/`beta`, and tensors in f32, f16 or bf16; it refuses a tensor that is missing,
-//! unknown or of another shape by name, and formats that only Python reads with the way to convert
-//! them. Writing gives what transformers loads without a missing or unexpected key.
+//! the old `gamma`/`beta`, and tensors in f32, f16 or bf16. It rejects a tensor that is missing,
+//! unknown or of the wrong shape, naming it; for formats that only Python reads, the error explains
+//! how to convert them. transformers loads what Cloze writes without a missing or unexpected key.
 
-mod numbers;
-mod places;
-mod stored;
-mod together;
+mod checksums;
+mod files;
+mod reading;
+mod tensor_writer;
 mod tokenizer;
 mod writing;
 
@@ -20,15 +20,15 @@ use crate::text::WordPiece;
 
 use super::{Config, Layout, PRETRAINING, Part};
 
-pub(crate) use self::numbers::{Numbers, stage_tensors, write_tensors};
-pub use self::places::{INDEX, class_of, files_of, refusal};
-pub(crate) use self::together::SavedWith;
+pub(crate) use self::checksums::Checksums;
+pub use self::files::{INDEX, class_of, files_of, refusal};
+pub(crate) use self::tensor_writer::{TensorData, stage_tensors, write_tensors};
 pub use self::tokenizer::{any_wordpiece_of, wordpiece_of};
 pub(crate) use self::writing::{Entries, stage};
 pub use self::writing::{NumberFormat, write, write_as};
 
-use self::places::Places;
-use self::stored::Tensors;
+use self::files::WeightFiles;
+use self::reading::Tensors;
 
 /// The file that holds the weights.
 pub const WEIGHTS: &str = "model.safetensors";
@@ -38,46 +38,48 @@ pub const CONFIG: &str = "config.json";
 /// A model read from a folder.
 #[derive(Debug)]
 pub struct Model {
+    /// The hyperparameters.
     pub config: Config,
+    /// The layout of the parameters.
     pub layout: Arc<Layout>,
-    /// Laid out as `layout` says.
+    /// The parameters, laid out as `layout` describes.
     pub values: Vec<f32>,
-    /// Parts that the file didn't hold and that start from their initialisers.
+    /// Parts that the file lacked and that were initialised.
     pub fresh: Vec<Part>,
-    /// Parts that the file holds and that were not asked for.
+    /// Parts that the file holds but that were not requested.
     pub left_out: Vec<Part>,
-    /// What the weights were saved with.
-    saved_with: SavedWith,
+    /// Checksums of the files that the weights were saved with.
+    saved_with: Checksums,
     /// The file to name if the weights are at fault.
     file: PathBuf,
 }
 
 impl Model {
-    /// Reads the parts that the task needs. A part that the file lacks as a whole is initialised
-    /// from `seed` when that is given, and refused otherwise.
+    /// Reads the parts that the task needs. If the file lacks a whole part, the part is initialised
+    /// from `seed`; without a seed that is an error.
     pub fn read(folder: &Path, parts: &[Part], seed: Option<u64>) -> Result<Self> {
-        let places = Places::find(folder)?;
+        let files = WeightFiles::find(folder)?;
         let config = Config::read(&folder.join(CONFIG))?;
-        let bytes = places.read()?;
-        let model = Self::take(config, &Tensors::parse(&places, &bytes)?, parts, seed)?;
+        let bytes = files.read()?;
+        let model = Self::take(config, &Tensors::parse(&files, &bytes)?, parts, seed)?;
         model.check_config()?;
         Ok(model)
     }
 
-    /// Reads every part that the file holds and that one class of transformers has: with a task's
-    /// head what belongs to that, else what was pre-trained.
+    /// Reads every part of the file that one class of transformers has: with a task's head the
+    /// parts of that task, otherwise the pre-trained parts.
     pub fn read_all(folder: &Path) -> Result<Self> {
         let model = Self::read_changed(folder)?;
         model.check_config()?;
         Ok(model)
     }
 
-    /// The same of a folder whose files need not be those that were saved together.
+    /// Like [`read_all`](Self::read_all), but the folder's files may come from different saves.
     pub fn read_changed(folder: &Path) -> Result<Self> {
-        let places = Places::find(folder)?;
+        let files = WeightFiles::find(folder)?;
         let config = Config::read(&folder.join(CONFIG))?;
-        let bytes = places.read()?;
-        let tensors = Tensors::parse(&places, &bytes)?;
+        let bytes = files.read()?;
+        let tensors = Tensors::parse(&files, &bytes)?;
         let holds = |part| tensors.holds(part);
         let parts = match tensors.task_head(&config) {
             Some(head) => head.with_encoder(),
@@ -92,8 +94,8 @@ impl Model {
         Self::take(config, &tensors, &parts, None)
     }
 
-    /// The values of one parameter, row by row; `layout` has its shape. An error for a name that the
-    /// model does not have.
+    /// Returns the values of one parameter, row by row; `layout` has its shape. Returns an error if
+    /// the model has no parameter of that name.
     pub fn parameter(&self, name: &str) -> Result<&[f32]> {
         match self.layout.find(name) {
             Some((_, range)) => Ok(&self.values[range]),
@@ -105,7 +107,7 @@ impl Model {
 
     fn take(config: Config, file: &Tensors, parts: &[Part], seed: Option<u64>) -> Result<Self> {
         let layout = Layout::new(&config, parts);
-        // A head that was trained for other classes is as good as none to a task that starts one.
+        // A task that starts a head ignores one that was trained for other classes.
         let fits = |part| seed.is_none() || file.fits(&layout, part);
         let other = |part| file.other_class(&config, part);
         let has = |part| file.holds(part) && fits(part) && other(part).is_none();
@@ -115,15 +117,15 @@ impl Model {
             .filter(|&part| part != Part::Encoder && !has(part))
             .collect();
         if let (Some(&part), None) = (missing.first(), seed) {
-            let (lacks, advice) = (describe(part), advice(part));
+            let (missing_head, advice) = (describe(part), advice(part));
             let message = match other(part) {
-                Some(class) => format!("is of a {class} and holds no {lacks}: {advice}"),
-                None => format!("holds no {lacks}: {advice}"),
+                Some(class) => format!("is of a {class} and holds no {missing_head}: {advice}"),
+                None => format!("holds no {missing_head}: {advice}"),
             };
             return Err(Error::file(file.path(), message));
         }
         let stored = || layout.iter().filter(|(p, _)| !missing.contains(&p.part));
-        // The configuration may ask for any size: the file vouches for it before memory is asked for.
+        // The configuration may ask for any size: the file must have it before memory is allocated.
         for (parameter, _) in stored() {
             file.find(&parameter.name, &parameter.shape)?;
         }
@@ -154,24 +156,24 @@ impl Model {
         })
     }
 
-    /// Refuses a configuration that is not the one that the weights were saved with.
+    /// Returns an error if the weights were saved with another configuration.
     pub fn check_config(&self) -> Result<()> {
         self.saved_with.check_config(&self.file, &self.config)
     }
 
-    /// Refuses a vocabulary that is not the one that the weights were saved with.
+    /// Returns an error if the weights were saved with another vocabulary.
     pub fn check_vocabulary(&self, wordpiece: &WordPiece) -> Result<()> {
         self.saved_with.check_vocabulary(&self.file, wordpiece)
     }
 
-    /// Writes `config.json` and `model.safetensors` into `folder`, each whole or not at all.
+    /// Writes `config.json` and `model.safetensors` into `folder`, each completely or not at all.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let format = NumberFormat::F32;
         write_as(folder, &self.config, &self.layout, &self.values, format)
     }
 }
 
-/// What a part is, with its name in files.
+/// Describes a part, with its name in files.
 pub fn describe(part: Part) -> &'static str {
     match part {
         Part::Encoder => "encoder",

@@ -15,12 +15,12 @@ fn small() -> Model {
         values,
         fresh: Vec::new(),
         left_out: Vec::new(),
-        saved_with: SavedWith::default(),
+        saved_with: Checksums::default(),
         file: PathBuf::new(),
     }
 }
 
-/// The file's tensors by name, changed by `change` and written again.
+/// Rewrites the file with its tensors changed by `change`.
 fn rewritten(folder: &Path, change: impl Fn(&mut Vec<(String, Vec<usize>, Vec<u8>)>)) {
     let path = folder.join(WEIGHTS);
     let bytes = std::fs::read(&path).unwrap();
@@ -85,7 +85,7 @@ fn a_part_that_is_missing_is_initialised_or_refused() {
 }
 
 #[test]
-fn a_tasks_head_is_found_again_and_one_of_other_classes_starts_anew() {
+fn a_task_head_is_read_back_and_one_with_other_classes_is_reinitialised() {
     let folder = tempfile::tempdir().unwrap();
     let mut model = small();
     for (part, class) in [
@@ -159,7 +159,7 @@ fn a_damaged_file_is_refused_with_the_tensor_named() {
     assert!(message().contains(expected), "{}", message());
 }
 
-/// Such a tensor takes no byte of the file, and its shape could ask for any amount of memory.
+/// Such a tensor takes no bytes in the file, but its shape could ask for any amount of memory.
 #[test]
 fn a_tensor_without_values_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -197,11 +197,11 @@ fn a_tensor_under_two_names_and_an_output_matrix_of_its_own_are_refused() {
     });
     let expected = "only a masked-LM head tied to the word embeddings is supported";
     assert!(message().contains(expected), "{}", message());
-    // Without that head the matrix is nobody's.
+    // Without that head the matrix is ignored.
     Model::read(folder.path(), &[Part::Encoder, Part::Pooler], None).unwrap();
 }
 
-/// Writes the model in two shards, the pooler in the second, and gives the index.
+/// Writes the model in two shards, the pooler in the second, and returns the index.
 fn sharded(folder: &Path) -> serde_json::Value {
     small().write(folder).unwrap();
     let whole = std::fs::read(folder.join(WEIGHTS)).unwrap();
@@ -251,12 +251,12 @@ fn shards_are_one_model_and_a_broken_set_is_named() {
     let mut changed = index.clone();
     changed["weight_map"]["bert.pooler.dense.bias"] = "model-1.safetensors".into();
     write(&changed);
-    let expected = "tensor bert.pooler.dense.bias, which the index promises, is missing";
+    let expected = "tensor bert.pooler.dense.bias, which the index lists here, is missing";
     assert!(message().contains(expected), "{}", message());
     write(&serde_json::json!({"weight_map": {}}));
     assert!(message().contains("lists no tensors"), "{}", message());
     write(&serde_json::json!([]));
-    assert!(message().contains("is no index"), "{}", message());
+    assert!(message().contains("is not an index"), "{}", message());
 
     write(&index);
     std::fs::remove_file(folder.path().join("model-2.safetensors")).unwrap();
@@ -321,7 +321,7 @@ fn formats_that_only_python_reads_are_refused_with_the_line_that_converts_them()
 }
 
 #[test]
-fn half_the_size_is_written_rounded_and_said_in_the_configuration() {
+fn half_precision_is_written_rounded_and_recorded_in_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let mut model = small();
     model.config.other.insert("dtype".into(), "float64".into());
@@ -354,15 +354,15 @@ fn half_the_size_is_written_rounded_and_said_in_the_configuration() {
     model.values[0] = 70_000.0;
     write(&model, NumberFormat::Bf16).unwrap();
     let message = write(&model, NumberFormat::F16).unwrap_err().to_string();
-    let expected = "word_embeddings.weight holds a number beyond f16's 65504";
+    let expected = "word_embeddings.weight holds a value beyond f16's maximum of 65504";
     assert!(message.contains(expected), "{message}");
 }
 
 #[test]
-fn classes_are_told_to_transformers_and_parts_without_a_place_are_left_out() {
+fn class_names_are_written_for_transformers_and_parts_that_its_class_lacks_are_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let mut model = small();
-    // A model that told three classes apart becomes one that finds answers.
+    // A classifier of three classes becomes a model that finds answers.
     model.config.set_labels(&["yes", "no", "maybe"]);
     let parts = [Part::Encoder, Part::Pooler, Part::Span];
     model.layout = Layout::new(&model.config, &parts);

@@ -1,4 +1,4 @@
-//! Writing a model folder: what transformers loads without a missing or unexpected key.
+//! Writes a model folder that transformers loads without a missing or unexpected key.
 
 use std::path::Path;
 
@@ -8,13 +8,14 @@ use crate::error::{Error, Result};
 use crate::files::{Staged, stage_bytes};
 use crate::text::WordPiece;
 
-use super::together::{CONFIG_ENTRY, VOCABULARY_ENTRY, of_config, of_vocabulary};
-use super::{CONFIG, Config, Layout, Numbers, Part, WEIGHTS, stage_tensors};
+use super::checksums::{CONFIG_ENTRY, VOCABULARY_ENTRY, of_config, of_vocabulary};
+use super::{CONFIG, Config, Layout, Part, TensorData, WEIGHTS, stage_tensors};
 
 /// The number format of stored weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum NumberFormat {
+    /// Single precision.
     #[default]
     F32,
     /// Half the size; 11 bits of precision, values up to 65,504.
@@ -24,7 +25,7 @@ pub enum NumberFormat {
 }
 
 impl NumberFormat {
-    /// What PyTorch and `config.json` call it.
+    /// Returns the name in PyTorch and `config.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -33,7 +34,7 @@ impl NumberFormat {
         }
     }
 
-    /// Bytes of a number.
+    /// Returns the bytes per value.
     pub(super) fn size(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -49,13 +50,13 @@ impl NumberFormat {
         }
     }
 
-    /// Whether the format has room for all of these.
+    /// Returns whether the format can represent all values.
     fn holds(self, values: &[f32]) -> bool {
         let fits = |x: f32| half::f16::from_f32(x).is_finite();
         self != Self::F16 || values.iter().all(|&x| fits(x))
     }
 
-    /// `values` rounded to nearest even, little-endian.
+    /// Returns `values` rounded to nearest even, little-endian.
     pub(super) fn bytes(self, values: &[f32]) -> Vec<u8> {
         let values = values.iter();
         match self {
@@ -70,7 +71,7 @@ impl NumberFormat {
     }
 }
 
-/// Writes a model folder with its vocabulary in f32: see [`super::Model::write`].
+/// Writes a model folder in f32 with its vocabulary: see [`super::Model::write`].
 pub fn write(
     folder: &Path,
     config: &Config,
@@ -83,8 +84,8 @@ pub fn write(
     Staged::place(files)
 }
 
-/// Writes a model folder with weights of any format; the files of the vocabulary stay as they are.
-/// Fails if a value is beyond the format or is not a number.
+/// Writes a model folder with weights in any format; vocabulary files stay unchanged. Returns an
+/// error if the format can't represent a value or a value is not finite.
 pub fn write_as(
     folder: &Path,
     config: &Config,
@@ -134,10 +135,10 @@ pub fn stage(
     Ok((files, entries))
 }
 
-/// Entries of the header of a file of tensors.
+/// Header entries of a safetensors file.
 pub type Entries = Vec<(&'static str, String)>;
 
-/// The class of transformers that loads these parts.
+/// Returns the class of transformers that loads these parts.
 fn architecture(config: &Config, layout: &Layout) -> &'static str {
     let has = |part| layout.parts().contains(&part);
     if let Some(task) = layout.parts().iter().copied().find_map(task_class) {
@@ -152,7 +153,7 @@ fn architecture(config: &Config, layout: &Layout) -> &'static str {
     }
 }
 
-/// The class of transformers that has this head, where it is a task's.
+/// Returns the class of transformers with this head, if it is a task's.
 pub(super) fn task_class(head: Part) -> Option<&'static str> {
     match head {
         Part::SequenceClassifier(_) => Some("BertForSequenceClassification"),
@@ -163,8 +164,8 @@ pub(super) fn task_class(head: Part) -> Option<&'static str> {
     }
 }
 
-/// How many classes the class of transformers takes from `id2label`, where it does: the span head
-/// counts its two numbers a token so.
+/// Returns the number of classes that the class of transformers takes from `id2label`, if it does:
+/// the span head counts its two outputs per token as classes.
 fn classes(layout: &Layout) -> Option<usize> {
     layout.parts().iter().find_map(|part| match part {
         Part::SequenceClassifier(n) | Part::TokenClassifier(n) => Some(*n),
@@ -173,13 +174,13 @@ fn classes(layout: &Layout) -> Option<usize> {
     })
 }
 
-/// The tensors by the names that transformers has for them.
+/// Returns the tensors under the names that transformers uses.
 fn tensors<'a>(
     config: &Config,
     layout: &Layout,
     values: &'a [f32],
     format: NumberFormat,
-) -> std::result::Result<Vec<(String, Numbers<'a>)>, String> {
+) -> std::result::Result<Vec<(String, TensorData<'a>)>, String> {
     // A bare encoder is a `BertModel`, whose names have no prefix.
     let prefixed = architecture(config, layout) != "BertModel";
     let named = layout.iter().map(|(parameter, range)| {
@@ -190,16 +191,16 @@ fn tensors<'a>(
         let values = &values[range];
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
             return Err(format!(
-                "tensor {name} would hold {value}: the model was spoilt, as by too high a learning \
-                 rate, and is not saved"
+                "tensor {name} would hold {value}: training diverged, for example because the \
+                 learning rate was too high, and the model is not saved"
             ));
         }
         if !format.holds(values) {
             return Err(format!(
-                "tensor {name} holds a number beyond f16's 65504: bf16 has the range for it"
+                "tensor {name} holds a value beyond f16's maximum of 65504: bf16 has the range for it"
             ));
         }
-        Ok((name, Numbers::new(format, parameter.shape.clone(), values)))
+        Ok((name, TensorData::new(format, parameter.shape.clone(), values)))
     });
     named.collect()
 }

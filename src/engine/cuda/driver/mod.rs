@@ -11,6 +11,7 @@
 mod api;
 mod cache;
 mod context;
+mod cublaslt;
 #[cfg(test)]
 mod fake;
 mod gpu;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use super::api::{Functions, Status};
+use super::cublaslt::CublasLt;
 use super::library::Opened;
-use super::lt::CublasLt;
 use super::nvrtc::{Architecture, Nvrtc, Version};
 use super::search::{NotFound, Surroundings, Wanted};
 use crate::engine::cuda::device::Properties;

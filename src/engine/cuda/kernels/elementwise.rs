@@ -1,8 +1,7 @@
 //! Biases, GELU and tanh: everything that works on each value alone, and the sums over rows that are
 //! the biases' gradients.
 
-use super::norm::BACKWARD_BLOCKS;
-use super::{launch, vector};
+use super::{BACKWARD_BLOCKS, launch, vector};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
 

@@ -36,6 +36,11 @@ pub use rows::{Drops, add_picked, cast, drop_rows, pick};
 use super::device::{Address, Argument, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
 
+/// Multiprocessors of the largest GPUs.
+const MULTIPROCESSORS: u32 = 132;
+/// Upper limit of blocks in a backward pass, which leave one partial sum each.
+const BACKWARD_BLOCKS: u32 = 4 * MULTIPROCESSORS;
+
 /// A text that is compiled on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {

@@ -1,7 +1,7 @@
 //! LayerNorm with what stands before it: bias, dropout and residual.
 
 use super::elementwise::finish_sums;
-use super::{Batch, Dropping, dropping, launch, vector};
+use super::{Batch, Dropping, MULTIPROCESSORS, dropping, launch, vector};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::{Error, Result};
 
@@ -99,11 +99,6 @@ pub fn norm_backward(
 const BACKWARD_ROWS: u32 = 2;
 /// Threads of a block at most, and of a multiprocessor: what its registers are enough for.
 const BACKWARD_THREADS: u32 = 640;
-/// Multiprocessors of the largest GPUs.
-const MULTIPROCESSORS: u32 = 132;
-/// Blocks at most: see `blocks` below, where lanes are 160.
-pub(super) const BACKWARD_BLOCKS: u32 = 4 * MULTIPROCESSORS;
-
 /// [`norm_backward`]; `drop_out` says that dropout stood behind the LayerNorm and not before it.
 pub(super) fn backward(
     device: &mut dyn Device,

@@ -1,4 +1,5 @@
-//! Where the model lives: shared by threads on the CPU, or in a thread of its own with a GPU.
+//! Places the reference model: shared across threads on the CPU, on one dedicated thread with a
+//! GPU.
 
 use std::ops::Range;
 
@@ -7,19 +8,19 @@ use crate::data::Packed;
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
 
-/// The modules, and the threads that they run on.
-pub(super) enum Home {
+/// The modules, and the threads that run them.
+pub(super) enum Placement {
     Cpu {
         model: Option<Box<dyn Modules + Send + Sync>>,
-        /// A pool of one thread for each part of a batch, so that dfdx's matrix products, which ask
-        /// for all threads of the pool they run in, don't contend with the other parts.
+        /// One single-threaded pool per part of a batch: dfdx's matrix products use all threads of
+        /// their pool, so the parts don't contend.
         pools: Vec<rayon::ThreadPool>,
     },
     #[cfg(feature = "dfdx-cuda")]
     Gpu(gpu::Gpu),
 }
 
-/// So many pools of one thread each.
+/// Starts `count` single-threaded pools.
 fn pools(count: usize) -> Result<Vec<rayon::ThreadPool>> {
     (0..count)
         .map(|_| rayon::ThreadPoolBuilder::new().num_threads(1).build())
@@ -27,8 +28,8 @@ fn pools(count: usize) -> Result<Vec<rayon::ThreadPool>> {
         .map_err(|e| Error::Failed(format!("no thread could be started: {e}")))
 }
 
-impl Home {
-    /// On the CPU, where a batch is cut into so many parts.
+impl Placement {
+    /// Places the model on the CPU; a batch is divided into one part per thread.
     pub(super) fn cpu(threads: usize) -> Result<Self> {
         Ok(Self::Cpu {
             model: None,
@@ -36,7 +37,7 @@ impl Home {
         })
     }
 
-    /// The same with so many parts; a GPU takes a batch whole.
+    /// Changes the number of threads; a GPU takes a batch whole.
     pub(super) fn with_threads(self, threads: usize) -> Result<Self> {
         match self {
             Self::Cpu { model, .. } => Ok(Self::Cpu {
@@ -48,13 +49,13 @@ impl Home {
         }
     }
 
-    /// On the first GPU. Fails where dfdx finds none.
+    /// Places the model on the first GPU; returns an error if dfdx finds none.
     #[cfg(feature = "dfdx-cuda")]
     pub(super) fn gpu() -> Result<Self> {
         Ok(Self::Gpu(gpu::Gpu::open()?))
     }
 
-    /// Into how many parts a batch is cut.
+    /// Returns the number of parts of a batch.
     pub(super) fn parts(&self) -> usize {
         match self {
             Self::Cpu { pools, .. } => pools.len(),
@@ -63,7 +64,7 @@ impl Home {
         }
     }
 
-    /// Builds the modules, unless they are there.
+    /// Builds the modules unless they exist.
     pub(super) fn fill(&mut self, config: &Config, layout: &Layout, values: &[f32]) -> Result<()> {
         match self {
             Self::Cpu { model, .. } => {
@@ -77,7 +78,7 @@ impl Home {
         }
     }
 
-    /// Drops the modules: their parameters are not the model's any more.
+    /// Drops the modules: the parameters have changed.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Cpu { model, .. } => *model = None,
@@ -86,8 +87,8 @@ impl Home {
         }
     }
 
-    /// Runs `work` on the parts of a batch and gives the results in order. Panics before
-    /// [`Home::fill`].
+    /// Runs `work` on the parts of a batch and returns the results in order. Panics before
+    /// [`Placement::fill`].
     pub(super) fn in_parts<R: Send>(
         &self,
         batch: &Packed,
@@ -120,7 +121,7 @@ impl Home {
         }
     }
 
-    /// Runs `work` once, with all threads. Panics before [`Home::fill`].
+    /// Runs `work` once, with all threads. Panics before [`Placement::fill`].
     pub(super) fn whole<R: Send>(
         &self,
         work: impl FnOnce(&dyn Modules) -> Result<R> + Send,
@@ -135,8 +136,8 @@ impl Home {
 
 #[cfg(feature = "dfdx-cuda")]
 mod gpu {
-    //! dfdx's `Cuda` is bound to the thread that opened it, so the device and all that is on it stay in
-    //! the one thread of a pool.
+    //! dfdx's `Cuda` is bound to the thread that opened it, so the device and all its tensors stay
+    //! on the one thread of a pool.
 
     use std::cell::RefCell;
 
@@ -151,7 +152,7 @@ mod gpu {
     }
 
     thread_local! {
-        /// What lives in this thread.
+        /// The device and the model of this thread.
         static HERE: RefCell<Here> = RefCell::default();
     }
 

@@ -1,4 +1,4 @@
-//! The files that SQuAD's tools exchange: predictions.json, nbest_predictions.json, null_odds.json.
+//! The files of SQuAD's tools: predictions.json, nbest_predictions.json, null_odds.json.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::error::{Error, Result};
 use crate::text::reader::read_json;
 
-use super::{Answers, Predictions};
+use super::{Answers, Predictions, Ranked};
 
 /// Reads answers by question id: `{"id": "text"}`, `.gz` or not.
 pub fn read_texts(path: &Path) -> Result<Predictions> {
@@ -31,7 +31,7 @@ pub fn read_numbers(path: &Path) -> Result<Vec<(String, f64)>> {
         .collect()
 }
 
-/// The answers by question id: the best, or the empty one where the null odds exceed `threshold`.
+/// Returns the answers by question id: the best, or the empty one if the null odds exceed `threshold`.
 pub fn predictions(answers: &[Answers], threshold: f64) -> Predictions {
     answers
         .iter()
@@ -40,7 +40,7 @@ pub fn predictions(answers: &[Answers], threshold: f64) -> Predictions {
 }
 
 impl Answers {
-    /// The best answer, or the empty one where the null odds exceed `threshold`.
+    /// Returns the best answer, or the empty one if the null odds exceed `threshold`.
     pub fn text(&self, threshold: f64) -> &str {
         match self.null_odds {
             Some(odds) if odds > threshold => "",
@@ -49,30 +49,26 @@ impl Answers {
     }
 }
 
-/// The official files by their names: predictions.json, nbest_predictions.json and, where questions
-/// may have no answer, null_odds.json.
+/// Returns the names and contents of the official files: predictions.json, nbest_predictions.json and, if
+/// questions may have no answer, null_odds.json.
 pub fn files(answers: &[Answers], threshold: f64) -> Vec<(&'static str, String)> {
     let by_id = |value: &dyn Fn(&Answers) -> Value| {
         let entries = answers.iter();
         indented(&entries.map(|a| (a.id.clone(), value(a))).collect())
     };
-    let n_best = |answers: &Answers| {
-        let ranked = answers.n_best.iter().map(|ranked| {
-            json!({
-                "text": ranked.text,
-                "probability": ranked.probability,
-                "start_logit": f64::from(ranked.start_logit),
-                "end_logit": f64::from(ranked.end_logit),
-            })
-        });
-        ranked.collect()
+    let ranked = |ranked: &Ranked| {
+        json!({
+            "text": ranked.text,
+            "probability": ranked.probability,
+            "start_logit": f64::from(ranked.start_logit),
+            "end_logit": f64::from(ranked.end_logit),
+        })
     };
+    let best = by_id(&|answers| answers.text(threshold).into());
+    let n_best = by_id(&|answers| answers.n_best.iter().map(ranked).collect());
     let mut files = vec![
-        (
-            "predictions.json",
-            by_id(&|answers| answers.text(threshold).into()),
-        ),
-        ("nbest_predictions.json", by_id(&n_best)),
+        ("predictions.json", best),
+        ("nbest_predictions.json", n_best),
     ];
     if answers.iter().any(|answers| answers.null_odds.is_some()) {
         files.push(("null_odds.json", by_id(&|answers| answers.null_odds.into())));
@@ -80,12 +76,12 @@ pub fn files(answers: &[Answers], threshold: f64) -> Vec<(&'static str, String)>
     files
 }
 
-/// Indented by four blanks, with a line end at the end, as run_squad.py writes.
+/// Formats JSON as run_squad.py does: indented by four blanks, with a final line end.
 fn indented(value: &Map<String, Value>) -> String {
     let mut bytes = Vec::new();
     let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut json = serde_json::Serializer::with_formatter(&mut bytes, indent);
-    // Text, numbers and lists: nothing in it can fail to serialise, and JSON is UTF-8.
+    // Texts, numbers and lists can't fail to serialise, and JSON is UTF-8.
     value.serialize(&mut json).expect("plain data");
     bytes.push(b'\n');
     String::from_utf8(bytes).expect("JSON is UTF-8")

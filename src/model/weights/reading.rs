@@ -1,4 +1,4 @@
-//! Tensors of safetensors files by name, and their values as f32.
+//! Reads tensors of safetensors files by name, converted to f32.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,30 +8,30 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::error::{Error, Result};
 
-use super::places::Places;
-use super::together::SavedWith;
+use super::checksums::Checksums;
+use super::files::WeightFiles;
 use super::writing::task_class;
 use super::{Config, Layout, PRETRAINING, Part};
 
-/// The output layer of the masked-LM head, whose matrix is the word embeddings and whose bias is
-/// stored once more under another name.
+/// The output layer of the masked-LM head: its matrix is the word embeddings, and its bias is
+/// stored twice under two names.
 const DECODER: &str = "cls.predictions.decoder.weight";
 const DECODER_BIAS: &str = "cls.predictions.decoder.bias";
 const MASKED_LM_BIAS: &str = "cls.predictions.bias";
 const WORDS: &str = "embeddings.word_embeddings.weight";
 
-/// Tensors that repeat what others hold: a table of 0, 1, 2, …, and the tied output layer.
+/// Tensors that repeat others: the position ids 0, 1, 2, …, and the tied output layer.
 const IGNORED: [&str; 3] = ["embeddings.position_ids", DECODER, DECODER_BIAS];
 
-/// The tensors of a model's files with names in their canonical form.
+/// The tensors of a model's files under their canonical names.
 pub(super) struct Tensors<'a> {
-    /// The file to name where the whole is at fault.
+    /// The file to name in errors about the whole.
     main: &'a Path,
     tensors: HashMap<String, (&'a Path, TensorView<'a>)>,
-    saved_with: SavedWith,
+    saved_with: Checksums,
 }
 
-/// Whether the configuration names the class of transformers that has this head.
+/// Returns whether the configuration names the class of transformers with this head.
 fn is_of(config: &Config, head: Part) -> bool {
     let class = task_class(head);
     let mut names = config.architectures.iter();
@@ -39,21 +39,21 @@ fn is_of(config: &Config, head: Part) -> bool {
 }
 
 impl<'a> Tensors<'a> {
-    /// Parses the `bytes` of the files at `places`.
-    pub fn parse(places: &'a Places, bytes: &'a [Vec<u8>]) -> Result<Self> {
+    /// Parses the `bytes` of `files`.
+    pub fn parse(files: &'a WeightFiles, bytes: &'a [Vec<u8>]) -> Result<Self> {
         let mut tensors: HashMap<String, (&Path, TensorView)> = HashMap::new();
-        let files = places.files.iter().zip(bytes).zip(&places.promised);
-        for ((path, bytes), promised) in files {
+        let parts = files.paths.iter().zip(bytes).zip(&files.promised);
+        for ((path, bytes), promised) in parts {
             let parsed = SafeTensors::deserialize(bytes).map_err(|e| {
                 let message = format!("is cut short or not a safetensors file ({e})");
                 Error::file(path, message)
             })?;
             if let Some(name) = promised.iter().find(|name| parsed.tensor(name).is_err()) {
-                let message = format!("tensor {name}, which the index promises, is missing");
+                let message = format!("tensor {name}, which the index lists here, is missing");
                 return Err(Error::file(path, message));
             }
             for (name, view) in parsed.tensors() {
-                // Its other dimensions may be as large as they like, and no BERT has one.
+                // Its other dimensions could be arbitrarily large, and no BERT has an empty tensor.
                 if view.data().is_empty() {
                     let shape = view.shape();
                     let message = format!("tensor {name} of shape {shape:?} holds no value");
@@ -72,21 +72,21 @@ impl<'a> Tensors<'a> {
             tensors.insert(MASKED_LM_BIAS.into(), bias);
         }
         Ok(Self {
-            main: &places.main,
+            main: &files.main,
             tensors,
             saved_with: match bytes {
-                [whole] => SavedWith::of(whole),
-                _ => SavedWith::default(),
+                [whole] => Checksums::of(whole),
+                _ => Checksums::default(),
             },
         })
     }
 
-    /// What the weights were saved with.
-    pub fn saved_with(&self) -> &SavedWith {
+    /// Returns the checksums of the files that the weights were saved with.
+    pub fn saved_with(&self) -> &Checksums {
         &self.saved_with
     }
 
-    /// The file to name where the whole is at fault: the single one, or the index of shards.
+    /// Returns the file to name in errors about the whole: the single file, or the index of shards.
     pub fn path(&self) -> &Path {
         self.main
     }
@@ -105,7 +105,7 @@ impl<'a> Tensors<'a> {
         self.tensors.keys().any(|name| name.starts_with(prefix))
     }
 
-    /// Whether the part's tensors have the shapes that the layout asks for.
+    /// Returns whether the part's tensors have the shapes that the layout declares.
     pub fn fits(&self, layout: &Layout, part: Part) -> bool {
         layout
             .parameters()
@@ -117,7 +117,8 @@ impl<'a> Tensors<'a> {
             })
     }
 
-    /// The task's head that the file holds. What a `classifier` reads only the configuration tells.
+    /// Returns the task's head in the file. Only the configuration says what kind of head a
+    /// `classifier` is.
     pub fn task_head(&self, config: &Config) -> Option<Part> {
         if self.holds(Part::Span) {
             return Some(Part::Span);
@@ -125,12 +126,12 @@ impl<'a> Tensors<'a> {
         let (_, weight) = self.tensors.get("classifier.weight")?;
         let outputs = *weight.shape().first()?;
         let heads = [Part::TokenClassifier(outputs), Part::MultipleChoice];
-        let told = heads.into_iter().find(|&head| is_of(config, head));
-        Some(told.unwrap_or(Part::SequenceClassifier(outputs)))
+        let named = heads.into_iter().find(|&head| is_of(config, head));
+        Some(named.unwrap_or(Part::SequenceClassifier(outputs)))
     }
 
-    /// The class of transformers that the model is of, where that has another task's head than `part`:
-    /// classifiers of every kind have one name in the files.
+    /// Returns the model's transformers class if its head is for another task than `part`: files
+    /// use one name for classifiers of every kind.
     pub fn other_class(&self, config: &Config, part: Part) -> Option<String> {
         let own = self.task_head(config)?;
         let differs = task_class(own) != task_class(part);
@@ -138,7 +139,7 @@ impl<'a> Tensors<'a> {
         (differs && is_of(config, own)).then(|| class.to_owned())
     }
 
-    /// Finds tensor `name` with its file; it must have this shape.
+    /// Finds tensor `name` and its file; returns an error unless it has this shape.
     pub fn find(&self, name: &str, shape: &[usize]) -> Result<&(&'a Path, TensorView<'a>)> {
         let Some(found) = self.tensors.get(name) else {
             let message = format!("tensor {name} of shape {shape:?} is missing");
@@ -154,7 +155,7 @@ impl<'a> Tensors<'a> {
         Ok(found)
     }
 
-    /// Copies tensor `name` as f32; each value must be a number.
+    /// Copies tensor `name` as f32; returns an error if a value is not finite.
     pub fn copy(&self, name: &str, shape: &[usize], values: &mut [f32]) -> Result<()> {
         let (path, view) = self.find(name, shape)?;
         let data = view.data();
@@ -183,7 +184,7 @@ impl<'a> Tensors<'a> {
         }
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
             let message = format!(
-                "tensor {name} holds {} (value {at}): the model was spoilt when it was trained or converted",
+                "tensor {name} holds {} (value {at}): training diverged, or the conversion failed",
                 values[at]
             );
             return Err(Error::file(path, message));
@@ -191,8 +192,8 @@ impl<'a> Tensors<'a> {
         Ok(())
     }
 
-    /// Refuses tensors that belong to no BERT of this configuration; heads of tasks that were not
-    /// asked for are left alone.
+    /// Returns an error if a tensor belongs to no BERT of this configuration; heads of other tasks
+    /// are ignored.
     pub fn refuse_unknown(&self, config: &Config) -> Result<()> {
         let layout = Layout::new(config, &PRETRAINING);
         let other_head = ["classifier.", "qa_outputs."];
@@ -215,7 +216,7 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// Refuses a masked-LM head with an output matrix of its own.
+    /// Returns an error if the masked-LM head has its own output matrix.
     pub fn refuse_untied(&self) -> Result<()> {
         let tied = match (self.tensors.get(DECODER), self.tensors.get(WORDS)) {
             (Some((_, decoder)), Some((_, words))) => decoder.data() == words.data(),
@@ -225,13 +226,13 @@ impl<'a> Tensors<'a> {
             return Ok(());
         }
         let message = format!(
-            "{DECODER} is another matrix than {WORDS} (tie_word_embeddings false), but only a masked-LM head tied to the word embeddings is supported"
+            "{DECODER} differs from {WORDS} (tie_word_embeddings false), but only a masked-LM head tied to the word embeddings is supported"
         );
         Err(Error::file(self.main, message))
     }
 }
 
-/// The declared form of a name: no `bert.` prefix, LayerNorms with weight and bias.
+/// Returns the declared form of a name: no `bert.` prefix, LayerNorms with weight and bias.
 fn canonical(name: &str) -> String {
     let name = name.strip_prefix("bert.").unwrap_or(name);
     let name: Cow<'_, str> = match name.strip_suffix("LayerNorm.gamma") {

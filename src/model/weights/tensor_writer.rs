@@ -1,5 +1,5 @@
-//! Writing safetensors files one tensor at a time: a checkpoint must not need the model's memory once
-//! more.
+//! Writes safetensors files tensor by tensor, so that a checkpoint needs no second copy of the
+//! model in memory.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -13,15 +13,15 @@ use crate::files::{Staged, stage};
 
 use super::NumberFormat;
 
-/// A tensor on its way into a file: its bytes are made when they are written.
-pub struct Numbers<'a> {
+/// A tensor to be written: converted to bytes only when it is written.
+pub struct TensorData<'a> {
     format: NumberFormat,
     shape: Vec<usize>,
     values: &'a [f32],
 }
 
-impl<'a> Numbers<'a> {
-    /// `values` of this shape, to be stored in a format that has room for each of them.
+impl<'a> TensorData<'a> {
+    /// Describes `values` of this shape, to be stored in a format that can represent each of them.
     pub fn new(format: NumberFormat, shape: Vec<usize>, values: &'a [f32]) -> Self {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
         Self {
@@ -35,9 +35,8 @@ impl<'a> Numbers<'a> {
         self.format.dtype()
     }
 
-    /// Its bytes in the file.
+    /// Returns the tensor's bytes in the file.
     fn data(&self) -> Cow<'_, [u8]> {
-        // As they lie in memory, where that is how the file has them.
         if self.format == NumberFormat::F32 && cfg!(target_endian = "little") {
             return Cow::Borrowed(bytes_of(self.values));
         }
@@ -52,28 +51,28 @@ impl<'a> Numbers<'a> {
 /// The longest header that readers of the format accept, in bytes.
 const MAX_HEADER: usize = 100_000_000;
 
-/// Writes tensors by their names, with entries for the header; the file is there when it is whole.
+/// Writes named tensors with header entries; the file appears only when it is complete.
 pub fn write_tensors(
     path: &Path,
-    tensors: Vec<(String, Numbers<'_>)>,
+    tensors: Vec<(String, TensorData<'_>)>,
     entries: &[(&str, String)],
 ) -> Result<()> {
     Staged::place(vec![stage_tensors(path, tensors, entries)?])
 }
 
-/// The same, but for the last step: [`Staged::place`] puts the file in its place.
+/// Like [`write_tensors`] without the last step: [`Staged::place`] renames the file into place.
 ///
-/// The layout is that of the safetensors crate, byte for byte, whose own function gives the file its
-/// place without forcing it to the disk.
+/// The bytes are those of the safetensors crate, whose own function renames the file without
+/// syncing it to disk.
 pub fn stage_tensors(
     path: &Path,
-    mut tensors: Vec<(String, Numbers<'_>)>,
+    mut tensors: Vec<(String, TensorData<'_>)>,
     entries: &[(&str, String)],
 ) -> Result<Staged> {
-    // The widest numbers first, so that all are aligned.
+    // Widest types first, so that all tensors are aligned.
     tensors.sort_by(|(a, left), (b, right)| right.dtype().cmp(&left.dtype()).then(a.cmp(b)));
     let refused = |e: &dyn std::fmt::Display| Error::file(path, e.to_string());
-    // In the order given: a map of the crate's own would put them in another order in every run.
+    // In the given order: the crate's own map would change the order from run to run.
     let entries: Map<String, Value> = entries
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.as_str().into()))
@@ -126,7 +125,7 @@ mod tests {
         ];
         let tensors = formats.map(|(name, format, _)| {
             let shape = vec![2, 3];
-            (name.to_owned(), Numbers::new(format, shape, &values))
+            (name.to_owned(), TensorData::new(format, shape, &values))
         });
         write_tensors(&path, tensors.into(), &[("format", "pt".to_owned())]).unwrap();
         let bytes = std::fs::read(&path).unwrap();
@@ -152,11 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn a_header_beyond_what_the_format_allows_is_an_error_and_no_file() {
+    fn a_header_over_the_format_s_limit_is_an_error_and_writes_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.safetensors");
-        let told = [("state", "x".repeat(100_000_001))];
-        let message = write_tensors(&path, Vec::new(), &told).unwrap_err();
+        let entries = [("state", "x".repeat(100_000_001))];
+        let message = write_tensors(&path, Vec::new(), &entries).unwrap_err();
         assert!(message.to_string().contains("t.safetensors"), "{message}");
         assert!(!path.exists());
     }

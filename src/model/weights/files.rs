@@ -1,5 +1,5 @@
-//! Where a model folder keeps its weights: one safetensors file, or shards that an index lists. What
-//! only Python reads is refused with the way to convert it.
+//! Finds the weight files of a model folder: one safetensors file, or the shards of an index. For
+//! formats that only Python reads, the error explains how to convert them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -11,33 +11,34 @@ use crate::error::{Error, Result};
 
 use super::{CONFIG, WEIGHTS};
 
-/// The file that says which shard holds which tensor.
+/// The file that maps tensors to shards.
 pub const INDEX: &str = "model.safetensors.index.json";
 
-/// The index of shards; what else it says is not needed.
+/// The index of shards; its other fields are not needed.
 #[derive(Deserialize)]
 struct Index {
-    /// Names of tensors, and of the shards that hold them.
+    /// Maps tensor names to shard names.
     weight_map: BTreeMap<String, String>,
 }
 
-/// The files that hold a model's weights.
-pub(super) struct Places {
-    /// The file to name where the whole is at fault: the single one, or the index.
+/// The files of a model's weights.
+pub(super) struct WeightFiles {
+    /// The file to name in errors about the whole: the single file, or the index.
     pub main: PathBuf,
-    pub files: Vec<PathBuf>,
-    /// For each file the tensors that the index promises; none without an index.
+    /// The safetensors files.
+    pub paths: Vec<PathBuf>,
+    /// The tensors that the index lists for each file; empty without an index.
     pub promised: Vec<Vec<String>>,
 }
 
-impl Places {
-    /// Looks for weights in `folder`; refuses what no safetensors file holds.
+impl WeightFiles {
+    /// Finds the weights in `folder`; returns an error if no safetensors file holds them.
     pub fn find(folder: &Path) -> Result<Self> {
         let (whole, index) = (folder.join(WEIGHTS), folder.join(INDEX));
         if whole.exists() {
             return Ok(Self {
                 main: whole.clone(),
-                files: vec![whole],
+                paths: vec![whole],
                 promised: vec![Vec::new()],
             });
         }
@@ -46,42 +47,43 @@ impl Places {
         }
         let text = std::fs::read_to_string(&index).map_err(|e| Error::io(&index, e))?;
         let names = shards(&text).map_err(|message| Error::file(&index, message))?;
-        let (files, promised) = names
+        let (paths, promised) = names
             .into_iter()
             .map(|(shard, tensors)| (folder.join(shard), tensors))
             .unzip();
         Ok(Self {
             main: index,
-            files,
+            paths,
             promised,
         })
     }
 
-    /// The bytes of each file.
+    /// Reads the bytes of each file.
     pub fn read(&self) -> Result<Vec<Vec<u8>>> {
-        self.files
+        self.paths
             .iter()
             .map(|path| std::fs::read(path).map_err(|e| Error::io(path, e)))
             .collect()
     }
 }
 
-/// The names of the shards that the text of an index lists.
+/// Returns the names of the shards in the text of an index.
 pub fn files_of(index: &str) -> std::result::Result<BTreeSet<String>, String> {
     Ok(shards(index)?.into_keys().collect())
 }
 
-/// Shards with their tensors. A shard is a file beside the index: any other path is refused.
+/// Returns the shards with their tensors. A shard is a file in the folder of the index: any other
+/// path is an error.
 fn shards(index: &str) -> std::result::Result<BTreeMap<String, Vec<String>>, String> {
     let index: Index = serde_json::from_str(index)
-        .map_err(|e| format!("is no index of safetensors shards: {e}"))?;
+        .map_err(|e| format!("is not an index of safetensors shards: {e}"))?;
     let mut shards = BTreeMap::<String, Vec<String>>::new();
     for (tensor, shard) in index.weight_map {
         let plain = Path::new(&shard).file_name() == Some(OsStr::new(&shard))
             && shard.ends_with(".safetensors");
         if !plain {
             return Err(format!(
-                "tensor {tensor} is said to be in {shard:?}, which is not the name of a safetensors file beside the index"
+                "maps tensor {tensor} to {shard:?}, which is not the name of a safetensors file beside the index"
             ));
         }
         shards.entry(shard).or_default().push(tensor);
@@ -92,8 +94,7 @@ fn shards(index: &str) -> std::result::Result<BTreeMap<String, Vec<String>>, Str
     Ok(shards)
 }
 
-/// Formats of weights that are not read, as the end of a file's name, what reads them, and what to
-/// call the class with.
+/// Weight formats that Cloze doesn't read.
 enum Foreign {
     Pickle,
     TensorFlow,
@@ -120,9 +121,9 @@ impl Foreign {
     }
 }
 
-/// Why the files of `names`, none of them safetensors, are not read, and the line of Python that
-/// converts them; None when there are no weights among them at all. `model` is what transformers
-/// finds the model by, `class` its class.
+/// Returns why none of the files `names` can be read, and the line of Python that converts them;
+/// None if there are no weights among them. `model` is the name or path for transformers, `class`
+/// the model's class.
 pub fn refusal<'a>(
     names: impl IntoIterator<Item = &'a str>,
     model: &str,
@@ -166,7 +167,7 @@ pub fn refusal<'a>(
     ))
 }
 
-/// The class that a configuration names, as far as one is to be read.
+/// Returns the model class that a configuration names, if it can be read.
 pub fn class_of(config: &str) -> Option<String> {
     let config: serde_json::Value = serde_json::from_str(config).ok()?;
     Some(config["architectures"][0].as_str()?.to_owned())

@@ -1,8 +1,8 @@
-//! Which files of a model folder belong together.
+//! Checksums that show whether the files of a model folder belong together.
 //!
-//! The files of a folder take their places one after the other, and people copy single files. So the
-//! header of the weights holds checksums of the configuration and of the vocabulary that they were
-//! saved with. What transformers writes has none, and is taken as it is.
+//! A save renames its files into place one after another, and people copy single files. So the
+//! header of the weights holds checksums of the configuration and the vocabulary that they were
+//! saved with. Files written by transformers have none and are accepted as they are.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,15 +16,16 @@ use crate::text::WordPiece;
 
 use super::{CONFIG, Config};
 
-/// The entries of the header.
+/// The header entry of the configuration's checksum.
 pub const CONFIG_ENTRY: &str = "cloze.config";
+/// The header entry of the vocabulary's checksum.
 pub const VOCABULARY_ENTRY: &str = "cloze.vocabulary";
 
-/// Increment this when the checksums cover something else: those of other versions are ignored.
+/// Increment this if the checksums cover something else: other versions are ignored.
 const VERSION: &str = "1:";
 
-/// Returns the checksum of all that decides what weights mean: sizes, classes, and how texts are
-/// read. Dropout, and what only transformers knows, may be edited.
+/// Returns the checksum of every field that affects the weights' meaning: sizes, classes, and how
+/// text is tokenised. Dropout and fields that only transformers uses may be edited.
 pub fn of_config(config: &Config) -> String {
     let entry = |name: &str| config.other.get(name).cloned().unwrap_or_default();
     checksum(&json!([
@@ -45,7 +46,7 @@ pub fn of_config(config: &Config) -> String {
     ]))
 }
 
-/// Returns the checksum of the tokens in their order, and of whether text is lowered.
+/// Returns the checksum of the tokens in order and of the casing.
 pub fn of_vocabulary(wordpiece: &WordPiece) -> String {
     checksum(&json!([
         format!("{:?}", wordpiece.casing()),
@@ -59,15 +60,17 @@ fn checksum(what: &serde_json::Value) -> String {
     VERSION.to_owned() + &hex.collect::<String>()
 }
 
-/// The checksums in the header of a file of tensors.
+/// The checksums in the header of a safetensors file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SavedWith {
+pub struct Checksums {
+    /// Of the configuration.
     pub config: Option<String>,
+    /// Of the vocabulary.
     pub vocabulary: Option<String>,
 }
 
-impl SavedWith {
-    /// Reads them from the bytes of the file. Shards have none.
+impl Checksums {
+    /// Reads the checksums from the bytes of a file. Shards have none.
     pub fn of(bytes: &[u8]) -> Self {
         let header = SafeTensors::read_metadata(bytes).ok();
         let entries = header.and_then(|(_, header)| header.metadata().clone());
@@ -85,12 +88,12 @@ impl SavedWith {
         }
     }
 
-    /// Refuses weights that were saved with another configuration than the one beside them.
+    /// Returns an error if the weights were saved with another configuration.
     pub fn check_config(&self, file: &Path, config: &Config) -> Result<()> {
         check(file, self.config.as_deref(), &of_config(config), CONFIG)
     }
 
-    /// Refuses weights that were saved with another vocabulary than the one beside them.
+    /// Returns an error if the weights were saved with another vocabulary.
     pub fn check_vocabulary(&self, file: &Path, wordpiece: &WordPiece) -> Result<()> {
         let found = of_vocabulary(wordpiece);
         check(file, self.vocabulary.as_deref(), &found, "vocabulary")
