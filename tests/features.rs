@@ -185,7 +185,7 @@ fn lines_of_two_texts_are_read_as_pairs() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        message.contains("stdin:2: expected two texts with a tab between"),
+        message.contains("stdin:2: expected two texts, separated by a tab"),
         "{message}"
     );
 }

@@ -95,7 +95,7 @@ fn the_fold_that_was_kept_from_training_is_measured_on() {
         (&4.into(), &trained["dev"])
     );
     let other = folder.evaluate("codah", "full_data.tsv", &["--fold", "1"]);
-    let note = "--fold 1: the model was fine-tuned with --fold 2, so it was trained on what";
+    let note = "--fold 1: the model was fine-tuned with --fold 2, so it was trained on the rows";
     assert!(stderr(&other).contains(note), "{}", stderr(&other));
     assert_eq!(json(&other)["rows"], 5);
     folder.forget();

@@ -540,7 +540,7 @@ fn submissions_have_official_names_and_layouts() {
         1,
     );
     assert!(
-        message.contains("the model tells apart ENTAILMENT, Contradiction, neutral, but rte has"),
+        message.contains("classes are ENTAILMENT, Contradiction, neutral, but those of rte are"),
         "{message}"
     );
     assert!(

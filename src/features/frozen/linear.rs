@@ -4,7 +4,7 @@ use crate::engine::Precision;
 use crate::engine::cpu::{Linear, Output};
 use crate::model::{Config, Init, Layout, Parameter, Part, TaskHead};
 
-/// The parameters, named as transformers names a head's.
+/// Declares the parameters under the names that transformers gives a head.
 pub fn declare(config: &Config, part: Part, head: TaskHead, width: usize) -> Vec<Parameter> {
     let weight = Parameter {
         name: format!("{}.weight", head.name),
@@ -27,12 +27,12 @@ pub fn declare(config: &Config, part: Part, head: TaskHead, width: usize) -> Vec
 pub struct LinearHead(Linear);
 
 impl LinearHead {
-    /// The head of that name.
+    /// Finds the parameters of the head of that name.
     pub fn find(layout: &Layout, name: &str) -> Self {
         Self(Linear::find(layout, name))
     }
 
-    /// Logits (rows, outputs) of `x`, (rows, inputs).
+    /// Computes the logits, (rows, outputs), of `x`, (rows, inputs).
     pub fn forward(&self, values: &[f32], x: &[f32], logits: &mut Vec<f32>) {
         let Linear {
             inputs, outputs, ..
@@ -47,7 +47,7 @@ impl LinearHead {
         }
     }
 
-    /// The gradient of the input from `d`, that of the logits.
+    /// Returns the gradient of the input, given `d`, the gradient of the logits.
     pub fn input_gradient(&self, values: &[f32], d: &[f32]) -> Vec<f32> {
         let Linear {
             inputs, outputs, ..
@@ -59,7 +59,7 @@ impl LinearHead {
         dx
     }
 
-    /// Adds the gradients; `d` is that of the logits.
+    /// Adds the parameters' gradients, given `d`, the gradient of the logits.
     pub fn backward(&self, x: &[f32], d: &[f32], gradients: &mut [f32]) {
         self.0.add_weight_gradient(Precision::F32, gradients, x, d);
         let d_bias = &mut gradients[self.0.bias.clone()];
