@@ -23,29 +23,29 @@ impl Shape<'_> {
     }
 }
 
-/// Where the activations of a pass are.
+/// The addresses of a pass's activations.
 #[derive(Debug, Clone)]
 pub struct Activations {
     pub embedding_sums: Address,
     pub embedding_statistics: Address,
-    /// Hidden states: after the embeddings, then after each layer. Several may be in one place.
+    /// Hidden states: after the embeddings, then after each layer. Some may share an address.
     pub hidden: Vec<Address>,
-    /// What each layer keeps; see [`Saved::take`].
+    /// Activations that each layer saves; see [`Saved::take`].
     pub saved: Vec<Saved>,
-    /// Of a training pass.
+    /// Only in a training pass.
     pub gradients: Option<Gradients>,
     pub masked_lm: Option<masked_lm::Buffers>,
     pub head: Option<heads::Buffers>,
     /// A teacher's last hidden states, (rows, hidden) in f32.
     pub teacher: Address,
-    /// What losses leave of each row: [`Scores`].
+    /// Scores of each row: [`Scores`].
     pub scores: Address,
-    /// Hidden states on their way to the host, (rows, hidden) in f32.
+    /// Hidden states for the host, (rows, hidden) in f32.
     pub states: Address,
 }
 
 impl Activations {
-    /// Takes places for a pass.
+    /// Takes addresses for a pass.
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
         let c = shape.config;
         let pooled = shape
@@ -77,7 +77,7 @@ fn take_hidden(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Address> {
             let two = [(); 2].map(|()| plan.take(Span::Step, bytes));
             (0..=layers).map(|layer| two[layer % 2]).collect()
         }
-        // The first and the last are saved; those between are LayerNorms' outputs.
+        // The first and the last are stored; those in between are recomputed from LayerNorm inputs.
         Purpose::Training(Recompute::Cheap) => {
             let ends = [(); 2].map(|()| plan.take(Span::Step, bytes));
             let two = [(); 2].map(|()| plan.take(Span::Layers, bytes));
@@ -94,10 +94,10 @@ fn take_hidden(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Address> {
     }
 }
 
-/// Where in [`Activations::scores`] each loss leaves what it has to say of its rows, in bytes.
+/// Offsets of the losses' scores in [`Activations::scores`], in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Scores {
-    /// Of masked tokens, from 0 on.
+    /// Bytes of the scores of masked tokens, which start at 0.
     pub masked: u64,
     pub pairs: u64,
     pub cosines: u64,
@@ -116,7 +116,7 @@ impl Scores {
         }
     }
 
-    /// Bytes of all.
+    /// Returns the bytes of all scores.
     pub fn bytes(self) -> u64 {
         self.masked + self.pairs + self.cosines
     }

@@ -1,5 +1,5 @@
-//! A batch on its way to the device: every array of indices that a step needs, the rows in the
-//! order of their words, and the step's random numbers' key, one behind the other in one upload.
+//! Uploads a batch: every array of indices that a step needs, the rows sorted by token, and the key
+//! of the step's random numbers, in one upload.
 
 use crate::data::Packed;
 use crate::error::Result;
@@ -10,23 +10,23 @@ use super::device::{Address, Device};
 use super::kernels::Batch;
 use crate::bytes::bytes_of;
 
-/// Arrays start at a multiple of so many numbers of four bytes.
+/// Arrays start at multiples of this many 4-byte words.
 const ALIGNMENT: usize = 4;
 
-/// What the heads need beside the batch itself.
+/// The heads' inputs besides the batch itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadInputs<'a> {
     /// Rows that the masked-LM head reads.
     pub rows: &'a [u32],
     /// The token at each of them.
     pub labels: &'a [u32],
-    /// One a sequence, of the next-sentence head.
+    /// Labels of the next-sentence head, one per sequence.
     pub next_labels: &'a [u32],
     /// Whether sequences are pooled by their last token.
     pub left_to_right: bool,
 }
 
-/// A batch in the device's memory, with [`HeadInputs`]'s arrays.
+/// A batch in the device's memory, with the arrays of [`HeadInputs`].
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceBatch {
     pub batch: Batch,
@@ -35,21 +35,21 @@ pub struct DeviceBatch {
     pub next_labels: Address,
     /// The row of each sequence that the pooler reads.
     pub pooled: Address,
-    /// Seed, low and high half, and step: the key of dropout's random numbers.
+    /// Key of dropout's random numbers: low and high half of the seed, and the step.
     pub state: Address,
 }
 
-/// The upload's memory on both sides, kept from step to step.
+/// The upload's memory on both sides, reused between steps.
 #[derive(Debug, Default)]
 pub struct Staging {
     words: Vec<u32>,
-    /// How often each token of the vocabulary is in the batch; later where its next row goes.
+    /// Number of occurrences of each token; later the position of its next row.
     counts: Vec<u32>,
     device: Arena,
 }
 
 impl Staging {
-    /// Sends a batch. Gives too whether it lies elsewhere than the one before may have done.
+    /// Uploads a batch. Also returns whether its address may have changed.
     pub fn send(
         &mut self,
         device: &mut dyn Device,
@@ -65,17 +65,17 @@ impl Staging {
         Ok((offsets.on_device(packed, self.device.at()), moved))
     }
 
-    /// The device's memory, which is the caller's to give back.
+    /// Returns the device's memory, which the caller must release.
     pub fn into_memory(self) -> Address {
         self.device.at()
     }
 
-    /// Gives the device's memory back.
+    /// Releases the device's memory.
     pub fn release(&mut self, device: &mut dyn Device) {
         self.device.release(device);
     }
 
-    /// Puts all arrays into `words`.
+    /// Writes all arrays to `words`.
     fn write(
         &mut self,
         packed: &Packed,
@@ -86,8 +86,8 @@ impl Staging {
         self.words.clear();
         let rows = packed.rows();
         let (seed, step) = dropout.map_or((0, 0), |dropout| (dropout.seed, dropout.step));
-        // A batch with the same number of rows, sequences and labels has every array at the same
-        // place: what was recorded for one serves the other.
+        // Batches with the same number of rows, sequences and labels have the same offsets, so they
+        // can share recordings.
         let state = self.push([seed as u32, (seed >> 32) as u32, step]);
         let ids = self.push(packed.ids.iter().copied());
         let segments = self.push(packed.segments.iter().copied());
@@ -103,8 +103,8 @@ impl Staging {
         let labels = self.push(inputs.labels.iter().copied());
         let next_labels = self.push(inputs.next_labels.iter().copied());
         let words = rows.min(vocabulary);
-        let word_order = self.room(rows);
-        let word_starts = self.room(words + 1);
+        let word_order = self.reserve(rows);
+        let word_starts = self.reserve(words + 1);
         self.sort(&packed.ids, vocabulary, [word_order, word_starts], words);
         ArrayOffsets {
             state,
@@ -124,7 +124,7 @@ impl Staging {
         }
     }
 
-    /// Appends an array; gives where it starts.
+    /// Appends an array; returns its offset.
     fn push(&mut self, array: impl IntoIterator<Item = u32>) -> usize {
         let start = self.words.len();
         self.words.extend(array);
@@ -132,7 +132,7 @@ impl Staging {
         start
     }
 
-    fn room(&mut self, len: usize) -> usize {
+    fn reserve(&mut self, len: usize) -> usize {
         let start = self.words.len();
         self.words.resize(start + len, 0);
         self.pad();
@@ -144,10 +144,9 @@ impl Staging {
         self.words.resize(end, 0);
     }
 
-    /// Sorts rows by their token, equal tokens by row, by counting; writes the order, and where each
-    /// different token's rows start in it. There are always `words` starts and an end: the tokens
-    /// that a batch doesn't have take no rows at its end, so that the number does not change from
-    /// batch to batch.
+    /// Sorts rows by token, and equal tokens by row, with a counting sort; writes the order, and
+    /// the start of each distinct token's rows in it. There are always `words` starts and an end,
+    /// so that the number doesn't change between batches: surplus starts equal the end.
     fn sort(&mut self, ids: &[u32], vocabulary: usize, at: [usize; 2], words: usize) {
         let [order, starts] = at;
         self.counts.clear();
@@ -172,7 +171,7 @@ impl Staging {
     }
 }
 
-/// Where each array starts in the upload, in numbers of four bytes.
+/// Offsets of the arrays in the upload, in 4-byte words.
 struct ArrayOffsets {
     state: usize,
     ids: usize,
@@ -243,7 +242,7 @@ mod tests {
                 assert_eq!(starts, [0, 1, 4, 7, 9, 9, 9, 9, 9, 9]);
             }
         }
-        // Fewer tokens in the vocabulary than rows: a start for each that there can be.
+        // A vocabulary smaller than the number of rows: one start per token.
         let mut packed = Packed::default();
         packed.push(0, &[1, 0, 1, 1], &[0; 4]);
         let mut staging = Staging::default();

@@ -1,4 +1,4 @@
-//! What the trainer asks of an engine, answered by [`CudaEngine`].
+//! The engine traits of [`CudaEngine`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Engine for CudaEngine {
         let mut gradients = self.state.gradients(self.device.borrow_mut().as_mut())?;
         let scale = self.updater.scale();
         if scale != 1.0 {
-            // A power of two: nothing is rounded.
+            // A power of two: exact.
             let factor = (1.0 / scale) as f32;
             gradients
                 .iter_mut()
@@ -243,7 +243,7 @@ impl TaskEngine for CudaEngine {
             ..Request::default()
         };
         let prepared = self.prepare(batch, Some(dropout), request)?;
-        // The host's loss stands between two recordings.
+        // The loss on the host separates two recordings.
         let key = |work: Work| Key {
             work,
             sizes: prepared.sizes,

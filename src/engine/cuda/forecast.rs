@@ -1,4 +1,4 @@
-//! What the engine will need of a GPU's memory, said before it is allocated: the arena's own plan.
+//! Forecasts the GPU memory that the engine will allocate, from the arena's own plan.
 
 use crate::engine::memory::{Forecast, Work, masked_share};
 use crate::model::{Config, Layout, Part};
@@ -8,8 +8,8 @@ use super::heads::NEXT_SENTENCE;
 use super::shape::{MaskedLmMode, Purpose, Shape};
 use super::state::State;
 
-/// Bytes of a training step with the layout's heads. With a teacher (`distils`), its answers lie on
-/// the device too.
+/// Returns the bytes of a training step with the layout's heads. With `distils`, a teacher's
+/// outputs are on the device too.
 pub fn forecast(
     config: &Config,
     layout: &Layout,

@@ -1,6 +1,6 @@
-//! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks. What is
-//! over the pooler is small and in f32 always; what is over every row reads the hidden states as they
-//! are stored, and gives f32.
+//! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks. A
+//! head over the pooler is small and always f32; one over every row reads the hidden states in
+//! their format and returns f32.
 
 use crate::error::Result;
 use crate::model::{HeadInput, Part, TaskHead};
@@ -17,7 +17,7 @@ use super::pass::Pass;
 use super::shape::Shape;
 use super::state::{Offsets, padded_outputs};
 
-/// The next-sentence head as one of a task's kind: two classes over the pooler.
+/// The next-sentence head as a task head: two classes over the pooler.
 pub const NEXT_SENTENCE: TaskHead = TaskHead {
     name: "cls.seq_relationship",
     input: HeadInput::Pooled,
@@ -28,15 +28,15 @@ pub const NEXT_SENTENCE: TaskHead = TaskHead {
 /// Activations and gradients of a head, for (sequences, …) or (rows, …).
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
-    /// What the pooler reads, later its gradient: (sequences, hidden) in f32, like the next two.
+    /// The pooler's input, later its gradient: (sequences, hidden) in f32, like the next two.
     picked: Address,
     pub pooled: Address,
     d: Address,
-    /// What the linear layer reads where dropout changed it, in f32 over the pooler.
+    /// The linear layer's input after dropout, in f32 over the pooler.
     input: Address,
-    /// In f32 with padding columns; later their gradients.
+    /// In f32 with padding columns, later their gradients.
     pub logits: Address,
-    /// The gradients of the logits as activations are stored, of a head over rows.
+    /// The gradients of the logits of a head over rows, in the format of activations.
     d_logits: Address,
     partials: Address,
 }
@@ -74,18 +74,18 @@ impl Buffers {
     }
 }
 
-/// `tanh(W h[CLS] + b)`, or of the last token in a model that reads from left to right.
+/// `tanh(W h[CLS] + b)`, or of the last token in a left-to-right model.
 #[derive(Clone)]
 pub struct Pooler(Linear);
 
 impl Pooler {
-    /// None when the model has none.
+    /// Returns None if the model has no pooler.
     pub fn find(offsets: &Offsets) -> Option<Self> {
         let has = offsets.layout().parts().contains(&Part::Pooler);
         has.then(|| Self(Linear::find(offsets, "pooler.dense")))
     }
 
-    /// Into `b.pooled`.
+    /// Writes the output to `b.pooled`.
     pub fn forward(
         &self,
         device: &mut dyn Device,
@@ -110,7 +110,7 @@ impl Pooler {
         tanh_bias(device, pass.element(), size, b.pooled, bias)
     }
 
-    /// From the gradient of the pooler's output in `b.d`.
+    /// Runs backward from the gradient of the pooler's output in `b.d`.
     fn backward(
         &self,
         device: &mut dyn Device,
@@ -125,7 +125,7 @@ impl Pooler {
         bias_gradient(device, single, (size.0, h, h), b.d, into, b.partials)?;
         self.0
             .add_weight_gradient(device, pass, (n, single), b.picked, b.d)?;
-        // What was picked is not needed any more: its place takes its gradient.
+        // The picked rows are not needed any more: their buffer takes their gradients.
         self.0
             .backward(device, pass, (n, single), b.d, b.picked, false)?;
         let from = (b.picked, single);
@@ -143,7 +143,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// None when the model lacks the pooler that the head reads.
+    /// Returns None if the model lacks the pooler that the head reads.
     fn find(offsets: &Offsets, shape: TaskHead) -> Option<Self> {
         let linear = Linear::find(offsets, shape.name);
         let outputs = padded_outputs(linear.outputs);
@@ -157,23 +157,23 @@ impl Head {
         })
     }
 
-    /// None when the model has no such head.
+    /// Returns None if the model has no such head.
     pub fn next_sentence(offsets: &Offsets) -> Option<Self> {
         let has = offsets.layout().parts().contains(&Part::NextSentence);
         has.then(|| Self::find(offsets, NEXT_SENTENCE)).flatten()
     }
 
-    /// None when the model has no task's head.
+    /// Returns None if the model has no task head.
     pub fn task(offsets: &Offsets) -> Option<Self> {
         Self::find(offsets, offsets.layout().task_head()?)
     }
 
-    /// Columns of the logits, with those that only fill up.
+    /// Returns the columns of the logits, including padding.
     pub fn columns(&self) -> usize {
         self.linear.outputs
     }
 
-    /// Rows of the logits.
+    /// Returns the rows of the logits.
     pub fn rows(&self, pass: Pass<'_>) -> usize {
         match self.shape.input {
             HeadInput::Pooled => pass.sequences(),
@@ -181,7 +181,7 @@ impl Head {
         }
     }
 
-    /// What the linear layer's factors are stored as.
+    /// Returns the format of the linear layer's factors.
     fn element(&self, pass: Pass<'_>) -> Element {
         match self.shape.input {
             HeadInput::Pooled => Element::F32,
@@ -189,7 +189,7 @@ impl Head {
         }
     }
 
-    /// What the linear layer reads, made ready.
+    /// Computes the linear layer's input and returns its address.
     fn read(
         &self,
         device: &mut dyn Device,
@@ -211,7 +211,7 @@ impl Head {
         Ok(input)
     }
 
-    /// Logits in f32, (sequences or rows, columns).
+    /// Computes the logits in f32, (sequences or rows, columns).
     pub fn forward(
         &self,
         device: &mut dyn Device,
@@ -226,8 +226,8 @@ impl Head {
             .forward_with_bias(device, pass, all, input, logits)
     }
 
-    /// Cross-entropy with a label a row into `scored`; the gradient of `weight` times it in the
-    /// logits' place.
+    /// Scores by cross-entropy with a label per row into `scored`, and overwrites the logits with
+    /// `weight` times its gradient.
     pub fn score(
         &self,
         device: &mut dyn Device,
@@ -254,8 +254,8 @@ impl Head {
         cross_entropy(device, Element::F32, &loss)
     }
 
-    /// From the gradient of the logits, which stands in their place, to that of the hidden states,
-    /// which are added to `d_hidden`.
+    /// Runs backward from the gradient of the logits in `b.logits`; adds the gradient of the hidden
+    /// states to `d_hidden`.
     pub fn backward(
         &self,
         device: &mut dyn Device,
@@ -280,7 +280,7 @@ impl Head {
         let input = self.input(pass, hidden, b);
         self.linear
             .add_weight_gradient(device, pass, (n, element), input, dy)?;
-        // A head over rows is alone: what it gives is all that the hidden states get.
+        // A head over rows is the only one, so it overwrites the gradient of the hidden states.
         let d = match &self.pooler {
             Some(_) => b.d,
             None => d_hidden,
@@ -297,7 +297,7 @@ impl Head {
         }
     }
 
-    /// What goes through dropout into the linear layer.
+    /// Returns the linear layer's input before dropout.
     fn reads(&self, hidden: Address, b: &Buffers) -> Address {
         match self.shape.input {
             HeadInput::Pooled => b.pooled,
@@ -305,7 +305,7 @@ impl Head {
         }
     }
 
-    /// What the linear layer reads.
+    /// Returns the linear layer's input.
     fn input(&self, pass: Pass<'_>, hidden: Address, b: &Buffers) -> Address {
         match self.dropout(pass) {
             Some(_) => b.input,

@@ -1,4 +1,4 @@
-//! One encoder layer, forward and backward, with the activations that it keeps between the two.
+//! One encoder layer, forward and backward, with the activations that it saves in between.
 
 use crate::engine::Recompute;
 use crate::error::Result;
@@ -16,10 +16,10 @@ use super::pass::Pass;
 use super::shape::{Purpose, Shape};
 use super::state::Offsets;
 
-/// Where a layer's parameters are.
+/// The offsets of a layer's parameters.
 pub struct Layer {
     index: u32,
-    /// Query, key and value in one.
+    /// Query, key and value joined.
     qkv: Linear,
     attention: Linear,
     attention_norm: NormOffsets,
@@ -28,7 +28,7 @@ pub struct Layer {
     output_norm: NormOffsets,
 }
 
-/// What a layer keeps for its backward pass; (rows, hidden) where nothing else is said.
+/// The activations that a layer saves for its backward pass; (rows, hidden) unless noted.
 #[derive(Debug, Clone, Copy)]
 pub struct Saved {
     /// (rows, 3 × hidden)
@@ -37,10 +37,10 @@ pub struct Saved {
     log_sums: Address,
     context: Address,
     attended: Address,
-    /// (rows, 2), f32, like the other.
+    /// (rows, 2), f32, like the other statistics.
     attended_statistics: Address,
     normed: Address,
-    /// Before the bias and after GELU, (rows, intermediate).
+    /// The intermediate layer before the bias and after GELU, (rows, intermediate).
     inner: Address,
     activated: Address,
     feed_forward: Address,
@@ -48,7 +48,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Offsets for all layers, which share those that nothing is saved in.
+    /// Takes addresses for all layers; layers share buffers that are recomputed.
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Self> {
         let layers = shape.config.num_hidden_layers;
         match shape.purpose {
@@ -74,7 +74,8 @@ impl Saved {
         }
     }
 
-    /// What is cheap to compute again, `normed` and `activated`, in one place for all layers.
+    /// Takes the buffers that are cheap to recompute, `normed` and `activated`, shared by all
+    /// layers.
     fn take_cheap(plan: &mut Plan, shape: &Shape<'_>) -> [Address; 2] {
         [shape.hidden(), shape.inner()].map(|bytes| plan.take(Span::Layers, bytes))
     }
@@ -105,7 +106,8 @@ impl Saved {
 /// Gradients of activations, shared by all layers.
 #[derive(Debug, Clone, Copy)]
 pub struct Gradients {
-    /// Of a layer's output before, of its input after the layer's backward pass: (rows, hidden).
+    /// Gradient of the layer's output; the backward pass overwrites it with that of its input:
+    /// (rows, hidden).
     pub hidden: Address,
     pub residual: Address,
     linear: Address,
@@ -135,7 +137,7 @@ impl Gradients {
             qkv: take(3 * shape.hidden()),
             attention: take(4 * scratch as u64),
             partials: take(partials(widest as u32)),
-            // The heads leave it to the layers.
+            // Passed from the heads to the layers.
             hidden: plan.take(Span::Step, shape.hidden()),
         }
     }
@@ -159,7 +161,7 @@ impl Layer {
         }
     }
 
-    /// `x` (rows, hidden) to `y` of that size.
+    /// Maps `x`, (rows, hidden), to `y` of that size.
     pub fn forward(
         &self,
         device: &mut dyn Device,
@@ -224,7 +226,7 @@ impl Layer {
         norm_forward(device, element, &norm)
     }
 
-    /// The layer's output once more, from what it saved.
+    /// Recomputes the layer's output from saved activations.
     pub fn recompute_output(
         &self,
         device: &mut dyn Device,
@@ -236,7 +238,7 @@ impl Layer {
         normalise(device, pass, &self.output_norm, sums, y)
     }
 
-    /// What is cheap to compute, once more.
+    /// Recomputes the cheap activations.
     pub fn recompute_cheap(
         &self,
         device: &mut dyn Device,
@@ -257,7 +259,7 @@ impl Layer {
         )
     }
 
-    /// From the gradient of the layer's output to that of its input `x`, both in `d.hidden`; adds
+    /// Turns the gradient of the layer's output in `d.hidden` into that of its input `x`, and adds
     /// the parameters' gradients.
     pub fn backward(
         &self,
@@ -352,7 +354,7 @@ impl Layer {
     }
 }
 
-/// LayerNorm of sums that were saved, with their statistics, as it was computed before.
+/// Recomputes the LayerNorm of saved sums with their statistics.
 fn normalise(
     device: &mut dyn Device,
     pass: Pass<'_>,
@@ -364,12 +366,10 @@ fn normalise(
         n: pass.batch().rows,
         width: pass.width(),
         x: sums,
-        bias: Address::NONE,
-        dropout: None,
-        residual: Address::NONE,
         norm: norm.of(pass),
         statistics,
         out,
+        ..NormForward::default()
     };
     norm_forward(device, pass.element(), &norm)
 }

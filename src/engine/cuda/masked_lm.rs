@@ -1,4 +1,4 @@
-//! The masked-LM head: rows picked from the hidden states, their loss and its gradients.
+//! The masked-LM head: picked rows of the hidden states, their loss and its gradients.
 
 use crate::engine::DistillationWeights;
 use crate::error::Result;
@@ -16,8 +16,8 @@ use super::pass::Pass;
 use super::shape::{MaskedLmMode, Shape};
 use super::state::{Offsets, padded_vocabulary};
 
-/// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
-/// and a bias for each token.
+/// Predicts the token at a row: dense layer, GELU, LayerNorm, then the token embedding as output
+/// matrix and a bias per token.
 pub struct MaskedLm {
     words: usize,
     bias: usize,
@@ -25,10 +25,10 @@ pub struct MaskedLm {
     norm: NormOffsets,
 }
 
-/// Activations and gradients of the head, (picked rows, hidden) where nothing else is said.
+/// Activations and gradients of the head, (picked rows, hidden) unless noted.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
-    /// How many rows there are.
+    /// Number of picked rows.
     n: usize,
     picked: Address,
     dense: Address,
@@ -70,23 +70,23 @@ impl Buffers {
             d_dense: take(d),
             logits: take(logits * (n * shape.classes()) as u64),
             partials: take(sums),
-            // DeviceBatch before the pass begins.
+            // Uploaded before the pass begins.
             teacher: plan.take(Span::Step, teacher * (n * c.vocab_size) as u64),
         }
     }
 }
 
-/// What the predictions are compared with.
+/// The targets of the predictions.
 #[derive(Debug, Clone, Copy)]
 pub enum Loss {
-    /// With the labels; the weight of each, 0 where there is no backward pass.
+    /// Labels, with the weight of each; 0 without a backward pass.
     Labels(f32),
-    /// With a teacher's logits too.
+    /// Labels and a teacher's logits.
     Teacher(DistillationWeights),
 }
 
 impl MaskedLm {
-    /// None when the model has no such head.
+    /// Returns None if the model has no such head.
     pub fn find(offsets: &Offsets) -> Option<Self> {
         let has = offsets.layout().parts().contains(&Part::MaskedLm);
         has.then(|| Self {
@@ -104,7 +104,7 @@ impl MaskedLm {
         Matrix::new(at, pass.element(), rows, c.hidden_size)
     }
 
-    /// Everything up to the last product, whose factor it gives.
+    /// Computes everything up to the last product and returns that product's factor.
     fn forward(
         &self,
         device: &mut dyn Device,
@@ -124,18 +124,16 @@ impl MaskedLm {
             n: size.0,
             width: size.1,
             x: b.activated,
-            bias: Address::NONE,
-            dropout: None,
-            residual: Address::NONE,
             norm: self.norm.of(pass),
             statistics: b.statistics,
             out: b.normed,
+            ..NormForward::default()
         };
         norm_forward(device, element, &norm)?;
         Ok(Matrix::new(b.normed, element, b.n, pass.config.hidden_size))
     }
 
-    /// Logits of the rows that were sent with the batch, in f32: (rows, padded vocabulary).
+    /// Computes the logits of the uploaded rows in f32: (rows, padded vocabulary).
     pub fn logits(
         &self,
         device: &mut dyn Device,
@@ -150,8 +148,8 @@ impl MaskedLm {
         multiply_with_bias(device, pass, normed, words.t(), logits, bias)
     }
 
-    /// Scores the predictions of the rows that were sent with the batch into `scored`. With
-    /// `d_hidden`, adds the gradients of the parameters and of the hidden states.
+    /// Scores the predictions of the uploaded rows into `scored`. With `d_hidden`, adds the
+    /// gradients of the parameters and of the hidden states.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another buffer of the pass"
@@ -210,7 +208,7 @@ impl MaskedLm {
         }
     }
 
-    /// From the gradient of the logits, which stands in their place.
+    /// Runs backward from the gradient of the logits in `b.logits`.
     fn backward(
         &self,
         device: &mut dyn Device,
@@ -237,14 +235,12 @@ impl MaskedLm {
             gain: pass.value(self.norm.weight),
             sums: b.activated,
             statistics: b.statistics,
-            dropout: None,
             d_out: b.d,
             d_residual: b.d_dense,
-            d_linear: Address::NONE,
             gain_gradient: pass.gradient(self.norm.weight),
             bias_gradient: pass.gradient(self.norm.bias),
-            linear_bias_gradient: Address::NONE,
             partials: b.partials,
+            ..NormBackward::default()
         };
         norm_backward(device, element, &norm)?;
         gelu_backward(

@@ -1,18 +1,19 @@
-//! The model run fast on a GPU: packed rows, flat buffers, fused kernels.
+//! Runs the model fast on a GPU: packed rows, flat buffers, fused kernels.
 //!
-//! File for file as the CPU engine: [`layer`], [`masked_lm`] and [`heads`] put kernels ([`kernels`])
-//! and matrix products together, [`run`] makes a step of them. They ask a [`Device`] for everything:
-//! [`driver`] is a GPU, [`emulated`] the same kernels on the processor. [`state`] owns the flat
-//! buffers, [`arena`] and [`shape`] place the activations, [`batch`] sends a batch, [`graphs`] records
-//! steps that repeat, and [`update`] is the optimizer.
+//! The files correspond to those of the CPU engine: [`layer`], [`masked_lm`] and [`heads`] combine
+//! kernels ([`kernels`]) and matrix products, [`run`] makes a step of them. They use a [`Device`]:
+//! [`driver`] is a GPU, `emulated` runs the same kernels on the processor. [`state`] owns the flat
+//! buffers, [`arena`], [`shape`] and [`activations`] place the activations, [`batch`] uploads a
+//! batch, [`graphs`] records repeated steps, and [`update`] is the optimizer.
 //!
 //! Activations, their gradients and the factors of matrix products are stored in one format: f32,
 //! bf16, or f16 with a scaled loss. Parameters, their gradients, the optimizer, biases, LayerNorms'
-//! scales and statistics and all sums are f32 always. No kernel adds in an order that depends on
-//! chance, so the same batches give the same bits.
+//! scales and statistics and all sums are always f32. Every kernel adds in a fixed order, so the
+//! same batches give the same bits.
 
 #[cfg(test)]
-pub mod absent;
+#[expect(dead_code, reason = "builds without the feature `cuda` use it")]
+mod absent;
 mod activations;
 mod arena;
 mod batch;
@@ -64,12 +65,12 @@ use super::{Backend, BertEngine, LossWeights, Precision, PretrainingScores, Reco
 
 pub use self::forecast::forecast;
 
-/// The GPU of this machine; fails with what is missing.
+/// Opens the GPU of this machine; the error names what is missing.
 pub fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Gpu::open(probe()?)?))
 }
 
-/// An engine on the GPU with these parameters.
+/// Builds an engine on the GPU with these parameters.
 pub(super) fn engine(
     setup: Setup,
     config: &Config,
@@ -80,13 +81,13 @@ pub(super) fn engine(
     Ok(Box::new(engine))
 }
 
-/// Bytes of the GPU's memory that are free.
+/// Returns the free bytes of the GPU's memory.
 #[cfg(feature = "cli")]
 pub(crate) fn free_memory() -> Result<u64> {
     open()?.free_memory()
 }
 
-/// Floating-point operations a second of large matrix products on the GPU.
+/// Measures the floating-point operations per second of large matrix products on the GPU.
 pub(super) fn measured_peak(setup: Setup) -> Result<f64> {
     let settings = Settings::from(setup);
     peak::product_peak(open()?.as_mut(), settings.element, settings.tf32)
@@ -97,14 +98,13 @@ pub(super) fn name() -> String {
     probe().map_or_else(|_| "GPU".into(), |found| found.properties().name.clone())
 }
 
-/// What [`Backend::Auto`] is on this machine, and what there is to say of that: nothing where there
-/// is no GPU.
+/// Resolves [`Backend::Auto`] on this machine, and describes the choice if there is a driver.
 pub(super) fn choose() -> (Backend, Option<String>) {
-    told(probe().map(|found| found.properties().name.clone()))
+    choice(probe().map(|found| found.properties().name.clone()))
 }
 
-/// [`choose`], with the GPU's name or what is missing.
-fn told(found: std::result::Result<String, Missing>) -> (Backend, Option<String>) {
+/// [`choose`] for the GPU's name or what is missing.
+fn choice(found: std::result::Result<String, Missing>) -> (Backend, Option<String>) {
     match found {
         Ok(name) => (Backend::Cuda, Some(format!("computing on {name}"))),
         Err(Missing::Driver(_) | Missing::Device { visible: None }) => (Backend::Cpu, None),
@@ -115,18 +115,19 @@ fn told(found: std::result::Result<String, Missing>) -> (Backend, Option<String>
     }
 }
 
-/// Settings the engine computes.
+/// The engine's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// What activations and the factors of products are stored as.
+    /// Number format of activations and of the factors of products.
     pub element: Element,
     /// Whether products in f32 may round their factors to TF32.
     pub tf32: bool,
+    /// The activations that are recomputed.
     pub recompute: Recompute,
 }
 
 impl Settings {
-    /// What factors of products are rounded to.
+    /// Returns the precision of the factors of products.
     fn precision(self) -> Precision {
         match self.element {
             Element::F32 if self.tf32 => Precision::Bf16x3,
@@ -151,10 +152,10 @@ impl From<Setup> for Settings {
     }
 }
 
-/// The engine.
+/// The CUDA engine.
 pub struct CudaEngine {
-    // Reading parameters changes nothing of the engine, but everything that is request of the device
-    // goes in order through one stream.
+    // Reading parameters doesn't change the engine, but every call to the device goes through one
+    // stream in order.
     device: RefCell<Box<dyn Device>>,
     config: Config,
     settings: Settings,
@@ -166,7 +167,7 @@ pub struct CudaEngine {
     updater: Updater,
 }
 
-/// A batch on the device, and the offsets of its activations.
+/// A batch on the device and the addresses of its activations.
 struct Prepared {
     batch: DeviceBatch,
     activations: Activations,
@@ -175,7 +176,7 @@ struct Prepared {
     sizes: [usize; 5],
 }
 
-/// What a pass computes beside the encoder.
+/// What a pass computes besides the encoder.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     head_inputs: HeadInputs<'a>,
@@ -196,7 +197,7 @@ impl Default for Request<'_> {
 }
 
 impl CudaEngine {
-    /// A model with these parameters on `device`; any size that the configuration allows.
+    /// Builds a model of any size with these parameters on `device`.
     pub fn new(
         mut device: Box<dyn Device>,
         config: &Config,
@@ -222,17 +223,17 @@ impl CudaEngine {
         Ok(engine)
     }
 
-    /// Settings often a recorded step was replayed.
+    /// Returns how many steps were replayed.
     pub fn replayed(&self) -> u64 {
         self.graphs.replayed()
     }
 
-    /// Bytes of the device's memory that activations take.
+    /// Returns how many bytes of the device's memory activations take.
     pub fn activation_bytes(&self) -> u64 {
         self.arena.bytes()
     }
 
-    /// Makes the working copy of the parameters anew.
+    /// Updates the working copy of the parameters.
     fn copy_weights(&mut self) -> Result<()> {
         let state = &self.state;
         if state.element == Element::F32 {
@@ -262,7 +263,7 @@ impl CudaEngine {
         }
     }
 
-    /// Sends a batch and offsets its activations.
+    /// Uploads a batch and places its activations.
     fn prepare(
         &mut self,
         batch: &Packed,
@@ -277,7 +278,7 @@ impl CudaEngine {
         };
         let shape = self.shape(batch, purpose, &request);
         let (plan, scores) = (shape.plan(), Scores::of(&shape));
-        self.room(batch, purpose, &request, plan.bytes())?;
+        self.check_memory(batch, purpose, &request, plan.bytes())?;
         let device = self.device.get_mut().as_mut();
         let moved = self.arena.reserve(device, plan.bytes())?;
         let head_inputs = HeadInputs {
@@ -305,8 +306,9 @@ impl CudaEngine {
         })
     }
 
-    /// Refuses a batch whose activations don't fit, and says what does.
-    fn room(
+    /// Returns an error if the activations of a batch don't fit, with the number of sequences that
+    /// do.
+    fn check_memory(
         &mut self,
         batch: &Packed,
         purpose: Purpose,
@@ -316,7 +318,7 @@ impl CudaEngine {
         if needs <= self.arena.bytes() {
             return Ok(());
         }
-        // The arena is given back before a larger one is taken.
+        // The arena is released before a larger one is allocated.
         let free = self.device.get_mut().free_memory()? + self.arena.bytes();
         if needs <= free {
             return Ok(());
@@ -339,7 +341,7 @@ impl CudaEngine {
         });
         let advice = match fit {
             0 => "not even one such sequence fits".to_owned(),
-            fit => format!("{fit} at once fit (--micro-batch {fit} in training)"),
+            fit => format!("{fit} at once fit (micro-batch {fit} in training)"),
         };
         Err(Error::Failed(format!(
             "{} sequences of up to {} tokens need {} of the GPU's memory, but {} are free: {advice}",
@@ -350,7 +352,7 @@ impl CudaEngine {
         )))
     }
 
-    /// Launches or replays what `work` launches for a batch that was prepared.
+    /// Launches or replays `work` for a prepared batch.
     fn launch(
         &mut self,
         prepared: &Prepared,
@@ -383,7 +385,7 @@ impl CudaEngine {
         download(self.device.get_mut().as_mut(), from, count)
     }
 
-    /// Numbers in f32 whose rows have `columns` of `stride` columns that mean something.
+    /// Downloads rows of `columns` f32 values that are `stride` values apart.
     fn download_rows(
         &mut self,
         from: Address,
@@ -401,8 +403,8 @@ impl CudaEngine {
             .collect())
     }
 
-    /// Losses of `n` rows, and settings many were right, of what lies there in `size` bytes a row. The
-    /// third number of a row is added up where there is one.
+    /// Returns the summed losses of `n` rows, the number of correct rows, and the sum of a third
+    /// value per row if rows of `size` bytes have one.
     fn scored(&mut self, at: Address, n: usize, size: u64) -> Result<(f64, u64, f64)> {
         let words = size as usize / 4;
         let values: Vec<u32> = self.download(at, n * words)?;
@@ -417,7 +419,7 @@ impl CudaEngine {
         Ok(sums)
     }
 
-    /// A pre-training batch forward, and with weights and dropout backward.
+    /// Runs a pre-training batch forward, and with weights and dropout backward.
     fn pretraining(
         &mut self,
         batch: &PretrainingBatch,
@@ -467,7 +469,7 @@ impl CudaEngine {
         Ok(scores)
     }
 
-    /// The logits of a head, as what it is made of sees them: without those that fill up.
+    /// Returns the logits of a head without its padding columns.
     fn head_logits(
         &mut self,
         batch: &Packed,
@@ -491,7 +493,8 @@ impl CudaEngine {
         self.download_rows(at.unwrap_or_default(), rows, shape.outputs, columns)
     }
 
-    /// The masked-LM head's logits at `rows`, and with `hidden` the last hidden states of all rows.
+    /// Returns the masked-LM head's logits at `rows`, and with `hidden` the last hidden states of
+    /// all rows.
     fn masked_lm(
         &mut self,
         batch: &Packed,
@@ -538,7 +541,7 @@ impl CudaEngine {
     }
 }
 
-/// Rows of a head's logits.
+/// Returns the number of rows of a head's logits.
 fn head_rows(head: TaskHead, batch: &Packed) -> usize {
     match head.input {
         HeadInput::Pooled => batch.sequences(),
@@ -546,7 +549,7 @@ fn head_rows(head: TaskHead, batch: &Packed) -> usize {
     }
 }
 
-/// Hidden states as the host takes them: (rows, hidden) in f32.
+/// Downloads hidden states, (rows, hidden) in f32.
 fn read_states(device: &mut dyn Device, run: Run<'_>, hidden: Address) -> Result<Vec<f32>> {
     let count = run.pass.rows() * run.pass.config.hidden_size;
     let element = run.pass.element();

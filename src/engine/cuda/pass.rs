@@ -1,4 +1,4 @@
-//! What every step of a pass needs to know.
+//! The settings and the batch of a pass.
 
 use crate::model::{Config, threshold};
 use crate::random::Site;
@@ -21,7 +21,7 @@ pub struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// What activations are stored as.
+    /// Returns the number format of activations.
     pub fn element(self) -> Element {
         self.state.element
     }
@@ -42,17 +42,17 @@ impl<'a> Pass<'a> {
         self.config.hidden_size as u32
     }
 
-    /// A parameter in f32.
+    /// Returns the address of a parameter in f32.
     pub fn value(self, place: usize) -> Address {
         self.state.values.offset(4 * place as u64)
     }
 
-    /// A parameter's gradient in f32.
+    /// Returns the address of a parameter's gradient in f32.
     pub fn gradient(self, place: usize) -> Address {
         self.state.gradients.offset(4 * place as u64)
     }
 
-    /// A parameter as products of `element` read it: the engine's, or f32.
+    /// Returns the address of a parameter for products of `element`: the engine's, or f32.
     pub fn weight(self, place: usize, element: Element) -> Address {
         if element == Element::F32 {
             return self.value(place);
@@ -60,12 +60,12 @@ impl<'a> Pass<'a> {
         self.state.weights.offset(element.bytes() * place as u64)
     }
 
-    /// Dropout of hidden states at a site.
+    /// Returns the dropout of hidden states at a site.
     pub fn hidden_dropout(self, site: Site) -> Option<SiteDropout> {
         self.site_dropout(site, self.config.hidden_dropout_prob)
     }
 
-    /// Dropout of a layer's attention probabilities.
+    /// Returns the dropout of a layer's attention probabilities.
     pub fn attention_dropout(self, layer: u32) -> Option<SiteDropout> {
         let p = self.config.attention_probs_dropout_prob;
         self.site_dropout(Site::AttentionDropout(layer), p)

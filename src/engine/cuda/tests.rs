@@ -691,15 +691,15 @@ fn spans_train_as_on_the_cpu() {
 fn what_is_chosen_is_said_where_there_is_something_to_say() {
     use super::driver::Missing;
     use crate::engine::Backend;
-    let (backend, said) = super::told(Ok("NVIDIA H200".into()));
+    let (backend, said) = super::choice(Ok("NVIDIA H200".into()));
     assert_eq!(
         (backend, said.unwrap().as_str()),
         (Backend::Cuda, "computing on NVIDIA H200")
     );
     let none = Missing::Device { visible: None };
-    assert_eq!(super::told(Err(none)), (Backend::Cpu, None));
+    assert_eq!(super::choice(Err(none)), (Backend::Cpu, None));
     let old = Missing::OldDriver { driver: (11, 4) };
-    let (backend, said) = super::told(Err(old));
+    let (backend, said) = super::choice(Err(old));
     assert_eq!(backend, Backend::Cpu);
     assert!(
         said.unwrap()

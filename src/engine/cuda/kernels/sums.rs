@@ -1,21 +1,22 @@
-//! Sums over rows, in two launches: blocks write partial sums, and [`finish_sums`] adds them in order.
+//! Sums over rows in two launches: blocks write partial sums, and [`finish_sums`] adds them in
+//! order.
 
-use super::{launch, vector};
+use super::vector;
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
 
 /// Multiprocessors of the largest GPUs.
 pub(super) const MULTIPROCESSORS: u32 = 132;
-/// Maximum blocks of a LayerNorm's backward pass, which leave partial sums too.
+/// Maximum blocks of a LayerNorm's backward pass, which also write partial sums.
 const NORM_BLOCKS: u32 = 4 * MULTIPROCESSORS;
-/// Threads of a block that works on columns; each owns a vector of them.
+/// Threads per block of a kernel over columns; each handles a vector of columns.
 const COLUMN_THREADS: u32 = 128;
-/// Blocks that such a kernel asks for: eight a multiprocessor of the largest GPUs.
+/// Blocks of such a kernel: eight per multiprocessor of the largest GPUs.
 const COLUMN_BLOCKS: u32 = 8 * MULTIPROCESSORS;
-/// Rows that a block takes at least: as many as a thread loads before it works on them.
+/// Minimum rows per block: as many as a thread loads ahead.
 const STRIPE: u32 = 4;
 
-/// Blocks and threads of a kernel that works on columns, and into how many stripes it cuts the rows.
+/// Returns blocks and threads of a kernel over columns, and the number of stripes of rows.
 pub(super) fn column_grid(element: Element, n: u32, width: u32) -> ([u32; 3], u32, u32) {
     let across = width.div_ceil(COLUMN_THREADS * vector(element));
     let stripes = n
@@ -24,8 +25,8 @@ pub(super) fn column_grid(element: Element, n: u32, width: u32) -> ([u32; 3], u3
     ([across, stripes, 1], COLUMN_THREADS, stripes)
 }
 
-/// Bytes of scratch that any launch here needs for the sums of columns of matrices `width` wide or
-/// less.
+/// Returns the bytes of scratch for the partial sums of any launch over matrices up to `width`
+/// wide.
 pub fn partials(width: u32) -> u64 {
     let widest = u64::from(COLUMN_BLOCKS) * u64::from(COLUMN_THREADS * vector(Element::Bf16));
     let columns = 2 * (widest + u64::from(width));
@@ -33,8 +34,8 @@ pub fn partials(width: u32) -> u64 {
     4 * columns.max(norms)
 }
 
-/// Adds what `stripes` blocks left in `partials`, a row of `width` sums for each of `into` one behind
-/// the other, to `into`, block after block.
+/// Adds the partial sums of `stripes` blocks, one row of `width` sums for each of `into` per block,
+/// to `into`, block by block.
 pub(super) fn finish_sums(
     device: &mut dyn Device,
     element: Element,
@@ -44,15 +45,7 @@ pub(super) fn finish_sums(
     into: &[Address],
 ) -> Result<()> {
     let at = |which: usize| into.get(which).copied().unwrap_or(Address::NONE);
-    let arguments = [
-        partials.into(),
-        stripes.into(),
-        width.into(),
-        (into.len() as u32).into(),
-        at(0).into(),
-        at(1).into(),
-        at(2).into(),
-    ];
     let grid = ([width.div_ceil(32), into.len() as u32, 1], 1024);
-    launch(device, element, "finish_sums", grid, &arguments)
+    launch!(device, element, "finish_sums", grid;
+        partials, stripes, width, into.len() as u32, at(0), at(1), at(2))
 }
