@@ -91,7 +91,7 @@ fn other_text_may_be_measured_on() {
     let again = [&args[..], &["--overwrite"]].concat();
     let told = fails(&again, 1);
     assert!(
-        told.contains("--held-out: next-sentence prediction"),
+        told.contains("the held-out text: next-sentence prediction"),
         "{told}"
     );
     fs::remove_file(&other).unwrap();
