@@ -11,6 +11,9 @@
 //! scales and statistics and all sums are always f32. Every kernel adds in a fixed order, so the
 //! same batches give the same bits.
 
+// Only the self-test, which is a command, uses all of it.
+#![cfg_attr(not(feature = "cli"), allow(dead_code))]
+
 #[cfg(test)]
 #[expect(dead_code, reason = "builds without the feature `cuda` use it")]
 mod absent;
