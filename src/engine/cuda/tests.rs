@@ -609,7 +609,7 @@ fn a_batch_that_does_not_fit_is_refused_with_one_that_does() {
         "{message}"
     );
     assert!(message.contains("of the GPU's memory, but "), "{message}");
-    let number = message.split("--micro-batch ").nth(1).unwrap();
+    let number = message.split("(micro-batch ").nth(1).unwrap();
     let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
     let fit: usize = digits.parse().unwrap();
     assert!(
