@@ -5,7 +5,9 @@ pub use dfdx::prelude::*;
 
 pub use crate::data::{Packed, Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
 pub use crate::display::{self, Show};
-pub use crate::engine::{Backend, CpuEngine, Engine, PretrainingEngine, Reference, TaskEngine};
+pub use crate::engine::{
+    Backend, BertEngine, CpuEngine, Engine, PretrainingEngine, Reference, TaskEngine,
+};
 pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, gelu};
 pub use crate::text::{Casing, WordPiece};
 pub use crate::train::{Pretrainer, Settings, Stop};
