@@ -1293,7 +1293,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    and the same number of passes through the text. What is different about their run, and what
     //    would you change?
     //
-    // The crate's source of this part: `src/train/pretrain.rs`, `src/train/optimizer.rs`,
+    // The crate's source of this part: `src/train/pretrain.rs`, `src/engine/cpu/optimizer.rs`,
     // `src/train/schedule.rs`, `src/train/checkpoint.rs`; steps that go wrong are judged in
     // `src/train/guard.rs`. What the model is good for comes next, in [lesson 08](08_glue.rs).
 

@@ -1306,7 +1306,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    fine-tuned models. What does each cost per request, and when is which right?
     //
     // The crate's source of this part: `src/eval/entities.rs`, `src/tasks/words.rs`,
-    // `src/features/mod.rs` and `src/engine/frozen/mod.rs`. Next: [lesson 12](12_inside.rs), in which you look
+    // `src/features/mod.rs` and `src/features/frozen/mod.rs`. Next: [lesson 12](12_inside.rs), in which you look
     // inside.
 
     // %% [end]

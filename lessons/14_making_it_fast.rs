@@ -917,7 +917,7 @@ fn main() -> cloze::lessons::LessonResult {
     //    of each length. Two batches have equal numbers of tokens, one of 4 sequences of 512 tokens, the
     //    other of 64 sequences of 32. Which is slower at BERT-base, and by how much?
     //
-    // The crate's source of this part: `src/data/packed.rs`, `src/engine/reference/home.rs` (parts of a batch),
+    // The crate's source of this part: `src/data/packed.rs`, `src/engine/reference/placement.rs` (parts of a batch),
     // `src/engine/cpu/norm.rs`, `src/engine/cpu/attention.rs` and `src/engine/cpu/gemm/rounding.rs`;
     // `benches/NOTES.md` tells what was tried, and what did not help. Next: [lesson
     // 15](15_beyond_bert.rs), beyond BERT.

@@ -74,7 +74,7 @@ fn main() -> cloze::lessons::LessonResult {
     use cloze::train::card::{Card, Measured};
     use cloze::train::finetune::{self, TaskReport, TaskStep};
     use cloze::view::Flow;
-    use cloze::view::report::Table;
+    use cloze::view::page::Table;
     use cloze::view::style::number;
 
     // %% [markdown]

@@ -344,7 +344,7 @@ fn entities_are_those_of_the_command_with_offsets_in_characters() {
             for (printed, entity) in printed.iter().zip(entities) {
                 assert_eq!(printed["type"], entity.label);
                 assert_eq!(printed["text"], entity.text);
-                let part = cut(&text, entity.start, entity.end);
+                let part = cut(text, entity.start, entity.end);
                 assert_eq!(part, entity.text);
                 assert!(entity.score > 0.0 && entity.score <= 1.0);
             }
@@ -397,7 +397,7 @@ fn questions_are_answered_as_by_the_command_with_offsets_in_characters() {
         if printed["prediction"] == printed["best"] {
             assert!(near(number(&printed["probability"]), answer.score));
         }
-        let part = cut(&context, answer.start, answer.end);
+        let part = cut(context, answer.start, answer.end);
         assert_eq!(part, answer.text);
     }
     let alone = &model.answer(&asked[2..3]).unwrap()[0];

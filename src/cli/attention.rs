@@ -1,4 +1,4 @@
-//! `cloze attention`: what a model looks at, as a page for a browser or as numbers.
+//! `cloze attention`: a model's attention as a page for a browser or as numbers.
 
 use std::path::PathBuf;
 
@@ -23,16 +23,16 @@ pub struct Args {
     model: PathBuf,
     /// The text, or the first of two
     a: String,
-    /// The second text, which the model reads with the first
+    /// The second text, which the model reads together with the first
     b: Option<String>,
-    /// The page to write: one HTML file that needs no network
+    /// HTML file to write; it needs no network
     #[arg(long, value_name = "FILE", required_unless_present = "json")]
     out: Option<PathBuf>,
-    /// The view that the page opens with; all three are in it
+    /// View that the page opens with; it contains all three
     #[arg(long, value_enum, default_value_t = View::Head)]
     view: View,
-    /// Layer, or first and last of several, counted as Python counts: 0 is the first layer, -1 the
-    /// last [default: all]
+    /// Layer, or first and last of several, counted as in Python: 0 is the first layer, -1 the last
+    /// [default: all]
     #[arg(long, value_name = "N|N..M", allow_hyphen_values = true)]
     layers: Option<String>,
     #[command(flatten)]

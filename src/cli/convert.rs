@@ -1,5 +1,4 @@
-//! `cloze convert`: a model folder in, the same model out in the layout and names of today's
-//! transformers.
+//! `cloze convert`: rewrites a model folder in the layout and with the names of current transformers.
 
 use std::path::PathBuf;
 
@@ -24,10 +23,10 @@ pub struct Args {
     /// Folder to write
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Number format of the weights; f16 and bf16 take half the space
+    /// Number format of the weights; f16 and bf16 need half the space
     #[arg(long, value_enum, default_value_t = NumberFormat::F32)]
     dtype: NumberFormat,
-    /// Take a folder whose configuration or vocabulary was changed since the weights were saved
+    /// Accept a folder whose configuration or vocabulary was changed after the weights were saved
     #[arg(long)]
     accept_changes: bool,
     /// Print one JSON object on stdout
@@ -61,13 +60,13 @@ pub fn run(args: Args) -> Result<()> {
     Staged::place(files)?;
     for &part in &model.left_out {
         note!(
-            "left out: the {}, which the class of this model has no place for",
+            "left out: the {}, which the class of this model does not have",
             weights::describe(part)
         );
     }
     if layout.parts() == [Part::Encoder] {
         note!(
-            "there is no pooler: where transformers' BertModel wants one, it starts a random one"
+            "there is no pooler: if transformers' BertModel needs one, it initialises it randomly"
         );
     }
     let parameters = layout.total();

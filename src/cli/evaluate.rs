@@ -1,4 +1,4 @@
-//! `cloze evaluate`: a fine-tuned model measured on labelled data.
+//! `cloze evaluate`: measures a fine-tuned model on labelled data.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::tasks::{self, Role};
 
 use super::checks::at_least_one;
 use super::engine::EngineArgs;
-use super::task::{Asked, TaskArgs, line, with_negative_numbers};
+use super::task::{Opened, TaskArgs, line, with_negative_numbers};
 
 #[derive(clap::Args)]
 #[command(mut_args(with_negative_numbers))]
@@ -37,13 +37,13 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     at_least_one("--limit", args.limit.unwrap_or(1) as u64)?;
     let setup = args.engine.setup()?;
-    let Asked {
+    let Opened {
         task,
         mut engine,
         data,
     } = args
         .task
-        .ask(&args.model, &args.data, Role::Dev, args.limit, setup)?;
+        .open_model(&args.model, &args.data, Role::Dev, args.limit, setup)?;
     let scores = tasks::measure(engine.as_mut(), data.as_ref())?;
     if args.json {
         let object = json!({"task": task.name(), "rows": data.rows(), "dev": scores});

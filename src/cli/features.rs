@@ -1,4 +1,4 @@
-//! `cloze features`: vectors of lines of text, as JSON or as a safetensors file.
+//! `cloze features`: computes vectors of lines of text, as JSON or as a safetensors file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,7 @@ pub struct Args {
     /// Model folder, or the name of one on the Hub
     #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
-    /// Layer, or first and last of several, counted as Python counts: 0 is the embeddings, -1 the
-    /// last layer
+    /// Layer, or first and last of several, counted as in Python: 0 is the embeddings, -1 the last layer
     #[arg(
         long,
         default_value = "-1",
@@ -31,34 +30,34 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     layers: String,
-    /// How several layers become one vector
+    /// How the vectors of several layers become one
     #[arg(long, value_enum, default_value_t = Combine::Concat)]
     combine: Combine,
-    /// How tokens become one vector [default: as the model folder says, else mean]
+    /// How the vectors of tokens become one [default: as the model folder says, else mean]
     #[arg(long, value_enum)]
     pool: Option<Pool>,
-    /// Scale vectors to length 1, which a sentence-transformers folder may ask for by itself
+    /// Scale vectors to length 1 [default: as the model folder says, else not]
     #[arg(long)]
     normalize: bool,
-    /// Leave vectors as long as they are, whatever the model folder asks for
+    /// Don't scale vectors, whatever the model folder says
     #[arg(long, conflicts_with = "normalize")]
     no_normalize: bool,
     /// Longest sequence in tokens; longer texts are cut [default: as the model folder says, else
     /// the model's positions]
     #[arg(long, value_name = "N")]
     max_len: Option<usize>,
-    /// Every line holds two texts with a tab between, which go through the model together
+    /// Each line has two texts, separated by a tab, which the model reads together
     #[arg(long)]
     pair: bool,
-    /// What is written: a JSON object a line, or one safetensors file
+    /// Output format: JSON objects, one for each line, or a safetensors file
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
     format: Format,
-    /// File to write to in place of stdout
+    /// File to write instead of stdout
     #[arg(long, value_name = "FILE", required_if_eq("format", "safetensors"))]
     out: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// The output is JSON unless --format says otherwise; taken for the sake of scripts
+    /// Accepted for scripts: the output is JSON by default
     #[arg(long, conflicts_with = "format")]
     json: bool,
 }
@@ -71,10 +70,10 @@ enum Format {
     Safetensors,
 }
 
-/// Values of the vectors that are in memory at once: 256 MiB of them.
+/// Most numbers of vectors in memory at once: 256 MiB.
 const AT_ONCE: usize = 64 << 20;
 
-/// A line of output with a vector of the whole text.
+/// A line of output with one vector.
 #[derive(Serialize)]
 struct OfText<'a> {
     text: &'a str,
@@ -137,12 +136,12 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Cuts lines into parts whose vectors are not too many at once.
+/// Splits lines into parts whose vectors fit into memory.
 fn parts(lines: &[String], pool: Pool, width: usize) -> Vec<&[String]> {
     let mut parts = Vec::new();
     let (mut start, mut values) = (0, 0);
     for (index, line) in lines.iter().enumerate() {
-        // A token has at least one byte; two special ones come to them, three with a pair.
+        // A token has at least one byte, and there are up to three special tokens.
         let most = match pool {
             Pool::None => line.len() + 3,
             Pool::Mean | Pool::Cls => 1,
@@ -205,8 +204,8 @@ impl Args {
         builder.load()
     }
 
-    /// What the file says of its vectors.
-    fn told(&self, settings: &Settings) -> [(&'static str, String); 5] {
+    /// Returns the entries in the header of a safetensors file.
+    fn entries(&self, settings: &Settings) -> [(&'static str, String); 5] {
         let name = |path: &Path| path.display().to_string();
         [
             ("model", name(&self.model)),
@@ -217,7 +216,7 @@ impl Args {
         ]
     }
 
-    /// The text of line `index`, counted from 0, and the second one where there is one.
+    /// Returns the text in line `index`, counted from 0, and the second text of a pair.
     fn split<'l>(&self, line: &'l str, index: usize) -> Result<(&'l str, Option<&'l str>)> {
         if !self.pair {
             return Ok((line, None));
@@ -226,14 +225,15 @@ impl Args {
             Some((a, b)) if !b.contains('\t') => Ok((a, Some(b))),
             _ => {
                 let found = line.matches('\t').count();
-                let message = format!("expected two texts with a tab between, found {found} tabs");
+                let message =
+                    format!("expected two texts, separated by a tab, but found {found} tabs");
                 Err(Error::line("stdin", index + 1, message))
             }
         }
     }
 }
 
-/// Where the vectors go.
+/// Where the vectors are written.
 enum Sink {
     Stdout,
     Lines(std::io::BufWriter<std::fs::File>, PathBuf),
@@ -252,7 +252,12 @@ impl Sink {
             }
             Format::Safetensors => {
                 let tokens = settings.pool == Pool::None;
-                Self::Tensors(Vectors::create(path, width, tokens, &args.told(settings))?)
+                Self::Tensors(Vectors::create(
+                    path,
+                    width,
+                    tokens,
+                    &args.entries(settings),
+                )?)
             }
         })
     }

@@ -1,4 +1,4 @@
-//! Lines in, lines out: what the commands share that answer each line of stdin.
+//! The loop of the commands that answer each line of stdin.
 
 use std::io::{self, BufReader, Stdin, Write};
 use std::path::Path;
@@ -8,12 +8,11 @@ use crate::text::reader::Lines;
 
 use super::print::still_read;
 
-/// Bytes of input that are read, and so answered, together.
+/// Most bytes of input that are read and answered at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Answers all lines of stdin, as many at a time as can be had without waiting: so a program that
-/// sends one line and waits for the answer gets it. An error in the input comes after the answers to
-/// the lines before it.
+/// Answers all lines of stdin, each time as many as are available, so that a program may send a line and wait for
+/// the answer. An error in the input is returned after the lines before it were answered.
 pub fn answer(mut answers: impl FnMut(&[String]) -> Result<Vec<String>>) -> Result<()> {
     let reader = BufReader::with_capacity(BUFFER_BYTES, io::stdin());
     let mut lines = Lines::new(reader, Path::new("stdin"));
@@ -37,7 +36,7 @@ pub fn answer(mut answers: impl FnMut(&[String]) -> Result<Vec<String>>) -> Resu
     }
 }
 
-/// At least one line unless the input is at its end.
+/// Returns the available lines, at least one unless the input has ended.
 fn next_batch(lines: &mut Lines<BufReader<Stdin>>) -> (Vec<String>, Option<Error>) {
     let mut batch = Vec::new();
     loop {

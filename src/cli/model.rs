@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::error::Result;
 use crate::model::{Config, Size};
 
-/// The configuration that `--size` names: a size of ours, or the path of a config.json.
+/// Returns the configuration that `--size` names: one of Cloze's sizes, or the path of a config.json.
 pub fn config_of(size: &str, vocab_size: usize) -> Result<Config> {
     if is_file(size) {
         Config::read(Path::new(size))
@@ -14,7 +14,7 @@ pub fn config_of(size: &str, vocab_size: usize) -> Result<Config> {
     }
 }
 
-/// Whether a `--size` is a configuration's path.
+/// Returns whether a `--size` is a path.
 pub fn is_file(size: &str) -> bool {
     size.ends_with(".json")
 }

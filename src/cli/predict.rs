@@ -1,4 +1,4 @@
-//! `cloze predict`: a fine-tuned model's answers, in the task's official layout or as JSON lines.
+//! `cloze predict`: prints a fine-tuned model's answers in the task's official layout or as JSON lines.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,39 +11,39 @@ use crate::tasks::{Answers, Role};
 
 use super::engine::EngineArgs;
 use super::print::still_read;
-use super::task::{Asked, TaskArgs, with_negative_numbers};
+use super::task::{Opened, TaskArgs, with_negative_numbers};
 
 #[derive(clap::Args)]
 #[command(mut_args(with_negative_numbers))]
 pub struct Args {
     #[command(flatten)]
     task: TaskArgs,
-    /// File in the task's official layout, with or without labels; - for standard input, whose first
-    /// line tells whether your own data is JSONL, CSV or TSV
+    /// File in the task's official layout, with or without labels; - for standard input, where the first
+    /// line decides whether your own data is JSONL, CSV or TSV
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     /// Model folder that `cloze finetune` or transformers wrote for the task, or the name
     /// of one on the Hub
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
-    /// Folder for the files of a submission, under their official names; without, the main one goes
-    /// to stdout
+    /// Folder for the submission files under their official names [default: print the main file on
+    /// stdout]
     #[arg(long, value_name = "DIR", conflicts_with = "json")]
     out: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Print a JSON object a row on stdout, with probabilities
+    /// Print one JSON object for each row on stdout, with probabilities
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> Result<()> {
     let setup = args.engine.setup()?;
-    let Asked {
+    let Opened {
         mut engine, data, ..
     } = args
         .task
-        .ask(&args.model, &args.input, Role::Test, None, setup)?;
+        .open_model(&args.model, &args.input, Role::Test, None, setup)?;
     let logits = logits(engine.as_mut(), &data.examples().sequences)?;
     let answers = data.answers(&logits)?;
     match &args.out {

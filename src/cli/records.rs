@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::engine::{CpuEngine, Setup};
 use crate::memory;
 use crate::model::{Config, Layout};
-use crate::view::report::Table;
+use crate::view::page::Table;
 
 /// This process's command line, as a shell takes it.
 pub fn command() -> String {

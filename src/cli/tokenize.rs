@@ -1,4 +1,4 @@
-//! `cloze tokenize`: one line of tokens for each line of text on stdin.
+//! `cloze tokenize`: prints one line of tokens for each line of text on stdin.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub struct Args {
     /// A vocab.txt, a tokenizer.json or a model folder
     #[arg(long, value_name = "FILE")]
     vocab: PathBuf,
-    /// Tell upper from lower case and keep accents (for a cased vocab.txt)
+    /// Keep upper case and accents (for a cased vocab.txt)
     #[arg(long)]
     cased: bool,
     /// Print ids instead of tokens
@@ -24,12 +24,11 @@ pub struct Args {
     /// Print each token's start and end in the line, in Unicode code points
     #[arg(long, conflicts_with = "ids")]
     offsets: bool,
-    /// Print one JSON object a line: ids, offsets and tokens
+    /// Print one JSON object for each line: ids, offsets and tokens
     #[arg(long, conflicts_with_all = ["ids", "offsets"])]
     json: bool,
 }
 
-/// Runs the subcommand.
 pub fn run(args: Args) -> Result<()> {
     let wordpiece = WordPiece::from_file(&args.vocab, args.cased.then_some(Casing::Cased))?;
     lines::answer(|batch| {
@@ -41,7 +40,7 @@ pub fn run(args: Args) -> Result<()> {
     })
 }
 
-/// The line of output for one line of input.
+/// Returns the line of output for a line of input.
 fn answer(args: &Args, wordpiece: &WordPiece, line: &str) -> String {
     if args.ids {
         let special = wordpiece.special();
@@ -71,7 +70,7 @@ fn answer(args: &Args, wordpiece: &WordPiece, line: &str) -> String {
     }
 }
 
-/// The items with blanks between them.
+/// Joins the items with blanks.
 fn joined<T: std::fmt::Display>(items: impl Iterator<Item = T>) -> String {
     let mut text = String::new();
     for item in items {

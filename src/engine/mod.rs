@@ -2,11 +2,11 @@
 //! state; training, evaluation and the commands know only the [`Engine`] traits.
 //!
 //! [`Reference`] runs the dfdx model of [`crate::model`]; [`CpuEngine`] runs the same model with
-//! fused kernels, [`cuda`] runs it on a GPU.
+//! fused kernels, and `cuda` runs it on a GPU.
 
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
-pub mod cuda;
+pub(crate) mod cuda;
 #[cfg(not(feature = "cuda"))]
 #[path = "cuda/absent.rs"]
 pub(crate) mod cuda;
@@ -35,8 +35,6 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
 
 pub use cpu::{CpuEngine, global_norm, measured_peak, round_to_bf16};
-#[cfg(feature = "cuda")]
-pub use cuda::CudaEngine;
 pub use distillation::{Distillation, DistillationScores, DistillationWeights, SoftTargets};
 pub use encode::Encoder;
 pub use loss_scale::LossScale;

@@ -1,5 +1,5 @@
-//! Vectors as a safetensors file that is written while they are made: memory holds none of them, only
-//! four bytes a token where every token has one.
+//! A safetensors file of vectors, which is written while they are computed. Without pooling, memory holds four
+//! bytes for each token; with it, nothing.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,13 +11,13 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use crate::error::{Error, Result};
 use crate::files::Staged;
 
-/// Bytes before the tensors: the header's length in 8 bytes, and the header, filled with spaces. Its
-/// content is only known at the end.
+/// Bytes before the tensors: the header's length in 8 bytes, and the header, filled up with spaces. It is written
+/// last, because it contains the number of rows.
 const HEAD: usize = 16 << 10;
 
-/// A file of vectors that is being written: tensor `vectors`, (texts, width) of f32. With tokens it
-/// is (tokens, width), and beside it stand `cu_seqlens`, (texts + 1), and `ids`, (tokens), of i32:
-/// text `i` owns the rows from `cu_seqlens[i]` to `cu_seqlens[i + 1]`.
+/// A file of vectors that is being written: tensor `vectors`, (texts, width) of f32. With a vector for each token
+/// it is (tokens, width), and there are also `cu_seqlens`, (texts + 1), and `ids`, (tokens), of i32: the rows of
+/// text `i` are those from `cu_seqlens[i]` to `cu_seqlens[i + 1]`.
 pub struct Vectors {
     file: BufWriter<File>,
     staged: Staged,
@@ -25,7 +25,7 @@ pub struct Vectors {
     width: usize,
     rows: usize,
     tokens: Option<Tokens>,
-    told: HashMap<String, String>,
+    entries: HashMap<String, String>,
 }
 
 struct Tokens {
@@ -34,18 +34,18 @@ struct Tokens {
 }
 
 impl Vectors {
-    /// A file at `path`, where it appears when it is finished. `told` goes into its header.
+    /// Begins a file, which appears at `path` when it is finished. `entries` go into its header.
     pub fn create(
         path: &Path,
         width: usize,
         tokens: bool,
-        told: &[(&str, String)],
+        entries: &[(&str, String)],
     ) -> Result<Self> {
         let failed = |e| Error::io(path, e);
         let staged = Staged::begin(path)?;
         let mut file = BufWriter::new(staged.file().try_clone().map_err(failed)?);
         file.write_all(&[b' '; HEAD]).map_err(failed)?;
-        let told = told
+        let entries = entries
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()));
         Ok(Self {
@@ -58,17 +58,17 @@ impl Vectors {
                 ends: vec![0],
                 ids: Vec::new(),
             }),
-            told: [("format".to_owned(), "pt".to_owned())]
+            entries: [("format".to_owned(), "pt".to_owned())]
                 .into_iter()
-                .chain(told)
+                .chain(entries)
                 .collect(),
         })
     }
 
-    /// Adds a text: its vector, or its tokens' vectors end to end.
+    /// Adds a text: its vector, or the vectors of its tokens one after the other.
     ///
     /// # Errors
-    /// Where the file can't be written, or has more tokens than i32 can count.
+    /// If the file cannot be written, or has more tokens than an i32 can count.
     pub fn write(&mut self, vectors: &[f32], ids: &[u32]) -> Result<()> {
         self.rows += vectors.len() / self.width;
         if let Some(tokens) = &mut self.tokens {
@@ -83,7 +83,7 @@ impl Vectors {
         written.map_err(|e| Error::io(&self.path, e))
     }
 
-    /// Writes the header and puts the file in its place.
+    /// Writes the header and moves the file to its place.
     pub fn finish(mut self) -> Result<()> {
         let mut tensors = vec![("vectors", Dtype::F32, vec![self.rows, self.width])];
         let mut rest = Vec::new();
@@ -105,7 +105,7 @@ impl Vectors {
             (name.to_owned(), info)
         });
         let head = head(
-            Metadata::new(Some(self.told), tensors.collect()),
+            Metadata::new(Some(self.entries), tensors.collect()),
             &self.path,
         )?;
         let failed = |e| Error::io(&self.path, e);
@@ -122,16 +122,20 @@ impl Vectors {
     }
 }
 
-/// The first bytes of the file.
+/// Returns the first bytes of the file.
 fn head(
     metadata: std::result::Result<Metadata, safetensors::SafeTensorError>,
     path: &Path,
 ) -> Result<Vec<u8>> {
-    let failed = |e: &dyn std::fmt::Display| Error::file(path, format!("has no header: {e}"));
+    let failed =
+        |e: &dyn std::fmt::Display| Error::file(path, format!("cannot write the header: {e}"));
     let metadata = metadata.map_err(|e| failed(&e))?;
     let mut text = serde_json::to_vec(&metadata).map_err(|e| failed(&e))?;
     if text.len() > HEAD - 8 {
-        return Err(failed(&format!("{} bytes are too many", text.len())));
+        return Err(failed(&format!(
+            "it has {} bytes, which are too many",
+            text.len()
+        )));
     }
     text.resize(HEAD - 8, b' ');
     let mut head = ((HEAD - 8) as u64).to_le_bytes().to_vec();
@@ -151,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_piece_by_piece_is_read_as_one() {
+    fn a_file_that_is_written_piece_by_piece_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vectors.safetensors");
-        let told = [("layers", "-4..-1".to_owned())];
-        let mut file = Vectors::create(&path, 2, true, &told).unwrap();
+        let entries = [("layers", "-4..-1".to_owned())];
+        let mut file = Vectors::create(&path, 2, true, &entries).unwrap();
         file.write(&[1.0, 2.0, 3.0, 4.0], &[7, 8]).unwrap();
         file.write(&[5.0, 6.0], &[9]).unwrap();
-        assert!(!path.exists(), "no half file");
+        assert!(!path.exists(), "the file is not complete yet");
         file.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let read = SafeTensors::deserialize(&bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Feature extraction: what the encoder makes of texts, as vectors of tokens or of whole texts
-//! (Devlin et al., section 5.3; for sentences Reimers and Gurevych, arXiv 1908.10084).
+//! Feature extraction: the encoder's output as vectors of tokens or of whole texts (Devlin et al., section 5.3;
+//! for sentences Reimers and Gurevych, arXiv 1908.10084).
 
 mod file;
 pub mod frozen;
@@ -18,22 +18,24 @@ use crate::error::{Error, Result};
 pub use file::Vectors;
 pub use frozen::Frozen;
 
-/// Tokens that go through the model at once: with four times as many as 1,024 packing the weights
-/// counts for less: 3 to 5 % of the time on two cores.
+/// Tokens in a batch. Compared with 1,024, this saves 3 to 5 % of the time on two cores, because the weights are
+/// packed less often.
 const BATCH_TOKENS: usize = 4096;
 
-/// How several layers become one vector a token.
+/// How the vectors of several layers become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Combine {
-    /// One behind the other.
+    /// One after the other.
     Concat,
+    /// Their sum.
     Sum,
+    /// Their mean.
     Mean,
 }
 
-/// How the vectors of tokens become one of the text.
+/// How the vectors of tokens become one vector of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -42,23 +44,25 @@ pub enum Pool {
     Mean,
     /// That of `[CLS]`.
     Cls,
-    /// Not at all: a vector for every token.
+    /// They don't: every token keeps its vector.
     None,
 }
 
-/// What is wanted of a model.
+/// Which vectors are computed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// 0 is after the embeddings, the model's number of layers the last.
+    /// The layers whose output is used: 0 is after the embeddings.
     pub layers: RangeInclusive<usize>,
+    /// How the vectors of several layers become one.
     pub combine: Combine,
+    /// How the vectors of tokens become one vector of the text.
     pub pool: Pool,
-    /// Scales every vector to length 1.
+    /// Whether every vector is scaled to length 1.
     pub normalize: bool,
 }
 
 impl Settings {
-    /// Width of a vector of a model of this hidden size.
+    /// Returns the length of the vectors of a model with this hidden size.
     pub fn width(&self, hidden: usize) -> usize {
         match self.combine {
             Combine::Concat => hidden * self.layers.clone().count(),
@@ -112,18 +116,22 @@ pub fn counted(range: LayerRange, count: usize, names: &str) -> Result<RangeIncl
     Ok(layers)
 }
 
-/// What a model folder of sentence-transformers says about its vectors.
+/// What a sentence-transformers folder specifies about its vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Advice {
+    /// How the vectors of tokens become one vector of the text.
     pub pool: Option<Pool>,
+    /// Whether every vector is scaled to length 1.
     pub normalize: bool,
     /// Longest sequence in tokens.
     pub max_len: Option<usize>,
 }
 
 impl Advice {
-    /// Reads `modules.json` and what it names; a folder without one has no advice. Fails where the
-    /// folder asks for something that is not done here.
+    /// Reads `modules.json` and the files that it names; a folder without one specifies nothing.
+    ///
+    /// # Errors
+    /// If the folder specifies something that Cloze does not have.
     pub fn read(folder: &Path) -> Result<Self> {
         let modules = folder.join("modules.json");
         let mut advice = Self::default();
@@ -154,7 +162,7 @@ impl Advice {
     }
 }
 
-/// A JSON file; None when there is none.
+/// Reads a JSON file; returns None if there is none.
 fn json(path: &Path) -> Result<Option<Value>> {
     if !path.exists() {
         return Ok(None);
@@ -165,7 +173,7 @@ fn json(path: &Path) -> Result<Option<Value>> {
         .map_err(|e| Error::file(path, format!("is not JSON: {e}")))
 }
 
-/// The pooling that a sentence-transformers module names.
+/// Reads the pooling that a sentence-transformers module specifies.
 fn pooling(path: &Path) -> Result<Pool> {
     let config = json(path)?.ok_or_else(|| Error::file(path, "is missing"))?;
     let on = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
@@ -192,7 +200,7 @@ fn pooling(path: &Path) -> Result<Pool> {
     }
 }
 
-/// The vectors of all sequences in their order: one each, or one a token without pooling.
+/// Computes the vectors of all sequences, in their order: one for each, or without pooling one for each token.
 pub fn embed(
     engine: &mut dyn Engine,
     sequences: &Sequences,
@@ -210,7 +218,7 @@ pub fn embed(
     Ok(all)
 }
 
-/// The vectors of a batch's sequences: one each, or one a token without pooling.
+/// Computes the vectors of a batch's sequences: one for each, or without pooling one for each token.
 pub fn embed_batch(
     engine: &mut dyn Engine,
     batch: &Packed,
@@ -243,7 +251,7 @@ pub fn embed_batch(
     Ok(batch.ranges().map(of_sequence).collect())
 }
 
-/// One token's vector from those of its layers.
+/// Computes the vector of a token from those of its layers.
 fn combine<'a>(layers: impl ExactSizeIterator<Item = &'a [f32]>, how: Combine, into: &mut [f32]) {
     let factor = match how {
         Combine::Mean => 1.0 / layers.len() as f32,
@@ -273,7 +281,7 @@ fn mean(tokens: &[f32], width: usize) -> Vec<f32> {
     mean
 }
 
-/// Scales to length 1; a vector of zeros stays.
+/// Scales a vector to length 1, unless it is all zeros.
 fn normalize(vector: &mut [f32]) {
     let length = vector
         .iter()
@@ -332,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_of_pooling_and_combining_is_as_the_hidden_states_say() {
+    fn pooling_and_combining_agree_with_the_hidden_states() {
         let (mut engine, sequences) = (engine(), sequences());
         let states = engine.hidden_states(&sequences.batch(&[1]), 0..4).unwrap();
         let rows = 5;
@@ -385,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_transformers_folder_says_how_it_pools() {
+    fn the_pooling_of_a_sentence_transformers_folder_is_read() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Advice::read(folder.path()).unwrap(), Advice::default());
         let write =

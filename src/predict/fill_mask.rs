@@ -68,6 +68,9 @@ impl Open for FillMask {
     }
 }
 
+/// The ids of the most probable tokens for one blank, each with its probability.
+type TopIds = Vec<(u32, f64)>;
+
 impl FillMask {
     /// Returns for each text and each of its blanks the `count` most probable tokens, the best first.
     ///
@@ -87,11 +90,7 @@ impl FillMask {
     }
 
     /// Returns the same as ids with their probabilities.
-    pub(crate) fn top_ids(
-        &self,
-        texts: &[&str],
-        count: usize,
-    ) -> Result<Vec<Vec<Vec<(u32, f64)>>>> {
+    pub(crate) fn top_ids(&self, texts: &[&str], count: usize) -> Result<Vec<Vec<TopIds>>> {
         let singles: Vec<_> = texts.iter().map(|&text| (text, None)).collect();
         let sequences = self.model.whole(&singles)?;
         let mask = self.model.wordpiece.special().mask;

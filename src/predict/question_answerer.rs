@@ -4,13 +4,13 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::data::squad::{Article, Paragraph, Question, Squad, WindowOptions, Windows};
+use crate::data::squad::{Article, Paragraph, Question, Squad, WindowOptions};
 use crate::engine::TaskEngine;
 use crate::engine::inference;
 use crate::error::Result;
-use crate::eval::squad::{self, AnswerOptions, Answers};
+use crate::eval::squad::Answers;
 use crate::model::Part;
-use crate::tasks::SpanOptions;
+use crate::tasks::{QuestionWindows, SpanOptions};
 use crate::train::task::stored;
 
 use super::loaded::{Loaded, Shared, task_of};
@@ -75,21 +75,14 @@ impl QuestionAnswerer {
     /// If the longest sequence leaves no room for a text beside a question, or an output of the model is not a
     /// finite number.
     pub fn answer(&self, questions: &[(&str, &str)]) -> Result<Vec<Answer>> {
-        let squad = squad_of(questions);
-        let windows = WindowOptions {
-            max_len: self.model.max_len,
-            stride: self.options.stride,
-            max_question: self.options.max_question,
-        };
-        let options = AnswerOptions {
-            n_best: self.options.n_best,
-            max_answer: self.options.max_answer,
-            may_be_empty: self.may_be_empty,
-        };
+        let file = squad_of(questions);
         let answers = self.model.run(|engine| {
-            let windows = Windows::cut(&squad, &self.model.wordpiece, windows)?;
-            let logits = inference::logits(engine, &windows.sequences())?;
-            squad::answer(&squad, &windows, logits.values(), options)
+            let Shared {
+                wordpiece, max_len, ..
+            } = &self.model;
+            let windows =
+                QuestionWindows::cut(file, self.may_be_empty, *max_len, self.options, wordpiece)?;
+            windows.answers(&inference::logits(engine, &windows.sequences())?)
         })?;
         Ok(answers.iter().map(|answers| self.best(answers)).collect())
     }

@@ -1,5 +1,5 @@
-//! One of four: SWAG and CODAH. Each choice is a sequence of its own, and the head gives each one
-//! number (Devlin et al., section 4.4).
+//! SWAG and CODAH: choose one of four endings. Each ending is a sequence of its own, and the head gives it one
+//! score (Devlin et al., section 4.4).
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,22 +14,23 @@ use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, softmax};
 use crate::model::{Config, Part};
 
-/// Parts of CODAH's cross-validation.
+/// Number of parts of CODAH's cross-validation.
 pub const FOLDS: u32 = 5;
 
 /// SWAG or CODAH.
 pub struct Choice {
-    /// Of CODAH: which fifth is kept for measuring, counted from 0.
+    /// Which fifth of CODAH is held out for measuring, counted from 0; None for SWAG.
     fold: Option<u32>,
 }
 
 impl Choice {
+    /// SWAG.
     pub fn swag() -> Self {
         Self { fold: None }
     }
 
-    /// CODAH has one file for all: every fifth row from row `fold` on, counted from 1, is measured
-    /// on, and the others are trained on.
+    /// CODAH, which has one file for both: every fifth row is for measuring, from row `fold` on, counted from 1;
+    /// the others are for training.
     pub fn codah(fold: u32) -> Result<Self> {
         match fold {
             1..=FOLDS => Ok(Self {
@@ -48,11 +49,11 @@ impl Choice {
         };
         let all = read_codah(path, labels, reading.bad)?;
         let count = all.len();
-        // The file mixes its categories, so every part has some of each.
-        let kept_apart = |index: usize| index as u32 % FOLDS == fold;
+        // The categories are mixed in the file, so every part has rows of each.
+        let held_out = |index: usize| index as u32 % FOLDS == fold;
         let wanted = |index: usize| match role {
-            Role::Train => !kept_apart(index),
-            Role::Dev => kept_apart(index),
+            Role::Train => !held_out(index),
+            Role::Dev => held_out(index),
             Role::Test => true,
         };
         let rows = all.into_iter().enumerate();
@@ -119,7 +120,7 @@ impl Task for Choice {
             .extend(sequences.cut_note(path, reading.max_len));
         Ok(Box::new(Read {
             name: self.name().to_owned(),
-            places: rows.iter().map(|row| row.place).collect(),
+            indices: rows.iter().map(|row| row.place).collect(),
             examples: Examples {
                 sequences: sequences.with_choices(CHOICES),
                 targets: match role {
@@ -134,8 +135,8 @@ impl Task for Choice {
 /// A file of questions.
 struct Read {
     name: String,
-    /// Which row of the file each question is.
-    places: Vec<usize>,
+    /// The row of each question in the file.
+    indices: Vec<usize>,
     examples: Examples,
 }
 
@@ -159,10 +160,10 @@ impl Dataset for Read {
     fn answers(&self, logits: &Logits) -> Result<Answers> {
         let mut text = String::from("index\tprediction\n");
         let mut lines = Vec::new();
-        for (example, index) in self.places.iter().enumerate() {
+        for (example, index) in self.indices.iter().enumerate() {
             let row = logits.of(example);
             let prediction = best(row);
-            // Writing to a string has no way to fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{index}\t{prediction}");
             lines.push(json!({
                 "index": index,

@@ -1,5 +1,5 @@
-//! The classes of sentences: those that a training file of your own has, and which of a model's
-//! outputs stands for which.
+//! The classes of texts: the labels in your own training file, and which of a model's outputs stands for
+//! which class.
 
 use std::path::Path;
 
@@ -10,13 +10,16 @@ use crate::data::table::{Columns, Field, Row};
 use crate::error::{Error, Result};
 use crate::model::Config;
 
-/// More classes than this, all of them numbers, are no classes.
-const MOST_NUMBERS: usize = 20;
+/// More different labels than this, if all are numbers, are not classes.
+const MAX_NUMERIC_CLASSES: usize = 20;
 
-/// A training file of fewer rows may well have a label once.
+/// In a training file with at most so many rows, a label that occurs only once means nothing.
 const FEW_ROWS: usize = 10;
 
-/// The label of a row of your own data, where it has one. A list is no label.
+/// Returns the label of a row of your own data, or None if it has none.
+///
+/// # Errors
+/// If the label is a list.
 pub fn label<'r>(path: &Path, row: &'r Row) -> Result<Option<&'r str>> {
     match row.fields.last().and_then(Option::as_ref) {
         None => Ok(None),
@@ -28,7 +31,7 @@ pub fn label<'r>(path: &Path, row: &'r Row) -> Result<Option<&'r str>> {
     }
 }
 
-/// The classes of a training file in the order of their names.
+/// Returns the classes in a training file, sorted by name.
 pub fn discovered(columns: &Columns, path: &Path, bad: &mut BadRows) -> Result<Vec<String>> {
     let mut names = columns.read_as(path, columns.len(), bad, |row| {
         let label = label(path, &row)?.unwrap_or_default();
@@ -39,27 +42,29 @@ pub fn discovered(columns: &Columns, path: &Path, bad: &mut BadRows) -> Result<V
     })?;
     names.sort();
     names.dedup();
-    if names.len() > MOST_NUMBERS && names.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
+    if names.len() > MAX_NUMERIC_CLASSES
+        && names.iter().all(|name| name.trim().parse::<f64>().is_ok())
+    {
         return Err(Error::Usage(format!(
-            "the column {} of {} has {} different numbers: to learn the numbers themselves choose the kind number",
+            "the column {} of {} has {} different numbers: to predict a number, set the kind to number",
             columns.names().last().map_or("", String::as_str),
             path.display(),
             names.len()
         )));
     }
     if let [name] = names.as_slice() {
-        let left_out = bad.report().map(|told| format!(" ({told})"));
+        let skipped = bad.report().map(|report| format!(" ({report})"));
         let message = format!(
-            "has only the label {name}: there is nothing to tell apart{}",
-            left_out.unwrap_or_default()
+            "has only the label {name}: there is nothing to learn{}",
+            skipped.unwrap_or_default()
         );
         return Err(Error::file(path, message));
     }
     Ok(names)
 }
 
-/// What is to be said of a training file without a header whose first row looks like one: its class
-/// is that of no other row.
+/// Returns a remark on a training file without a header if its first row looks like one, because no other row
+/// has its class.
 pub fn header_note(path: &Path, rows: &[glue::Row], names: &[String]) -> Option<String> {
     let (first, rest) = rows.split_first()?;
     let Some(glue::Target::Class(class)) = first.target else {
@@ -68,7 +73,7 @@ pub fn header_note(path: &Path, rows: &[glue::Row], names: &[String]) -> Option<
     let alone = rest.iter().all(|row| row.target != first.target);
     (alone && rows.len() > FEW_ROWS).then(|| {
         format!(
-            "{}:{}: the label {} occurs nowhere else: is this a header? Then name the columns",
+            "{}:{}: the label {} occurs nowhere else: is this a header? Then give the columns by name",
             path.display(),
             first.line,
             names[class as usize]
@@ -76,8 +81,8 @@ pub fn header_note(path: &Path, rows: &[glue::Row], names: &[String]) -> Option<
     })
 }
 
-/// Which of a model's outputs stands for each class of a task: by name where the model has the
-/// task's names or the Hub's, in the classes' order where it has none of its own.
+/// Returns which of a model's outputs stands for each class of a task. They are matched by name if the model
+/// names its classes as the task or the Hub does, and by position if it has no names of its own.
 pub fn outputs_of(task: &glue::Task, names: &[&str], config: &Config) -> Result<Vec<u32>> {
     let in_order = || (0..names.len() as u32).collect();
     let Some(stored) = config.labels() else {
@@ -97,7 +102,7 @@ pub fn outputs_of(task: &glue::Task, names: &[&str], config: &Config) -> Result<
         .filter(|_| stored.len() == names.len())
         .ok_or_else(|| {
             Error::Failed(format!(
-                "the model tells apart {}, but {} has {}",
+                "the model's classes are {}, but those of {} are {}",
                 listed(&stored),
                 task.name,
                 names.join(", ")
@@ -117,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_asked_by_its_own_names_or_the_hub_s() {
+    fn outputs_are_matched_by_the_task_s_names_or_the_hub_s() {
         assert_eq!(outputs("mrpc", &["0", "1"]).unwrap(), [0, 1]);
         assert_eq!(outputs("mrpc", &["1", "0"]).unwrap(), [1, 0]);
         for (task, stored) in [
@@ -128,10 +133,10 @@ mod tests {
             ("wnli", ["not_entailment", "entailment"]),
         ] {
             assert_eq!(outputs(task, &stored).unwrap(), [0, 1], "{task}");
-            let turned = [stored[1], stored[0]];
-            assert_eq!(outputs(task, &turned).unwrap(), [1, 0], "{task}");
+            let reversed = [stored[1], stored[0]];
+            assert_eq!(outputs(task, &reversed).unwrap(), [1, 0], "{task}");
             let message = outputs("qnli", &["0", stored[1]]).unwrap_err().to_string();
-            assert!(message.contains("but qnli has entailment, not_entailment"));
+            assert!(message.contains("but those of qnli are entailment, not_entailment"));
         }
         assert_eq!(
             outputs("qnli", &["not_entailment", "entailment"]).unwrap(),
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_class_is_a_bad_row() {
+    fn a_row_whose_label_cannot_be_a_class_is_bad() {
         for (name, text, expected) in [
             (
                 "a.tsv",

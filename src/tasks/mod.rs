@@ -1,6 +1,6 @@
-//! Tasks: what a model with a head is fine-tuned for. A task says which head it needs, reads its
-//! files into [`Examples`], measures the head's logits by its official metrics, and turns them into
-//! answers in its official layout.
+//! The tasks that a model is fine-tuned for. A [`Task`] names the head that it needs, reads its files into
+//! examples, measures the head's logits by its official metrics, and turns them into answers in its official
+//! layout.
 
 mod choice;
 mod classes;
@@ -22,14 +22,15 @@ use crate::model::Config;
 pub use crate::train::task::{Answers, Dataset, Reading, Role, Task, measure};
 pub use official::{Files, files};
 pub(crate) use sentences::{limited, limits};
+pub(crate) use span::QuestionWindows;
 pub use span::SpanOptions;
 pub(crate) use words::WordSequences;
 
-/// What the answers to rows of your own data look like.
+/// What a model predicts for a row of your own data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Kind {
-    /// A class, of those that the training file has.
+    /// One of the classes in the training file.
     #[default]
     Class,
     /// A number.
@@ -53,44 +54,45 @@ impl Kind {
     }
 }
 
-/// What the command line or a program may say beside the task's name.
+/// Settings of a task beside its name.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Where your own data has its texts and, in the last column, its labels.
+    /// The columns of your own data: those of its texts, then that of its labels.
     pub columns: Option<Columns>,
-    /// The columns are those of the texts alone: the data is only to be answered.
+    /// Whether `columns` leaves out the labels, because the data is only for prediction.
     pub unlabelled: bool,
-    /// As the model's where nothing is said, else classes.
+    /// What is predicted for your own data. The default is what the model was fine-tuned for, else classes.
     pub kind: Option<Kind>,
-    /// Whether bad rows of a training file are left out where its labels are looked for.
+    /// Whether malformed rows of a training file are skipped when its labels are collected.
     pub skip_bad: bool,
-    /// Which fifth of CODAH is kept for measuring, counted from 1.
+    /// Which fifth of CODAH is held out for measuring, counted from 1.
     pub fold: u32,
+    /// How SQuAD's paragraphs are read and its answers chosen.
     pub spans: SpanOptions,
 }
 
 /// Where the names of a task's classes come from.
 #[derive(Clone, Copy)]
 pub enum Labels<'a> {
-    /// The file to be trained on, where the task itself doesn't name them.
+    /// The training file, unless the task itself defines them.
     Training(&'a Path),
-    /// A model that was fine-tuned for the task.
+    /// The configuration of a model that was fine-tuned for the task.
     Model(&'a Config),
 }
 
-/// The names of all tasks, as on the command line.
+/// Returns the names of all tasks, as on the command line.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let others = ["squad", "squad2", "swag", "codah", "ner", "custom"];
     glue::TASKS.iter().map(|task| task.name).chain(others)
 }
 
-/// A task's name in these letters, in any case and with or without hyphens: `sst2` is `sst-2`.
+/// Finds a task's name in any case and with or without hyphens: `sst2` is `sst-2`.
 pub fn named(typed: &str) -> Option<&'static str> {
     let bare = |name: &str| name.replace('-', "").to_lowercase();
     names().find(|name| bare(name) == bare(typed))
 }
 
-/// The longest sequence in tokens that a task needs unless asked otherwise.
+/// Returns the default of a task's longest sequence, in tokens.
 pub fn usual_max_len(name: &str) -> usize {
     match name {
         "squad" | "squad2" => 384,
@@ -109,16 +111,19 @@ pub fn your_own(columns: &str, train: impl AsRef<Path>) -> Result<Box<dyn Task>>
     open("custom", &options, Labels::Training(train.as_ref()))
 }
 
-/// The task of that name.
+/// Returns the task of that name.
+///
+/// # Errors
+/// If there is no such task, or its labels cannot be found.
 pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn Task>> {
     if let Some(task) = glue::Task::find(name) {
         return Ok(Box::new(sentences::Sentences::glue(task, labels)?));
     }
     let source = || {
-        let message = "columns are needed for your own data: those of the text, of a second \
-                       text where there is one, and of the label, such as text,label";
+        let message = "columns are needed for your own data: that of the text, of a second text if there is \
+                       one, and of the label, such as text,label";
         match &options.columns {
-            Some(columns) => Ok(Own {
+            Some(columns) => Ok(OwnData {
                 columns: columns.clone(),
                 labelled: !options.unlabelled,
             }),
@@ -148,31 +153,31 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
 }
 
 /// The columns of your own data.
-struct Own {
+struct OwnData {
     columns: Columns,
-    /// Whether the last of them is the label's.
+    /// Whether the last column is the label's.
     labelled: bool,
 }
 
-impl Own {
-    /// How many columns of text there are.
+impl OwnData {
+    /// Returns the number of text columns.
     fn texts(&self) -> usize {
         self.columns.len() - usize::from(self.labelled)
     }
 
-    /// Refuses a number of text columns that is not among these.
+    /// Returns an error if the number of text columns is not among these.
     fn check(&self, texts: &[usize], expected: &str) -> Result<()> {
         if texts.contains(&self.texts()) {
             return Ok(());
         }
         Err(Error::Usage(format!(
-            "the columns {}: expected {expected}",
+            "columns {}: expected {expected}",
             self.columns
         )))
     }
 }
 
-/// The class names that a fine-tuned model stores.
+/// Returns the class names that a fine-tuned model stores.
 fn stored_labels(config: &Config) -> Result<Vec<String>> {
     match config.labels() {
         Some(labels) => Ok(labels.into_iter().map(str::to_owned).collect()),
@@ -183,18 +188,18 @@ fn stored_labels(config: &Config) -> Result<Vec<String>> {
     }
 }
 
-/// What is said of a file whose rows must have labels and have none.
+/// The error for a file that must have labels and has none.
 fn unlabelled(path: &Path) -> Error {
     let message = "has no label column: it can be predicted, but not trained on or measured";
     Error::file(path, message)
 }
 
-/// What is said of scores that can't be had.
+/// The error for measuring without labels.
 fn nothing_to_measure() -> Error {
     Error::Failed("the labels are not known: there is nothing to measure by".into())
 }
 
-/// What is said of a file that is only to be answered and has labels.
+/// The remark on labels in a file for prediction.
 fn labels_unused(path: &Path) -> String {
     format!(
         "{}: has labels, which are not used here; `cloze evaluate` measures by them",

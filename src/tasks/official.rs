@@ -1,4 +1,4 @@
-//! The official files of the tasks: what they are called, and where they are in a folder.
+//! The official names of the tasks' files.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,14 @@ use crate::error::{Error, Result};
 /// The official names of a task's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Files {
-    /// Names that the training file may have.
+    /// Possible names of the training file.
     pub train: &'static [&'static str],
-    /// What the results on a file are called, and names that it may have. Only the first is needed.
+    /// For each file to measure on, the name of its results and its possible names. Only the first file is
+    /// required.
     pub dev: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// The official files of a task; None where it has none to train on.
+/// Returns the official files of a task, or None if it has no training file.
 pub fn files(name: &str) -> Option<Files> {
     const GLUE: &[&str] = &[glue::TRAIN];
     const CODAH: &[&str] = &["full_data.tsv"];
@@ -64,12 +65,12 @@ pub fn files(name: &str) -> Option<Files> {
 }
 
 impl Files {
-    /// The training file in a folder.
+    /// Finds the training file in a folder.
     pub fn train_in(&self, folder: &Path) -> Result<PathBuf> {
         found(folder, self.train).ok_or_else(|| missing(folder, self.train))
     }
 
-    /// The names of results with the files in a folder that they are measured on.
+    /// Finds the files to measure on in a folder, each with the name of its results.
     pub fn dev_in(&self, folder: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
         let mut all = Vec::new();
         for (index, (name, names)) in self.dev.iter().enumerate() {
@@ -83,14 +84,14 @@ impl Files {
     }
 }
 
-/// The first of these files that is in the folder, packed or not.
+/// Finds the first of these files that the folder has, packed (.gz) or not.
 fn found(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     let both = |name: &&str| [(*name).to_owned(), format!("{name}.gz")];
     let mut paths = names.iter().flat_map(both).map(|name| folder.join(name));
     paths.find(|path| path.is_file())
 }
 
-/// What is said of a folder that has none of these files.
+/// The error for a folder that has none of these files.
 fn missing(folder: &Path, names: &[&str]) -> Error {
     let holds = match names {
         _ if !folder.exists() => return Error::file(folder, "there is no such folder"),
@@ -105,17 +106,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_folder_lacks_is_told_by_all_its_names() {
+    fn an_error_lists_all_names_of_a_missing_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let said = |message: Result<PathBuf>| message.unwrap_err().to_string();
+        let error = |found: Result<PathBuf>| found.unwrap_err().to_string();
         let own = files("custom").unwrap();
-        let message = said(own.train_in(folder.path()));
+        let message = error(own.train_in(folder.path()));
         let expected = ": holds none of train.tsv, train.csv, train.jsonl, packed (.gz) or not";
         assert!(message.ends_with(expected), "{message}");
-        let message = said(files("rte").unwrap().train_in(folder.path()));
+        let message = error(files("rte").unwrap().train_in(folder.path()));
         assert!(message.ends_with(": holds no train.tsv, packed (.gz) or not"));
-        let message = said(own.train_in(&path("nowhere")));
+        let message = error(own.train_in(&path("nowhere")));
         assert!(message.ends_with("nowhere: there is no such folder"));
 
         for name in ["train.csv.gz", "eng.testb", "test.txt"] {

@@ -1,4 +1,4 @@
-//! Sentences and pairs of sentences, told apart or scored: GLUE, and your own data of that kind.
+//! Classes or numbers for texts and pairs of texts: GLUE, and your own data of that kind.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::classes::{discovered, header_note, label, outputs_of};
 use super::{
-    Answers, Dataset, Kind, Labels, Own, Reading, Role, Task, labels_unused, nothing_to_measure,
-    stored_labels, unlabelled,
+    Answers, Dataset, Kind, Labels, OwnData, Reading, Role, Task, labels_unused,
+    nothing_to_measure, stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
 use crate::data::glue::{self, Row, Target};
@@ -20,51 +20,51 @@ use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, measure_values, softmax};
 use crate::model::{Config, Part};
 
-/// A task over sentences or pairs.
+/// A task over texts or pairs of texts.
 pub struct Sentences {
     name: String,
     source: Source,
-    answer: Answer,
+    outputs: Outputs,
     metrics: &'static [Metric],
 }
 
 enum Source {
     Glue(&'static glue::Task),
-    Own(Own),
+    Custom(OwnData),
 }
 
-/// What the model says of a row.
+/// What the outputs of the model's head mean.
 #[derive(Clone)]
-enum Answer {
-    /// One of these, in the order of the data's classes.
-    Class {
+enum Outputs {
+    /// The task's classes.
+    Classes {
         names: Vec<String>,
-        /// The model's output for each class of the data: models of others may have another order.
+        /// The output of each class; other programs may have written the model with another order.
         outputs: Vec<u32>,
     },
-    /// A number between two limits.
+    /// A number.
     Number { limits: Option<[f32; 2]> },
 }
 
-impl Answer {
+impl Outputs {
     fn classes(names: Vec<String>) -> Self {
         let outputs = (0..names.len() as u32).collect();
-        Self::Class { names, outputs }
+        Self::Classes { names, outputs }
     }
 }
 
 impl Sentences {
-    /// One of GLUE's.
+    /// A task of GLUE.
     pub fn glue(task: &'static glue::Task, labels: Labels<'_>) -> Result<Self> {
-        let answer = match task.classes() {
-            None => Answer::Number {
+        let outputs = match task.classes() {
+            None => Outputs::Number {
                 limits: limits(task.name),
             },
             Some(classes) => {
                 let names: Vec<String> = classes.iter().map(|&name| name.to_owned()).collect();
                 match labels {
-                    Labels::Training(_) => Answer::classes(names),
-                    Labels::Model(config) => Answer::Class {
+                    Labels::Training(_) => Outputs::classes(names),
+                    Labels::Model(config) => Outputs::Classes {
                         outputs: outputs_of(task, classes, config)?,
                         names,
                     },
@@ -74,29 +74,29 @@ impl Sentences {
         Ok(Self {
             name: task.name.into(),
             source: Source::Glue(task),
-            answer,
+            outputs,
             metrics: Metric::of_glue(task),
         })
     }
 
-    /// Your own data: a text, perhaps a second one, and a label. `bad` is for the rows of a training
-    /// file whose classes are to be known.
-    pub fn custom(own: Own, kind: Kind, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
+    /// Your own data: a text, perhaps a second one, and a label. Classes are collected from the training file,
+    /// whose malformed rows go to `bad`.
+    pub fn custom(own: OwnData, kind: Kind, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
         own.check(&[1, 2], "two or three, text[,pair],label")?;
-        let answer = match (kind, labels) {
-            (Kind::Number, _) => Answer::Number { limits: None },
-            (_, Labels::Model(config)) => Answer::classes(stored_labels(config)?),
-            (_, Labels::Training(path)) => Answer::classes(discovered(&own.columns, path, bad)?),
+        let outputs = match (kind, labels) {
+            (Kind::Number, _) => Outputs::Number { limits: None },
+            (_, Labels::Model(config)) => Outputs::classes(stored_labels(config)?),
+            (_, Labels::Training(path)) => Outputs::classes(discovered(&own.columns, path, bad)?),
         };
-        let metrics: &[Metric] = match &answer {
-            Answer::Number { .. } => &[Metric::Pearson, Metric::Spearman],
-            Answer::Class { names, .. } if names.len() == 2 => &[Metric::Accuracy, Metric::F1],
-            Answer::Class { .. } => &[Metric::Accuracy, Metric::MacroF1],
+        let metrics: &[Metric] = match &outputs {
+            Outputs::Number { .. } => &[Metric::Pearson, Metric::Spearman],
+            Outputs::Classes { names, .. } if names.len() == 2 => &[Metric::Accuracy, Metric::F1],
+            Outputs::Classes { .. } => &[Metric::Accuracy, Metric::MacroF1],
         };
         Ok(Self {
             name: "custom".into(),
-            source: Source::Own(own),
-            answer,
+            source: Source::Custom(own),
+            outputs,
             metrics,
         })
     }
@@ -105,7 +105,7 @@ impl Sentences {
         let labels = role != Role::Test;
         match &self.source {
             Source::Glue(task) => task.read(path, labels, bad),
-            Source::Own(own) => {
+            Source::Custom(own) => {
                 let labels = labels && own.labelled;
                 let needed = own.texts() + usize::from(labels);
                 own.columns.read_as(path, needed, bad, |row| {
@@ -132,10 +132,10 @@ impl Sentences {
         })
     }
 
-    /// What is to be said of a training file that may have a header where none is expected.
+    /// Returns a remark on a training file whose first row may be a header that the columns do not mention.
     fn header_note(&self, path: &Path, rows: &[Row]) -> Result<Option<String>> {
-        match (&self.source, &self.answer) {
-            (Source::Own(own), Answer::Class { names, .. })
+        match (&self.source, &self.outputs) {
+            (Source::Custom(own), Outputs::Classes { names, .. })
                 if own.columns.without_header(path)? =>
             {
                 Ok(header_note(path, rows, names))
@@ -145,8 +145,8 @@ impl Sentences {
     }
 
     fn target(&self, label: &str) -> std::result::Result<Target, String> {
-        match &self.answer {
-            Answer::Class { names, .. } => names
+        match &self.outputs {
+            Outputs::Classes { names, .. } => names
                 .iter()
                 .position(|name| name == label)
                 .map(|class| Target::Class(class as u32))
@@ -154,7 +154,7 @@ impl Sentences {
                     let label = shortened(label);
                     format!("unknown label {label:?}; known are {}", listed(names))
                 }),
-            Answer::Number { .. } => match label.trim().parse::<f32>() {
+            Outputs::Number { .. } => match label.trim().parse::<f32>() {
                 Ok(value) if value.is_finite() => Ok(Target::Value(value)),
                 _ => Err(format!(
                     "the label is {:?}; expected a number",
@@ -171,19 +171,19 @@ impl Task for Sentences {
     }
 
     fn part(&self) -> Part {
-        Part::SequenceClassifier(match &self.answer {
-            Answer::Class { names, .. } => names.len(),
-            Answer::Number { .. } => 1,
+        Part::SequenceClassifier(match &self.outputs {
+            Outputs::Classes { names, .. } => names.len(),
+            Outputs::Number { .. } => 1,
         })
     }
 
     fn describe(&self, config: &mut Config) {
-        let problem = match &self.answer {
-            Answer::Class { names, .. } => {
+        let problem = match &self.outputs {
+            Outputs::Classes { names, .. } => {
                 config.set_labels(names);
                 "single_label_classification"
             }
-            Answer::Number { .. } => {
+            Outputs::Number { .. } => {
                 config.set_labels(&["score"]);
                 "regression"
             }
@@ -194,7 +194,7 @@ impl Task for Sentences {
     fn options(&self) -> Vec<(&'static str, Value)> {
         match &self.source {
             Source::Glue(_) => Vec::new(),
-            Source::Own(own) => vec![("columns", own.columns.to_string().into())],
+            Source::Custom(own) => vec![("columns", own.columns.to_string().into())],
         }
     }
 
@@ -203,9 +203,9 @@ impl Task for Sentences {
     }
 
     fn loss(&self) -> &'static str {
-        match self.answer {
-            Answer::Class { .. } => "cross-entropy (nats)",
-            Answer::Number { .. } => "squared error",
+        match self.outputs {
+            Outputs::Classes { .. } => "cross-entropy (nats)",
+            Outputs::Number { .. } => "squared error",
         }
     }
 
@@ -240,17 +240,17 @@ impl Task for Sentences {
         Ok(Box::new(Read {
             examples,
             indices: rows.into_iter().map(|row| row.index).collect(),
-            answer: self.answer.clone(),
+            outputs: self.outputs.clone(),
             metrics: self.metrics,
             submission: match self.source {
                 Source::Glue(task) => task.submission(path).into(),
-                Source::Own(_) => "predictions.tsv".into(),
+                Source::Custom(_) => "predictions.tsv".into(),
             },
         }))
     }
 }
 
-/// All classes or all values, in the order of the rows.
+/// Returns the classes or the numbers of all rows, in their order.
 fn targets(rows: &[Row]) -> Targets {
     let mut classes = Vec::new();
     let mut values = Vec::new();
@@ -268,19 +268,19 @@ fn targets(rows: &[Row]) -> Targets {
     }
 }
 
-/// A file of sentences.
+/// A file of texts.
 struct Read {
     examples: Examples,
     indices: Vec<String>,
-    answer: Answer,
+    outputs: Outputs,
     metrics: &'static [Metric],
     submission: String,
 }
 
-/// The data's class that a row of logits is largest at.
+/// Returns the class whose logit is the largest.
 fn class(outputs: &[u32], row: &[f32]) -> u32 {
     let output = best(row);
-    // Every output stands for a class: the head has as many as there are.
+    // Every output has a class, because the head has as many outputs as there are classes.
     outputs.iter().position(|&o| o == output).unwrap_or(0) as u32
 }
 
@@ -305,13 +305,13 @@ impl Dataset for Read {
     }
 
     fn measure(&self, logits: &Logits) -> Result<Scores> {
-        match (&self.answer, &self.examples.targets) {
-            (Answer::Class { outputs, .. }, Targets::Classes(gold)) => {
+        match (&self.outputs, &self.examples.targets) {
+            (Outputs::Classes { outputs, .. }, Targets::Classes(gold)) => {
                 let rows = logits.values().chunks_exact(logits.outputs);
                 let predicted: Vec<u32> = rows.map(|row| class(outputs, row)).collect();
                 Ok(measure_classes(self.metrics, &predicted, gold))
             }
-            (Answer::Number { .. }, Targets::Values(gold)) => {
+            (Outputs::Number { .. }, Targets::Values(gold)) => {
                 Ok(measure_values(self.metrics, logits.values(), gold))
             }
             _ => Err(nothing_to_measure()),
@@ -326,27 +326,29 @@ impl Dataset for Read {
             .iter()
             .zip(logits.values().chunks_exact(logits.outputs))
         {
-            let (told, line) = match &self.answer {
-                Answer::Class { names, outputs } => {
+            let (prediction, line) = match &self.outputs {
+                Outputs::Classes { names, outputs } => {
                     let name = &names[class(outputs, row) as usize];
-                    let shares = softmax(row);
+                    let probabilities = softmax(row);
                     let of = |(name, &output): (&String, &u32)| {
-                        (name.clone(), Value::from(shares[output as usize]))
+                        (name.clone(), Value::from(probabilities[output as usize]))
                     };
-                    let shares: Map<_, _> = names.iter().zip(outputs).map(of).collect();
-                    let line = json!({"index": index, "prediction": name, "probabilities": shares});
+                    let probabilities: Map<_, _> = names.iter().zip(outputs).map(of).collect();
+                    let line = json!({
+                        "index": index,
+                        "prediction": name,
+                        "probabilities": probabilities,
+                    });
                     (name.clone(), line)
                 }
-                Answer::Number { limits } => {
+                Outputs::Number { limits } => {
                     let value = limited(row[0], *limits);
-                    (
-                        format!("{value:.3}"),
-                        json!({"index": index, "prediction": value}),
-                    )
+                    let line = json!({"index": index, "prediction": value});
+                    (format!("{value:.3}"), line)
                 }
             };
-            // Writing to a string has no way to fail.
-            let _ = writeln!(text, "{index}\t{told}");
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{index}\t{prediction}");
             lines.push(line);
         }
         Ok(Answers {

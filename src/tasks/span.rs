@@ -1,6 +1,6 @@
-//! An answer cut out of a paragraph: SQuAD 1.1 and 2.0. Long paragraphs are read through several
-//! windows; the head gives every token a score as the first and one as the last of the answer
-//! (Devlin et al., sections 4.2 and 4.3).
+//! SQuAD 1.1 and 2.0: the answer to a question is a part of a paragraph. Long paragraphs are read through
+//! several windows; the head scores every token as the first and as the last of the answer (Devlin et al.,
+//! sections 4.2 and 4.3).
 
 use std::path::Path;
 
@@ -8,30 +8,31 @@ use serde_json::{Value, json};
 
 use super::{Answers, Dataset, Labels, Reading, Role, Task};
 use crate::data::squad::{Misplaced, Squad, WindowOptions, Windows};
-use crate::data::{Examples, Targets};
+use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Scores, squad};
 use crate::model::{Config, Part};
+use crate::text::WordPiece;
 use crate::train::task::stored;
 
-/// Where a model's configuration keeps the threshold that was chosen for it.
+/// The key of the null threshold in a model's configuration and in scores.
 const THRESHOLD: &str = "null_score_threshold";
 
 /// How paragraphs are read and answers chosen. The defaults are those of google-research/bert.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SpanOptions {
-    /// Pieces by which a window is farther on than the one before.
+    /// Pieces between the starts of two windows.
     pub stride: usize,
-    /// Most pieces of a question.
+    /// Longest question in pieces; longer ones are cut.
     pub max_question: usize,
-    /// Most pieces of an answer.
+    /// Longest answer in pieces.
     pub max_answer: usize,
-    /// How many answers are told for each question.
+    /// How many answers to a question are listed.
     pub n_best: usize,
-    /// SQuAD 2.0: nothing is answered where the score of no answer exceeds that of the best by more
-    /// than this. None for what the model's configuration says, or else in measuring for what is best
-    /// on the data and in answering for 0.
+    /// SQuAD 2.0: a question gets no answer if the score of no answer exceeds that of the best answer by more
+    /// than this. The default is the model's own threshold; without one, measuring takes the best on its data,
+    /// and prediction takes 0.
     pub threshold: Option<f64>,
 }
 
@@ -103,11 +104,11 @@ impl Spans {
         let mut squad = Squad::read(path, misplaced)?;
         squad.truncate(reading.limit.unwrap_or(usize::MAX));
         if !self.may_be_empty && role != Role::Test {
-            let empty = |asked: &crate::data::squad::Question| asked.answerable() == Some(false);
-            if let Some((_, asked)) = squad.questions().find(|(_, asked)| empty(asked)) {
+            let mut questions = squad.questions().map(|(_, question)| question);
+            if let Some(empty) = questions.find(|each| each.answerable() == Some(false)) {
                 let message = format!(
                     "question {:?} has no answer: this is a file for squad2, not for squad",
-                    asked.id
+                    empty.id
                 );
                 return Err(Error::file(path, message));
             }
@@ -147,24 +148,23 @@ impl Task for Spans {
 
     fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
         let file = self.file(path, role, &reading)?;
-        let options = WindowOptions {
-            max_len: reading.max_len,
-            stride: self.options.stride,
-            max_question: self.options.max_question,
-        };
-        let windows = Windows::cut(&file, reading.wordpiece, options)?;
+        let (may_be_empty, max_len) = (self.may_be_empty, reading.max_len);
+        let cut =
+            QuestionWindows::cut(file, may_be_empty, max_len, self.options, reading.wordpiece)?;
+        let QuestionWindows { file, windows, .. } = &cut;
         let questions = windows.questions();
         if role == Role::Train {
-            if file.misplaced > 0 {
-                let count = file.misplaced;
-                let note = format!("answers that don't stand where they should, left out: {count}");
-                reading.notes.push(format!("{}: {note}", path.display()));
-            }
-            if windows.dropped() > 0 {
-                let count = windows.dropped();
-                let note =
-                    format!("questions whose answer no word piece covers, left out: {count}");
-                reading.notes.push(format!("{}: {note}", path.display()));
+            for (count, what) in [
+                (file.misplaced, "answers that are not at their place"),
+                (
+                    windows.dropped(),
+                    "questions whose answer no word piece covers",
+                ),
+            ] {
+                if count > 0 {
+                    let note = format!("{}: {what}, skipped: {count}", path.display());
+                    reading.notes.push(note);
+                }
             }
             let (sequences, spans) = windows.training();
             let spans = reading.bad.some(path, spans, "question")?;
@@ -172,25 +172,16 @@ impl Task for Spans {
             return Ok(Box::new(Read {
                 examples: Examples { sequences, targets },
                 questions,
-                asked: None,
+                windows: None,
             }));
         }
-        let known = file
-            .questions()
-            .all(|(_, asked)| asked.answerable().is_some());
         Ok(Box::new(Read {
             examples: Examples {
                 sequences: windows.sequences(),
                 targets: Targets::Unknown,
             },
             questions,
-            asked: Some(Asked {
-                known,
-                file,
-                windows,
-                options: self.options,
-                may_be_empty: self.may_be_empty,
-            }),
+            windows: Some(cut),
         }))
     }
 }
@@ -199,21 +190,50 @@ impl Task for Spans {
 struct Read {
     examples: Examples,
     questions: usize,
-    /// What answering needs; none of a file that is only trained on.
-    asked: Option<Asked>,
+    /// What is needed for answers; None for a training file.
+    windows: Option<QuestionWindows>,
 }
 
-struct Asked {
+/// Questions with the windows through which their paragraphs are read.
+pub struct QuestionWindows {
     file: Squad,
     windows: Windows,
     options: SpanOptions,
     may_be_empty: bool,
-    /// Whether all answers are known.
-    known: bool,
 }
 
-impl Asked {
-    fn answers(&self, logits: &Logits) -> Result<Vec<squad::Answers>> {
+impl QuestionWindows {
+    /// Cuts the paragraphs of `file` into windows of at most `max_len` tokens.
+    ///
+    /// # Errors
+    /// If the options leave no room for a paragraph.
+    pub fn cut(
+        file: Squad,
+        may_be_empty: bool,
+        max_len: usize,
+        options: SpanOptions,
+        wordpiece: &WordPiece,
+    ) -> Result<Self> {
+        let how = WindowOptions {
+            max_len,
+            stride: options.stride,
+            max_question: options.max_question,
+        };
+        Ok(Self {
+            windows: Windows::cut(&file, wordpiece, how)?,
+            file,
+            options,
+            may_be_empty,
+        })
+    }
+
+    /// Returns all windows.
+    pub fn sequences(&self) -> Sequences {
+        self.windows.sequences()
+    }
+
+    /// Returns the answers to all questions from the logits of the windows.
+    pub fn answers(&self, logits: &Logits) -> Result<Vec<squad::Answers>> {
         let options = squad::AnswerOptions {
             n_best: self.options.n_best,
             max_answer: self.options.max_answer,
@@ -224,8 +244,8 @@ impl Asked {
 }
 
 impl Read {
-    fn asked(&self) -> Result<&Asked> {
-        self.asked.as_ref().ok_or_else(super::nothing_to_measure)
+    fn windows(&self) -> Result<&QuestionWindows> {
+        self.windows.as_ref().ok_or_else(super::nothing_to_measure)
     }
 }
 
@@ -239,32 +259,33 @@ impl Dataset for Read {
     }
 
     fn measure(&self, logits: &Logits) -> Result<Scores> {
-        let asked = self.asked()?;
-        if !asked.known {
+        let questions = self.windows()?;
+        let mut all = questions.file.questions();
+        if all.any(|(_, question)| question.answerable().is_none()) {
             return Err(super::nothing_to_measure());
         }
-        let answers = asked.answers(logits)?;
-        if !asked.may_be_empty {
+        let answers = questions.answers(logits)?;
+        if !questions.may_be_empty {
             let texts = squad::predictions(&answers, f64::INFINITY);
-            return Ok(squad::score(&asked.file, &texts, None)?.json());
+            return Ok(squad::score(&questions.file, &texts, None)?.json());
         }
-        let threshold = match asked.options.threshold {
+        let threshold = match questions.options.threshold {
             Some(threshold) => threshold,
-            // Where all is answered best, no odds exceed the threshold.
-            None => squad::threshold(&asked.file, &answers)?
+            // Without a threshold it is best to answer everything.
+            None => squad::threshold(&questions.file, &answers)?
                 .threshold
                 .unwrap_or(f64::MAX),
         };
         let texts = squad::predictions(&answers, threshold);
-        let mut scores = squad::score(&asked.file, &texts, None)?.json();
+        let mut scores = squad::score(&questions.file, &texts, None)?.json();
         scores.insert(THRESHOLD.into(), threshold.into());
         Ok(scores)
     }
 
     fn answers(&self, logits: &Logits) -> Result<Answers> {
-        let asked = self.asked()?;
-        let answers = asked.answers(logits)?;
-        let threshold = asked.options.threshold.unwrap_or(0.0);
+        let questions = self.windows()?;
+        let answers = questions.answers(logits)?;
+        let threshold = questions.options.threshold.unwrap_or(0.0);
         let files = squad::files(&answers, threshold);
         let line = |answers: &squad::Answers| {
             let best = answers

@@ -1,17 +1,16 @@
-//! What tasks make of files that aren't as they should be. No model is needed: the files are read and
-//! nothing is computed.
+//! Tasks and malformed files. No model is needed: files are only read.
 
 use super::*;
 use crate::text::Casing;
 use crate::text::WordPiece;
 
-/// A folder with one file, and what was said in reading it.
+/// A folder with one file.
 struct File {
     folder: tempfile::TempDir,
     name: &'static str,
 }
 
-/// A file that was read: rows, what was said of bad ones, notes.
+/// What reading a file gives: its rows, the report on malformed ones, remarks.
 type Read = (usize, String, Vec<String>);
 
 impl File {
@@ -41,7 +40,7 @@ impl File {
         Ok((rows, bad.report().unwrap_or_default(), notes))
     }
 
-    /// Opens a task whose labels are this file's and reads it to be trained on.
+    /// Reads the file for training; its labels are the task's.
     fn train(&self, name: &str, options: &Options) -> Result<Read> {
         let path = self.path();
         let task = open(name, options, Labels::Training(&path))?;
@@ -52,8 +51,8 @@ impl File {
         self.train(name, options).unwrap_err().to_string()
     }
 
-    /// Opens a task for a model with these labels and reads the file.
-    fn ask(&self, name: &str, options: &Options, labels: &[&str], role: Role) -> Result<Read> {
+    /// Reads the file for a model with these labels.
+    fn read_for(&self, name: &str, options: &Options, labels: &[&str], role: Role) -> Result<Read> {
         let mut config = Config::new(2, 128, 2, 512, 1000);
         if !labels.is_empty() {
             config.set_labels(labels);
@@ -84,7 +83,7 @@ const SQUAD: &str = r#"{"data": [{"paragraphs": [{"context": "a b", "qas": [
     {"id": "1", "question": "b?", "answers": []}]}]}]}"#;
 
 #[test]
-fn labels_of_a_file_that_is_only_answered_are_not_read() {
+fn labels_in_a_file_for_prediction_are_not_read() {
     let classes = ["ham", "spam"];
     let tags = ["O", "B-PER", "I-PER"];
     let class = || own("text,label", Kind::Class);
@@ -153,21 +152,26 @@ fn labels_of_a_file_that_is_only_answered_are_not_read() {
             1,
         ),
     ] {
-        let (read, told, notes) = file.ask(name, &options, labels, Role::Test).unwrap();
-        assert_eq!((read, told.as_str()), (rows, ""), "{name}");
+        let (read, report, notes) = file.read_for(name, &options, labels, Role::Test).unwrap();
+        assert_eq!((read, report.as_str()), (rows, ""), "{name}");
         assert!(
             notes[0].ends_with(
                 "has labels, which are not used here; `cloze evaluate` measures by them"
             )
         );
         assert!(
-            file.ask(name, &options, labels, Role::Dev).is_err(),
+            file.read_for(name, &options, labels, Role::Dev).is_err(),
             "{name}"
         );
     }
     let file = File::new("dev-v2.0.json", SQUAD);
-    assert_eq!(file.ask("squad", &class(), &[], Role::Test).unwrap().0, 1);
-    let error = file.ask("squad", &class(), &[], Role::Dev).unwrap_err();
+    assert_eq!(
+        file.read_for("squad", &class(), &[], Role::Test).unwrap().0,
+        1
+    );
+    let error = file
+        .read_for("squad", &class(), &[], Role::Dev)
+        .unwrap_err();
     assert!(error.to_string().contains("this is a file for squad2"));
 }
 
@@ -178,15 +182,17 @@ fn an_unknown_label_is_named_beside_the_first_known_ones() {
     let file = File::new("a.tsv", "text\tlabel\na\tlabel7\nb\tegg\n");
     for kind in [Kind::Class, Kind::Tokens] {
         let options = own("text,label", kind);
-        let error = file.ask("custom", &options, &names, Role::Dev).unwrap_err();
+        let error = file
+            .read_for("custom", &options, &names, Role::Dev)
+            .unwrap_err();
         let expected = "a.tsv:3: unknown label \"egg\"; known are label0, label1, label2, label3, \
                         label4, label5, label6, label7, label8, label9, … (500 in all)";
         assert!(error.to_string().ends_with(expected), "{error}");
-        let (rows, told, _) = file
-            .ask("custom", &skipping(options), &names, Role::Dev)
+        let (rows, report, _) = file
+            .read_for("custom", &skipping(options), &names, Role::Dev)
             .unwrap();
         assert_eq!(rows, 1);
-        assert!(told.starts_with("one bad row left out: "), "{told}");
+        assert!(report.starts_with("one bad row left out: "), "{report}");
     }
 }
 
@@ -199,9 +205,9 @@ fn a_bad_tag_is_named_with_its_line() {
         message.contains("train.txt:4: the tag \"o\" is no entity's"),
         "{message}"
     );
-    let (rows, told, _) = file.train("ner", &skipping(options.clone())).unwrap();
+    let (rows, report, _) = file.train("ner", &skipping(options.clone())).unwrap();
     assert_eq!(rows, 2);
-    assert!(told.contains("one bad row left out: ") && told.contains("train.txt:4: "));
+    assert!(report.contains("one bad row left out: ") && report.contains("train.txt:4: "));
     let file = File::new("train.txt", "a B-ORG\nb\n");
     let message = file.train_fails("ner", &options);
     assert!(
@@ -211,11 +217,13 @@ fn a_bad_tag_is_named_with_its_line() {
 
     let labels = ["O", "B-PER", "I-PER"];
     let file = File::new("dev.txt", "a O\nb B-PRE\n\na I-PER\n");
-    let error = file.ask("ner", &options, &labels, Role::Dev).unwrap_err();
+    let error = file
+        .read_for("ner", &options, &labels, Role::Dev)
+        .unwrap_err();
     let expected = "dev.txt:2: the tag \"B-PRE\" is of an unknown type; known are PER";
     assert!(error.to_string().ends_with(expected), "{error}");
     let read = file
-        .ask("ner", &skipping(options), &labels, Role::Dev)
+        .read_for("ner", &skipping(options), &labels, Role::Dev)
         .unwrap();
     assert_eq!(read.0, 1);
 }
@@ -229,21 +237,21 @@ fn your_own_tags_of_entities_keep_to_their_scheme() {
         message.contains("a.tsv:4: the tag \"o\" is no entity's"),
         "{message}"
     );
-    let (rows, told, _) = file.train("custom", &skipping(options.clone())).unwrap();
+    let (rows, report, _) = file.train("custom", &skipping(options.clone())).unwrap();
     assert_eq!(rows, 2);
     assert!(
-        told.contains("a.tsv:4: the tag \"o\" is no entity's"),
-        "{told}"
+        report.contains("a.tsv:4: the tag \"o\" is no entity's"),
+        "{report}"
     );
     let error = file
-        .ask("custom", &options, &["O", "B-X", "I-X"], Role::Dev)
+        .read_for("custom", &options, &["O", "B-X", "I-X"], Role::Dev)
         .unwrap_err();
     assert!(
         error
             .to_string()
             .contains("a.tsv:3: the tag \"I-Y\" is of an unknown type")
     );
-    // Labels that follow no scheme are labels.
+    // Labels that follow no scheme are taken as they are.
     let file = File::new("a.tsv", "words\ttags\na b\tB-X NOUN\nb\to\n");
     assert_eq!(file.train("custom", &options).unwrap().0, 2);
     let file = File::new(
@@ -271,7 +279,7 @@ fn nothing_is_trained_or_measured_on_no_rows() {
         fold: 5,
         ..options.clone()
     };
-    let error = file.ask("codah", &last, &[], Role::Dev).unwrap_err();
+    let error = file.read_for("codah", &last, &[], Role::Dev).unwrap_err();
     assert!(
         error
             .to_string()
@@ -322,15 +330,13 @@ fn nothing_is_trained_or_measured_on_no_rows() {
 }
 
 #[test]
-fn a_header_taken_for_a_row_is_told_of() {
+fn a_header_that_is_read_as_a_row_gets_a_remark() {
     let rows = "a\tham\nb\tspam\n".repeat(5);
     let numbered = own("1,2", Kind::Class);
     let file = File::new("a.tsv", &format!("message\tkind\n{rows}"));
     let notes = file.train("custom", &numbered).unwrap().2;
     assert!(
-        notes[0].ends_with(
-            "a.tsv:1: the label kind occurs nowhere else: is this a header? Then name the columns"
-        ),
+        notes[0].ends_with("a.tsv:1: the label kind occurs nowhere else: is this a header? Then give the columns by name"),
         "{notes:?}"
     );
     assert!(
@@ -339,7 +345,7 @@ fn a_header_taken_for_a_row_is_told_of() {
             .2
             .is_empty()
     );
-    // A label that others have is none, and few rows say little.
+    // Not if another row has the label, or if there are few rows.
     assert!(
         File::new("a.tsv", &format!("a\tspam\n{rows}"))
             .train("custom", &numbered)
@@ -357,7 +363,7 @@ fn a_header_taken_for_a_row_is_told_of() {
 }
 
 #[test]
-fn a_task_is_known_by_what_people_type() {
+fn a_task_s_name_may_be_typed_in_several_ways() {
     for (typed, name) in [
         ("MRPC", "mrpc"),
         ("sst2", "sst-2"),

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{
-    Answers, Dataset, Labels, Own, Reading, Role, Task, labels_unused, nothing_to_measure,
+    Answers, Dataset, Labels, OwnData, Reading, Role, Task, labels_unused, nothing_to_measure,
     stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
@@ -22,17 +22,16 @@ use crate::eval::{Metric, Scores, best, measure_classes};
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
 
-/// Labels for words.
+/// A label for every word.
 pub struct Words {
-    /// None for CoNLL's files, else the columns of the words and, where they have some, of their
-    /// labels.
+    /// The columns of your own words and labels; None for CoNLL's files.
     columns: Option<Columns>,
     labels: Vec<String>,
 }
 
 impl Words {
-    /// Entities in CoNLL's columns. `bad` is for the rows of a training file whose types are to be
-    /// known.
+    /// Entities in CoNLL's columns. Their types are collected from the training file, whose malformed rows go to
+    /// `bad`.
     pub fn conll(labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
         let labels = match labels {
             Labels::Model(config) => stored_labels(config)?,
@@ -44,9 +43,9 @@ impl Words {
         })
     }
 
-    /// Your own words and labels. `bad` is for the rows of a training file whose labels are to be
-    /// known.
-    pub fn custom(own: Own, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
+    /// Your own words and labels. The labels are collected from the training file, whose malformed rows go to
+    /// `bad`.
+    pub fn custom(own: OwnData, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
         own.check(&[1], "two, words,labels")?;
         let labels = match labels {
             Labels::Model(config) => stored_labels(config)?,
@@ -75,7 +74,7 @@ impl Words {
     }
 }
 
-/// The rows of your own data, each with its line.
+/// Reads your own data: each row with the number of its line.
 fn own_rows(
     columns: &Columns,
     path: &Path,
@@ -89,7 +88,7 @@ fn own_rows(
     })
 }
 
-/// A row of your own data, or what is wrong with it.
+/// Reads a row of your own data, or returns what is wrong with it.
 fn sentence(row: &Row, expected: &Tags<'_>) -> std::result::Result<Sentence, String> {
     let list = |index: usize| row.fields.get(index)?.as_ref().map(Field::list);
     let words = list(0).unwrap_or_default();
@@ -116,8 +115,8 @@ fn sentence(row: &Row, expected: &Tags<'_>) -> std::result::Result<Sentence, Str
     }
 }
 
-/// The sentences of a training file; where it has entities' tags of a scheme, other labels make bad
-/// rows.
+/// Returns the sentences of a training file. If its labels are entities' tags of a scheme, rows with other labels
+/// are malformed.
 fn in_scheme(
     path: &Path,
     rows: Vec<(usize, Sentence)>,
@@ -140,7 +139,7 @@ fn in_scheme(
     bad.some(path, sentences, "row")
 }
 
-/// The different labels of sentences, in the order of their names.
+/// Returns the different labels of sentences, sorted by name.
 fn labels<'s>(sentences: impl Iterator<Item = &'s Sentence>) -> Vec<&'s str> {
     let mut labels: Vec<&str> = sentences
         .flat_map(|sentence| &sentence.tags)
@@ -151,7 +150,7 @@ fn labels<'s>(sentences: impl Iterator<Item = &'s Sentence>) -> Vec<&'s str> {
     labels
 }
 
-/// All labels: `O` and for each type `B-` and `I-` where they are entities' tags, else as they stand.
+/// Returns all labels: if they are entities' tags, `O` and for each type `B-` and `I-`, else as they stand.
 fn discovered(sentences: &[Sentence]) -> Vec<String> {
     let tags = labels(sentences.iter());
     if !tags.iter().all(|tag| is_entity_tag(tag)) {
@@ -178,7 +177,7 @@ impl Task for Words {
 
     fn describe(&self, config: &mut Config) {
         config.set_labels(&self.labels);
-        // Of a model of numbers that goes on with words.
+        // The model may have been a regression model before.
         config.other.remove("problem_type");
     }
 
@@ -251,7 +250,7 @@ impl WordSequences {
             for word in &sentence.words {
                 pieces.clear();
                 wordpiece.encode_ids(word, &mut pieces);
-                // A word of characters that vanish in cleaning still has a label.
+                // A word whose characters are all removed by the tokenizer has a label nevertheless.
                 if pieces.is_empty() {
                     pieces.push(special.unk);
                 }
@@ -275,7 +274,7 @@ impl WordSequences {
         })
     }
 
-    /// The label of every first piece; a tag that the model doesn't know has none.
+    /// Returns the label of every word's first piece; None for a tag that the model does not know.
     fn targets(&self, sentences: &[Sentence], labels: &[String]) -> Vec<Option<u32>> {
         let mut targets = vec![None; self.sequences.tokens()];
         let tags = sentences.iter().flat_map(|sentence| &sentence.tags);
@@ -287,7 +286,7 @@ impl WordSequences {
     }
 }
 
-/// A file of sentences with labels for words.
+/// A file of sentences.
 struct Read {
     examples: Examples,
     first_rows: Vec<usize>,
@@ -297,7 +296,7 @@ struct Read {
 }
 
 impl Read {
-    /// The predicted label of every word, sentence by sentence.
+    /// Returns the predicted label of every word of each sentence.
     fn predicted(&self, logits: &Logits) -> Vec<Vec<&str>> {
         let outputs = logits.outputs;
         let label = |&row: &usize| {
@@ -335,13 +334,13 @@ impl Dataset for Read {
         if all_entities(&predicted) && all_entities(&gold) {
             return Ok(entities::score(predicted.into_iter().zip(gold)));
         }
-        // Classes of either side, by their place in a common list.
+        // Each label as its index in the sorted list of all.
         let mut names: Vec<&str> = predicted.iter().chain(&gold).flatten().copied().collect();
         names.sort_unstable();
         names.dedup();
         let classes = |tags: &[Vec<&str>]| -> Vec<u32> {
-            let place = |tag: &&str| names.binary_search(tag).unwrap_or_default() as u32;
-            tags.iter().flatten().map(place).collect()
+            let index = |tag: &&str| names.binary_search(tag).unwrap_or_default() as u32;
+            tags.iter().flatten().map(index).collect()
         };
         let metrics = [Metric::Accuracy, Metric::MacroF1];
         Ok(measure_classes(
@@ -357,7 +356,7 @@ impl Dataset for Read {
         for (sentence, tags) in self.sentences.iter().zip(self.predicted(logits)) {
             for (index, (word, tag)) in sentence.words.iter().zip(&tags).enumerate() {
                 let gold = sentence.tags.get(index).map(|gold| format!("{gold} "));
-                // Writing to a string has no way to fail.
+                // Writing to a string cannot fail.
                 let _ = writeln!(text, "{word} {}{tag}", gold.unwrap_or_default());
             }
             text.push('\n');

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::files::write_atomic;
-use crate::view::report::Table;
+use crate::view::page::Table;
 
 /// What tells a card of ours from a README that somebody wrote.
 const MARK: &str = "<!-- Written by cloze and written again by its next run; take this line away to keep your changes. -->";

@@ -1,11 +1,10 @@
-//! The axes of line charts, drawn or of characters: their ranges, their round ticks and what stands
-//! at these.
+//! The axes of line charts and text plots: their ranges, and round ticks with labels.
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
 use super::style;
 
-/// The most numbers at an axis, about.
+/// About how many ticks an axis has at most.
 const TICKS: usize = 6;
 
 /// A linear axis whose ticks are round; on a logarithmic chart it runs over exponents.
@@ -13,12 +12,12 @@ const TICKS: usize = 6;
 pub struct Axis {
     low: f64,
     high: f64,
-    /// Where numbers stand, upwards, and these numbers.
+    /// Positions and labels of the ticks, in ascending order.
     ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// Covers those of `values` that are finite, and a share `padding` of their range on both sides.
+    /// Creates an axis over the finite ones of `values`, plus a share `padding` of their range on both sides.
     pub fn over(values: impl Iterator<Item = f64>, padding: f64, logarithmic: bool) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite())
@@ -27,7 +26,7 @@ impl Axis {
             });
         let (low, high) = if low > high { (0.0, 1.0) } else { (low, high) };
         let pad = match (high - low) * padding {
-            // One value: room around it, so that the axis has a length.
+            // A single value needs room around it, so that the axis has a length.
             _ if high == low => (high.abs() * 0.05).max(0.5),
             pad => pad,
         };
@@ -48,12 +47,12 @@ impl Axis {
         }
     }
 
-    /// Round values inside the axis, upwards, each with what stands there.
+    /// Returns the ticks, ascending: positions on the axis and labels.
     pub fn ticks(&self) -> &[(f64, String)] {
         &self.ticks
     }
 
-    /// Where a value stands between the axis's ends, which are 0 and 1.
+    /// Returns the position of a value between the axis's ends, which are 0 and 1.
     pub fn share(&self, value: f64) -> f64 {
         (value - self.low) / (self.high - self.low)
     }
@@ -67,7 +66,7 @@ impl Ranged for Axis {
         limit.0 + (f64::from(limit.1 - limit.0) * self.share(*value)).round() as i32
     }
 
-    /// The ticks, however many plotters would hold: each has its number.
+    /// Returns the ticks, whatever number plotters suggests, because each has a label.
     fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
         self.ticks.iter().map(|tick| tick.0).collect()
     }
@@ -78,7 +77,7 @@ impl Ranged for Axis {
 }
 
 impl ValueFormatter<f64> for Axis {
-    /// What stands at a tick, the nearest one where it is none.
+    /// Returns the label of the nearest tick.
     fn format_ext(&self, value: &f64) -> String {
         let away = |tick: &(f64, String)| (tick.0 - value).abs();
         let nearest = self.ticks.iter().min_by(|a, b| away(a).total_cmp(&away(b)));
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_axis_has_round_ticks_of_one_form() {
+    fn a_linear_axis_has_round_ticks_in_one_format() {
         let linear = axis(&[0.31, 1.2, 0.7], 0.0, false);
         assert_eq!(labels(&linear), ["0.4", "0.6", "0.8", "1.0", "1.2"]);
         for (place, label) in linear.ticks() {
@@ -117,22 +116,18 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_stands_at_exponents_and_says_values() {
+    fn a_logarithmic_axis_has_exponents_and_is_labelled_by_values() {
         let exponents = |values: &[f64]| -> Vec<f64> { values.iter().map(|v| v.log10()).collect() };
         let three = axis(&exponents(&[0.5, 2000.0]), 0.0, true);
         let places: Vec<f64> = three.ticks().iter().map(|tick| tick.0).collect();
         assert_eq!(places, [0.0, 1.0, 2.0, 3.0]);
         assert_eq!(labels(&three), ["1", "10", "100", "1,000"]);
         let many = axis(&exponents(&[1e-30, 1e30]), 0.0, true);
-        assert_eq!(
-            labels(&many),
-            ["1e-22", "1e-11", "1", "1e11", "1e22"],
-            "over sixty decades"
-        );
+        assert_eq!(labels(&many), ["1e-22", "1e-11", "1", "1e11", "1e22"]);
     }
 
     #[test]
-    fn one_value_stands_in_the_middle_and_has_ticks() {
+    fn a_single_value_is_in_the_middle_and_has_ticks() {
         for logarithmic in [false, true] {
             for value in [9.0, 0.0, -3.0, 1e-4] {
                 let one = axis(&[value, value], 0.06, logarithmic);
@@ -140,29 +135,24 @@ mod tests {
                 assert!(one.ticks().len() >= 2, "{value}: {:?}", one.ticks());
             }
         }
-        assert_eq!(
-            labels(&axis(&[9.0], 0.0, false)),
-            ["8.6", "8.8", "9.0", "9.2", "9.4"]
-        );
+        let nine = axis(&[9.0], 0.0, false);
+        assert_eq!(labels(&nine), ["8.6", "8.8", "9.0", "9.2", "9.4"]);
     }
 
     #[test]
-    fn what_is_not_finite_has_no_say() {
+    fn values_that_are_not_finite_are_ignored() {
         let odd = [f64::NEG_INFINITY, 1.0, f64::NAN, 3.0, f64::INFINITY];
         assert_eq!(axis(&odd, 0.0, false).range(), 1.0..3.0);
         assert_eq!(axis(&odd[..1], 0.0, false).range(), 0.0..1.0);
     }
 
     #[test]
-    fn plotters_writes_at_each_line_of_the_grid_the_axis_s_own_number() {
+    fn plotters_labels_the_grid_by_the_axis_s_own_ticks() {
         let small = axis(&[0.0, 2e-5, 1e-4], 0.0, false);
         for room in [2, 11, 110] {
-            let written: Vec<String> = small
-                .key_points(room)
-                .iter()
-                .map(|place| small.format_ext(place))
-                .collect();
-            assert_eq!(written, labels(&small), "{room}");
+            let written = small.key_points(room).into_iter();
+            let written = written.map(|place| small.format_ext(&place));
+            assert!(written.eq(labels(&small)), "{room}");
         }
         assert_eq!(axis(&[], 0.0, false).format_ext(&0.21), "0.2");
     }

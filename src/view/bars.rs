@@ -1,17 +1,17 @@
-//! Horizontal bar charts: counts and scores by name.
+//! Horizontal bar charts of named values.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use super::picture::{self, Canvas, Outcome};
-use super::style::{self, INK, TEXT_SIZE, WIDTH};
+use super::style::{self, TEXT_SIZE, WIDTH};
 
 const ROW: i32 = 24;
 const HEAD: i32 = 40;
 
-/// Named values as bars from zero, one a row, in the order given; the value stands at the end.
+/// A bar from zero for each named value, in the order given, with the value at its end.
 ///
-/// Values are expected to be finite and not negative; others are drawn as zero.
+/// Values that are negative or not finite are drawn as zero.
 #[derive(Debug, Clone, Default)]
 pub struct BarChart {
     title: String,
@@ -23,12 +23,12 @@ pub struct BarChart {
 struct Bar {
     name: String,
     value: f64,
-    /// Whether it is to be compared with the one above it.
+    /// Whether it is compared with the bar above it.
     beside: bool,
 }
 
 impl BarChart {
-    /// An empty chart.
+    /// Creates an empty chart.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -36,18 +36,18 @@ impl BarChart {
         }
     }
 
-    /// What the values count, written behind each of them ("%", "tokens").
+    /// Sets the unit that is written after each value ("%", "tokens").
     pub fn unit(mut self, unit: impl Into<String>) -> Self {
         self.unit = unit.into();
         self
     }
 
-    /// Adds one bar.
+    /// Adds a bar.
     pub fn bar(self, name: impl Into<String>, value: f64) -> Self {
         self.with(name.into(), value, false)
     }
 
-    /// Adds a bar that is to be compared with the one above it: in the second colour.
+    /// Adds a bar in the second colour, for comparison with the one above it.
     pub fn beside(self, name: impl Into<String>, value: f64) -> Self {
         self.with(name.into(), value, true)
     }
@@ -72,19 +72,19 @@ impl BarChart {
         lengths.fold(0.0, f64::max)
     }
 
-    /// What stands at the end of each bar.
+    /// Returns the labels at the ends of the bars.
     fn value_labels(&self) -> Vec<String> {
         let values: Vec<f64> = self.bars.iter().map(|bar| bar.value).collect();
         let mut labels = style::numbers(&values);
         if !self.unit.is_empty() {
             labels
                 .iter_mut()
-                .for_each(|l| *l += &format!(" {}", self.unit));
+                .for_each(|label| *label += &format!(" {}", self.unit));
         }
         labels
     }
 
-    /// The chart as a stand-alone SVG document.
+    /// Returns the chart as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         let height = HEAD + ROW * self.bars.len() as i32 + 8;
         picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
@@ -92,12 +92,8 @@ impl BarChart {
 
     fn draw(&self, root: &Canvas<'_>) -> Outcome<()> {
         let labels = self.value_labels();
-        let widest = |texts: &mut dyn Iterator<Item = &String>| {
-            let widths = texts.map(|text| style::text_width(text, TEXT_SIZE));
-            widths.max().unwrap_or(0)
-        };
-        let names = 14 + widest(&mut self.bars.iter().map(|bar| &bar.name));
-        let values = 16 + widest(&mut labels.iter());
+        let names = 14 + style::widest(self.bars.iter().map(|bar| &bar.name), TEXT_SIZE);
+        let values = 16 + style::widest(labels.iter(), TEXT_SIZE);
         let room = f64::from((WIDTH as i32 - names - 8 - values).max(40));
         let longest = self.longest();
         picture::title(root, &self.title)?;
@@ -108,31 +104,22 @@ impl BarChart {
                 longest => (room * length(bar.value) / longest).round() as i32,
             };
             let left = names + 8;
-            root.draw(&Text::new(
-                bar.name.clone(),
-                (names, middle),
-                style::text(TEXT_SIZE, INK, HPos::Right, VPos::Center),
-            ))?;
+            picture::label(root, &bar.name, (names, middle), HPos::Right)?;
             root.draw(&Rectangle::new(
                 [(left, middle - 8), (left + width.max(1), middle + 8)],
                 style::series(usize::from(bar.beside)).filled(),
             ))?;
-            root.draw(&Text::new(
-                label.clone(),
-                (left + width + 7, middle),
-                style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
-            ))?;
+            picture::label(root, label, (left + width + 7, middle), HPos::Left)?;
         }
         Ok(())
     }
 }
 
-/// How long a bar is drawn: nothing below zero or beyond numbers.
+/// Returns the value that a bar's length stands for.
 fn length(value: f64) -> f64 {
-    if value.is_finite() {
-        value.max(0.0)
-    } else {
-        0.0
+    match value.is_finite() {
+        true => value.max(0.0),
+        false => 0.0,
     }
 }
 
@@ -140,10 +127,9 @@ fn length(value: f64) -> f64 {
 const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 impl BarChart {
-    /// What a terminal shows in place of the picture.
+    /// Returns the chart in characters, for a terminal.
     pub fn text(&self) -> String {
-        let names = self.bars.iter().map(|bar| bar.name.chars().count());
-        let names = names.max().unwrap_or(0);
+        let names = style::longest(self.bars.iter().map(|bar| &bar.name));
         let longest = self.longest();
         let mut out = self.title.clone();
         for (Bar { name, value, .. }, label) in self.bars.iter().zip(self.value_labels()) {
@@ -166,21 +152,15 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_their_values() {
-        let text = BarChart::new("Pieces")
-            .bar("the", 40.0)
-            .bar("##s", 10.5)
-            .text();
-        let lengths: Vec<usize> = text
-            .lines()
-            .skip(1)
-            .map(|l| l.matches('█').count())
-            .collect();
-        assert_eq!(lengths, [40, 10]);
+        let chart = BarChart::new("Pieces").bars([("the", 40.0), ("##s", 10.5)]);
+        let text = chart.text();
+        let lengths = text.lines().skip(1).map(|l| l.matches('█').count());
+        assert!(lengths.eq([40, 10]), "{text}");
         assert!(text.ends_with("▌ 10.5"), "{text}");
     }
 
     #[test]
-    fn a_bar_beside_another_has_a_colour_of_its_own() {
+    fn a_bar_beside_another_has_its_own_colour() {
         let svg = BarChart::new("x").bar("a", 1.0).beside("b", 2.0).svg();
         for (index, count) in [(0, 1), (1, 1), (2, 0)] {
             let RGBColor(red, green, blue) = style::series(index);

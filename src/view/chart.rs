@@ -1,7 +1,7 @@
 //! Line charts: loss curves with their baselines, schedules, frequency plots.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use super::axis::Axis;
 use super::picture::{self, Canvas, FINE, Outcome};
@@ -10,22 +10,22 @@ use super::style::{self, INK, TEXT_SIZE, WIDTH};
 use super::text_plot::{Curve, TextPlot};
 
 const HEIGHT: u32 = 360;
-/// Pixels of the title and legend rows above the plot.
+/// Pixels of the title, and of each row of the legend, above the plot.
 const HEAD: i32 = 34;
 const LEGEND_ROW: i32 = 22;
 
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stroke {
-    /// One line through the points.
+    /// A line through the points.
     Line,
-    /// The points faint, and over them a line that averages the neighbours.
+    /// The points faintly, and a smoothed line.
     Smoothed,
-    /// That line alone.
+    /// Only the smoothed line.
     Averaged,
-    /// The points faint, and over them a line through the means of those at one x.
+    /// The points faintly, and a line through the means at each x.
     Repeated,
-    /// The points alone.
+    /// Only the points.
     Points,
 }
 
@@ -36,10 +36,9 @@ struct Series {
     points: Vec<(f64, f64)>,
 }
 
-/// A chart of one or more series over a shared pair of axes, with labelled horizontal lines for
-/// values to compare with.
+/// A chart of one or more series, with labelled horizontal lines for values to compare with.
 ///
-/// Points whose coordinates are not finite (or not positive on a logarithmic axis) are left out.
+/// Points with coordinates that are not finite, or not positive on a logarithmic axis, are left out.
 #[derive(Debug, Clone, Default)]
 pub struct LineChart {
     title: String,
@@ -50,12 +49,12 @@ pub struct LineChart {
     logarithmic: bool,
 }
 
-/// The most points that are drawn faintly below a smoothed line; of more, every n-th. A cloud looks
-/// the same, and the curve of a long run stays small enough to be sent many times.
+/// Most points drawn below a smoothed line; of more, every n-th is drawn. The cloud looks the same, and the
+/// picture of a long run stays small enough to be sent often.
 const DOTS: usize = 800;
 
 impl LineChart {
-    /// An empty chart.
+    /// Creates an empty chart.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -63,13 +62,13 @@ impl LineChart {
         }
     }
 
-    /// Titles of the axes, with their units.
+    /// Sets the titles of the axes, with their units.
     pub fn axes(mut self, x: impl Into<String>, y: impl Into<String>) -> Self {
         (self.x, self.y) = (x.into(), y.into());
         self
     }
 
-    /// Both axes logarithmic (base 10).
+    /// Makes both axes logarithmic (base 10).
     pub fn logarithmic(mut self) -> Self {
         self.logarithmic = true;
         self
@@ -80,34 +79,34 @@ impl LineChart {
         self.with(name, Stroke::Line, points)
     }
 
-    /// Adds noisy measurements: the points faint, and a smoothed line over them.
+    /// Adds noisy measurements: faint points and a smoothed line.
     pub fn smoothed(self, name: impl Into<String>, points: &[(f64, f64)]) -> Self {
         self.with(name, Stroke::Smoothed, points)
     }
 
-    /// Adds noisy measurements as a smoothed line alone, where there are many such.
+    /// Adds noisy measurements as a smoothed line only, for charts with many of them.
     pub fn averaged(self, name: impl Into<String>, points: &[(f64, f64)]) -> Self {
         self.with(name, Stroke::Averaged, points)
     }
 
-    /// Adds measurements that were repeated (with several seeds, say): each of them faint, and a
-    /// line through the means of those at one x.
+    /// Adds repeated measurements, such as those of several seeds: faint points and a line through the means at
+    /// each x.
     pub fn repeated(self, name: impl Into<String>, points: &[(f64, f64)]) -> Self {
         self.with(name, Stroke::Repeated, points)
     }
 
-    /// Adds points that no line connects.
+    /// Adds points without a line.
     pub fn points(self, name: impl Into<String>, points: &[(f64, f64)]) -> Self {
         self.with(name, Stroke::Points, points)
     }
 
-    /// Adds a dashed horizontal line at `y`, named at its right end.
+    /// Adds a dashed horizontal line at `y`, labelled at its right end.
     pub fn reference(mut self, name: impl Into<String>, y: f64) -> Self {
         self.references.push((name.into(), y));
         self
     }
 
-    /// Appends a point to the series called `name`, which is begun (smoothed) where it is new.
+    /// Appends a point to the series called `name`, or to a new smoothed series of that name.
     pub fn push(&mut self, name: &str, x: f64, y: f64) {
         match self.series.iter_mut().find(|s| s.name == name) {
             Some(series) => series.points.push((x, y)),
@@ -128,7 +127,7 @@ impl LineChart {
         self
     }
 
-    /// The chart as a stand-alone SVG document.
+    /// Returns the chart as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         let drawn: Vec<Drawn> = self.series.iter().map(|s| self.drawn(s)).collect();
         picture::svg_with_fine((WIDTH, HEIGHT), &self.title, |root| {
@@ -137,44 +136,31 @@ impl LineChart {
         })
     }
 
-    /// A coordinate as it is drawn: itself, or its logarithm.
+    /// Returns the coordinate of a value on an axis: itself, or its logarithm.
     fn scaled(&self, value: f64) -> f64 {
-        if self.logarithmic {
-            value.log10()
-        } else {
-            value
+        match self.logarithmic {
+            true => value.log10(),
+            false => value,
         }
     }
 
     fn drawn(&self, series: &Series) -> Drawn {
-        let points: Vec<(f64, f64)> = series
-            .points
-            .iter()
+        let points = series.points.iter();
+        let points: Vec<(f64, f64)> = points
             .map(|&(x, y)| (self.scaled(x), self.scaled(y)))
             .filter(|(x, y)| x.is_finite() && y.is_finite())
             .collect();
-        match series.stroke {
-            Stroke::Line => Drawn::line(points),
-            Stroke::Averaged => Drawn::line(smooth(&points)),
-            Stroke::Smoothed => Drawn {
-                line: smooth(&points),
-                dots: thinned(points),
-                shade: 0.4,
-            },
-            Stroke::Repeated => Drawn {
-                line: means(&points),
-                dots: points,
-                shade: 0.5,
-            },
-            Stroke::Points => Drawn {
-                line: Vec::new(),
-                dots: points,
-                shade: 0.8,
-            },
-        }
+        let (line, dots, shade) = match series.stroke {
+            Stroke::Line => (points, Vec::new(), 0.0),
+            Stroke::Averaged => (smooth(&points), Vec::new(), 0.0),
+            Stroke::Smoothed => (smooth(&points), thinned(points), 0.4),
+            Stroke::Repeated => (means(&points), points, 0.5),
+            Stroke::Points => (Vec::new(), points, 0.8),
+        };
+        Drawn { line, dots, shade }
     }
 
-    /// Draws all but the series; gives the plot that these belong into.
+    /// Draws everything except the series; returns the area for these.
     fn draw_frame(&self, root: &Canvas<'_>, drawn: &[Drawn]) -> Outcome<Plot> {
         let all = || {
             drawn
@@ -188,22 +174,21 @@ impl LineChart {
 
         picture::title(root, &self.title)?;
         let head = HEAD + self.draw_legend(root)?;
-        let names = levels.iter().map(|level| &level.0);
-        let margin = names.map(|n| style::text_width(n, TEXT_SIZE)).max();
-        // Beside the axis's title, which stands upright.
-        let widest = |axis: &Axis| {
-            let labels = axis.ticks().iter().map(|tick| &tick.1);
-            let widths = labels.map(|label| style::text_width(label, TEXT_SIZE - 1));
-            widths.max().unwrap_or(0)
-        };
+        let widest =
+            |axis: &Axis| style::widest(axis.ticks().iter().map(|tick| &tick.1), TEXT_SIZE - 1);
+        // The labels are beside the upright title of the axis.
         let room = (widest(&y) + 32).max(70);
-        // Half of a number may stand beyond the end of its axis.
+        // Half of the last label may be beyond the end of its axis.
         let beyond = 18.max(widest(&x) / 2 + 6);
+        let margin = match levels.as_slice() {
+            [] => beyond,
+            levels => style::widest(levels.iter().map(|level| &level.0), TEXT_SIZE) + 14,
+        };
         let mut chart = ChartBuilder::on(root)
             .margin_top(head)
             .margin_left(8)
             .margin_bottom(6)
-            .margin_right(margin.map_or(beyond, |width| width + 14))
+            .margin_right(margin)
             .x_label_area_size(44)
             .y_label_area_size(room)
             .build_cartesian_2d(x.clone(), y.clone())?;
@@ -224,25 +209,19 @@ impl LineChart {
         for (label, level) in levels {
             let ends = [(ends.start, level), (ends.end, level)];
             chart.draw_series(DashedLineSeries::new(ends, 5, 4, INK.stroke_width(1)))?;
-            // Two labels closer than a line of text: the later one moves below.
+            // A label that would overlap an earlier one moves down.
             let mut at = chart.backend_coord(&ends[1]).1;
-            while taken
-                .iter()
-                .any(|other| (other - at).abs() < TEXT_SIZE as i32 + 1)
-            {
+            let overlaps = |at: i32, other: &i32| (other - at).abs() < TEXT_SIZE as i32 + 1;
+            while taken.iter().any(|other| overlaps(at, other)) {
                 at += 1;
             }
             taken.push(at);
-            root.draw(&Text::new(
-                label,
-                (pixels.0.end + 7, at),
-                style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
-            ))?;
+            picture::label(root, &label, (pixels.0.end + 7, at), HPos::Left)?;
         }
         Ok(Plot { x, y, pixels })
     }
 
-    /// The references that the axis has a place for: what is written at each, and its height.
+    /// Returns the labels and heights of the references that are on the axis.
     fn levels(&self) -> Vec<(String, f64)> {
         let level = |(name, value): &(String, f64)| {
             let label = format!("{name} = {}", style::number(*value));
@@ -252,7 +231,7 @@ impl LineChart {
         levels.filter(|(_, height)| height.is_finite()).collect()
     }
 
-    /// Names the series in rows above the plot, where they can't cover data; gives the height taken.
+    /// Draws the names of the series in rows above the plot; returns the height of these rows.
     fn draw_legend(&self, root: &Canvas<'_>) -> Outcome<i32> {
         let (mut left, mut top) = (14, HEAD + 8);
         for (index, series) in self.series.iter().enumerate() {
@@ -268,44 +247,29 @@ impl LineChart {
                     color.stroke_width(3),
                 ))?,
             }
-            root.draw(&Text::new(
-                series.name.clone(),
-                (left + 29, top),
-                style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
-            ))?;
+            picture::label(root, &series.name, (left + 29, top), HPos::Left)?;
             left += width;
         }
-        Ok(if self.series.is_empty() {
-            0
-        } else {
-            top - HEAD + 14
+        Ok(match self.series.is_empty() {
+            true => 0,
+            false => top - HEAD + 14,
         })
     }
 }
 
-/// A series as it is drawn, in the coordinates of the axes.
+/// The lines and dots of a series, in the coordinates of the axes.
 struct Drawn {
     line: Vec<(f64, f64)>,
     dots: Vec<(f64, f64)>,
-    /// How strong the dots are.
+    /// The opacity of the dots.
     shade: f64,
 }
 
-impl Drawn {
-    fn line(line: Vec<(f64, f64)>) -> Self {
-        Self {
-            line,
-            dots: Vec::new(),
-            shade: 0.0,
-        }
-    }
-}
-
-/// The part of the page where the series are drawn.
+/// The area of the series.
 struct Plot {
     x: Axis,
     y: Axis,
-    /// From left to right, and from above to below.
+    /// Its pixels from left to right and from top to bottom.
     pixels: (std::ops::Range<i32>, std::ops::Range<i32>),
 }
 
@@ -323,7 +287,7 @@ fn draw_series(canvas: &Canvas<'_>, plot: &Plot, series: &[Drawn]) -> Outcome<()
         }
         let stroke = color.stroke_width(2 * FINE as u32);
         match one.line[..] {
-            // A line of one point would not be seen.
+            // A line of one point would be invisible.
             [point] => area.draw(&Circle::new(point, 2 * FINE, color.filled()))?,
             _ => area.draw(&PathElement::new(one.line.clone(), stroke))?,
         }
@@ -331,27 +295,25 @@ fn draw_series(canvas: &Canvas<'_>, plot: &Plot, series: &[Drawn]) -> Outcome<()
     Ok(())
 }
 
-/// At most [`DOTS`] of the points, evenly chosen.
+/// Returns at most [`DOTS`] of the points, evenly spaced.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let every = points.len().div_ceil(DOTS).max(1);
     points.into_iter().step_by(every).collect()
 }
 
-/// The mean of the points at each x, in the order of x.
+/// Returns the mean of the points at each x, sorted by x.
 fn means(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut sorted = points.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
-    sorted
-        .chunk_by(|a, b| a.0 == b.0)
-        .map(|same| {
-            let sum: f64 = same.iter().map(|point| point.1).sum();
-            (same[0].0, sum / same.len() as f64)
-        })
-        .collect()
+    let mean = |same: &[(f64, f64)]| {
+        let sum: f64 = same.iter().map(|point| point.1).sum();
+        (same[0].0, sum / same.len() as f64)
+    };
+    sorted.chunk_by(|a, b| a.0 == b.0).map(mean).collect()
 }
 
 impl LineChart {
-    /// What a terminal shows in place of the picture.
+    /// Returns the chart in characters, for a terminal.
     pub fn text(&self) -> String {
         let curves = self.series.iter().map(|series| self.curve(series));
         TextPlot {
@@ -393,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_named_stands_in_the_picture() {
+    fn the_picture_has_all_names() {
         let svg = loss().svg();
         for text in [
             "Loss",
@@ -436,8 +398,8 @@ mod tests {
         assert_eq!(dots(801), 401);
     }
 
-    /// The points of the lines in `part` of an SVG whose tags say `look`.
-    fn lines(part: &str, look: &str) -> Vec<Vec<(f64, f64)>> {
+    /// Returns the points of each line in `part` of an SVG whose tag contains `attribute`.
+    fn lines(part: &str, attribute: &str) -> Vec<Vec<(f64, f64)>> {
         let found = part.lines().filter(|line| line.starts_with("<polyline"));
         let points = |line: &str| -> Vec<(f64, f64)> {
             let list = line.split("points=\"").nth(1).unwrap();
@@ -447,11 +409,14 @@ mod tests {
                 .map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap()))
                 .collect()
         };
-        found.filter(|l| l.contains(look)).map(points).collect()
+        found
+            .filter(|l| l.contains(attribute))
+            .map(points)
+            .collect()
     }
 
     #[test]
-    fn a_curve_lies_where_the_axes_say() {
+    fn a_curve_fits_the_axes() {
         let chart = LineChart::new("level")
             .line("level", &[(1.0, 9.0), (100.0, 9.0)])
             .line("rising", &[(1.0, 2.0), (100.0, 9.0)])
@@ -460,7 +425,7 @@ mod tests {
         for chart in [chart.clone(), chart.logarithmic()] {
             let svg = chart.svg();
             let (frame, curves) = svg.split_once("<g transform").unwrap();
-            // Only the references are lines of ink that nothing shines through: a dash each.
+            // Only the references are opaque lines of ink, one for each dash.
             let dashes = lines(frame, r#"opacity="1" stroke="currentColor""#).concat();
             let left = dashes[0].0;
             let (high, low) = (dashes[0].1, dashes[dashes.len() - 1].1);
@@ -483,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_measurements_are_faint_and_their_means_a_line_in_the_order_of_x() {
+    fn repeated_measurements_are_dots_and_their_means_a_line_sorted_by_x() {
         let points = [
             (4.0, 1.0),
             (1.0, 3.0),
@@ -504,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_a_logarithmic_axis_has_no_place_for_is_left_out() {
+    fn a_reference_that_is_not_on_a_logarithmic_axis_is_left_out() {
         let chart = LineChart::new("Zipf")
             .logarithmic()
             .points("words", &[(1.0, 1000.0), (10.0, 10.0)]);
@@ -527,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_the_curve_its_level_and_its_axes() {
+    fn a_terminal_gets_the_curve_the_references_and_the_axes() {
         let text = loss().text();
         for part in [
             "Loss · loss",
@@ -538,14 +503,6 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let logarithmic = LineChart::new("Zipf")
-            .logarithmic()
-            .points("words", &[(1.0, 1000.0), (10.0, 10.0)]);
-        assert!(
-            logarithmic.text().contains("1,000 ┤"),
-            "{}",
-            logarithmic.text()
-        );
         assert!(LineChart::new("empty").text().starts_with("empty\n"));
     }
 }

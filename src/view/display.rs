@@ -1,9 +1,8 @@
-//! Showing pictures, tables and text where the reader is.
+//! Displays pictures, tables and text in a notebook or a terminal.
 //!
-//! In a cell of a notebook or of the REPL a display travels to the session as one line of JSON on
-//! standard output, marked by a prefix that only this session knows; the session turns it into the
-//! front end's own messages. Anywhere else (`cargo run --example`, a test) it degrades to a short
-//! line of text, never to markup.
+//! In a cell of a notebook or of the REPL, a display is sent to the session as a line of JSON on standard
+//! output, marked by a prefix that only this session knows; the session forwards it to the front end.
+//! Elsewhere (`cargo run --example`, a test) it becomes a short text, never markup.
 //!
 //! ```
 //! use cloze::display::{self, Content};
@@ -13,9 +12,10 @@
 //! }
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use base64::Engine;
 use serde::{Deserialize, Serialize};
@@ -28,63 +28,63 @@ const SVG: &str = "image/svg+xml";
 const PNG: &str = "image/png";
 const TEXT: &str = "text/plain";
 
-/// One thing to show, in as many formats as it has: the front end takes the richest that it knows.
+/// Something to show in one or more formats, of which the front end takes the richest that it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Content(BTreeMap<String, String>);
 
 impl Content {
-    /// A fragment of HTML.
+    /// Creates a fragment of HTML.
     pub fn html(html: impl Into<String>) -> Self {
         Self::default().with(HTML, html)
     }
 
-    /// An SVG picture.
+    /// Creates an SVG picture.
     pub fn svg(svg: impl Into<String>) -> Self {
         Self::default().with(SVG, svg)
     }
 
-    /// A PNG picture, as the bytes of its file.
+    /// Creates a PNG picture from the bytes of its file.
     pub fn png(bytes: &[u8]) -> Self {
         Self::default().with(PNG, base64::prelude::BASE64_STANDARD.encode(bytes))
     }
 
-    /// Plain text.
+    /// Creates a plain text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::default().with(TEXT, text)
     }
 
-    /// Adds what a terminal shows in place of markup.
+    /// Adds a text that terminals show instead of markup.
     #[must_use]
     pub fn with_text(self, text: impl Into<String>) -> Self {
         self.with(TEXT, text)
     }
 
-    /// Adds the same thing in another format, named by its MIME type.
+    /// Adds another format, named by its MIME type.
     #[must_use]
     pub fn with(mut self, mime: impl Into<String>, data: impl Into<String>) -> Self {
         self.0.insert(mime.into(), data.into());
         self
     }
 
-    /// The data in the format `mime`, where it is there.
+    /// Returns the data in the format `mime`, if it exists.
     pub fn get(&self, mime: &str) -> Option<&str> {
         self.0.get(mime).map(String::as_str)
     }
 
-    /// Every format with its data, ordered by MIME type.
+    /// Iterates over the formats and their data, sorted by MIME type.
     pub fn formats(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(mime, data)| (&**mime, &**data))
     }
 
-    /// Width and height that its PNG has on a page, where it is finer than that: a front end would
-    /// show every pixel, and the picture as many times too large.
+    /// Returns width and height of its PNG on a page, if its pixels are finer than the page's: without them a
+    /// front end would show the picture too large.
     pub fn png_size(&self) -> Option<(u32, u32)> {
         let file = base64::prelude::BASE64_STANDARD.decode(self.get(PNG)?);
         png::size_on_page(&file.ok()?)
     }
 
-    /// What a terminal can show of it: its text, or a line that says what cannot be seen there.
+    /// Returns what a terminal shows: its text, or a line about what it can't show.
     pub fn plain(&self) -> String {
         if let Some(text) = self.get(TEXT) {
             text.to_owned()
@@ -96,22 +96,22 @@ impl Content {
     }
 }
 
-/// A value that has a view of its own: a tensor, a chart, a table.
+/// A value with its own view: a tensor, a chart, a table.
 ///
-/// With the trait in scope (it is in the prelude) such a value as the last expression of a cell is
-/// shown by its view, not by its `Debug` text.
+/// With the trait in scope (it is in the prelude), such a value as the last expression of a cell is shown by
+/// its view instead of its `Debug` text.
 pub trait Show {
-    /// The view.
+    /// Returns the view.
     fn content(&self) -> Content;
 
-    /// Called by the session for a cell's last expression; the name is evcxr's.
+    /// Shows a cell's last expression; evcxr requires this name.
     #[doc(hidden)]
     fn evcxr_display(&self) {
         result(self.content());
     }
 }
 
-/// Shows a content as the value that the cell stands for.
+/// Shows a content as the value of the cell.
 pub(super) fn result(content: Content) {
     emit(wire::Mode::Result, content);
 }
@@ -136,10 +136,10 @@ pub fn png(bytes: &[u8]) {
     put(Content::png(bytes));
 }
 
-/// Shows a picture file: SVG, PNG, JPEG or GIF, known by its name's ending.
+/// Shows a picture file: SVG, PNG, JPEG or GIF, according to its extension.
 ///
 /// # Errors
-/// Where the file can't be read, or is none of these.
+/// If the file can't be read or has another extension.
 pub fn image(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
@@ -153,17 +153,15 @@ pub fn image(path: impl AsRef<Path>) -> Result<()> {
             return Ok(());
         }
         _ => {
-            return Err(Error::file(
-                path,
-                "expected a picture: .svg, .png, .jpg or .gif",
-            ));
+            let message = "expected a picture: .svg, .png, .jpg or .gif";
+            return Err(Error::file(path, message));
         }
     };
     put(Content::default().with(mime, base64::prelude::BASE64_STANDARD.encode(bytes)));
     Ok(())
 }
 
-/// Shows plain text as a display of its own, apart from what is printed.
+/// Shows plain text as a separate display, apart from printed output.
 pub fn text(text: impl Into<String>) {
     put(Content::text(text));
 }
@@ -173,41 +171,37 @@ pub fn put(content: Content) {
     emit(wire::Mode::New { id: None }, content);
 }
 
-/// Shows a content under a name, so that [`update`] can replace it later, from any cell.
+/// Shows a content under a name, by which [`update`] can replace it later, from any cell.
 pub fn put_as(id: impl Into<String>, content: Content) {
-    emit(
-        wire::Mode::New {
-            id: Some(id.into()),
-        },
-        content,
-    );
+    let id = Some(id.into());
+    emit(wire::Mode::New { id }, content);
 }
 
-/// Replaces what is shown under a name, everywhere it is shown; outside a session nothing happens.
+/// Replaces every display of that name; does nothing outside a session.
 pub fn update(id: impl Into<String>, content: Content) {
     emit(wire::Mode::Update { id: id.into() }, content);
 }
 
-/// Shows a content the first time that a cell names `id` and replaces it from then on: a chart or
-/// a counter that moves while a loop runs. Outside a session nothing happens after the first time.
+/// Shows a content, and replaces it at every further call with the same `id` in the cell: for a chart or a
+/// counter that changes while a loop runs. Outside a session only the first call has an effect.
 pub fn live(id: impl Into<String>, content: Content) {
     emit(wire::Mode::Live { id: id.into() }, content);
 }
 
-/// A name for [`live`] that nothing else has: the process number keeps two sessions' displays in one
-/// notebook apart.
+/// Returns a unique name for [`live`]; the process number distinguishes the displays of two sessions in one
+/// notebook.
 pub(super) fn new_id(kind: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("cloze-{kind}-{}-{count}", std::process::id())
 }
 
-/// Clears the cell's output, with `wait` only when the next output comes (no flicker).
+/// Clears the cell's output; with `wait` only when the next output arrives, which avoids flicker.
 pub fn clear_output(wait: bool) {
     wire::send(&wire::Record::Clear { wait });
 }
 
-/// Shows a long text beside the notebook; a terminal prints it.
+/// Shows a long text in the notebook's pager; prints it in a terminal.
 pub fn page(text: impl Into<String>) {
     let text = text.into();
     if !wire::send(&wire::Record::Page { text: text.clone() }) {
@@ -219,7 +213,12 @@ fn emit(mode: wire::Mode, content: Content) {
     let first = match &mode {
         wire::Mode::New { .. } | wire::Mode::Result => true,
         wire::Mode::Update { .. } => false,
-        wire::Mode::Live { id } => outside::first_time(id),
+        wire::Mode::Live { id } => {
+            // Only the session knows the names of earlier cells; this is for programs without one.
+            static SEEN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+            let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.insert(id.to_owned())
+        }
     };
     let plain = content.plain();
     if !wire::send(&wire::Record::Display { mode, content }) && first {
@@ -227,21 +226,7 @@ fn emit(mode: wire::Mode, content: Content) {
     }
 }
 
-/// What is remembered where no session keeps the names of live displays.
-mod outside {
-    use std::collections::HashSet;
-    use std::sync::{LazyLock, Mutex, PoisonError};
-
-    static SEEN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-
-    pub fn first_time(id: &str) -> bool {
-        SEEN.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id.to_owned())
-    }
-}
-
-/// The lines between a cell and its session; the kernel reads them with the same declarations.
+/// The protocol between a cell and its session; the kernel uses the same declarations.
 #[doc(hidden)]
 pub mod wire {
     use std::io::Write;
@@ -251,26 +236,26 @@ pub mod wire {
 
     use super::Content;
 
-    /// The environment variable that holds the session's secret prefix.
+    /// The environment variable with the session's secret prefix.
     pub const TOKEN_VARIABLE: &str = "CLOZE_SESSION";
 
-    /// The control character that opens a record; nobody prints it by hand.
+    /// The control character that starts a record.
     pub const OPENING: char = '\u{1e}';
 
-    /// How a display relates to those before it.
+    /// How a display relates to earlier ones.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub enum Mode {
-        /// A display of its own, under a name where it has one.
+        /// A new display, possibly with a name.
         New { id: Option<String> },
         /// Replaces every display of that name.
         Update { id: String },
-        /// `New` the first time in a cell, `Update` from then on.
+        /// `New` the first time in a cell, then `Update`.
         Live { id: String },
         /// The value of the cell.
         Result,
     }
 
-    /// One record on standard output.
+    /// A record on standard output.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub enum Record {
         /// Something to show.
@@ -279,30 +264,30 @@ pub mod wire {
         Clear { wait: bool },
         /// A text for the pager.
         Page { text: String },
-        /// An exercise's check was run.
+        /// The check of an exercise has run.
         Checked { id: String, passed: bool },
         /// The cell waits for a line on standard input.
         Input { prompt: String },
-        /// A panic on the cell's thread: it is the cell's error unless the cell caught it.
+        /// A panic on the cell's thread, which is the cell's error unless it was caught.
         Panic {
             message: String,
             file: String,
             line: u32,
         },
-        /// A value begins to display itself by `evcxr_display`, or has done so: what it prints
-        /// between evcxr's marks in the meantime is its display, and nowhere else is.
+        /// A value starts or ends displaying itself by `evcxr_display`: only text between evcxr's marks that
+        /// is printed in the meantime is a display.
         Own { open: bool },
-        /// The cell's code begins to run.
+        /// The cell's code starts.
         Begin { child: u32 },
-        /// Everything that the cell printed has been written.
+        /// The cell's output is complete.
         End { child: u32, run: u64 },
     }
 
     impl Record {
-        /// The record as its line, with the line end.
+        /// Formats the record as a line with a line end.
         pub fn line(&self, token: &str) -> String {
-            // No map with keys other than strings and no fallible `Serialize` is in a record, so
-            // the conversion cannot fail; an empty line would be skipped by the reader.
+            // The conversion can't fail, because a record has no maps with other keys than strings and no
+            // fallible `Serialize`; the reader would skip an empty line.
             let json = serde_json::to_string(self).unwrap_or_default();
             format!("{OPENING}{token} {json}\n")
         }
@@ -310,18 +295,18 @@ pub mod wire {
 
     static TOKEN: LazyLock<Option<String>> = LazyLock::new(|| std::env::var(TOKEN_VARIABLE).ok());
 
-    /// The session's prefix, where the process runs a session's cells.
+    /// Returns the session's prefix if the process runs a session's cells.
     pub fn token() -> Option<&'static str> {
         TOKEN.as_deref()
     }
 
-    /// Writes a record to standard output; false where there is no session to read it.
+    /// Writes a record to standard output; returns false if there is no session.
     pub fn send(record: &Record) -> bool {
         let Some(token) = token() else {
             return false;
         };
         let mut out = std::io::stdout().lock();
-        // A session that has gone reads nothing more: there is nobody to tell.
+        // Errors mean that the session has exited.
         let _ = out.write_all(record.line(token).as_bytes());
         let _ = out.flush();
         true
@@ -334,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_one_line_whatever_it_holds() {
+    fn a_record_is_one_line_whatever_its_content() {
         let record = Record::Display {
             mode: Mode::Live { id: "loss".into() },
             content: Content::html("a\nb\u{1e}c").with_text("ü"),
@@ -349,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_travels_as_text_and_its_kind_is_told_by_its_ending() {
+    fn a_picture_is_sent_as_text_and_its_extension_decides_its_kind() {
         assert_eq!(Content::png(b"\x89PNG").get("image/png"), Some("iVBORw=="));
         assert!(Content::png(b"").plain().contains("picture"));
         let folder = tempfile::tempdir().unwrap();
@@ -361,13 +346,13 @@ mod tests {
         for name in ["a.PNG", "a.jpeg", "a.gif", "a.svg"] {
             assert!(image(file(name)).is_ok(), "{name}");
         }
-        let told = image(file("a.txt")).unwrap_err().to_string();
-        assert!(told.contains("a.txt") && told.contains(".png"), "{told}");
+        let error = image(file("a.txt")).unwrap_err().to_string();
+        assert!(error.contains("a.txt") && error.contains(".png"), "{error}");
         assert!(image(folder.path().join("none.png")).is_err());
     }
 
     #[test]
-    fn no_two_displays_have_one_name() {
+    fn displays_have_unique_names() {
         let names = ["chart", "chart", "progress"].map(new_id);
         assert!(names[0].starts_with("cloze-chart-"), "{names:?}");
         assert!(names[0] != names[1] && names[2].starts_with("cloze-progress-"));

@@ -1,7 +1,7 @@
-//! Flow pictures: what is done to a tensor, one step below the other, with ways around.
+//! Flow charts: the steps that a tensor goes through, one below the other, with skip connections.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use super::picture::{self, Canvas, Outcome};
 use super::style::{self, INK, TEXT_SIZE, WIDTH};
@@ -10,21 +10,21 @@ const HEAD: i32 = 40;
 const ROW: i32 = 46;
 /// The least width of a box, and its height.
 const BOX: (i32, i32) = (230, 28);
-/// Where the boxes begin: left of them is room for the ways around.
+/// The left edge of the boxes: the skip connections run left of it.
 const LEFT: i32 = 110;
-/// From one way around to the next.
+/// Distance of neighbouring skip connections.
 const LANE: i32 = 26;
 
-/// One row of the picture.
+/// A row of the picture.
 #[derive(Debug, Clone)]
 struct Step {
     name: String,
     note: String,
-    /// A sum: where the other summand comes from, 0 being the input.
+    /// For a sum the step of the other summand, 0 being the input.
     from: Option<usize>,
 }
 
-/// What happens to an input step by step, read downwards, and what goes around some of the steps.
+/// The steps of a computation from top to bottom, with skip connections.
 #[derive(Debug, Clone)]
 pub struct Flow {
     title: String,
@@ -32,7 +32,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Begins with what comes in.
+    /// Creates a chart with only an input.
     pub fn new(title: impl Into<String>, input: impl Into<String>) -> Self {
         let input = Step {
             name: input.into(),
@@ -45,7 +45,7 @@ impl Flow {
         }
     }
 
-    /// Adds a step, and a note that stands beside it: the shape that it gives, say.
+    /// Adds a step with a note beside it, such as the shape of its result.
     pub fn step(mut self, name: impl Into<String>, note: impl Into<String>) -> Self {
         self.steps.push(Step {
             name: name.into(),
@@ -55,11 +55,11 @@ impl Flow {
         self
     }
 
-    /// Adds a sum: to what comes from above, the result of step `from` is added. Steps and sums count
+    /// Adds a sum of the previous result and that of step `from`, by a skip connection. Steps and sums count
     /// from 1, the input is 0.
     ///
     /// # Panics
-    /// Where `from` is not above the sum.
+    /// If `from` is not above the sum.
     pub fn add(mut self, from: usize, note: impl Into<String>) -> Self {
         assert!(
             from < self.steps.len(),
@@ -74,20 +74,19 @@ impl Flow {
         self
     }
 
-    /// The picture as a stand-alone SVG document.
+    /// Returns the chart as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         let height = HEAD + ROW * self.steps.len() as i32 + 6;
         picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
     }
 
-    /// Wide enough for every name.
+    /// Returns the width of the boxes, which every name fits.
     fn box_width(&self) -> i32 {
-        let names = self.steps.iter().filter(|step| step.from.is_none());
-        let widths = names.map(|step| style::text_width(&step.name, TEXT_SIZE) + 24);
-        widths.max().unwrap_or(0).max(BOX.0)
+        let boxes = self.steps.iter().filter(|step| step.from.is_none());
+        (style::widest(boxes.map(|step| &step.name), TEXT_SIZE) + 24).max(BOX.0)
     }
 
-    /// For each step, how far left its way around runs: ways that overlap have lanes of their own.
+    /// Returns the lane of each step's skip connection; overlapping connections have different lanes.
     fn lanes(&self) -> Vec<i32> {
         let mut lanes: Vec<i32> = vec![0; self.steps.len()];
         for at in 0..self.steps.len() {
@@ -110,25 +109,17 @@ impl Flow {
         let width = self.box_width();
         let centre = LEFT + width / 2;
         let line = INK.stroke_width(1);
+        let half_height = |step: &Step| step.from.map_or(BOX.1 / 2, |_| 11);
         for (row, (step, lane)) in self.steps.iter().zip(self.lanes()).enumerate() {
             let y = middle(row);
-            let half = match step.from {
-                Some(_) => 11,
-                None => BOX.1 / 2,
-            };
+            let half = half_height(step);
             if row > 0 {
-                let above = match self.steps[row - 1].from {
-                    Some(_) => 11,
-                    None => BOX.1 / 2,
-                };
-                arrow(
-                    root,
-                    &[(centre, middle(row - 1) + above), (centre, y - half)],
-                )?;
+                let start = middle(row - 1) + half_height(&self.steps[row - 1]);
+                arrow(root, &[(centre, start), (centre, y - half)])?;
             }
             match step.from {
                 Some(from) => {
-                    // Out of the line below the step that it starts from, down, and in again.
+                    // From the line below its first step to the left, down, and back.
                     let start = middle(from) + BOX.1 / 2 + 5;
                     let x = LEFT - 22 - LANE * lane;
                     let ends = [(centre, start), (x, start), (x, y), (centre - half, y)];
@@ -139,7 +130,7 @@ impl Flow {
                 }
                 None => {
                     let corners = [(LEFT, y - half), (LEFT + width, y + half)];
-                    // The input is no step: it has an outline alone.
+                    // The input is no step: it has only an outline.
                     if row > 0 {
                         let fill = style::series(0).mix(0.16).filled();
                         root.draw(&Rectangle::new(corners, fill))?;
@@ -147,25 +138,16 @@ impl Flow {
                     root.draw(&Rectangle::new(corners, line))?;
                 }
             }
-            root.draw(&Text::new(
-                step.name.clone(),
-                (centre, y),
-                style::text(TEXT_SIZE, INK, HPos::Center, VPos::Center),
-            ))?;
-            root.draw(&Text::new(
-                step.note.clone(),
-                (LEFT + width + 16, y),
-                style::text(TEXT_SIZE, INK, HPos::Left, VPos::Center),
-            ))?;
+            picture::label(root, &step.name, (centre, y), HPos::Center)?;
+            picture::label(root, &step.note, (LEFT + width + 16, y), HPos::Left)?;
         }
         Ok(())
     }
 
-    /// What a terminal shows in place of the picture.
+    /// Returns the chart in characters, for a terminal.
     pub fn text(&self) -> String {
         let mut out = self.title.clone();
-        let widest = self.steps.iter().map(|s| s.name.chars().count()).max();
-        let widest = widest.unwrap_or(0);
+        let widest = style::longest(self.steps.iter().map(|step| &step.name));
         for (number, step) in self.steps.iter().enumerate() {
             let name = match step.from {
                 Some(from) => format!("+ {from}"),
@@ -178,11 +160,11 @@ impl Flow {
     }
 }
 
-/// A line through `points` with a head at its end.
+/// Draws a line through `points` with an arrowhead at its end.
 fn arrow(root: &Canvas<'_>, points: &[(i32, i32)]) -> Outcome<()> {
     root.draw(&PathElement::new(points.to_vec(), INK.stroke_width(1)))?;
     if let [.., (x0, y0), (x, y)] = *points {
-        // The lines are level or upright.
+        // Lines are horizontal or vertical.
         let (dx, dy) = ((x - x0).signum(), (y - y0).signum());
         let head = vec![
             (x, y),
@@ -219,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_around_that_overlap_keep_apart() {
+    fn overlapping_skip_connections_have_different_lanes() {
         let apart = layer().add(2, "").lanes();
         assert_eq!(apart, [0, 0, 0, 0, 0]);
         let crossing = layer().add(1, "").lanes();
@@ -228,7 +210,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "step 4 is not above step 4")]
-    fn a_sum_of_what_is_still_to_come_is_refused() {
+    fn a_sum_of_a_later_step_is_refused() {
         layer().add(4, "");
     }
 }

@@ -7,15 +7,15 @@ use super::picture::{self, Canvas, Outcome};
 use super::style::{self, INK, TEXT_SIZE, WIDTH};
 
 const HEAD: i32 = 40;
-/// The least height of rows whose names stand one below the other.
+/// Smallest height of rows with names below each other.
 const ROW: i32 = 17;
-/// Room for the colours' meaning.
+/// Height of the colour scale.
 const SCALE: i32 = 26;
 /// The size of the numbers in the cells.
 const CELL_SIZE: u32 = TEXT_SIZE - 2;
 
-/// A table of values as coloured cells: blue above zero, orange below, the stronger the further
-/// from it. Weak cells let the page shine through, so the map reads on light and on dark.
+/// A table of values as coloured cells: blue above zero, orange below, stronger further from zero. Weak cells
+/// are transparent, so the map is legible on light and dark pages.
 #[derive(Debug, Clone)]
 pub struct HeatMap {
     title: String,
@@ -26,10 +26,10 @@ pub struct HeatMap {
 }
 
 impl HeatMap {
-    /// A map of `values`, row by row, each row `width` long.
+    /// Creates a map of `values`, row by row, each row `width` long.
     ///
     /// # Panics
-    /// Where the values do not fill whole rows.
+    /// If the values do not fill whole rows.
     pub fn new(title: impl Into<String>, values: &[f32], width: usize) -> Self {
         assert!(
             width > 0 && values.len().is_multiple_of(width),
@@ -45,7 +45,7 @@ impl HeatMap {
         }
     }
 
-    /// Names the rows and columns (tokens, say); missing names are left empty.
+    /// Sets the names of rows and columns, such as tokens; missing names stay empty.
     pub fn labels<S: ToString>(mut self, rows: &[S], columns: &[S]) -> Self {
         self.rows = rows.iter().map(S::to_string).collect();
         self.columns = columns.iter().map(S::to_string).collect();
@@ -57,28 +57,24 @@ impl HeatMap {
     }
 
     fn strongest(&self) -> f64 {
-        let sizes = self
-            .values
-            .iter()
-            .filter(|v| v.is_finite())
-            .map(|v| v.abs());
-        sizes.fold(0.0, f64::max)
+        let finite = self.values.iter().filter(|v| v.is_finite());
+        finite.map(|v| v.abs()).fold(0.0, f64::max)
     }
 
-    /// The map as a stand-alone SVG document.
+    /// Returns the map as a stand-alone SVG document.
     pub fn svg(&self) -> String {
-        let longest = |names: &[String]| {
-            let widths = names.iter().map(|n| style::text_width(n, TEXT_SIZE));
-            widths.max().map_or(0, |w| w + 10)
+        let room = |names: &[String]| match names {
+            [] => 0,
+            names => style::widest(names.iter(), TEXT_SIZE) + 10,
         };
-        let (left, above) = (14 + longest(&self.rows), longest(&self.columns));
-        // Cells shrink until the map fits the page; they stay square, unless names stand too close.
+        let (left, above) = (14 + room(&self.rows), room(&self.columns));
+        // Cells shrink until the map fits the page; they are square unless names need more height.
         let wide = ((WIDTH as i32 - left - 14) / self.width as i32).clamp(2, 34);
         let named = |pair: &[String]| pair.iter().all(|name| !name.is_empty());
         let close = self.rows.windows(2).any(named);
         let high = if close { wide.max(ROW) } else { wide };
         let cell = (wide, high);
-        // Room for a title, where there is one.
+        // Room for the title, if there is one.
         let head = if self.title.is_empty() { 8 } else { HEAD };
         let scale = if self.is_written(wide) { 0 } else { SCALE };
         let height = head + above + high * self.height() as i32 + scale + 12;
@@ -120,11 +116,8 @@ impl HeatMap {
             }
         }
         for (row, name) in self.rows.iter().take(self.height()).enumerate() {
-            root.draw(&Text::new(
-                name.clone(),
-                (left - 6, top + row as i32 * high + high / 2),
-                style::text(TEXT_SIZE, INK, HPos::Right, VPos::Center),
-            ))?;
+            let at = (left - 6, top + row as i32 * high + high / 2);
+            picture::label(root, name, at, HPos::Right)?;
         }
         for (column, name) in self.columns.iter().take(self.width).enumerate() {
             root.draw(&Text::new(
@@ -135,26 +128,22 @@ impl HeatMap {
             ))?;
         }
         if !written {
-            self.draw_scale(
-                root,
-                (left, top + high * self.height() as i32 + 10),
-                strongest,
-            )?;
+            let at = (left, top + high * self.height() as i32 + 10);
+            self.draw_scale(root, at, strongest)?;
         }
         Ok(())
     }
 
-    /// How many decimals the numbers in the cells have: none where all values are whole.
+    /// Returns the decimals of the numbers in the cells: none if all values are whole.
     fn decimals(&self) -> usize {
         let mut finite = self.values.iter().filter(|value| value.is_finite());
-        if finite.all(|value| value.fract() == 0.0) {
-            0
-        } else {
-            2
+        match finite.all(|value| value.fract() == 0.0) {
+            true => 0,
+            false => 2,
         }
     }
 
-    /// Whether numbers are written into the cells: where these, so many pixels wide, hold them.
+    /// Returns whether numbers are written into the cells: if they fit cells of this width in pixels.
     fn is_written(&self, cell: i32) -> bool {
         let decimals = self.decimals();
         let finite = self.values.iter().filter(|value| value.is_finite());
@@ -162,7 +151,7 @@ impl HeatMap {
         cell >= 30 && self.values.len() <= 256 && widths.max().unwrap_or(0) + 2 <= cell
     }
 
-    /// What the colours mean.
+    /// Draws the colour scale.
     fn draw_scale(
         &self,
         root: &Canvas<'_>,
@@ -197,9 +186,9 @@ impl HeatMap {
     }
 }
 
-/// A value as it stands in a cell: without the zero before its point.
+/// Formats a value for a cell, without a zero before the point.
 fn in_cell(value: f64, decimals: usize) -> String {
-    // Zero has no sign.
+    // Adding 0 removes the sign of a negative zero.
     let text = format!("{:.decimals$}", value + 0.0);
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -211,26 +200,26 @@ fn in_cell(value: f64, decimals: usize) -> String {
     }
 }
 
-/// The colour of a value by its share of the strongest one. Never opaque: the page's text colour must
-/// read on the strongest cell.
+/// Returns the colour of a value by its share of the strongest one. It is never opaque, so that text is
+/// legible on the strongest cell.
 fn tint(share: f64) -> RGBAColor {
     style::series(usize::from(share < 0.0)).mix(0.04 + 0.62 * share.abs())
 }
 
-/// Up to this many rows and columns a terminal shows one by one; of more, neighbours share a cell.
+/// Most rows and columns in a terminal; of more, neighbours share a cell.
 const CELLS: usize = 32;
-/// Shades of what is above zero and of what is below it, from weak to strong.
+/// Shades of positive and of negative values, from weak to strong.
 const ABOVE: [char; 5] = [' ', '░', '▒', '▓', '█'];
 const BELOW: [char; 5] = [' ', '·', '-', '=', '≡'];
 
 impl HeatMap {
-    /// What a terminal shows in place of the picture.
+    /// Returns the map in characters, for a terminal.
     pub fn text(&self) -> String {
         let strongest = self.strongest();
         let tall = self.height().div_ceil(CELLS).max(1);
         let wide = self.width.div_ceil(CELLS);
         let rows = if tall == 1 { &self.rows[..] } else { &[] };
-        let names = rows.iter().map(|n| n.chars().count()).max().unwrap_or(0);
+        let names = style::longest(rows.iter());
         let mut out = self.title.clone();
         if wide == 1 {
             out += &self.column_names(names);
@@ -240,7 +229,7 @@ impl HeatMap {
             let name = rows.get(index).map_or("", String::as_str);
             let mut cells = String::new();
             for column in (0..self.width).step_by(wide) {
-                // Of the values that share a cell the strongest is what one would look for.
+                // A cell shows the strongest of its values.
                 let value = band
                     .chunks(self.width)
                     .flat_map(|row| &row[column..self.width.min(column + wide)])
@@ -264,18 +253,14 @@ impl HeatMap {
         out
     }
 
-    /// The names of the columns, read downwards.
+    /// Returns the names of the columns, to be read downwards.
     fn column_names(&self, left: usize) -> String {
-        let names: Vec<Vec<char>> = self
-            .columns
-            .iter()
-            .take(self.width)
-            .map(|name| name.chars().collect())
-            .collect();
-        let longest = names.iter().map(Vec::len).max().unwrap_or(0);
+        let names = self.columns.iter().take(self.width);
+        let longest = style::longest(names.clone());
+        let names: Vec<Vec<char>> = names.map(|name| name.chars().collect()).collect();
         let mut out = String::new();
         for line in 0..longest {
-            // They end above their column.
+            // Names end just above their columns.
             let letter = |name: &Vec<char>| match (line + name.len()).checked_sub(longest) {
                 Some(at) => name[at],
                 None => ' ',
@@ -287,7 +272,7 @@ impl HeatMap {
     }
 }
 
-/// What the shades mean.
+/// Returns the legend of the shades.
 fn scale(strongest: f64, negative: bool) -> String {
     let shades = |shades: [char; 5]| shades.iter().skip(1).collect::<String>();
     let most = style::number(strongest);
@@ -308,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strong_cells_are_dark_and_negative_ones_have_their_own_colour() {
+    fn strong_cells_are_dark_and_negative_ones_have_another_colour() {
         let map = HeatMap::new("map", &[1.0, 0.0, -1.0, 0.5], 2).labels(&["a", "b"], &["x", "y"]);
         assert_eq!(
             map.text(),
@@ -319,7 +304,7 @@ mod tests {
         assert!(svg.contains("rotate(270") && svg.contains(".50"));
     }
 
-    /// The texts of the picture, without a title's.
+    /// Returns the texts of a picture without a title.
     fn texts(values: &[f32], width: usize) -> Vec<String> {
         let svg = HeatMap::new("", values, width).svg();
         let lines = svg.lines().map(str::trim);
@@ -356,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn where_a_number_is_too_wide_for_its_cell_the_scale_is_drawn() {
+    fn a_number_that_is_too_wide_for_its_cell_is_replaced_by_the_scale() {
         let scale = ["-2,010", "0", "2,010"];
         assert_eq!(texts(&[10.25, -20.0, -0.5, 2010.0], 2), scale);
         assert_eq!(texts(&[0.5, 20_100.0], 2), ["0", "20,100"]);
-        // As many letters, but in narrower cells.
+        // The same texts in narrower cells.
         assert_eq!(texts(&[-1.5; 20], 20).len(), 20);
         assert_eq!(texts(&[-1.5; 23], 23), ["-1.5", "0", "1.5"]);
     }
@@ -379,18 +364,11 @@ mod tests {
 
     #[test]
     fn a_map_of_zeros_or_of_nothing_draws() {
-        assert!(HeatMap::new("zeros", &[0.0; 4], 2).svg().contains("</svg>"));
-        assert!(HeatMap::new("none", &[], 2).svg().contains("</svg>"));
-        assert!(
-            HeatMap::new("zeros", &[0.0; 4], 2)
-                .text()
-                .contains("|    |")
-        );
-        assert!(
-            HeatMap::new("none", &[f32::NAN; 2], 2)
-                .text()
-                .contains("|    |")
-        );
+        for values in [&[0.0; 4][..], &[], &[f32::NAN; 2]] {
+            let map = HeatMap::new("nothing", values, 2);
+            assert!(map.svg().contains("</svg>"));
+            assert_eq!(map.text().contains("|    |"), !values.is_empty());
+        }
     }
 
     #[test]

@@ -1,16 +1,15 @@
-//! Asking the person in front of a cell or a program.
+//! Asks the user of a notebook or a program for input.
 
 use std::io::{self, Write};
 
 use super::display::wire::{self, Record};
 
-/// Asks for a line of text and waits for it; the line's end is taken off.
+/// Asks for a line of text and waits for it; returns it without its line end.
 ///
 /// A notebook shows a field under the cell, a terminal the prompt.
 ///
 /// # Errors
-/// Where there is nobody to ask (a notebook that is executed by a program, an input at its end),
-/// or the question was answered with a stop.
+/// If nobody can answer (the notebook is executed by a program, or the input has ended).
 pub fn ask(prompt: &str) -> io::Result<String> {
     let record = Record::Input {
         prompt: prompt.to_owned(),

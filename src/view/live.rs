@@ -6,16 +6,16 @@ use super::chart::LineChart;
 use super::display::{self, Show};
 use super::style::number;
 
-/// How often the picture is redrawn at most: a redraw costs a few milliseconds of the loop's time
-/// and some ten kilobytes on the wire.
+/// Shortest time between two drawings: each costs a few milliseconds of the loop's time and some ten
+/// kilobytes of output.
 const EVERY: Duration = Duration::from_millis(400);
-/// Outside a session a line of text is enough now and then.
+/// Shortest time between two lines of text outside a session.
 const EVERY_LINE: Duration = Duration::from_secs(5);
 
-/// A [`LineChart`] on display: points are pushed, the picture follows.
+/// A [`LineChart`] that is redrawn while points are added.
 ///
-/// In a notebook one display is updated in place; in a terminal the newest values are printed every
-/// few seconds and the whole chart at the end. Dropping it draws the last state.
+/// In a notebook the display is updated in place; in a terminal the newest values are printed every few
+/// seconds and the whole chart at the end. Dropping it draws the last state.
 pub struct LiveChart {
     chart: LineChart,
     id: String,
@@ -26,7 +26,7 @@ pub struct LiveChart {
 }
 
 impl LiveChart {
-    /// Puts `chart` on display; it is drawn with its first point.
+    /// Creates a live chart, which is first drawn with its first point.
     pub fn new(chart: LineChart) -> Self {
         Self {
             chart,
@@ -38,7 +38,7 @@ impl LiveChart {
         }
     }
 
-    /// Appends a point to the series called `name` and redraws where it is time.
+    /// Appends a point to the series called `name` and redraws the chart if enough time has passed.
     pub fn push(&mut self, name: &str, x: f64, y: f64) {
         self.chart.push(name, x, y);
         match self.latest.iter_mut().find(|l| l.0 == name) {
@@ -52,7 +52,7 @@ impl LiveChart {
         }
     }
 
-    /// The chart as it stands.
+    /// Returns the current chart.
     pub fn chart(&self) -> &LineChart {
         &self.chart
     }

@@ -1,4 +1,4 @@
-//! Showing things: charts, tensors as pictures, live displays in a notebook.
+//! Charts, pictures of tensors, and displays in a notebook.
 
 pub mod attention;
 mod axis;
@@ -9,10 +9,10 @@ pub mod flow;
 pub mod heat;
 pub mod input;
 pub mod live;
+pub mod page;
 pub(crate) mod picture;
 mod png;
 pub mod progress;
-pub mod report;
 pub mod roofline;
 pub mod scatter;
 pub mod show;

@@ -1,7 +1,7 @@
-//! How charts become pictures: an SVG that plotters draws, a PNG, a file of either kind.
+//! Pictures of charts: an SVG that plotters draws, a PNG, a file of either kind.
 //!
-//! A chart is drawn once, as SVG, and its PNG is that SVG rendered: the two can't differ. The one
-//! font comes with the crate, so a PNG is the same on every machine, those without fonts included.
+//! The PNG of a chart is its rendered SVG, so the two can't differ. The font is part of the crate, so a PNG
+//! is the same on every machine, even without fonts.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -14,36 +14,36 @@ use resvg::usvg::fontdb::{Database, Source};
 use resvg::usvg::{Options, Tree};
 
 use super::png::encode;
-use super::style::{self, INK, TITLE_SIZE};
+use super::style::{self, INK, TEXT_SIZE, TITLE_SIZE};
 use crate::error::{Error, Result};
 
-/// Pixels of a PNG for each of the page's: sharp on fine screens and in print.
+/// Pixels of a PNG for each CSS pixel, for sharpness on fine screens and in print.
 const SCALE: u16 = 2;
-/// The most pixels of a PNG: a quarter of a gigabyte while it is rendered.
+/// Most pixels of a PNG: a quarter of a gigabyte of memory.
 const MOST: u64 = 64 << 20;
-/// A PNG has its own page, white, and so an ink as dark as a light notebook's.
+/// A PNG has a white page, and so an ink as dark as that of a light notebook.
 const PAGE: Color = Color::WHITE;
 const ON_PAGE: &str = "svg { color: #212121 }";
 
-/// DejaVu Sans: Latin, Greek, Cyrillic, Arabic and mathematics. Other letters are drawn as boxes.
+/// DejaVu Sans: Latin, Greek, Cyrillic, Arabic and mathematics. Other letters become boxes.
 static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     let mut fonts = Database::new();
     fonts.load_font_source(Source::Binary(Arc::new(dejavu::sans::regular())));
-    // Whatever family a picture asks for: there is only this one.
+    // The only font, whatever family a picture names.
     fonts.set_sans_serif_family("DejaVu Sans");
     Arc::new(fonts)
 });
 
-/// What pictures are drawn on; it becomes a part of an SVG.
+/// A drawing area that becomes part of an SVG.
 pub type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// What drawing gives.
+/// The result of drawing.
 pub type Outcome<T> = std::result::Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
-/// Plotters knows whole pixels only, at which a curve is a staircase: curves are drawn on a canvas so
-/// many times as large, and made small again.
+/// Plotters draws at whole pixels, which makes curves jagged: curves are drawn on a canvas enlarged by this
+/// factor and scaled down again.
 pub const FINE: i32 = 16;
 
-/// The SVG of what `draw` draws on `size` pixels of a canvas; `label` is what a screen reader says.
+/// Returns the SVG of what `draw` draws on a canvas of `size`; `label` is the text for screen readers.
 pub fn svg<D>(size: (u32, u32), label: &str, draw: D) -> String
 where
     D: for<'a> FnOnce(&Canvas<'a>) -> Outcome<()>,
@@ -51,7 +51,8 @@ where
     style::finish(&drawn(size, draw).0, label)
 }
 
-/// The same with curves over it: what `draw` returns draws them, on a canvas [`FINE`] times as large.
+/// Returns the SVG of what `draw` draws, with curves above it: the function that `draw` returns draws them on
+/// a canvas [`FINE`] times as large.
 pub fn svg_with_fine<D, F>(size: (u32, u32), label: &str, draw: D) -> String
 where
     D: for<'a> FnOnce(&Canvas<'a>) -> Outcome<F>,
@@ -60,7 +61,7 @@ where
     let (svg, draw_fine) = drawn(size, draw);
     let large = (size.0 * FINE as u32, size.1 * FINE as u32);
     let (curves, ()) = drawn(large, draw_fine);
-    // Without its root, whose tags are the first and the last.
+    // Without the root element, whose tags are the first and the last.
     let curves = curves.split_once('>').map_or("", |(_, rest)| rest);
     let curves = curves.trim_end().trim_end_matches("</svg>");
     let scale = 1.0 / f64::from(FINE);
@@ -69,7 +70,7 @@ where
     style::finish(&whole, label)
 }
 
-/// What plotters writes, with what `draw` returns.
+/// Returns the SVG of plotters and the result of `draw`.
 fn drawn<D, T>(size: (u32, u32), draw: D) -> (String, T)
 where
     D: for<'a> FnOnce(&Canvas<'a>) -> Outcome<T>,
@@ -77,7 +78,7 @@ where
     let mut svg = String::new();
     let result = {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        // Drawing into a string can't fail: the backend's errors are those of a file.
+        // Drawing into a string can't fail: the backend's only errors are those of files.
         let result = draw(&root).expect("an SVG in memory");
         root.present().expect("an SVG in memory");
         result
@@ -85,28 +86,34 @@ where
     (svg, result)
 }
 
-/// Writes a picture's title into its upper left corner.
+/// Writes a picture's title in its upper left corner.
 pub fn title(root: &Canvas<'_>, title: &str) -> Outcome<()> {
-    let look = style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top);
-    root.draw(&Text::new(title.to_owned(), (14, 10), look))
+    let style = style::text(TITLE_SIZE, INK, HPos::Left, VPos::Top);
+    root.draw(&Text::new(title.to_owned(), (14, 10), style))
 }
 
-/// What each kind of picture has beside its `svg` and its `text`: a PNG, a file, a view in a cell.
+/// Writes a text whose left end, centre or right end, as `h` says, is at `at`.
+pub fn label(root: &Canvas<'_>, text: &str, at: (i32, i32), h: HPos) -> Outcome<()> {
+    let style = style::text(TEXT_SIZE, INK, h, VPos::Center);
+    root.draw(&Text::new(text.to_owned(), at, style))
+}
+
+/// Implements PNG, file and view in a cell for a picture with the methods `svg` and `text`.
 macro_rules! shown_and_saved {
     ($picture:ty) => {
         impl $picture {
-            /// The picture as the bytes of a PNG file: on white, two pixels for each of the SVG's.
+            /// Returns the bytes of a PNG file: on white, with two pixels for each of the SVG's.
             ///
             /// # Errors
-            /// Where it is too large to be rendered: of more than 67 million pixels.
+            /// If it has more than 67 million pixels.
             pub fn png(&self) -> $crate::error::Result<Vec<u8>> {
                 $crate::view::picture::png(&self.svg())
             }
 
-            /// Writes the picture to `path`, whose ending says how: `.svg` or `.png`.
+            /// Writes the picture to `path`, which ends in `.svg` or `.png`.
             ///
             /// # Errors
-            /// Where the name ends otherwise or the file can't be written.
+            /// If the name ends otherwise or the file can't be written.
             pub fn save(&self, path: impl AsRef<std::path::Path>) -> $crate::error::Result<()> {
                 $crate::view::picture::save(&self.svg(), path.as_ref())
             }
@@ -122,7 +129,7 @@ macro_rules! shown_and_saved {
 }
 pub(super) use shown_and_saved;
 
-/// The picture as the bytes of a PNG file.
+/// Returns the bytes of a PNG file of an SVG.
 pub fn png(svg: &str) -> Result<Vec<u8>> {
     let failed = |why: String| Error::Failed(format!("no PNG can be made of this picture: {why}"));
     let options = Options {
@@ -137,54 +144,47 @@ pub fn png(svg: &str) -> Result<Vec<u8>> {
         .filter(|size| u64::from(size.width()) * u64::from(size.height()) <= MOST)
         .and_then(|size| Pixmap::new(size.width(), size.height()))
         .ok_or_else(|| {
+            let (width, height) = (size.width(), size.height());
             failed(format!(
-                "{}×{} are too many pixels; an SVG may be as large",
-                size.width(),
-                size.height()
+                "{width}×{height} are too many pixels; an SVG may be as large"
             ))
         })?;
     pixels.fill(PAGE);
     let scale = Transform::from_scale(f32::from(SCALE), f32::from(SCALE));
     resvg::render(&tree, scale, &mut pixels.as_mut());
-    // The page is opaque, and so is every pixel.
-    let rgb: Vec<u8> = pixels
-        .pixels()
-        .iter()
-        .flat_map(|pixel| [pixel.red(), pixel.green(), pixel.blue()])
-        .collect();
+    // Every pixel is opaque, because the page is.
+    let rgb = pixels.pixels().iter();
+    let rgb = rgb.flat_map(|pixel| [pixel.red(), pixel.green(), pixel.blue()]);
+    let rgb: Vec<u8> = rgb.collect();
     encode(&rgb, (pixels.width(), pixels.height()), SCALE)
         .map_err(|error| failed(error.to_string()))
 }
 
-/// Writes the picture to a file of the kind that its name's ending says.
+/// Writes an SVG to a file of the kind that its name states.
 pub fn save(svg: &str, path: &Path) -> Result<()> {
-    let png_bytes;
     let bytes = match kind(path)? {
-        Kind::Svg => svg.as_bytes(),
-        Kind::Png => {
-            png_bytes = png(svg)?;
-            &png_bytes
-        }
+        Kind::Svg => svg.as_bytes().to_vec(),
+        Kind::Png => png(svg)?,
     };
     std::fs::write(path, bytes).map_err(|source| Error::io(path, source))
 }
 
-/// What a picture's file is.
+/// The kind of a picture's file.
 pub enum Kind {
     Svg,
     Png,
 }
 
-/// The kind that a file's name says; fails where it says none.
+/// Returns the kind that a file's name states; fails if it states none.
 pub fn kind(path: &Path) -> Result<Kind> {
     let ending = path.extension().unwrap_or_default().to_string_lossy();
     match ending.to_ascii_lowercase().as_str() {
         "svg" => Ok(Kind::Svg),
         "png" => Ok(Kind::Png),
-        _ => Err(Error::file(
-            path,
-            "a picture is written to a file that ends in .svg or .png",
-        )),
+        _ => {
+            let message = "a picture is written to a file that ends in .svg or .png";
+            Err(Error::file(path, message))
+        }
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
         Pixmap::decode_png(png).unwrap()
     }
 
-    /// How many pixels of a part of the picture are darker than the series and the grid.
+    /// Counts the pixels of a part of the picture that are darker than the series and the grid.
     fn inked(pixels: &Pixmap, columns: std::ops::Range<u32>, rows: std::ops::Range<u32>) -> usize {
         let places = rows.flat_map(|y| columns.clone().map(move |x| (x, y)));
         let dark = |(x, y): &(u32, u32)| {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_axes_legend_and_labels_are_written_without_any_font_of_the_machine() {
+    fn texts_are_drawn_without_fonts_of_the_machine() {
         assert_eq!(FONTS.len(), 1);
         let pixels = decoded(&chart().png().unwrap());
         for (what, columns, rows) in [
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_of_the_kind_that_its_name_says() {
+    fn the_name_of_a_file_decides_its_kind() {
         let folder = tempfile::tempdir().unwrap();
         let saved = |name: &str| {
             let path = folder.path().join(name);
@@ -288,24 +288,24 @@ mod tests {
         assert!(saved("a.svg").unwrap().starts_with(b"<svg "));
         assert_eq!(saved("a.PNG").unwrap(), chart().png().unwrap());
         for name in ["a.gif", "a"] {
-            let told = saved(name).unwrap_err().to_string();
-            assert!(told.contains(&format!("{name}: ")), "{told}");
-            assert!(told.contains(".svg or .png"), "{told}");
+            let error = saved(name).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name}: ")), "{error}");
+            assert!(error.contains(".svg or .png"), "{error}");
             assert!(!folder.path().join(name).exists());
         }
         assert!(chart().save(folder.path().join("none/a.png")).is_err());
     }
 
     #[test]
-    fn characters_that_no_document_may_hold_do_not_spoil_it() {
+    fn characters_that_xml_forbids_are_replaced() {
         let odd = LineChart::new("a\u{0}b\u{1b}c\u{ffff}").line("<&\">", &[(0.0, 1.0)]);
         assert!(odd.png().is_ok());
     }
 
     #[test]
-    fn what_is_too_large_is_told_and_not_tried() {
+    fn a_picture_that_is_too_large_is_an_error() {
         let tall = HeatMap::new("tall", &[1.0; 5000], 1);
-        let told = tall.png().unwrap_err().to_string();
-        assert!(told.contains("720×") && told.contains("SVG"), "{told}");
+        let error = tall.png().unwrap_err().to_string();
+        assert!(error.contains("720×") && error.contains("SVG"), "{error}");
     }
 }

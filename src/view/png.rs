@@ -1,13 +1,13 @@
-//! PNG files that say how large they are on a page: finer than the page, and not larger on it.
+//! PNG files with a pixel density, so that pictures with finer pixels than the page are not shown larger.
 
 use std::io::Cursor;
 
 use ::png::{BitDepth, ColorType, Decoder, Encoder, EncodingError, PixelDimensions, Unit};
 
-/// Pixels a metre of a page: CSS has 96 to an inch.
+/// CSS pixels a metre: 96 to an inch.
 const PAGE: f64 = 96.0 / 0.0254;
 
-/// The file of a picture in `rgb`, row by row, with `scale` pixels for each of a page's.
+/// Encodes a picture in `rgb`, row by row, with `scale` pixels for each CSS pixel.
 pub fn encode(
     rgb: &[u8],
     (width, height): (u32, u32),
@@ -29,15 +29,15 @@ pub fn encode(
     Ok(file)
 }
 
-/// Width and height on a page, where the file says that its pixels are finer than a page's. What
-/// is coarser is not enlarged: many programs write 72 to an inch without meaning it.
+/// Returns width and height on a page if the file's pixels are finer than CSS pixels. Coarser pictures are not
+/// enlarged: many programs write 72 to an inch without meaning it.
 pub fn size_on_page(file: &[u8]) -> Option<(u32, u32)> {
     let reader = Decoder::new(Cursor::new(file)).read_info().ok()?;
     let info = reader.info();
     let density = info.pixel_dims.filter(|dims| dims.unit == Unit::Meter)?;
     let size = |pixels: u32, density: u32| {
         let scale = f64::from(density) / PAGE;
-        // A page's own density, rounded to a whole number, is not finer.
+        // The density of CSS pixels, rounded to a whole number, is not finer.
         (scale > 1.001).then(|| (f64::from(pixels) / scale).round().max(1.0) as u32)
     };
     Some((
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_png_has_no_size() {
+    fn a_file_that_is_no_png_has_no_size() {
         let file = encode(&[7; 3], (1, 1), 2).unwrap();
         for odd in [&[][..], b"\x89PNG", b"GIF89a", &file[..20]] {
             assert_eq!(size_on_page(odd), None);

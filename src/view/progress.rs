@@ -1,7 +1,7 @@
-//! Progress bars that are seen in a cell too.
+//! Progress bars that also work in a cell.
 //!
-//! `indicatif` draws where standard error is a terminal, which a cell's is not. [`target`] gives its
-//! bars a place in the notebook: one display that is updated where it stands.
+//! `indicatif` draws only if standard error is a terminal, which a cell's is not. [`target`] makes its bars
+//! draw to a display of the notebook that is updated in place.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -11,24 +11,24 @@ use indicatif::{InMemoryTerm, ProgressBar, ProgressDrawTarget, ProgressStyle, Te
 use super::display::{self, Content};
 use super::style::escape;
 
-/// How often a bar is drawn anew, a second.
+/// How often a bar is redrawn a second.
 const RATE: u8 = 8;
-/// Lines and columns: as much as a cell's output shows without scrolling.
+/// Lines and columns that a cell's output shows without scrolling.
 const SIZE: (u16, u16) = (40, 100);
 
-/// A bar of `length` steps with a name, a count and the time left: `bar.inc(1)` after each step, or
-/// `bar.wrap_iter(iterator)`.
+/// Creates a bar of `length` steps with a name, a count and the time left. Call `bar.inc(1)` after each step,
+/// or use `bar.wrap_iter(iterator)`.
 pub fn bar(length: u64, name: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), target());
     let template = "{prefix} {bar:40} {human_pos} of {human_len}, {per_sec:1}, {eta} left {msg}";
-    // The template is a constant that `indicatif` accepts, see the test; its own is as good.
+    // The template is a constant that `indicatif` accepts, as a test shows.
     let style = ProgressStyle::with_template(template)
         .map(|style| style.progress_chars("█░"))
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style).with_prefix(name.to_owned())
 }
 
-/// Where bars of `indicatif` draw: the cell in a session, standard error elsewhere. For
+/// Returns the draw target of `indicatif`'s bars: the cell in a session, else standard error. For
 /// `ProgressBar::with_draw_target` and `MultiProgress::with_draw_target`.
 pub fn target() -> ProgressDrawTarget {
     if display::wire::token().is_some() {
@@ -38,7 +38,7 @@ pub fn target() -> ProgressDrawTarget {
     }
 }
 
-/// What bars have drawn so far, as a display: a terminal in memory whose text is shown.
+/// A terminal in memory whose text is shown as a display.
 #[derive(Debug)]
 struct Screen {
     id: String,
@@ -118,8 +118,8 @@ mod tests {
     use indicatif::MultiProgress;
 
     #[test]
-    fn several_bars_stand_below_each_other() {
-        // Outside a session a screen shows on standard output, so the terminal itself is looked at.
+    fn several_bars_are_drawn_below_each_other() {
+        // Outside a session a screen writes to standard output, so this uses the terminal itself.
         let terminal = InMemoryTerm::new(SIZE.0, SIZE.1);
         let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
         let several = MultiProgress::with_draw_target(target);

@@ -1,4 +1,4 @@
-//! Roofline charts: how fast kernels compute beside what memory and arithmetic allow.
+//! Roofline charts: the speed of kernels beside the limits of memory and arithmetic.
 //!
 //! Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for
 //! multicore architectures", CACM 52(4), 2009.
@@ -6,10 +6,10 @@
 use super::chart::LineChart;
 use super::picture;
 
-/// Kernels by their operations a byte and their operations a second, below the roof that the memory's
-/// speed (to the left) and the arithmetic's (to the right) make.
+/// Kernels by their operations a byte and their operations a second, below the limits of memory (to the
+/// left) and of arithmetic (to the right).
 ///
-/// Kernels without operations, bytes or time are left out: their place is beside the axes.
+/// Kernels without operations, bytes or time are left out, because they are not on the logarithmic axes.
 #[derive(Debug, Clone)]
 pub struct RooflineChart {
     title: String,
@@ -18,18 +18,19 @@ pub struct RooflineChart {
     groups: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// What a kernel did.
+/// Measurements of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// Moved between memory and chip.
+    /// Bytes moved between memory and chip.
     pub bytes: f64,
     /// Floating-point operations.
     pub flops: f64,
+    /// Time.
     pub seconds: f64,
 }
 
 impl RooflineChart {
-    /// An empty chart of a machine with `bandwidth` bytes a second and `peak` operations a second.
+    /// Creates an empty chart of a machine with `bandwidth` bytes and `peak` operations a second.
     pub fn new(title: impl Into<String>, bandwidth: f64, peak: f64) -> Self {
         Self {
             title: title.into(),
@@ -39,7 +40,7 @@ impl RooflineChart {
         }
     }
 
-    /// Adds a kernel to a group of points, which is begun where it is new.
+    /// Adds a kernel to a group of points, which may be new.
     pub fn kernel(mut self, group: &str, measured: Measured) -> Self {
         let point = (
             measured.flops / measured.bytes,
@@ -54,12 +55,12 @@ impl RooflineChart {
         self
     }
 
-    /// Operations a byte from which on arithmetic is the bound.
+    /// Returns the operations a byte from which on arithmetic is the limit.
     pub fn ridge(&self) -> f64 {
         self.peak / self.bandwidth
     }
 
-    /// The roof's corners: from the leftmost kernel over the ridge to the rightmost.
+    /// Returns the corners of the roof: from left of all kernels over the ridge to right of all kernels.
     fn roof(&self) -> Vec<(f64, f64)> {
         let all = || self.groups.iter().flat_map(|group| &group.1).map(|p| p.0);
         let ridge = self.ridge();
@@ -84,12 +85,12 @@ impl RooflineChart {
         groups.fold(chart, |chart, (name, points)| chart.points(name, points))
     }
 
-    /// The chart as a stand-alone SVG document.
+    /// Returns the chart as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         self.chart().svg()
     }
 
-    /// What a terminal shows in place of the picture.
+    /// Returns the chart in characters, for a terminal.
     pub fn text(&self) -> String {
         self.chart().text()
     }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_roof_rises_to_the_ridge_and_is_flat_behind_it() {
+    fn the_roof_rises_to_the_ridge_and_is_flat_after_it() {
         let chart = RooflineChart::new("GPU", 4e12, 800e12)
             .kernel("attention", measured(1e9, 50e9, 1e-3))
             .kernel("products", measured(1e9, 900e9, 2e-3))
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_have_no_place_are_left_out() {
+    fn kernels_that_are_not_on_the_axes_are_left_out() {
         let chart = RooflineChart::new("GPU", 4e12, 800e12)
             .kernel("copies", measured(1e9, 0.0, 1e-3))
             .kernel("nothing", measured(0.0, 1.0, 1e-3))

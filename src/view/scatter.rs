@@ -1,4 +1,4 @@
-//! Scatter plots of named points: words laid out in two dimensions.
+//! Scatter plots of labelled points, such as words in two dimensions.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
@@ -7,22 +7,21 @@ use super::picture::{self, Canvas, Outcome};
 use super::style::{self, INK, TEXT_SIZE, WIDTH};
 use super::text_plot::{Curve, TextPlot};
 
-/// Pixels of the plot's area, and of what stands above and beside it.
+/// Pixels of the plot's area, and of the room above and beside it.
 const AREA: i32 = 400;
 const HEAD: i32 = 62;
 const SIDE: i32 = 16;
 /// Room below the area for the title of its axis.
 const FOOT: i32 = 30;
-/// Half the height of a label, and how far it stands from its point.
+/// Half the height of a label, and its distance from its point.
 const HALF: i32 = 8;
 const GAP: i32 = 6;
-/// How many steps of half a label's height it may be moved up or down.
+/// How many times half its height a label may be moved up or down.
 const FURTHEST: i32 = 14;
 
-/// Points with labels, in groups of one colour each, over two axes without numbers: what counts is who is
-/// near whom.
+/// Labelled points in coloured groups, over two axes without numbers: only distances matter.
 ///
-/// Points whose coordinates are not finite are left out.
+/// Points with coordinates that are not finite are left out.
 #[derive(Debug, Clone, Default)]
 pub struct Scatter {
     title: String,
@@ -37,7 +36,7 @@ type Point = (String, f64, f64);
 type Box = (i32, i32, i32, i32);
 
 impl Scatter {
-    /// An empty plot.
+    /// Creates an empty plot.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -45,13 +44,13 @@ impl Scatter {
         }
     }
 
-    /// Titles of the axes.
+    /// Sets the titles of the axes.
     pub fn axes(mut self, x: impl Into<String>, y: impl Into<String>) -> Self {
         self.axes = (x.into(), y.into());
         self
     }
 
-    /// Adds a point to a group, which is begun where it is new.
+    /// Adds a point to a group, which may be new.
     pub fn point(mut self, group: &str, label: impl Into<String>, x: f64, y: f64) -> Self {
         let found = self.groups.iter().position(|(name, _)| name == group);
         let at = found.unwrap_or_else(|| {
@@ -64,14 +63,14 @@ impl Scatter {
         self
     }
 
-    /// The plot as a stand-alone SVG document.
+    /// Returns the plot as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         let size = (WIDTH, (HEAD + AREA + FOOT) as u32);
         picture::svg(size, &self.title, |root| self.draw(root))
     }
 
-    /// All points on the page, group by group: label, x, y.
-    fn placed(&self) -> Vec<Vec<(&str, i32, i32)>> {
+    /// Returns label, x and y on the page of all points, group by group.
+    fn placed(&self) -> Vec<Vec<(String, i32, i32)>> {
         let all = || self.groups.iter().flat_map(|group| &group.1);
         let across = |values: &mut dyn Iterator<Item = f64>| {
             let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
@@ -83,38 +82,26 @@ impl Scatter {
         let x = across(&mut all().map(|p| p.1));
         let y = across(&mut all().map(|p| p.2));
         // Labels at the right edge need room.
-        let (wide, high) = (
-            f64::from(WIDTH as i32 - 2 * SIDE - 90),
-            f64::from(AREA - 40),
-        );
-        let place = |(px, py): (f64, f64)| {
+        let wide = f64::from(WIDTH as i32 - 2 * SIDE - 90);
+        let high = f64::from(AREA - 40);
+        let place = |(label, px, py): &'_ Point| {
             let across = ((px - x.0) / x.1 * wide).round() as i32;
             let down = ((1.0 - (py - y.0) / y.1) * high).round() as i32;
-            (SIDE + 20 + across, HEAD + 20 + down)
+            (label.clone(), SIDE + 20 + across, HEAD + 20 + down)
         };
-        let mut placed = Vec::new();
-        for (_, points) in &self.groups {
-            let group = points.iter().map(|(label, px, py)| {
-                let (across, down) = place((*px, *py));
-                (label.as_str(), across, down)
-            });
-            placed.push(group.collect());
-        }
-        placed
+        let groups = self.groups.iter();
+        groups
+            .map(|(_, points)| points.iter().map(place).collect())
+            .collect()
     }
 
     fn draw(&self, root: &Canvas<'_>) -> Outcome<()> {
-        let ink = |size, h, v| style::text(size, INK, h, v);
         picture::title(root, &self.title)?;
         let mut left = 14;
         for (index, (name, _)) in self.groups.iter().enumerate() {
             let color = style::series(index);
             root.draw(&Circle::new((left + 5, HEAD - 18), 5, color.filled()))?;
-            root.draw(&Text::new(
-                name.clone(),
-                (left + 15, HEAD - 18),
-                ink(TEXT_SIZE, HPos::Left, VPos::Center),
-            ))?;
+            picture::label(root, name, (left + 15, HEAD - 18), HPos::Left)?;
             left += 15 + style::text_width(name, TEXT_SIZE) + 16;
         }
         let (right, bottom) = (WIDTH as i32 - SIDE, HEAD + AREA);
@@ -123,26 +110,21 @@ impl Scatter {
             INK.mix(0.4),
         ))?;
         let (x, y) = &self.axes;
-        root.draw(&Text::new(
-            x.clone(),
-            (right, bottom + 8),
-            ink(TEXT_SIZE, HPos::Right, VPos::Top),
-        ))?;
-        root.draw(&Text::new(
-            y.clone(),
-            (SIDE + 6, HEAD + 8),
-            ink(TEXT_SIZE, HPos::Left, VPos::Top),
-        ))?;
+        for (title, at, h) in [
+            (x, (right, bottom + 8), HPos::Right),
+            (y, (SIDE + 6, HEAD + 8), HPos::Left),
+        ] {
+            let style = style::text(TEXT_SIZE, INK, h, VPos::Top);
+            root.draw(&Text::new(title.clone(), at, style))?;
+        }
         let placed = self.placed();
         // A label covers no other label and no point.
-        let mut taken: Vec<Box> = placed
-            .iter()
-            .flatten()
-            .map(|&(_, x, y)| dot(x, y))
-            .collect();
+        let all = placed.iter().flatten();
+        let mut taken: Vec<Box> = all.map(|&(_, x, y)| dot(x, y)).collect();
         for (index, points) in placed.iter().enumerate() {
             let color = style::series(index);
-            for &(label, x, y) in points {
+            for (label, x, y) in points {
+                let (x, y) = (*x, *y);
                 root.draw(&Circle::new((x, y), 4, color.mix(0.8).filled()))?;
                 if label.is_empty() {
                     continue;
@@ -150,7 +132,7 @@ impl Scatter {
                 let place = free(label, (x, y), &taken);
                 taken.push(place);
                 let middle = (place.1 + place.3) / 2;
-                // Text is narrower than its estimate: it ends beside the point, not at the box's far side.
+                // Text is narrower than its estimate, so it is anchored at the side near the point.
                 let (end, side) = match place.0 >= x {
                     true => (place.0, HPos::Left),
                     false => (place.2, HPos::Right),
@@ -159,10 +141,10 @@ impl Scatter {
                     let thread = [(x, y), (end, middle)];
                     root.draw(&PathElement::new(thread, INK.mix(0.5)))?;
                 }
-                // Of one group there is nothing to tell.
+                // A single group needs no colour.
                 let color = if placed.len() > 1 { color } else { INK };
                 root.draw(&Text::new(
-                    label.to_owned(),
+                    label.clone(),
                     (end, middle),
                     style::text(TEXT_SIZE - 2, color, side, VPos::Center),
                 ))?;
@@ -171,7 +153,7 @@ impl Scatter {
         Ok(())
     }
 
-    /// What a terminal shows: the points, and below them their labels by group.
+    /// Returns the plot in characters, with the labels of each group below, for a terminal.
     pub fn text(&self) -> String {
         let curves = self.groups.iter().map(|(name, points)| Curve {
             name,
@@ -201,13 +183,13 @@ impl Scatter {
 
 picture::shown_and_saved!(Scatter);
 
-/// What a point takes.
+/// Returns the box of a point.
 fn dot(x: i32, y: i32) -> Box {
     (x - 4, y - 4, x + 4, y + 4)
 }
 
-/// A place for a label to the right or the left of its point: the nearest that is free, a little
-/// above or below where it must be; to the right where none is.
+/// Returns the nearest free box for a label to the right or left of its point, possibly higher or lower; if
+/// none is free, that to the right.
 fn free(label: &str, (x, y): (i32, i32), taken: &[Box]) -> Box {
     let width = style::text_width(label, TEXT_SIZE - 2);
     let at = |left: i32, middle: i32| (left, middle - HALF, left + width, middle + HALF);
@@ -217,7 +199,7 @@ fn free(label: &str, (x, y): (i32, i32), taken: &[Box]) -> Box {
         |place: &Box| place.0 > SIDE && place.2 < right && place.1 > HEAD && place.3 < HEAD + AREA;
     let steps = (0..FURTHEST).flat_map(|step| [-step, step]);
     let places = steps.flat_map(|step| {
-        // The further up or down, the further out, so that its thread passes other labels.
+        // Labels further up or down are further out, so that their threads pass other labels.
         let out = GAP + 2 * step.abs();
         [x + out, x - out - width].map(|left| at(left, y + step * HALF))
     });
@@ -263,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_have_the_colours_of_their_groups_where_there_are_several() {
+    fn labels_of_several_groups_have_their_colours() {
         let fill = |plot: Scatter, label: &str| {
             let svg = plot.svg();
             let lines: Vec<&str> = svg.lines().map(str::trim).collect();
@@ -279,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_neighbours_stand_apart() {
+    fn labels_of_neighbours_do_not_overlap() {
         let mut taken = vec![dot(100, 100), dot(104, 100)];
         for x in [100, 104] {
             let place = free("monday", (x, 100), &taken);

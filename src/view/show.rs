@@ -1,7 +1,7 @@
-//! `show!`: a value by its view where it has one, by its `Debug` text where it has none.
+//! `show!`: shows a value by its view if it has one, else by its `Debug` text.
 //!
-//! The choice is made by method resolution (an implementation for `Shown<T>` is preferred to one
-//! for `&Shown<T>`), because Rust has no specialisation on stable.
+//! Method resolution makes the choice (it prefers an implementation for `Shown<T>` to one for `&Shown<T>`),
+//! because stable Rust has no specialisation.
 
 use std::cell::OnceCell;
 use std::fmt::{self, Debug};
@@ -10,14 +10,14 @@ use std::ops::Deref;
 
 use super::display::{self, wire};
 
-/// A borrowed value on its way to the display; made by [`show!`](crate::show).
+/// A borrowed value to be shown; made by [`show!`](crate::show).
 pub struct Shown<'a, T: ?Sized>(pub &'a T);
 
-/// How types with a view are shown.
+/// Shows types with a view.
 pub trait ShowView {
-    /// Displays the value.
+    /// Shows the value.
     fn display(&self, label: &str);
-    /// Displays it as what the cell stands for.
+    /// Shows it as the value of the cell.
     fn value(&self);
 }
 
@@ -31,23 +31,17 @@ impl<T: display::Show + ?Sized> ShowView for Shown<'_, T> {
     }
 }
 
-/// How all other types are shown.
+/// Shows all other types.
 pub trait ShowDebug {
-    /// Prints `label`, the expression as written, and the value.
+    /// Prints `label`, which is the expression, and the value.
     fn display(&self, label: &str);
-    /// Displays the value as what the cell stands for.
+    /// Shows it as the value of the cell.
     fn value(&self);
 }
 
 impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
     fn display(&self, label: &str) {
-        println!(
-            "{}",
-            Line {
-                label,
-                value: self.0
-            }
-        );
+        println!("{}", labelled(label, self.0));
     }
 
     fn value(&self) {
@@ -55,24 +49,16 @@ impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
     }
 }
 
-/// `label = value`, the value on lines of its own where it is long.
-struct Line<'a, T: ?Sized> {
-    label: &'a str,
-    value: &'a T,
-}
-
-impl<T: Debug + ?Sized> fmt::Display for Line<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flat = format!("{:?}", self.value);
-        if self.label.chars().count() + flat.chars().count() <= 160 {
-            write!(f, "{} = {flat}", self.label)
-        } else {
-            write!(f, "{} =\n{}", self.label, wrap(&flat, 100))
-        }
+/// Formats `label = value`, with a long value on separate lines.
+fn labelled<T: Debug + ?Sized>(label: &str, value: &T) -> String {
+    let flat = format!("{value:?}");
+    match label.chars().count() + flat.chars().count() <= 160 {
+        true => format!("{label} = {flat}"),
+        false => format!("{label} =\n{}", wrap(&flat, 100)),
     }
 }
 
-/// Breaks a long one-line `Debug` text after commas, so that it reads without scrolling sideways.
+/// Wraps a long `Debug` text after commas, so that it needs no horizontal scrolling.
 fn wrap(text: &str, width: usize) -> String {
     let mut out = String::from("  ");
     let mut column = 2;
@@ -89,9 +75,8 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// Marks the display that a value prints by itself for evcxr: `own(&value).evcxr_display()`. The
-/// session takes evcxr's marks for text everywhere else, because any file that is printed may hold
-/// them.
+/// Marks the display that a value prints itself for evcxr: `own(&value).evcxr_display()`. Everywhere else the
+/// session treats evcxr's marks as text, because any printed file may contain them.
 pub fn own<T: ?Sized>(value: &T) -> Own<'_, T> {
     Own {
         value,
@@ -99,8 +84,8 @@ pub fn own<T: ?Sized>(value: &T) -> Own<'_, T> {
     }
 }
 
-/// A borrowed value whose display begins where a method of the value is called and ends where this
-/// is dropped; made by [`own`].
+/// A borrowed value whose display starts at the first call of one of its methods and ends when this is
+/// dropped; made by [`own`].
 pub struct Own<'a, T: ?Sized> {
     value: &'a T,
     mark: OnceCell<Mark>,
@@ -115,14 +100,14 @@ impl<T: ?Sized> Deref for Own<'_, T> {
     }
 }
 
-/// evcxr shows by it what has no `evcxr_display`.
+/// For evcxr, which uses it for values without `evcxr_display`.
 impl<T: Debug + ?Sized> Debug for Own<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
     }
 }
 
-/// The records around such a display. No other thread prints between them.
+/// Sends the records around such a display, and keeps other threads from printing between them.
 struct Mark(#[expect(dead_code, reason = "it is held")] StdoutLock<'static>);
 
 impl Mark {
@@ -139,8 +124,7 @@ impl Drop for Mark {
     }
 }
 
-/// Shows values: charts, tensors and tokens by their view, everything else as
-/// `expression = value`.
+/// Shows values: charts, tensors and tokens by their view, all others as `expression = value`.
 #[macro_export]
 macro_rules! show {
     ($($value:expr),+ $(,)?) => {{
@@ -156,14 +140,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_values_stay_on_the_label_s_line_and_long_ones_wrap() {
-        let line = |value: &[u32]| {
-            Line {
-                label: "ids",
-                value,
-            }
-            .to_string()
-        };
+    fn short_values_stay_on_the_label_s_line_and_long_ones_are_wrapped() {
+        let line = |value: &[u32]| labelled("ids", value);
         assert_eq!(line(&[2, 3]), "ids = [2, 3]");
         let long = line(&[123_456; 40]);
         assert!(long.starts_with("ids =\n  [123456, "));
@@ -172,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_s_own_display_is_marked_where_it_is_called_only() {
+    fn a_value_s_own_display_is_marked_only_if_it_is_called() {
         struct Picture;
         impl Picture {
             fn evcxr_display(&self) -> &str {

@@ -1,15 +1,15 @@
-//! Noisy measurements as a smooth curve.
+//! Smooths noisy measurements.
 
-/// The most points of a smooth curve: more can't be told apart at a chart's width.
+/// Most points of a smooth curve: more are indistinguishable at a chart's width.
 const MOST: usize = 240;
 
-/// The curve through noisy `points`, whose x rise: at each of them (at evenly chosen ones where there
-/// are many) the value of the line that fits its neighbours best, near ones weighing more (the locally
-/// weighted regression of Cleveland, "Robust Locally Weighted Regression and Smoothing Scatterplots",
-/// 1979, in one pass). Unlike a mean it does not lag behind a steep fall.
+/// Returns a smooth curve through noisy `points`, whose x rise: at each point (or evenly spaced ones of many)
+/// the value of the line that fits its neighbours best, near ones having more weight (the locally weighted
+/// regression of Cleveland, "Robust Locally Weighted Regression and Smoothing Scatterplots", 1979, in one
+/// pass). Unlike a mean, it does not lag behind a steep fall.
 ///
-/// A fourteenth of the series counts on either side. Towards the start fewer, so that the first value
-/// (where a loss begins) stays true; at the end as many in all, from the left.
+/// A fourteenth of the points counts on either side: fewer near the start, so that the first value stays
+/// exact; at the end equally many in all, more of them from the left.
 pub fn smooth(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let count = points.len().min(MOST);
     (0..count)
@@ -31,7 +31,7 @@ fn fitted(points: &[(f64, f64)], at: usize) -> f64 {
         let weight = (1.0 - distance.powi(3)).powi(3);
         (weight, points[i].0 - points[at].0, points[i].1)
     });
-    // Sums of the weighted least squares, x counted from the point.
+    // Sums of weighted least squares, with x relative to the point.
     let [mut w, mut x, mut y, mut xx, mut xy] = [0.0; 5];
     for (weight, dx, value) in near {
         w += weight;
@@ -44,7 +44,7 @@ fn fitted(points: &[(f64, f64)], at: usize) -> f64 {
     if determinant > 1e-12 * w * xx {
         (xx * y - x * xy) / determinant
     } else {
-        // All at one x.
+        // All points have the same x.
         y / w
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_straight_line_stays_what_it_is() {
+    fn a_straight_line_is_unchanged() {
         let points = series(100, |x| 7.0 - 0.5 * x);
         for (curve, point) in smooth(&points).iter().zip(&points) {
             assert!((curve.1 - point.1).abs() < 1e-9, "{curve:?} {point:?}");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn few_points_or_points_at_one_place_do_no_harm() {
+    fn few_or_equal_points_are_unchanged() {
         assert_eq!(smooth(&[]), []);
         assert_eq!(smooth(&[(3.0, 2.0)]), [(3.0, 2.0)]);
         let stacked = vec![(1.0, 2.0); 50];

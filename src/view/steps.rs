@@ -1,34 +1,35 @@
-//! A map of steps that build on each other: one a row, with lines from each to those that need it.
+//! A map of steps that build on each other: one a row, with lines to the steps that need it.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, VPos};
+use plotters::style::text_anchor::HPos;
 
 use super::picture::{self, Canvas, Outcome};
 use super::style::{self, INK, TEXT_SIZE, WIDTH};
 
 const HEAD: i32 = 44;
 const ROW: i32 = 32;
-/// Pixels between two lines that run beside each other.
+/// Pixels between two parallel lines.
 const LANE: i32 = 13;
-/// The radius of a step's own mark, of a task's dot, and of a line's bends.
+/// The radius of a step's mark, of a task's dot, and of a line's bends.
 const MARK: i32 = 7;
 const DOT: i32 = 4;
 const BEND: i32 = 8;
-/// Pixels from one dot to the next, and for a step's note.
+/// Pixels between two dots, and of a step's note.
 const DOTS: i32 = 12;
 const NOTE: i32 = 70;
 
-/// One step.
+/// A step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Its number or name, by which others need it: `01`.
+    /// Its number or name, by which others refer to it: `01`.
     pub key: String,
+    /// Its title.
     pub title: String,
-    /// A few words beside it: `35 min`.
+    /// A short note beside it: `35 min`.
     pub note: String,
-    /// The keys of the steps before it that it builds on.
+    /// The keys of the earlier steps that it builds on.
     pub needs: Vec<String>,
-    /// For each of its tasks whether it is done.
+    /// For each task, whether it is done.
     pub tasks: Vec<bool>,
 }
 
@@ -38,15 +39,15 @@ impl Step {
     }
 }
 
-/// Steps in their order, each a row: its mark, its title, a note, a dot for each of its tasks. A line
-/// runs from a step to each that needs it; one that follows from others is left out.
+/// Steps in order, each in a row: its mark, its title, a note, and a dot for each task. Lines lead from a
+/// step to those that need it, except lines that follow from others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StepMap {
     title: String,
     steps: Vec<Step>,
 }
 
-/// A line between two rows, and how far to the left of the marks it runs: 0 is straight down.
+/// A line between two rows; its lane is its distance to the left of the marks, 0 for a straight line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Link {
     from: usize,
@@ -55,7 +56,7 @@ struct Link {
 }
 
 impl StepMap {
-    /// A map without steps.
+    /// Creates a map without steps.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -63,21 +64,21 @@ impl StepMap {
         }
     }
 
-    /// Adds a step below those before.
+    /// Adds a step at the bottom.
     pub fn step(mut self, step: Step) -> Self {
         self.steps.push(step);
         self
     }
 
-    /// The map as a stand-alone SVG document.
+    /// Returns the map as a stand-alone SVG document.
     pub fn svg(&self) -> String {
         let height = HEAD + ROW * self.steps.len() as i32 + 8;
         picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
     }
 
-    /// For each step the rows that it needs, those left out that another of them needs already.
+    /// Returns the rows that each step needs, without those that follow from others.
     fn direct_needs(&self) -> Vec<Vec<usize>> {
-        // Row by row, what a step builds on in the end: needs point upwards only.
+        // For each row all rows that it needs, also indirectly; needs only point upwards.
         let mut all: Vec<Vec<bool>> = Vec::new();
         let mut direct = Vec::new();
         for (row, step) in self.steps.iter().enumerate() {
@@ -101,7 +102,7 @@ impl StepMap {
         direct
     }
 
-    /// The lines, shorter ones nearer to the marks, no two on the same place.
+    /// Returns the lines: shorter ones nearer to the marks, without overlaps.
     fn links(&self) -> Vec<Link> {
         let needs = self.direct_needs();
         let mut links: Vec<Link> = needs
@@ -115,7 +116,7 @@ impl StepMap {
             if link.to == link.from + 1 {
                 continue;
             }
-            // Lines from one step may run together for a while: they mean the same there.
+            // Lines from the same step may overlap: they mean the same.
             let free = |lane: i32| {
                 links[..index].iter().all(|other| {
                     other.lane != lane
@@ -152,17 +153,10 @@ impl StepMap {
             };
             root.draw(&Circle::new((marks, y), MARK - 1, shape))?;
             let left = marks + MARK + 9;
-            let text = |h| style::text(TEXT_SIZE, INK, h, VPos::Center);
-            let title = shortened(
-                &format!("{}  {}", step.key, step.title),
-                dots - NOTE - left - 10,
-            );
-            root.draw(&Text::new(title, (left, y), text(HPos::Left)))?;
-            root.draw(&Text::new(
-                step.note.clone(),
-                (dots - 12, y),
-                text(HPos::Right),
-            ))?;
+            let title = format!("{}  {}", step.key, step.title);
+            let title = shortened(&title, dots - NOTE - left - 10);
+            picture::label(root, &title, (left, y), HPos::Left)?;
+            picture::label(root, &step.note, (dots - 12, y), HPos::Right)?;
             for (index, &done) in step.tasks.iter().enumerate() {
                 let place = (dots + DOTS * index as i32 + DOTS / 2, y);
                 let shape = match done {
@@ -175,36 +169,31 @@ impl StepMap {
         Ok(())
     }
 
-    /// What a terminal shows in place of the picture.
+    /// Returns the map in characters, for a terminal.
     pub fn text(&self) -> String {
         let mut out = self.title.clone();
         for step in &self.steps {
-            let dots: String = step
-                .tasks
-                .iter()
-                .map(|done| if *done { '●' } else { '○' })
-                .collect();
+            let dots = step.tasks.iter().map(|done| if *done { '●' } else { '○' });
+            let dots: String = dots.collect();
             let needs = match step.needs.is_empty() {
                 true => String::new(),
                 false => format!(", after {}", step.needs.join(" ")),
             };
-            out += &format!(
-                "\n{}  {} ({}{needs}) {dots}",
-                step.key, step.title, step.note
-            );
+            let (key, title, note) = (&step.key, &step.title, &step.note);
+            out += &format!("\n{key}  {title} ({note}{needs}) {dots}");
         }
         out
     }
 }
 
-/// The way from the mark at `(x, from)` to the one at `(x, to)` below it: straight down, or out to its
+/// Returns the path from the mark at `(x, from)` to the one at `(x, to)` below it: straight, or out to its
 /// lane and back in round bends.
 fn line(x: i32, from: i32, to: i32, lane: i32) -> Vec<(i32, i32)> {
     if lane == 0 {
         return vec![(x, from + MARK), (x, to - MARK)];
     }
     let (out, edge) = (x - lane * LANE, x - MARK);
-    // A quarter of a circle in five steps.
+    // A quarter circle in five steps.
     let bend = |step: i32| {
         let angle = f64::from(step) / 5.0 * std::f64::consts::FRAC_PI_2;
         let place = |part: f64| (f64::from(BEND) * (1.0 - part)).round() as i32;
@@ -217,7 +206,7 @@ fn line(x: i32, from: i32, to: i32, lane: i32) -> Vec<(i32, i32)> {
     path
 }
 
-/// `text`, or as much of it as `room` pixels hold, with an ellipsis.
+/// Shortens a text with an ellipsis if it does not fit `room` pixels.
 fn shortened(text: &str, room: i32) -> String {
     if style::text_width(text, TEXT_SIZE) <= room {
         return text.to_owned();
@@ -259,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_pass_a_row_run_beside_each_other() {
+    fn overlapping_lines_have_different_lanes() {
         let links = map().links();
         let lane = |from, to| {
             let found = links.iter().find(|l| (l.from, l.to) == (from, to));
@@ -270,19 +259,19 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_has_every_step_its_tasks_and_its_lines() {
+    fn the_picture_has_all_steps_tasks_and_lines() {
         let svg = map().svg();
         for text in ["The course", "00  Lesson 00", "04  Lesson 04", "30 min"] {
             assert!(svg.contains(text), "{text}");
         }
-        // A mark for each step and a dot for each task.
+        // A mark for each step, and a dot for each task.
         assert_eq!(svg.matches("<circle").count(), 5 + 6);
         assert_eq!(svg.matches("<polyline").count(), 5);
         assert!(!svg.contains("#FFFFFF"), "no background is painted");
     }
 
     #[test]
-    fn a_terminal_gets_lines() {
+    fn a_terminal_gets_a_line_for_each_step() {
         let text = map().text();
         assert!(text.contains("\n00  Lesson 00 (30 min) ●●\n"), "{text}");
         assert!(

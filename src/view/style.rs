@@ -1,20 +1,20 @@
-//! The one look of every chart: colours, sizes and type that read on light and on dark paper.
+//! The style of every chart: colours, sizes and fonts that are legible on light and dark pages.
 //!
-//! Nothing paints a background. Ink (text, axes, grid) is a mid grey with a contrast of at least
-//! 3.5 on white and on near-black; it is written as `currentColor`, so that a picture placed in a
-//! notebook page takes the page's own text colour and one shown alone keeps the grey.
+//! No picture has a background. Ink (text, axes, grid) is a medium grey with a contrast of at least 3.5 on
+//! white and on near-black; it is written as `currentColor`, so that a picture in a notebook takes the
+//! page's text colour and one shown alone keeps the grey.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// The grey of text and axes where the page does not say otherwise.
+/// The grey of text and axes if the page does not set a colour.
 const INK_HEX: &str = "#7A8088";
-/// The same for plotters. [`finish`] turns every use of it into `currentColor`.
+/// The same grey for plotters. [`finish`] replaces it by `currentColor`.
 pub const INK: RGBColor = RGBColor(0x7A, 0x80, 0x88);
 
-/// Series colours, of middling lightness and apart for colour-blind eyes too (after Okabe and Ito,
-/// "Color Universal Design", 2008, darkened or lightened until each reads on black and on white).
-pub const SERIES: [RGBColor; 6] = [
+/// Colours of series, of medium lightness and distinguishable by the colour-blind (after Okabe and Ito,
+/// "Color Universal Design", 2008, darkened or lightened until legible on black and on white).
+const SERIES: [RGBColor; 6] = [
     RGBColor(0x2F, 0x86, 0xD1),
     RGBColor(0xE0, 0x7B, 0x1F),
     RGBColor(0x1F, 0x9E, 0x77),
@@ -23,18 +23,19 @@ pub const SERIES: [RGBColor; 6] = [
     RGBColor(0x8A, 0x8F, 0x1F),
 ];
 
-/// Width of a chart in CSS pixels: the text column of a notebook page holds it.
+/// Width of a chart in CSS pixels, which fits the text column of a notebook.
 pub const WIDTH: u32 = 720;
-/// Sizes as plotters counts them: it writes them to SVG divided by 1.24, so 19 is 15 px, 16 is 13 px.
+/// Size of a title: 15 px, because plotters divides sizes by 1.24.
 pub const TITLE_SIZE: u32 = 19;
+/// Size of other text: 13 px.
 pub const TEXT_SIZE: u32 = 16;
 
-/// The colour of series number `index`; they repeat after six.
+/// Returns the colour of series `index`; colours repeat after six.
 pub fn series(index: usize) -> RGBColor {
     SERIES[index % SERIES.len()]
 }
 
-/// A text style of `size` pixels in `color`, anchored as told.
+/// Returns a text style of that size and colour; `h` and `v` say which point of the text is placed.
 pub fn text(size: u32, color: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
     ("sans-serif", size)
         .into_font()
@@ -42,13 +43,25 @@ pub fn text(size: u32, color: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> 
         .pos(Pos::new(h, v))
 }
 
-/// About how many pixels `text` is wide: sans-serif letters are a little over half as wide as
-/// their size in SVG. Good enough to lay out a legend; nothing is clipped by it.
+/// Estimates the width of `text` in pixels: sans-serif letters are a little over half as wide as their size
+/// in SVG. Good enough for a layout that clips nothing.
 pub fn text_width(text: &str, size: u32) -> i32 {
     (text.chars().count() as f64 * f64::from(size) / 1.24 * 0.6).ceil() as i32
 }
 
-/// The same for a number in plain notation: digits are wider than most letters, points and signs
+/// Returns the [width](text_width) of the widest text; 0 if there is none.
+pub(super) fn widest<T: AsRef<str>>(texts: impl Iterator<Item = T>, size: u32) -> i32 {
+    let widths = texts.map(|text| text_width(text.as_ref(), size));
+    widths.max().unwrap_or(0)
+}
+
+/// Returns the number of characters of the longest text; 0 if there is none.
+pub(super) fn longest<T: AsRef<str>>(texts: impl Iterator<Item = T>) -> usize {
+    let lengths = texts.map(|text| text.as_ref().chars().count());
+    lengths.max().unwrap_or(0)
+}
+
+/// Estimates the width of a number in plain notation: digits are wider than most letters, points and signs
 /// narrower (as in DejaVu Sans, the widest of the usual fonts).
 pub(crate) fn number_width(number: &str, size: u32) -> i32 {
     let widths = number.chars().map(|c| match c {
@@ -58,9 +71,9 @@ pub(crate) fn number_width(number: &str, size: u32) -> i32 {
     (widths.sum::<f64>() * f64::from(size) / 1.24).ceil() as i32
 }
 
-/// Turns what plotters wrote into a picture that fits its page: ink becomes the page's text
-/// colour, the type the page's sans-serif, and `label` is what a screen reader says. A character that
-/// XML forbids (a token may hold one) would spoil the whole document: U+FFFD stands for it.
+/// Adapts an SVG of plotters to its page: ink becomes the page's text colour, the font the page's sans-serif.
+/// `label` is the text for screen readers. Characters that XML forbids, which tokens may contain, become
+/// U+FFFD.
 pub fn finish(svg: &str, label: &str) -> String {
     let root = format!(
         r#"<svg role="img" aria-label="{}" color="{INK_HEX}" style="max-width:100%;height:auto" "#,
@@ -76,7 +89,7 @@ pub fn finish(svg: &str, label: &str) -> String {
         )
 }
 
-/// Whether XML 1.0 allows the character (its section 2.2).
+/// Returns whether XML 1.0 allows the character (section 2.2).
 fn in_xml(c: char) -> bool {
     match c {
         '\t' | '\n' | '\r' => true,
@@ -85,7 +98,7 @@ fn in_xml(c: char) -> bool {
     }
 }
 
-/// Wraps HTML of ours so that it takes the notebook theme's text colour.
+/// Wraps HTML so that it takes the text colour of the notebook's theme.
 pub fn figure(inner: &str) -> String {
     format!(
         "<div class=\"cloze-figure\" style=\"color:var(--jp-content-font-color1, inherit)\">\
@@ -94,23 +107,14 @@ pub fn figure(inner: &str) -> String {
     )
 }
 
-/// `text` as it may stand in HTML or SVG, in content and in attributes.
+/// Escapes a text for HTML and SVG, in content and in attributes.
 pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            other => out.push(other),
-        }
-    }
-    out
+    let text = text.replace('&', "&amp;").replace('"', "&quot;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A number as people read it: about four significant digits, but each of those before the point
-/// (1,234,567), thousands apart; below 0.0001 and from ten million on a power of ten (1.23e8).
+/// Formats a number for people: about four significant digits, but all digits before the point, with
+/// thousands separated (1,234,567); below 0.0001 and from ten million on with a power of ten (1.23e8).
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return value.to_string();
@@ -127,8 +131,8 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Numbers that stand together, all in one form: with as many decimals as one of them needs, or
-/// all but those near 1 as powers of ten. Where that would tell too little of one of them, each in its own form.
+/// Formats numbers that are shown together alike: with as many decimals as one of them needs, or all except
+/// those near 1 with a power of ten. If that would hide too much of one of them, formats each separately.
 pub fn numbers(values: &[f64]) -> Vec<String> {
     let sizes = || values.iter().map(|v| v.abs()).filter(|v| *v > 0.0);
     let largest = sizes().filter(|v| v.is_finite()).fold(0.0, f64::max);
@@ -137,7 +141,7 @@ pub fn numbers(values: &[f64]) -> Vec<String> {
         return each();
     }
     if sizes().any(|size| !is_plain(size)) {
-        // Those near 1 are plainer without.
+        // Numbers near 1 are easier to read without a power.
         let one = |v: &f64| match v.abs() {
             size if size == 0.0 || (1e-3..1e4).contains(&size) => number(*v),
             _ => scientific(*v),
@@ -147,7 +151,7 @@ pub fn numbers(values: &[f64]) -> Vec<String> {
     let smallest = sizes().fold(largest, f64::min);
     let most = decimals(largest);
     let needed = |text: &String| text.split_once('.').map_or(0, |(_, f)| f.len());
-    // Within a tenth of its value.
+    // The smallest must be shown to within a tenth.
     if smallest < 5.0 * 10f64.powi(-(most as i32)) {
         return each();
     }
@@ -155,12 +159,12 @@ pub fn numbers(values: &[f64]) -> Vec<String> {
     values.iter().map(|v| grouped(*v, shown)).collect()
 }
 
-/// Whether a number of this size is written without a power of ten.
+/// Returns whether a number of this size is formatted without a power of ten.
 fn is_plain(size: f64) -> bool {
     size == 0.0 || (1e-4..1e7).contains(&size)
 }
 
-/// With a power of ten and up to three digits: 2e-5, 1.23e8.
+/// Formats a number with a power of ten and up to three digits: 2e-5, 1.23e8.
 fn scientific(value: f64) -> String {
     let text = format!("{value:.2e}");
     match text.split_once('e') {
@@ -172,7 +176,7 @@ fn scientific(value: f64) -> String {
     }
 }
 
-/// How many decimals give a number of this size four digits, about.
+/// Returns the decimals for about four digits of a number of this size.
 fn decimals(size: f64) -> usize {
     match size {
         s if s >= 1000.0 => 0,
@@ -183,7 +187,7 @@ fn decimals(size: f64) -> usize {
     }
 }
 
-/// With so many decimals and thousands apart.
+/// Formats a number with so many decimals and separated thousands.
 pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     let plain = format!("{value:.decimals$}");
     let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
@@ -204,8 +208,8 @@ pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     }
 }
 
-/// Round values (1, 2 or 5 times a power of ten) that divide `low..=high` into about `count`
-/// steps; all lie inside. Empty where the range is empty or not finite.
+/// Returns round values (1, 2 or 5 times a power of ten) inside `low..=high` that divide it into about
+/// `count` steps; none if the range is empty or not finite.
 pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let span = high - low;
     if !span.is_finite() || span <= 0.0 || count == 0 {
@@ -223,8 +227,8 @@ pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     (first..=last).map(|n| n as f64 * step).collect()
 }
 
-/// The same for an axis over decimal exponents: powers of ten, between two of them their doubles and
-/// halves, and within less than that the round values themselves.
+/// Returns ticks of an axis over decimal exponents: powers of ten; in a smaller range also 2 and 5 times
+/// these; in an even smaller one [ordinary round values](ticks).
 pub fn logarithmic_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     if !(high - low).is_finite() {
         return Vec::new();

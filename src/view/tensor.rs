@@ -1,4 +1,4 @@
-//! A dfdx tensor at a glance: its shape, number type, range and values.
+//! Views of dfdx tensors: shape, number type, range and values.
 
 use dfdx::prelude::{Dtype, Shape, Storage, Tensor};
 
@@ -6,15 +6,15 @@ use super::display::{self, Content, Show};
 use super::heat::HeatMap;
 use super::style::{self, number};
 
-/// Up to this many rows and columns are written out as numbers.
+/// Most rows and columns that are shown as numbers.
 const ROWS: usize = 8;
 const COLUMNS: usize = 8;
-/// Up to this many rows and columns are drawn as a heat map.
+/// Most rows and columns that are drawn as a heat map.
 const DRAWN: usize = 256;
 
-/// What is worth knowing about a tensor's values, taken to `f64`.
+/// A summary of a tensor, with values converted to `f64`.
 struct Summary {
-    /// `2×3 f32 cpu`, and whether a tape hangs on it.
+    /// Shape, number type and device, and whether it has a tape: `2×3 f32 cpu`.
     kind: String,
     shape: Vec<usize>,
     values: Vec<f64>,
@@ -22,7 +22,7 @@ struct Summary {
 
 impl Summary {
     fn of<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T>) -> Self {
-        // Every number type of dfdx converts to f64; NaN would only stand for one that does not.
+        // Every number type of dfdx converts to f64; any other would become NaN.
         let value = |v: E| v.to_f64().unwrap_or(f64::NAN);
         Self {
             kind: kind(tensor),
@@ -31,25 +31,17 @@ impl Summary {
         }
     }
 
-    /// `2×3 f32 cpu · min -1 · mean 0.25 · max 2`, and how many values are not finite.
+    /// Returns `2×3 f32 cpu · min -1 · mean 0.25 · max 2`, and the number of values that are not finite.
     fn headline(&self) -> String {
         let mut out = self.kind.clone();
-        let finite: Vec<f64> = self
-            .values
-            .iter()
-            .copied()
-            .filter(|v| v.is_finite())
-            .collect();
+        let finite = self.values.iter().copied().filter(|v| v.is_finite());
+        let finite: Vec<f64> = finite.collect();
         if !finite.is_empty() {
             let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
             let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let mean = finite.iter().sum::<f64>() / finite.len() as f64;
-            out += &format!(
-                " · min {} · mean {} · max {}",
-                number(low),
-                number(mean),
-                number(high)
-            );
+            let [low, mean, high] = [low, mean, high].map(number);
+            out += &format!(" · min {low} · mean {mean} · max {high}");
         }
         match self.values.len() - finite.len() {
             0 => out,
@@ -57,7 +49,7 @@ impl Summary {
         }
     }
 
-    /// The last two dimensions as rows, of the first matrix where there are more.
+    /// Returns the rows of the last two dimensions, of the first matrix if there are more, and their width.
     fn first_matrix(&self) -> (Vec<&[f64]>, usize) {
         let width = self.shape.last().copied().unwrap_or(1).max(1);
         let rows = match self.shape.len() {
@@ -67,7 +59,7 @@ impl Summary {
         (self.values.chunks(width).take(rows).collect(), width)
     }
 
-    /// Says which part is shown where the tensor holds more than one matrix.
+    /// Returns which part is shown if the tensor has more than two dimensions.
     fn part(&self) -> Option<String> {
         let outer = self.shape.len().checked_sub(2).filter(|&n| n > 0)?;
         Some(format!("[{}, .., ..]", vec!["0"; outer].join(", ")))
@@ -95,12 +87,7 @@ impl Summary {
             out += &format!("\n  {part}");
         }
         let table = self.table();
-        let width = table
-            .iter()
-            .flatten()
-            .map(|c| c.chars().count())
-            .max()
-            .unwrap_or(0);
+        let width = style::longest(table.iter().flatten());
         for row in table {
             let cells: Vec<String> = row.iter().map(|cell| format!("{cell:>width$}")).collect();
             out += &format!("\n  {}", cells.join(" "));
@@ -119,10 +106,8 @@ impl Summary {
         }
         let written = rows.len() <= ROWS && width <= COLUMNS;
         if !written && rows.len() > 1 && rows.len() <= DRAWN && width <= DRAWN {
-            let values: Vec<f32> = rows
-                .iter()
-                .flat_map(|r| r.iter().map(|&v| v as f32))
-                .collect();
+            let values = rows.iter().flat_map(|row| row.iter().map(|&v| v as f32));
+            let values: Vec<f32> = values.collect();
             return out + &HeatMap::new("", &values, width).svg();
         }
         out += "<table style=\"font-variant-numeric:tabular-nums;border-collapse:collapse\">";
@@ -137,15 +122,12 @@ impl Summary {
     }
 }
 
-/// Shape, number type and device in a few words: `2×3 f32 cpu`.
+/// Returns shape, number type and device of a tensor: `2×3 f32 cpu`.
 fn kind<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T>) -> String {
-    let shape = match tensor_shape(tensor).as_slice() {
-        [] => "scalar".to_owned(),
-        shape => shape
-            .iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join("×"),
+    let shape = tensor_shape(tensor).into_iter();
+    let shape = match shape.map(|size| size.to_string()).collect::<Vec<_>>() {
+        sizes if sizes.is_empty() => "scalar".to_owned(),
+        sizes => sizes.join("×"),
     };
     let device = last_name::<D>().to_lowercase();
     let taped = match last_name::<T>() {
@@ -155,14 +137,14 @@ fn kind<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T>) -> St
     format!("{shape} {} {device}{taped}", last_name::<E>())
 }
 
-/// The name of a type without its path and its parameters.
+/// Returns the name of a type without its path and its parameters.
 fn last_name<T: ?Sized>() -> &'static str {
     let name = std::any::type_name::<T>();
     let path = name.split('<').next().unwrap_or(name);
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// One line of [`shapes`]: a variable and what kind of tensor it is.
+/// Returns a row of [`shapes`]: a variable and the kind of its tensor.
 pub fn row<S: Shape, E: Dtype, D: Storage<E>, T>(
     name: &str,
     tensor: &Tensor<S, E, D, T>,
@@ -170,10 +152,9 @@ pub fn row<S: Shape, E: Dtype, D: Storage<E>, T>(
     (name.to_owned(), kind(tensor))
 }
 
-/// Shows the shapes of tensors as a table; the session's command `:shapes` calls it.
+/// Shows a table of tensors' shapes, for the session's command `:shapes`.
 pub fn shapes(rows: &[(String, String)]) {
-    let width = rows.iter().map(|row| row.0.chars().count()).max();
-    let width = width.unwrap_or(0);
+    let width = style::longest(rows.iter().map(|row| &row.0));
     let lines = rows
         .iter()
         .map(|(name, kind)| format!("{name:<width$}  {kind}"));
@@ -187,7 +168,7 @@ pub fn shapes(rows: &[(String, String)]) {
     display::put(Content::html(html).with_text(text.join("\n")));
 }
 
-/// The sizes of a tensor's dimensions.
+/// Returns the sizes of a tensor's dimensions.
 fn tensor_shape<S: Shape, E: Dtype, D: Storage<E>, T>(tensor: &Tensor<S, E, D, T>) -> Vec<usize> {
     use dfdx::prelude::HasShape;
     tensor.shape().concrete().into_iter().collect()
@@ -207,27 +188,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shape_type_and_range_are_said() {
+    fn shape_type_and_range_are_shown() {
         let dev = Cpu::default();
         let x = dev.tensor([[1.0f32, -2.0, 0.5], [4.0, 0.0, 1.0]]);
         assert_eq!(
             Summary::of(&x).text(),
             "2×3 f32 cpu · min -2 · mean 0.75 · max 4\n    1  -2 0.5\n    4   0   1"
         );
-        assert!(
-            Summary::of(&x).html().contains("<td") && Summary::of(&x).html().contains("2×3 f32")
-        );
+        let html = Summary::of(&x).html();
+        assert!(html.contains("<td") && html.contains("2×3 f32"));
     }
 
     #[test]
-    fn a_tape_is_mentioned() {
+    fn a_tape_is_shown() {
         let dev = Cpu::default();
         let x: Tensor<Rank1<3>, f32, _> = dev.zeros();
         assert_eq!(kind(&x), "3 f32 cpu");
-        assert_eq!(
-            kind(&x.leaky_trace().sum::<Rank0, _>()),
-            "scalar f32 cpu, with a tape"
-        );
+        let traced = x.leaky_trace().sum::<Rank0, _>();
+        assert_eq!(kind(&traced), "scalar f32 cpu, with a tape");
     }
 
     #[test]
@@ -238,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn large_tensors_are_drawn_and_never_written_out() {
+    fn large_tensors_are_drawn_and_never_written_as_numbers() {
         let dev = Cpu::default();
         let x: Tensor<Rank2<100, 64>, f32, _> = dev.ones();
         assert!(Summary::of(&x).html().contains("<svg"));
@@ -248,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_are_counted() {
+    fn values_that_are_not_finite_are_counted() {
         let dev = Cpu::default();
         let x = dev.tensor([1.0f32, f32::NAN, f32::INFINITY]);
         assert!(Summary::of(&x).text().contains("max 1 · 2 NaN or infinite"));

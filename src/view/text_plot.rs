@@ -1,42 +1,47 @@
-//! Charts of characters, for terminals: curves over numbered axes.
+//! Charts in characters, for terminals: curves over axes with numbers.
 //!
-//! The first line of a plot is drawn in braille, eight dots a character; further series are marks
-//! of their own, so that they are told apart without colours.
+//! The first line of a plot is drawn in braille, with eight dots a character; each further series has its own
+//! mark, so that they are distinguishable without colours.
 
 use super::axis::Axis;
+use super::style::longest;
 
-/// Characters of the whole plot from left to right: an 80-column terminal holds it.
+/// Columns of the whole plot, which fit an 80-column terminal.
 const COLUMNS: usize = 78;
-/// The plot's area: rows, and the fewest columns that long labels leave to it.
+/// Rows of the plot's area, and its least columns beside long labels.
 const ROWS: usize = 14;
 const NARROWEST: usize = 24;
-/// Dots in a braille character.
+/// Columns and rows of dots in a braille character.
 const DOTS: (usize, usize) = (2, 4);
 /// Marks of the series after the first line.
 const MARKS: [char; 5] = ['o', '+', 'x', '*', '#'];
 const DASH: char = '┄';
 
-/// One series, already scaled as it is to be drawn.
+/// A series, in the coordinates of the axes.
 pub struct Curve<'a> {
+    /// Its name.
     pub name: &'a str,
+    /// Its points.
     pub points: Vec<(f64, f64)>,
     /// Whether a line connects the points.
     pub connected: bool,
 }
 
-/// A plot that is ready to be written.
+/// A plot.
 pub struct TextPlot<'a> {
+    /// Its title.
     pub title: &'a str,
     /// Titles of the axes.
     pub axes: (&'a str, &'a str),
+    /// The series.
     pub curves: Vec<Curve<'a>>,
-    /// Horizontal lines: their labels and heights.
+    /// Labels and heights of horizontal lines.
     pub levels: Vec<(String, f64)>,
     /// Whether both axes run over decimal exponents.
     pub logarithmic: bool,
 }
 
-/// What stands in a cell of the area: later ones cover earlier ones, dots join dots.
+/// The content of a cell of the area. Later contents replace earlier ones, but dots are added to dots.
 #[derive(Clone, Copy, PartialEq)]
 enum Cell {
     Empty,
@@ -57,10 +62,10 @@ impl Cell {
     }
 }
 
-/// The dot at which `value` stands on an axis of so many dots, where it is on it.
-fn place(axis: &Axis, value: f64, dots: usize) -> Option<usize> {
+/// Returns the dot of `value` on an axis of so many dots, if it is on the axis.
+fn dot_on(axis: &Axis, value: f64, dots: usize) -> Option<usize> {
     let share = axis.share(value);
-    // A little outside is rounding of the ends.
+    // Tolerates rounding of the ends.
     ((-1e-9..=1.0 + 1e-9).contains(&share))
         .then(|| (share.clamp(0.0, 1.0) * (dots - 1) as f64).round() as usize)
 }
@@ -73,15 +78,15 @@ struct Area<'a> {
 }
 
 impl Area<'_> {
-    /// The dot of a point, from the upper left corner.
+    /// Returns the dot of a point, counted from the upper left corner.
     fn dot(&self, (x, y): (f64, f64)) -> Option<(usize, usize)> {
-        let across = place(self.x, x, self.columns * DOTS.0)?;
-        let up = place(self.y, y, ROWS * DOTS.1)?;
+        let across = dot_on(self.x, x, self.columns * DOTS.0)?;
+        let up = dot_on(self.y, y, ROWS * DOTS.1)?;
         Some((across, ROWS * DOTS.1 - 1 - up))
     }
 
     fn row(&self, y: f64) -> Option<usize> {
-        let up = place(self.y, y, ROWS * DOTS.1)?;
+        let up = dot_on(self.y, y, ROWS * DOTS.1)?;
         Some((ROWS * DOTS.1 - 1 - up) / DOTS.1)
     }
 
@@ -103,7 +108,7 @@ impl Area<'_> {
             let dot = self.dot(*point);
             if let Some(dot) = dot {
                 match before {
-                    // Marks on a line would run together: they stand at its points alone.
+                    // Marks along a line would run together, so only its points have marks.
                     Some(before) if curve.connected && mark.is_none() => self.line(before, dot),
                     _ => self.set(dot, mark),
                 }
@@ -112,7 +117,7 @@ impl Area<'_> {
         }
     }
 
-    /// A straight line of dots.
+    /// Draws a straight line of dots.
     fn line(&mut self, from: (usize, usize), to: (usize, usize)) {
         let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
         let between = |from: usize, to: usize, step: usize| {
@@ -127,7 +132,7 @@ impl Area<'_> {
 }
 
 impl TextPlot<'_> {
-    /// The plot in lines of at most 78 columns, where its names are not longer than that.
+    /// Returns the plot in lines of at most 78 columns, unless its names are longer.
     pub fn text(&self) -> String {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let levels = self.levels.iter().map(|level| level.1);
@@ -135,8 +140,8 @@ impl TextPlot<'_> {
         let up = points().map(|point| point.1).chain(levels);
         let x = Axis::over(across, 0.0, self.logarithmic);
         let y = Axis::over(up, 0.0, self.logarithmic);
-        let left = width(y.ticks().iter().map(|tick| tick.1.as_str()));
-        let right = width(self.levels.iter().map(|level| level.0.as_str()));
+        let left = longest(y.ticks().iter().map(|tick| &tick.1));
+        let right = longest(self.levels.iter().map(|level| &level.0));
         let columns = COLUMNS.saturating_sub(left + right + 4).max(NARROWEST);
 
         let mut area = Area {
@@ -149,11 +154,9 @@ impl TextPlot<'_> {
         for (name, y) in &self.levels {
             let Some(row) = area.row(*y) else { continue };
             area.cells[row * columns..(row + 1) * columns].fill(Cell::Dash);
-            // Two labels of one row: the later one stands in the next row that is free.
-            let free = (row..ROWS)
-                .chain((0..row).rev())
-                .find(|&row| names[row].is_empty());
-            if let Some(free) = free {
+            // A label whose row is taken goes to the next free row.
+            let mut rows = (row..ROWS).chain((0..row).rev());
+            if let Some(free) = rows.find(|&row| names[row].is_empty()) {
                 names[free].clone_from(name);
             }
         }
@@ -173,7 +176,7 @@ impl TextPlot<'_> {
         out + "\n" + &bottom(&x, left + 2, columns, self.axes.0)
     }
 
-    /// The mark of each series; the first line has none, because it is made of dots.
+    /// Returns the mark of each series; the first line has none, because it is drawn in dots.
     fn marks(&self) -> Vec<Option<char>> {
         let first = self.curves.iter().position(|curve| curve.connected);
         let mut marks = MARKS.iter().cycle();
@@ -184,7 +187,7 @@ impl TextPlot<'_> {
         (0..self.curves.len()).map(mark).collect()
     }
 
-    /// Title, vertical axis and, of more than one series, which is which.
+    /// Returns the title with that of the vertical axis, and the legend.
     fn head(&self) -> String {
         let mut out = match self.axes.1 {
             "" => self.title.to_owned(),
@@ -201,17 +204,17 @@ impl TextPlot<'_> {
     }
 }
 
-/// The numbers below the horizontal axis, and its title at the right.
+/// Returns the numbers below the horizontal axis, with its title at the right.
 fn bottom(x: &Axis, left: usize, columns: usize, title: &str) -> String {
     let mut line = " ".repeat(left);
     for (value, text) in x.ticks() {
-        let Some(dot) = place(x, *value, columns * DOTS.0) else {
+        let Some(dot) = dot_on(x, *value, columns * DOTS.0) else {
             continue;
         };
         let length = text.chars().count();
         let from = (left + dot / DOTS.0).saturating_sub(length / 2);
         let filled = line.chars().count();
-        // Numbers never touch; the last ones stay inside.
+        // Numbers don't touch, and stay inside the plot.
         if (from > filled || filled <= left) && from + length <= left + columns {
             line += &" ".repeat(from.saturating_sub(filled));
             line += text;
@@ -223,10 +226,6 @@ fn bottom(x: &Axis, left: usize, columns: usize, title: &str) -> String {
         line += title;
     }
     line
-}
-
-fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
-    texts.map(|text| text.chars().count()).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -259,26 +258,19 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Loss · nats");
         assert_eq!(lines.len(), 2 + ROWS + 2, "{text}");
-        assert!(
-            lines[2].contains(DASH) && lines[2].ends_with("guess 9"),
-            "{text}"
-        );
+        assert!(lines[2].contains(DASH) && lines[2].ends_with("guess 9"));
         assert!(text.contains("8 ┤") && text.contains("4 ┤"), "{text}");
         assert!(text.lines().last().unwrap().ends_with("step"), "{text}");
         let braille = |c: char| ('\u{2801}'..='\u{28ff}').contains(&c);
-        let starts: Vec<usize> = lines[2..2 + ROWS]
-            .iter()
-            .filter_map(|line| line.chars().position(braille))
-            .collect();
+        let area = lines[2..2 + ROWS].iter();
+        let starts = area.filter_map(|line| line.chars().position(braille));
+        let starts: Vec<usize> = starts.collect();
         assert!(starts.len() > 8 && starts.is_sorted(), "{text}");
-        assert!(
-            text.lines().all(|line| line.chars().count() <= COLUMNS),
-            "{text}"
-        );
+        assert!(longest(text.lines()) <= COLUMNS, "{text}");
     }
 
     #[test]
-    fn further_series_have_marks_and_are_named() {
+    fn further_series_have_marks_and_names() {
         let mut plot = plot(falling());
         plot.curves.push(Curve {
             name: "held out",
@@ -292,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_or_one_point_or_odd_numbers_are_drawn_without_a_panic() {
+    fn no_point_one_point_and_odd_numbers_do_not_panic() {
         for points in [
             vec![],
             vec![(1.0, 1.0)],
@@ -305,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_an_axis_have_one_form() {
+    fn numbers_of_an_axis_have_the_same_format() {
         let text = plot(vec![(0.0, 8.0), (1.2, 9.0)]).text();
         let bottom = text.lines().last().unwrap();
         let numbers: Vec<&str> = bottom.split_whitespace().collect();
@@ -315,13 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_close_levels_stand_in_rows_of_their_own() {
+    fn labels_of_close_levels_are_in_different_rows() {
         let mut plot = plot(falling());
         plot.levels.push(("entropy 8.99".to_owned(), 8.99));
         let text = plot.text();
-        assert!(
-            text.contains("guess 9\n") && text.contains("entropy 8.99\n"),
-            "{text}"
-        );
+        assert!(text.contains("guess 9\n"), "{text}");
+        assert!(text.contains("entropy 8.99\n"), "{text}");
     }
 }

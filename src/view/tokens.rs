@@ -1,28 +1,27 @@
-//! Token strips: a sequence of word pieces as boxes, with what stands below each of them.
+//! Token strips: a sequence of word pieces as boxes, with further rows below them.
 
 use super::display::{Content, Show};
 use super::style::{self, TEXT_SIZE, WIDTH};
 
-/// Pixels beside what is written: in a box its padding and border, below it an entry's padding, after
-/// the names of the rows theirs; and between two columns.
+/// Pixels around texts: padding and border of a box, padding of an entry below it, padding after the names of
+/// the rows, and the gap between two columns.
 const BOX: i32 = 16;
 const ENTRY: i32 = 8;
 const NAMES: i32 = 6;
 const GAP: i32 = 4;
 
-/// A row of tokens and, under each, further rows aligned with it (ids, segments, positions, what
-/// was there before masking).
+/// A row of tokens, and aligned rows below it: ids, segments, positions, tokens before masking.
 #[derive(Debug, Clone, Default)]
 pub struct TokenStrip {
     title: String,
     tokens: Vec<String>,
     rows: Vec<(String, Vec<String>)>,
-    /// None stays grey.
+    /// The colour of each token; grey without one.
     colors: Vec<Option<usize>>,
 }
 
 impl TokenStrip {
-    /// A strip of `tokens`.
+    /// Creates a strip of `tokens`.
     pub fn new<S: ToString>(title: impl Into<String>, tokens: &[S]) -> Self {
         Self {
             title: title.into(),
@@ -31,18 +30,18 @@ impl TokenStrip {
         }
     }
 
-    /// Adds a row called `name`: one entry a token, missing ones left empty.
+    /// Adds a row called `name` with an entry for each token; missing ones stay empty.
     pub fn row<S: ToString>(mut self, name: impl Into<String>, entries: &[S]) -> Self {
         let entries = entries.iter().map(S::to_string).collect();
         self.rows.push((name.into(), entries));
         self
     }
 
-    /// Leaves a box of [`colored`](Self::colored) ones grey.
+    /// The number of a grey box for [`colored`](Self::colored).
     pub const PLAIN: u32 = u32::MAX;
 
-    /// Colours each token's box by a number (its segment, say); [plain](Self::PLAIN) boxes and those
-    /// without a number are grey.
+    /// Colours each token's box by a number, such as its segment; [plain](Self::PLAIN) boxes and those without a
+    /// number are grey.
     pub fn colored(mut self, groups: &[u32]) -> Self {
         self.colors = groups
             .iter()
@@ -53,24 +52,18 @@ impl TokenStrip {
 }
 
 impl TokenStrip {
-    /// What a terminal shows: the rows in aligned columns.
+    /// Returns the rows in aligned columns, for a terminal.
     pub fn text(&self) -> String {
         let entry = |row: &[String], i: usize| row.get(i).cloned().unwrap_or_default();
-        let names = self
-            .rows
-            .iter()
-            .map(|r| r.0.chars().count())
-            .max()
-            .unwrap_or(0);
+        let names = style::longest(self.rows.iter().map(|row| &row.0));
         let mut lines = vec![format!("{:names$}", "")];
         lines.extend(self.rows.iter().map(|(name, _)| format!("{name:names$}")));
         let mut out = self.title.clone();
         let mut filled = names;
         for (i, token) in self.tokens.iter().enumerate() {
-            let column: Vec<String> = std::iter::once(token.clone())
-                .chain(self.rows.iter().map(|(_, row)| entry(row, i)))
-                .collect();
-            let width = column.iter().map(|c| c.chars().count()).max().unwrap_or(0);
+            let mut column = vec![token.clone()];
+            column.extend(self.rows.iter().map(|(_, row)| entry(row, i)));
+            let width = style::longest(column.iter());
             if filled + width + 2 > 100 && filled > names {
                 out += &flush(&mut lines, &self.rows, names);
                 filled = names;
@@ -83,7 +76,7 @@ impl TokenStrip {
         out + &flush(&mut lines, &self.rows, names)
     }
 
-    /// What a notebook shows.
+    /// Returns the strip as HTML, for a notebook.
     pub fn html(&self) -> String {
         let mut out = format!(
             "<div style=\"margin:4px 0\"><b>{}</b></div>",
@@ -104,7 +97,7 @@ impl TokenStrip {
         out
     }
 
-    /// Where lines end that fit a notebook's column: each begins with the names of the rows.
+    /// Returns the ends of lines that fit a notebook's column; each line begins with the names of the rows.
     fn line_ends(&self) -> Vec<usize> {
         let wide = |text: &str| style::text_width(text, TEXT_SIZE);
         let names = match self.rows.is_empty() {
@@ -117,7 +110,7 @@ impl TokenStrip {
             let entries = self.rows.iter().filter_map(|(_, row)| row.get(i));
             let entries = entries.map(|entry| wide(entry) + ENTRY).max().unwrap_or(0);
             let width = (wide(token) + BOX).max(entries) + GAP;
-            // A token that is too wide for any line has one of its own.
+            // A token that is too wide for any line gets its own.
             if filled + width > WIDTH as i32 && filled > names {
                 ends.push(i);
                 filled = names;
@@ -129,12 +122,10 @@ impl TokenStrip {
     }
 
     fn names_width(&self) -> i32 {
-        let names = self.rows.iter().map(|row| row.0.as_str());
-        let widths = names.map(|name| style::text_width(name, TEXT_SIZE));
-        widths.max().unwrap_or(0)
+        style::widest(self.rows.iter().map(|row| &row.0), TEXT_SIZE)
     }
 
-    /// The names of the rows as a column, of one width in every line.
+    /// Returns the names of the rows as a column, equally wide in every line.
     fn names_html(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -156,25 +147,21 @@ impl TokenStrip {
             }
             _ => "122,128,136".into(),
         };
-        let mut out = String::from("<div style=\"text-align:center\">");
-        out += &cell(
-            &self.tokens[i],
-            &format!(
-                "padding:2px 7px;border-radius:5px;font-family:monospace;\
-                 background:rgba({color},.16);border:1px solid rgba({color},.75)"
-            ),
+        let token = format!(
+            "padding:2px 7px;border-radius:5px;font-family:monospace;\
+             background:rgba({color},.16);border:1px solid rgba({color},.75)"
         );
+        let mut out = String::from("<div style=\"text-align:center\">");
+        out += &cell(&self.tokens[i], &token);
         for (_, row) in &self.rows {
-            out += &cell(
-                row.get(i).map_or("", String::as_str),
-                "padding:0 4px;font-variant-numeric:tabular-nums",
-            );
+            let entry = row.get(i).map_or("", String::as_str);
+            out += &cell(entry, "padding:0 4px;font-variant-numeric:tabular-nums");
         }
         out + "</div>"
     }
 }
 
-/// One box or entry of a strip, as high where it is empty.
+/// Returns a box or entry of a strip, with full height even if it is empty.
 fn cell(text: &str, css: &str) -> String {
     let text = match text {
         "" => "&nbsp;".to_owned(),
@@ -189,7 +176,7 @@ impl Show for TokenStrip {
     }
 }
 
-/// The finished text lines; begins new ones.
+/// Returns the finished text lines and starts new ones.
 fn flush(lines: &mut [String], rows: &[(String, Vec<String>)], names: usize) -> String {
     let mut out = String::new();
     let heads = std::iter::once("").chain(rows.iter().map(|r| r.0.as_str()));
@@ -205,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_below_their_tokens() {
+    fn rows_are_aligned_with_their_tokens() {
         let strip = TokenStrip::new("ids", &["[CLS]", "em", "##bed"]).row("id", &[2, 7001, 15]);
         assert_eq!(
             strip.text(),
@@ -224,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_notebook_names_its_rows() {
+    fn every_line_in_a_notebook_names_its_rows() {
         let tokens: Vec<String> = (0..40).map(|i| format!("token{i}")).collect();
         let html = |count: usize| {
             TokenStrip::new("long", &tokens[..count])
@@ -238,23 +225,23 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_shorter_where_names_are_long() {
+    fn long_names_shorten_the_lines() {
         let tokens = ["token"; 60];
         let ends = |name: &str| {
             TokenStrip::new("x", &tokens)
                 .row(name, &[0; 60])
                 .line_ends()
         };
-        // 39 pixels of letters, 16 of the box and 4 to the next one, beside the name and its 10.
+        // A token takes 39 pixels of letters, 16 of its box and 4 of the gap; the name 10 more than its text.
         let name = style::text_width("id", TEXT_SIZE) + 10;
         let fit = (WIDTH as i32 - name) / 59;
         assert_eq!(ends("id")[0], fit as usize);
-        // A fourth of the line.
+        // A name that takes a quarter of the line.
         let long = "n".repeat(23);
         let short = style::text_width(&long, TEXT_SIZE) + 10;
         assert_eq!(ends(&long)[0] as i32, (WIDTH as i32 - short) / 59);
         assert!(ends(&long).len() > ends("id").len());
-        // Even where no room is left each line has a token.
+        // Each line has a token even without room for it.
         assert_eq!(ends(&"n".repeat(200)).len(), 60);
     }
 

@@ -133,7 +133,7 @@ fn lines_of_two_texts_are_read_as_pairs() {
 
     let args = ["features", "--model", text(tiny()), "--pair"];
     let message = error_line(&piped(args, "a\tb\nno tab\n"), 1);
-    assert_contains(&message, "stdin:2: expected two texts with a tab between");
+    assert_contains(&message, "stdin:2: expected two texts, separated by a tab");
 }
 
 /// The cosines that the model card of all-MiniLM-L6-v2 publishes.

@@ -89,7 +89,7 @@ fn held_out_text_may_be_another_file() {
     fs::write(&other, "One document alone.\nWith two sentences.\n").unwrap();
     let again = [&args[..], &["--overwrite"]].concat();
     let message = fails(&again, 1);
-    assert_contains(&message, "--held-out: next-sentence prediction");
+    assert_contains(&message, "the held-out text: next-sentence prediction");
     fs::remove_file(&other).unwrap();
     let message = fails(&again, 1);
     assert_contains(&message, "other.txt");

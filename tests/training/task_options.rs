@@ -64,7 +64,7 @@ fn the_fold_left_out_of_training_is_evaluated() {
         (&4.into(), &trained["dev"])
     );
     let other = evaluate(&folder, "codah", "full_data.tsv", &["--fold", "1"]);
-    let note = "--fold 1: the model was fine-tuned with --fold 2, so it was trained on what";
+    let note = "--fold 1: the model was fine-tuned with --fold 2, so it was trained on the rows";
     assert!(stderr(&other).contains(note), "{}", stderr(&other));
     assert_eq!(json(&other)["rows"], 5);
     remove_options(&folder);

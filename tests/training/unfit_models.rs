@@ -102,7 +102,7 @@ fn a_learning_rate_that_ruins_the_model_in_the_last_step_is_noticed() {
     let folder = Folder::new();
     let (data, out) = (spam(), folder.path("out"));
     let more = format!("--data {} --lr 1e30 --out {}", text(&data), text(&out));
-    assert_contains(&fails(one_step(&more), 1), "is not a number");
+    assert_contains(&fails(one_step(&more), 1), "is not a finite number");
 }
 
 #[test]

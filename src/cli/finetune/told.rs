@@ -11,7 +11,7 @@ use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
 use crate::train::card::{Card, Measured as OnData};
 use crate::train::record::{About, Chart, numbers};
-use crate::view::report::Table;
+use crate::view::page::Table;
 use crate::view::style::number;
 
 use super::run::{Run, Runs};

@@ -12,7 +12,7 @@ use crate::train::card::{Card, Measured};
 use crate::train::identity::{Distilled, PretrainingIdentity, Recipe};
 use crate::train::record::{About, Chart};
 use crate::train::{EvalReport, Pretrainer};
-use crate::view::report::Table;
+use crate::view::page::Table;
 
 use super::{Described, RunArgs};
 

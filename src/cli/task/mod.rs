@@ -1,5 +1,4 @@
-//! What `finetune`, `evaluate` and `predict` share: the options that name a task and its data, and
-//! scores in words.
+//! The options of `finetune`, `evaluate` and `predict` that name a task and its data.
 
 mod reading;
 
@@ -25,29 +24,28 @@ use reading::ReadingArgs;
 
 #[derive(clap::Args, Clone)]
 pub struct TaskArgs {
-    /// The task; ax has nothing to train on, a model of mnli answers it
+    /// The task; ax has no training data, use a model of mnli
     #[arg(value_parser = TaskName)]
     pub task: String,
     #[command(flatten)]
     pub reading: ReadingArgs,
-    /// What the labels of your own data are [default: as the model was fine-tuned for; to fine-tune,
+    /// What the labels of your own data are [default: what the model was fine-tuned for; to fine-tune,
     /// class]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// SQuAD: answers told for each question
+    /// SQuAD: number of answers listed for each question
     #[arg(long, default_value_t = SpanOptions::default().n_best, value_name = "N")]
     n_best: usize,
-    /// SQuAD 2.0: answer nothing where the score of no answer exceeds the best answer's by more
-    /// [default: as fine-tuning chose it; else the best on the data that is measured on, and 0 to
-    /// predict]
+    /// SQuAD 2.0: give no answer if the score of no answer exceeds that of the best answer by more than
+    /// this [default: as fine-tuning chose it; else the best on the data to evaluate, and 0 to predict]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     null_threshold: Option<f64>,
-    /// Leave out bad rows and say how many there were, in place of stopping at the first
+    /// Skip malformed rows and print how many there were, instead of stopping at the first
     #[arg(long)]
     skip_bad: bool,
 }
 
-/// Reads a task's name, in any case and with or without hyphens.
+/// Parses a task's name, in any case and with or without hyphens.
 #[derive(Clone)]
 struct TaskName;
 
@@ -70,7 +68,7 @@ impl TypedValueParser for TaskName {
     }
 }
 
-/// Lets options take negative numbers, so that what is wrong with one is said by its name.
+/// Lets options take negative numbers, so that an error about one names the option.
 pub fn with_negative_numbers(arg: Arg) -> Arg {
     match arg.get_action().takes_values() {
         true => arg.allow_negative_numbers(true),
@@ -78,15 +76,15 @@ pub fn with_negative_numbers(arg: Arg) -> Arg {
     }
 }
 
-/// What [`TaskArgs::ask`] gives.
-pub struct Asked {
+/// A fine-tuned model with its task and a file.
+pub struct Opened {
     pub task: Box<dyn Task>,
     pub engine: Box<dyn TaskEngine>,
     pub data: Box<dyn Dataset>,
 }
 
 impl TaskArgs {
-    /// The task with its labels, for a model to be trained.
+    /// Returns the task with the labels of a training file.
     pub fn to_train(&self, file: &Path) -> Result<Box<dyn Task>> {
         self.open(Labels::Training(file), false)
     }
@@ -107,34 +105,33 @@ impl TaskArgs {
         tasks::open(&self.task, &options, labels)
     }
 
-    /// A fine-tuned model with its task, and the data that it is asked about: the first `limit` rows
-    /// of a file.
-    pub fn ask(
+    /// Opens a fine-tuned model, its task, and the first `limit` rows of a file.
+    pub fn open_model(
         &self,
         model: &Path,
         data: &Path,
         role: Role,
         limit: Option<usize>,
         setup: Setup,
-    ) -> Result<Asked> {
-        self.a_file(data, role)?;
+    ) -> Result<Opened> {
+        self.refuse_folder(data, role)?;
         let folder = hub::folder_of(model)?;
         let path = folder.join(weights::CONFIG);
         let config = Config::read(&path)?;
-        let kept = ReadingArgs::kept(&config, &path)?;
-        if let Some(note) = self.reading.fold_note(&kept)
+        let stored = ReadingArgs::stored(&config, &path)?;
+        if let Some(note) = self.reading.fold_note(&stored)
             && role == Role::Dev
         {
             note!("{note}");
         }
         let args = Self {
-            reading: self.reading.over(&kept),
+            reading: self.reading.or(&stored),
             ..self.clone()
         };
-        let unlabelled = args.reading.unlabelled(&kept, role)?;
+        let unlabelled = args.reading.unlabelled(&stored, role)?;
         let task = args.open(Labels::Model(&config), unlabelled)?;
-        let made_for = config.other.get("finetuning_task").and_then(Value::as_str);
-        if let Some(other) = made_for.filter(|&other| !akin(other, task.name())) {
+        let finetuned_for = config.other.get("finetuning_task").and_then(Value::as_str);
+        if let Some(other) = finetuned_for.filter(|&other| !akin(other, task.name())) {
             note!(
                 "{}: was fine-tuned for {other}, not for {}",
                 folder.display(),
@@ -143,11 +140,11 @@ impl TaskArgs {
         }
         let Loaded { engine, wordpiece } = Loaded::read_task(&folder, task.part(), setup)?;
         let data = args.read(task.as_ref(), data, role, &config, &wordpiece, limit)?;
-        Ok(Asked { task, engine, data })
+        Ok(Opened { task, engine, data })
     }
 
-    /// Refuses a folder in a file's place, with the file in it that may have been meant.
-    fn a_file(&self, path: &Path, role: Role) -> Result<()> {
+    /// Returns an error if `path` is a folder, which names the file in it that is probably meant.
+    fn refuse_folder(&self, path: &Path, role: Role) -> Result<()> {
         if !path.is_dir() {
             return Ok(());
         }
@@ -167,7 +164,7 @@ impl TaskArgs {
         )))
     }
 
-    /// Reads a file and says on stderr what is to be said of it.
+    /// Reads a file and prints remarks on stderr.
     pub fn read(
         &self,
         task: &dyn Task,
@@ -194,31 +191,31 @@ impl TaskArgs {
     }
 }
 
-/// Whether a model that was fine-tuned for one task may well be asked another's questions. Names are
-/// Cloze's or those of transformers' scripts.
-fn akin(made_for: &str, task: &str) -> bool {
+/// Returns whether a model that was fine-tuned for one task also suits another. Names are Cloze's or those of
+/// transformers' scripts.
+fn akin(finetuned_for: &str, task: &str) -> bool {
     const FAMILIES: [[&str; 2]; 3] = [["squad", "squad2"], ["swag", "codah"], ["mnli", "ax"]];
-    let names = [made_for, task];
-    tasks::named(made_for) == Some(task)
+    let names = [finetuned_for, task];
+    tasks::named(finetuned_for) == Some(task)
         || names.contains(&"custom")
         || FAMILIES
             .iter()
             .any(|family| names.iter().all(|name| family.contains(name)))
 }
 
-/// Scores in a line for people.
+/// Formats scores in a line for people.
 pub fn line(scores: &Scores) -> String {
-    let told = |(name, value): (&String, &Value)| match value {
+    let format = |(name, value): (&String, &Value)| match value {
         Value::Number(number) if number.is_f64() => {
             Some(format!("{name} {:.4}", number.as_f64().unwrap_or(f64::NAN)))
         }
         Value::Number(number) => Some(format!("{name} {number}")),
-        // Details by type stand in the JSON only.
+        // Scores by type are only in the JSON.
         _ => None,
     };
     scores
         .iter()
-        .filter_map(told)
+        .filter_map(format)
         .collect::<Vec<_>>()
         .join(", ")
 }

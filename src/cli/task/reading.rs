@@ -1,6 +1,5 @@
-//! How the files of a task are read: what would make a fine-tuned model answer something else if it
-//! were forgotten. `finetune` keeps it in the model's `config.json`, beside `finetuning_task`;
-//! `evaluate` and `predict` take it from there where nothing else is asked for.
+//! How the files of a task are read. `finetune` stores these options in the model's `config.json`, because a model
+//! answers differently if its files are read differently; they are the defaults of `evaluate` and `predict`.
 
 use std::path::Path;
 
@@ -12,10 +11,10 @@ use crate::model::Config;
 use crate::tasks::{self, Role, SpanOptions};
 use crate::train::task::OPTIONS;
 
-/// The fifth of CODAH that is measured on.
+/// The fifth of CODAH that is held out by default.
 const FOLD: u32 = 1;
 
-// What is kept has the options' names.
+// The stored options have the names of these fields.
 #[derive(clap::Args, Debug, Clone, Default, Deserialize)]
 pub struct ReadingArgs {
     /// Longest sequence in tokens; longer texts are cut [default: as the model was fine-tuned; to
@@ -26,86 +25,97 @@ pub struct ReadingArgs {
     /// or words,labels; to predict, the label's may be left out [default: as the model was fine-tuned]
     #[arg(long, value_name = "A[,B],LABEL")]
     columns: Option<String>,
-    /// Which fifth of codah is kept for measuring [default: as the model was fine-tuned; to
+    /// Which fifth of codah is held out for measuring [default: as the model was fine-tuned; to
     /// fine-tune, 1]
     #[arg(long, value_name = "1..5")]
     fold: Option<u32>,
-    /// SQuAD: pieces by which a window is farther on than the one before [default: as the model was
-    /// fine-tuned; to fine-tune, 128]
+    /// SQuAD: pieces between the starts of two windows [default: as the model was fine-tuned; to
+    /// fine-tune, 128]
     #[arg(long, value_name = "N")]
     doc_stride: Option<usize>,
-    /// SQuAD: most pieces of a question [default: as the model was fine-tuned; to fine-tune, 64]
+    /// SQuAD: longest question in pieces [default: as the model was fine-tuned; to fine-tune, 64]
     #[arg(long, value_name = "N")]
     max_query_len: Option<usize>,
-    /// SQuAD: most pieces of an answer [default: as the model was fine-tuned; to fine-tune, 30]
+    /// SQuAD: longest answer in pieces [default: as the model was fine-tuned; to fine-tune, 30]
     #[arg(long, value_name = "N")]
     max_answer_len: Option<usize>,
 }
 
 impl ReadingArgs {
-    /// What the configuration of a fine-tuned model keeps: nothing where another program, or an
-    /// earlier Cloze, wrote it. `path` stands in error messages.
-    pub fn kept(config: &Config, path: &Path) -> Result<Self> {
+    /// Returns the options that a model's configuration stores; none if another program wrote it. `path` is for
+    /// error messages.
+    pub fn stored(config: &Config, path: &Path) -> Result<Self> {
         match config.other.get(OPTIONS) {
             None => Ok(Self::default()),
-            Some(kept) => serde_json::from_value(kept.clone())
+            Some(stored) => serde_json::from_value(stored.clone())
                 .map_err(|e| Error::file(path, format!("{OPTIONS}: {e}"))),
         }
     }
 
-    /// The same, with what is `kept` where nothing is said.
-    pub fn over(&self, kept: &Self) -> Self {
+    /// Fills in the `stored` options where none were given.
+    pub fn or(&self, stored: &Self) -> Self {
         Self {
-            max_len: self.max_len.or(kept.max_len),
-            columns: self.columns.clone().or_else(|| kept.columns.clone()),
-            fold: self.fold.or(kept.fold),
-            doc_stride: self.doc_stride.or(kept.doc_stride),
-            max_query_len: self.max_query_len.or(kept.max_query_len),
-            max_answer_len: self.max_answer_len.or(kept.max_answer_len),
+            max_len: self.max_len.or(stored.max_len),
+            columns: self.columns.clone().or_else(|| stored.columns.clone()),
+            fold: self.fold.or(stored.fold),
+            doc_stride: self.doc_stride.or(stored.doc_stride),
+            max_query_len: self.max_query_len.or(stored.max_query_len),
+            max_answer_len: self.max_answer_len.or(stored.max_answer_len),
         }
     }
 
-    /// The longest sequence, refused where the model has fewer positions.
+    /// Returns the longest sequence, in tokens.
+    ///
+    /// # Errors
+    /// If the model has fewer positions.
     pub fn max_len(&self, task: &str, config: &Config) -> Result<usize> {
-        let usual = tasks::usual_max_len(task).min(config.max_position_embeddings);
-        max_len(config, self.max_len.unwrap_or(usual))
+        let positions = config.max_position_embeddings;
+        match self.max_len {
+            Some(max_len) if max_len > positions => Err(Error::Usage(format!(
+                "--max-len {max_len}: the model has only {positions} positions"
+            ))),
+            Some(max_len) => Ok(max_len),
+            None => Ok(tasks::usual_max_len(task).min(positions)),
+        }
     }
 
     pub fn fold(&self) -> u32 {
         self.fold.unwrap_or(FOLD)
     }
 
-    /// What is said where another fifth of CODAH is measured on than was kept from training.
-    pub fn fold_note(&self, kept: &Self) -> Option<String> {
-        let (asked, kept) = (self.fold?, kept.fold?);
-        (asked != kept).then(|| {
+    /// Returns a warning if another fifth of CODAH is measured than was held out in training.
+    pub fn fold_note(&self, stored: &Self) -> Option<String> {
+        let (given, stored) = (self.fold?, stored.fold?);
+        (given != stored).then(|| {
             format!(
-                "--fold {asked}: the model was fine-tuned with --fold {kept}, so it was trained on what \
-                 it is measured on here"
+                "--fold {given}: the model was fine-tuned with --fold {stored}, so it was trained on the rows \
+                 that it is measured on here"
             )
         })
     }
 
-    /// The columns of your own data.
+    /// Returns the columns of your own data.
     pub fn columns(&self) -> Result<Option<Columns>> {
         self.columns.as_deref().map(Columns::parse).transpose()
     }
 
-    /// Whether the columns are those of the texts alone, as they may be where the data is only to be
-    /// answered. `kept` tells how many texts there are; another number is refused.
-    pub fn unlabelled(&self, kept: &Self, role: Role) -> Result<bool> {
-        let (Some(asked), kept) = (self.columns()?, kept.columns()?) else {
+    /// Returns whether the columns are those of the texts alone, which is allowed for prediction.
+    ///
+    /// # Errors
+    /// If there are not as many texts as in the `stored` columns.
+    pub fn unlabelled(&self, stored: &Self, role: Role) -> Result<bool> {
+        let (Some(given), stored) = (self.columns()?, stored.columns()?) else {
             return Ok(false);
         };
         let answering = role == Role::Test;
-        let Some(kept) = kept else {
-            return Ok(answering && asked.len() == 1);
+        let Some(stored) = stored else {
+            return Ok(answering && given.len() == 1);
         };
-        if asked.len() == kept.len() {
+        if given.len() == stored.len() {
             return Ok(false);
         }
-        let texts = kept.len() - 1;
-        if answering && asked.len() == texts {
+        let texts = stored.len() - 1;
+        if answering && given.len() == texts {
             return Ok(true);
         }
         let expected = match (texts, answering) {
@@ -115,11 +125,11 @@ impl ReadingArgs {
             (_, true) => "expected two columns of text, with or without one of labels",
         };
         Err(Error::Usage(format!(
-            "--columns {asked}: {expected}, as the model was fine-tuned on {kept}"
+            "--columns {given}: {expected}, as the model was fine-tuned on {stored}"
         )))
     }
 
-    /// How SQuAD's paragraphs are read.
+    /// Returns how SQuAD's paragraphs are read.
     pub fn spans(&self) -> SpanOptions {
         let usual = SpanOptions::default();
         SpanOptions {
@@ -131,33 +141,22 @@ impl ReadingArgs {
     }
 }
 
-/// The longest sequence asked for, refused where the model has fewer positions.
-pub fn max_len(config: &Config, asked: usize) -> Result<usize> {
-    if asked > config.max_position_embeddings {
-        return Err(Error::Usage(format!(
-            "--max-len {asked}: the model has only {} positions",
-            config.max_position_embeddings
-        )));
-    }
-    Ok(asked)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn kept_again(task: &str, options: &tasks::Options) -> ReadingArgs {
+    fn stored_options(task: &str, options: &tasks::Options) -> ReadingArgs {
         let mut config = Config::new(2, 128, 2, 512, 1000);
         let task = tasks::open(task, options, tasks::Labels::Training(Path::new("-"))).unwrap();
         let max_len = ReadingArgs::default()
             .max_len(task.name(), &config)
             .unwrap();
         crate::train::task::describe(task.as_ref(), max_len, &mut config);
-        ReadingArgs::kept(&config, Path::new("config.json")).unwrap()
+        ReadingArgs::stored(&config, Path::new("config.json")).unwrap()
     }
 
     #[test]
-    fn a_model_keeps_what_its_task_reads_by() {
+    fn a_model_stores_how_its_files_are_read() {
         let options = tasks::Options {
             spans: SpanOptions {
                 stride: 64,
@@ -166,20 +165,20 @@ mod tests {
             fold: 1,
             ..tasks::Options::default()
         };
-        let kept = kept_again("squad", &options);
-        assert_eq!((kept.max_len, kept.fold), (Some(384), None));
-        assert_eq!(kept.columns, None, "squad has none");
-        let spans = kept.spans();
+        let stored = stored_options("squad", &options);
+        assert_eq!((stored.max_len, stored.fold), (Some(384), None));
+        assert_eq!(stored.columns, None, "squad has none");
+        let spans = stored.spans();
         assert_eq!((spans.stride, spans.max_question), (64, 64));
-        assert_eq!(kept.max_query_len, Some(64), "what nobody asked for too");
-        let again = ReadingArgs {
+        assert_eq!(stored.max_query_len, Some(64), "defaults are stored too");
+        let other = ReadingArgs {
             doc_stride: Some(32),
             ..ReadingArgs::default()
         };
-        let over = again.over(&kept);
-        assert_eq!((over.doc_stride, over.max_len), (Some(32), Some(384)));
-        let kept = kept_again("codah", &options);
-        assert_eq!((kept.fold, kept.max_len), (Some(1), Some(80)));
+        let both = other.or(&stored);
+        assert_eq!((both.doc_stride, both.max_len), (Some(32), Some(384)));
+        let stored = stored_options("codah", &options);
+        assert_eq!((stored.fold, stored.max_len), (Some(1), Some(80)));
     }
 
     #[test]
@@ -190,7 +189,7 @@ mod tests {
         };
         let (one, two) = (columns("x,y"), columns("x,y,z"));
         let none = ReadingArgs::default();
-        for (asked, kept, role, expected) in [
+        for (given, stored, role, expected) in [
             ("text", &one, Role::Test, Some(true)),
             ("text,label", &one, Role::Test, Some(false)),
             ("text,label", &one, Role::Dev, Some(false)),
@@ -203,8 +202,8 @@ mod tests {
             ("text", &none, Role::Test, Some(true)),
             ("text,label", &none, Role::Test, Some(false)),
         ] {
-            let found = columns(asked).unlabelled(kept, role);
-            assert_eq!(found.ok(), expected, "{asked} {role:?}");
+            let found = columns(given).unlabelled(stored, role);
+            assert_eq!(found.ok(), expected, "{given} {role:?}");
         }
     }
 }

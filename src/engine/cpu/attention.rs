@@ -1,13 +1,12 @@
-//! Self-attention over packed sequences: no padding, and no probabilities kept between forward and
-//! backward.
+//! Self-attention over packed sequences, without padding and without stored probabilities.
 //!
-//! A sequence's queries, keys and values stand side by side in its rows, (length, 3 × hidden). Each
-//! head of each sequence is a task, which takes its queries in blocks, so that the scores of a block
-//! stay in the cache; the backward pass computes the probabilities again from the scores and the
-//! logarithm of each row's sum (as in Dao et al., arXiv 2205.14135).
+//! Queries, keys and values are adjacent in a sequence's rows, (length, 3 × hidden). Each head of
+//! each sequence is a task. It processes queries in blocks, so that the scores of a block stay in
+//! the cache; the backward pass recomputes the probabilities from the scores and the log-sum-exp of
+//! each row (as in Dao et al., arXiv 2205.14135).
 //!
-//! Where a token sees only what is before it, a block of queries meets the keys up to its own end
-//! and no others, which is half of the work in long sequences.
+//! With causal attention a block of queries reads only the keys up to its own end, which saves half
+//! of the work in long sequences.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -22,14 +21,14 @@ use crate::model::ATTENTION_STRIDE;
 use crate::random::Stream;
 
 use super::dropout::Mask;
-use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
+use super::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use super::grow;
 
-/// Queries that are handled together.
+/// Queries per block.
 pub const BLOCK: usize = 64;
-/// Sequences shorter than this are multiplied in f32.
+/// Products of shorter sequences are computed in f32.
 const SHORT: usize = 64;
-/// Elements of the random stream that are drawn together.
+/// How many random values one call generates.
 const GROUP: usize = 64;
 
 /// The sizes of the heads, and the dropout on their probabilities.
@@ -37,13 +36,13 @@ const GROUP: usize = 64;
 pub struct Heads {
     pub count: usize,
     pub size: usize,
-    /// A query sees its own key and those before it alone.
+    /// Whether a query attends only to keys up to its own position.
     pub causal: bool,
     pub dropout: Option<Mask>,
     pub precision: Precision,
 }
 
-/// What one task works in.
+/// The scratch of one task.
 #[derive(Default)]
 struct Buffers {
     /// Two blocks of scores, (BLOCK, padded length).
@@ -56,7 +55,7 @@ struct Buffers {
     d_values: Vec<f32>,
 }
 
-/// Memory for the tasks, one piece for each thread of the pool.
+/// Scratch for the tasks, one piece per thread of the pool.
 #[derive(Default)]
 pub struct Scratch(Vec<Mutex<Buffers>>);
 
@@ -76,7 +75,7 @@ impl Scratch {
         }
     }
 
-    /// Numbers that [`Scratch`] holds for sequences of up to `longest` tokens.
+    /// Returns how many f32 values [`Scratch`] holds for sequences of up to `longest` tokens.
     pub fn len(longest: usize, size: usize) -> usize {
         let one = 2 * BLOCK * padded(longest) + BLOCK * size + 2 * longest * size;
         rayon::current_num_threads() * one
@@ -101,7 +100,7 @@ impl Scratch {
                     example: batch.examples[sequence],
                     head,
                 };
-                // Each thread has a lock of its own, which it never finds taken.
+                // Each thread has its own lock, so it never waits.
                 let thread = rayon::current_thread_index().unwrap_or(0);
                 let mut buffers = scratch[thread]
                     .lock()
@@ -111,12 +110,12 @@ impl Scratch {
     }
 }
 
-/// Rows of scores are this long, so that vectors fit into them whole.
+/// Returns the length of a row of scores: a whole number of vectors.
 fn padded(length: usize) -> usize {
     length.next_multiple_of(LANES)
 }
 
-/// A buffer whose rows the tasks write in parallel.
+/// A buffer whose rows tasks write in parallel.
 struct Shared<'a> {
     start: *mut f32,
     len: usize,
@@ -166,8 +165,7 @@ impl Task<'_> {
         self.rows.len()
     }
 
-    /// Products of short sequences are so small that rounding their factors takes longer than it
-    /// saves.
+    /// Rounding the factors of small products takes longer than it saves.
     fn precision(&self) -> Precision {
         match self.heads.precision {
             Precision::Bf16 if self.length() >= SHORT => Precision::Bf16,
@@ -175,7 +173,7 @@ impl Task<'_> {
         }
     }
 
-    /// Blocks of queries, counted within the sequence.
+    /// Returns the blocks of queries, relative to the sequence.
     fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
         let length = self.length();
         (0..length)
@@ -183,7 +181,7 @@ impl Task<'_> {
             .map(move |start| start..(start + BLOCK).min(length))
     }
 
-    /// How many keys a block of queries meets, from the first on.
+    /// Returns how many keys, from the first, a block of queries reads.
     fn keys(&self, block: &Range<usize>) -> usize {
         if self.heads.causal {
             block.end
@@ -192,7 +190,7 @@ impl Task<'_> {
         }
     }
 
-    /// How many keys a query sees, from the first on.
+    /// Returns how many keys, from the first, a query attends to.
     fn seen(&self, query: usize) -> usize {
         if self.heads.causal {
             query + 1
@@ -201,33 +199,33 @@ impl Task<'_> {
         }
     }
 
-    /// Where queries (0), keys (1) or values (2) of row `row` of the sequence stand.
+    /// Returns the offset of queries (0), keys (1) or values (2) of row `row` of the sequence.
     fn at(&self, which: usize, row: usize) -> usize {
         let hidden = self.heads.hidden();
         (self.rows.start + row) * 3 * hidden + which * hidden + self.head * self.heads.size
     }
 
-    /// Queries (0), keys (1) or values (2) of some rows.
+    /// Returns queries (0), keys (1) or values (2) of some rows.
     fn part<'q>(&self, qkv: &'q [f32], which: usize, rows: Range<usize>) -> Matrix<'q> {
         let values = &qkv[self.at(which, rows.start)..];
         Matrix::strided(values, rows.len(), self.heads.size, 3 * self.heads.hidden())
     }
 
-    /// Rows of a matrix (rows, hidden), the columns of this head.
+    /// Returns rows of a matrix (rows, hidden), limited to this head's columns.
     fn columns<'q>(&self, values: &'q [f32], rows: Range<usize>) -> Matrix<'q> {
         let hidden = self.heads.hidden();
         let first = (self.rows.start + rows.start) * hidden + self.head * self.heads.size;
         Matrix::strided(&values[first..], rows.len(), self.heads.size, hidden)
     }
 
-    /// The scaled scores of a block of queries, (queries, padded number of keys), negative infinity
-    /// where a query sees nothing.
+    /// Computes the scaled scores of a block of queries, (queries, padded number of keys); masked
+    /// ones are negative infinity.
     fn scores(&self, qkv: &[f32], block: &Range<usize>, scores: &mut [f32]) {
         let keys = self.keys(block);
         let stride = padded(keys);
         product(
             MatrixMut::strided(scores, block.len(), keys, stride),
-            Old::Overwrite,
+            Output::Overwrite,
             self.heads.scale(),
             self.part(qkv, 0, block.clone()),
             self.part(qkv, 1, 0..keys).t(),
@@ -239,7 +237,7 @@ impl Task<'_> {
         }
     }
 
-    /// The dropout of a query's probabilities.
+    /// Returns the dropout of a query's probabilities.
     #[inline(always)]
     fn dropout(&self, query: usize) -> RowMask {
         let mask = self.heads.dropout;
@@ -252,17 +250,17 @@ impl Task<'_> {
     }
 }
 
-/// The dropout of one row of probabilities, 16 at a time from the first on.
+/// The dropout of one row of probabilities, 16 at a time in order.
 struct RowMask {
     mask: Option<(Mask, Stream)>,
-    /// The row's first group of the stream.
+    /// The row's first group in the random stream.
     first: u32,
-    /// Of the group that is being used up.
+    /// The bits of the current group.
     bits: u64,
 }
 
 impl RowMask {
-    /// What the `index`-th 16 probabilities are multiplied by.
+    /// Returns the factors of the `index`-th 16 probabilities.
     #[inline(always)]
     fn factors(&mut self, simd: Simd, index: usize) -> [f32; LANES] {
         let Some((mask, stream)) = &self.mask else {
@@ -286,8 +284,8 @@ impl Heads {
         (1.0 / (self.size as f64).sqrt()) as f32
     }
 
-    /// `softmax(Q Kᵀ / √size) V` in every head, over the keys that each query sees: `qkv` is (rows, 3 × hidden), `context` (rows,
-    /// hidden), `log_sums` (rows, heads).
+    /// Computes `softmax(Q Kᵀ / √size) V` in every head: `qkv` is (rows, 3 × hidden), `context`
+    /// (rows, hidden), `log_sums` (rows, heads).
     pub fn forward(
         &self,
         simd: Simd,
@@ -325,7 +323,7 @@ impl Heads {
                                     *p *= scale * factor;
                                 }
                             }
-                            // The exponential stops short of 0.
+                            // The exponential of negative infinity is not quite 0.
                             row[task.seen(block.start + index)..].fill(0.0);
                         }
                     },
@@ -333,7 +331,7 @@ impl Heads {
                 let out = &mut b.block[..block.len() * size];
                 product(
                     MatrixMut::new(out, block.len(), size),
-                    Old::Overwrite,
+                    Output::Overwrite,
                     1.0,
                     Matrix::strided(p, block.len(), keys, stride),
                     task.part(qkv, 2, 0..keys),
@@ -341,7 +339,7 @@ impl Heads {
                     task.precision(),
                 );
                 let row = task.rows.start + block.start;
-                // SAFETY: these rows of these columns are this task's alone.
+                // SAFETY: only this task writes these rows of these columns.
                 unsafe {
                     context.write(row * hidden + task.head * size, hidden, size, out);
                     log_sums.write(row * count + task.head, count, 1, &sums[..block.len()]);
@@ -350,7 +348,8 @@ impl Heads {
         });
     }
 
-    /// From the gradient of the context, that of queries, keys and values, side by side as `qkv`.
+    /// Computes the gradient of queries, keys and values, laid out like `qkv`, from that of the
+    /// context.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another buffer of the pass"
@@ -370,18 +369,18 @@ impl Heads {
         let d_qkv = Shared::new(d_qkv);
         scratch.for_each(batch, self, |task, b| {
             let length = task.length();
-            let mut old = Old::Overwrite;
-            // The last block first: it meets all keys, so that its gradients of them are the first.
+            let mut output = Output::Overwrite;
+            // The last block comes first: it reads all keys, so it can overwrite their gradients.
             for block in task.blocks().rev() {
                 let (n, keys) = (block.len(), task.keys(&block));
                 let stride = padded(keys);
                 let (p, d) = (&mut b.p[..n * stride], &mut b.d[..n * stride]);
                 let above = task.columns(d_context, block.clone());
                 task.scores(qkv, &block, p);
-                // The gradient of the dropped probabilities.
+                // Gradient of the probabilities after dropout.
                 product(
                     MatrixMut::strided(d, n, keys, stride),
-                    Old::Overwrite,
+                    Output::Overwrite,
                     1.0,
                     above,
                     task.part(qkv, 2, 0..keys).t(),
@@ -398,8 +397,8 @@ impl Heads {
                             let log_sum = log_sums[row * self.count + task.head];
                             let at = row * hidden + task.head * size;
                             let (out, d_out) = (&context[at..at + size], &d_context[at..at + size]);
-                            // Σ p dp over the keys is Σ out d_out over the head: the same sum in
-                            // another order.
+                            // Σ p dp over the keys equals Σ out d_out over the head, in another
+                            // order.
                             let slope = sum(size, |i| out[i] * d_out[i]);
                             d[keys..].fill(0.0);
                             let mut dropout = task.dropout(block.start + index);
@@ -425,15 +424,23 @@ impl Heads {
                 let into = MatrixMut::new(block_of, n, size);
                 let their_keys = task.part(qkv, 1, 0..keys);
                 let (one, precision) = (Threads::One, task.precision());
-                product(into, Old::Overwrite, scale, d, their_keys, one, precision);
-                // SAFETY: these rows of these columns are this task's alone.
+                product(
+                    into,
+                    Output::Overwrite,
+                    scale,
+                    d,
+                    their_keys,
+                    one,
+                    precision,
+                );
+                // SAFETY: only this task writes these rows of these columns.
                 unsafe { d_qkv.write(task.at(0, block.start), 3 * hidden, size, block_of) };
                 let queries = task.part(qkv, 0, block);
                 let into = MatrixMut::new(&mut b.d_keys, keys, size);
-                product(into, old, scale, d.t(), queries, one, precision);
+                product(into, output, scale, d.t(), queries, one, precision);
                 let into = MatrixMut::new(&mut b.d_values, keys, size);
-                product(into, old, 1.0, p.t(), above, one, precision);
-                old = Old::Add;
+                product(into, output, 1.0, p.t(), above, one, precision);
+                output = Output::Accumulate;
             }
             // SAFETY: as above.
             unsafe {

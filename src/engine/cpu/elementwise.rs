@@ -1,5 +1,5 @@
-//! Biases and GELU: everything that works on each value alone, and the sums over rows that are the
-//! biases' gradients.
+//! Biases and GELU, which act on each value separately, and the sums over rows that are the
+//! gradients of biases.
 
 use rayon::prelude::*;
 
@@ -7,13 +7,13 @@ use crate::engine::simd::{Simd, exp};
 
 use super::grow;
 
-/// Rows that one task handles.
+/// Rows per task.
 pub const ROWS: usize = 16;
 
-/// The normal distribution function and density at `x`.
+/// Returns the normal distribution function and density at `x`.
 ///
 /// The function is formula 7.1.26 of Abramowitz and Stegun, "Handbook of mathematical functions",
-/// whose error is below 1e-7; both need the same exponential.
+/// with an error below 1e-7; both use the same exponential.
 #[inline(always)]
 fn normal(x: f32) -> (f32, f32) {
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
@@ -29,7 +29,7 @@ fn normal(x: f32) -> (f32, f32) {
     (below, e * 0.398_942_3)
 }
 
-/// `y = GELU(x + bias)` in every row, in its exact form `x Φ(x)` (arXiv 1606.08415).
+/// `y = GELU(x + bias)` in every row, with the exact GELU `x Φ(x)` (arXiv 1606.08415).
 pub fn bias_gelu(simd: Simd, x: &[f32], bias: &[f32], y: &mut [f32]) {
     let width = bias.len();
     x.par_chunks(ROWS * width)
@@ -49,8 +49,8 @@ pub fn bias_gelu(simd: Simd, x: &[f32], bias: &[f32], y: &mut [f32]) {
         });
 }
 
-/// `d *= Φ(x + bias) + (x + bias) φ(x + bias)`: the gradient of [`bias_gelu`]; adds the bias's, the
-/// sum of `d` over the rows, to `d_bias`.
+/// `d *= Φ(x + bias) + (x + bias) φ(x + bias)`: the gradient of [`bias_gelu`]. Adds the bias's
+/// gradient, the sum of `d` over the rows, to `d_bias`.
 pub fn gelu_backward(
     simd: Simd,
     x: &[f32],
@@ -98,8 +98,8 @@ pub fn add_bias(simd: Simd, x: &mut [f32], bias: &[f32]) {
     });
 }
 
-/// Sums over the rows of a matrix `width` wide, from stripes of rows that tasks add up each alone:
-/// so the matrix is read in the order of memory, and the sums don't depend on the threads.
+/// Sums over the rows of a matrix: each task sums a stripe of rows, and the stripes are added in
+/// order. The matrix is read sequentially, and the sums don't depend on the threads.
 #[derive(Default)]
 pub struct Partials {
     values: Vec<f32>,
@@ -107,11 +107,11 @@ pub struct Partials {
     stripes: usize,
 }
 
-/// Rows of a stripe.
+/// Rows per stripe.
 pub const STRIPE: usize = 32;
 
 impl Partials {
-    /// Room for a row of sums of every stripe of `rows` rows, to be filled from zero.
+    /// Returns uninitialised sums, one row per stripe of `rows` rows.
     pub fn start(
         &mut self,
         rows: usize,
@@ -122,7 +122,7 @@ impl Partials {
         self.values[..self.stripes * width].par_chunks_mut(width)
     }
 
-    /// `sums += ` the columns from `first` on, stripe after stripe.
+    /// Adds the columns from `first` on to `sums`, stripe by stripe.
     pub fn add_to(&self, simd: Simd, first: usize, sums: &mut [f32]) {
         let values = &self.values[..self.stripes * self.width];
         simd.run(
@@ -137,7 +137,7 @@ impl Partials {
         );
     }
 
-    /// Sums every column of `x`, whose rows are `width` wide, for [`Partials::add_to`].
+    /// Sums the columns of `x`, whose rows have `width` values, for [`Partials::add_to`].
     pub fn column_sums(&mut self, simd: Simd, x: &[f32], width: usize) {
         x.par_chunks(STRIPE * width)
             .zip(self.start(x.len() / width, width))
@@ -193,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn column_sums_take_their_columns() {
+    fn column_sums_add_up_the_requested_columns() {
         let (rows, width) = (77, 300);
         let x: Vec<f32> = (0..rows * width).map(|i| (i % 7) as f32).collect();
         let mut partials = Partials::default();
         for (name, simd) in Simd::all() {
-            // Sums of another matrix must not stay.
+            // Sums of another matrix must not remain.
             partials.column_sums(simd, &vec![3.0; 999], 9);
             partials.column_sums(simd, &x, width);
             for (first, count) in [(0, 300), (0, 1), (100, 100), (235, 65)] {

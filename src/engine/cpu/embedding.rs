@@ -1,4 +1,5 @@
-//! Token, segment and position embeddings, their sum normalised, and the gradients of the tables.
+//! Token, segment and position embeddings, the LayerNorm of their sum, and the gradients of the
+//! tables.
 
 use rayon::prelude::*;
 
@@ -66,8 +67,8 @@ pub fn forward(
         });
 }
 
-/// From the gradient of [`forward`]'s output to that of the sum. `dy` is left with dropout applied:
-/// the gradient of the LayerNorm's output, which its parameters' gradients need.
+/// Computes the gradient of the sum from that of [`forward`]'s output. Applies dropout to `dy`,
+/// which becomes the gradient of the LayerNorm's output.
 pub fn backward(
     simd: Simd,
     norm: Norm<'_>,
@@ -103,8 +104,8 @@ pub fn backward(
         });
 }
 
-/// `table[index[row]] += d[row]`. Each task owns a part of the table and takes the rows that fall
-/// into it in order, so that the sums don't depend on the threads.
+/// `table[index[row]] += d[row]`. Each task owns a part of the table and adds its rows in order, so
+/// that the sums don't depend on the threads.
 pub fn add_to_table(simd: Simd, index: &[u32], d: &[f32], width: usize, table: &mut [f32]) {
     let entries = table.len() / width;
     let part = entries.div_ceil(4 * rayon::current_num_threads()).max(1);
@@ -117,7 +118,7 @@ pub fn add_to_table(simd: Simd, index: &[u32], d: &[f32], width: usize, table: &
                 #[inline(always)]
                 || {
                     for (&index, d) in index.iter().zip(d.chunks_exact(width)) {
-                        // Wraps to a large number for rows of the parts before.
+                        // Wraps to a large number for entries before this part.
                         let entry = (index as usize).wrapping_sub(first);
                         if entry < part {
                             let sums = &mut table[entry * width..(entry + 1) * width];
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_collect_the_rows_that_name_them() {
+    fn each_table_entry_sums_the_rows_that_index_it() {
         for (entries, width) in [(1, 1), (2, 17), (13, 31), (500, 33)] {
             let index: Vec<u32> = (0..127).map(|i| (i * 7 % entries) as u32).collect();
             let d: Vec<f32> = (0..127 * width).map(|i| (i % 11) as f32).collect();

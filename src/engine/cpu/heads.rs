@@ -1,5 +1,5 @@
 //! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks. Their
-//! products are small and in f32 always.
+//! products are small and always f32.
 
 use crate::engine::Precision;
 use crate::model::{HeadInput, Layout, Part, TaskHead};
@@ -7,7 +7,7 @@ use crate::random::Site;
 
 use super::dropout::Mask;
 use super::elementwise::{Partials, add_bias};
-use super::gemm::{Matrix, MatrixMut, Old};
+use super::gemm::Output;
 use super::grow;
 use super::layer::Pass;
 use super::linear::Linear;
@@ -30,19 +30,19 @@ pub fn add_picked(from: &[f32], rows: &[u32], width: usize, to: &mut [f32]) {
     }
 }
 
-/// `tanh(W h[CLS] + b)`, or of the last token in a model that reads from left to right.
+/// `tanh(W h[CLS] + b)`, or of the last token in a left-to-right model.
 #[derive(Clone)]
 struct Pooler(Linear);
 
-/// Activations and gradients of a head, for (sequences, …) or (rows, …).
+/// Activations and gradients of a head, for sequences or rows.
 #[derive(Default)]
 pub struct Buffers {
     /// The rows that the pooler reads.
     rows: Vec<u32>,
-    /// What stands there, later its gradients.
+    /// Their hidden states, later the gradients of these.
     picked: Vec<f32>,
     pooled: Vec<f32>,
-    /// What the linear layer reads where that is not the hidden states themselves.
+    /// The linear layer's input after dropout.
     input: Vec<f32>,
     d: Vec<f32>,
     logits: Vec<f32>,
@@ -64,12 +64,8 @@ impl Pooler {
             .extend(pass.batch.pooled_rows(pass.config.is_decoder));
         pick(hidden, &b.rows, h, &mut b.picked[..n * h]);
         let pooled = &mut b.pooled[..n * h];
-        self.0.forward(
-            Precision::F32,
-            values,
-            Matrix::new(&b.picked, n, h),
-            MatrixMut::new(pooled, n, h),
-        );
+        self.0
+            .forward(Precision::F32, values, &b.picked[..n * h], pooled);
         for row in pooled.chunks_exact_mut(h) {
             for (x, bias) in row.iter_mut().zip(&values[self.0.bias.clone()]) {
                 *x = (*x + bias).tanh();
@@ -77,7 +73,7 @@ impl Pooler {
         }
     }
 
-    /// From the gradient of the pooler's output in `b.d`.
+    /// Runs backward from the gradient of the pooler's output in `b.d`.
     fn backward(
         &self,
         pass: Pass<'_>,
@@ -93,19 +89,17 @@ impl Pooler {
         }
         self.0
             .add_bias_gradient(pass.simd, gradients, d, &mut b.partials);
-        let dy = Matrix::new(d, n, h);
-        let picked = Matrix::new(&b.picked, n, h);
+        let picked = &mut b.picked[..n * h];
         self.0
-            .add_weight_gradient(Precision::F32, gradients, picked, dy);
-        // What was picked is not needed any more: its place takes its gradient.
-        let into = MatrixMut::new(&mut b.picked, n, h);
+            .add_weight_gradient(Precision::F32, gradients, picked, d);
+        // The picked rows are not needed any more: their buffer takes their gradients.
         self.0
-            .backward(Precision::F32, values, dy, into, Old::Overwrite);
-        add_picked(&b.picked[..n * h], &b.rows, h, d_hidden);
+            .backward(Precision::F32, values, d, picked, Output::Overwrite);
+        add_picked(picked, &b.rows, h, d_hidden);
     }
 }
 
-/// The pooler's output, (sequences, hidden). None when the model has no pooler.
+/// Returns the pooler's output, (sequences, hidden). None if the model has no pooler.
 pub fn pooled<'b>(
     pass: Pass<'_>,
     layout: &Layout,
@@ -127,7 +121,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// None when the model has no such head or lacks the pooler that it reads.
+    /// Returns None if the model has no such head or lacks the pooler that it reads.
     pub fn next_sentence(layout: &Layout) -> Option<Self> {
         let has = layout.parts().contains(&Part::NextSentence);
         has.then_some(())?;
@@ -138,7 +132,7 @@ impl Head {
         })
     }
 
-    /// None when the model has no such head or lacks the pooler that it reads.
+    /// Returns None if the model has no such head or lacks the pooler that it reads.
     pub fn task(layout: &Layout) -> Option<Self> {
         let TaskHead {
             name,
@@ -156,7 +150,7 @@ impl Head {
         })
     }
 
-    /// Logits (sequences or rows, outputs).
+    /// Returns the logits, (sequences or rows, outputs).
     pub fn forward<'b>(
         &self,
         pass: Pass<'_>,
@@ -177,19 +171,17 @@ impl Head {
                 grow(&mut b.input, n * h);
                 b.input[..n * h].copy_from_slice(from);
                 self.drop(pass, mask, &mut b.input[..n * h]);
-                &b.input
+                &b.input[..n * h]
             }
         };
         let logits = &mut b.logits[..n * self.linear.outputs];
-        let into = MatrixMut::new(logits, n, self.linear.outputs);
-        self.linear
-            .forward(Precision::F32, values, Matrix::new(input, n, h), into);
+        self.linear.forward(Precision::F32, values, input, logits);
         add_bias(pass.simd, logits, &values[self.linear.bias.clone()]);
         logits
     }
 
-    /// From the gradient of the logits, which stands in their place, to that of the hidden states,
-    /// which are added to `d_hidden`.
+    /// Runs backward from the gradient of the logits in `b.logits`; adds the gradient of the hidden
+    /// states to `d_hidden`.
     pub fn backward(
         &self,
         pass: Pass<'_>,
@@ -207,19 +199,17 @@ impl Head {
         let d_logits = &b.logits[..n * outputs];
         self.linear
             .add_bias_gradient(pass.simd, gradients, d_logits, &mut b.partials);
-        let dy = Matrix::new(d_logits, n, outputs);
         let mask = self.mask(pass);
         let input = match mask {
             None => self.reads(pass, hidden, &b.pooled),
-            Some(_) => &b.input,
+            Some(_) => &b.input[..n * h],
         };
         self.linear
-            .add_weight_gradient(Precision::F32, gradients, Matrix::new(input, n, h), dy);
+            .add_weight_gradient(Precision::F32, gradients, input, d_logits);
         grow(&mut b.d, n * h);
         let d = &mut b.d[..n * h];
-        let into = MatrixMut::new(d, n, h);
         self.linear
-            .backward(Precision::F32, values, dy, into, Old::Overwrite);
+            .backward(Precision::F32, values, d_logits, d, Output::Overwrite);
         if let Some(mask) = mask {
             self.drop(pass, mask, d);
         }
@@ -240,7 +230,7 @@ impl Head {
         }
     }
 
-    /// What goes through dropout into the linear layer.
+    /// Returns the input of the linear layer before dropout.
     fn reads<'b>(&self, pass: Pass<'_>, hidden: &'b [f32], pooled: &'b [f32]) -> &'b [f32] {
         let from = if self.pooler.is_some() {
             pooled

@@ -1,4 +1,4 @@
-//! One encoder layer, forward and backward, with the activations that it keeps between the two.
+//! One encoder layer, forward and backward, with the activations that it saves in between.
 
 use crate::data::Packed;
 use crate::engine::Precision;
@@ -8,13 +8,13 @@ use crate::random::Site;
 use super::attention::{Heads, Scratch};
 use super::dropout::{Mask, Rows};
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
-use super::gemm::{Matrix, MatrixMut, Old};
+use super::gemm::Output;
 use super::grow;
-use super::linear::{Linear, NormAt};
-use super::norm::{self, Before, Statistics, Sums};
+use super::linear::Linear;
+use super::norm::{self, NormRanges, SkipConnection, Statistics, Sums};
 use crate::engine::simd::Simd;
 
-/// What every step of a pass needs to know.
+/// The settings and the batch of a pass.
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
     pub simd: Simd,
@@ -48,21 +48,21 @@ impl Pass<'_> {
     }
 }
 
-/// Where a layer's parameters are.
+/// The ranges of a layer's parameters.
 pub struct Layer {
     index: u32,
-    /// Query, key and value in one.
+    /// Query, key and value joined.
     qkv: Linear,
     attention: Linear,
-    attention_norm: NormAt,
+    attention_norm: NormRanges,
     intermediate: Linear,
     output: Linear,
-    output_norm: NormAt,
+    output_norm: NormRanges,
 }
 
-/// What a layer keeps for its backward pass; (rows, hidden) where nothing else is said.
+/// The activations that a layer saves for its backward pass; (rows, hidden) unless noted.
 #[derive(Default)]
-pub struct Kept {
+pub struct Saved {
     /// (rows, 3 × hidden)
     qkv: Vec<f32>,
     /// (rows, heads)
@@ -71,17 +71,18 @@ pub struct Kept {
     attended: Vec<f32>,
     attended_statistics: Vec<Statistics>,
     normed: Vec<f32>,
-    /// Before the bias and after GELU, (rows, intermediate).
+    /// The intermediate layer before the bias and after GELU, (rows, intermediate).
     inner: Vec<f32>,
     activated: Vec<f32>,
-    fed: Vec<f32>,
-    fed_statistics: Vec<Statistics>,
+    feed_forward: Vec<f32>,
+    feed_forward_statistics: Vec<Statistics>,
 }
 
 /// Gradients of activations, shared by all layers.
 #[derive(Default)]
 pub struct Gradients {
-    /// Of a layer's output before, of its input after the layer's backward pass: (rows, hidden).
+    /// Gradient of the layer's output; the backward pass overwrites it with that of its input:
+    /// (rows, hidden).
     pub hidden: Vec<f32>,
     residual: Vec<f32>,
     linear: Vec<f32>,
@@ -93,7 +94,7 @@ pub struct Gradients {
 }
 
 impl Gradients {
-    /// Room for `rows` rows, the hidden states' gradients zero.
+    /// Makes room for `rows` rows and zeroes the gradient of the hidden states.
     pub fn start(&mut self, rows: usize, config: &Config) {
         let hidden = rows * config.hidden_size;
         self.hidden.clear();
@@ -105,7 +106,7 @@ impl Gradients {
         grow(&mut self.qkv, 3 * hidden);
     }
 
-    /// Hidden states' gradients with the scratch that the embeddings' backward pass needs.
+    /// Returns the gradient of the hidden states, and scratch for the embeddings' backward pass.
     pub fn for_embeddings(&mut self) -> (&mut [f32], &mut [f32], &mut Partials) {
         let rows = self.hidden.len();
         (
@@ -127,55 +128,38 @@ impl Layer {
                 ["query", "key", "value"].map(|n| name(&format!("attention.self.{n}"))),
             ),
             attention: linear("attention.output.dense"),
-            attention_norm: NormAt::find(layout, &name("attention.output.LayerNorm")),
+            attention_norm: NormRanges::find(layout, &name("attention.output.LayerNorm")),
             intermediate: linear("intermediate.dense"),
             output: linear("output.dense"),
-            output_norm: NormAt::find(layout, &name("output.LayerNorm")),
+            output_norm: NormRanges::find(layout, &name("output.LayerNorm")),
         }
     }
 
-    /// `x` (rows, hidden) to `output` of that size.
+    /// Maps `x`, (rows, hidden), to `output` of that size.
     pub fn forward(
         &self,
         pass: Pass<'_>,
         values: &[f32],
         x: &[f32],
-        kept: &mut Kept,
+        saved: &mut Saved,
         output: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let (rows, h) = (pass.batch.rows(), pass.config.hidden_size);
+        let (rows, h, precision) = (pass.batch.rows(), pass.config.hidden_size, pass.precision);
         let (i, heads) = (pass.config.intermediate_size, pass.heads(self.index));
-        kept.reserve(rows, h, i, heads.count);
-        let qkv = &mut kept.qkv[..rows * 3 * h];
-        let input = Matrix::new(x, rows, h);
-        self.qkv.forward(
-            pass.precision,
-            values,
-            input,
-            MatrixMut::new(qkv, rows, 3 * h),
-        );
+        saved.reserve(rows, h, i, heads.count);
+        let qkv = &mut saved.qkv[..rows * 3 * h];
+        self.qkv.forward(precision, values, x, qkv);
         add_bias(pass.simd, qkv, &values[self.qkv.bias.clone()]);
-        heads.forward(
-            pass.simd,
-            pass.batch,
-            qkv,
-            &mut kept.context[..rows * h],
-            &mut kept.log_sums[..rows * heads.count],
-            scratch,
-        );
-        let attended = &mut kept.attended[..rows * h];
-        let context = Matrix::new(&kept.context, rows, h);
-        self.attention.forward(
-            pass.precision,
-            values,
-            context,
-            MatrixMut::new(attended, rows, h),
-        );
-        let normed = &mut kept.normed[..rows * h];
+        let context = &mut saved.context[..rows * h];
+        let log_sums = &mut saved.log_sums[..rows * heads.count];
+        heads.forward(pass.simd, pass.batch, qkv, context, log_sums, scratch);
+        let attended = &mut saved.attended[..rows * h];
+        self.attention.forward(precision, values, context, attended);
+        let normed = &mut saved.normed[..rows * h];
         norm::forward(
             pass.simd,
-            Before {
+            SkipConnection {
                 bias: &values[self.attention.bias.clone()],
                 dropout: pass.hidden_mask(Site::AttentionOutputDropout(self.index)),
                 rows: pass.rows,
@@ -183,46 +167,33 @@ impl Layer {
             },
             self.attention_norm.of(values, pass.epsilon()),
             attended,
-            &mut kept.attended_statistics[..rows],
+            &mut saved.attended_statistics[..rows],
             normed,
         );
-        let inner = &mut kept.inner[..rows * i];
-        let activated = &mut kept.activated[..rows * i];
-        self.intermediate.forward(
-            pass.precision,
-            values,
-            Matrix::new(normed, rows, h),
-            MatrixMut::new(inner, rows, i),
-        );
-        bias_gelu(
-            pass.simd,
-            inner,
-            &values[self.intermediate.bias.clone()],
-            activated,
-        );
-        let fed = &mut kept.fed[..rows * h];
-        self.output.forward(
-            pass.precision,
-            values,
-            Matrix::new(activated, rows, i),
-            MatrixMut::new(fed, rows, h),
-        );
+        let inner = &mut saved.inner[..rows * i];
+        let activated = &mut saved.activated[..rows * i];
+        self.intermediate.forward(precision, values, normed, inner);
+        let bias = &values[self.intermediate.bias.clone()];
+        bias_gelu(pass.simd, inner, bias, activated);
+        let feed_forward = &mut saved.feed_forward[..rows * h];
+        self.output
+            .forward(precision, values, activated, feed_forward);
         norm::forward(
             pass.simd,
-            Before {
+            SkipConnection {
                 bias: &values[self.output.bias.clone()],
                 dropout: pass.hidden_mask(Site::FeedForwardDropout(self.index)),
                 rows: pass.rows,
                 residual: normed,
             },
             self.output_norm.of(values, pass.epsilon()),
-            fed,
-            &mut kept.fed_statistics[..rows],
+            feed_forward,
+            &mut saved.feed_forward_statistics[..rows],
             output,
         );
     }
 
-    /// From the gradient of the layer's output to that of its input `x`, both in `d.hidden`; adds
+    /// Turns the gradient of the layer's output in `d.hidden` into that of its input `x`, and adds
     /// the parameters' gradients.
     #[expect(
         clippy::too_many_arguments,
@@ -233,7 +204,7 @@ impl Layer {
         pass: Pass<'_>,
         values: &[f32],
         x: &[f32],
-        kept: &Kept,
+        saved: &Saved,
         gradients: &mut [f32],
         d: &mut Gradients,
         scratch: &mut Scratch,
@@ -242,80 +213,73 @@ impl Layer {
         let (i, heads) = (pass.config.intermediate_size, pass.heads(self.index));
         let (hidden, residual) = (&mut d.hidden[..rows * h], &mut d.residual[..rows * h]);
         let (linear, inner) = (&mut d.linear[..rows * h], &mut d.inner[..rows * i]);
-        let partials = &mut d.partials;
+        let (partials, precision) = (&mut d.partials, pass.precision);
 
         // Feed-forward block.
-        let saved = (&kept.fed[..rows * h], &kept.fed_statistics[..rows]);
+        let input = (
+            &saved.feed_forward[..rows * h],
+            &saved.feed_forward_statistics[..rows],
+        );
         let mask = pass.hidden_mask(Site::FeedForwardDropout(self.index));
         let dropout = mask.map(|mask| (mask, pass.rows));
         let norm = self.output_norm.of(values, pass.epsilon());
         let sums = Sums::of(gradients, &self.output_norm, &self.output, partials);
-        norm::backward_through_dropout(simd, dropout, norm, saved, hidden, residual, linear, sums);
-        let dy = Matrix::new(linear, rows, h);
-        let activated = Matrix::new(&kept.activated, rows, i);
+        norm::backward_through_dropout(simd, dropout, norm, input, hidden, residual, linear, sums);
+        let activated = &saved.activated[..rows * i];
         self.output
-            .add_weight_gradient(pass.precision, gradients, activated, dy);
-        let into = MatrixMut::new(inner, rows, i);
+            .add_weight_gradient(precision, gradients, activated, linear);
         self.output
-            .backward(pass.precision, values, dy, into, Old::Overwrite);
+            .backward(precision, values, linear, inner, Output::Overwrite);
         let bias = self.intermediate.bias.clone();
         gelu_backward(
             simd,
-            &kept.inner[..rows * i],
+            &saved.inner[..rows * i],
             &values[bias.clone()],
             inner,
             &mut gradients[bias],
             partials,
         );
-        let dy = Matrix::new(inner, rows, i);
-        let normed = Matrix::new(&kept.normed, rows, h);
+        let normed = &saved.normed[..rows * h];
         self.intermediate
-            .add_weight_gradient(pass.precision, gradients, normed, dy);
-        let into = MatrixMut::new(residual, rows, h);
+            .add_weight_gradient(precision, gradients, normed, inner);
         self.intermediate
-            .backward(pass.precision, values, dy, into, Old::Add);
+            .backward(precision, values, inner, residual, Output::Accumulate);
 
         // Attention block: `residual` is now the gradient of its output.
-        let saved = (
-            &kept.attended[..rows * h],
-            &kept.attended_statistics[..rows],
+        let context = &saved.context[..rows * h];
+        let input = (
+            &saved.attended[..rows * h],
+            &saved.attended_statistics[..rows],
         );
         let mask = pass.hidden_mask(Site::AttentionOutputDropout(self.index));
         let dropout = mask.map(|mask| (mask, pass.rows));
         let norm = self.attention_norm.of(values, pass.epsilon());
         let sums = Sums::of(gradients, &self.attention_norm, &self.attention, partials);
-        norm::backward_through_dropout(simd, dropout, norm, saved, residual, hidden, linear, sums);
-        let dy = Matrix::new(linear, rows, h);
-        let context = Matrix::new(&kept.context, rows, h);
+        norm::backward_through_dropout(simd, dropout, norm, input, residual, hidden, linear, sums);
         self.attention
-            .add_weight_gradient(pass.precision, gradients, context, dy);
+            .add_weight_gradient(precision, gradients, context, linear);
         let d_context = residual;
-        let into = MatrixMut::new(d_context, rows, h);
         self.attention
-            .backward(pass.precision, values, dy, into, Old::Overwrite);
+            .backward(precision, values, linear, d_context, Output::Overwrite);
         let d_qkv = &mut d.qkv[..rows * 3 * h];
         heads.backward(
             simd,
             pass.batch,
-            &kept.qkv[..rows * 3 * h],
-            &kept.log_sums[..rows * heads.count],
-            &kept.context[..rows * h],
+            &saved.qkv[..rows * 3 * h],
+            &saved.log_sums[..rows * heads.count],
+            context,
             d_context,
             d_qkv,
             scratch,
         );
-        let input = Matrix::new(x, rows, h);
         self.qkv.add_bias_gradient(simd, gradients, d_qkv, partials);
-        let dy = Matrix::new(d_qkv, rows, 3 * h);
+        self.qkv.add_weight_gradient(precision, gradients, x, d_qkv);
         self.qkv
-            .add_weight_gradient(pass.precision, gradients, input, dy);
-        let into = MatrixMut::new(hidden, rows, h);
-        self.qkv
-            .backward(pass.precision, values, dy, into, Old::Add);
+            .backward(precision, values, d_qkv, hidden, Output::Accumulate);
     }
 }
 
-impl Kept {
+impl Saved {
     fn reserve(&mut self, rows: usize, hidden: usize, intermediate: usize, heads: usize) {
         grow(&mut self.qkv, rows * 3 * hidden);
         grow(&mut self.log_sums, rows * heads);
@@ -323,13 +287,13 @@ impl Kept {
             &mut self.context,
             &mut self.attended,
             &mut self.normed,
-            &mut self.fed,
+            &mut self.feed_forward,
         ] {
             grow(buffer, rows * hidden);
         }
         grow(&mut self.inner, rows * intermediate);
         grow(&mut self.activated, rows * intermediate);
         grow(&mut self.attended_statistics, rows);
-        grow(&mut self.fed_statistics, rows);
+        grow(&mut self.feed_forward_statistics, rows);
     }
 }

@@ -1,16 +1,15 @@
-//! Linear layers in flat memory: where their parameters are, and their three products.
+//! Linear layers in flat memory: the ranges of their parameters, and their three products.
 
 use std::ops::Range;
 
 use crate::engine::Precision;
+use crate::engine::simd::Simd;
 use crate::model::Layout;
 
 use super::elementwise::Partials;
-use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
-use super::norm::Norm;
-use crate::engine::simd::Simd;
+use super::gemm::{Matrix, MatrixMut, Output, Threads, product};
 
-/// Where a linear layer's weight (outputs, inputs) and bias lie in the flat buffers.
+/// A linear layer's weight (outputs, inputs) and bias in the flat buffers.
 #[derive(Debug, Clone)]
 pub struct Linear {
     pub weight: Range<usize>,
@@ -19,59 +18,28 @@ pub struct Linear {
     pub outputs: usize,
 }
 
-/// Where a LayerNorm's scale and shift lie.
-#[derive(Debug, Clone)]
-pub struct NormAt {
-    pub weight: Range<usize>,
-    pub bias: Range<usize>,
-}
-
-/// The place of a parameter that the layout must have: it was made from the same declaration.
-pub fn place(layout: &Layout, name: &str) -> Range<usize> {
+/// Returns the range of a parameter. The layout must declare it: both come from one declaration.
+pub fn parameter_range(layout: &Layout, name: &str) -> Range<usize> {
     let found = layout.find(name);
     found
         .unwrap_or_else(|| panic!("the declaration has no {name}"))
         .1
 }
 
-impl NormAt {
-    pub fn find(layout: &Layout, name: &str) -> Self {
-        Self {
-            weight: place(layout, &format!("{name}.weight")),
-            bias: place(layout, &format!("{name}.bias")),
-        }
-    }
-
-    pub fn of<'a>(&self, values: &'a [f32], epsilon: f32) -> Norm<'a> {
-        Norm {
-            weight: &values[self.weight.clone()],
-            bias: &values[self.bias.clone()],
-            epsilon,
-        }
-    }
-}
-
 impl Linear {
     pub fn find(layout: &Layout, name: &str) -> Self {
-        let weight = place(layout, &format!("{name}.weight"));
-        let bias = place(layout, &format!("{name}.bias"));
-        Self {
-            outputs: bias.len(),
-            inputs: weight.len() / bias.len(),
-            weight,
-            bias,
-        }
+        Self::joined(layout, [name.to_owned()])
     }
 
-    /// Several layers that read the same, as one: the declaration puts their weights one behind the
+    /// Joins layers with the same input into one: the declaration puts their weights next to each
     /// other, and then their biases.
     pub fn joined<const N: usize>(layout: &Layout, names: [String; N]) -> Self {
         let join = |what: &str| {
             let parts = names
                 .each_ref()
-                .map(|n| place(layout, &format!("{n}.{what}")));
+                .map(|n| parameter_range(layout, &format!("{n}.{what}")));
             for pair in parts.windows(2) {
-                assert_eq!(pair[0].end, pair[1].start, "{names:?} lie together");
+                assert_eq!(pair[0].end, pair[1].start, "{names:?} are adjacent");
             }
             parts[0].start..parts[N - 1].end
         };
@@ -88,10 +56,23 @@ impl Linear {
         Matrix::new(&values[self.weight.clone()], self.outputs, self.inputs)
     }
 
-    /// `y = x Wᵀ`, without the bias, which what follows adds: x is (rows, inputs).
-    pub fn forward(&self, precision: Precision, values: &[f32], x: Matrix<'_>, y: MatrixMut<'_>) {
+    /// `y = x Wᵀ` without the bias, which the next operation adds: (rows, inputs) to (rows, outputs).
+    pub fn forward(&self, precision: Precision, values: &[f32], x: &[f32], y: &mut [f32]) {
+        let rows = x.len() / self.inputs;
+        let (x, y) = (
+            Matrix::new(x, rows, self.inputs),
+            MatrixMut::new(y, rows, self.outputs),
+        );
         let weight = self.matrix(values).t();
-        product(y, Old::Overwrite, 1.0, x, weight, Threads::All, precision);
+        product(
+            y,
+            Output::Overwrite,
+            1.0,
+            x,
+            weight,
+            Threads::All,
+            precision,
+        );
     }
 
     /// `dx = dy W`, or `dx += dy W`.
@@ -99,12 +80,17 @@ impl Linear {
         &self,
         precision: Precision,
         values: &[f32],
-        dy: Matrix<'_>,
-        dx: MatrixMut<'_>,
-        old: Old,
+        dy: &[f32],
+        dx: &mut [f32],
+        output: Output,
     ) {
+        let rows = dy.len() / self.outputs;
+        let (dy, dx) = (
+            Matrix::new(dy, rows, self.outputs),
+            MatrixMut::new(dx, rows, self.inputs),
+        );
         let weight = self.matrix(values);
-        product(dx, old, 1.0, dy, weight, Threads::All, precision);
+        product(dx, output, 1.0, dy, weight, Threads::All, precision);
     }
 
     /// `dW += dyᵀ x`.
@@ -112,15 +98,20 @@ impl Linear {
         &self,
         precision: Precision,
         gradients: &mut [f32],
-        x: Matrix<'_>,
-        dy: Matrix<'_>,
+        x: &[f32],
+        dy: &[f32],
     ) {
+        let rows = dy.len() / self.outputs;
         let dw = &mut gradients[self.weight.clone()];
         let dw = MatrixMut::new(dw, self.outputs, self.inputs);
-        product(dw, Old::Add, 1.0, dy.t(), x, Threads::All, precision);
+        let (dy, x) = (
+            Matrix::new(dy, rows, self.outputs).t(),
+            Matrix::new(x, rows, self.inputs),
+        );
+        product(dw, Output::Accumulate, 1.0, dy, x, Threads::All, precision);
     }
 
-    /// `db += Σ dy` over rows, dy being (rows, outputs).
+    /// `db += Σ dy` over the rows of `dy`, (rows, outputs).
     pub fn add_bias_gradient(
         &self,
         simd: Simd,

@@ -1,5 +1,5 @@
-//! Softmax cross-entropy over rows of logits, alone or beside a teacher's, with its gradient in their
-//! place; and the cosine between hidden states.
+//! Softmax cross-entropy over rows of logits, with or without a teacher's, and the cosine between
+//! hidden states. Logits are overwritten with their gradients.
 
 use rayon::prelude::*;
 
@@ -9,11 +9,11 @@ use crate::engine::objective::Scored;
 
 use crate::engine::simd::{Simd, exp, max, sum};
 
-/// Rows that one task handles: their scores are added in order, whatever the threads.
+/// Rows per task. The tasks' scores are added in order, so that sums don't depend on the threads.
 const ROWS: usize = 4;
 
-/// Adds `bias` to the logits (rows, classes), scores them, and puts `weight` times the gradient of
-/// the loss in their place. `parts` is scratch.
+/// Adds `bias` to the logits (rows, classes), scores them, and overwrites them with `weight` times
+/// the gradient of the loss. `parts` is scratch.
 pub fn cross_entropy(
     simd: Simd,
     logits: &mut [f32],
@@ -60,16 +60,17 @@ pub fn cross_entropy(
     })
 }
 
-/// What masked tokens scored, beside the labels and beside a teacher.
+/// Scores of masked tokens against labels and a teacher.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Distilled {
+    /// Against the labels.
     pub hard: Scored,
     /// T² times the divergence of the student's from the teacher's distribution, summed.
     pub soft: f64,
 }
 
-/// Adds `bias` to the logits (rows, classes), scores them beside `labels` and beside the teacher's
-/// logits, and puts the gradient of the weighted loss in their place. `parts` is scratch.
+/// Adds `bias` to the logits (rows, classes), scores them against `labels` and the teacher's
+/// logits, and overwrites them with the gradient of the weighted loss. `parts` is scratch.
 pub fn distillation(
     simd: Simd,
     logits: &mut [f32],
@@ -107,16 +108,16 @@ pub fn distillation(
                         let their_total = sum(classes, |i| exp((theirs[i] - their_top) * t));
                         scored.hard.loss +=
                             f64::from(top) + f64::from(total).ln() - f64::from(logit);
-                        // Σ p (ln p - ln q), p the teacher's, q the student's probabilities.
-                        let apart = sum(classes, |i| {
+                        // Σ p (ln p - ln q) with p the teacher's and q the student's probabilities.
+                        let weighted = sum(classes, |i| {
                             let theirs = (theirs[i] - their_top) * t;
                             exp(theirs) * (theirs - (row[i] - top) * t)
                         });
-                        let divergence = f64::from(apart) / f64::from(their_total)
+                        let divergence = f64::from(weighted) / f64::from(their_total)
                             + f64::from(soft_total).ln()
                             - f64::from(their_total).ln();
                         scored.soft += f64::from(temperature).powi(2) * divergence;
-                        // T² from the loss, 1 / T from the logits' division by it.
+                        // T² comes from the loss, 1 / T from dividing the logits by T.
                         let soft = weights.soft * temperature;
                         let (a, b, c) =
                             (weights.hard / total, soft / soft_total, soft / their_total);
@@ -140,8 +141,8 @@ pub fn distillation(
     })
 }
 
-/// One minus the cosine between rows of `width` values of `own` and `theirs`, summed; adds `weight`
-/// times its gradient to that of `own`. `parts` is scratch.
+/// Returns one minus the cosine, summed over rows of `width` values of `own` and `theirs`; adds
+/// `weight` times its gradient to `d_own`. `parts` is scratch.
 pub fn cosine(
     simd: Simd,
     (own, theirs): (&[f32], &[f32]),
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(scored.correct, 2);
     }
 
-    /// Losses and gradients against their definitions in f64, by differences.
+    /// Compares losses and gradients with their definitions in f64, by finite differences.
     #[test]
     fn distillation_is_that_of_the_definition() {
         let weights = DistillationWeights {
@@ -272,8 +273,8 @@ mod tests {
             for (name, simd) in Simd::all() {
                 let mut d = single(&own);
                 let bias = vec![0.0; classes];
-                let beside = (&labels[..], &single(&theirs)[..]);
-                let got = distillation(simd, &mut d, &bias, beside, weights, &mut Vec::new());
+                let targets = (&labels[..], &single(&theirs)[..]);
+                let got = distillation(simd, &mut d, &bias, targets, weights, &mut Vec::new());
                 assert!((got.hard.loss - hard).abs() < 1e-5 * hard, "{name}");
                 assert!((got.soft - soft).abs() < 1e-5 * soft, "{name}");
                 for (i, &got) in d.iter().enumerate() {
@@ -313,8 +314,8 @@ mod tests {
         let exact: Vec<f64> = own.iter().map(|&x| f64::from(x)).collect();
         for (name, simd) in Simd::all() {
             let mut d = vec![1.0; own.len()];
-            let beside = (&own[..], &theirs[..]);
-            let got = cosine(simd, beside, width, 0.5, &mut d, &mut Vec::new());
+            let rows = (&own[..], &theirs[..]);
+            let got = cosine(simd, rows, width, 0.5, &mut d, &mut Vec::new());
             assert!((got - loss(&exact)).abs() < 1e-5, "{name}");
             for (i, &got) in d.iter().enumerate() {
                 let at = |step: f64| {

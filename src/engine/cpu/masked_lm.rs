@@ -1,25 +1,25 @@
-//! The masked-LM head: rows picked from the hidden states, their loss and its gradients.
+//! The masked-LM head: picked rows of the hidden states, their loss and its gradients.
 
 use crate::engine::objective::Scored;
 use crate::engine::simd::Simd;
 use crate::model::{Layout, Part};
 
 use super::elementwise::{Partials, add_bias, bias_gelu, gelu_backward};
-use super::gemm::{Matrix, MatrixMut, Old, Threads, product};
+use super::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use super::heads::{add_picked, pick};
 use super::layer::Pass;
-use super::linear::{Linear, NormAt, place};
+use super::linear::{Linear, parameter_range};
 use super::loss::Distilled;
-use super::norm::{self, Statistics};
+use super::norm::{self, NormRanges, Statistics};
 use super::{grow, parts};
 
-/// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
-/// and a bias for each token.
+/// Predicts the token at a row: dense layer, GELU, LayerNorm, then the token embedding as output
+/// matrix and a bias per token.
 pub struct MaskedLm {
     words: std::ops::Range<usize>,
     bias: std::ops::Range<usize>,
     dense: Linear,
-    norm: NormAt,
+    norm: NormRanges,
 }
 
 /// Activations and gradients of the masked-LM head, for (picked rows, …).
@@ -37,7 +37,7 @@ pub struct MaskedLmBuffers {
     parts: LossParts,
 }
 
-/// What tasks of a loss leave to be added up.
+/// Partial sums of a loss, one per task.
 #[derive(Default)]
 pub struct LossParts {
     pub scored: Vec<Scored>,
@@ -52,17 +52,17 @@ impl MaskedLmBuffers {
 }
 
 impl MaskedLm {
-    /// None when the model has no such head.
+    /// Returns None if the model has no such head.
     pub fn find(layout: &Layout) -> Option<Self> {
         layout.parts().contains(&Part::MaskedLm).then(|| Self {
-            words: place(layout, "embeddings.word_embeddings.weight"),
-            bias: place(layout, "cls.predictions.bias"),
+            words: parameter_range(layout, "embeddings.word_embeddings.weight"),
+            bias: parameter_range(layout, "cls.predictions.bias"),
             dense: Linear::find(layout, "cls.predictions.transform.dense"),
-            norm: NormAt::find(layout, "cls.predictions.transform.LayerNorm"),
+            norm: NormRanges::find(layout, "cls.predictions.transform.LayerNorm"),
         })
     }
 
-    /// Logits without their bias, (rows, vocabulary), in `b.logits`.
+    /// Writes the logits without their bias, (rows, vocabulary), to `b.logits`.
     fn forward(
         &self,
         pass: Pass<'_>,
@@ -86,12 +86,8 @@ impl MaskedLm {
         grow(&mut b.logits, n * v);
         pick(hidden, rows, h, &mut b.picked[..n * h]);
         let dense = &mut b.dense[..n * h];
-        self.dense.forward(
-            pass.precision,
-            values,
-            Matrix::new(&b.picked, n, h),
-            MatrixMut::new(dense, n, h),
-        );
+        self.dense
+            .forward(pass.precision, values, &b.picked[..n * h], dense);
         let bias = &values[self.dense.bias.clone()];
         bias_gelu(pass.simd, dense, bias, &mut b.activated[..n * h]);
         let norm = self.norm.of(values, pass.epsilon());
@@ -104,7 +100,7 @@ impl MaskedLm {
         );
         product(
             MatrixMut::new(&mut b.logits, n, v),
-            Old::Overwrite,
+            Output::Overwrite,
             1.0,
             Matrix::new(&b.normed, n, h),
             Matrix::new(&values[self.words.clone()], v, h).t(),
@@ -113,7 +109,7 @@ impl MaskedLm {
         );
     }
 
-    /// Logits of the given rows of the hidden states.
+    /// Returns the logits of the given rows of the hidden states.
     pub fn logits<'b>(
         &self,
         pass: Pass<'_>,
@@ -128,9 +124,9 @@ impl MaskedLm {
         logits
     }
 
-    /// Scores the predictions of `rows`: `loss` is given their logits without their bias, and the
-    /// bias, and leaves the gradient of what it minimises in the logits' place. With `training`,
-    /// (parameters' gradients, hidden states' gradients), adds to both what follows from it.
+    /// Scores the predictions of `rows`: `loss` gets their logits without the bias, and the bias,
+    /// and overwrites the logits with the gradient of the loss. With `training` (gradients of the
+    /// parameters, of the hidden states), adds the resulting gradients to both.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another buffer of the pass"
@@ -158,30 +154,16 @@ impl MaskedLm {
         let bias = &mut gradients[self.bias.clone()];
         b.partials.column_sums(simd, logits, v);
         b.partials.add_to(simd, 0, bias);
-        let words = MatrixMut::new(&mut gradients[self.words.clone()], v, h);
+        let d_words = MatrixMut::new(&mut gradients[self.words.clone()], v, h);
         let normed = Matrix::new(&b.normed, n, h);
-        let (threads, precision) = (Threads::All, pass.precision);
-        product(
-            words,
-            Old::Add,
-            1.0,
-            d_logits.t(),
-            normed,
-            threads,
-            precision,
-        );
+        let (all, precision) = (Threads::All, pass.precision);
+        let add = Output::Accumulate;
+        product(d_words, add, 1.0, d_logits.t(), normed, all, precision);
         let d = &mut b.d[..n * h];
         let words = Matrix::new(&values[self.words.clone()], v, h);
         let into = MatrixMut::new(d, n, h);
-        product(
-            into,
-            Old::Overwrite,
-            1.0,
-            d_logits,
-            words,
-            threads,
-            precision,
-        );
+        let set = Output::Overwrite;
+        product(into, set, 1.0, d_logits, words, all, precision);
         let saved = (&b.activated[..n * h], &b.statistics[..n]);
         let [dw, db] = parts(gradients, [&self.norm.weight, &self.norm.bias]);
         norm::add_parameter_gradients(simd, saved, d, dw, db, &mut b.partials);
@@ -197,17 +179,11 @@ impl MaskedLm {
             &mut gradients[bias],
             &mut b.partials,
         );
-        let dy = Matrix::new(d_dense, n, h);
-        let picked = Matrix::new(&b.picked, n, h);
+        let picked = &b.picked[..n * h];
         self.dense
-            .add_weight_gradient(pass.precision, gradients, picked, dy);
-        self.dense.backward(
-            pass.precision,
-            values,
-            dy,
-            MatrixMut::new(d, n, h),
-            Old::Overwrite,
-        );
+            .add_weight_gradient(precision, gradients, picked, d_dense);
+        self.dense
+            .backward(precision, values, d_dense, d, Output::Overwrite);
         add_picked(d, rows, h, d_hidden);
         scored
     }

@@ -1,11 +1,12 @@
-//! The model run fast on a CPU: packed rows, flat buffers, fused kernels, every core.
+//! Runs the model fast on a CPU: packed rows, flat buffers, fused kernels, every core.
 //!
-//! One file a subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`] (biases
-//! and GELU), [`embedding`], [`loss`], [`dropout`]; [`layer`], [`masked_lm`] and [`heads`] put them
-//! together, [`run`] makes a training step of them, and [`super::simd`] runs them with the widest
-//! instructions of the processor. All but the factors of matrix products is f32 always.
+//! One file per subject: [`gemm`] (matrix products), [`attention`], [`norm`], [`elementwise`]
+//! (biases and GELU), [`embedding`], [`loss`], [`dropout`]. [`layer`], [`masked_lm`] and [`heads`]
+//! combine them, [`run`] makes a training step of those, and [`super::simd`] runs kernels with the
+//! processor's widest instructions. Only the factors of matrix products may have less precision
+//! than f32.
 //!
-//! Activations live in buffers that grow to the largest batch seen and are then used again.
+//! Activation buffers grow to the largest batch seen and are reused.
 
 pub(super) mod attention;
 pub(super) mod dropout;
@@ -38,13 +39,12 @@ pub(super) use self::elementwise::STRIPE;
 #[cfg(feature = "cuda")]
 pub(super) use self::elementwise::bias_gelu;
 pub use self::gemm::round_to_bf16;
-pub(crate) use self::gemm::{Matrix, MatrixMut, Old, Threads, product};
+pub(crate) use self::gemm::{Matrix, MatrixMut, Output, Threads, product};
 use self::heads::Head;
-use self::layer::{Gradients, Kept, Layer, Pass};
-use self::linear::NormAt;
-pub(crate) use self::linear::{Linear, place};
+use self::layer::{Gradients, Layer, Pass, Saved};
+pub(crate) use self::linear::{Linear, parameter_range};
 use self::masked_lm::{MaskedLm, MaskedLmBuffers};
-use self::norm::Statistics;
+use self::norm::{NormRanges, Statistics};
 pub use self::optimizer::global_norm;
 use self::run::Run;
 
@@ -55,36 +55,36 @@ use super::{
     PretrainingEngine, PretrainingScores, SoftTargets, TaskEngine,
 };
 
-/// Makes a buffer at least `len` long.
+/// Grows a buffer to at least `len` values.
 fn grow<T: Default + Clone>(buffer: &mut Vec<T>, len: usize) {
     if buffer.len() < len {
         buffer.resize(len, T::default());
     }
 }
 
-/// Parts of a buffer that don't overlap, as a layer's weight and bias don't.
+/// Returns the given ranges of a buffer; parameters don't overlap.
 fn parts<'a, const N: usize>(
     values: &'a mut [f32],
-    places: [&Range<usize>; N],
+    ranges: [&Range<usize>; N],
 ) -> [&'a mut [f32]; N] {
     values
-        .get_disjoint_mut(places.map(Clone::clone))
-        .expect("parameters lie one behind the other in the buffer")
+        .get_disjoint_mut(ranges.map(Clone::clone))
+        .expect("the layout's ranges are disjoint")
 }
 
-/// Runs `work` on a thread of the rayon pool, so that a step is handed over once and not with each
-/// of its parallel loops.
+/// Runs `work` on a thread of the rayon pool, so that a step enters the pool once, not with each of
+/// its parallel loops.
 fn on_the_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     rayon::scope(|_| work())
 }
 
-/// Numbers that attention works in, beside what a layer keeps.
+/// Returns how many f32 values attention needs as scratch.
 pub(super) fn attention_scratch(longest: usize, head_size: usize) -> usize {
     Scratch::len(longest, head_size)
 }
 
-/// Floating-point operations a second that large matrix products reach on this machine: the best of
-/// a few, for the share of it that a model makes use of.
+/// Measures the floating-point operations per second that large matrix products reach on this
+/// machine: the best of several products.
 pub fn measured_peak(precision: Precision) -> f64 {
     const SIZE: usize = 1536;
     let a = vec![0.5; SIZE * SIZE];
@@ -93,13 +93,13 @@ pub fn measured_peak(precision: Precision) -> f64 {
     let fastest = (0..8)
         .map(|_| {
             let started = std::time::Instant::now();
-            gemm::product(
-                gemm::MatrixMut::new(&mut c, SIZE, SIZE),
-                gemm::Old::Overwrite,
+            product(
+                MatrixMut::new(&mut c, SIZE, SIZE),
+                Output::Overwrite,
                 1.0,
-                gemm::Matrix::new(&a, SIZE, SIZE),
-                gemm::Matrix::new(&b, SIZE, SIZE).t(),
-                gemm::Threads::All,
+                Matrix::new(&a, SIZE, SIZE),
+                Matrix::new(&b, SIZE, SIZE).t(),
+                Threads::All,
                 precision,
             );
             started.elapsed().as_secs_f64()
@@ -108,51 +108,26 @@ pub fn measured_peak(precision: Precision) -> f64 {
     2.0 * (SIZE as f64).powi(3) / fastest
 }
 
-/// The engine: flat buffers and the activations.
+/// The CPU engine.
 pub struct CpuEngine {
     config: Config,
     state: State,
-    how: How,
-    /// Whether layers are computed again in the backward pass in place of being kept.
+    simd: Simd,
+    precision: Precision,
+    /// Whether the backward pass recomputes layers instead of reading stored activations.
     recompute: bool,
-    model: Places,
+    model: Model,
     activations: Activations,
-    /// Forward passes so far.
+    /// Number of forward passes so far.
     passes: u64,
 }
 
-/// With what it computes.
-#[derive(Clone, Copy)]
-struct How {
-    simd: Simd,
-    precision: Precision,
-}
-
-impl How {
-    fn pass<'a>(
-        self,
-        config: &'a Config,
-        batch: &'a Packed,
-        rows: &'a Rows,
-        purpose: Purpose,
-    ) -> Pass<'a> {
-        Pass {
-            simd: self.simd,
-            precision: self.precision,
-            config,
-            batch,
-            rows,
-            dropout: purpose.dropout(),
-        }
-    }
-}
-
-/// Where the parts of the model are in the flat buffers.
-struct Places {
+/// The ranges of the model's parts in the flat buffers.
+struct Model {
     words: Range<usize>,
     positions: Range<usize>,
     segments: Range<usize>,
-    embedding_norm: NormAt,
+    embedding_norm: NormRanges,
     layers: Vec<Layer>,
     masked_lm: Option<MaskedLm>,
     next_sentence: Option<Head>,
@@ -164,61 +139,58 @@ struct Activations {
     rows: Rows,
     embedding_sums: Vec<f32>,
     embedding_statistics: Vec<Statistics>,
-    /// Hidden states: after the embeddings, then after each layer. A pass that keeps nothing uses
-    /// the first two in turn.
+    /// Hidden states: after the embeddings, then after each layer. Inference alternates between the
+    /// first two.
     hidden: Vec<Vec<f32>>,
-    /// What each layer keeps for its backward pass; the first serves all of them where nothing is
-    /// kept or where it is computed again.
-    kept: Vec<Kept>,
+    /// Each layer's activations for its backward pass. With recomputing and in inference, all
+    /// layers share the first.
+    saved: Vec<Saved>,
     gradients: Gradients,
     scratch: Scratch,
     masked_lm: MaskedLmBuffers,
     head: heads::Buffers,
 }
 
-/// What a pass is for.
-#[derive(Clone, Copy)]
-enum Purpose {
-    /// Activations are kept, or made again, for a backward pass.
-    Training(Dropout),
-    /// Only the result counts.
-    Inference,
-}
+impl Model {
+    fn masked_lm(&self) -> Result<&MaskedLm> {
+        let head = self.masked_lm.as_ref();
+        head.ok_or_else(|| super::missing_head("masked-LM"))
+    }
 
-impl Purpose {
-    fn dropout(self) -> Option<Dropout> {
-        match self {
-            Self::Training(dropout) => Some(dropout),
-            Self::Inference => None,
-        }
+    fn next_sentence(&self) -> Result<&Head> {
+        let head = self.next_sentence.as_ref();
+        head.ok_or_else(|| super::missing_head("next-sentence"))
+    }
+
+    fn task(&self) -> Result<&Head> {
+        let head = self.task.as_ref();
+        head.ok_or_else(|| super::missing_head("task"))
     }
 }
 
 impl CpuEngine {
-    /// A model with these parameters; any size that the configuration allows.
+    /// Builds a model of any size with these parameters.
     pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
         let layers = config.num_hidden_layers;
-        let embedding = |name: &str| place(layout, &format!("embeddings.{name}.weight"));
-        let model = Places {
+        let embedding = |name: &str| parameter_range(layout, &format!("embeddings.{name}.weight"));
+        let model = Model {
             words: embedding("word_embeddings"),
             positions: embedding("position_embeddings"),
             segments: embedding("token_type_embeddings"),
-            embedding_norm: NormAt::find(layout, "embeddings.LayerNorm"),
+            embedding_norm: NormRanges::find(layout, "embeddings.LayerNorm"),
             layers: (0..layers).map(|i| Layer::find(layout, i)).collect(),
             masked_lm: MaskedLm::find(layout),
             next_sentence: Head::next_sentence(layout),
             task: Head::task(layout),
         };
         let mut activations = Activations::default();
-        activations.kept.resize_with(layers, Kept::default);
+        activations.saved.resize_with(layers, Saved::default);
         activations.hidden.resize_with(layers + 1, Vec::new);
         Ok(Self {
             config: config.clone(),
             state: State::new(layout, values)?,
-            how: How {
-                simd: Simd::detect(),
-                precision: Precision::F32,
-            },
+            simd: Simd::detect(),
+            precision: Precision::F32,
             recompute: false,
             model,
             activations,
@@ -228,17 +200,17 @@ impl CpuEngine {
 
     /// Computes matrix products in this precision.
     pub fn with_precision(mut self, precision: Precision) -> Self {
-        self.how.precision = precision;
+        self.precision = precision;
         self
     }
 
-    /// What multiplies matrices in this precision on this machine: AMX, AVX512-BF16 or f32.
+    /// Returns what multiplies matrices in this precision on this machine: AMX, AVX512-BF16 or f32.
     pub fn unit(precision: Precision) -> String {
         gemm::Unit::detect().of(precision).to_string()
     }
 
-    /// Keeps only each layer's input for the backward pass and computes the rest again there:
-    /// about a third more work, and a small part of the memory (Chen et al., arXiv 1604.06174).
+    /// Stores only each layer's input for the backward pass and recomputes the rest: about a third
+    /// more work, and a small part of the memory (Chen et al., arXiv 1604.06174).
     pub fn with_recompute(mut self, recompute: bool) -> Self {
         self.recompute = recompute;
         self
@@ -249,40 +221,47 @@ impl CpuEngine {
         batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)
     }
 
-    /// Runs the encoder and gives what the heads need. `observe` sees the hidden states after the
+    /// Runs the encoder and returns what the heads need. `observe` gets the hidden states after the
     /// embeddings (0) and after each layer.
     fn encode<'a>(
         &'a mut self,
         batch: &'a Packed,
-        purpose: Purpose,
+        dropout: Option<Dropout>,
         observe: &mut (dyn FnMut(usize, &[f32]) + Send),
     ) -> Result<Run<'a>> {
-        let last = self.forward(batch, purpose, observe)?;
-        Ok(self.run(batch, purpose, last))
+        let last = self.forward(batch, dropout, observe)?;
+        Ok(self.run(batch, dropout, last))
     }
 
-    /// Runs the encoder; gives which of the hidden states are the last layer's.
+    /// Runs the encoder; returns which of the hidden states are the last layer's.
     fn forward(
         &mut self,
         batch: &Packed,
-        purpose: Purpose,
+        dropout: Option<Dropout>,
         observe: &mut (dyn FnMut(usize, &[f32]) + Send),
     ) -> Result<usize> {
         self.check(batch)?;
-        if let Some(dropout) = purpose.dropout() {
+        if let Some(dropout) = dropout {
             dropout.check(&self.config, batch)?;
         }
         self.passes += 1;
         let a = &mut self.activations;
         a.rows.set(batch);
-        let pass = self.how.pass(&self.config, batch, &a.rows, purpose);
+        let pass = Pass {
+            simd: self.simd,
+            precision: self.precision,
+            config: &self.config,
+            batch,
+            rows: &a.rows,
+            dropout,
+        };
         let (rows, h, values) = (batch.rows(), self.config.hidden_size, &self.state.values);
         grow(&mut a.embedding_sums, rows * h);
         grow(&mut a.embedding_statistics, rows);
         grow(&mut a.hidden[0], rows * h);
         let mask = pass.hidden_mask(Site::EmbeddingDropout);
         embedding::forward(
-            self.how.simd,
+            self.simd,
             batch,
             embedding::Tables {
                 words: &values[self.model.words.clone()],
@@ -298,33 +277,41 @@ impl CpuEngine {
         observe(0, &a.hidden[0][..rows * h]);
         let mut last = 0;
         for (index, layer) in self.model.layers.iter().enumerate() {
-            let (from, to) = match purpose {
-                Purpose::Training(_) => (index, index + 1),
-                Purpose::Inference => (index % 2, (index + 1) % 2),
+            let (from, to) = match dropout {
+                Some(_) => (index, index + 1),
+                None => (index % 2, (index + 1) % 2),
             };
-            let kept = match purpose {
-                Purpose::Training(_) if !self.recompute => &mut a.kept[index],
-                _ => &mut a.kept[0],
+            let saved = match dropout {
+                Some(_) if !self.recompute => &mut a.saved[index],
+                _ => &mut a.saved[0],
             };
             grow(&mut a.hidden[to], rows * h);
             let [x, y] = a
                 .hidden
                 .get_disjoint_mut([from, to])
-                .expect("one behind the other");
+                .expect("different indices");
             let (x, y) = (&x[..rows * h], &mut y[..rows * h]);
-            layer.forward(pass, values, x, kept, y, &mut a.scratch);
+            layer.forward(pass, values, x, saved, y, &mut a.scratch);
             observe(index + 1, y);
             last = to;
         }
         Ok(last)
     }
 
-    /// What heads and backward pass work on, after [`forward`](Self::forward) of the same batch.
-    fn run<'a>(&'a mut self, batch: &'a Packed, purpose: Purpose, last: usize) -> Run<'a> {
+    /// Returns what heads and backward pass need, after [`forward`](Self::forward) of the same
+    /// batch.
+    fn run<'a>(&'a mut self, batch: &'a Packed, dropout: Option<Dropout>, last: usize) -> Run<'a> {
         let a = &mut self.activations;
         let (rows, h) = (batch.rows(), self.config.hidden_size);
         Run {
-            pass: self.how.pass(&self.config, batch, &a.rows, purpose),
+            pass: Pass {
+                simd: self.simd,
+                precision: self.precision,
+                config: &self.config,
+                batch,
+                rows: &a.rows,
+                dropout,
+            },
             model: &self.model,
             layout: &self.state.layout,
             values: &self.state.values,
@@ -333,7 +320,7 @@ impl CpuEngine {
             embedding_statistics: &a.embedding_statistics[..rows],
             hidden: &mut a.hidden,
             last,
-            kept: &mut a.kept,
+            saved: &mut a.saved,
             recompute: self.recompute,
             gradients: &mut a.gradients,
             scratch: &mut a.scratch,
@@ -342,27 +329,26 @@ impl CpuEngine {
         }
     }
 
-    /// How many forward passes there have been.
+    /// Returns the number of forward passes so far.
     pub(super) fn passes(&self) -> u64 {
         self.passes
     }
 
-    /// Runs the encoder and gives the last hidden states, (rows, hidden), away: the next pass
-    /// writes others. With `dropout` they can be followed by [`add_gradients`](Self::add_gradients).
+    /// Runs the encoder and moves the last hidden states, (rows, hidden), out. With `dropout`,
+    /// [`add_gradients`](Self::add_gradients) may follow.
     pub(super) fn last_hidden(
         &mut self,
         batch: &Packed,
         dropout: Option<Dropout>,
     ) -> Result<Vec<f32>> {
-        let purpose = dropout.map_or(Purpose::Inference, Purpose::Training);
-        let last = on_the_pool(|| self.forward(batch, purpose, &mut |_, _| {}))?;
+        let last = on_the_pool(|| self.forward(batch, dropout, &mut |_, _| {}))?;
         let mut hidden = std::mem::take(&mut self.activations.hidden[last]);
         hidden.truncate(batch.rows() * self.config.hidden_size);
         Ok(hidden)
     }
 
-    /// Adds the gradients of the parameters that follow from those of the last hidden states of the
-    /// batch of the last pass.
+    /// Adds the gradients of the parameters that follow from those of the last hidden states. The
+    /// batch must be that of the last pass.
     pub(super) fn add_gradients(&mut self, batch: &Packed, dropout: Dropout, d_hidden: Vec<f32>) {
         let rows = batch.rows();
         assert_eq!(d_hidden.len(), rows * self.config.hidden_size);
@@ -370,12 +356,12 @@ impl CpuEngine {
         grow(&mut self.activations.hidden[last], d_hidden.len());
         self.activations.gradients.start(rows, &self.config);
         self.activations.gradients.hidden = d_hidden;
-        on_the_pool(|| self.run(batch, Purpose::Training(dropout), last).backward());
+        on_the_pool(|| self.run(batch, Some(dropout), last).backward());
     }
 
-    /// A pass that keeps nothing and shows nothing.
+    /// Runs the encoder for inference.
     fn infer<'a>(&'a mut self, batch: &'a Packed) -> Result<Run<'a>> {
-        self.encode(batch, Purpose::Inference, &mut |_, _| {})
+        self.encode(batch, None, &mut |_, _| {})
     }
 }
 
@@ -389,7 +375,7 @@ impl Engine for CpuEngine {
     }
 
     fn precision(&self) -> Precision {
-        self.how.precision
+        self.precision
     }
 
     fn parameters(&self) -> Result<Vec<f32>> {
@@ -428,7 +414,7 @@ impl Engine for CpuEngine {
     fn hidden_states(&mut self, batch: &Packed, layers: Range<usize>) -> Result<HiddenStates> {
         on_the_pool(|| {
             let mut copies = Vec::with_capacity(layers.len());
-            let run = self.encode(batch, Purpose::Inference, &mut |layer, hidden| {
+            let run = self.encode(batch, None, &mut |layer, hidden| {
                 if layers.contains(&layer) {
                     copies.push(hidden.to_vec());
                 }
@@ -451,7 +437,7 @@ impl PretrainingEngine for CpuEngine {
         dropout: Dropout,
     ) -> Result<PretrainingScores> {
         on_the_pool(|| {
-            self.encode(&batch.packed, Purpose::Training(dropout), &mut |_, _| {})?
+            self.encode(&batch.packed, Some(dropout), &mut |_, _| {})?
                 .pretraining(batch, Some(weights))
         })
     }
@@ -464,7 +450,7 @@ impl PretrainingEngine for CpuEngine {
         dropout: Dropout,
     ) -> Result<DistillationScores> {
         on_the_pool(|| {
-            self.encode(&batch.packed, Purpose::Training(dropout), &mut |_, _| {})?
+            self.encode(&batch.packed, Some(dropout), &mut |_, _| {})?
                 .distillation(batch, targets, weights)
         })
     }
@@ -472,11 +458,10 @@ impl PretrainingEngine for CpuEngine {
     fn soft_targets(&mut self, batch: &Packed, rows: &[u32], into: &mut SoftTargets) -> Result<()> {
         on_the_pool(|| {
             let run = self.infer(batch)?;
-            let head = run.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| super::missing_head("masked-LM"))?;
+            let head = run.model.masked_lm()?;
             let hidden = &run.hidden[run.last][..run.len()];
             let logits = head.logits(run.pass, run.values, hidden, rows, run.masked_lm);
-            // Filled again, not made anew: these are the largest buffers of a step.
+            // Refilled, not reallocated: these are the largest buffers of a step.
             into.hidden.clear();
             into.hidden.extend_from_slice(hidden);
             into.logits.clear();
@@ -492,8 +477,7 @@ impl PretrainingEngine for CpuEngine {
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
         on_the_pool(|| {
             let run = self.infer(batch)?;
-            let head = run.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| super::missing_head("masked-LM"))?;
+            let head = run.model.masked_lm()?;
             let hidden = &run.hidden[run.last][..run.len()];
             Ok(head
                 .logits(run.pass, run.values, hidden, rows, run.masked_lm)
@@ -504,8 +488,7 @@ impl PretrainingEngine for CpuEngine {
     fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
         on_the_pool(|| {
             let run = self.infer(batch)?;
-            let head = run.model.next_sentence.as_ref();
-            let head = head.ok_or_else(|| super::missing_head("next-sentence"))?;
+            let head = run.model.next_sentence()?;
             let hidden = &run.hidden[run.last][..run.len()];
             let logits = head.forward(run.pass, run.values, hidden, run.head);
             Ok(logits.as_chunks().0.to_vec())
@@ -521,7 +504,7 @@ impl TaskEngine for CpuEngine {
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()> {
         on_the_pool(|| {
-            self.encode(batch, Purpose::Training(dropout), &mut |_, _| {})?
+            self.encode(batch, Some(dropout), &mut |_, _| {})?
                 .task(loss)
         })
     }
@@ -529,8 +512,7 @@ impl TaskEngine for CpuEngine {
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
         on_the_pool(|| {
             let run = self.infer(batch)?;
-            let head = run.model.task.as_ref();
-            let head = head.ok_or_else(|| super::missing_head("task"))?;
+            let head = run.model.task()?;
             let hidden = &run.hidden[run.last][..run.len()];
             Ok(head
                 .forward(run.pass, run.values, hidden, run.head)

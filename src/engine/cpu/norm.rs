@@ -1,14 +1,17 @@
-//! LayerNorm, fused with what stands before it: bias, dropout and residual.
+//! LayerNorm, fused with the operations before it: bias, dropout and skip connection.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::dropout::{Mask, Rows};
 use super::elementwise::{Partials, ROWS, STRIPE};
-use super::linear::{Linear, NormAt};
+use super::linear::{Linear, parameter_range};
 use super::parts;
 use crate::engine::simd::{Simd, sum};
+use crate::model::Layout;
 
-/// Scale, shift and the number added to the variance.
+/// Scale, shift and epsilon.
 #[derive(Clone, Copy)]
 pub struct Norm<'a> {
     pub weight: &'a [f32],
@@ -16,7 +19,31 @@ pub struct Norm<'a> {
     pub epsilon: f32,
 }
 
-/// What a row's normalisation needs again in the backward pass.
+/// A LayerNorm's scale and shift in the flat buffers.
+#[derive(Debug, Clone)]
+pub struct NormRanges {
+    pub weight: Range<usize>,
+    pub bias: Range<usize>,
+}
+
+impl NormRanges {
+    pub fn find(layout: &Layout, name: &str) -> Self {
+        Self {
+            weight: parameter_range(layout, &format!("{name}.weight")),
+            bias: parameter_range(layout, &format!("{name}.bias")),
+        }
+    }
+
+    pub fn of<'a>(&self, values: &'a [f32], epsilon: f32) -> Norm<'a> {
+        Norm {
+            weight: &values[self.weight.clone()],
+            bias: &values[self.bias.clone()],
+            epsilon,
+        }
+    }
+}
+
+/// A row's statistics for the backward pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Statistics {
     pub mean: f32,
@@ -38,7 +65,7 @@ impl Norm<'_> {
         Statistics { mean, rstd }
     }
 
-    /// The gradient of one row's input from that of its output.
+    /// Computes the gradient of one row's input from that of its output.
     #[inline(always)]
     pub fn row_backward(&self, x: &[f32], s: Statistics, dy: &[f32], dx: &mut [f32]) {
         let (n, w) = (x.len(), self.weight);
@@ -51,9 +78,10 @@ impl Norm<'_> {
     }
 }
 
-/// What stands between a linear layer and the LayerNorm after it.
+/// The operations between a linear layer and the LayerNorm after it.
 #[derive(Clone, Copy)]
-pub struct Before<'a> {
+pub struct SkipConnection<'a> {
+    /// The linear layer's bias.
     pub bias: &'a [f32],
     pub dropout: Option<Mask>,
     pub rows: &'a Rows,
@@ -63,15 +91,15 @@ pub struct Before<'a> {
 /// `x = dropout(x + bias) + residual`, `y = LayerNorm(x)`, all (rows, width).
 pub fn forward(
     simd: Simd,
-    before: Before<'_>,
+    skip: SkipConnection<'_>,
     norm: Norm<'_>,
     x: &mut [f32],
     statistics: &mut [Statistics],
     y: &mut [f32],
 ) {
-    let width = before.bias.len();
+    let width = skip.bias.len();
     x.par_chunks_mut(ROWS * width)
-        .zip(before.residual.par_chunks(ROWS * width))
+        .zip(skip.residual.par_chunks(ROWS * width))
         .zip(statistics.par_chunks_mut(ROWS))
         .zip(y.par_chunks_mut(ROWS * width))
         .enumerate()
@@ -85,11 +113,11 @@ pub fn forward(
                         .zip(statistics)
                         .zip(y.chunks_exact_mut(width));
                     for (row, (((x, residual), statistics), y)) in rows.enumerate() {
-                        for (x, b) in x.iter_mut().zip(before.bias) {
+                        for (x, b) in x.iter_mut().zip(skip.bias) {
                             *x += b;
                         }
-                        if let Some(mask) = before.dropout {
-                            mask.apply_to_row(simd, before.rows, task * ROWS + row, x);
+                        if let Some(mask) = skip.dropout {
+                            mask.apply_to_row(simd, skip.rows, task * ROWS + row, x);
                         }
                         for (x, r) in x.iter_mut().zip(residual) {
                             *x += r;
@@ -101,7 +129,7 @@ pub fn forward(
         });
 }
 
-/// `y = LayerNorm(x)`, both (rows, width), where nothing is fused.
+/// `y = LayerNorm(x)`, both (rows, width), without fused operations.
 pub fn forward_alone(
     simd: Simd,
     norm: Norm<'_>,
@@ -126,8 +154,8 @@ pub fn forward_alone(
         });
 }
 
-/// From the gradient `dy` of the output to that of the input: of the residual, where [`forward`]
-/// has one.
+/// Computes the gradient of the input from that of the output, `dy`. After [`forward`] it is also
+/// that of the residual.
 pub fn backward(
     simd: Simd,
     norm: Norm<'_>,
@@ -157,25 +185,26 @@ pub fn backward(
         });
 }
 
-/// Where a backward pass through a LayerNorm and the linear layer before it adds sums over rows.
+/// The sums over rows that a backward pass through a LayerNorm and the linear layer before it adds
+/// to.
 pub struct Sums<'a> {
     pub weight: &'a mut [f32],
     pub bias: &'a mut [f32],
-    /// Of the linear layer.
+    /// Bias of the linear layer.
     pub linear_bias: &'a mut [f32],
     pub partials: &'a mut Partials,
 }
 
 impl<'a> Sums<'a> {
-    /// The places of a LayerNorm and of the linear layer before it in the flat buffer.
+    /// Returns the gradients of a LayerNorm and of the linear layer before it in the flat buffer.
     pub fn of(
         gradients: &'a mut [f32],
-        norm: &NormAt,
+        norm: &NormRanges,
         linear: &Linear,
         partials: &'a mut Partials,
     ) -> Self {
-        let places = [&norm.weight, &norm.bias, &linear.bias];
-        let [weight, bias, linear_bias] = parts(gradients, places);
+        let ranges = [&norm.weight, &norm.bias, &linear.bias];
+        let [weight, bias, linear_bias] = parts(gradients, ranges);
         Self {
             weight,
             bias,
@@ -185,8 +214,8 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// [`backward`], and the gradient of the linear layer's output: that of the residual with dropout.
-/// Adds the gradients of scale and shift and of the linear layer's bias.
+/// Like [`backward`]; also computes the gradient of the linear layer's output, that of the residual
+/// after dropout, and adds the gradients of scale, shift and the linear layer's bias.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is another buffer of the pass"
@@ -243,7 +272,7 @@ pub fn backward_through_dropout(
     sums.partials.add_to(simd, 2 * width, sums.linear_bias);
 }
 
-/// Adds a row's part of the gradients of scale and shift, one behind the other in `sums`.
+/// Adds a row's share of the gradients of scale and shift, adjacent in `sums`.
 #[inline(always)]
 fn add_parameter_gradients_of_row(x: &[f32], s: Statistics, dy: &[f32], sums: &mut [f32]) {
     let (weight, bias) = sums.split_at_mut(x.len());
@@ -291,7 +320,7 @@ mod tests {
         (0..n).map(|i| ((i as f32 + seed) * 0.73).sin()).collect()
     }
 
-    /// The definition, in f64.
+    /// Computes LayerNorm by its definition, in f64.
     fn exact(x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f64> {
         let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
         let n = x.len() as f64;
@@ -320,13 +349,13 @@ mod tests {
                 let mut x = linear.clone();
                 let mut statistics = vec![Statistics::default(); rows];
                 let mut y = vec![f32::NAN; rows * width];
-                let before = Before {
+                let skip = SkipConnection {
                     bias: &bias,
                     dropout: None,
                     rows: &Rows::default(),
                     residual: &residual,
                 };
-                forward(simd, before, norm, &mut x, &mut statistics, &mut y);
+                forward(simd, skip, norm, &mut x, &mut statistics, &mut y);
                 let saved = (&x[..], &statistics[..]);
                 let mut dx = vec![f32::NAN; rows * width];
                 backward(simd, norm, saved, &dy, &mut dx);
@@ -368,7 +397,7 @@ mod tests {
                         let y = exact(x, &weight, &shift);
                         y.iter().zip(dy).map(|(y, &d)| y * f64::from(d)).sum()
                     };
-                    // A step that f32 holds exactly.
+                    // A step that f32 represents exactly.
                     let h = 1.0 / 1024.0;
                     for i in (0..width).step_by(width.div_ceil(5)) {
                         let moved = |by: f32| {
@@ -380,8 +409,8 @@ mod tests {
                         let slope = (up - down) / (above - below);
                         let got = f64::from(dx[at.start + i]);
                         let error = (got - slope).abs();
-                        // Two values a row are a step function, nearly: its slope is a difference
-                        // of large numbers.
+                        // LayerNorm of two values is almost a step function: its slope is a
+                        // difference of large numbers.
                         assert!(
                             error < if width == 2 { 2e-2 } else { 2e-3 } * slope.abs().max(1.0),
                             "{name} {width}: {got} {slope}"

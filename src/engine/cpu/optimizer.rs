@@ -1,4 +1,4 @@
-//! The optimizer's arithmetic over flat buffers on the CPU: see [`crate::engine::optimizer`].
+//! The optimizer's arithmetic on the CPU: see [`crate::engine::optimizer`].
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use crate::engine::optimizer::{Moments, Rule, Update};
 use crate::engine::simd::{LANES, Simd};
 use crate::model::{Layout, Parameter};
 
-/// Parameters handled by one task.
+/// Parameters per task.
 const CHUNK: usize = 1 << 14;
 
-/// The sum of squares, 16 partial sums at a time.
+/// Returns the sum of squares, with 16 partial sums.
 #[inline(always)]
 fn squares(values: &[f32]) -> f64 {
     let mut lanes = [0.0f64; LANES];
@@ -27,7 +27,7 @@ fn squares(values: &[f32]) -> f64 {
     lanes.iter().sum()
 }
 
-/// The Euclidean norm of all gradients together. `partials` is scratch.
+/// Returns the Euclidean norm of all gradients together. `partials` is scratch.
 pub fn global_norm(gradients: &[f32], partials: &mut Vec<f64>) -> f64 {
     let simd = Simd::detect();
     partials.resize(gradients.len().div_ceil(CHUNK), 0.0);
@@ -44,21 +44,21 @@ pub fn global_norm(gradients: &[f32], partials: &mut Vec<f64>) -> f64 {
     partials.iter().sum::<f64>().sqrt()
 }
 
-/// What turns gradients into updates, computed once a step in f64: 1 - 0.999^t loses digits in f32.
+/// The factors of a step, computed in f64: 1 - 0.999^t loses digits in f32.
 #[derive(Clone, Copy)]
 struct Step {
-    /// What every gradient is multiplied by.
+    /// Factor of every gradient.
     clip: f32,
     beta1: f32,
     beta2: f32,
     epsilon: f32,
-    /// Bias corrections of the two means: the second's for its root.
+    /// Bias corrections of the two means; the second's applies to its root.
     first_scale: f32,
     second_scale: f32,
 }
 
 impl Step {
-    /// Takes a gradient into the running means and gives Adam's direction.
+    /// Updates the running means with a gradient and returns Adam's direction.
     #[inline(always)]
     fn direction(&self, gradient: f32, m: &mut f32, v: &mut f32) -> f32 {
         let gradient = gradient * self.clip;
@@ -67,7 +67,7 @@ impl Step {
         self.old_direction(*m, *v)
     }
 
-    /// The direction of means that have taken their gradient.
+    /// Returns the direction of means that are already updated.
     #[inline(always)]
     fn old_direction(&self, m: f32, v: f32) -> f32 {
         m * self.first_scale / (v.sqrt() * self.second_scale + self.epsilon)
@@ -76,7 +76,7 @@ impl Step {
 
 /// One chunk of the flat buffers.
 struct Chunk<'a> {
-    /// Where it starts.
+    /// Start in the flat buffers.
     start: usize,
     parameters: &'a mut [f32],
     gradients: &'a mut [f32],
@@ -85,7 +85,7 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// The parameters in it, each with its place in the chunk.
+    /// Returns the chunk's parameters, each with its range in the chunk.
     fn segments<'l>(
         &self,
         layout: &'l Layout,
@@ -99,9 +99,8 @@ impl Chunk<'_> {
 }
 
 impl Update {
-    /// Clips, updates, zeroes the gradients; returns the norm before clipping. A norm that is not a
-    /// finite number changes nothing but the gradients, which are zeroed. `partials` is scratch that
-    /// is worth keeping between steps.
+    /// Clips, updates, zeroes the gradients; returns the norm before clipping. If the norm is not
+    /// finite, only zeroes the gradients. `partials` is scratch worth keeping between steps.
     pub fn apply(
         &self,
         layout: &Layout,
@@ -147,7 +146,7 @@ impl Update {
         match optimizer.rule {
             Rule::Adamw => chunks.for_each(|chunk| self.adamw(step, layout, chunk)),
             Rule::Lamb => {
-                chunks.for_each(|chunk| take_gradients(step, chunk));
+                chunks.for_each(|chunk| update_means(step, chunk));
                 self.lamb(step, layout, parameters, moments, partials);
             }
         }
@@ -183,7 +182,7 @@ impl Update {
         }
     }
 
-    /// LAMB's second half, parameter by parameter: the means have taken their gradients.
+    /// LAMB's second half, parameter by parameter, after the means are updated.
     fn lamb(
         &self,
         step: Step,
@@ -244,8 +243,8 @@ impl Update {
     }
 }
 
-/// LAMB's first half: takes the gradients into the means and zeroes them.
-fn take_gradients(step: Step, chunk: Chunk<'_>) {
+/// LAMB's first half: updates the means with the gradients and zeroes these.
+fn update_means(step: Step, chunk: Chunk<'_>) {
     Simd::detect().run(
         #[inline(always)]
         || {
@@ -258,7 +257,8 @@ fn take_gradients(step: Step, chunk: Chunk<'_>) {
     );
 }
 
-/// How far an update is stretched: to the norm of what it changes, 1 where either is zero.
+/// Returns the factor that scales an update to the norm of its parameters; 1 if either norm is
+/// zero.
 fn trust_ratio(parameters: f64, update: f64) -> f64 {
     if parameters > 0.0 && update > 0.0 {
         parameters / update
@@ -279,7 +279,7 @@ mod tests {
         Layout::new(&config, &[Part::Encoder])
     }
 
-    /// AdamW as the paper writes it (algorithm 2), in f64, one number at a time.
+    /// AdamW as in the paper (algorithm 2), in f64.
     fn by_the_book(p: f64, gradients: &[f64], rate: f64, decay: f64) -> f64 {
         let (mut p, mut m, mut v) = (p, 0.0, 0.0);
         for (t, g) in gradients.iter().enumerate() {
@@ -364,7 +364,7 @@ mod tests {
         }
     }
 
-    /// LAMB as the paper writes it (algorithm 2), in f64, over parameters longer than a chunk.
+    /// LAMB as in the paper (algorithm 2), in f64, over parameters longer than a chunk.
     #[test]
     fn ten_steps_of_lamb_agree_with_the_paper() {
         let mut config = Config::new(1, 8, 2, 16, 3 * CHUNK / 8);

@@ -1,35 +1,36 @@
-//! A forward pass that has been made: the heads' losses, and the backward pass from them to the
-//! embedding tables.
+//! The steps after a forward pass: the heads' losses, and the backward pass to the embedding
+//! tables.
 
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::{
     DistillationScores, DistillationWeights, LossWeights, PretrainingScores, SoftTargets,
-    check_targets, missing_head, objective,
+    check_targets, objective,
 };
 use crate::error::Result;
 use crate::model::Layout;
 use crate::random::Site;
 
 use super::attention::Scratch;
-use super::layer::{Gradients, Kept, Pass};
+use super::layer::{Gradients, Pass, Saved};
 use super::loss::{cosine, cross_entropy, distillation};
 use super::masked_lm::MaskedLmBuffers;
 use super::norm::{self, Statistics};
-use super::{Places, embedding, heads, parts};
+use super::{Model, embedding, heads, parts};
 
-/// A forward pass through the encoder that has been made: what heads and backward pass work on.
+/// A completed forward pass through the encoder, with the buffers that heads and backward pass
+/// need.
 pub struct Run<'a> {
     pub pass: Pass<'a>,
-    pub model: &'a Places,
+    pub model: &'a Model,
     pub layout: &'a Layout,
     pub values: &'a [f32],
     pub parameter_gradients: &'a mut [f32],
     pub embedding_sums: &'a [f32],
     pub embedding_statistics: &'a [Statistics],
     pub hidden: &'a mut [Vec<f32>],
-    /// Which of the hidden states are the last layer's.
+    /// Index of the last layer's hidden states.
     pub last: usize,
-    pub kept: &'a mut [Kept],
+    pub saved: &'a mut [Saved],
     pub recompute: bool,
     pub gradients: &'a mut Gradients,
     pub scratch: &'a mut Scratch,
@@ -42,8 +43,8 @@ impl Run<'_> {
         self.pass.batch.rows() * self.pass.config.hidden_size
     }
 
-    /// Scores masked tokens and pairs; with `weights`, what a token and a pair count in the loss,
-    /// with its gradients down to the embedding tables.
+    /// Scores masked tokens and pairs. With `weights`, also computes the gradients of the weighted
+    /// loss down to the embedding tables.
     pub fn pretraining(
         &mut self,
         batch: &PretrainingBatch,
@@ -56,8 +57,7 @@ impl Run<'_> {
             self.gradients.start(batch.packed.rows(), pass.config);
         }
         if !batch.masked_rows.is_empty() {
-            let head = self.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| missing_head("masked-LM"))?;
+            let head = self.model.masked_lm()?;
             let (rows, labels) = (&batch.masked_rows, &batch.masked_labels);
             let into = weights.map(|_| {
                 let hidden = &mut self.gradients.hidden[..];
@@ -81,8 +81,7 @@ impl Run<'_> {
             scores.mlm_total = batch.masked_rows.len() as u64;
         }
         if !batch.next_labels.is_empty() {
-            let head = self.model.next_sentence.as_ref();
-            let head = head.ok_or_else(|| missing_head("next-sentence"))?;
+            let head = self.model.next_sentence()?;
             let logits = head.forward(pass, values, hidden, self.head);
             let weight = weights.map_or(0.0, |w| w.pair);
             let scored = objective::cross_entropy(logits, 2, &batch.next_labels, weight);
@@ -100,8 +99,8 @@ impl Run<'_> {
         Ok(scores)
     }
 
-    /// Scores masked tokens and hidden states beside a teacher's, with the gradients of the weighted
-    /// loss down to the embedding tables.
+    /// Scores masked tokens and hidden states against a teacher's, and computes the gradients of
+    /// the weighted loss down to the embedding tables.
     pub fn distillation(
         &mut self,
         batch: &PretrainingBatch,
@@ -127,8 +126,7 @@ impl Run<'_> {
             ..DistillationScores::default()
         };
         if !rows.is_empty() {
-            let head = self.model.masked_lm.as_ref();
-            let head = head.ok_or_else(|| missing_head("masked-LM"))?;
+            let head = self.model.masked_lm()?;
             let into = Some((&mut *self.parameter_gradients, d_hidden));
             let buffers = &mut *self.masked_lm;
             let scored = head.score(
@@ -152,12 +150,11 @@ impl Run<'_> {
         Ok(scores)
     }
 
-    /// Forward and backward of the task's head, then of the encoder.
+    /// Runs forward and backward of the task's head, then backward through the encoder.
     pub fn task(&mut self, loss: &mut (dyn FnMut(&mut [f32]) + Send)) -> Result<()> {
         let (pass, values) = (self.pass, self.values);
         let hidden = &self.hidden[self.last][..self.len()];
-        let head = self.model.task.as_ref();
-        let head = head.ok_or_else(|| missing_head("task"))?;
+        let head = self.model.task()?;
         self.gradients.start(pass.batch.rows(), pass.config);
         loss(head.forward(pass, values, hidden, self.head));
         let (gradients, d) = (&mut *self.parameter_gradients, &mut self.gradients.hidden);
@@ -166,23 +163,23 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// From the gradient of the last hidden states to those of every parameter of the encoder.
+    /// Computes the gradients of all encoder parameters from that of the last hidden states.
     pub fn backward(&mut self) {
         let (pass, values, len) = (self.pass, self.values, self.len());
         for (index, layer) in self.model.layers.iter().enumerate().rev() {
             let [x, y] = self
                 .hidden
                 .get_disjoint_mut([index, index + 1])
-                .expect("one behind the other");
+                .expect("different indices");
             let (x, y) = (&x[..len], &mut y[..len]);
-            let kept = if self.recompute {
-                layer.forward(pass, values, x, &mut self.kept[0], y, self.scratch);
-                &self.kept[0]
+            let saved = if self.recompute {
+                layer.forward(pass, values, x, &mut self.saved[0], y, self.scratch);
+                &self.saved[0]
             } else {
-                &self.kept[index]
+                &self.saved[index]
             };
             let (gradients, d) = (&mut *self.parameter_gradients, &mut *self.gradients);
-            layer.backward(pass, values, x, kept, gradients, d, self.scratch);
+            layer.backward(pass, values, x, saved, gradients, d, self.scratch);
         }
         let (simd, batch, h) = (pass.simd, pass.batch, pass.config.hidden_size);
         let (dy, d_sums, partials) = self.gradients.for_embeddings();

@@ -6,33 +6,46 @@ use crate::model::HeadInput;
 use super::arena::{Plan, Span};
 use super::device::Address;
 use super::heads;
-use super::layer::{Gradients, Kept};
+use super::kernels::{DISTILLED, SCORED};
+use super::layer::{Gradients, Saved};
 use super::masked_lm;
-use super::shape::{Masked, Purpose, Scores, Shape};
+use super::shape::{MaskedLmMode, Purpose, Shape};
 
-/// Where the activations of a pass are.
+impl Shape<'_> {
+    /// Returns the bytes of all activations.
+    pub fn bytes(&self) -> u64 {
+        self.plan().bytes()
+    }
+
+    /// Measures what [`Activations::take`] takes.
+    pub fn plan(&self) -> Plan {
+        Plan::measure(|plan| Activations::take(plan, self))
+    }
+}
+
+/// The addresses of a pass's activations.
 #[derive(Debug, Clone)]
 pub struct Activations {
     pub embedding_sums: Address,
     pub embedding_statistics: Address,
-    /// Hidden states: after the embeddings, then after each layer. Several may be in one place.
+    /// Hidden states: after the embeddings, then after each layer. Some may share an address.
     pub hidden: Vec<Address>,
-    /// What each layer keeps; see [`Kept::take`].
-    pub kept: Vec<Kept>,
-    /// Of a training pass.
+    /// Activations that each layer saves; see [`Saved::take`].
+    pub saved: Vec<Saved>,
+    /// Only in a training pass.
     pub gradients: Option<Gradients>,
     pub masked_lm: Option<masked_lm::Buffers>,
     pub head: Option<heads::Buffers>,
     /// A teacher's last hidden states, (rows, hidden) in f32.
     pub teacher: Address,
-    /// What losses leave of each row: [`Scores`].
+    /// Scores of each row: [`Scores`].
     pub scores: Address,
-    /// Hidden states on their way to the host, (rows, hidden) in f32.
+    /// Hidden states for the host, (rows, hidden) in f32.
     pub states: Address,
 }
 
 impl Activations {
-    /// Takes places for a pass.
+    /// Takes addresses for a pass.
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
         let c = shape.config;
         let pooled = shape
@@ -40,12 +53,12 @@ impl Activations {
             .is_some_and(|head| head.input == HeadInput::Pooled)
             || shape.states;
         let f32_states = 4 * (shape.rows * c.hidden_size) as u64;
-        let distilled = shape.masked == Masked::Distilled;
+        let distilled = shape.masked == MaskedLmMode::Distilled;
         Self {
             embedding_sums: plan.take(Span::Step, shape.hidden()),
             embedding_statistics: plan.take(Span::Step, shape.statistics()),
             hidden: take_hidden(plan, shape),
-            kept: Kept::take(plan, shape),
+            saved: Saved::take(plan, shape),
             gradients: shape.trains().then(|| Gradients::take(plan, shape)),
             masked_lm: (shape.picked > 0).then(|| masked_lm::Buffers::take(plan, shape)),
             head: (shape.head.is_some() || pooled).then(|| heads::Buffers::take(plan, shape)),
@@ -64,7 +77,7 @@ fn take_hidden(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Address> {
             let two = [(); 2].map(|()| plan.take(Span::Step, bytes));
             (0..=layers).map(|layer| two[layer % 2]).collect()
         }
-        // The first and the last are kept; those between are LayerNorms' outputs.
+        // The first and the last are stored; those in between are recomputed from LayerNorm inputs.
         Purpose::Training(Recompute::Cheap) => {
             let ends = [(); 2].map(|()| plan.take(Span::Step, bytes));
             let two = [(); 2].map(|()| plan.take(Span::Layers, bytes));
@@ -81,14 +94,30 @@ fn take_hidden(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Address> {
     }
 }
 
-impl Shape<'_> {
-    /// Bytes that all activations need.
-    pub fn bytes(&self) -> u64 {
-        self.plan().bytes()
+/// Offsets of the losses' scores in [`Activations::scores`], in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Scores {
+    /// Bytes of the scores of masked tokens, which start at 0.
+    pub masked: u64,
+    pub pairs: u64,
+    pub cosines: u64,
+}
+
+impl Scores {
+    pub fn of(shape: &Shape<'_>) -> Self {
+        let (masked, cosines) = match shape.masked {
+            MaskedLmMode::Distilled => (DISTILLED, 4),
+            MaskedLmMode::Scores | MaskedLmMode::Logits => (SCORED, 0),
+        };
+        Self {
+            masked: (masked * shape.picked as u64).next_multiple_of(16),
+            pairs: (SCORED * shape.sequences as u64).next_multiple_of(16),
+            cosines: cosines * shape.rows as u64,
+        }
     }
 
-    /// What [`Activations::take`] needs.
-    pub fn plan(&self) -> Plan {
-        Plan::measure(|plan| Activations::take(plan, self))
+    /// Returns the bytes of all scores.
+    pub fn bytes(self) -> u64 {
+        self.masked + self.pairs + self.cosines
     }
 }

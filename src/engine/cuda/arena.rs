@@ -1,38 +1,38 @@
-//! One piece of the device's memory for all activations: what lies where in it is planned for each
-//! size of batch, before anything is launched, and the piece is allocated once. It grows when a
-//! larger batch comes.
+//! One block of the device's memory for all activations. Their addresses are planned for each batch
+//! size before any launch, and the block is allocated once; it grows if a larger batch comes.
 
 use crate::error::Result;
 
 use super::device::{Address, Device};
 
-/// Every buffer starts at a multiple of this, in bytes: what matrix products and vector loads like.
+/// Every buffer starts at a multiple of this many bytes, which suits matrix products and vector
+/// loads.
 const ALIGNMENT: u64 = 256;
 
-/// How long a buffer is needed. A step is: layers forward, heads forward and backward, layers
-/// backward.
+/// How long a buffer is needed. A step consists of: layers forward, heads forward and backward,
+/// layers backward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// All of it.
+    /// The whole step.
     Step,
-    /// While a layer computes; what is in it is lost when the heads begin.
+    /// While a layer computes; the heads overwrite it.
     Layers,
-    /// While the heads compute; what is in it is lost when a layer begins.
+    /// While the heads compute; the layers overwrite it.
     Heads,
 }
 
-/// Hands out places. Buffers of the layers lie where those of the heads lie.
+/// Assigns addresses. Buffers of the layers and of the heads overlap.
 ///
-/// Made twice by the same code: once to measure, once to place.
+/// The same code runs twice: once to measure, once to place.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Where each span's buffers start, and the bytes handed out to it.
+    /// The start of each span's buffers, and the bytes assigned to it.
     base: [u64; 3],
     used: [u64; 3],
 }
 
 impl Plan {
-    /// What `take` takes, and the bytes that it needs, without a place.
+    /// Measures the bytes that `take` needs.
     pub fn measure<T>(take: impl FnOnce(&mut Self) -> T) -> Self {
         let mut plan = Self {
             base: [0; 3],
@@ -42,7 +42,7 @@ impl Plan {
         plan
     }
 
-    /// What `take`, which was measured, takes from `at` on.
+    /// Runs `take`, which was measured, with addresses from `at` on.
     pub fn place<T>(self, at: Address, take: impl FnOnce(&mut Self) -> T) -> T {
         let shared = at.0 + self.used[Span::Step as usize];
         let mut plan = Self {
@@ -50,11 +50,11 @@ impl Plan {
             used: [0; 3],
         };
         let taken = take(&mut plan);
-        assert_eq!(plan.used, self.used, "what is placed is what was measured");
+        assert_eq!(plan.used, self.used, "sizes as measured");
         taken
     }
 
-    /// A place for `bytes` bytes; none for none.
+    /// Returns an address for `bytes` bytes, or NONE for 0 bytes.
     pub fn take(&mut self, span: Span, bytes: u64) -> Address {
         if bytes == 0 {
             return Address::NONE;
@@ -65,14 +65,14 @@ impl Plan {
         at
     }
 
-    /// Bytes of all buffers together.
+    /// Returns the bytes of all buffers together.
     pub fn bytes(&self) -> u64 {
         let [step, layers, heads] = self.used;
         step + layers.max(heads)
     }
 }
 
-/// The piece of memory.
+/// The block of memory.
 #[derive(Debug, Default)]
 pub struct Arena {
     at: Address,
@@ -80,18 +80,18 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Where it starts.
+    /// Returns the start of the block.
     pub fn at(&self) -> Address {
         self.at
     }
 
-    /// How large it is.
+    /// Returns the size of the block.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Makes it at least `bytes` large. True where it is another piece than before: what was in it
-    /// is lost. A piece that has to grow again gets an eighth more, where there is so much.
+    /// Grows the block to at least `bytes`. Returns true if it moved, which loses its contents. A
+    /// block that grows repeatedly gets an extra eighth if that much memory is free.
     pub fn reserve(&mut self, device: &mut dyn Device, bytes: u64) -> Result<bool> {
         if bytes <= self.bytes {
             return Ok(false);
@@ -109,7 +109,7 @@ impl Arena {
         Ok(true)
     }
 
-    /// Gives it back.
+    /// Releases the block.
     pub fn release(&mut self, device: &mut dyn Device) {
         if self.bytes > 0 {
             device.release(self.at);
@@ -124,9 +124,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Buffers that are needed at the same time share no byte, and all lie in what was measured.
+        /// Buffers that are needed at the same time don't overlap, and all lie within the measured
+        /// size.
         #[test]
-        fn buffers_of_one_time_lie_apart(
+        fn buffers_needed_together_do_not_overlap(
             wanted in proptest::collection::vec((0usize..3, 0u64..5000), 1..40),
         ) {
             let spans = [Span::Step, Span::Layers, Span::Heads];
@@ -153,7 +154,7 @@ mod tests {
                     prop_assert!(len == 0 || apart || never_together);
                 }
             }
-            // Nothing is wasted but the ends of buffers.
+            // Only the padding of buffers is wasted.
             let sum = |span: Span| -> u64 {
                 let of = taken.iter().filter(|taken| taken.0 == span);
                 of.map(|taken| taken.2.next_multiple_of(ALIGNMENT)).sum()

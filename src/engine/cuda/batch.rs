@@ -1,5 +1,5 @@
-//! A batch on its way to the device: every array of indices that a step needs, the rows in the
-//! order of their words, and the step's random numbers' key, one behind the other in one upload.
+//! Uploads a batch: every array of indices that a step needs, the rows sorted by token, and the key
+//! of the step's random numbers, in one upload.
 
 use crate::data::Packed;
 use crate::error::Result;
@@ -10,84 +10,84 @@ use super::device::{Address, Device};
 use super::kernels::Batch;
 use crate::bytes::bytes_of;
 
-/// Arrays start at a multiple of so many numbers of four bytes.
+/// Arrays start at multiples of this many 4-byte words.
 const ALIGNMENT: usize = 4;
 
-/// What the heads need beside the batch itself.
+/// The heads' inputs besides the batch itself.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted<'a> {
+pub struct HeadInputs<'a> {
     /// Rows that the masked-LM head reads.
     pub rows: &'a [u32],
     /// The token at each of them.
     pub labels: &'a [u32],
-    /// One a sequence, of the next-sentence head.
+    /// Labels of the next-sentence head, one per sequence.
     pub next_labels: &'a [u32],
     /// Whether sequences are pooled by their last token.
     pub left_to_right: bool,
 }
 
-/// A batch in the device's memory, with [`Wanted`]'s arrays.
+/// A batch in the device's memory, with the arrays of [`HeadInputs`].
 #[derive(Debug, Clone, Copy)]
-pub struct Sent {
+pub struct DeviceBatch {
     pub batch: Batch,
     pub rows: Address,
     pub labels: Address,
     pub next_labels: Address,
     /// The row of each sequence that the pooler reads.
     pub pooled: Address,
-    /// Seed, low and high half, and step: the key of dropout's random numbers.
+    /// Key of dropout's random numbers: low and high half of the seed, and the step.
     pub state: Address,
 }
 
-/// The upload's memory on both sides, kept from step to step.
+/// The upload's memory on both sides, reused between steps.
 #[derive(Debug, Default)]
 pub struct Staging {
     words: Vec<u32>,
-    /// How often each token of the vocabulary is in the batch; later where its next row goes.
+    /// Number of occurrences of each token; later the position of its next row.
     counts: Vec<u32>,
     device: Arena,
 }
 
 impl Staging {
-    /// Sends a batch. Gives too whether it lies elsewhere than the one before may have done.
+    /// Uploads a batch. Also returns whether its address may have changed.
     pub fn send(
         &mut self,
         device: &mut dyn Device,
         packed: &Packed,
-        wanted: Wanted<'_>,
+        inputs: HeadInputs<'_>,
         dropout: Option<Dropout>,
         vocabulary: usize,
-    ) -> Result<(Sent, bool)> {
-        let places = self.write(packed, wanted, dropout, vocabulary);
+    ) -> Result<(DeviceBatch, bool)> {
+        let offsets = self.write(packed, inputs, dropout, vocabulary);
         let bytes = bytes_of(&self.words);
         let moved = self.device.reserve(device, bytes.len() as u64)?;
         device.upload(self.device.at(), bytes)?;
-        Ok((places.sent(packed, self.device.at()), moved))
+        Ok((offsets.on_device(packed, self.device.at()), moved))
     }
 
-    /// The device's memory, which is the caller's to give back.
+    /// Returns the device's memory, which the caller must release.
     pub fn into_memory(self) -> Address {
         self.device.at()
     }
 
-    /// Gives the device's memory back.
+    /// Releases the device's memory.
     pub fn release(&mut self, device: &mut dyn Device) {
         self.device.release(device);
     }
 
-    /// Puts all arrays into `words`.
+    /// Writes all arrays to `words`.
     fn write(
         &mut self,
         packed: &Packed,
-        wanted: Wanted<'_>,
+        inputs: HeadInputs<'_>,
         dropout: Option<Dropout>,
         vocabulary: usize,
-    ) -> Places {
+    ) -> ArrayOffsets {
         self.words.clear();
         let rows = packed.rows();
         let (seed, step) = dropout.map_or((0, 0), |dropout| (dropout.seed, dropout.step));
-        // A batch with the same number of rows, sequences and labels has every array at the same
-        // place: what was recorded for one serves the other.
+        // Batches with the same number of rows, sequences and labels have the same offsets, so they
+        // can share recordings.
         let state = self.push([seed as u32, (seed >> 32) as u32, step]);
         let ids = self.push(packed.ids.iter().copied());
         let segments = self.push(packed.segments.iter().copied());
@@ -98,15 +98,15 @@ impl Staging {
             self.push(owners.flat_map(|(sequence, rows)| rows.map(move |_| sequence as u32)));
         let examples = packed.examples.iter();
         let examples = self.push(examples.flat_map(|&e| [e as u32, (e >> 32) as u32]));
-        let pooled = self.push(packed.pooled_rows(wanted.left_to_right));
-        let picked = self.push(wanted.rows.iter().copied());
-        let labels = self.push(wanted.labels.iter().copied());
-        let next_labels = self.push(wanted.next_labels.iter().copied());
+        let pooled = self.push(packed.pooled_rows(inputs.left_to_right));
+        let picked = self.push(inputs.rows.iter().copied());
+        let labels = self.push(inputs.labels.iter().copied());
+        let next_labels = self.push(inputs.next_labels.iter().copied());
         let words = rows.min(vocabulary);
-        let word_order = self.room(rows);
-        let word_starts = self.room(words + 1);
+        let word_order = self.reserve(rows);
+        let word_starts = self.reserve(words + 1);
         self.sort(&packed.ids, vocabulary, [word_order, word_starts], words);
-        Places {
+        ArrayOffsets {
             state,
             ids,
             segments,
@@ -124,7 +124,7 @@ impl Staging {
         }
     }
 
-    /// Appends an array; gives where it starts.
+    /// Appends an array; returns its offset.
     fn push(&mut self, array: impl IntoIterator<Item = u32>) -> usize {
         let start = self.words.len();
         self.words.extend(array);
@@ -132,7 +132,7 @@ impl Staging {
         start
     }
 
-    fn room(&mut self, len: usize) -> usize {
+    fn reserve(&mut self, len: usize) -> usize {
         let start = self.words.len();
         self.words.resize(start + len, 0);
         self.pad();
@@ -144,10 +144,9 @@ impl Staging {
         self.words.resize(end, 0);
     }
 
-    /// Sorts rows by their token, equal tokens by row, by counting; writes the order, and where each
-    /// different token's rows start in it. There are always `words` starts and an end: the tokens
-    /// that a batch doesn't have take no rows at its end, so that the number does not change from
-    /// batch to batch.
+    /// Sorts rows by token, and equal tokens by row, with a counting sort; writes the order, and
+    /// the start of each distinct token's rows in it. There are always `words` starts and an end,
+    /// so that the number doesn't change between batches: surplus starts equal the end.
     fn sort(&mut self, ids: &[u32], vocabulary: usize, at: [usize; 2], words: usize) {
         let [order, starts] = at;
         self.counts.clear();
@@ -172,8 +171,8 @@ impl Staging {
     }
 }
 
-/// Where each array starts in the upload, in numbers of four bytes.
-struct Places {
+/// Offsets of the arrays in the upload, in 4-byte words.
+struct ArrayOffsets {
     state: usize,
     ids: usize,
     segments: usize,
@@ -190,10 +189,10 @@ struct Places {
     words: u32,
 }
 
-impl Places {
-    fn sent(&self, packed: &Packed, base: Address) -> Sent {
+impl ArrayOffsets {
+    fn on_device(&self, packed: &Packed, base: Address) -> DeviceBatch {
         let at = |place: usize| base.offset(4 * place as u64);
-        Sent {
+        DeviceBatch {
             batch: Batch {
                 rows: packed.rows() as u32,
                 sequences: packed.sequences() as u32,
@@ -235,27 +234,27 @@ mod tests {
         for vocabulary in [10, 1000] {
             let mut staging = Staging::default();
             for _ in 0..2 {
-                let places = staging.write(&packed, Wanted::default(), None, vocabulary);
-                let order = &staging.words[places.word_order..][..9];
+                let offsets = staging.write(&packed, HeadInputs::default(), None, vocabulary);
+                let order = &staging.words[offsets.word_order..][..9];
                 assert_eq!(order, [6, 1, 4, 8, 0, 2, 7, 3, 5]);
-                assert_eq!(places.words, 9);
-                let starts = &staging.words[places.word_starts..][..10];
+                assert_eq!(offsets.words, 9);
+                let starts = &staging.words[offsets.word_starts..][..10];
                 assert_eq!(starts, [0, 1, 4, 7, 9, 9, 9, 9, 9, 9]);
             }
         }
-        // Fewer tokens in the vocabulary than rows: a start for each that there can be.
+        // A vocabulary smaller than the number of rows: one start per token.
         let mut packed = Packed::default();
         packed.push(0, &[1, 0, 1, 1], &[0; 4]);
         let mut staging = Staging::default();
-        let places = staging.write(&packed, Wanted::default(), None, 2);
-        assert_eq!(&staging.words[places.word_starts..][..3], [0, 1, 4]);
-        assert_eq!(&staging.words[places.word_order..][..4], [1, 0, 2, 3]);
+        let offsets = staging.write(&packed, HeadInputs::default(), None, 2);
+        assert_eq!(&staging.words[offsets.word_starts..][..3], [0, 1, 4]);
+        assert_eq!(&staging.words[offsets.word_order..][..4], [1, 0, 2, 3]);
     }
 
     #[test]
     fn arrays_lie_apart_and_hold_the_batch() {
         let packed = batch();
-        let wanted = Wanted {
+        let inputs = HeadInputs {
             rows: &[1, 3],
             labels: &[40, 41],
             next_labels: &[1, 0, 1],
@@ -266,25 +265,25 @@ mod tests {
             step: 77,
         };
         let mut staging = Staging::default();
-        let places = staging.write(&packed, wanted, Some(dropout), 10);
-        let sent = places.sent(&packed, Address(1 << 12));
+        let offsets = staging.write(&packed, inputs, Some(dropout), 10);
+        let on_device = offsets.on_device(&packed, Address(1 << 12));
         let array = |at: Address, len: usize| {
             assert_eq!(at.0 % 16, 0);
             &staging.words[(at.0 as usize - (1 << 12)) / 4..][..len]
         };
-        assert_eq!(array(sent.state, 3), [2, 9, 77]);
-        assert_eq!(array(sent.batch.ids, 9), packed.ids);
-        assert_eq!(array(sent.batch.segments, 9), packed.segments);
-        assert_eq!(array(sent.batch.positions, 9), packed.positions);
-        assert_eq!(array(sent.batch.cu_seqlens, 4), packed.cu_seqlens);
-        let owners = array(sent.batch.sequence_of_row, 9);
+        assert_eq!(array(on_device.state, 3), [2, 9, 77]);
+        assert_eq!(array(on_device.batch.ids, 9), packed.ids);
+        assert_eq!(array(on_device.batch.segments, 9), packed.segments);
+        assert_eq!(array(on_device.batch.positions, 9), packed.positions);
+        assert_eq!(array(on_device.batch.cu_seqlens, 4), packed.cu_seqlens);
+        let owners = array(on_device.batch.sequence_of_row, 9);
         assert_eq!(owners, [0, 0, 0, 0, 0, 1, 2, 2, 2]);
-        assert_eq!(array(sent.batch.examples, 6), [7, 3, 8, 0, 9, 0]);
-        assert_eq!(array(sent.pooled, 3), [4, 5, 8]);
-        assert_eq!(array(sent.rows, 2), [1, 3]);
-        assert_eq!(array(sent.labels, 2), [40, 41]);
-        assert_eq!(array(sent.next_labels, 3), [1, 0, 1]);
-        let batch = sent.batch;
+        assert_eq!(array(on_device.batch.examples, 6), [7, 3, 8, 0, 9, 0]);
+        assert_eq!(array(on_device.pooled, 3), [4, 5, 8]);
+        assert_eq!(array(on_device.rows, 2), [1, 3]);
+        assert_eq!(array(on_device.labels, 2), [40, 41]);
+        assert_eq!(array(on_device.next_labels, 3), [1, 0, 1]);
+        let batch = on_device.batch;
         assert_eq!((batch.rows, batch.sequences, batch.longest), (9, 3, 5));
     }
 }

@@ -1,24 +1,24 @@
-//! What the CUDA engine asks of a device: memory, kernels, matrix products, one stream in which they
-//! follow each other. [`super::driver`] asks a GPU; [`super::emulated`] runs the same kernels on the
-//! processor, thread by thread, so that everything above is tested where there is no GPU.
+//! The operations that the CUDA engine needs from a device: memory, kernels and matrix products in
+//! one stream. [`super::driver`] is a GPU; `super::emulated` runs the same kernels on the
+//! processor, thread by thread, so that everything above is tested without a GPU.
 
 use crate::error::Result;
 
-/// A place in the device's memory, in bytes; 0 for none, as kernels take it.
+/// An address in the device's memory, in bytes; 0 means none, also to kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Address(pub u64);
 
 impl Address {
-    /// No place.
+    /// No address.
     pub const NONE: Self = Self(0);
 
-    /// The place `bytes` farther on.
+    /// Returns the address `bytes` further.
     pub fn offset(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 }
 
-/// What numbers are stored as.
+/// A number format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Element {
     F32,
@@ -27,7 +27,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Returns the bytes of a value.
     pub fn bytes(self) -> u64 {
         match self {
             Self::F32 => 4,
@@ -36,7 +36,7 @@ impl Element {
     }
 }
 
-/// A kernel: its name in the source, and the element type that the source is compiled for.
+/// A kernel: its name in the source, and the element type for which the source is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Kernel {
     pub name: &'static str,
@@ -51,14 +51,14 @@ pub enum Argument {
     F32(f32),
 }
 
-/// How many threads run a kernel.
+/// The threads that run a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
     /// Blocks in x, y and z.
     pub blocks: [u32; 3],
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
-    /// Bytes of dynamic shared memory of a block.
+    /// Bytes of dynamic shared memory per block.
     pub shared: u32,
 }
 
@@ -69,14 +69,14 @@ pub struct Matrix {
     pub element: Element,
     pub rows: usize,
     pub columns: usize,
-    /// Elements from a row to the next.
+    /// Elements between the starts of rows.
     pub stride: usize,
-    /// Whether the matrix stands for its transpose, (columns, rows).
+    /// Whether this represents the transpose, (columns, rows).
     pub transposed: bool,
 }
 
 impl Matrix {
-    /// A whole matrix.
+    /// Returns a matrix without gaps.
     pub fn new(at: Address, element: Element, rows: usize, columns: usize) -> Self {
         Self {
             at,
@@ -88,7 +88,7 @@ impl Matrix {
         }
     }
 
-    /// Its transpose.
+    /// Returns the transpose.
     pub fn t(self) -> Self {
         Self {
             transposed: !self.transposed,
@@ -97,15 +97,14 @@ impl Matrix {
     }
 }
 
-/// What becomes of a product before it is stored. Biases and their gradients are f32 or the
-/// product's own element type, as [`Device::multiply`]'s implementation can do it; see there.
+/// An operation on a product before it is stored. Biases are f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Epilogue {
     Nothing,
-    /// Adds a bias of one number a column.
+    /// Adds a bias, one value per column.
     Bias(Address),
-    /// Adds a bias, keeps the sum in `before`, (rows, columns) of c's element, and stores its GELU
-    /// (the exact one, by erf; an implementation that has only the tanh form must refuse).
+    /// Adds a bias, stores the sum in `before`, (rows, columns) of c's element, and its exact GELU
+    /// in c (an implementation that has only the tanh form must return an error).
     BiasGelu {
         bias: Address,
         before: Address,
@@ -120,14 +119,14 @@ pub struct Product {
     /// Never transposed.
     pub c: Matrix,
     pub alpha: f32,
-    /// Whether what is in c is added to.
+    /// Whether the product is added to c.
     pub add: bool,
     /// Whether factors in f32 may be rounded to TF32.
     pub tf32: bool,
     pub epilogue: Epilogue,
 }
 
-/// What a device is.
+/// The properties of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Properties {
     pub name: String,
@@ -136,11 +135,11 @@ pub struct Properties {
     pub multiprocessors: u32,
     /// Bytes of its memory.
     pub memory: u64,
-    /// Bytes a second that its memory can deliver, from clock and width.
+    /// Bytes per second that its memory can deliver, from clock and width.
     pub bandwidth: f64,
-    /// Most bytes of shared memory that a block may ask for.
+    /// Maximum bytes of shared memory of a block.
     pub shared: u32,
-    /// Version of the driver's CUDA, 13000 for 13.0; 0 where there is none.
+    /// Version of the driver's CUDA, 13000 for 13.0; 0 without a driver.
     pub driver: u32,
 }
 
@@ -152,24 +151,24 @@ pub struct Mark(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Graph(pub usize);
 
-/// A device with one stream: everything happens in the order in which it was asked for. Errors of
-/// work that was asked for earlier may come with a later call.
+/// A device with one stream: operations run in the order of the calls. A later call may return the
+/// error of earlier work.
 pub trait Device: Send {
     fn properties(&self) -> &Properties;
 
-    /// Bytes that are free now.
+    /// Returns the free bytes.
     fn free_memory(&self) -> Result<u64>;
 
-    /// `bytes` bytes, aligned to 256; fails with what was asked for and what is free.
+    /// Allocates `bytes` bytes, aligned to 256; the error names the requested and the free bytes.
     fn allocate(&mut self, bytes: u64) -> Result<Address>;
 
-    /// Gives back what [`Device::allocate`] gave.
+    /// Releases memory of [`Device::allocate`].
     fn release(&mut self, at: Address);
 
-    /// Copies to the device. `bytes` may be changed as soon as this returns.
+    /// Copies to the device. The caller may change `bytes` after this returns.
     fn upload(&mut self, to: Address, bytes: &[u8]) -> Result<()>;
 
-    /// Copies from the device, after all that was asked for before.
+    /// Copies from the device, after all earlier operations.
     fn download(&mut self, from: Address, into: &mut [u8]) -> Result<()>;
 
     /// Copies within the device.
@@ -181,28 +180,29 @@ pub trait Device: Send {
     /// Runs a kernel.
     fn launch(&mut self, kernel: Kernel, grid: Grid, arguments: &[Argument]) -> Result<()>;
 
-    /// Multiplies matrices. Without a way to do the epilogue in one, does it after.
+    /// Multiplies matrices. An implementation that can't fuse the epilogue runs it afterwards.
     fn multiply(&mut self, product: &Product) -> Result<()>;
 
-    /// Waits until all is done.
+    /// Waits for all operations.
     fn synchronize(&mut self) -> Result<()>;
 
-    /// A point to measure times from or to.
+    /// Marks a point in the stream for measuring times.
     fn mark(&mut self) -> Result<Mark>;
 
-    /// Seconds between two points; waits for the second.
+    /// Returns the seconds between two points; waits for the second.
     fn seconds(&mut self, from: Mark, to: Mark) -> Result<f64>;
 
-    /// Begins to record: until [`Device::end_capture`] launches, products, copies within the device
-    /// and fills are not run but kept. False where the device can't: then they run as ever.
+    /// Starts recording: until [`Device::end_capture`], launches, products, copies within the
+    /// device and fills are recorded instead of run. Returns false if the device can't record: then
+    /// they run as usual.
     fn begin_capture(&mut self) -> Result<bool>;
 
-    /// What was recorded.
+    /// Ends recording and returns the recording.
     fn end_capture(&mut self) -> Result<Graph>;
 
-    /// Runs what was recorded.
+    /// Runs a recording.
     fn replay(&mut self, graph: Graph) -> Result<()>;
 
-    /// Forgets what was recorded.
+    /// Drops a recording.
     fn drop_graph(&mut self, graph: Graph);
 }

@@ -1,4 +1,4 @@
-//! What the trainer asks of an engine, answered by [`CudaEngine`].
+//! The engine traits of [`CudaEngine`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::engine::{
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout};
 
-use super::batch::Wanted;
+use super::batch::HeadInputs;
 use super::graphs::{Key, Work};
 use super::kernels::DISTILLED;
 use super::run::Model;
-use super::shape::Masked;
+use super::shape::MaskedLmMode;
 use super::state::download;
-use super::{Asked, CudaEngine, head_rows, read_states};
+use super::{CudaEngine, Request, head_rows, read_states};
 use crate::bytes::bytes_of;
 
 impl Engine for CudaEngine {
@@ -29,11 +29,11 @@ impl Engine for CudaEngine {
     }
 
     fn layout(&self) -> &Arc<Layout> {
-        self.state.places.layout()
+        self.state.offsets.layout()
     }
 
     fn precision(&self) -> Precision {
-        self.how.precision()
+        self.settings.precision()
     }
 
     fn parameters(&self) -> Result<Vec<f32>> {
@@ -83,7 +83,7 @@ impl Engine for CudaEngine {
         let mut gradients = self.state.gradients(self.device.borrow_mut().as_mut())?;
         let scale = self.updater.scale();
         if scale != 1.0 {
-            // A power of two: nothing is rounded.
+            // A power of two: exact.
             let factor = (1.0 / scale) as f32;
             gradients
                 .iter_mut()
@@ -101,11 +101,11 @@ impl Engine for CudaEngine {
                 pooled: self.model.pooler.as_ref().map(|_| Vec::new()),
             });
         }
-        let asked = Asked {
+        let request = Request {
             states: true,
-            ..Asked::default()
+            ..Request::default()
         };
-        let prepared = self.prepare(batch, None, asked)?;
+        let prepared = self.prepare(batch, None, request)?;
         let width = self.config.hidden_size;
         let mut pooled = None;
         self.launch(&prepared, None, false, |device, run| {
@@ -155,16 +155,16 @@ impl PretrainingEngine for CudaEngine {
         if masked > 0 {
             self.model.masked_lm()?;
         }
-        let asked = Asked {
-            wanted: Wanted {
+        let request = Request {
+            head_inputs: HeadInputs {
                 rows: &batch.masked_rows,
                 labels: &batch.masked_labels,
-                ..Wanted::default()
+                ..HeadInputs::default()
             },
-            masked: Masked::Distilled,
-            ..Asked::default()
+            masked: MaskedLmMode::Distilled,
+            ..Request::default()
         };
-        let prepared = self.prepare(&batch.packed, Some(dropout), asked)?;
+        let prepared = self.prepare(&batch.packed, Some(dropout), request)?;
         let device = self.device.get_mut().as_mut();
         let a = &prepared.activations;
         device.upload(a.teacher, bytes_of(&targets.hidden))?;
@@ -238,12 +238,12 @@ impl TaskEngine for CudaEngine {
             loss(&mut []);
             return Ok(());
         }
-        let asked = Asked {
+        let request = Request {
             head: Some(shape),
-            ..Asked::default()
+            ..Request::default()
         };
-        let prepared = self.prepare(batch, Some(dropout), asked)?;
-        // The host's loss stands between two recordings.
+        let prepared = self.prepare(batch, Some(dropout), request)?;
+        // The loss on the host separates two recordings.
         let key = |work: Work| Key {
             work,
             sizes: prepared.sizes,

@@ -1,29 +1,29 @@
-//! What the engine will need of a GPU's memory, said before it is allocated: the arena's own plan.
+//! Forecasts the GPU memory that the engine will allocate, from the arena's own plan.
 
 use crate::engine::memory::{Forecast, Work, masked_share};
 use crate::model::{Config, Layout, Part};
 
-use super::How;
+use super::Settings;
 use super::heads::NEXT_SENTENCE;
-use super::shape::{Masked, Purpose, Shape};
+use super::shape::{MaskedLmMode, Purpose, Shape};
 use super::state::State;
 
-/// Bytes of a training step with the layout's heads. With a teacher (`distils`), its answers lie on
-/// the device too.
+/// Returns the bytes of a training step with the layout's heads. With `distils`, a teacher's
+/// outputs are on the device too.
 pub fn forecast(
     config: &Config,
     layout: &Layout,
     work: Work,
-    how: impl Into<How>,
+    settings: impl Into<Settings>,
     distils: bool,
 ) -> Forecast {
-    let how = how.into();
+    let settings = settings.into();
     let masked_lm = layout.parts().contains(&Part::MaskedLm);
     let pairs = layout.parts().contains(&Part::NextSentence);
     let shape = Shape {
         config,
-        element: how.element,
-        purpose: Purpose::Training(how.recompute),
+        element: settings.element,
+        purpose: Purpose::Training(settings.recompute),
         rows: work.rows,
         sequences: work.sequences,
         picked: if masked_lm {
@@ -32,15 +32,15 @@ pub fn forecast(
             0
         },
         masked: if distils {
-            Masked::Distilled
+            MaskedLmMode::Distilled
         } else {
-            Masked::Scores
+            MaskedLmMode::Scores
         },
         head: layout.task_head().or(pairs.then_some(NEXT_SENTENCE)),
         states: false,
     };
     Forecast {
-        state: State::bytes(layout, how.element),
+        state: State::bytes(layout, settings.element),
         activations: shape.bytes(),
     }
 }

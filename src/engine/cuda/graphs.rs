@@ -1,6 +1,6 @@
-//! Steps that repeat are recorded: the first one of a shape is launched kernel by kernel, the second
-//! recorded, and from then on the recording is replayed at the cost of one launch. All that changes
-//! from step to step lies in the device's memory; what doesn't is the [`Key`].
+//! Records repeated steps: the first step of a shape is launched kernel by kernel, the second is
+//! recorded, and later ones are replayed at the cost of one launch. Everything that changes between
+//! steps is in the device's memory; the rest is the [`Key`].
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 
 use super::device::{Device, Graph};
 
-/// What is recorded.
+/// The recorded work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Pretraining,
@@ -18,37 +18,37 @@ pub enum Work {
     Update,
 }
 
-/// All that a recording depends on, beside where buffers are.
+/// Everything that a recording depends on, except the addresses of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     pub work: Work,
-    /// Rows, sequences, the longest, rows that the masked-LM head reads, pairs.
+    /// Rows, sequences, longest sequence, rows of the masked-LM head, pairs.
     pub sizes: [usize; 5],
-    /// The bits of numbers that kernels are launched with.
+    /// The bits of kernel arguments.
     pub numbers: [u32; 4],
 }
 
-/// Recordings that are kept: each holds some hundred launches.
-const KEPT: usize = 32;
+/// Maximum number of recordings: each holds some hundred launches.
+const MAX_RECORDINGS: usize = 32;
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Debug, Clone, Copy)]
 enum Known {
     Seen,
     Recorded(Graph),
 }
 
-/// The recordings, the last used at the end.
+/// The recordings, the most recently used last.
 #[derive(Debug, Default)]
 pub struct Graphs {
     known: VecDeque<(Key, Known)>,
-    /// Whether the device said that it can't record.
+    /// Whether the device can't record.
     never: bool,
     replayed: u64,
 }
 
 impl Graphs {
-    /// Launches `work`, or replays what it launched before.
+    /// Launches `work` or replays its recording.
     pub fn run(
         &mut self,
         device: &mut dyn Device,
@@ -70,7 +70,7 @@ impl Graphs {
                     return work(device);
                 }
                 let launched = work(device);
-                // Ended in any case: the device must not go on recording.
+                // Ended in any case: the device must stop recording.
                 let graph = device.end_capture();
                 launched?;
                 let graph = graph?;
@@ -84,21 +84,21 @@ impl Graphs {
             }
         };
         self.known.push_back((key, known));
-        if self.known.len() > KEPT {
+        if self.known.len() > MAX_RECORDINGS {
             let oldest = self.known.pop_front();
             forget(device, oldest.map(|(_, known)| known));
         }
         Ok(())
     }
 
-    /// Forgets all recordings: buffers that they name have moved.
+    /// Drops all recordings: buffers that they use have moved.
     pub fn clear(&mut self, device: &mut dyn Device) {
         for (_, known) in self.known.drain(..) {
             forget(device, Some(known));
         }
     }
 
-    /// How often a recording was replayed, its first run not counted.
+    /// Returns how many steps were replayed, not counting a recording's first run.
     pub fn replayed(&self) -> u64 {
         self.replayed
     }

@@ -1,6 +1,6 @@
-//! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks. What is
-//! over the pooler is small and in f32 always; what is over every row reads the hidden states as they
-//! are stored, and gives f32.
+//! Heads of one linear layer, over the pooler or over every row: next sentence and the tasks. A
+//! head over the pooler is small and always f32; one over every row reads the hidden states in
+//! their format and returns f32.
 
 use crate::error::Result;
 use crate::model::{HeadInput, Part, TaskHead};
@@ -9,15 +9,15 @@ use crate::random::Site;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element};
 use super::kernels::{
-    CrossEntropy, Drops, add_picked, bias_gradient, cast, cross_entropy, drop_rows, partials, pick,
-    tanh_backward, tanh_bias,
+    CrossEntropy, DropoutRows, add_picked, bias_gradient, cast, cross_entropy, drop_rows, partials,
+    pick, tanh_backward, tanh_bias,
 };
 use super::linear::Linear;
 use super::pass::Pass;
 use super::shape::Shape;
-use super::state::{Places, padded_outputs};
+use super::state::{Offsets, padded_outputs};
 
-/// The next-sentence head as one of a task's kind: two classes over the pooler.
+/// The next-sentence head as a task head: two classes over the pooler.
 pub const NEXT_SENTENCE: TaskHead = TaskHead {
     name: "cls.seq_relationship",
     input: HeadInput::Pooled,
@@ -28,15 +28,15 @@ pub const NEXT_SENTENCE: TaskHead = TaskHead {
 /// Activations and gradients of a head, for (sequences, …) or (rows, …).
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
-    /// What the pooler reads, later its gradient: (sequences, hidden) in f32, like the next two.
+    /// The pooler's input, later its gradient: (sequences, hidden) in f32, like the next two.
     picked: Address,
     pub pooled: Address,
     d: Address,
-    /// What the linear layer reads where dropout changed it, in f32 over the pooler.
+    /// The linear layer's input after dropout, in f32 over the pooler.
     input: Address,
-    /// In f32 with padding columns; later their gradients.
+    /// In f32 with padding columns, later their gradients.
     pub logits: Address,
-    /// The gradients of the logits as activations are stored, of a head over rows.
+    /// The gradients of the logits of a head over rows, in the format of activations.
     d_logits: Address,
     partials: Address,
 }
@@ -74,18 +74,18 @@ impl Buffers {
     }
 }
 
-/// `tanh(W h[CLS] + b)`, or of the last token in a model that reads from left to right.
+/// `tanh(W h[CLS] + b)`, or of the last token in a left-to-right model.
 #[derive(Clone)]
 pub struct Pooler(Linear);
 
 impl Pooler {
-    /// None when the model has none.
-    pub fn find(places: &Places) -> Option<Self> {
-        let has = places.layout().parts().contains(&Part::Pooler);
-        has.then(|| Self(Linear::find(places, "pooler.dense")))
+    /// Returns None if the model has no pooler.
+    pub fn find(offsets: &Offsets) -> Option<Self> {
+        let has = offsets.layout().parts().contains(&Part::Pooler);
+        has.then(|| Self(Linear::find(offsets, "pooler.dense")))
     }
 
-    /// Into `b.pooled`.
+    /// Writes the output to `b.pooled`.
     pub fn forward(
         &self,
         device: &mut dyn Device,
@@ -95,7 +95,7 @@ impl Pooler {
     ) -> Result<()> {
         let (n, single) = (pass.sequences(), Element::F32);
         let size = (n as u32, pass.width());
-        let rows = pass.sent.pooled;
+        let rows = pass.device_batch.pooled;
         pick(
             device,
             pass.element(),
@@ -110,7 +110,7 @@ impl Pooler {
         tanh_bias(device, pass.element(), size, b.pooled, bias)
     }
 
-    /// From the gradient of the pooler's output in `b.d`.
+    /// Runs backward from the gradient of the pooler's output in `b.d`.
     fn backward(
         &self,
         device: &mut dyn Device,
@@ -125,11 +125,11 @@ impl Pooler {
         bias_gradient(device, single, (size.0, h, h), b.d, into, b.partials)?;
         self.0
             .add_weight_gradient(device, pass, (n, single), b.picked, b.d)?;
-        // What was picked is not needed any more: its place takes its gradient.
+        // The picked rows are not needed any more: their buffer takes their gradients.
         self.0
             .backward(device, pass, (n, single), b.d, b.picked, false)?;
         let from = (b.picked, single);
-        let rows = pass.sent.pooled;
+        let rows = pass.device_batch.pooled;
         add_picked(device, pass.element(), size, from, rows, d_hidden)
     }
 }
@@ -143,37 +143,37 @@ pub struct Head {
 }
 
 impl Head {
-    /// None when the model lacks the pooler that the head reads.
-    fn find(places: &Places, shape: TaskHead) -> Option<Self> {
-        let linear = Linear::find(places, shape.name);
+    /// Returns None if the model lacks the pooler that the head reads.
+    fn find(offsets: &Offsets, shape: TaskHead) -> Option<Self> {
+        let linear = Linear::find(offsets, shape.name);
         let outputs = padded_outputs(linear.outputs);
         Some(Self {
             linear: linear.padded(outputs),
             pooler: match shape.input {
-                HeadInput::Pooled => Some(Pooler::find(places)?),
+                HeadInput::Pooled => Some(Pooler::find(offsets)?),
                 HeadInput::Rows => None,
             },
             shape,
         })
     }
 
-    /// None when the model has no such head.
-    pub fn next_sentence(places: &Places) -> Option<Self> {
-        let has = places.layout().parts().contains(&Part::NextSentence);
-        has.then(|| Self::find(places, NEXT_SENTENCE)).flatten()
+    /// Returns None if the model has no such head.
+    pub fn next_sentence(offsets: &Offsets) -> Option<Self> {
+        let has = offsets.layout().parts().contains(&Part::NextSentence);
+        has.then(|| Self::find(offsets, NEXT_SENTENCE)).flatten()
     }
 
-    /// None when the model has no task's head.
-    pub fn task(places: &Places) -> Option<Self> {
-        Self::find(places, places.layout().task_head()?)
+    /// Returns None if the model has no task head.
+    pub fn task(offsets: &Offsets) -> Option<Self> {
+        Self::find(offsets, offsets.layout().task_head()?)
     }
 
-    /// Columns of the logits, with those that only fill up.
+    /// Returns the columns of the logits, including padding.
     pub fn columns(&self) -> usize {
         self.linear.outputs
     }
 
-    /// Rows of the logits.
+    /// Returns the rows of the logits.
     pub fn rows(&self, pass: Pass<'_>) -> usize {
         match self.shape.input {
             HeadInput::Pooled => pass.sequences(),
@@ -181,7 +181,7 @@ impl Head {
         }
     }
 
-    /// What the linear layer's factors are stored as.
+    /// Returns the format of the linear layer's factors.
     fn element(&self, pass: Pass<'_>) -> Element {
         match self.shape.input {
             HeadInput::Pooled => Element::F32,
@@ -189,7 +189,7 @@ impl Head {
         }
     }
 
-    /// What the linear layer reads, made ready.
+    /// Computes the linear layer's input and returns its address.
     fn read(
         &self,
         device: &mut dyn Device,
@@ -202,7 +202,7 @@ impl Head {
         }
         let (n, element) = (self.rows(pass), self.element(pass));
         let input = self.input(pass, hidden, b);
-        if let Some(drops) = self.dropping(pass) {
+        if let Some(drops) = self.dropout(pass) {
             let bytes = (n * pass.config.hidden_size) as u64 * element.bytes();
             device.copy(self.reads(hidden, b), input, bytes)?;
             let rows = self.dropped_rows(pass);
@@ -211,7 +211,7 @@ impl Head {
         Ok(input)
     }
 
-    /// Logits in f32, (sequences or rows, columns).
+    /// Computes the logits in f32, (sequences or rows, columns).
     pub fn forward(
         &self,
         device: &mut dyn Device,
@@ -226,8 +226,8 @@ impl Head {
             .forward_with_bias(device, pass, all, input, logits)
     }
 
-    /// Cross-entropy with a label a row into `scored`; the gradient of `weight` times it in the
-    /// logits' place.
+    /// Scores by cross-entropy with a label per row into `scored`, and overwrites the logits with
+    /// `weight` times its gradient.
     pub fn score(
         &self,
         device: &mut dyn Device,
@@ -247,15 +247,15 @@ impl Head {
             stride: self.columns() as u32,
             logits: b.logits,
             bias: pass.value(self.linear.bias),
-            labels: pass.sent.next_labels,
+            labels: pass.device_batch.next_labels,
             weight,
             scored,
         };
         cross_entropy(device, Element::F32, &loss)
     }
 
-    /// From the gradient of the logits, which stands in their place, to that of the hidden states,
-    /// which are added to `d_hidden`.
+    /// Runs backward from the gradient of the logits in `b.logits`; adds the gradient of the hidden
+    /// states to `d_hidden`.
     pub fn backward(
         &self,
         device: &mut dyn Device,
@@ -280,14 +280,14 @@ impl Head {
         let input = self.input(pass, hidden, b);
         self.linear
             .add_weight_gradient(device, pass, (n, element), input, dy)?;
-        // A head over rows is alone: what it gives is all that the hidden states get.
+        // A head over rows is the only one, so it overwrites the gradient of the hidden states.
         let d = match &self.pooler {
             Some(_) => b.d,
             None => d_hidden,
         };
         self.linear
             .backward(device, pass, (n, element), dy, d, false)?;
-        if let Some(drops) = self.dropping(pass) {
+        if let Some(drops) = self.dropout(pass) {
             let rows = self.dropped_rows(pass);
             drop_rows(device, element, rows, pass.width(), d, &drops)?;
         }
@@ -297,7 +297,7 @@ impl Head {
         }
     }
 
-    /// What goes through dropout into the linear layer.
+    /// Returns the linear layer's input before dropout.
     fn reads(&self, hidden: Address, b: &Buffers) -> Address {
         match self.shape.input {
             HeadInput::Pooled => b.pooled,
@@ -305,23 +305,23 @@ impl Head {
         }
     }
 
-    /// What the linear layer reads.
+    /// Returns the linear layer's input.
     fn input(&self, pass: Pass<'_>, hidden: Address, b: &Buffers) -> Address {
-        match self.dropping(pass) {
+        match self.dropout(pass) {
             Some(_) => b.input,
             None => self.reads(hidden, b),
         }
     }
 
-    fn dropping(&self, pass: Pass<'_>) -> Option<super::kernels::Dropping> {
-        let drops = pass.hidden_dropping(Site::HeadDropout);
+    fn dropout(&self, pass: Pass<'_>) -> Option<super::kernels::SiteDropout> {
+        let drops = pass.hidden_dropout(Site::HeadDropout);
         drops.filter(|_| self.shape.dropout)
     }
 
-    fn dropped_rows<'a>(&self, pass: Pass<'a>) -> Drops<'a> {
+    fn dropped_rows<'a>(&self, pass: Pass<'a>) -> DropoutRows<'a> {
         match self.shape.input {
-            HeadInput::Pooled => Drops::Sequences(pass.batch()),
-            HeadInput::Rows => Drops::Rows(pass.batch()),
+            HeadInput::Pooled => DropoutRows::Sequences(pass.batch()),
+            HeadInput::Rows => DropoutRows::Rows(pass.batch()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One encoder layer, forward and backward, with the activations that it keeps between the two.
+//! One encoder layer, forward and backward, with the activations that it saves in between.
 
 use crate::engine::Recompute;
 use crate::error::Result;
@@ -11,44 +11,44 @@ use super::kernels::{
     attention_scratch, bias_gelu, bias_gradient, gelu_backward, norm_backward, norm_forward,
     partials,
 };
-use super::linear::{Linear, NormAt};
+use super::linear::{Linear, NormOffsets};
 use super::pass::Pass;
 use super::shape::{Purpose, Shape};
-use super::state::Places;
+use super::state::Offsets;
 
-/// Where a layer's parameters are.
+/// The offsets of a layer's parameters.
 pub struct Layer {
     index: u32,
-    /// Query, key and value in one.
+    /// Query, key and value joined.
     qkv: Linear,
     attention: Linear,
-    attention_norm: NormAt,
+    attention_norm: NormOffsets,
     intermediate: Linear,
     output: Linear,
-    output_norm: NormAt,
+    output_norm: NormOffsets,
 }
 
-/// What a layer keeps for its backward pass; (rows, hidden) where nothing else is said.
+/// The activations that a layer saves for its backward pass; (rows, hidden) unless noted.
 #[derive(Debug, Clone, Copy)]
-pub struct Kept {
+pub struct Saved {
     /// (rows, 3 × hidden)
     qkv: Address,
     /// (rows, heads), f32
     log_sums: Address,
     context: Address,
     attended: Address,
-    /// (rows, 2), f32, like the other.
+    /// (rows, 2), f32, like the other statistics.
     attended_statistics: Address,
     normed: Address,
-    /// Before the bias and after GELU, (rows, intermediate).
+    /// The intermediate layer before the bias and after GELU, (rows, intermediate).
     inner: Address,
     activated: Address,
-    fed: Address,
-    fed_statistics: Address,
+    feed_forward: Address,
+    feed_forward_statistics: Address,
 }
 
-impl Kept {
-    /// Places for all layers, which share those that nothing is kept in.
+impl Saved {
+    /// Takes addresses for all layers; layers share buffers that are recomputed.
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Vec<Self> {
         let layers = shape.config.num_hidden_layers;
         match shape.purpose {
@@ -74,7 +74,8 @@ impl Kept {
         }
     }
 
-    /// What is cheap to compute again, `normed` and `activated`, in one place for all layers.
+    /// Takes the buffers that are cheap to recompute, `normed` and `activated`, shared by all
+    /// layers.
     fn take_cheap(plan: &mut Plan, shape: &Shape<'_>) -> [Address; 2] {
         [shape.hidden(), shape.inner()].map(|bytes| plan.take(Span::Layers, bytes))
     }
@@ -96,8 +97,8 @@ impl Kept {
             normed,
             inner: take(shape.inner()),
             activated,
-            fed: take(shape.hidden()),
-            fed_statistics: take(shape.statistics()),
+            feed_forward: take(shape.hidden()),
+            feed_forward_statistics: take(shape.statistics()),
         }
     }
 }
@@ -105,7 +106,8 @@ impl Kept {
 /// Gradients of activations, shared by all layers.
 #[derive(Debug, Clone, Copy)]
 pub struct Gradients {
-    /// Of a layer's output before, of its input after the layer's backward pass: (rows, hidden).
+    /// Gradient of the layer's output; the backward pass overwrites it with that of its input:
+    /// (rows, hidden).
     pub hidden: Address,
     pub residual: Address,
     linear: Address,
@@ -135,126 +137,136 @@ impl Gradients {
             qkv: take(3 * shape.hidden()),
             attention: take(4 * scratch as u64),
             partials: take(partials(widest as u32)),
-            // The heads leave it to the layers.
+            // Passed from the heads to the layers.
             hidden: plan.take(Span::Step, shape.hidden()),
         }
     }
 }
 
 impl Layer {
-    pub fn find(places: &Places, index: usize) -> Self {
+    pub fn find(offsets: &Offsets, index: usize) -> Self {
         let name = |rest: &str| format!("encoder.layer.{index}.{rest}");
-        let linear = |rest: &str| Linear::find(places, &name(rest));
+        let linear = |rest: &str| Linear::find(offsets, &name(rest));
         Self {
             index: index as u32,
             qkv: Linear::joined(
-                places,
+                offsets,
                 ["query", "key", "value"].map(|n| name(&format!("attention.self.{n}"))),
             ),
             attention: linear("attention.output.dense"),
-            attention_norm: NormAt::find(places, &name("attention.output.LayerNorm")),
+            attention_norm: NormOffsets::find(offsets, &name("attention.output.LayerNorm")),
             intermediate: linear("intermediate.dense"),
             output: linear("output.dense"),
-            output_norm: NormAt::find(places, &name("output.LayerNorm")),
+            output_norm: NormOffsets::find(offsets, &name("output.LayerNorm")),
         }
     }
 
-    /// `x` (rows, hidden) to `y` of that size.
+    /// Maps `x`, (rows, hidden), to `y` of that size.
     pub fn forward(
         &self,
         device: &mut dyn Device,
         pass: Pass<'_>,
         x: Address,
-        kept: &Kept,
+        saved: &Saved,
         y: Address,
     ) -> Result<()> {
         let (element, batch, h) = (pass.element(), pass.batch(), pass.width());
         let (rows, inner) = (batch.rows, self.intermediate.outputs as u32);
         let all = (pass.rows(), element);
         self.qkv
-            .forward_with_bias(device, pass, all, x, (kept.qkv, element))?;
+            .forward_with_bias(device, pass, all, x, (saved.qkv, element))?;
         attention_forward(
             device,
             element,
             batch,
             pass.heads(),
-            pass.attention_dropping(self.index).as_ref(),
-            kept.qkv,
-            kept.context,
-            kept.log_sums,
+            pass.attention_dropout(self.index).as_ref(),
+            saved.qkv,
+            saved.context,
+            saved.log_sums,
         )?;
         self.attention
-            .forward(device, pass, all, kept.context, (kept.attended, element))?;
-        let drops = pass.hidden_dropping(Site::AttentionOutputDropout(self.index));
+            .forward(device, pass, all, saved.context, (saved.attended, element))?;
+        let drops = pass.hidden_dropout(Site::AttentionOutputDropout(self.index));
         let norm = NormForward {
             n: rows,
             width: h,
-            x: kept.attended,
+            x: saved.attended,
             bias: pass.value(self.attention.bias),
-            dropping: drops.as_ref().map(|drops| (batch, drops)),
+            dropout: drops.as_ref().map(|drops| (batch, drops)),
             residual: x,
             norm: self.attention_norm.of(pass),
-            statistics: kept.attended_statistics,
-            out: kept.normed,
+            statistics: saved.attended_statistics,
+            out: saved.normed,
         };
         norm_forward(device, element, &norm)?;
         self.intermediate
-            .forward(device, pass, all, kept.normed, (kept.inner, element))?;
+            .forward(device, pass, all, saved.normed, (saved.inner, element))?;
         let bias = pass.value(self.intermediate.bias);
         let size = (rows, inner);
-        bias_gelu(device, element, size, kept.inner, bias, kept.activated)?;
-        self.output
-            .forward(device, pass, all, kept.activated, (kept.fed, element))?;
-        let drops = pass.hidden_dropping(Site::FeedForwardDropout(self.index));
+        bias_gelu(device, element, size, saved.inner, bias, saved.activated)?;
+        self.output.forward(
+            device,
+            pass,
+            all,
+            saved.activated,
+            (saved.feed_forward, element),
+        )?;
+        let drops = pass.hidden_dropout(Site::FeedForwardDropout(self.index));
         let norm = NormForward {
-            x: kept.fed,
+            x: saved.feed_forward,
             bias: pass.value(self.output.bias),
-            dropping: drops.as_ref().map(|drops| (batch, drops)),
-            residual: kept.normed,
+            dropout: drops.as_ref().map(|drops| (batch, drops)),
+            residual: saved.normed,
             norm: self.output_norm.of(pass),
-            statistics: kept.fed_statistics,
+            statistics: saved.feed_forward_statistics,
             out: y,
             ..norm
         };
         norm_forward(device, element, &norm)
     }
 
-    /// The layer's output once more, from what it kept.
-    pub fn output_again(
+    /// Recomputes the layer's output from saved activations.
+    pub fn recompute_output(
         &self,
         device: &mut dyn Device,
         pass: Pass<'_>,
-        kept: &Kept,
+        saved: &Saved,
         y: Address,
     ) -> Result<()> {
-        let sums = (kept.fed, kept.fed_statistics);
+        let sums = (saved.feed_forward, saved.feed_forward_statistics);
         normalise(device, pass, &self.output_norm, sums, y)
     }
 
-    /// What is cheap to compute, once more.
-    pub fn cheap_again(&self, device: &mut dyn Device, pass: Pass<'_>, kept: &Kept) -> Result<()> {
-        let sums = (kept.attended, kept.attended_statistics);
-        normalise(device, pass, &self.attention_norm, sums, kept.normed)?;
+    /// Recomputes the cheap activations.
+    pub fn recompute_cheap(
+        &self,
+        device: &mut dyn Device,
+        pass: Pass<'_>,
+        saved: &Saved,
+    ) -> Result<()> {
+        let sums = (saved.attended, saved.attended_statistics);
+        normalise(device, pass, &self.attention_norm, sums, saved.normed)?;
         let size = (pass.batch().rows, self.intermediate.outputs as u32);
         let bias = pass.value(self.intermediate.bias);
         bias_gelu(
             device,
             pass.element(),
             size,
-            kept.inner,
+            saved.inner,
             bias,
-            kept.activated,
+            saved.activated,
         )
     }
 
-    /// From the gradient of the layer's output to that of its input `x`, both in `d.hidden`; adds
+    /// Turns the gradient of the layer's output in `d.hidden` into that of its input `x`, and adds
     /// the parameters' gradients.
     pub fn backward(
         &self,
         device: &mut dyn Device,
         pass: Pass<'_>,
         x: Address,
-        kept: &Kept,
+        saved: &Saved,
         d: &Gradients,
     ) -> Result<()> {
         let (element, batch, h) = (pass.element(), pass.batch(), pass.width());
@@ -262,14 +274,14 @@ impl Layer {
         let all = (pass.rows(), element);
 
         // Feed-forward block.
-        let drops = pass.hidden_dropping(Site::FeedForwardDropout(self.index));
+        let drops = pass.hidden_dropout(Site::FeedForwardDropout(self.index));
         let norm = NormBackward {
             n: rows,
             width: h,
             gain: pass.value(self.output_norm.weight),
-            sums: kept.fed,
-            statistics: kept.fed_statistics,
-            dropping: drops.as_ref().map(|drops| (batch, drops)),
+            sums: saved.feed_forward,
+            statistics: saved.feed_forward_statistics,
+            dropout: drops.as_ref().map(|drops| (batch, drops)),
             d_out: d.hidden,
             d_residual: d.residual,
             d_linear: d.linear,
@@ -280,7 +292,7 @@ impl Layer {
         };
         norm_backward(device, element, &norm)?;
         self.output
-            .add_weight_gradient(device, pass, all, kept.activated, d.linear)?;
+            .add_weight_gradient(device, pass, all, saved.activated, d.linear)?;
         self.output
             .backward(device, pass, all, d.linear, d.inner, false)?;
         let bias = self.intermediate.bias;
@@ -288,24 +300,24 @@ impl Layer {
             device,
             element,
             (rows, inner),
-            kept.inner,
+            saved.inner,
             pass.value(bias),
             d.inner,
             pass.gradient(bias),
             d.partials,
         )?;
         self.intermediate
-            .add_weight_gradient(device, pass, all, kept.normed, d.inner)?;
+            .add_weight_gradient(device, pass, all, saved.normed, d.inner)?;
         self.intermediate
             .backward(device, pass, all, d.inner, d.residual, true)?;
 
         // Attention block: `residual` is now the gradient of its output.
-        let drops = pass.hidden_dropping(Site::AttentionOutputDropout(self.index));
+        let drops = pass.hidden_dropout(Site::AttentionOutputDropout(self.index));
         let norm = NormBackward {
             gain: pass.value(self.attention_norm.weight),
-            sums: kept.attended,
-            statistics: kept.attended_statistics,
-            dropping: drops.as_ref().map(|drops| (batch, drops)),
+            sums: saved.attended,
+            statistics: saved.attended_statistics,
+            dropout: drops.as_ref().map(|drops| (batch, drops)),
             d_out: d.residual,
             d_residual: d.hidden,
             gain_gradient: pass.gradient(self.attention_norm.weight),
@@ -315,7 +327,7 @@ impl Layer {
         };
         norm_backward(device, element, &norm)?;
         self.attention
-            .add_weight_gradient(device, pass, all, kept.context, d.linear)?;
+            .add_weight_gradient(device, pass, all, saved.context, d.linear)?;
         let d_context = d.residual;
         self.attention
             .backward(device, pass, all, d.linear, d_context, false)?;
@@ -324,11 +336,11 @@ impl Layer {
             element,
             batch,
             pass.heads(),
-            pass.attention_dropping(self.index).as_ref(),
+            pass.attention_dropout(self.index).as_ref(),
             &AttentionBackward {
-                qkv: kept.qkv,
-                context: kept.context,
-                log_sums: kept.log_sums,
+                qkv: saved.qkv,
+                context: saved.context,
+                log_sums: saved.log_sums,
                 d_context,
                 d_qkv: d.qkv,
                 scratch: d.attention,
@@ -342,11 +354,11 @@ impl Layer {
     }
 }
 
-/// LayerNorm of sums that were kept, with their statistics, as it was computed before.
+/// Recomputes the LayerNorm of saved sums with their statistics.
 fn normalise(
     device: &mut dyn Device,
     pass: Pass<'_>,
-    norm: &NormAt,
+    norm: &NormOffsets,
     (sums, statistics): (Address, Address),
     out: Address,
 ) -> Result<()> {
@@ -354,12 +366,10 @@ fn normalise(
         n: pass.batch().rows,
         width: pass.width(),
         x: sums,
-        bias: Address::NONE,
-        dropping: None,
-        residual: Address::NONE,
         norm: norm.of(pass),
         statistics,
         out,
+        ..NormForward::default()
     };
     norm_forward(device, pass.element(), &norm)
 }

@@ -1,4 +1,4 @@
-//! Linear layers in the flat buffers: where their parameters are, and their three products.
+//! Linear layers in the flat buffers: the offsets of their parameters, and their three products.
 
 use std::ops::Range;
 
@@ -7,9 +7,9 @@ use crate::error::Result;
 use super::device::{Address, Device, Element, Epilogue, Matrix, Product};
 use super::kernels::Norm;
 use super::pass::Pass;
-use super::state::Places;
+use super::state::Offsets;
 
-/// Where a linear layer's weight (outputs, inputs) and bias start in the flat buffers.
+/// Offsets of a linear layer's weight (outputs, inputs) and bias.
 #[derive(Debug, Clone)]
 pub struct Linear {
     pub weight: usize,
@@ -18,18 +18,18 @@ pub struct Linear {
     pub outputs: usize,
 }
 
-/// Where a LayerNorm's scale and shift start.
+/// Offsets of a LayerNorm's scale and shift.
 #[derive(Debug, Clone)]
-pub struct NormAt {
+pub struct NormOffsets {
     pub weight: usize,
     pub bias: usize,
 }
 
-impl NormAt {
-    pub fn find(places: &Places, name: &str) -> Self {
+impl NormOffsets {
+    pub fn find(offsets: &Offsets, name: &str) -> Self {
         Self {
-            weight: places.find(&format!("{name}.weight")).start,
-            bias: places.find(&format!("{name}.bias")).start,
+            weight: offsets.find(&format!("{name}.weight")).start,
+            bias: offsets.find(&format!("{name}.bias")).start,
         }
     }
 
@@ -43,19 +43,19 @@ impl NormAt {
 }
 
 impl Linear {
-    pub fn find(places: &Places, name: &str) -> Self {
-        Self::joined(places, [name.to_owned()])
+    pub fn find(offsets: &Offsets, name: &str) -> Self {
+        Self::joined(offsets, [name.to_owned()])
     }
 
-    /// Several layers that read the same, as one: their weights lie one behind the other, and so do
-    /// their biases.
-    pub fn joined<const N: usize>(places: &Places, names: [String; N]) -> Self {
+    /// Joins layers with the same input into one: their weights are adjacent, and so are their
+    /// biases.
+    pub fn joined<const N: usize>(offsets: &Offsets, names: [String; N]) -> Self {
         let join = |what: &str| -> Range<usize> {
             let parts = names
                 .each_ref()
-                .map(|n| places.find(&format!("{n}.{what}")));
+                .map(|n| offsets.find(&format!("{n}.{what}")));
             for pair in parts.windows(2) {
-                assert_eq!(pair[0].end, pair[1].start, "{names:?} lie together");
+                assert_eq!(pair[0].end, pair[1].start, "{names:?} are adjacent");
             }
             parts[0].start..parts[N - 1].end
         };
@@ -68,7 +68,7 @@ impl Linear {
         }
     }
 
-    /// With more outputs, for which the buffers have room that is zero.
+    /// Adds outputs, for which the buffers hold zeros.
     pub fn padded(self, outputs: usize) -> Self {
         Self { outputs, ..self }
     }
@@ -78,8 +78,8 @@ impl Linear {
         Matrix::new(at, element, self.outputs, self.inputs)
     }
 
-    /// `y = x Wᵀ`, without the bias, which what follows adds: `x` (n, inputs) of `element`, which is
-    /// the engine's or f32, `y` (n, outputs) of its own.
+    /// `y = x Wᵀ` without the bias, which the next operation adds: `x` is (n, inputs) of `element`
+    /// (the engine's or f32), `y` (n, outputs) of its own.
     pub fn forward(
         &self,
         device: &mut dyn Device,
@@ -93,7 +93,7 @@ impl Linear {
         multiply(device, pass, x, self.matrix(pass, element).t(), y, false)
     }
 
-    /// [`forward`](Self::forward) with the bias.
+    /// Like [`forward`](Self::forward), with the bias.
     pub fn forward_with_bias(
         &self,
         device: &mut dyn Device,
@@ -141,7 +141,7 @@ impl Linear {
     }
 }
 
-/// `c = a b + bias`, the bias f32, one number a column.
+/// `c = a b + bias`, with one f32 bias per column.
 pub fn multiply_with_bias(
     device: &mut dyn Device,
     pass: Pass<'_>,

@@ -1,4 +1,4 @@
-//! The masked-LM head: rows picked from the hidden states, their loss and its gradients.
+//! The masked-LM head: picked rows of the hidden states, their loss and its gradients.
 
 use crate::engine::DistillationWeights;
 use crate::error::Result;
@@ -7,27 +7,28 @@ use crate::model::Part;
 use super::arena::{Plan, Span};
 use super::device::{Address, Device, Element, Matrix};
 use super::kernels::{
-    CrossEntropy, Distil, NormBackward, NormForward, add_picked, bias_gelu, bias_gradient,
-    cross_entropy, distillation, gelu_backward, norm_backward, norm_forward, partials, pick,
+    CrossEntropy, DistillationLoss, NormBackward, NormForward, add_picked, bias_gelu,
+    bias_gradient, cross_entropy, distillation, gelu_backward, norm_backward, norm_forward,
+    partials, pick,
 };
-use super::linear::{Linear, NormAt, multiply, multiply_with_bias};
+use super::linear::{Linear, NormOffsets, multiply, multiply_with_bias};
 use super::pass::Pass;
-use super::shape::{Masked, Shape};
-use super::state::{Places, padded_vocabulary};
+use super::shape::{MaskedLmMode, Shape};
+use super::state::{Offsets, padded_vocabulary};
 
-/// Predicts the token at a row: dense, GELU, LayerNorm, then the token embedding as output matrix
-/// and a bias for each token.
+/// Predicts the token at a row: dense layer, GELU, LayerNorm, then the token embedding as output
+/// matrix and a bias per token.
 pub struct MaskedLm {
     words: usize,
     bias: usize,
     dense: Linear,
-    norm: NormAt,
+    norm: NormOffsets,
 }
 
-/// Activations and gradients of the head, (picked rows, hidden) where nothing else is said.
+/// Activations and gradients of the head, (picked rows, hidden) unless noted.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
-    /// How many rows there are.
+    /// Number of picked rows.
     n: usize,
     picked: Address,
     dense: Address,
@@ -48,9 +49,9 @@ impl Buffers {
         let (n, c, element) = (shape.picked, shape.config, shape.element);
         let rows = (n * c.hidden_size) as u64 * element.bytes();
         let (logits, teacher) = match shape.masked {
-            Masked::Scores => (element.bytes(), 0),
-            Masked::Distilled => (element.bytes(), 4),
-            Masked::Logits => (4, 0),
+            MaskedLmMode::Scores => (element.bytes(), 0),
+            MaskedLmMode::Distilled => (element.bytes(), 4),
+            MaskedLmMode::Logits => (4, 0),
         };
         let (d, sums) = if shape.trains() {
             (rows, partials(shape.classes() as u32))
@@ -69,30 +70,30 @@ impl Buffers {
             d_dense: take(d),
             logits: take(logits * (n * shape.classes()) as u64),
             partials: take(sums),
-            // Sent before the pass begins.
+            // Uploaded before the pass begins.
             teacher: plan.take(Span::Step, teacher * (n * c.vocab_size) as u64),
         }
     }
 }
 
-/// What the predictions are compared with.
+/// The targets of the predictions.
 #[derive(Debug, Clone, Copy)]
 pub enum Loss {
-    /// With the labels; the weight of each, 0 where there is no backward pass.
+    /// Labels, with the weight of each; 0 without a backward pass.
     Labels(f32),
-    /// With a teacher's logits too.
+    /// Labels and a teacher's logits.
     Teacher(DistillationWeights),
 }
 
 impl MaskedLm {
-    /// None when the model has no such head.
-    pub fn find(places: &Places) -> Option<Self> {
-        let has = places.layout().parts().contains(&Part::MaskedLm);
+    /// Returns None if the model has no such head.
+    pub fn find(offsets: &Offsets) -> Option<Self> {
+        let has = offsets.layout().parts().contains(&Part::MaskedLm);
         has.then(|| Self {
-            words: places.find("embeddings.word_embeddings.weight").start,
-            bias: places.find("cls.predictions.bias").start,
-            dense: Linear::find(places, "cls.predictions.transform.dense"),
-            norm: NormAt::find(places, "cls.predictions.transform.LayerNorm"),
+            words: offsets.find("embeddings.word_embeddings.weight").start,
+            bias: offsets.find("cls.predictions.bias").start,
+            dense: Linear::find(offsets, "cls.predictions.transform.dense"),
+            norm: NormOffsets::find(offsets, "cls.predictions.transform.LayerNorm"),
         })
     }
 
@@ -103,7 +104,7 @@ impl MaskedLm {
         Matrix::new(at, pass.element(), rows, c.hidden_size)
     }
 
-    /// Everything up to the last product, whose factor it gives.
+    /// Computes everything up to the last product and returns that product's factor.
     fn forward(
         &self,
         device: &mut dyn Device,
@@ -113,7 +114,7 @@ impl MaskedLm {
     ) -> Result<Matrix> {
         let element = pass.element();
         let (size, all) = ((b.n as u32, pass.width()), (b.n, element));
-        let rows = pass.sent.rows;
+        let rows = pass.device_batch.rows;
         pick(device, element, size, hidden, rows, (b.picked, element))?;
         self.dense
             .forward(device, pass, all, b.picked, (b.dense, element))?;
@@ -123,18 +124,16 @@ impl MaskedLm {
             n: size.0,
             width: size.1,
             x: b.activated,
-            bias: Address::NONE,
-            dropping: None,
-            residual: Address::NONE,
             norm: self.norm.of(pass),
             statistics: b.statistics,
             out: b.normed,
+            ..NormForward::default()
         };
         norm_forward(device, element, &norm)?;
         Ok(Matrix::new(b.normed, element, b.n, pass.config.hidden_size))
     }
 
-    /// Logits of the rows that were sent with the batch, in f32: (rows, padded vocabulary).
+    /// Computes the logits of the uploaded rows in f32: (rows, padded vocabulary).
     pub fn logits(
         &self,
         device: &mut dyn Device,
@@ -149,8 +148,8 @@ impl MaskedLm {
         multiply_with_bias(device, pass, normed, words.t(), logits, bias)
     }
 
-    /// Scores the predictions of the rows that were sent with the batch into `scored`. With
-    /// `d_hidden`, adds the gradients of the parameters and of the hidden states.
+    /// Scores the predictions of the uploaded rows into `scored`. With `d_hidden`, adds the
+    /// gradients of the parameters and of the hidden states.
     #[expect(
         clippy::too_many_arguments,
         reason = "each is another buffer of the pass"
@@ -172,7 +171,7 @@ impl MaskedLm {
         multiply(device, pass, normed, words.t(), products, false)?;
         let classes = pass.config.vocab_size as u32;
         let stride = padded_vocabulary(pass.config.vocab_size) as u32;
-        let (n, logits, labels) = (b.n as u32, b.logits, pass.sent.labels);
+        let (n, logits, labels) = (b.n as u32, b.logits, pass.device_batch.labels);
         let bias = pass.value(self.bias);
         match loss {
             Loss::Labels(weight) => {
@@ -189,7 +188,7 @@ impl MaskedLm {
                 cross_entropy(device, element, &loss)?;
             }
             Loss::Teacher(weights) => {
-                let loss = Distil {
+                let loss = DistillationLoss {
                     n,
                     classes,
                     stride,
@@ -209,7 +208,7 @@ impl MaskedLm {
         }
     }
 
-    /// From the gradient of the logits, which stands in their place.
+    /// Runs backward from the gradient of the logits in `b.logits`.
     fn backward(
         &self,
         device: &mut dyn Device,
@@ -236,14 +235,12 @@ impl MaskedLm {
             gain: pass.value(self.norm.weight),
             sums: b.activated,
             statistics: b.statistics,
-            dropping: None,
             d_out: b.d,
             d_residual: b.d_dense,
-            d_linear: Address::NONE,
             gain_gradient: pass.gradient(self.norm.weight),
             bias_gradient: pass.gradient(self.norm.bias),
-            linear_bias_gradient: Address::NONE,
             partials: b.partials,
+            ..NormBackward::default()
         };
         norm_backward(device, element, &norm)?;
         gelu_backward(
@@ -265,7 +262,7 @@ impl MaskedLm {
             element,
             size,
             (b.d, element),
-            pass.sent.rows,
+            pass.device_batch.rows,
             d_hidden,
         )
     }

@@ -1,18 +1,22 @@
-//! The model run fast on a GPU: packed rows, flat buffers, fused kernels.
+//! Runs the model fast on a GPU: packed rows, flat buffers, fused kernels.
 //!
-//! File for file as the CPU engine: [`layer`], [`masked_lm`] and [`heads`] put kernels ([`kernels`])
-//! and matrix products together, [`run`] makes a step of them. They ask a [`Device`] for everything:
-//! [`driver`] is a GPU, [`emulated`] the same kernels on the processor. [`state`] owns the flat
-//! buffers, [`arena`] and [`shape`] place the activations, [`batch`] sends a batch, [`graphs`] records
-//! steps that repeat, and [`update`] is the optimizer.
+//! The files correspond to those of the CPU engine: [`layer`], [`masked_lm`] and [`heads`] combine
+//! kernels ([`kernels`]) and matrix products, [`run`] makes a step of them. They use a [`Device`]:
+//! [`driver`] is a GPU, `emulated` runs the same kernels on the processor. [`state`] owns the flat
+//! buffers, [`arena`], [`shape`] and [`activations`] place the activations, [`batch`] uploads a
+//! batch, [`graphs`] records repeated steps, and [`update`] is the optimizer.
 //!
 //! Activations, their gradients and the factors of matrix products are stored in one format: f32,
 //! bf16, or f16 with a scaled loss. Parameters, their gradients, the optimizer, biases, LayerNorms'
-//! scales and statistics and all sums are f32 always. No kernel adds in an order that depends on
-//! chance, so the same batches give the same bits.
+//! scales and statistics and all sums are always f32. Every kernel adds in a fixed order, so the
+//! same batches give the same bits.
+
+// Only the self-test, which is a command, uses all of it.
+#![cfg_attr(not(feature = "cli"), allow(dead_code))]
 
 #[cfg(test)]
-pub mod absent;
+#[expect(dead_code, reason = "builds without the feature `cuda` use it")]
+mod absent;
 mod activations;
 mod arena;
 mod batch;
@@ -45,9 +49,9 @@ use crate::data::pretraining::PretrainingBatch;
 use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, HeadInput, Layout, TaskHead};
 
-use self::activations::Activations;
+use self::activations::{Activations, Scores};
 use self::arena::Arena;
-use self::batch::{Sent, Staging, Wanted};
+use self::batch::{DeviceBatch, HeadInputs, Staging};
 use self::device::{Address, Device, Element};
 use self::driver::{Gpu, Missing, probe};
 use self::graphs::{Graphs, Key, Work};
@@ -55,7 +59,7 @@ use self::heads::{Head, NEXT_SENTENCE};
 use self::kernels::{SCORED, cast};
 use self::pass::Pass;
 use self::run::{Model, Run};
-use self::shape::{Masked, Purpose, Scores, Shape};
+use self::shape::{MaskedLmMode, Purpose, Shape};
 use self::state::{State, download};
 use self::update::Updater;
 
@@ -64,12 +68,12 @@ use super::{Backend, BertEngine, LossWeights, Precision, PretrainingScores, Reco
 
 pub use self::forecast::forecast;
 
-/// The GPU of this machine; fails with what is missing.
+/// Opens the GPU of this machine; the error names what is missing.
 pub fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Gpu::open(probe()?)?))
 }
 
-/// An engine on the GPU with these parameters.
+/// Builds an engine on the GPU with these parameters.
 pub(super) fn engine(
     setup: Setup,
     config: &Config,
@@ -80,16 +84,16 @@ pub(super) fn engine(
     Ok(Box::new(engine))
 }
 
-/// Bytes of the GPU's memory that are free.
+/// Returns the free bytes of the GPU's memory.
 #[cfg(feature = "cli")]
 pub(crate) fn free_memory() -> Result<u64> {
     open()?.free_memory()
 }
 
-/// Floating-point operations a second of large matrix products on the GPU.
+/// Measures the floating-point operations per second of large matrix products on the GPU.
 pub(super) fn measured_peak(setup: Setup) -> Result<f64> {
-    let how = How::from(setup);
-    peak::product_peak(open()?.as_mut(), how.element, how.tf32)
+    let settings = Settings::from(setup);
+    peak::product_peak(open()?.as_mut(), settings.element, settings.tf32)
 }
 
 /// Returns the GPU's name, or "GPU" if no GPU is found.
@@ -97,14 +101,13 @@ pub(super) fn name() -> String {
     probe().map_or_else(|_| "GPU".into(), |found| found.properties().name.clone())
 }
 
-/// What [`Backend::Auto`] is on this machine, and what there is to say of that: nothing where there
-/// is no GPU.
+/// Resolves [`Backend::Auto`] on this machine, and describes the choice if there is a driver.
 pub(super) fn choose() -> (Backend, Option<String>) {
-    told(probe().map(|found| found.properties().name.clone()))
+    choice(probe().map(|found| found.properties().name.clone()))
 }
 
-/// [`choose`], with the GPU's name or what is missing.
-fn told(found: std::result::Result<String, Missing>) -> (Backend, Option<String>) {
+/// [`choose`] for the GPU's name or what is missing.
+fn choice(found: std::result::Result<String, Missing>) -> (Backend, Option<String>) {
     match found {
         Ok(name) => (Backend::Cuda, Some(format!("computing on {name}"))),
         Err(Missing::Driver(_) | Missing::Device { visible: None }) => (Backend::Cpu, None),
@@ -115,18 +118,19 @@ fn told(found: std::result::Result<String, Missing>) -> (Backend, Option<String>
     }
 }
 
-/// How the engine computes.
+/// The engine's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct How {
-    /// What activations and the factors of products are stored as.
+pub struct Settings {
+    /// Number format of activations and of the factors of products.
     pub element: Element,
     /// Whether products in f32 may round their factors to TF32.
     pub tf32: bool,
+    /// The activations that are recomputed.
     pub recompute: Recompute,
 }
 
-impl How {
-    /// What factors of products are rounded to.
+impl Settings {
+    /// Returns the precision of the factors of products.
     fn precision(self) -> Precision {
         match self.element {
             Element::F32 if self.tf32 => Precision::Bf16x3,
@@ -137,7 +141,7 @@ impl How {
     }
 }
 
-impl From<Setup> for How {
+impl From<Setup> for Settings {
     fn from(setup: Setup) -> Self {
         Self {
             element: match setup.precision {
@@ -151,13 +155,13 @@ impl From<Setup> for How {
     }
 }
 
-/// The engine.
+/// The CUDA engine.
 pub struct CudaEngine {
-    // Reading parameters changes nothing of the engine, but everything that is asked of the device
-    // goes in order through one stream.
+    // Reading parameters doesn't change the engine, but every call to the device goes through one
+    // stream in order.
     device: RefCell<Box<dyn Device>>,
     config: Config,
-    how: How,
+    settings: Settings,
     state: State,
     model: Model,
     arena: Arena,
@@ -166,29 +170,29 @@ pub struct CudaEngine {
     updater: Updater,
 }
 
-/// A batch on the device, and the places of its activations.
+/// A batch on the device and the addresses of its activations.
 struct Prepared {
-    sent: Sent,
+    batch: DeviceBatch,
     activations: Activations,
     scores: Scores,
     /// The sizes of a recording's [`Key`].
     sizes: [usize; 5],
 }
 
-/// What a pass computes beside the encoder.
+/// What a pass computes besides the encoder.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
-    wanted: Wanted<'a>,
-    masked: Masked,
+struct Request<'a> {
+    head_inputs: HeadInputs<'a>,
+    masked: MaskedLmMode,
     head: Option<TaskHead>,
     states: bool,
 }
 
-impl Default for Asked<'_> {
+impl Default for Request<'_> {
     fn default() -> Self {
         Self {
-            wanted: Wanted::default(),
-            masked: Masked::Scores,
+            head_inputs: HeadInputs::default(),
+            masked: MaskedLmMode::Scores,
             head: None,
             states: false,
         }
@@ -196,21 +200,21 @@ impl Default for Asked<'_> {
 }
 
 impl CudaEngine {
-    /// A model with these parameters on `device`; any size that the configuration allows.
+    /// Builds a model of any size with these parameters on `device`.
     pub fn new(
         mut device: Box<dyn Device>,
         config: &Config,
         layout: &Arc<Layout>,
         values: Vec<f32>,
-        how: How,
+        settings: Settings,
     ) -> Result<Self> {
-        let state = State::new(device.as_mut(), layout, &values, how.element)?;
+        let state = State::new(device.as_mut(), layout, &values, settings.element)?;
         let updater = Updater::new(device.as_mut(), &state)?;
-        let model = Model::find(&state.places, config.num_hidden_layers);
+        let model = Model::find(&state.offsets, config.num_hidden_layers);
         let mut engine = Self {
             device: RefCell::new(device),
             config: config.clone(),
-            how,
+            settings,
             state,
             model,
             arena: Arena::default(),
@@ -222,17 +226,17 @@ impl CudaEngine {
         Ok(engine)
     }
 
-    /// How often a recorded step was replayed.
+    /// Returns how many steps were replayed.
     pub fn replayed(&self) -> u64 {
         self.graphs.replayed()
     }
 
-    /// Bytes of the device's memory that activations take.
+    /// Returns how many bytes of the device's memory activations take.
     pub fn activation_bytes(&self) -> u64 {
         self.arena.bytes()
     }
 
-    /// Makes the working copy of the parameters anew.
+    /// Updates the working copy of the parameters.
     fn copy_weights(&mut self) -> Result<()> {
         let state = &self.state;
         if state.element == Element::F32 {
@@ -242,81 +246,82 @@ impl CudaEngine {
         let to = (state.weights, state.element);
         cast(
             self.device.get_mut().as_mut(),
-            state.places.total() as u64,
+            state.offsets.total() as u64,
             from,
             to,
         )
     }
 
-    fn shape(&self, batch: &Packed, purpose: Purpose, asked: &Asked<'_>) -> Shape<'_> {
+    fn shape(&self, batch: &Packed, purpose: Purpose, request: &Request<'_>) -> Shape<'_> {
         Shape {
             config: &self.config,
-            element: self.how.element,
+            element: self.settings.element,
             purpose,
             rows: batch.rows(),
             sequences: batch.sequences(),
-            picked: asked.wanted.rows.len(),
-            masked: asked.masked,
-            head: asked.head,
-            states: asked.states,
+            picked: request.head_inputs.rows.len(),
+            masked: request.masked,
+            head: request.head,
+            states: request.states,
         }
     }
 
-    /// Sends a batch and places its activations.
+    /// Uploads a batch and places its activations.
     fn prepare(
         &mut self,
         batch: &Packed,
         dropout: Option<Dropout>,
-        asked: Asked<'_>,
+        request: Request<'_>,
     ) -> Result<Prepared> {
         let c = &self.config;
         batch.check(c.vocab_size, c.max_position_embeddings, c.type_vocab_size)?;
         let purpose = match dropout {
-            Some(_) => Purpose::Training(self.how.recompute),
+            Some(_) => Purpose::Training(self.settings.recompute),
             None => Purpose::Inference,
         };
-        let shape = self.shape(batch, purpose, &asked);
+        let shape = self.shape(batch, purpose, &request);
         let (plan, scores) = (shape.plan(), Scores::of(&shape));
-        self.room(batch, purpose, &asked, plan.bytes())?;
+        self.check_memory(batch, purpose, &request, plan.bytes())?;
         let device = self.device.get_mut().as_mut();
         let moved = self.arena.reserve(device, plan.bytes())?;
-        let wanted = Wanted {
+        let head_inputs = HeadInputs {
             left_to_right: self.config.is_decoder,
-            ..asked.wanted
+            ..request.head_inputs
         };
-        let (sent, elsewhere) =
+        let (batch_on_device, elsewhere) =
             self.staging
-                .send(device, batch, wanted, dropout, self.config.vocab_size)?;
+                .send(device, batch, head_inputs, dropout, self.config.vocab_size)?;
         if moved || elsewhere {
             self.graphs.clear(device);
         }
-        let shape = self.shape(batch, purpose, &asked);
+        let shape = self.shape(batch, purpose, &request);
         Ok(Prepared {
-            sent,
+            batch: batch_on_device,
             activations: plan.place(self.arena.at(), |plan| Activations::take(plan, &shape)),
             scores,
             sizes: [
                 batch.rows(),
                 batch.sequences(),
                 batch.longest(),
-                wanted.rows.len(),
-                wanted.next_labels.len(),
+                head_inputs.rows.len(),
+                head_inputs.next_labels.len(),
             ],
         })
     }
 
-    /// Refuses a batch whose activations don't fit, and says what does.
-    fn room(
+    /// Returns an error if the activations of a batch don't fit, with the number of sequences that
+    /// do.
+    fn check_memory(
         &mut self,
         batch: &Packed,
         purpose: Purpose,
-        asked: &Asked<'_>,
+        request: &Request<'_>,
         needs: u64,
     ) -> Result<()> {
         if needs <= self.arena.bytes() {
             return Ok(());
         }
-        // The arena is given back before a larger one is taken.
+        // The arena is released before a larger one is allocated.
         let free = self.device.get_mut().free_memory()? + self.arena.bytes();
         if needs <= free {
             return Ok(());
@@ -326,7 +331,7 @@ impl CudaEngine {
             sequences: batch.sequences(),
             longest: batch.longest(),
         };
-        let whole = self.shape(batch, purpose, asked);
+        let whole = self.shape(batch, purpose, request);
         let fit = memory::largest(work, free, |part| {
             let share = |n: usize| (n * part.sequences).div_ceil(work.sequences);
             let shape = Shape {
@@ -339,7 +344,7 @@ impl CudaEngine {
         });
         let advice = match fit {
             0 => "not even one such sequence fits".to_owned(),
-            fit => format!("{fit} at once fit (--micro-batch {fit} in training)"),
+            fit => format!("{fit} at once fit (micro-batch {fit} in training)"),
         };
         Err(Error::Failed(format!(
             "{} sequences of up to {} tokens need {} of the GPU's memory, but {} are free: {advice}",
@@ -350,26 +355,26 @@ impl CudaEngine {
         )))
     }
 
-    /// Launches or replays what `work` launches for a batch that was prepared.
+    /// Launches or replays `work` for a prepared batch.
     fn launch(
         &mut self,
         prepared: &Prepared,
         key: Option<Key>,
-        drops: bool,
+        dropout: bool,
         work: impl FnOnce(&mut dyn Device, Run<'_>) -> Result<()>,
     ) -> Result<()> {
         let pass = Pass {
             config: &self.config,
             state: &self.state,
-            sent: &prepared.sent,
-            tf32: self.how.tf32,
-            drops,
+            device_batch: &prepared.batch,
+            tf32: self.settings.tf32,
+            dropout,
         };
         let run = Run {
             pass,
             model: &self.model,
             activations: &prepared.activations,
-            recompute: self.how.recompute,
+            recompute: self.settings.recompute,
             scores: prepared.scores,
         };
         let device = self.device.get_mut().as_mut();
@@ -383,7 +388,7 @@ impl CudaEngine {
         download(self.device.get_mut().as_mut(), from, count)
     }
 
-    /// Numbers in f32 whose rows have `columns` of `stride` columns that mean something.
+    /// Downloads rows of `columns` f32 values that are `stride` values apart.
     fn download_rows(
         &mut self,
         from: Address,
@@ -401,8 +406,8 @@ impl CudaEngine {
             .collect())
     }
 
-    /// Losses of `n` rows, and how many were right, of what lies there in `size` bytes a row. The
-    /// third number of a row is added up where there is one.
+    /// Returns the summed losses of `n` rows, the number of correct rows, and the sum of a third
+    /// value per row if rows of `size` bytes have one.
     fn scored(&mut self, at: Address, n: usize, size: u64) -> Result<(f64, u64, f64)> {
         let words = size as usize / 4;
         let values: Vec<u32> = self.download(at, n * words)?;
@@ -417,7 +422,7 @@ impl CudaEngine {
         Ok(sums)
     }
 
-    /// A pre-training batch forward, and with weights and dropout backward.
+    /// Runs a pre-training batch forward, and with weights and dropout backward.
     fn pretraining(
         &mut self,
         batch: &PretrainingBatch,
@@ -434,18 +439,18 @@ impl CudaEngine {
         if pairs > 0 {
             self.model.next_sentence()?;
         }
-        let asked = Asked {
-            wanted: Wanted {
+        let request = Request {
+            head_inputs: HeadInputs {
                 rows: &batch.masked_rows,
                 labels: &batch.masked_labels,
                 next_labels: &batch.next_labels,
-                ..Wanted::default()
+                ..HeadInputs::default()
             },
             head: (pairs > 0).then_some(NEXT_SENTENCE),
-            ..Asked::default()
+            ..Request::default()
         };
         let dropout = training.map(|(_, dropout)| dropout);
-        let prepared = self.prepare(&batch.packed, dropout, asked)?;
+        let prepared = self.prepare(&batch.packed, dropout, request)?;
         let scale = self.updater.scale() as f32;
         let weights = training.map(|(weights, _)| LossWeights {
             masked: weights.masked * scale,
@@ -467,7 +472,7 @@ impl CudaEngine {
         Ok(scores)
     }
 
-    /// The logits of a head, as what it is made of sees them: without those that fill up.
+    /// Returns the logits of a head without its padding columns.
     fn head_logits(
         &mut self,
         batch: &Packed,
@@ -477,11 +482,11 @@ impl CudaEngine {
         if batch.rows() == 0 {
             return Ok(Vec::new());
         }
-        let asked = Asked {
+        let request = Request {
             head: Some(shape),
-            ..Asked::default()
+            ..Request::default()
         };
-        let prepared = self.prepare(batch, None, asked)?;
+        let prepared = self.prepare(batch, None, request)?;
         self.launch(&prepared, None, false, |device, run| {
             run.logits(device, head(run.model)?)
         })?;
@@ -491,7 +496,8 @@ impl CudaEngine {
         self.download_rows(at.unwrap_or_default(), rows, shape.outputs, columns)
     }
 
-    /// The masked-LM head's logits at `rows`, and with `hidden` the last hidden states of all rows.
+    /// Returns the masked-LM head's logits at `rows`, and with `hidden` the last hidden states of
+    /// all rows.
     fn masked_lm(
         &mut self,
         batch: &Packed,
@@ -502,16 +508,16 @@ impl CudaEngine {
         if batch.rows() == 0 {
             return Ok((Vec::new(), Vec::new()));
         }
-        let asked = Asked {
-            wanted: Wanted {
+        let request = Request {
+            head_inputs: HeadInputs {
                 rows,
-                ..Wanted::default()
+                ..HeadInputs::default()
             },
-            masked: Masked::Logits,
+            masked: MaskedLmMode::Logits,
             states: hidden,
-            ..Asked::default()
+            ..Request::default()
         };
-        let prepared = self.prepare(batch, None, asked)?;
+        let prepared = self.prepare(batch, None, request)?;
         let mut states = Vec::new();
         self.launch(&prepared, None, false, |device, run| {
             run.encode(device, &mut |_, _, _| Ok(()))?;
@@ -538,7 +544,7 @@ impl CudaEngine {
     }
 }
 
-/// Rows of a head's logits.
+/// Returns the number of rows of a head's logits.
 fn head_rows(head: TaskHead, batch: &Packed) -> usize {
     match head.input {
         HeadInput::Pooled => batch.sequences(),
@@ -546,7 +552,7 @@ fn head_rows(head: TaskHead, batch: &Packed) -> usize {
     }
 }
 
-/// Hidden states as the host takes them: (rows, hidden) in f32.
+/// Downloads hidden states, (rows, hidden) in f32.
 fn read_states(device: &mut dyn Device, run: Run<'_>, hidden: Address) -> Result<Vec<f32>> {
     let count = run.pass.rows() * run.pass.config.hidden_size;
     let element = run.pass.element();

@@ -1,11 +1,11 @@
-//! What every step of a pass needs to know.
+//! The settings and the batch of a pass.
 
 use crate::model::{Config, threshold};
 use crate::random::Site;
 
-use super::batch::Sent;
+use super::batch::DeviceBatch;
 use super::device::{Address, Element};
-use super::kernels::{Batch, Dropping, Heads};
+use super::kernels::{Batch, Heads, SiteDropout};
 use super::state::State;
 
 /// One pass over one batch.
@@ -13,46 +13,46 @@ use super::state::State;
 pub struct Pass<'a> {
     pub config: &'a Config,
     pub state: &'a State,
-    pub sent: &'a Sent,
+    pub device_batch: &'a DeviceBatch,
     /// Whether products in f32 may round their factors to TF32.
     pub tf32: bool,
     /// Whether dropout is applied.
-    pub drops: bool,
+    pub dropout: bool,
 }
 
 impl<'a> Pass<'a> {
-    /// What activations are stored as.
+    /// Returns the number format of activations.
     pub fn element(self) -> Element {
         self.state.element
     }
 
     pub fn batch(self) -> &'a Batch {
-        &self.sent.batch
+        &self.device_batch.batch
     }
 
     pub fn rows(self) -> usize {
-        self.sent.batch.rows as usize
+        self.device_batch.batch.rows as usize
     }
 
     pub fn sequences(self) -> usize {
-        self.sent.batch.sequences as usize
+        self.device_batch.batch.sequences as usize
     }
 
     pub fn width(self) -> u32 {
         self.config.hidden_size as u32
     }
 
-    /// A parameter in f32.
+    /// Returns the address of a parameter in f32.
     pub fn value(self, place: usize) -> Address {
         self.state.values.offset(4 * place as u64)
     }
 
-    /// A parameter's gradient in f32.
+    /// Returns the address of a parameter's gradient in f32.
     pub fn gradient(self, place: usize) -> Address {
         self.state.gradients.offset(4 * place as u64)
     }
 
-    /// A parameter as products of `element` read it: the engine's, or f32.
+    /// Returns the address of a parameter for products of `element`: the engine's, or f32.
     pub fn weight(self, place: usize, element: Element) -> Address {
         if element == Element::F32 {
             return self.value(place);
@@ -60,23 +60,23 @@ impl<'a> Pass<'a> {
         self.state.weights.offset(element.bytes() * place as u64)
     }
 
-    /// Dropout of hidden states at a site.
-    pub fn hidden_dropping(self, site: Site) -> Option<Dropping> {
-        self.dropping(site, self.config.hidden_dropout_prob)
+    /// Returns the dropout of hidden states at a site.
+    pub fn hidden_dropout(self, site: Site) -> Option<SiteDropout> {
+        self.site_dropout(site, self.config.hidden_dropout_prob)
     }
 
-    /// Dropout of a layer's attention probabilities.
-    pub fn attention_dropping(self, layer: u32) -> Option<Dropping> {
+    /// Returns the dropout of a layer's attention probabilities.
+    pub fn attention_dropout(self, layer: u32) -> Option<SiteDropout> {
         let p = self.config.attention_probs_dropout_prob;
-        self.dropping(Site::AttentionDropout(layer), p)
+        self.site_dropout(Site::AttentionDropout(layer), p)
     }
 
-    fn dropping(self, site: Site, p: f64) -> Option<Dropping> {
-        (self.drops && p > 0.0).then(|| Dropping {
-            state: self.sent.state,
+    fn site_dropout(self, site: Site, p: f64) -> Option<SiteDropout> {
+        (self.dropout && p > 0.0).then(|| SiteDropout {
+            state: self.device_batch.state,
             site: site.number(),
             threshold: threshold(p),
-            kept: (1.0 / (1.0 - p)) as f32,
+            scale: (1.0 / (1.0 - p)) as f32,
         })
     }
 

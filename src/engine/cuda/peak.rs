@@ -1,5 +1,5 @@
-//! Measures how fast the device computes: timed launches on buffers of the device's own, and the rate of
-//! its largest matrix product, against which training steps and kernels are judged.
+//! Measures the speed of the device: timed launches on their own buffers, and the rate of the
+//! largest matrix product, with which training steps and kernels are compared.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::random::{Site, Stream};
 
 use super::device::{Address, Device, Element, Epilogue, Matrix, Product};
 
-/// Bytes that are written between two measurements, so that nothing is in the cache that would not be.
+/// Bytes that are written between two measurements to flush the cache.
 const FLUSH: u64 = 256 << 20;
-/// Measurements of which the middle one counts, as long as they don't take longer than this.
+/// Number of measurements, of which the median counts, unless they take longer than [`PATIENCE`].
 const REPEATS: usize = 15;
 const PATIENCE: Duration = Duration::from_millis(600);
 
-/// The device's memory that measurements use, filled with numbers: zeros would flatter.
+/// Device buffers for measurements, filled with random numbers: zeros would be faster.
 pub struct Buffers<'a> {
     pub device: &'a mut dyn Device,
     pub held: Vec<Address>,
@@ -51,7 +51,7 @@ impl<'a> Buffers<'a> {
         Ok(at)
     }
 
-    /// `count` numbers between -2 and 2, the same again after a million.
+    /// Allocates `count` numbers between -2 and 2, which repeat after a million.
     pub fn numbers(&mut self, element: Element, count: usize) -> Result<Address> {
         const PART: usize = 1 << 20;
         let bytes = count as u64 * element.bytes();
@@ -74,7 +74,7 @@ impl<'a> Buffers<'a> {
         Ok(at)
     }
 
-    /// Seconds of `work`, the median of several measurements.
+    /// Returns the seconds of `work`, the median of several measurements.
     pub fn seconds(&mut self, work: &mut Launches<'_>) -> Result<f64> {
         for _ in 0..2 {
             work(self.device)?;
@@ -93,13 +93,13 @@ impl<'a> Buffers<'a> {
     }
 }
 
-/// The launches that one measurement times.
+/// The launches of one measurement.
 pub type Launches<'a> = dyn FnMut(&mut dyn Device) -> Result<()> + 'a;
 
 /// Rows and columns of the largest products.
 pub const SIZE: usize = 8192;
 
-/// Operations a second of the largest products in a format.
+/// Measures the operations per second of the largest products in a format.
 pub fn product_peak(device: &mut dyn Device, element: Element, tf32: bool) -> Result<f64> {
     let seconds = Buffers::with(device, |buffers| {
         let mut matrix = || -> Result<Matrix> {
@@ -132,7 +132,7 @@ pub fn encode(element: Element, values: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// `count` numbers without a pattern between -2 and 2; others for each `key`.
+/// Returns `count` numbers between -2 and 2 without a pattern, different for each `key`.
 pub fn numbers(count: usize, key: usize) -> Vec<f32> {
     const POOL: usize = 1 << 16;
     static DRAWN: OnceLock<Vec<f32>> = OnceLock::new();
@@ -142,7 +142,7 @@ pub fn numbers(count: usize, key: usize) -> Vec<f32> {
         let one = |bits: u32| (f64::from(bits) / 2f64.powi(30) - 2.0) as f32;
         blocks.map(one).collect()
     });
-    // Rows of usual widths must not repeat: a pass over the pool is scaled, and ends at a prime.
+    // A prime period, and a factor per pass over the pool: rows of common widths must not repeat.
     const PERIOD: usize = 65_521;
     let start = key * 7919;
     let value = |i: usize| {

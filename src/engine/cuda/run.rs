@@ -1,13 +1,12 @@
-//! What is launched for a pass: the encoder, the heads' losses, and the backward pass from them to
-//! the embedding tables. Nothing here waits for the device or reads from it, so that all of it can
-//! be recorded.
+//! The launches of a pass: the encoder, the heads' losses, and the backward pass to the embedding
+//! tables. Nothing here waits for the device or reads from it, so everything can be recorded.
 
 use crate::engine::{DistillationWeights, LossWeights, Recompute, missing_head};
 use crate::error::Result;
 use crate::model::HeadInput;
 use crate::random::Site;
 
-use super::activations::Activations;
+use super::activations::{Activations, Scores};
 use super::device::{Address, Device};
 use super::heads::{self, Head, Pooler};
 use super::kernels::{
@@ -15,18 +14,17 @@ use super::kernels::{
     embedding_forward,
 };
 use super::layer::{Gradients, Layer};
-use super::linear::NormAt;
+use super::linear::NormOffsets;
 use super::masked_lm::{self, Loss, MaskedLm};
 use super::pass::Pass;
-use super::shape::Scores;
-use super::state::Places;
+use super::state::Offsets;
 
-/// Where the parts of the model are in the flat buffers.
+/// The offsets of the model's parts in the flat buffers.
 pub struct Model {
     words: usize,
     positions: usize,
     segments: usize,
-    embedding_norm: NormAt,
+    embedding_norm: NormOffsets,
     layers: Vec<Layer>,
     pub masked_lm: Option<MaskedLm>,
     pub next_sentence: Option<Head>,
@@ -35,18 +33,18 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn find(places: &Places, layers: usize) -> Self {
-        let embedding = |name: &str| places.find(&format!("embeddings.{name}.weight")).start;
+    pub fn find(offsets: &Offsets, layers: usize) -> Self {
+        let embedding = |name: &str| offsets.find(&format!("embeddings.{name}.weight")).start;
         Self {
             words: embedding("word_embeddings"),
             positions: embedding("position_embeddings"),
             segments: embedding("token_type_embeddings"),
-            embedding_norm: NormAt::find(places, "embeddings.LayerNorm"),
-            layers: (0..layers).map(|i| Layer::find(places, i)).collect(),
-            masked_lm: MaskedLm::find(places),
-            next_sentence: Head::next_sentence(places),
-            task: Head::task(places),
-            pooler: Pooler::find(places),
+            embedding_norm: NormOffsets::find(offsets, "embeddings.LayerNorm"),
+            layers: (0..layers).map(|i| Layer::find(offsets, i)).collect(),
+            masked_lm: MaskedLm::find(offsets),
+            next_sentence: Head::next_sentence(offsets),
+            task: Head::task(offsets),
+            pooler: Pooler::find(offsets),
         }
     }
 
@@ -75,7 +73,7 @@ impl Model {
     }
 }
 
-/// A pass over a batch that was sent.
+/// A pass over an uploaded batch.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     pub pass: Pass<'a>,
@@ -86,7 +84,8 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// The encoder. `observe` sees the hidden states after the embeddings (0) and after each layer.
+    /// Runs the encoder. `observe` gets the hidden states after the embeddings (0) and after each
+    /// layer.
     pub fn encode(
         self,
         device: &mut dyn Device,
@@ -101,7 +100,7 @@ impl<'a> Run<'a> {
                 width: pass.width(),
                 tables: self.model.tables(pass, |place| pass.value(place)),
                 norm: self.model.embedding_norm.of(pass),
-                dropping: pass.hidden_dropping(Site::EmbeddingDropout).as_ref(),
+                dropout: pass.hidden_dropout(Site::EmbeddingDropout).as_ref(),
                 sums: a.embedding_sums,
                 statistics: a.embedding_statistics,
                 out: a.hidden[0],
@@ -110,19 +109,19 @@ impl<'a> Run<'a> {
         observe(device, 0, a.hidden[0])?;
         for (index, layer) in self.model.layers.iter().enumerate() {
             let (x, y) = (a.hidden[index], a.hidden[index + 1]);
-            layer.forward(device, pass, x, &a.kept[index], y)?;
+            layer.forward(device, pass, x, &a.saved[index], y)?;
             observe(device, index + 1, y)?;
         }
         Ok(())
     }
 
-    /// The last layer's hidden states.
+    /// Returns the last layer's hidden states.
     pub fn last(self) -> Address {
         self.activations.hidden[self.model.layers.len()]
     }
 
-    /// Scores the masked tokens and pairs that were sent; with `weights`, what a token and a pair
-    /// count in the loss, with its gradients down to the embedding tables.
+    /// Scores the uploaded masked tokens and pairs. With `weights`, also computes the gradients of
+    /// the weighted loss down to the embedding tables.
     pub fn pretraining(self, device: &mut dyn Device, weights: Option<LossWeights>) -> Result<()> {
         let (pass, a) = (self.pass, self.activations);
         self.encode(device, &mut |_, _, _| Ok(()))?;
@@ -150,13 +149,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Scores masked tokens and hidden states beside a teacher's, with the gradients of the weighted
-    /// loss down to the embedding tables.
+    /// Scores masked tokens and hidden states against a teacher's, and computes the gradients of
+    /// the weighted loss down to the embedding tables.
     pub fn distillation(self, device: &mut dyn Device, weights: DistillationWeights) -> Result<()> {
         let (pass, a) = (self.pass, self.activations);
         self.encode(device, &mut |_, _, _| Ok(()))?;
         let d_hidden = self.start(device)?.hidden;
-        let beside = Cosine {
+        let loss = Cosine {
             n: pass.batch().rows,
             width: pass.width(),
             own: self.last(),
@@ -165,7 +164,7 @@ impl<'a> Run<'a> {
             d_own: d_hidden,
             scored: a.scores.offset(self.scores.masked + self.scores.pairs),
         };
-        cosine(device, pass.element(), &beside)?;
+        cosine(device, pass.element(), &loss)?;
         if let Some(buffers) = &a.masked_lm {
             let head = self.model.masked_lm()?;
             let loss = Loss::Teacher(weights);
@@ -175,17 +174,17 @@ impl<'a> Run<'a> {
         self.backward(device)
     }
 
-    /// A head's logits, into its buffers.
+    /// Computes a head's logits into its buffers.
     pub fn logits(self, device: &mut dyn Device, head: &Head) -> Result<()> {
         self.encode(device, &mut |_, _, _| Ok(()))?;
         head.forward(device, self.pass, self.last(), self.head_buffers())
     }
 
-    /// From the gradient of the task's logits, in their place, to those of every parameter.
+    /// Runs backward from the gradient of the task's logits in their buffer.
     pub fn task_backward(self, device: &mut dyn Device, head: &Head) -> Result<()> {
         let d_hidden = match head.shape.input {
             HeadInput::Pooled => self.start(device)?.hidden,
-            // Written whole by the head.
+            // The head overwrites it.
             HeadInput::Rows => self.gradients().hidden,
         };
         let buffers = self.head_buffers();
@@ -193,13 +192,13 @@ impl<'a> Run<'a> {
         self.backward(device)
     }
 
-    /// The buffers of the head that the pass was planned with.
+    /// Returns the buffers of the head that the pass was planned with.
     pub fn head_buffers(self) -> &'a heads::Buffers {
         let buffers = self.activations.head.as_ref();
         buffers.expect("the pass was planned with this head")
     }
 
-    /// The buffers of the masked-LM head, where rows were sent for it.
+    /// Returns the buffers of the masked-LM head if the batch has rows for it.
     pub fn masked_lm_buffers(self) -> Option<&'a masked_lm::Buffers> {
         self.activations.masked_lm.as_ref()
     }
@@ -209,7 +208,7 @@ impl<'a> Run<'a> {
         gradients.expect("the pass was planned for training")
     }
 
-    /// The gradients' buffers, those of the last hidden states zero.
+    /// Returns the gradients' buffers, with zeros for the last hidden states.
     fn start(self, device: &mut dyn Device) -> Result<&'a Gradients> {
         let gradients = self.gradients();
         let numbers = (self.pass.rows() * self.pass.config.hidden_size) as u64;
@@ -218,24 +217,24 @@ impl<'a> Run<'a> {
         Ok(gradients)
     }
 
-    /// From the gradient of the last hidden states to those of every parameter of the encoder.
+    /// Computes the gradients of all encoder parameters from that of the last hidden states.
     fn backward(self, device: &mut dyn Device) -> Result<()> {
         let (pass, a, d) = (self.pass, self.activations, self.gradients());
         for (index, layer) in self.model.layers.iter().enumerate().rev() {
-            let (x, y, kept) = (a.hidden[index], a.hidden[index + 1], &a.kept[index]);
+            let (x, y, saved) = (a.hidden[index], a.hidden[index + 1], &a.saved[index]);
             match self.recompute {
                 Recompute::Nothing => {}
                 Recompute::Cheap => {
-                    // What the embeddings gave was kept.
+                    // The embeddings' output was stored.
                     if let Some(before) = index.checked_sub(1) {
                         let below = &self.model.layers[before];
-                        below.output_again(device, pass, &a.kept[before], x)?;
+                        below.recompute_output(device, pass, &a.saved[before], x)?;
                     }
-                    layer.cheap_again(device, pass, kept)?;
+                    layer.recompute_cheap(device, pass, saved)?;
                 }
-                Recompute::Layers => layer.forward(device, pass, x, kept, y)?,
+                Recompute::Layers => layer.forward(device, pass, x, saved, y)?,
             }
-            layer.backward(device, pass, x, kept, d)?;
+            layer.backward(device, pass, x, saved, d)?;
         }
         let norm = &self.model.embedding_norm;
         embedding_backward(
@@ -245,7 +244,7 @@ impl<'a> Run<'a> {
                 batch: pass.batch(),
                 width: pass.width(),
                 gain: pass.value(norm.weight),
-                dropping: pass.hidden_dropping(Site::EmbeddingDropout).as_ref(),
+                dropout: pass.hidden_dropout(Site::EmbeddingDropout).as_ref(),
                 sums: a.embedding_sums,
                 statistics: a.embedding_statistics,
                 d_out: d.hidden,

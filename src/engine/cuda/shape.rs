@@ -1,4 +1,4 @@
-//! How large a pass is.
+//! The size of a pass, which determines the size of its activations.
 
 use crate::engine::Recompute;
 use crate::model::{Config, TaskHead};
@@ -6,27 +6,27 @@ use crate::model::{Config, TaskHead};
 use super::device::Element;
 use super::state::padded_vocabulary;
 
-/// What a pass is for.
+/// The purpose of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Activations are kept, or made again, for a backward pass.
+    /// Activations are stored or recomputed for a backward pass.
     Training(Recompute),
-    /// Only the result counts.
+    /// Only the result is needed.
     Inference,
 }
 
-/// What the masked-LM head is asked for.
+/// The task of the masked-LM head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Masked {
-    /// A loss beside the labels.
+pub enum MaskedLmMode {
+    /// A loss against labels.
     Scores,
-    /// One beside a teacher's answers too.
+    /// A loss against labels and a teacher's outputs.
     Distilled,
     /// The logits themselves, in f32.
     Logits,
 }
 
-/// All that the places of activations depend on.
+/// Everything that determines the addresses of activations.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape<'a> {
     pub config: &'a Config,
@@ -34,67 +34,38 @@ pub struct Shape<'a> {
     pub purpose: Purpose,
     pub rows: usize,
     pub sequences: usize,
-    /// Rows that the masked-LM head reads, and what for.
+    /// Rows that the masked-LM head reads.
     pub picked: usize,
-    pub masked: Masked,
-    /// The linear head over the pooler or over all rows that is run.
+    pub masked: MaskedLmMode,
+    /// The linear head to run.
     pub head: Option<TaskHead>,
-    /// Whether hidden states or the pooler's output are asked for in f32.
+    /// Whether hidden states or the pooler's output are requested in f32.
     pub states: bool,
 }
 
 impl Shape<'_> {
-    /// Bytes of (rows, hidden) as activations are stored.
+    /// Returns the bytes of (rows, hidden) activations.
     pub fn hidden(&self) -> u64 {
         (self.rows * self.config.hidden_size) as u64 * self.element.bytes()
     }
 
-    /// Bytes of (rows, intermediate).
+    /// Returns the bytes of (rows, intermediate) activations.
     pub fn inner(&self) -> u64 {
         (self.rows * self.config.intermediate_size) as u64 * self.element.bytes()
     }
 
-    /// Bytes of a LayerNorm's mean and deviation of every row.
+    /// Returns the bytes of a LayerNorm's mean and deviation per row.
     pub fn statistics(&self) -> u64 {
         8 * self.rows as u64
     }
 
-    /// Columns of the vocabulary's logits.
+    /// Returns the columns of the vocabulary's logits.
     pub fn classes(&self) -> usize {
         padded_vocabulary(self.config.vocab_size)
     }
 
-    /// Whether there is a backward pass.
+    /// Returns whether there is a backward pass.
     pub fn trains(&self) -> bool {
         self.purpose != Purpose::Inference
-    }
-}
-
-/// Where in [`Activations::scores`](super::activations::Activations::scores) each loss leaves what it has to say of its rows, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct Scores {
-    /// Of masked tokens, from 0 on.
-    pub masked: u64,
-    pub pairs: u64,
-    pub cosines: u64,
-}
-
-impl Scores {
-    pub fn of(shape: &Shape<'_>) -> Self {
-        use super::kernels::{DISTILLED, SCORED};
-        let (masked, cosines) = match shape.masked {
-            Masked::Distilled => (DISTILLED, 4),
-            Masked::Scores | Masked::Logits => (SCORED, 0),
-        };
-        Self {
-            masked: (masked * shape.picked as u64).next_multiple_of(16),
-            pairs: (SCORED * shape.sequences as u64).next_multiple_of(16),
-            cosines: cosines * shape.rows as u64,
-        }
-    }
-
-    /// Bytes of all.
-    pub fn bytes(self) -> u64 {
-        self.masked + self.pairs + self.cosines
     }
 }

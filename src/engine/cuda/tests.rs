@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::device::{Device, Element};
 use super::emulated::{Emulated, for_tests};
-use super::{CudaEngine, How};
+use super::{CudaEngine, Settings};
 use crate::data::Packed;
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::optimizer::{Optimizer, Rule, Update};
@@ -64,8 +64,8 @@ fn parameters(layout: &Layout) -> Vec<f32> {
     values
 }
 
-fn how(element: Element) -> How {
-    How {
+fn settings(element: Element) -> Settings {
+    Settings {
         element,
         tf32: false,
         recompute: Recompute::Nothing,
@@ -76,12 +76,12 @@ fn how(element: Element) -> How {
 fn engines(
     config: &Config,
     parts: &[Part],
-    how: How,
+    settings: Settings,
 ) -> Option<(Arc<Layout>, CudaEngine, CpuEngine)> {
     let layout = Layout::new(config, parts);
     let values = parameters(&layout);
     let device: Box<dyn Device> = Box::new(for_tests()?);
-    let cuda = CudaEngine::new(device, config, &layout, values.clone(), how).unwrap();
+    let cuda = CudaEngine::new(device, config, &layout, values.clone(), settings).unwrap();
     let cpu = CpuEngine::new(config, &layout, values).unwrap();
     Some((layout, cuda, cpu))
 }
@@ -144,7 +144,7 @@ fn find_scale(cuda: &mut CudaEngine, batch: &PretrainingBatch) {
 }
 
 fn pretraining_agrees(config: &Config, element: Element) {
-    let Some((layout, mut cuda, mut cpu)) = engines(config, &PRETRAINING, how(element)) else {
+    let Some((layout, mut cuda, mut cpu)) = engines(config, &PRETRAINING, settings(element)) else {
         return;
     };
     let (loss_bound, bound) = bounds(element);
@@ -225,7 +225,8 @@ fn ten_steps_of_pretraining_stay_together() {
     let [mut config, _] = configs();
     config.attention_probs_dropout_prob = 0.1;
     for rule in [Rule::Adamw, Rule::Lamb] {
-        let Some((layout, mut cuda, mut cpu)) = engines(&config, &PRETRAINING, how(Element::F32))
+        let Some((layout, mut cuda, mut cpu)) =
+            engines(&config, &PRETRAINING, settings(Element::F32))
         else {
             return;
         };
@@ -264,7 +265,7 @@ fn ten_steps_of_pretraining_stay_together() {
 #[test]
 fn replays_are_launches() {
     let [config, _] = configs();
-    let Some((_, mut cuda, _)) = engines(&config, &PRETRAINING, how(Element::Bf16)) else {
+    let Some((_, mut cuda, _)) = engines(&config, &PRETRAINING, settings(Element::Bf16)) else {
         return;
     };
     let run = |cuda: &mut CudaEngine, key: u64| {
@@ -308,7 +309,8 @@ fn task_heads_over_texts_and_over_tokens_are_the_cpus() {
         let bound = bounds(element).1;
         for head in heads {
             let parts = head.with_encoder();
-            let Some((layout, mut cuda, mut cpu)) = engines(config, &parts, how(element)) else {
+            let Some((layout, mut cuda, mut cpu)) = engines(config, &parts, settings(element))
+            else {
                 return;
             };
             let batch = batch(2, RAGGED).packed;
@@ -357,7 +359,8 @@ fn what_is_asked_of_a_trained_model_is_the_cpus() {
     for element in [Element::F32, Element::Bf16] {
         let bound = bounds(element).1;
         for config in configs() {
-            let Some((_, mut cuda, mut cpu)) = engines(&config, &PRETRAINING, how(element)) else {
+            let Some((_, mut cuda, mut cpu)) = engines(&config, &PRETRAINING, settings(element))
+            else {
                 return;
             };
             let batch = batch(3, RAGGED);
@@ -395,7 +398,8 @@ fn distillation_is_the_cpus() {
     for element in [Element::F32, Element::Bf16, Element::F16] {
         let (loss_bound, bound) = bounds(element);
         let [config, _] = configs();
-        let Some((layout, mut cuda, mut cpu)) = engines(&config, &PRETRAINING, how(element)) else {
+        let Some((layout, mut cuda, mut cpu)) = engines(&config, &PRETRAINING, settings(element))
+        else {
             return;
         };
         let batch = batch(4, RAGGED);
@@ -443,11 +447,11 @@ fn what_is_computed_again_is_what_was_kept() {
         let [mut config, _] = configs();
         config.num_hidden_layers = 3;
         let run = |recompute: Recompute| {
-            let how = How {
+            let settings = Settings {
                 recompute,
-                ..how(element)
+                ..settings(element)
             };
-            let (_, mut cuda, _) = engines(&config, &PRETRAINING, how)?;
+            let (_, mut cuda, _) = engines(&config, &PRETRAINING, settings)?;
             let batch = batch(5, &[60, 1, 90]);
             let weights = LossWeights::of(&batch);
             let mut losses = Vec::new();
@@ -477,7 +481,8 @@ fn what_is_computed_again_is_what_was_kept() {
 #[test]
 fn a_checkpoint_moves_between_engines() {
     let [config, _] = configs();
-    let Some((_, mut cuda, mut cpu)) = engines(&config, &PRETRAINING, how(Element::F32)) else {
+    let Some((_, mut cuda, mut cpu)) = engines(&config, &PRETRAINING, settings(Element::F32))
+    else {
         return;
     };
     let step = |engine: &mut dyn PretrainingEngine, step: u64| {
@@ -526,13 +531,13 @@ fn a_run_that_is_resumed_is_the_run() {
             engine.update(&update(step, Rule::Adamw)).unwrap(),
         )
     };
-    let Some((_, mut whole, _)) = engines(&config, &PRETRAINING, how(Element::Bf16)) else {
+    let Some((_, mut whole, _)) = engines(&config, &PRETRAINING, settings(Element::Bf16)) else {
         return;
     };
     let losses: Vec<_> = (1..=6).map(|i| step(&mut whole, i)).collect();
-    let (_, mut first, _) = engines(&config, &PRETRAINING, how(Element::Bf16)).unwrap();
+    let (_, mut first, _) = engines(&config, &PRETRAINING, settings(Element::Bf16)).unwrap();
     let mut again: Vec<_> = (1..=3).map(|i| step(&mut first, i)).collect();
-    let (_, mut second, _) = engines(&config, &PRETRAINING, how(Element::Bf16)).unwrap();
+    let (_, mut second, _) = engines(&config, &PRETRAINING, settings(Element::Bf16)).unwrap();
     second.set_parameters(&first.parameters().unwrap()).unwrap();
     second.set_moments(first.moments().unwrap()).unwrap();
     again.extend((4..=6).map(|i| step(&mut second, i)));
@@ -545,7 +550,7 @@ fn gradients_that_are_no_numbers_change_nothing_and_lower_the_scale() {
     for element in [Element::F32, Element::F16] {
         let [config, _] = configs();
         let parts = Part::Span.with_encoder();
-        let Some((_, mut cuda, _)) = engines(&config, &parts, how(element)) else {
+        let Some((_, mut cuda, _)) = engines(&config, &parts, settings(element)) else {
             return;
         };
         let before = cuda.parameters().unwrap();
@@ -572,7 +577,7 @@ fn gradients_that_are_no_numbers_change_nothing_and_lower_the_scale() {
         assert_ne!(cuda.parameters().unwrap(), before);
         // A run that goes on takes the scale over; where there is none, it is left alone.
         let kept = cuda.loss_scale().cloned();
-        let Some((_, mut resumed, _)) = engines(&config, &parts, how(element)) else {
+        let Some((_, mut resumed, _)) = engines(&config, &parts, settings(element)) else {
             return;
         };
         resumed.set_loss_scale(kept.clone().unwrap_or_default());
@@ -591,7 +596,8 @@ fn a_batch_that_does_not_fit_is_refused_with_one_that_does() {
     let device = Emulated::with_memory(24 << 20).unwrap();
     let values = parameters(&layout);
     let device = Box::new(device);
-    let mut cuda = CudaEngine::new(device, &config, &layout, values, how(Element::F32)).unwrap();
+    let mut cuda =
+        CudaEngine::new(device, &config, &layout, values, settings(Element::F32)).unwrap();
     let sequences = |n: usize| batch(7, &vec![60; n]);
     let bare = cuda.device_bytes().unwrap();
     cuda.pretraining_gradients(&sequences(1), DROPOUT).unwrap();
@@ -623,12 +629,12 @@ fn the_forecast_is_the_plan() {
     use crate::engine::memory::Work;
     let [config, _] = configs();
     for recompute in [Recompute::Nothing, Recompute::Cheap, Recompute::Layers] {
-        let how = How {
+        let settings = Settings {
             recompute,
-            ..how(Element::Bf16)
+            ..settings(Element::Bf16)
         };
         let parts = Part::TokenClassifier(5).with_encoder();
-        let Some((layout, mut cuda, _)) = engines(&config, &parts, how) else {
+        let Some((layout, mut cuda, _)) = engines(&config, &parts, settings) else {
             return;
         };
         let packed = batch(8, RAGGED).packed;
@@ -638,7 +644,7 @@ fn the_forecast_is_the_plan() {
             sequences: packed.sequences(),
             longest: packed.longest(),
         };
-        let forecast = super::forecast(&config, &layout, work, how, false);
+        let forecast = super::forecast(&config, &layout, work, settings, false);
         assert_eq!(forecast.activations, cuda.activation_bytes());
         assert!(forecast.state > 18 * layout.total() as u64);
     }
@@ -649,7 +655,7 @@ fn the_forecast_is_the_plan() {
 fn spans_train_as_on_the_cpu() {
     let [_, config] = configs();
     let parts = Part::Span.with_encoder();
-    let Some((layout, mut cuda, mut cpu)) = engines(&config, &parts, how(Element::F32)) else {
+    let Some((layout, mut cuda, mut cpu)) = engines(&config, &parts, settings(Element::F32)) else {
         return;
     };
     let mut packed = Packed::default();
@@ -685,15 +691,15 @@ fn spans_train_as_on_the_cpu() {
 fn what_is_chosen_is_said_where_there_is_something_to_say() {
     use super::driver::Missing;
     use crate::engine::Backend;
-    let (backend, said) = super::told(Ok("NVIDIA H200".into()));
+    let (backend, said) = super::choice(Ok("NVIDIA H200".into()));
     assert_eq!(
         (backend, said.unwrap().as_str()),
         (Backend::Cuda, "computing on NVIDIA H200")
     );
     let none = Missing::Device { visible: None };
-    assert_eq!(super::told(Err(none)), (Backend::Cpu, None));
+    assert_eq!(super::choice(Err(none)), (Backend::Cpu, None));
     let old = Missing::OldDriver { driver: (11, 4) };
-    let (backend, said) = super::told(Err(old));
+    let (backend, said) = super::choice(Err(old));
     assert_eq!(backend, Backend::Cpu);
     assert!(
         said.unwrap()

@@ -10,7 +10,7 @@ use super::kernels::{Chunks, Parameters, Step, adamw, lamb, squares_partials, su
 use super::state::{State, download};
 use crate::bytes::bytes_of;
 
-/// What an update needs on the device.
+/// The device buffers of an update.
 pub struct Updater {
     chunks: Chunks,
     chunks_at: Address,
@@ -18,13 +18,13 @@ pub struct Updater {
     squares: Address,
     squares_partials: Address,
     lamb_partials: Address,
-    /// In f16 alone.
+    /// In f16 only.
     loss_scale: Option<LossScale>,
 }
 
 impl Updater {
     pub fn new(device: &mut dyn Device, state: &State) -> Result<Self> {
-        let chunks = Chunks::of(state.places.iter());
+        let chunks = Chunks::of(state.offsets.iter());
         let sizes = [
             4 * chunks.words().len() as u64,
             Step::BYTES as u64,
@@ -51,12 +51,12 @@ impl Updater {
         })
     }
 
-    /// Gives the memory back.
+    /// Releases the memory.
     pub fn release(&self, device: &mut dyn Device) {
         device.release(self.chunks_at);
     }
 
-    /// What losses are multiplied by before their gradients are taken.
+    /// Returns the factor of losses.
     pub fn scale(&self) -> f64 {
         self.loss_scale.as_ref().map_or(1.0, LossScale::scale)
     }
@@ -66,7 +66,7 @@ impl Updater {
         self.loss_scale.as_ref()
     }
 
-    /// Goes on with the scale of another run, where this one has any.
+    /// Continues with another run's scale, if this engine has one.
     pub fn set_loss_scale(&mut self, scale: LossScale) {
         self.loss_scale = self.loss_scale.take().map(|_| scale);
     }
@@ -98,7 +98,7 @@ impl Updater {
     }
 
     fn launch(&self, device: &mut dyn Device, state: &State, rule: Rule) -> Result<()> {
-        let count = state.places.total() as u64;
+        let count = state.offsets.total() as u64;
         let partials = self.squares_partials;
         let element = state.element;
         sum_of_squares(

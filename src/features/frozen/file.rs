@@ -1,5 +1,5 @@
-//! The file of a head beside the encoder that it reads: `head.safetensors`, whose header says what
-//! the vectors are.
+//! The file of a head on a frozen encoder: `head.safetensors`, whose header describes the vectors that the head
+//! reads.
 
 use std::path::Path;
 
@@ -14,22 +14,22 @@ use crate::model::{Layout, Part};
 use super::{Frozen, Plan};
 
 const FILE: &str = "head.safetensors";
-/// The entry of the header.
+/// The key of the plan in the header.
 const PLAN: &str = "plan";
 
-/// Whether a model folder has such a head.
+/// Returns whether a model folder has such a head.
 pub fn holds(folder: &Path) -> bool {
     folder.join(FILE).is_file()
 }
 
-/// Takes away the head of a model that is no longer there.
+/// Removes the head of an earlier model.
 pub fn remove(folder: &Path) -> Result<()> {
     remove_if_there(&folder.join(FILE))
 }
 
 impl Plan {
-    /// Writes a head's values, laid out by `layout`, beside their place in a model folder; `entries`
-    /// are those of the encoder's header.
+    /// Writes a head's values, laid out by `layout`, next to their place in a model folder. `entries` are those of
+    /// the encoder's header.
     pub fn stage(
         &self,
         folder: &Path,
@@ -37,7 +37,7 @@ impl Plan {
         values: &[f32],
         mut entries: Entries,
     ) -> Result<Staged> {
-        // Names and numbers: nothing in it can fail to serialise.
+        // Names and numbers cannot fail to serialise.
         let plan = serde_json::to_string(self).expect("plain data");
         entries.push((PLAN, plan));
         let tensors = layout.iter().map(|(parameter, range)| {
@@ -50,20 +50,21 @@ impl Plan {
 }
 
 impl Frozen {
-    /// The head of the model in `folder`, for the task whose head `part` is, on the model's encoder.
+    /// Reads the head in a model folder, `part` of its task, and puts it on the model's encoder.
     ///
     /// # Errors
-    /// Where the file is damaged or is another task's.
+    /// If the file is damaged or belongs to another task.
     pub fn open(folder: &Path, encoder: Box<dyn Engine>, part: Part) -> Result<Self> {
         let path = folder.join(FILE);
         let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
-        let damaged = |e: &dyn std::fmt::Display| Error::file(&path, format!("is no head: {e}"));
+        let damaged = |e: &dyn std::fmt::Display| Error::file(&path, format!("is not a head: {e}"));
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| damaged(&e))?;
         let plan = header.metadata().as_ref().and_then(|m| m.get(PLAN));
-        let plan = plan.ok_or_else(|| damaged(&"its header doesn't say what it reads"))?;
+        let plan =
+            plan.ok_or_else(|| damaged(&"its header does not describe what the head reads"))?;
         let plan: Plan = serde_json::from_str(plan).map_err(|e| damaged(&e))?;
         if *plan.vectors.layers.end() > encoder.config().num_hidden_layers {
-            return Err(damaged(&"the model has fewer layers than it reads"));
+            return Err(damaged(&"it reads more layers than the model has"));
         }
         Checksums::of(&bytes).check_config(&path, encoder.config())?;
         let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&e))?;

@@ -1,23 +1,22 @@
-//! A two-layer bidirectional LSTM over vectors: what the paper puts before the classifier of its
-//! feature-based experiment. Gates, their order (input, forget, cell, output) and the parameters'
-//! names are those of `torch.nn.LSTM`.
+//! A two-layer bidirectional LSTM over vectors, as in the paper's feature-based experiment. The gates, their order
+//! (input, forget, cell, output) and the parameters' names are those of `torch.nn.LSTM`.
 //!
-//! Rows lie by time inside: at every time step the sequences that are still going on are the first
-//! ones, longest first, so that each step is one product for all of them.
+//! Rows are ordered by time step, and within a step by the length of their sequence, longest first: so a step is
+//! one matrix product for all sequences that have not ended.
 
 use rayon::prelude::*;
 
 use crate::data::Packed;
 use crate::engine::Precision;
-use crate::engine::cpu::{Matrix, MatrixMut, Old, Threads, place, product};
+use crate::engine::cpu::{Matrix, MatrixMut, Output, Threads, parameter_range, product};
 use crate::engine::simd::exp;
 use crate::model::{Init, Layout, Parameter, Part};
 
 const LAYERS: usize = 2;
 
-/// The parameters for inputs of `inputs` numbers and outputs of `hidden` in each direction.
+/// Declares the parameters for `inputs` inputs and `hidden` outputs in each direction.
 pub fn declare(part: Part, inputs: usize, hidden: usize) -> Vec<Parameter> {
-    // The variance of torch's uniform numbers from -1/√H to 1/√H.
+    // The variance of PyTorch's initial values, which are uniform from -1/√H to 1/√H.
     let init = Init::TruncatedNormal((3.0 * hidden as f64).sqrt().recip());
     let mut all = Vec::new();
     for (layer, suffix) in directions() {
@@ -44,17 +43,17 @@ fn directions() -> impl Iterator<Item = (usize, &'static str)> {
     (0..LAYERS).flat_map(|layer| [(layer, ""), (layer, "_reverse")])
 }
 
-/// The LSTM and what its backward pass needs of the forward pass.
+/// The LSTM, and what its backward pass needs from the forward pass.
 pub struct Lstm {
     cells: Vec<Cell>,
     hidden: usize,
     order: Order,
-    /// What each layer gives, (rows, 2 · hidden), in the order of the batch.
+    /// The output of each layer, (rows, 2 · hidden), in the order of the batch.
     outputs: Vec<Vec<f32>>,
 }
 
 impl Lstm {
-    /// The LSTM with the parameters of [`declare`].
+    /// Finds the parameters of [`declare`].
     pub fn find(layout: &Layout) -> Self {
         let cells: Vec<Cell> = directions()
             .map(|(layer, suffix)| Cell::find(layout, layer, suffix))
@@ -67,7 +66,7 @@ impl Lstm {
         }
     }
 
-    /// What the last layer gives for `x`, (rows, inputs).
+    /// Returns the last layer's output for `x`, (rows, inputs).
     pub fn forward(&mut self, batch: &Packed, values: &[f32], x: &[f32]) -> &[f32] {
         self.order = Order::of(batch);
         let width = 2 * self.hidden;
@@ -91,12 +90,12 @@ impl Lstm {
         self.output()
     }
 
-    /// What the last [`Lstm::forward`] gave.
+    /// Returns the output of the last [`Lstm::forward`].
     pub fn output(&self) -> &[f32] {
         &self.outputs[LAYERS - 1]
     }
 
-    /// Adds the gradients; `d` is that of the output of the last [`Lstm::forward`].
+    /// Adds the parameters' gradients, given `d`, the gradient of the output of the last [`Lstm::forward`].
     pub fn backward(&mut self, values: &[f32], mut d: Vec<f32>, gradients: &mut [f32]) {
         let width = 2 * self.hidden;
         for layer in (0..LAYERS).rev() {
@@ -127,10 +126,10 @@ impl Lstm {
     }
 }
 
-/// Where the rows of a batch lie by time.
+/// The order of a batch's rows by time step.
 #[derive(Default)]
 struct Order {
-    /// Sequences that go on at each time step; never more than at the step before.
+    /// How many sequences have not ended at each time step; never more than at the step before.
     active: Vec<usize>,
     forward: Vec<usize>,
     reverse: Vec<usize>,
@@ -153,7 +152,7 @@ impl Order {
         order
     }
 
-    /// The batch's row at each place by time.
+    /// Returns the rows of the batch in the order of time.
     fn rows(&self, reverse: bool) -> &[usize] {
         if reverse {
             &self.reverse
@@ -170,8 +169,8 @@ struct Cell {
     biases: [std::ops::Range<usize>; 2],
     inputs: usize,
     hidden: usize,
-    /// By time: the inputs, the gates behind their functions (then their gradients before them), the
-    /// cell's state and the output.
+    /// In the order of time: the inputs, the gates after their activation (in the backward pass the gradients
+    /// before it), the cell states and the outputs.
     x: Vec<f32>,
     gates: Vec<f32>,
     c: Vec<f32>,
@@ -180,7 +179,7 @@ struct Cell {
 
 impl Cell {
     fn find(layout: &Layout, layer: usize, suffix: &str) -> Self {
-        let at = |name: &str| place(layout, &format!("lstm.{name}_l{layer}{suffix}"));
+        let at = |name: &str| parameter_range(layout, &format!("lstm.{name}_l{layer}{suffix}"));
         let biases = [at("bias_ih"), at("bias_hh")];
         let hidden = biases[0].len() / 4;
         let weight_ih = at("weight_ih");
@@ -210,7 +209,7 @@ impl Cell {
         self.h.resize(n * hidden, 0.0);
         let weight = Matrix::new(&values[self.weight_ih.clone()], 4 * hidden, inputs);
         let x = Matrix::new(&self.x, n, inputs);
-        multiply(&mut self.gates, n, Old::Overwrite, x, weight.t());
+        multiply(&mut self.gates, n, Output::Overwrite, x, weight.t());
         let [one, two] = self.biases.clone().map(|bias| &values[bias]);
         for gates in self.gates.chunks_exact_mut(4 * hidden) {
             for ((gate, a), b) in gates.iter_mut().zip(one).zip(two) {
@@ -226,7 +225,7 @@ impl Cell {
             let (old_c, old_h) = (&old_c[before * hidden..], &old_h[before * hidden..]);
             if time > 0 {
                 let h = Matrix::new(&old_h[..active * hidden], active, hidden);
-                multiply(gates, active, Old::Add, h, weight.t());
+                multiply(gates, active, Output::Accumulate, h, weight.t());
             }
             gates
                 .par_chunks_exact_mut(4 * hidden)
@@ -241,12 +240,12 @@ impl Cell {
         }
     }
 
-    /// Turns the gates into the gradients of what goes into them, and adds those of the parameters;
-    /// `d` is that of the outputs, by time.
+    /// Replaces the gates by the gradients before their activation and adds the parameters' gradients, given `d`,
+    /// the gradient of the outputs in the order of time.
     fn backward(&mut self, order: &Order, values: &[f32], d: Vec<f32>, gradients: &mut [f32]) {
         let (inputs, hidden, n) = (self.inputs, self.hidden, self.h.len() / self.hidden);
         let weight = Matrix::new(&values[self.weight_hh.clone()], 4 * hidden, hidden);
-        // What later steps hand back to the sequences' outputs and states.
+        // The gradients of the outputs and of the states from later steps.
         let most = order.active.first().copied().unwrap_or(0);
         let (mut d_h, mut d_c) = (vec![0.0; most * hidden], vec![0.0; most * hidden]);
         let mut end = n;
@@ -269,7 +268,7 @@ impl Cell {
             multiply(
                 &mut d_h[..active * hidden],
                 active,
-                Old::Overwrite,
+                Output::Overwrite,
                 gates,
                 weight,
             );
@@ -279,8 +278,8 @@ impl Cell {
         let d_gates = Matrix::new(&self.gates, n, 4 * hidden);
         let x = Matrix::new(&self.x, n, inputs);
         let d_weight = &mut gradients[self.weight_ih.clone()];
-        multiply(d_weight, 4 * hidden, Old::Add, d_gates.t(), x);
-        // Every step's outputs are the next one's old ones.
+        multiply(d_weight, 4 * hidden, Output::Accumulate, d_gates.t(), x);
+        // The previous outputs of each step are the outputs of the step before.
         let mut old = vec![0.0; most * hidden];
         let mut start = 0;
         for pair in order.active.windows(2) {
@@ -289,7 +288,7 @@ impl Cell {
         }
         let old = Matrix::new(&old, n, hidden);
         let d_weight = &mut gradients[self.weight_hh.clone()];
-        multiply(d_weight, 4 * hidden, Old::Add, d_gates.t(), old);
+        multiply(d_weight, 4 * hidden, Output::Accumulate, d_gates.t(), old);
         for bias in &self.biases {
             let d_bias = &mut gradients[bias.clone()];
             for gates in self.gates.chunks_exact(4 * hidden) {
@@ -300,13 +299,13 @@ impl Cell {
         }
     }
 
-    /// Adds the gradient of the inputs to `into`, in the order of the batch.
+    /// Adds the gradient of the inputs to `into`, whose rows are in the order of the batch.
     fn add_input_gradient(&self, values: &[f32], rows: &[usize], into: &mut [f32]) {
         let (inputs, hidden, n) = (self.inputs, self.hidden, rows.len());
         let weight = Matrix::new(&values[self.weight_ih.clone()], 4 * hidden, inputs);
         let mut d = vec![0.0; n * inputs];
         let gates = Matrix::new(&self.gates, n, 4 * hidden);
-        multiply(&mut d, n, Old::Overwrite, gates, weight);
+        multiply(&mut d, n, Output::Overwrite, gates, weight);
         for (row, d) in rows.iter().zip(d.chunks_exact(inputs)) {
             for (sum, d) in into[row * inputs..][..inputs].iter_mut().zip(d) {
                 *sum += d;
@@ -315,18 +314,18 @@ impl Cell {
     }
 }
 
-/// `c = a b`, or `c += a b`, where c has `rows` rows.
-fn multiply(c: &mut [f32], rows: usize, old: Old, a: Matrix<'_>, b: Matrix<'_>) {
+/// Computes `c = a b` or `c += a b`; `c` has `rows` rows.
+fn multiply(c: &mut [f32], rows: usize, output: Output, a: Matrix<'_>, b: Matrix<'_>) {
     let columns = c.len() / rows.max(1);
     let c = MatrixMut::new(c, rows, columns);
-    product(c, old, 1.0, a, b, Threads::All, Precision::F32);
+    product(c, output, 1.0, a, b, Threads::All, Precision::F32);
 }
 
 fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-/// A time step of one sequence: applies the gates' functions in place, gives state and output.
+/// Computes a time step of one sequence: activates the gates in place and writes the state `c` and the output `h`.
 fn step(gates: &mut [f32], old: Option<&[f32]>, c: &mut [f32], h: &mut [f32]) {
     let hidden = h.len();
     let (ifs, rest) = gates.split_at_mut(2 * hidden);
@@ -340,8 +339,8 @@ fn step(gates: &mut [f32], old: Option<&[f32]>, c: &mut [f32], h: &mut [f32]) {
     }
 }
 
-/// Turns the gates of a step into the gradients of what goes into them. `d_h` is the gradient of the
-/// output, from above and from the step after; `d_c` becomes the old state's from this one's.
+/// Replaces the gates of a step by the gradients before their activation. `d_h` is the gradient of the output, from
+/// above and from the next step; `d_c` is the gradient of the state, which becomes that of the previous state.
 fn step_backward(
     gates: &mut [f32],
     c: &[f32],

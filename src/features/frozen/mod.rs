@@ -1,9 +1,9 @@
-//! A head on an encoder that stands still: the feature-based use of BERT (Devlin et al., section 5.3
-//! and table 7). The head reads vectors of one or several layers; only it is trained, and what it is
-//! trained on can be computed once for all epochs.
+//! A head on a frozen encoder: the feature-based use of BERT (Devlin et al., section 5.3 and table 7). The head
+//! reads vectors of one or several layers. Only the head is trained, so its vectors can be computed once for all
+//! epochs.
 //!
-//! [`Frozen`] is an engine whose parameters are the head's alone, so whatever trains, measures and
-//! answers with an engine does with this one.
+//! [`Frozen`] is an engine whose only parameters are the head's, so training, measuring and prediction work with
+//! it as with any other engine.
 
 mod file;
 mod linear;
@@ -31,37 +31,36 @@ pub use file::{holds, remove};
 use linear::LinearHead;
 use lstm::Lstm;
 
-/// What a head reads.
+/// The vectors that a head reads, and its layers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// A head over rows reads every token's vector, one over the pooler's output its text's.
+    /// Without pooling for a head over tokens, with pooling for a head over texts.
     pub vectors: Settings,
-    /// Outputs in each direction of a two-layer bidirectional LSTM between the vectors and the linear
-    /// layer; none without one.
+    /// Outputs in each direction of a two-layer bidirectional LSTM between the vectors and the linear layer; None
+    /// for a linear layer alone.
     #[serde(default)]
     pub lstm: Option<usize>,
 }
 
 impl Plan {
-    /// The head's parameters, those of `part`; fails where that is no head, or reads what the vectors
-    /// are not.
+    /// Returns the layout of the head's parameters.
+    ///
+    /// # Errors
+    /// If `part` is not a task's head, or does not fit the vectors.
     pub fn layout(&self, config: &Config, part: Part) -> Result<Arc<Layout>> {
         let head = part.task_head().ok_or_else(|| missing_head("task"))?;
         let of_tokens = self.vectors.pool == features::Pool::None;
         if of_tokens != (head.input == HeadInput::Rows) {
-            let (reads, not) = match head.input {
-                HeadInput::Rows => ("every token", "pooled vectors"),
-                HeadInput::Pooled => ("whole texts", "vectors of tokens"),
-            };
-            return Err(Error::Usage(format!(
-                "the task's head reads {reads}: not {not}"
-            )));
+            return Err(Error::Usage(String::from(match head.input {
+                HeadInput::Rows => "the task's head reads every token: leave them without pooling",
+                HeadInput::Pooled => "the task's head reads whole texts: choose a pooling",
+            })));
         }
         let width = self.vectors.width(config.hidden_size);
         let parameters = match self.lstm {
             None => linear::declare(config, part, head, width),
             Some(_) if !of_tokens => {
-                let message = "an LSTM reads every token: the task's head reads whole texts";
+                let message = "an LSTM reads every token, but the task's head reads whole texts";
                 return Err(Error::Usage(message.into()));
             }
             Some(hidden) => {
@@ -77,7 +76,7 @@ impl Plan {
 /// The vectors of all sequences of a data set, in their order.
 pub type Known = Arc<Vec<Vec<f32>>>;
 
-/// The engine: an encoder that is only run, and a head that is trained.
+/// An engine of a frozen encoder and a head.
 pub struct Frozen {
     encoder: Box<dyn Engine>,
     plan: Plan,
@@ -87,14 +86,17 @@ pub struct Frozen {
     known: Option<Known>,
     width: usize,
     input: HeadInput,
-    /// Share of a vector's values that is dropped in training.
+    /// The probability of dropout of a vector's values.
     dropout: f64,
     x: Vec<f32>,
     logits: Vec<f32>,
 }
 
 impl Frozen {
-    /// A head with these values, laid out by [`Plan::layout`], on `encoder`.
+    /// Puts a head on `encoder`; `values` returns its parameters for the layout of [`Plan::layout`].
+    ///
+    /// # Errors
+    /// If the head does not fit the vectors.
     pub fn new(
         encoder: Box<dyn Engine>,
         plan: Plan,
@@ -124,7 +126,7 @@ impl Frozen {
         })
     }
 
-    /// Bytes of the vectors of all `sequences`.
+    /// Returns the size in bytes of the vectors of all `sequences`.
     pub fn bytes(config: &Config, plan: &Plan, sequences: &Sequences) -> u64 {
         let rows = match plan.vectors.pool {
             features::Pool::None => sequences.tokens(),
@@ -133,14 +135,14 @@ impl Frozen {
         (4 * rows * plan.vectors.width(config.hidden_size)) as u64
     }
 
-    /// Trains on vectors that were computed before, by [`features::embed`] with the plan's settings:
-    /// every batch of [`Engine::task_gradients`] must then be of the same sequences.
+    /// Trains on vectors that [`features::embed`] computed before with the plan's settings. Every batch of
+    /// [`task_gradients`](TaskEngine::task_gradients) must then consist of the same sequences.
     pub fn with_known(mut self, known: Known) -> Self {
         self.known = Some(known);
         self
     }
 
-    /// Puts the vectors of a batch into `self.x`, (sequences or rows, width).
+    /// Computes the vectors of a batch, or copies the known ones: `self.x`, (sequences or rows, width).
     fn read(&mut self, batch: &Packed, known: Option<&Known>) -> Result<()> {
         self.x.clear();
         let Some(known) = known else {
@@ -157,7 +159,7 @@ impl Frozen {
             match vectors.filter(|vectors| vectors.len() == rows * self.width) {
                 Some(vectors) => self.x.extend(vectors),
                 None => {
-                    let message = format!("no vectors of sequence {index} were computed");
+                    let message = format!("the vectors of sequence {index} were not computed");
                     return Err(Error::Failed(message));
                 }
             }
@@ -165,6 +167,7 @@ impl Frozen {
         Ok(())
     }
 
+    /// Applies dropout to the vectors.
     fn drop(&mut self, batch: &Packed, dropout: Dropout) {
         let Some(mask) = Mask::new(Some(dropout), Site::HeadDropout, self.dropout) else {
             return;
@@ -183,7 +186,7 @@ impl Frozen {
         }
     }
 
-    /// The logits of what was read.
+    /// Computes the logits of the vectors.
     fn forward(&mut self, batch: &Packed) {
         let values = &self.state.values;
         let x = match &mut self.lstm {
@@ -193,7 +196,7 @@ impl Frozen {
         self.head.forward(values, x, &mut self.logits);
     }
 
-    /// Adds the gradients, from that of the logits in their place.
+    /// Adds the parameters' gradients, given the gradient of the logits in place of the logits.
     fn backward(&mut self) {
         let (values, gradients) = (&self.state.values, &mut self.state.gradients);
         let x = self.lstm.as_ref().map_or(&self.x[..], Lstm::output);
@@ -321,7 +324,7 @@ mod tests {
         let plan = Plan { lstm, ..plan(pool) };
         let values = |layout: &Layout| {
             let values = layout.initialise(2);
-            // Large enough to bend every gate, biases too.
+            // Large enough for every gate to be nonlinear, with biases.
             let bias = |index: usize| (index % 7) as f32 * 0.05 - 0.1;
             let larger = |(index, x): (usize, &f32)| 4.0 * x + bias(index);
             values.iter().enumerate().map(larger).collect()
@@ -329,7 +332,7 @@ mod tests {
         Frozen::new(encoder(), plan, part, values).unwrap()
     }
 
-    /// The loss of a batch of sequences 2 and 0; gradients are left in the engine.
+    /// Returns the loss of a batch of sequences 2 and 0; the engine keeps the gradients.
     fn loss(engine: &mut Frozen, rows: usize, classes: usize) -> f64 {
         let labels: Vec<u32> = (0..rows as u32).map(|i| i % classes as u32).collect();
         let dropout = Dropout { seed: 3, step: 4 };
@@ -372,18 +375,17 @@ mod tests {
                     loss(&mut engine, rows, 4)
                 };
                 let slope = (at(1e-2) - at(-1e-2)) / 2e-2;
-                let told = f64::from(gradients[index]);
-                let far = (slope - told).abs();
+                let gradient = f64::from(gradients[index]);
                 assert!(
-                    far < 2e-3 * (1.0 + slope.abs()),
-                    "{lstm:?} {index}: {slope} {told}"
+                    (slope - gradient).abs() < 2e-3 * (1.0 + slope.abs()),
+                    "{lstm:?} {index}: {slope} {gradient}"
                 );
             }
         }
     }
 
     #[test]
-    fn a_head_that_reads_what_the_vectors_are_not_is_refused() {
+    fn a_head_that_does_not_fit_the_vectors_is_an_error() {
         let config = encoder().config().clone();
         let message = |part, pool| plan(pool).layout(&config, part).unwrap_err().to_string();
         assert!(message(Part::TokenClassifier(2), Pool::Mean).contains("reads every token"));

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::files::{create_folder, replace};
 use crate::note;
-use crate::view::report::Table;
+use crate::view::page::Table;
 
 use super::report::{EvalReport, Report, StepReport};
 

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use crate::view::LineChart;
-use crate::view::report::{Page, Table};
+use crate::view::page::{Page, Table};
 use crate::view::style::number;
 
 use super::curve::Curve;

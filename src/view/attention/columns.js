@@ -1,23 +1,23 @@
-// Two columns of tokens with a line for every weight between them, and what the chosen token looks
-// at, or is looked at by, as a list.
+// Two columns of tokens with a line for every weight between them, and a list of the chosen token's
+// largest weights.
 
-// Lines weaker than this part of the strongest would not be seen.
+// Lines weaker than this share of the strongest would be invisible.
 const FAINT = 0.004;
-// Of a chosen token's few lines the weak ones are to be seen too.
+// The lines of a chosen token are few, so weaker ones are drawn too.
 const clear = Math.sqrt;
-// Beyond so many tokens the rows stand closer.
+// With more tokens the rows are closer.
 const MANY = 40;
-// Of more lines than these only the strongest are drawn: quick, and still to be read.
+// Most lines that are drawn, for speed and legibility.
 const MOST_LINES = 5000;
-// Shares listed for a chosen token.
+// Length of the list for a chosen token.
 const LISTED = 8;
 
 const place = (index) => make("span", { class: "place" }, String(index));
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 
-// A canvas's context for drawing in CSS pixels on an empty sheet of that size.
+// Returns the context of an empty canvas of that size for drawing in CSS pixels.
 function sheet(canvas, width, height) {
-  // A canvas has at most some 16,000 pixels a side.
+  // A canvas can have at most some 16,000 pixels a side.
   const fine = Math.min(window.devicePixelRatio || 1, 16000 / Math.max(width, height));
   canvas.width = Math.max(1, Math.round(width * fine));
   canvas.height = Math.max(1, Math.round(height * fine));
@@ -26,8 +26,8 @@ function sheet(canvas, width, height) {
   return context;
 }
 
-// How lines are drawn, at most `most` of them: the weight of the weakest and how opaque a weight is.
-// Opacity is linear in the weight; where even the largest is small it is raised, to be seen at all.
+// Returns the smallest weight that is drawn, so that there are at most `most` lines, and the opacity of a
+// weight. Opacity is linear in the weight; if even the largest weight is small, it is raised.
 function manner(maps, from, to, most) {
   const all = new Float32Array(maps.length * from.length * to.length);
   let at = 0;
@@ -47,9 +47,9 @@ function manner(maps, from, to, most) {
 
 const scratch = document.createElement("canvas");
 
-// Draws a head's weights as lines from the left to the right edge, between tokens given with the
-// heights that they stand at. First in black on a sheet of their own, which is then dyed: of many
-// faint strokes of a colour, one over the other, the rounding would leave another colour.
+// Draws a head's weights as lines from the left to the right edge, between tokens given with their
+// heights. The lines are drawn in black on a separate canvas, which is then coloured: rounding would
+// change the colour of many faint strokes above each other.
 function lines(context, w, dye, from, to, style) {
   const { width, height, thickness, opacity } = style;
   const own = sheet(scratch, width, height);
@@ -148,7 +148,7 @@ class Columns {
     if (!this.pinned) this.draw();
   }
 
-  // What is shown: the token kept, or the one pointed at.
+  // The token that is shown: the selected one, or the one under the pointer.
   get chosen() {
     return this.pinned ?? this.pointed;
   }
@@ -190,14 +190,14 @@ class Columns {
     this.tell(maps);
   }
 
-  // The weight between the chosen token and another one in every head that is drawn.
+  // Returns the weight between the chosen token and another one in every head that is drawn.
   seen(maps, index) {
     const { side, index: token } = this.chosen;
     const at = side === "from" ? token * count + index : index * count + token;
     return maps.map((map) => map[at]);
   }
 
-  // A stripe for every head behind a token, as strong as its weight, and their mean beside it.
+  // Draws a stripe for every head behind a token, as strong as its weight, and writes their mean.
   shade(button, seen) {
     const share = button.querySelector(".share");
     button.style.backgroundImage = "";
@@ -212,7 +212,7 @@ class Columns {
     if (mean(seen) >= 0.005) share.textContent = Math.round(100 * mean(seen));
   }
 
-  // Tells the largest shares: of the chosen token, or of all.
+  // Lists the largest shares of the chosen token, or of all.
   tell(maps) {
     const { chosen } = this;
     const which = this.drawn.length === 1 ? `Head ${this.drawn[0]}` : `Mean of ${this.drawn.length} heads`;
@@ -237,7 +237,7 @@ class Columns {
           make("span", { class: "track" }, bar),
           make("data", { value: share.toFixed(6) }, percent(share))));
       }
-      // Shares of one token's attention add up; those that others give it don't.
+      // The shares that a token gives add up to 1; those that it receives don't.
       const rest = shares.slice(LISTED).reduce((sum, { share }) => sum + share, 0);
       const unlisted = chosen.side === "from" && shares.length > LISTED;
       const more = unlisted ? `; ${shares.length - LISTED} more tokens: ${percent(rest)}` : "";
@@ -257,7 +257,7 @@ class Columns {
     }
   }
 
-  // The links with the largest mean shares, largest first.
+  // Returns the links with the largest mean shares, largest first.
   strongest(maps) {
     const found = [];
     for (const token of this.sides.from) {

@@ -1,4 +1,4 @@
-// The head view: the heads of a layer drawn over each other, each to be switched on and off.
+// The head view: the heads of a layer drawn above each other; each can be switched on and off.
 
 class HeadView {
   name = "Head";
@@ -67,7 +67,7 @@ class HeadView {
     this.columns.show(state.layer, drawn, state.filter);
   }
 
-  // Another head is shown alone: the next to the one that was, or the first.
+  // Shows another head alone: the one after the last such head, or the first.
   move(down, right) {
     if (down) pickLayer(state.layer + down);
     if (!right) return;

@@ -1,9 +1,9 @@
-//! The attention of a model as a page: bertviz's three views (Vig, "A multiscale visualization of
-//! attention in the transformer model", arXiv 1906.05714), drawn by a script of our own.
+//! The attention of a model as a web page: bertviz's three views (Vig, "A multiscale visualization of
+//! attention in the transformer model", arXiv 1906.05714), drawn by our own script.
 //!
-//! The page is one file that asks the network for nothing. What it holds of the model are the queries
-//! and keys, 16 bits a number; the weights follow from them and are found when they are drawn, so
-//! that the page grows with the text and not with its square.
+//! The page is a single file that needs no network. It contains the model's queries and keys, 16 bits a
+//! number; the weights are computed from them when they are drawn, so that the page grows with the text
+//! and not with its square.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ use crate::text::WordPiece;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-/// Within a function, so that nothing of it is seen by other scripts.
+/// The script, wrapped in a function so that it defines no global names.
 const SCRIPT: &str = concat!(
     "\"use strict\";\n(() => {\n",
     include_str!("numbers.js"),
@@ -34,11 +34,11 @@ const SCRIPT: &str = concat!(
     "})();\n",
 );
 
-/// Height of the frame in a notebook, CSS pixels, until the page has measured itself: the controls, and
-/// a row for each token.
+/// Height of the frame in a notebook, in CSS pixels, until the page has measured itself: that of the
+/// controls, of a row for each token, and at most.
 const FRAME: (usize, usize, usize) = (360, 26, 760);
 
-/// Which view a page opens with; all three are in it.
+/// A view of the page. Every page has all three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum View {
@@ -47,7 +47,7 @@ pub enum View {
     Head,
     /// Every head of every layer as a small picture.
     Model,
-    /// How one head comes to its weights, number by number.
+    /// How a head computes its weights, number by number.
     Neuron,
 }
 
@@ -61,28 +61,27 @@ impl View {
     }
 }
 
-/// What a model looks at in a text or a pair of texts, as a page.
+/// The attention of a model in a text or a pair of texts, as a web page.
 ///
-/// As the last expression of a notebook's cell it is shown in a frame; several may stand in one
-/// notebook.
+/// As the last expression of a notebook's cell it is shown in a frame; a notebook may have several.
 #[derive(Debug, Clone)]
 pub struct AttentionView {
     attention: SequenceAttention,
     tokens: Vec<String>,
-    /// 0 for a token of the first text, 1 for one of the second.
+    /// For each token 0 if it is from the first text, 1 if it is from the second.
     segments: Vec<u32>,
     texts: (String, Option<String>),
     model: String,
     view: View,
-    /// Numbers of the layers in the page, from 0.
+    /// The layers in the page, counted from 0.
     layers: Vec<usize>,
 }
 
 impl AttentionView {
-    /// What an engine's model looks at in `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
+    /// Computes the attention of an engine's model in `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
     ///
     /// # Errors
-    /// Where a text has no tokens or the model has no room for all of them.
+    /// If a text has no tokens or too many for the model.
     pub fn of(
         engine: &mut dyn Engine,
         wordpiece: &WordPiece,
@@ -112,10 +111,10 @@ impl AttentionView {
         Ok(view)
     }
 
-    /// A view of numbers that are there already: of `tokens` with their segments, 0 and 1.
+    /// Creates a view of attention between `tokens` with their segments, 0 and 1.
     ///
     /// # Errors
-    /// Where there is not one token and one segment for each row, or a number is not finite.
+    /// If there is not one token and one segment for each row, or a number is not finite.
     pub fn new<S: ToString>(
         attention: SequenceAttention,
         tokens: &[S],
@@ -148,46 +147,46 @@ impl AttentionView {
         })
     }
 
-    /// Names the model on the page.
+    /// Sets the model's name on the page.
     pub fn named(mut self, model: impl Into<String>) -> Self {
         self.model = model.into();
         self
     }
 
-    /// Chooses the view that the page opens with.
+    /// Sets the initial view of the page.
     pub fn opened_with(mut self, view: View) -> Self {
         self.view = view;
         self
     }
 
-    /// Keeps these layers alone, counted from 0; those that the model has not are left out.
+    /// Keeps only these layers, counted from 0; layers that the model doesn't have are ignored.
     pub fn layers(mut self, layers: std::ops::RangeInclusive<usize>) -> Self {
         self.layers.retain(|layer| layers.contains(layer));
         self
     }
 
-    /// The numbers behind the page.
+    /// Returns the numbers of the page.
     pub fn attention(&self) -> &SequenceAttention {
         &self.attention
     }
 
-    /// The tokens, special ones included.
+    /// Returns the tokens, including special ones.
     pub fn tokens(&self) -> &[String] {
         &self.tokens
     }
 
-    /// The text that each token is of: 0 the first, 1 the second.
+    /// Returns for each token 0 if it is from the first text, 1 if it is from the second.
     pub fn segments(&self) -> &[u32] {
         &self.segments
     }
 
-    /// The page: a whole HTML document.
+    /// Returns the page, a complete HTML document.
     pub fn page(&self) -> String {
         let hash = |text: &str| {
             let digest = digest(&SHA256, text.as_bytes());
             format!("'sha256-{}'", BASE64_STANDARD.encode(digest))
         };
-        // Nothing runs and nothing is fetched but what is in the file.
+        // Only what is in the file may run, and nothing may be fetched.
         let policy = format!(
             "default-src 'none'; script-src {}; style-src {}",
             hash(SCRIPT),
@@ -214,8 +213,8 @@ impl AttentionView {
         page
     }
 
-    /// The numbers as the script takes them: JSON that holds no `<`, so that no text in it can end
-    /// the element that it stands in.
+    /// Returns the numbers as JSON for the script. It contains no `<`, so that no text can end the element that
+    /// it is in.
     fn data(&self) -> String {
         let found = &self.attention;
         let (mut scales, mut vectors) = (Vec::new(), Vec::new());
@@ -236,7 +235,7 @@ impl AttentionView {
             "b": b,
             "view": self.view.name(),
             "tokens": self.tokens,
-            // Where the second text begins.
+            // The first token of the second text.
             "second": self.segments.iter().position(|&segment| segment != 0),
             "layers": self.layers,
             "heads": found.heads,
@@ -250,27 +249,27 @@ impl AttentionView {
     /// Writes the page to a file.
     ///
     /// # Errors
-    /// Where the file can't be written.
+    /// If the file can't be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         write_atomic(path.as_ref(), self.page().as_bytes())
     }
 }
 
-/// A vector as whole numbers of 16 bits and what they are multiplied by: each is off by at most
-/// 1/65,534 of the largest.
+/// Quantises a vector to whole numbers of 16 bits; returns their factor and them. The error is at most
+/// 1/65,534 of the largest number.
 fn quantised(vector: &[f32]) -> (f32, Vec<i16>) {
     let largest = vector.iter().fold(0.0f32, |most, v| most.max(v.abs()));
     let scale = largest / f32::from(i16::MAX);
     if scale == 0.0 {
         return (0.0, vec![0; vector.len()]);
     }
-    // At most i16::MAX in size: the largest has just been divided out.
+    // At most i16::MAX in size, because of the division by the largest.
     let numbers = vector.iter().map(|v| (v / scale).round() as i16).collect();
     (scale, numbers)
 }
 
 impl Show for AttentionView {
-    /// The page in a frame of its own, so that pages in one notebook do not meet.
+    /// Returns the page in a frame, so that several pages in one notebook don't interfere.
     fn content(&self) -> Content {
         let (controls, row, most) = FRAME;
         let height = (controls + row * self.tokens.len()).min(most);
@@ -295,7 +294,7 @@ mod tests {
     use super::*;
     use crate::model::LayerAttention;
 
-    /// One layer of two heads of size 3 over four tokens.
+    /// Three layers of two heads of size 3 over four tokens.
     fn view(tokens: &[&str; 4]) -> AttentionView {
         let numbers = |from: usize| -> Vec<f32> {
             let count = 2 * 4 * 3;
@@ -324,12 +323,12 @@ mod tests {
     }
 
     #[test]
-    fn no_text_gets_out_of_its_place() {
+    fn a_text_cannot_inject_markup() {
         let wicked = "</script><script>alert(1)</script>{{style}}\u{2028}\"&";
         let mut view = view(&["[CLS]", wicked, "<!--", "[SEP]"]);
         view.texts = (wicked.into(), Some("<b>".into()));
         let page = view.page();
-        // The data's element and the page's own script, and nothing else.
+        // Only the data's element and the page's own script.
         assert_eq!(page.matches("<script").count(), 2);
         assert_eq!(page.matches("</script").count(), 2);
         assert!(!page.contains("alert(1)</script>") && !page.contains("<b>"));
@@ -339,19 +338,18 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_in_the_file_and_the_policy_lets_nothing_else_in() {
+    fn everything_is_in_the_file_and_the_policy_allows_nothing_else() {
         let page = view(&["[CLS]", "a", "b", "[SEP]"]).page();
-        for outside in [
-            "http:", "https:", "src=", "url(", "@import", "import(", "onclick=",
-        ] {
+        for outside in ["http:", "https:", "src=", "url(", "@import", "import("] {
             assert!(!page.contains(outside), "{outside}");
         }
+        assert!(!page.contains("onclick="));
         assert!(page.contains("default-src 'none'; script-src 'sha256-"));
         assert!(!page.contains("{{") && !page.contains("unsafe"));
     }
 
     #[test]
-    fn vectors_come_back_nearly_as_they_were() {
+    fn vectors_are_preserved_nearly_exactly() {
         let view = view(&["[CLS]", "a", "b", "[SEP]"]).layers(1..=9);
         let data = data(&view.page());
         assert_eq!(data["layers"], json!([1, 2]));
@@ -374,16 +372,16 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_or_is_not_finite_is_refused() {
+    fn wrong_sizes_and_numbers_that_are_not_finite_are_refused() {
         let good = view(&["[CLS]", "a", "b", "[SEP]"]).attention;
-        let told = |attention: &SequenceAttention, tokens: &[&str]| {
+        let error = |attention: &SequenceAttention, tokens: &[&str]| {
             let made = AttentionView::new(attention.clone(), tokens, &[0; 4]);
             made.unwrap_err().to_string()
         };
-        assert!(told(&good, &["a"]).contains("1 tokens and 4 segments"));
+        assert!(error(&good, &["a"]).contains("1 tokens and 4 segments"));
         let mut broken = good;
         broken.layers[2].keys[5] = f32::NAN;
-        assert!(told(&broken, &["a"; 4]).contains("layer 2 is not finite"));
+        assert!(error(&broken, &["a"; 4]).contains("layer 2 is not finite"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-// The model view: every head of every layer as a small picture; one is opened in large.
+// The model view: every head of every layer as a small picture; one can be enlarged.
 
-// Lines of a small picture.
+// Most lines of a small picture.
 const SMALL_LINES = 700;
 
 class ModelView {
@@ -40,7 +40,7 @@ class ModelView {
     this.resized.observe(grid);
   }
 
-  // Where the arrows lead from a cell: not over the edges of the grid.
+  // Returns the cell that an arrow key leads to; not beyond the edges of the grid.
   steps(event) {
     const at = this.cells.indexOf(event.target);
     const steps = { ArrowUp: -heads, ArrowDown: heads };
@@ -75,14 +75,14 @@ class ModelView {
 
   render() {
     this.status.textContent ||= "Point at a picture to read what its head does most.";
-    // Those in sight are drawn anew; the others when they come into sight.
+    // Redraws the visible ones; the others are drawn when they become visible.
     this.observer.disconnect();
     this.waiting.clear();
     for (const cell of this.cells) this.observer.observe(cell);
     this.detail.render();
   }
 
-  // Draws what is in sight, for a part of each frame: the page stays quick.
+  // Draws the visible ones during a part of each frame, so that the page stays responsive.
   paint() {
     if (this.painting || !this.waiting.size) return;
     this.painting = requestAnimationFrame(() => {
@@ -108,7 +108,7 @@ class ModelView {
     const { from, to } = sides(state.filter);
     const rows = Math.max(from.length, to.length);
     const placed = (list) => list.map((index, place) => [index, ((place + 0.5) * height) / rows]);
-    // Where rows are close, lines are thin.
+    // Lines are thin if rows are close.
     const pen = Math.min(1, Math.max(0.4, height / rows / 3));
     const thickness = (weight) => pen * (0.7 + 1.3 * weight);
     const map = weights(layer, head);
@@ -123,7 +123,7 @@ class ModelView {
   }
 }
 
-// One head in large, over the grid.
+// An enlarged head above the grid.
 class Detail {
   constructor() {
     const button = (text, onclick, label = text) =>

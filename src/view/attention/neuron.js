@@ -1,9 +1,9 @@
-// The neuron view: how one head comes to its weights for one token, number by number.
+// The neuron view: how a head computes its weights for a token, number by number.
 
 const ABOVE = [0x2f, 0x86, 0xd1];
 const BELOW = [0xe0, 0x7b, 0x1f];
 
-// Paints numbers as a row of colours: blue above zero, orange below, the stronger the larger.
+// Paints numbers as a row of colours: blue above zero, orange below, stronger for larger numbers.
 function strip(canvas, values, largest) {
   canvas.width = size;
   canvas.height = 1;
@@ -161,7 +161,7 @@ class NeuronView {
     }
   }
 
-  // Reads out the number under the pointer.
+  // Shows the number under the pointer.
   tell(event) {
     const canvas = event.target.closest("canvas");
     if (!canvas) return;

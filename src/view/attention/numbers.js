@@ -1,12 +1,12 @@
-// The numbers of the page: queries and keys as they are embedded, and the weights that follow.
+// The numbers of the page: the embedded queries and keys, and the weights that follow from them.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const { tokens, heads, size } = data;
 const count = tokens.length;
-// Where the second text begins.
+// The first token of the second text.
 const second = data.second ?? count;
 
-// What base64 stands for. Numbers are little-endian, as every browser's machine has them.
+// Decodes base64. Numbers are little-endian, as on every browser's machine.
 function bytes(base64) {
   const text = atob(base64);
   const out = new Uint8Array(text.length);
@@ -14,14 +14,14 @@ function bytes(base64) {
   return out.buffer;
 }
 
-// (layers, query or key, heads, tokens): what the whole numbers of a vector are multiplied by.
+// (layers, query or key, heads, tokens): the factor of each vector's whole numbers.
 const scales = new Float32Array(bytes(data.scales));
 // (layers, query or key, heads, tokens, size).
 const vectors = new Int16Array(bytes(data.vectors));
 const QUERY = 0;
 const KEY = 1;
 
-// The queries or the keys of all tokens in a head: (tokens, size).
+// Returns the queries or the keys of all tokens in a head: (tokens, size).
 function vectorsOf(layer, kind, head) {
   const first = ((layer * 2 + kind) * heads + head) * count;
   const out = new Float32Array(count * size);
@@ -31,7 +31,7 @@ function vectorsOf(layer, kind, head) {
   return out;
 }
 
-// The products of one token's query with the keys of all tokens.
+// Returns the products of a token's query with the keys of all tokens.
 function dots(queries, keys, token) {
   const out = new Float64Array(count);
   for (let other = 0; other < count; other++) {
@@ -42,7 +42,7 @@ function dots(queries, keys, token) {
   return out;
 }
 
-// Shares of attention: the softmax of the products over the square root of the head size.
+// Returns shares of attention: the softmax of the products divided by the square root of the head size.
 function softmax(products) {
   const scale = 1 / Math.sqrt(size);
   const most = products.reduce((a, b) => Math.max(a, b), -Infinity);
@@ -51,11 +51,11 @@ function softmax(products) {
   return powers.map((x) => x / sum);
 }
 
-// So many weights are kept, not to find them again: 64 MiB.
+// Most weights that are cached: 64 MiB.
 const KEPT = 1 << 24;
 const kept = new Map();
 
-// How much each token looks at each other in a head: (tokens, tokens).
+// Returns the weights of a head: (tokens, tokens).
 function weights(layer, head) {
   const key = layer * heads + head;
   let found = kept.get(key);
@@ -72,7 +72,7 @@ function weights(layer, head) {
 
 const FILTERS = data.second === null ? ["all"] : ["all", "A → A", "A → B", "B → A", "B → B"];
 
-// The tokens that a filter leaves on either side.
+// Returns the tokens on either side that pass the filter.
 function sides(filter) {
   const range = (from, to) => Array.from({ length: to - from }, (_, i) => from + i);
   const part = { A: range(0, second), B: range(second, count) };
@@ -80,7 +80,7 @@ function sides(filter) {
   return { from: part[filter.at(0)], to: part[filter.at(-1)] };
 }
 
-// Where most of a head's attention goes, in words: its mean share for each simple rule.
+// Describes where most of a head's attention goes: its mean share for each simple rule.
 function habit(layer, head) {
   const w = weights(layer, head);
   const named = (name) => (token, other) => tokens[other] === name;

@@ -1,4 +1,4 @@
-// What the three views share: what is chosen, the controls, the keys, the colours.
+// The common parts of the three views: selection, controls, keys, colours.
 
 const state = {
   view: data.view,
@@ -11,14 +11,14 @@ const state = {
 
 const layers = data.layers.length;
 
-// Colours of middling lightness: they read on white and on black. Heads beyond them begin anew.
+// Colours of medium lightness, legible on white and on black; they repeat for further heads.
 const COLORS = [
   "#2f86d1", "#e07b1f", "#1f9e77", "#b062b8", "#d64b4b", "#8a8f1f", "#17a2b8", "#e0609a",
   "#a0673a", "#6a6fe0", "#5aa02c", "#78889a", "#c99a06", "#0e8f6f", "#c43bd0", "#b5462b",
 ];
 const color = (head) => COLORS[head % COLORS.length];
 
-// An element with attributes, and children that are elements or plain text.
+// Returns an element with attributes, and children that are elements or plain text.
 function make(tag, attributes = {}, ...children) {
   const out = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -31,7 +31,7 @@ function make(tag, attributes = {}, ...children) {
 
 const SPECIAL = /^\[(CLS|SEP|PAD|UNK|MASK)\]$/;
 
-// A token's text; which text it is of and whether it is a special one show in its style.
+// Returns a token's element; its style shows which text it is from and whether it is special.
 function tokenText(index) {
   const classes = SPECIAL.test(tokens[index]) ? "text special" : "text";
   return make("bdi", { class: classes }, tokens[index]);
@@ -39,14 +39,14 @@ function tokenText(index) {
 
 const part = (index) => (index < second ? "A" : "B");
 
-// Moves along a list of elements of which one is in the tab order.
+// Moves the focus in a list of elements of which only one is in the tab order.
 function rove(elements, index) {
   const to = Math.max(0, Math.min(elements.length - 1, index));
   for (const [i, element] of elements.entries()) element.tabIndex = i === to ? 0 : -1;
   return elements[to];
 }
 
-// Focuses the element that a key leads to; false where the key leads nowhere.
+// Focuses the element that a key leads to; returns false if there is none.
 function roveByKey(event, elements, steps) {
   if (event.shiftKey || event.ctrlKey || event.altKey || event.metaKey) return false;
   const here = elements.indexOf(event.target.closest("button"));
@@ -58,7 +58,7 @@ function roveByKey(event, elements, steps) {
   return true;
 }
 
-// A number chosen by a list or by the buttons at its sides.
+// Returns a control for a number: a list with buttons at its sides.
 class Stepper {
   constructor(name, labels, chosen) {
     this.chosen = chosen;
@@ -119,7 +119,7 @@ function filterControl() {
   return make("fieldset", { class: "filter" }, make("legend", {}, "Looking from → at"), ...options);
 }
 
-// Shows a view from its beginning.
+// Shows a view in its initial state.
 function open(view) {
   state.view = view;
   for (const tab of byId("tabs").children) {
@@ -137,7 +137,7 @@ function open(view) {
   fitFrame();
 }
 
-// In a notebook the frame around this page is made as high as a view, up to the height of a screen.
+// In a notebook, makes the frame of this page as high as the view, up to the height of the screen.
 function fitFrame() {
   const HIGHEST = 1000;
   try {
@@ -145,7 +145,7 @@ function fitFrame() {
     const high = document.documentElement.getBoundingClientRect().height;
     window.frameElement.style.height = `${Math.min(Math.ceil(high) + 2, HIGHEST)}px`;
   } catch {
-    // A page of another origin.
+    // The surrounding page has another origin.
   }
 }
 
@@ -153,8 +153,8 @@ function render() {
   VIEWS[state.view].render();
 }
 
-// Whether the notebook page around this one is dark, told by what lies behind its frame; null where
-// there is none, or it may not be asked.
+// Returns whether the surrounding notebook page is dark, by the background of the frame; null if there is
+// none or it is not accessible.
 function darkAround() {
   try {
     for (let node = window.frameElement; node; node = node.parentElement) {
@@ -165,7 +165,7 @@ function darkAround() {
       if (a > 0.5) return 0.3 * r + 0.6 * g + 0.1 * b < 128;
     }
   } catch {
-    // A page of another origin.
+    // The surrounding page has another origin.
   }
   return null;
 }
@@ -202,7 +202,7 @@ const ARROWS = {
 function keys(event) {
   const move = ARROWS[event.key];
   if (!move || event.ctrlKey || event.altKey || event.metaKey) return;
-  // These have a use for arrows of their own.
+  // These elements use the arrow keys themselves.
   if (!event.shiftKey && event.target.closest("select, input, [role=tab]")) return;
   event.preventDefault();
   VIEWS[state.view].move(...move);
@@ -229,7 +229,7 @@ function start() {
     if (roveByKey(event, tabs, { ArrowLeft: -1, ArrowRight: 1 })) document.activeElement.click();
   });
   document.addEventListener("keydown", keys);
-  // A frame that was hidden, or that is made narrower, is measured when it is laid out.
+  // Measures a frame that was hidden or has changed its width after its layout.
   let wide = 0;
   new ResizeObserver(([{ contentRect }]) => {
     if (contentRect.width !== wide) fitFrame();

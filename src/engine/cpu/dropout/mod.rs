@@ -1,7 +1,7 @@
-//! Dropout without stored masks: forward and backward draw the same numbers again.
+//! Dropout without stored masks: forward and backward draw the same random numbers.
 //!
-//! The numbers are those of [`crate::model::Dropout`], so that this engine drops what the reference
-//! drops.
+//! The numbers are those of [`crate::model::Dropout`], so that this engine drops the same values as
+//! the reference.
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -11,7 +11,7 @@ use crate::engine::simd::{LANES, Simd};
 use crate::model::{Dropout, threshold};
 use crate::random::{Site, Stream};
 
-/// Which example and position each row of a batch is.
+/// The example and position of each row of a batch.
 #[derive(Debug, Default)]
 pub struct Rows {
     examples: Vec<u64>,
@@ -19,7 +19,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Takes the rows of a batch; keeps its memory for the next.
+    /// Sets the rows to those of a batch, reusing the memory.
     pub fn set(&mut self, batch: &Packed) {
         self.positions.clone_from(&batch.positions);
         self.examples.clear();
@@ -35,19 +35,19 @@ pub struct Mask {
     dropout: Dropout,
     site: Site,
     threshold: u32,
-    /// What a kept value is multiplied by: 1 / (1 - p).
-    kept: f32,
+    /// Factor of a kept value: 1 / (1 - p).
+    scale: f32,
 }
 
 impl Mask {
-    /// None where nothing is dropped.
+    /// Returns None if nothing is dropped.
     pub fn new(dropout: Option<Dropout>, site: Site, p: f64) -> Option<Self> {
         let dropout = dropout?;
         (p > 0.0).then(|| Self {
             dropout,
             site,
             threshold: threshold(p),
-            kept: (1.0 / (1.0 - p)) as f32,
+            scale: (1.0 / (1.0 - p)) as f32,
         })
     }
 
@@ -58,7 +58,8 @@ impl Mask {
         self.apply(simd, rows.examples[row], offset, values);
     }
 
-    /// Drops values: element `offset + i` of the example's stream decides over `values[i]`.
+    /// Drops values: element `offset + i` of the example's stream decides whether `values[i]` is
+    /// kept.
     #[inline(always)]
     pub fn apply(&self, simd: Simd, example: u64, offset: u32, values: &mut [f32]) {
         let stream = self.stream(example);
@@ -83,13 +84,13 @@ impl Mask {
         }
     }
 
-    /// The example's random numbers.
+    /// Returns the example's random stream.
     #[inline(always)]
     pub fn stream(&self, example: u64) -> Stream {
         Stream::new(self.dropout.seed, self.dropout.step, self.site, example)
     }
 
-    /// Whether each of elements `64 · group` to `64 · group + 63` is kept: bit i for the i-th.
+    /// Returns whether elements `64 · group` to `64 · group + 63` are kept: bit i for the i-th.
     #[inline(always)]
     pub fn kept_bits(&self, simd: Simd, stream: &Stream, group: u32) -> u64 {
         match simd.arch() {
@@ -108,14 +109,14 @@ impl Mask {
         }
     }
 
-    /// What 16 values are multiplied by, the `part`-th sixteen that `bits` tells of.
+    /// Returns the factors of 16 values, the `part`-th sixteen of `bits`.
     #[inline(always)]
     pub fn factors(&self, bits: u64, part: usize) -> [f32; LANES] {
         let bits = (bits >> (LANES * part)) as u32;
         let mut factors = [0.0; LANES];
         for (lane, factor) in factors.iter_mut().enumerate() {
             if bits & (1 << lane) != 0 {
-                *factor = self.kept;
+                *factor = self.scale;
             }
         }
         factors
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_instruction_set_keeps_what_the_stream_says() {
+    fn every_instruction_set_keeps_the_same_values() {
         let dropout = Dropout {
             seed: 0x1234_5678_9ABC_DEF0,
             step: 77,
@@ -145,7 +146,7 @@ mod tests {
                         let stream = mask.stream(example);
                         for (i, &value) in values.iter().enumerate() {
                             let kept = stream.bits(offset + i as u32) >= threshold(p);
-                            let expected = if kept { 2.0 * mask.kept } else { 0.0 };
+                            let expected = if kept { 2.0 * mask.scale } else { 0.0 };
                             assert_eq!(value, expected, "{name} {p} {offset} {i} of {n}");
                         }
                     }

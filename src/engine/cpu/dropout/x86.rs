@@ -1,14 +1,13 @@
-//! Philox in the instructions of x86-64: 64 draws at a time, only whether each is kept.
+//! Philox in x86-64 instructions: draws 64 numbers at a time and returns only whether each is kept.
 
 use std::arch::x86_64::*;
 
 use crate::random::{MULTIPLIER, Stream, WEYL};
 
-/// Where bit `block` of the mask of word 0 goes: draw `4 · block + word` is bit `word` of nibble
-/// `block`.
+/// The target bits of the mask of word 0: draw `4 · block + word` is bit `word` of nibble `block`.
 const NIBBLES: u64 = 0x1111_1111_1111_1111;
 
-/// The upper and lower halves of the products with `m` of 16 numbers.
+/// Returns the upper and lower halves of the products of 16 numbers with `m`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn halves_512(x: __m512i, m: __m512i) -> (__m512i, __m512i) {
@@ -19,7 +18,7 @@ fn halves_512(x: __m512i, m: __m512i) -> (__m512i, __m512i) {
     (high, low)
 }
 
-/// Bit i tells whether element `64 · group + i` of the stream is at least `threshold`.
+/// Returns whether element `64 · group + i` of the stream is at least `threshold`, as bit i.
 #[inline]
 #[target_feature(enable = "avx512f,bmi2")]
 pub fn kept_512(stream: &Stream, group: u32, threshold: u32) -> u64 {
@@ -53,7 +52,7 @@ pub fn kept_512(stream: &Stream, group: u32, threshold: u32) -> u64 {
     bits
 }
 
-/// As [`halves_512`], of 8 numbers.
+/// Like [`halves_512`] for 8 numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn halves_256(x: __m256i, m: __m256i) -> (__m256i, __m256i) {
@@ -64,7 +63,7 @@ fn halves_256(x: __m256i, m: __m256i) -> (__m256i, __m256i) {
     (high, low)
 }
 
-/// As [`kept_512`], in two halves.
+/// Like [`kept_512`], in two halves.
 #[inline]
 #[target_feature(enable = "avx2,bmi2")]
 pub fn kept_256(stream: &Stream, group: u32, threshold: u32) -> u64 {
@@ -96,7 +95,7 @@ pub fn kept_256(stream: &Stream, group: u32, threshold: u32) -> u64 {
         }
         let threshold = _mm256_set1_epi32(threshold as i32);
         for (word, draws) in [c0, c1, c2, c3].into_iter().enumerate() {
-            // The larger of both is the draw: so draw >= threshold, unsigned.
+            // The larger of both is the draw if draw >= threshold, unsigned.
             let kept = _mm256_cmpeq_epi32(_mm256_max_epu32(draws, threshold), draws);
             let kept = _mm256_movemask_ps(_mm256_castsi256_ps(kept)) as u64;
             bits |= _pdep_u64(kept, NIBBLES << word) << (32 * half);

@@ -1,60 +1,62 @@
-//! A product cut into blocks that fit the caches, packed and multiplied by a [`Kernel`].
+//! A product divided into blocks that fit the caches, packed and multiplied by a [`Kernel`].
 //!
-//! The threads share out the longer side of C. Each packs its own lines of that operand, a block at
-//! a time; the other operand is packed once, by all of them, before. Packing costs a read of the
-//! operand, so that every element is packed once and, as far as it goes, right before it is used.
+//! The threads divide the longer side of C. Each packs its own lines of that operand block by
+//! block; the other operand is packed once, by all threads, before. Packing reads the operand once,
+//! mostly right before its values are used.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::pack::{DEPTH, LINES, Panels, Side, Tile};
-use super::scratch::{self, Kept};
-use super::{Matrix, MatrixMut, Old, Precision, Product, Threads, Update};
+use super::scratch::{self, Buffer};
+use super::{Matrix, MatrixMut, Output, Precision, Product, Threads, Update};
 
-/// The inner index is cut at this length, so that what is packed at a time has a bound. Every cut
-/// costs a pass over C.
+/// The inner index is divided into chunks of this length, which limits the packed memory. Every
+/// chunk costs a pass over C.
 const CHUNK: usize = 4096;
 
-/// Multiply-adds below which a second thread costs more than it brings.
+/// Multiply-adds below which a second thread costs more than it gains.
 const WORTH_THREADS: usize = 1 << 20;
 
 thread_local! {
-    /// The operand that all threads read, kept by the thread that asked for the product.
-    static SHARED: Kept<Tile> = const { Kept::new(Vec::new()) };
+    /// The operand that all threads read, stored by the thread that requested the product.
+    static SHARED: Buffer<Tile> = const { Buffer::new(Vec::new()) };
     /// The lines that a thread has packed for itself.
-    static OWN: Kept<Tile> = const { Kept::new(Vec::new()) };
+    static OWN: Buffer<Tile> = const { Buffer::new(Vec::new()) };
 }
 
-/// A unit of the processor that multiplies tiles. A value of it proves that the processor has it.
+/// A unit of the processor that multiplies tiles. Having a value proves that the processor has the
+/// unit.
 pub trait Kernel: Copy + Send + Sync {
-    /// Panels of each operand in a step, at most.
+    /// Maximum panels of each operand in a step.
     const ROW_PANELS: usize;
     const COLUMN_PANELS: usize;
-    /// Tiles of a panel in a step, at most.
+    /// Maximum tiles of a panel in a step.
     const STEP_DEPTH: usize;
     /// Bytes of a thread's own packed lines.
     const OWN_BYTES: usize;
-    /// Bytes of the right operand that stay in a core's cache while the rows go by.
+    /// Bytes of the right operand that stay in a core's cache while the rows pass.
     const RIGHT_BYTES: usize;
 
-    /// What a thread sets up before its first step and takes down after its last. Nothing may be
-    /// handed to other threads, and no other session be started, between the two.
+    /// A thread's state from its first step to its last. In between, nothing may move to other
+    /// threads, and no other session may start.
     type Session;
 
-    /// Packs the lines of `from`, which are its rows.
+    /// Packs the rows of `from`.
     fn pack(self, side: Side, from: Matrix<'_>, parts: usize, tiles: &mut [Tile]);
 
     fn start(self) -> Self::Session;
 
-    /// Multiplies packed operands on this thread: [`multiply`], compiled with what the unit has, so that
-    /// no step is handed over through memory. A step read back at once, in wider loads than it was written
-    /// in, would wait until all sums of the step before are in the cache.
+    /// Multiplies packed operands on this thread: [`multiply`], compiled with the unit's
+    /// instructions, so that steps are passed in registers. Passed through memory and read in wider
+    /// loads than they were written in, a step would wait until all sums of the previous step are
+    /// in the cache.
     ///
     /// # Safety
-    /// As for [`step`](Self::step).
+    /// See [`step`](Self::step).
     unsafe fn multiply(self, work: Packed<'_>) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { multiply(self, work) };
     }
 
@@ -66,7 +68,7 @@ pub trait Kernel: Copy + Send + Sync {
     unsafe fn step(session: &mut Self::Session, step: Step<'_>);
 }
 
-/// Packed operands, and where their product goes.
+/// Packed operands and their output.
 pub struct Packed<'a> {
     rows: Panels<'a>,
     columns: Panels<'a>,
@@ -74,7 +76,7 @@ pub struct Packed<'a> {
     update: Update,
 }
 
-/// Some panels of both operands, and the part of C that their product belongs to.
+/// Some panels of both operands and the part of C that they contribute to.
 pub struct Step<'a> {
     pub rows: Panels<'a>,
     pub columns: Panels<'a>,
@@ -93,7 +95,7 @@ pub struct Block {
     pub stride: usize,
 }
 
-// SAFETY: it is no more than an address and sizes; who reads or writes through it answers for that.
+// SAFETY: it is only an address and sizes; reading or writing through it is unsafe anyway.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -108,7 +110,7 @@ impl Block {
         }
     }
 
-    /// Some of its rows and columns.
+    /// Returns a part of the block.
     #[inline(always)]
     pub fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         assert!(rows.start < self.rows && rows.end <= self.rows);
@@ -132,7 +134,7 @@ pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precis
         return;
     }
     if inner == 0 {
-        if update.old == Old::Overwrite {
+        if update.output == Output::Overwrite {
             for row in c.values.chunks_mut(c.stride).take(rows) {
                 row[..columns].fill(0.0);
             }
@@ -145,7 +147,7 @@ pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precis
         Threads::All if multiply_adds >= WORTH_THREADS => rayon::current_num_threads(),
         _ => 1,
     };
-    // The lines of both operands are rows from here on.
+    // From here on the lines of both operands are rows.
     let ((own, own_side), (shared, shared_side)) = if rows >= columns {
         ((a, Side::Left), (b.t(), Side::Right))
     } else {
@@ -190,8 +192,7 @@ pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precis
                         c,
                         update,
                     };
-                    // SAFETY: `c` is borrowed mutably by this call, and the tasks' lines don't
-                    // overlap.
+                    // SAFETY: this call borrows `c` mutably, and the tasks' lines don't overlap.
                     unsafe { kernel.multiply(work) };
                 });
             };
@@ -205,15 +206,15 @@ pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precis
     }
 }
 
-/// Lines of the shared operand that a thread packs at a time: where they stand side by side in
-/// memory, as many as make a read of some hundred bytes.
+/// Returns how many lines of the shared operand a thread packs at a time: if lines are adjacent in
+/// memory, enough for reads of some hundred bytes.
 fn lines_to_pack(lines: usize, threads: usize) -> usize {
     let share = lines.div_ceil(2 * threads);
     share.clamp(1, 128).next_multiple_of(LINES)
 }
 
-/// The own lines of each task: so many that they fit the cache, and the same number of tasks for
-/// every thread, a few, so that one which is held up leaves some to the others.
+/// Returns the own lines of each task: few enough for the cache, and a few tasks per thread, so
+/// that others can take over from a delayed thread.
 fn tasks<K: Kernel>(lines: usize, side: Side, inner: usize, threads: usize) -> Pieces {
     let fit = (K::OWN_BYTES / (size_of::<u16>() * inner)).max(1);
     let each = lines.div_ceil(fit).div_ceil(threads);
@@ -228,7 +229,7 @@ fn tasks<K: Kernel>(lines: usize, side: Side, inner: usize, threads: usize) -> P
 /// Multiplies packed operands on this thread.
 ///
 /// # Safety
-/// As for [`Kernel::step`].
+/// See [`Kernel::step`].
 #[inline(always)]
 pub unsafe fn multiply<K: Kernel>(kernel: K, work: Packed<'_>) {
     let Packed {
@@ -258,7 +259,7 @@ pub unsafe fn multiply<K: Kernel>(kernel: K, work: Packed<'_>) {
                         depth: depth.clone(),
                         update: update.of_piece(piece),
                     };
-                    // SAFETY: the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { K::step(&mut session, step) };
                 }
             }
@@ -267,7 +268,7 @@ pub unsafe fn multiply<K: Kernel>(kernel: K, work: Packed<'_>) {
 }
 
 impl Precision {
-    /// How many bf16 numbers stand for one f32.
+    /// Returns how many bf16 numbers represent one f32.
     fn parts(self) -> usize {
         match self {
             Self::Bf16x3 => 2,
@@ -277,11 +278,16 @@ impl Precision {
 }
 
 impl Update {
-    /// What becomes of the sum over one piece of the inner index: all but the first are added.
+    /// Returns how the sum over one piece of the inner index is written: all but the first are
+    /// added.
     #[inline(always)]
     fn of_piece(self, index: usize) -> Self {
         Self {
-            old: if index == 0 { self.old } else { Old::Add },
+            output: if index == 0 {
+                self.output
+            } else {
+                Output::Accumulate
+            },
             ..self
         }
     }
@@ -289,20 +295,20 @@ impl Update {
 
 /// `0..len` in pieces as even as multiples of `unit` allow.
 ///
-/// Even, as a last piece of one panel would leave most of a step idle, and a last task of many
-/// lines a thread.
+/// Uneven pieces would waste time: a last piece of one panel leaves most of a step idle, and a last
+/// task of many lines a thread.
 #[derive(Clone, Copy)]
 struct Pieces {
     len: usize,
     unit: usize,
     count: usize,
-    /// Units of a piece; the first `longer` have one more.
+    /// Units per piece; the first `longer` pieces have one more.
     units: usize,
     longer: usize,
 }
 
 impl Pieces {
-    /// `count` pieces, or as many as there are units.
+    /// Divides `len` into `count` pieces, or fewer if there are fewer units.
     fn new(len: usize, count: usize, unit: usize) -> Self {
         let all = len.div_ceil(unit);
         let count = count.min(all);
@@ -315,7 +321,7 @@ impl Pieces {
         }
     }
 
-    /// Pieces of at most `most`, if that is a multiple of `unit`.
+    /// Divides `len` into pieces of at most `most`, if that is a multiple of `unit`.
     fn at_most(most: usize, len: usize, unit: usize) -> Self {
         Self::new(len, len.div_ceil(most), unit)
     }

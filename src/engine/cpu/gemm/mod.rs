@@ -1,8 +1,8 @@
-//! Matrix products of f32 matrices, in f32 or on the processor's bf16 instructions.
+//! Products of f32 matrices, in f32 or with the processor's bf16 instructions.
 //!
-//! [`product`] is all that the engine calls. In f32 it runs on the `gemm-f32` crate ([`sgemm`]); in
-//! bf16 [`blocked`] cuts the product into blocks, [`pack`] rounds the operands into tiles and a
-//! [`blocked::Kernel`] multiplies those: [`avx512`] or [`amx`]. [`unit`] says which of them this
+//! The engine calls only [`product`]. In f32 it uses the `gemm-f32` crate ([`sgemm`]). In bf16,
+//! [`blocked`] divides the product into blocks, [`pack`] rounds the operands into tiles and a
+//! [`blocked::Kernel`] multiplies those: [`avx512`] or [`amx`]. [`unit`] detects which of them this
 //! processor has.
 
 #[cfg(target_arch = "x86_64")]
@@ -28,7 +28,7 @@ use crate::engine::Precision;
 pub use self::rounding::round as round_to_bf16;
 pub use self::unit::Unit;
 
-/// A matrix to read: rows and columns of a slice, with any strides.
+/// A read-only matrix: rows and columns of a slice, with any strides.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
     values: &'a [f32],
@@ -39,12 +39,12 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// A row-major matrix without gaps.
+    /// Returns a row-major matrix without gaps.
     pub fn new(values: &'a [f32], rows: usize, columns: usize) -> Self {
         Self::strided(values, rows, columns, columns)
     }
 
-    /// A row-major matrix whose rows lie `stride` apart.
+    /// Returns a row-major matrix whose rows start `stride` values apart.
     pub fn strided(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
         check(values.len(), rows, columns, stride);
         Self {
@@ -56,7 +56,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// The transposed matrix.
+    /// Returns the transposed matrix.
     pub fn t(self) -> Self {
         Self {
             rows: self.columns,
@@ -68,7 +68,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// A row-major matrix to write.
+/// A writable row-major matrix.
 pub struct MatrixMut<'a> {
     values: &'a mut [f32],
     rows: usize,
@@ -77,12 +77,12 @@ pub struct MatrixMut<'a> {
 }
 
 impl<'a> MatrixMut<'a> {
-    /// A matrix without gaps.
+    /// Returns a matrix without gaps.
     pub fn new(values: &'a mut [f32], rows: usize, columns: usize) -> Self {
         Self::strided(values, rows, columns, columns)
     }
 
-    /// A matrix whose rows lie `stride` apart.
+    /// Returns a matrix whose rows start `stride` values apart.
     pub fn strided(values: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
         check(values.len(), rows, columns, stride);
         Self {
@@ -94,9 +94,9 @@ impl<'a> MatrixMut<'a> {
     }
 }
 
-/// Panics where a row-major matrix would reach beyond its `len` values or its rows would overlap.
+/// Panics if a row-major matrix exceeds its `len` values or its rows overlap.
 fn check(len: usize, rows: usize, columns: usize, stride: usize) {
-    // Checked, because a sum that wraps around would pass, and the kernels trust this.
+    // Checked arithmetic: the kernels rely on this, and a wrapped sum would pass.
     let reach = match rows.checked_sub(1) {
         Some(above) if columns > 0 => above
             .checked_mul(stride)
@@ -109,37 +109,37 @@ fn check(len: usize, rows: usize, columns: usize, stride: usize) {
     );
 }
 
-/// Which threads compute a product.
+/// The threads that compute a product.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// The calling one.
+    /// The calling thread.
     One,
-    /// Those of the rayon pool, where the product is large enough.
+    /// All of the rayon pool, if the product is large enough.
     All,
 }
 
-/// What happens to the values that were there.
+/// Whether a product overwrites its output or is added to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Old {
+pub enum Output {
     Overwrite,
-    Add,
+    Accumulate,
 }
 
 /// `c = factor · a b`, or `c += factor · a b`.
 pub fn product(
     c: MatrixMut<'_>,
-    old: Old,
+    output: Output,
     factor: f32,
     a: Matrix<'_>,
     b: Matrix<'_>,
     threads: Threads,
     precision: Precision,
 ) {
-    let work = Product::new(c, old, factor, a, b);
+    let work = Product::new(c, output, factor, a, b);
     Unit::detect().multiply(work, threads, precision);
 }
 
-/// A product to compute, its sizes checked.
+/// A product with checked sizes.
 struct Product<'a> {
     c: MatrixMut<'a>,
     update: Update,
@@ -148,21 +148,21 @@ struct Product<'a> {
 }
 
 impl<'a> Product<'a> {
-    fn new(c: MatrixMut<'a>, old: Old, factor: f32, a: Matrix<'a>, b: Matrix<'a>) -> Self {
+    fn new(c: MatrixMut<'a>, output: Output, factor: f32, a: Matrix<'a>, b: Matrix<'a>) -> Self {
         assert_eq!(a.columns, b.rows, "inner sizes of a product");
         assert_eq!(
             (c.rows, c.columns),
             (a.rows, b.columns),
             "sizes of a product"
         );
-        let update = Update { old, factor };
+        let update = Update { output, factor };
         Self { c, update, a, b }
     }
 }
 
-/// What becomes of a sum of products.
+/// How a sum of products is written to the output.
 #[derive(Clone, Copy)]
 struct Update {
-    old: Old,
+    output: Output,
     factor: f32,
 }

@@ -1,33 +1,33 @@
-//! Operands as bf16 tiles: what the blocked product reads instead of the matrices.
+//! Packs operands into bf16 tiles for the blocked product.
 //!
-//! A tile is 16 lines of an operand (rows of the left one, columns of the right one) by 32 of the
-//! inner index, two of which always stand together as a pair. It lies as both units' instructions
-//! take it: the left operand's line by line, the right operand's pair by pair. Sixteen lines are a
-//! panel: its tiles follow each other along the inner index, filled up with zeros. Where an f32
-//! becomes two bf16 numbers, all the panel's high parts stand before all its low ones.
+//! A tile holds 16 lines of an operand (rows of the left one, columns of the right one) by 32 of
+//! the inner index, in pairs of two. It has the layout that both units' instructions expect: the
+//! left operand line by line, the right operand pair by pair. Sixteen lines are a panel: its tiles
+//! follow each other along the inner index, padded with zeros. If an f32 becomes two bf16 numbers,
+//! all high parts of the panel come before all low parts.
 
 use std::ops::Range;
 
 use super::Matrix;
 
-/// Lines of a tile, and of a panel.
+/// Lines of a tile and of a panel.
 pub const LINES: usize = 16;
 /// Values of the inner index in a tile.
 pub const DEPTH: usize = 32;
 
-/// 16 × 16 pairs of bf16 numbers, that of the lower inner index in the lower half.
+/// 16 × 16 pairs of bf16 numbers; the lower half holds that of the lower inner index.
 #[derive(Clone, Default)]
 #[repr(C, align(64))]
 pub struct Tile(pub [[u32; 16]; 16]);
 
-/// Which operand a tile is of.
+/// The operand that a tile belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     Left,
     Right,
 }
 
-/// A whole operand, or some lines of it, packed.
+/// A packed operand, or some of its lines.
 #[derive(Clone, Copy)]
 pub struct Panels<'a> {
     tiles: &'a [Tile],
@@ -37,7 +37,7 @@ pub struct Panels<'a> {
 }
 
 impl<'a> Panels<'a> {
-    /// How many tiles `lines` lines by `inner` take.
+    /// Returns how many tiles `lines` lines by `inner` take.
     pub fn tiles(lines: usize, inner: usize, parts: usize) -> usize {
         lines.div_ceil(LINES) * inner.div_ceil(DEPTH) * parts
     }
@@ -51,22 +51,22 @@ impl<'a> Panels<'a> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of panels.
     pub fn count(self) -> usize {
         self.tiles.len() / (self.depth * self.parts)
     }
 
-    /// Tiles of a panel along the inner index.
+    /// Returns the tiles of a panel along the inner index.
     pub fn depth(self) -> usize {
         self.depth
     }
 
-    /// How many bf16 numbers stand for one f32.
+    /// Returns how many bf16 numbers represent one f32.
     pub fn parts(self) -> usize {
         self.parts
     }
 
-    /// Some of the panels.
+    /// Returns some of the panels.
     #[inline(always)]
     pub fn some(self, panels: Range<usize>) -> Self {
         let each = self.depth * self.parts;
@@ -74,14 +74,14 @@ impl<'a> Panels<'a> {
         Self { tiles, ..self }
     }
 
-    /// One part of one panel's tiles.
+    /// Returns one part of one panel's tiles.
     #[inline(always)]
     pub fn panel(self, panel: usize, part: usize, depth: Range<usize>) -> &'a [Tile] {
         let first = (panel * self.parts + part) * self.depth;
         &self.tiles[first..first + self.depth][depth]
     }
 
-    /// The factors of each product to add up, as parts of the left and the right operand.
+    /// Returns the factors of each product to add up, as parts of the left and right operand.
     #[inline(always)]
     pub fn terms(self) -> &'static [(usize, usize)] {
         match self.parts {
@@ -92,7 +92,7 @@ impl<'a> Panels<'a> {
 }
 
 impl Matrix<'_> {
-    /// Some of its rows and columns, neither of them none.
+    /// Returns a non-empty part of the matrix.
     #[inline(always)]
     pub fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
         assert!(rows.end <= self.rows && columns.end <= self.columns);
@@ -107,7 +107,7 @@ impl Matrix<'_> {
     }
 }
 
-/// Packs the lines of `from`, which are its rows, with `write`, which packs one part of one tile.
+/// Packs the rows of `from`; `write` packs one part of one tile.
 #[inline(always)]
 pub fn each_tile(
     from: Matrix<'_>,
@@ -117,16 +117,16 @@ pub fn each_tile(
 ) {
     let (panels, depth) = (from.rows.div_ceil(LINES), from.columns.div_ceil(DEPTH));
     assert_eq!(tiles.len(), panels * depth * parts);
-    // Memory is read in the order in which it lies, or a line of many pages would be a miss in the
-    // translation buffer at every step.
+    // Memory is read in order; otherwise a line that spans many pages would miss the translation
+    // buffer at every step.
     let along = from.column_stride == 1;
     let (outer, inner) = if along {
         (panels, depth)
     } else {
         (depth, panels)
     };
-    // One body and no closure called from two places: what is handed over through memory waits, read
-    // in wider loads than it was written in, until the tile before is in the cache.
+    // One body, not a closure called from two places: values passed through memory would be read in
+    // wider loads than they were written in, which stalls until the previous tile is in the cache.
     for outer in 0..outer {
         for inner in 0..inner {
             let (panel, at) = if along {
@@ -144,7 +144,7 @@ pub fn each_tile(
     }
 }
 
-/// Packs without vector instructions: what those have to equal.
+/// Packs without vector instructions, as a reference for tests.
 #[cfg(test)]
 pub fn reference(side: Side, from: Matrix<'_>, parts: usize, tiles: &mut [Tile]) {
     use super::rounding::round;

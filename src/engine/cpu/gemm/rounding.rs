@@ -1,18 +1,18 @@
-//! Rounding to bf16 without bf16 instructions, and products on a processor that has none: right,
-//! but slower than in f32.
+//! Rounding to bf16 without bf16 instructions, and products on a processor without them: correct,
+//! but slower than f32.
 
 use rayon::prelude::*;
 
-use super::scratch::{self, Kept};
+use super::scratch::{self, Buffer};
 use super::{Matrix, Product, Threads, sgemm};
 
 thread_local! {
-    static LEFT: Kept<f32> = const { Kept::new(Vec::new()) };
-    static RIGHT: Kept<f32> = const { Kept::new(Vec::new()) };
+    static LEFT: Buffer<f32> = const { Buffer::new(Vec::new()) };
+    static RIGHT: Buffer<f32> = const { Buffer::new(Vec::new()) };
 }
 
-/// The nearest bf16 number, ties to even, as an f32. NaN stays NaN; what is below the smallest
-/// normal number becomes zero of its sign, as it does in the processors' instructions.
+/// Returns the nearest bf16 number, ties to even, as f32. NaN stays NaN; subnormal numbers become
+/// zero of their sign, as in the processors' instructions.
 #[inline(always)]
 pub fn round(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -24,7 +24,7 @@ pub fn round(x: f32) -> f32 {
     f32::from_bits(rounded & 0xffff_0000)
 }
 
-/// Computes `work` of the rounded operands.
+/// Computes `work` with rounded operands.
 pub fn product(work: Product<'_>, threads: Threads) {
     let Product { c, update, a, b } = work;
     let (left, right) = (Lines::of(a), Lines::of(b));
@@ -41,7 +41,7 @@ pub fn product(work: Product<'_>, threads: Threads) {
     });
 }
 
-/// A matrix as its contiguous lines, which are its rows or its columns.
+/// A matrix as contiguous lines: its rows or its columns.
 struct Lines<'a> {
     rows: Matrix<'a>,
     are_columns: bool,
@@ -58,7 +58,7 @@ impl<'a> Lines<'a> {
         self.rows.rows * self.rows.columns
     }
 
-    /// The rounded matrix, in `into`.
+    /// Writes the rounded matrix to `into`.
     fn round<'b>(&self, into: &'b mut [f32], threads: Threads) -> Matrix<'b> {
         let Matrix {
             values,
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounding_is_to_nearest_even_and_keeps_what_is_no_number() {
+    fn rounding_is_to_nearest_even_and_keeps_nan_and_infinity() {
         for (from, to) in [
             (1.0, 1.0),
             (1.0 + 1.0 / 256.0, 1.0),

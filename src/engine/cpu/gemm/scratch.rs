@@ -1,25 +1,25 @@
-//! Buffers that a thread keeps from one product to the next.
+//! Buffers that a thread keeps between products.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
 
 /// A buffer of a thread.
-pub type Kept<T> = Cell<Vec<T>>;
+pub type Buffer<T> = Cell<Vec<T>>;
 
 /// Runs `work` with the first `len` values of a buffer of this thread.
 ///
-/// The buffer is taken away for that time, not borrowed: where `work` waits for other threads, this
-/// one may be given another product to compute, which then makes a buffer of its own.
+/// The buffer is taken out for that time, not borrowed: while `work` waits for other threads, this
+/// thread may get another product to compute, which then allocates its own buffer.
 pub fn with<T: Clone + Default, R>(
-    kept: &'static LocalKey<Kept<T>>,
+    buffer: &'static LocalKey<Buffer<T>>,
     len: usize,
     work: impl FnOnce(&mut [T]) -> R,
 ) -> R {
-    let mut buffer = kept.take();
-    if buffer.len() < len {
-        buffer.resize(len, T::default());
+    let mut values = buffer.take();
+    if values.len() < len {
+        values.resize(len, T::default());
     }
-    let result = work(&mut buffer[..len]);
-    kept.set(buffer);
+    let result = work(&mut values[..len]);
+    buffer.set(values);
     result
 }

@@ -1,8 +1,8 @@
-//! Products in f32, on the `gemm-f32` crate.
+//! Products in f32 with the `gemm-f32` crate.
 
 use gemm_common::Parallelism;
 
-use super::{Old, Product, Threads};
+use super::{Output, Product, Threads};
 
 /// Computes `work`.
 pub fn product(work: Product<'_>, threads: Threads) {
@@ -11,10 +11,7 @@ pub fn product(work: Product<'_>, threads: Threads) {
         Threads::One => Parallelism::None,
         Threads::All => Parallelism::Rayon(0),
     };
-    // The crate likes a column-major result: cᵀ = bᵀ aᵀ is one.
-    // SAFETY: the constructors have checked that each matrix lies within its slice; `c` is borrowed
-    // mutably, so that nothing else reads or writes it, and its rows don't overlap
-    // (stride >= columns).
+    // The crate expects a column-major result, and cᵀ = bᵀ aᵀ is one.
     unsafe {
         gemm_f32::gemm::f32::get_gemm_fn()(
             c.columns,
@@ -23,7 +20,7 @@ pub fn product(work: Product<'_>, threads: Threads) {
             c.values.as_mut_ptr(),
             c.stride as isize,
             1,
-            update.old == Old::Add,
+            update.output == Output::Accumulate,
             b.values.as_ptr(),
             b.row_stride as isize,
             b.column_stride as isize,

@@ -1,9 +1,9 @@
-//! Every unit against the definition of a product, in f64, of the rounded operands.
+//! Compares every unit with the definition of a product, in f64, of the rounded operands.
 
 use super::rounding::round;
 use super::*;
 
-/// Every unit that this machine has, and those in software.
+/// Returns every unit of this machine, and the emulated one.
 fn units() -> Vec<Unit> {
     let units = vec![Unit::F32];
     #[cfg(target_arch = "x86_64")]
@@ -20,7 +20,7 @@ fn values(n: usize, seed: f32) -> Vec<f32> {
     (0..n).map(|i| ((i as f32 + seed) * 0.7).sin()).collect()
 }
 
-/// Sizes around the edges of vectors, tiles and blocks, and of several blocks.
+/// Returns sizes around the edges of vectors, tiles and blocks, and sizes of several blocks.
 fn sizes() -> impl Iterator<Item = (usize, usize, usize)> {
     let edges = [1, 2, 15, 17, 31, 33, 127];
     edges
@@ -37,7 +37,7 @@ fn sizes() -> impl Iterator<Item = (usize, usize, usize)> {
         ])
 }
 
-/// A row-major matrix with a gap behind each row, perhaps read as its transpose.
+/// A row-major matrix with a gap after each row, optionally read as its transpose.
 struct Operand {
     values: Vec<f32>,
     rows: usize,
@@ -55,7 +55,7 @@ impl Operand {
         };
         let stride = across + gap;
         let mut values = values(down * stride - gap, seed);
-        // What lies in the gaps must not be read.
+        // The gaps must not be read.
         for row in values.chunks_mut(stride) {
             row.iter_mut().skip(across).for_each(|x| *x = f32::NAN);
         }
@@ -85,8 +85,9 @@ impl Operand {
     }
 }
 
-/// Computes one product in every way and calls `check` with the result, the sum of the products of
-/// the factors, each changed by `factors`, and the sum of their absolute values.
+/// Computes one product with every layout and output, and compares it with the sum of the products
+/// of the factors, each changed by `factors`; `tolerance` is relative to the sum of absolute
+/// products.
 fn compare(
     unit: Unit,
     precision: Precision,
@@ -110,15 +111,15 @@ fn compare(
             .collect();
         let gap = 5;
         let before = values(m * (n + gap), 3.0);
-        for (old, factor, threads) in [
-            (Old::Overwrite, 1.0, Threads::All),
-            (Old::Overwrite, -0.5, Threads::One),
-            (Old::Add, 1.0, Threads::One),
-            (Old::Add, 0.5, Threads::All),
+        for (output, factor, threads) in [
+            (Output::Overwrite, 1.0, Threads::All),
+            (Output::Overwrite, -0.5, Threads::One),
+            (Output::Accumulate, 1.0, Threads::One),
+            (Output::Accumulate, 0.5, Threads::All),
         ] {
             let mut c = before.clone();
             let to = MatrixMut::strided(&mut c, m, n, n + gap);
-            let work = Product::new(to, old, factor, a.view(), b.view());
+            let work = Product::new(to, output, factor, a.view(), b.view());
             unit.multiply(work, threads, precision);
             for (i, (&got, &was)) in c.iter().zip(&before).enumerate() {
                 let (row, column) = (i / (n + gap), i % (n + gap));
@@ -127,12 +128,16 @@ fn compare(
                     continue;
                 }
                 let (sum, absolute) = sums[row * n + column];
-                let was = if old == Old::Add { f64::from(was) } else { 0.0 };
+                let was = if output == Output::Accumulate {
+                    f64::from(was)
+                } else {
+                    0.0
+                };
                 let expected = was + f64::from(factor) * sum;
                 let error = (f64::from(got) - expected).abs();
                 assert!(
                     error <= tolerance * (absolute + was.abs()),
-                    "{unit} {precision:?} {m}×{n}×{k} {old:?} {factor} at {row},{column}: \
+                    "{unit} {precision:?} {m}×{n}×{k} {output:?} {factor} at {row},{column}: \
                      {got} for {expected}"
                 );
             }
@@ -167,7 +172,7 @@ fn three_bf16_products_come_close_to_f32_on_every_unit() {
     }
 }
 
-/// The statements with AMX's instructions, where the processor lacks them each done in software at
+/// Runs the statements with AMX's instructions. If the processor lacks them, each is emulated at
 /// the exception that it raises: slow, hence few sizes.
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -190,7 +195,7 @@ fn the_amx_instructions_compute_the_product_of_the_rounded_factors() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn every_unit_passes_the_check_at_the_start() {
+fn every_unit_passes_the_start_up_check() {
     for unit in units() {
         assert!(check::computes_exactly(&unit), "{unit}");
     }
@@ -207,7 +212,7 @@ fn infinity_and_nan_stay_where_they_belong() {
             let multiply = |a: &[f32], b: &[f32]| {
                 let mut c = vec![f32::NAN; m * n];
                 let (a, b) = (Matrix::new(a, m, k), Matrix::new(b, k, n));
-                let work = Product::new(MatrixMut::new(&mut c, m, n), Old::Overwrite, 1.0, a, b);
+                let work = Product::new(MatrixMut::new(&mut c, m, n), Output::Overwrite, 1.0, a, b);
                 unit.multiply(work, Threads::One, Precision::Bf16);
                 c
             };
@@ -218,7 +223,7 @@ fn infinity_and_nan_stay_where_they_belong() {
                     (true, true) => assert!(c.is_nan(), "{unit}"),
                 }
             }
-            // An infinity that meets a zero is no number.
+            // Infinity times zero is NaN.
             let mut b = b;
             b[inner * n + column] = 0.0;
             assert!(multiply(&a, &b)[row * n + column].is_nan(), "{unit}");
@@ -227,13 +232,13 @@ fn infinity_and_nan_stay_where_they_belong() {
 }
 
 #[test]
-fn a_product_over_nothing_is_zero() {
+fn a_product_with_an_empty_inner_size_is_zero() {
     for unit in units() {
-        for (old, expected) in [(Old::Overwrite, 0.0), (Old::Add, 3.0)] {
+        for (output, expected) in [(Output::Overwrite, 0.0), (Output::Accumulate, 3.0)] {
             let mut c = [3.0; 7];
             let to = MatrixMut::strided(&mut c, 2, 2, 3);
             let (a, b) = (Matrix::new(&[], 2, 0), Matrix::new(&[], 0, 2));
-            let work = Product::new(to, old, 1.0, a, b);
+            let work = Product::new(to, output, 1.0, a, b);
             unit.multiply(work, Threads::One, Precision::Bf16);
             let e = expected;
             assert_eq!(c, [e, e, 3.0, e, e, 3.0, 3.0], "{unit}");
@@ -241,9 +246,9 @@ fn a_product_over_nothing_is_zero() {
     }
 }
 
-/// A thread that waits for its product's tasks may be given those of another one meanwhile.
+/// A thread that waits for its product's tasks may run another product's meanwhile.
 #[test]
-fn products_within_tasks_leave_each_other_alone() {
+fn products_within_parallel_tasks_are_independent() {
     use rayon::prelude::*;
     let (m, n, k) = (130, 100, 120);
     for unit in units() {
@@ -252,7 +257,7 @@ fn products_within_tasks_leave_each_other_alone() {
             let b = Operand::new(k, n, 0, true, -(seed as f32));
             let mut c = vec![0.0; m * n];
             let to = MatrixMut::new(&mut c, m, n);
-            let work = Product::new(to, Old::Overwrite, 1.0, a.view(), b.view());
+            let work = Product::new(to, Output::Overwrite, 1.0, a.view(), b.view());
             unit.multiply(work, threads, Precision::Bf16);
             c
         };
@@ -265,7 +270,7 @@ fn products_within_tasks_leave_each_other_alone() {
     }
 }
 
-/// The vector instructions pack the same bits as the definition does.
+/// Vector instructions pack the same bits as the reference.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn packing_by_vectors_equals_the_reference() {
@@ -298,7 +303,7 @@ fn packing_by_vectors_equals_the_reference() {
                 };
             }
             let count = Panels::tiles(lines, inner, parts);
-            // Old values, which packing must not leave in the edges.
+            // Values that packing must overwrite at the edges.
             let mut tiles = [(); 2].map(|()| vec![Tile([[7; 16]; 16]); count]);
             avx512.pack(side, from.view(), parts, &mut tiles[0]);
             reference(side, from.view(), parts, &mut tiles[1]);
@@ -315,7 +320,7 @@ fn a_matrix_beyond_its_slice_is_refused() {
     Matrix::strided(&[0.0; 11], 3, 4, 4);
 }
 
-/// Twice this stride is 0 in 64 bits.
+/// Twice this stride wraps to 0 in 64 bits.
 #[test]
 #[should_panic(expected = "values for a matrix")]
 fn a_matrix_whose_size_wraps_around_is_refused() {

@@ -1,4 +1,4 @@
-//! Which unit of the processor computes products of which precision.
+//! Selects the unit of the processor that computes products of a precision.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -9,10 +9,10 @@ use super::{Precision, Product, Threads, rounding, sgemm};
 #[cfg(target_arch = "x86_64")]
 use super::{amx::Amx, avx512::Avx512, blocked, check};
 
-/// What computes.
+/// A unit that multiplies matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Tile registers, and instructions that multiply them.
+    /// AMX: tile registers and instructions that multiply them.
     #[cfg(target_arch = "x86_64")]
     Amx(Amx),
     /// Vector instructions on pairs of bf16 numbers.
@@ -25,7 +25,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The best that there is here, and that computes what it should.
+    /// Returns the best unit of this processor that computes correctly.
     pub fn detect() -> Self {
         static UNIT: OnceLock<Unit> = OnceLock::new();
         *UNIT.get_or_init(|| {
@@ -42,14 +42,13 @@ impl Unit {
         })
     }
 
-    /// The unit that computes products of `precision` on this machine: this one, or
-    /// [`F32`](Self::F32) where this one would be slower at it, or has no instructions for it and
-    /// rounded operands are multiplied as f32.
+    /// Returns the unit for products of `precision`: this one, or [`F32`](Self::F32) if this one is
+    /// slower at it or has no instructions for it; then rounded operands are multiplied as f32.
     pub fn of(self, precision: Precision) -> Self {
         match (self, precision) {
-            // F16 is no format of this engine: it is refused before.
+            // This engine rejects F16 earlier.
             (_, Precision::F32 | Precision::F16) => Self::F32,
-            // Three products at twice the rate of f32 are no gain.
+            // Three products at twice the rate of f32 gain nothing.
             #[cfg(target_arch = "x86_64")]
             (Self::Avx512Bf16(_), Precision::Bf16x3) => Self::F32,
             _ => self,

@@ -24,4 +24,4 @@ pub mod search;
 mod staging;
 
 pub use gpu::Gpu;
-pub use probe::{Found, Missing, probe};
+pub use probe::{Missing, probe};

@@ -10,7 +10,6 @@ use cudarc::nvrtc::sys as declared;
 use cudarc::nvrtc::sys::nvrtcProgram;
 
 use super::library::{Opened, functions};
-use super::search::{NotFound, Surroundings, Wanted};
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::kernels::code;
 use crate::error::{self, Error};
@@ -130,11 +129,6 @@ pub struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// The first that is found for a driver of these major versions of CUDA, newest first.
-    pub fn find(surroundings: &Surroundings, majors: &[u32]) -> Result<Self, NotFound> {
-        surroundings.find(Wanted::Nvrtc, majors, Self::of)
-    }
-
     /// That of a library; the reason where it can't be used.
     pub(super) fn of(library: Opened) -> Result<Self, String> {
         preload_builtins(&library.path);

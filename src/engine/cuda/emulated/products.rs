@@ -29,8 +29,8 @@ pub fn multiply(memory: &Memory, product: &Product) -> Result<()> {
     cpu::product(
         cpu::MatrixMut::new(&mut out, m, n),
         match product.add {
-            true => cpu::Old::Add,
-            false => cpu::Old::Overwrite,
+            true => cpu::Output::Accumulate,
+            false => cpu::Output::Overwrite,
         },
         product.alpha,
         view(&left, a),

@@ -1,11 +1,11 @@
-//! Self-attention over packed sequences: flash attention on the tensor cores in bf16 and f16 where
-//! heads are 32 or 64 wide (`flash.cuh`), plain kernels for everything else (`attention.cu`).
+//! Self-attention over packed sequences: flash attention on tensor cores in bf16 and f16 for heads
+//! 32 or 64 wide (`flash.cuh`), plain kernels otherwise (`attention.cu`).
 
 use crate::engine::cuda::device::{Address, Argument, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
 use crate::model::check_longest;
 
-use super::{Batch, Dropping};
+use super::{Batch, SiteDropout};
 
 /// The shape of the heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,14 +13,14 @@ pub struct Heads {
     pub count: u32,
     /// Up to 128.
     pub size: u32,
-    /// A query sees its own key and those before it alone.
+    /// Whether a query attends only to keys up to its own position.
     pub causal: bool,
 }
 
-/// What the backward pass reads and writes.
+/// The buffers of the backward pass.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionBackward {
-    /// (rows, 3 · hidden): queries, keys, values side by side.
+    /// (rows, 3 · hidden): queries, keys and values of a row are adjacent.
     pub qkv: Address,
     /// (rows, hidden)
     pub context: Address,
@@ -28,21 +28,20 @@ pub struct AttentionBackward {
     pub log_sums: Address,
     /// (rows, hidden)
     pub d_context: Address,
-    /// (rows, 3 · hidden), written whole.
+    /// (rows, 3 · hidden), overwritten.
     pub d_qkv: Address,
-    /// [`attention_scratch`] numbers, f32.
+    /// [`attention_scratch`] values, f32.
     pub scratch: Address,
 }
 
-/// Numbers of scratch that the backward pass takes for up to `rows` rows.
+/// Returns how many f32 values of scratch the backward pass needs for up to `rows` rows.
 pub fn attention_scratch(rows: u32, heads: Heads) -> usize {
     2 * rows as usize * heads.count as usize
 }
 
-/// `softmax(Q Kᵀ / √size) V` in every head of every sequence, over the keys that each query sees:
-/// `qkv` is (rows, 3 · hidden), `context` (rows, hidden), both of `element`; `log_sums`, (rows,
-/// heads) in f32, is the logarithm of each softmax's sum. With dropout the probabilities are those of
-/// [`crate::model::Dropout::attention`].
+/// Computes `softmax(Q Kᵀ / √size) V` in every head of every sequence: `qkv` is (rows, 3 · hidden),
+/// `context` (rows, hidden), both of `element`; `log_sums`, (rows, heads) in f32, is the
+/// log-sum-exp of each row of scores. Dropout is that of [`crate::model::Dropout::attention`].
 #[expect(
     clippy::too_many_arguments,
     reason = "each is another buffer of the pass"
@@ -52,12 +51,12 @@ pub fn attention_forward(
     element: Element,
     batch: &Batch,
     heads: Heads,
-    dropping: Option<&Dropping>,
+    dropout: Option<&SiteDropout>,
     qkv: Address,
     context: Address,
     log_sums: Address,
 ) -> Result<()> {
-    let call = Call::new(element, batch, heads, dropping)?;
+    let call = Call::new(element, batch, heads, dropout)?;
     let kernel = match call.flash() {
         Some(flash) => flash.forward(),
         None => plain("attention_forward"),
@@ -65,17 +64,17 @@ pub fn attention_forward(
     call.launch(device, kernel, &[qkv, context, log_sums])
 }
 
-/// From the gradient of the context, that of queries, keys and values; probabilities are computed
-/// again from the scores and `log_sums` (arXiv 2205.14135).
+/// Computes the gradient of queries, keys and values from that of the context; recomputes the
+/// probabilities from the scores and `log_sums` (arXiv 2205.14135).
 pub fn attention_backward(
     device: &mut dyn Device,
     element: Element,
     batch: &Batch,
     heads: Heads,
-    dropping: Option<&Dropping>,
+    dropout: Option<&SiteDropout>,
     pass: &AttentionBackward,
 ) -> Result<()> {
-    let call = Call::new(element, batch, heads, dropping)?;
+    let call = Call::new(element, batch, heads, dropout)?;
     let AttentionBackward {
         qkv,
         context,
@@ -112,7 +111,7 @@ pub fn attention_backward(
 /// A kernel over blocks of rows of each head of each sequence.
 struct Blocks {
     name: &'static str,
-    /// Rows of a block.
+    /// Rows per block.
     rows: u32,
     /// Bytes of dynamic shared memory.
     shared: u32,
@@ -134,7 +133,7 @@ struct Flash {
 }
 
 impl Flash {
-    /// Bytes of so many rows of shared memory.
+    /// Returns the bytes of `rows` rows of shared memory.
     fn bytes(&self, rows: u32) -> u32 {
         2 * self.size * rows
     }
@@ -153,7 +152,7 @@ impl Flash {
         }
     }
 
-    /// 64 queries and their gradients, and two tiles of 64 keys and values, with two numbers a
+    /// 64 queries and their gradients, and two tiles of 64 keys and values, with two numbers per
     /// query.
     fn d_queries(&self) -> Blocks {
         Blocks {
@@ -168,7 +167,8 @@ impl Flash {
         }
     }
 
-    /// 64 keys and values, and two tiles of 64 queries and their gradients, with two numbers a query.
+    /// 64 keys and values, and two tiles of 64 queries and their gradients, with two numbers per
+    /// query.
     fn d_keys(&self) -> Blocks {
         Blocks {
             name: match (self.size, self.dropout) {
@@ -183,12 +183,12 @@ impl Flash {
     }
 }
 
-/// What all kernels of a pass are told.
+/// The parameters that all kernels of a pass share.
 struct Call<'a> {
     element: Element,
     batch: &'a Batch,
     heads: Heads,
-    dropping: Option<&'a Dropping>,
+    dropout: Option<&'a SiteDropout>,
 }
 
 impl<'a> Call<'a> {
@@ -196,7 +196,7 @@ impl<'a> Call<'a> {
         element: Element,
         batch: &'a Batch,
         heads: Heads,
-        dropping: Option<&'a Dropping>,
+        dropout: Option<&'a SiteDropout>,
     ) -> Result<Self> {
         if heads.size == 0 || heads.size > 128 {
             return Err(Error::Failed(format!(
@@ -209,18 +209,18 @@ impl<'a> Call<'a> {
             element,
             batch,
             heads,
-            dropping,
+            dropout,
         })
     }
 
-    /// The tensor cores' kernels, where they can do it.
+    /// Returns the tensor-core kernels if they support these heads.
     fn flash(&self) -> Option<Flash> {
-        let (size, dropout) = (self.heads.size, self.dropping.is_some());
+        let (size, dropout) = (self.heads.size, self.dropout.is_some());
         let can = self.element != Element::F32 && (size == 32 || size == 64);
         can.then_some(Flash { size, dropout })
     }
 
-    /// Launches a kernel; its parameters are the buffers and what this call knows.
+    /// Launches a kernel with the buffers and the shared parameters.
     fn launch(&self, device: &mut dyn Device, kernel: Blocks, buffers: &[Address]) -> Result<()> {
         let blocks = self.batch.longest.div_ceil(kernel.rows);
         let parts = u64::from(self.batch.sequences) * u64::from(self.heads.count);
@@ -230,7 +230,7 @@ impl<'a> Call<'a> {
         }
         let Ok(grid) = i32::try_from(grid) else {
             return Err(Error::Failed(format!(
-                "attention over {} sequences is too much for one launch",
+                "attention over {} sequences needs too many blocks for one launch",
                 self.batch.sequences
             )));
         };
@@ -244,13 +244,13 @@ impl<'a> Call<'a> {
             u32::from(self.heads.causal).into(),
             scale.into(),
         ]);
-        arguments.extend::<[Argument; 5]>(match self.dropping {
+        arguments.extend::<[Argument; 5]>(match self.dropout {
             Some(d) => [
                 d.state.into(),
                 self.batch.examples.into(),
                 d.site.into(),
                 d.threshold.into(),
-                d.kept.into(),
+                d.scale.into(),
             ],
             None => [
                 Address::NONE.into(),

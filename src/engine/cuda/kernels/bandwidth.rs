@@ -1,10 +1,9 @@
-//! Kernels that only move memory: what others are measured by.
+//! Kernels that only move memory, as a reference for others.
 
-use super::launch;
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
 
-/// Vectors of 16 bytes that a block handles.
+/// Vectors of 16 bytes per block.
 const BLOCK: u32 = 512 * 4;
 
 fn grid(vectors: u32) -> ([u32; 3], u32) {
@@ -18,14 +17,8 @@ pub fn stream_copy(
     from: Address,
     to: Address,
 ) -> Result<()> {
-    let arguments = [vectors.into(), from.into(), to.into()];
-    launch(
-        device,
-        Element::F32,
-        "stream_copy",
-        grid(vectors),
-        &arguments,
-    )
+    launch!(device, Element::F32, "stream_copy", grid(vectors);
+        vectors, from, to)
 }
 
 /// `a = b + factor · c` for `vectors` vectors of four f32.
@@ -36,12 +29,6 @@ pub fn stream_triad(
     [b, c]: [Address; 2],
     a: Address,
 ) -> Result<()> {
-    let arguments = [vectors.into(), factor.into(), b.into(), c.into(), a.into()];
-    launch(
-        device,
-        Element::F32,
-        "stream_triad",
-        grid(vectors),
-        &arguments,
-    )
+    launch!(device, Element::F32, "stream_triad", grid(vectors);
+        vectors, factor, b, c, a)
 }

@@ -1,60 +1,11 @@
-//! Biases, GELU and tanh: everything that works on each value alone, and the sums over rows that are
-//! the biases' gradients.
+//! Biases, GELU and tanh, which act on each value separately, and the sums over rows that are the
+//! gradients of biases.
 
-use super::{BACKWARD_BLOCKS, launch, vector};
+use super::sums::{column_grid, finish_sums};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
 
-/// Threads of a block that works on columns; each owns a vector of them.
-const COLUMN_THREADS: u32 = 128;
-/// Blocks that such a kernel asks for: eight a multiprocessor of the largest GPUs.
-const COLUMN_BLOCKS: u32 = 1056;
-/// Rows that a block takes at least: as many as a thread loads before it works on them.
-const STRIPE: u32 = 4;
-
-/// Blocks and threads of a kernel that works on columns, and into how many stripes it cuts the rows.
-pub(super) fn column_grid(element: Element, n: u32, width: u32) -> ([u32; 3], u32, u32) {
-    let across = width.div_ceil(COLUMN_THREADS * vector(element));
-    let stripes = n
-        .div_ceil(STRIPE)
-        .min(COLUMN_BLOCKS.div_ceil(across.max(1)));
-    ([across, stripes, 1], COLUMN_THREADS, stripes)
-}
-
-/// Bytes of scratch that any launch here needs for the sums of columns of matrices `width` wide or
-/// less.
-pub fn partials(width: u32) -> u64 {
-    let widest = u64::from(COLUMN_BLOCKS) * u64::from(COLUMN_THREADS * vector(Element::Bf16));
-    let columns = 2 * (widest + u64::from(width));
-    let norms = u64::from(BACKWARD_BLOCKS) * 3 * u64::from(width);
-    4 * columns.max(norms)
-}
-
-/// Adds what `stripes` blocks left in `partials`, a row of `width` sums for each of `into` one behind
-/// the other, to `into`, block after block.
-pub(super) fn finish_sums(
-    device: &mut dyn Device,
-    element: Element,
-    partials: Address,
-    stripes: u32,
-    width: u32,
-    into: &[Address],
-) -> Result<()> {
-    let at = |which: usize| into.get(which).copied().unwrap_or(Address::NONE);
-    let arguments = [
-        partials.into(),
-        stripes.into(),
-        width.into(),
-        (into.len() as u32).into(),
-        at(0).into(),
-        at(1).into(),
-        at(2).into(),
-    ];
-    let grid = ([width.div_ceil(32), into.len() as u32, 1], 1024);
-    launch(device, element, "finish_sums", grid, &arguments)
-}
-
-/// `out = GELU(x + bias)`, the exact form `x Φ(x)` (arXiv 1606.08415), for (n, width): `x` (E),
+/// `out = GELU(x + bias)`, the exact GELU `x Φ(x)` (arXiv 1606.08415), for (n, width): `x` (E),
 /// `bias` (f32), `out` (E).
 pub fn bias_gelu(
     device: &mut dyn Device,
@@ -65,12 +16,12 @@ pub fn bias_gelu(
     out: Address,
 ) -> Result<()> {
     let (blocks, threads, _) = column_grid(element, n, width);
-    let arguments = [n.into(), width.into(), x.into(), bias.into(), out.into()];
-    launch(device, element, "bias_gelu", (blocks, threads), &arguments)
+    launch!(device, element, "bias_gelu", (blocks, threads);
+        n, width, x, bias, out)
 }
 
-/// The gradient of [`bias_gelu`]: `d` (E) from that of `out` to that of `x`, in place; adds the sum
-/// over the rows to `bias_gradient` (f32). `scratch`: [`partials`]`(width)` bytes.
+/// The gradient of [`bias_gelu`]: turns `d` (E) from that of `out` into that of `x`; adds the sum
+/// over the rows to `bias_gradient` (f32). `scratch`: [`partials`](super::partials)`(width)` bytes.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is another buffer of the pass"
@@ -86,21 +37,8 @@ pub fn gelu_backward(
     scratch: Address,
 ) -> Result<()> {
     let (blocks, threads, stripes) = column_grid(element, n, width);
-    let arguments = [
-        n.into(),
-        width.into(),
-        x.into(),
-        bias.into(),
-        d.into(),
-        scratch.into(),
-    ];
-    launch(
-        device,
-        element,
-        "gelu_backward",
-        (blocks, threads),
-        &arguments,
-    )?;
+    launch!(device, element, "gelu_backward", (blocks, threads);
+        n, width, x, bias, d, scratch)?;
     finish_sums(device, element, scratch, stripes, width, &[bias_gradient])
 }
 
@@ -113,12 +51,12 @@ pub fn add_bias(
     bias: Address,
 ) -> Result<()> {
     let (blocks, threads, _) = column_grid(element, n, width);
-    let arguments = [n.into(), width.into(), x.into(), bias.into()];
-    launch(device, element, "add_bias", (blocks, threads), &arguments)
+    launch!(device, element, "add_bias", (blocks, threads);
+        n, width, x, bias)
 }
 
-/// Adds the sum of `d` (E) over its n rows, `stride` elements one from the other, to `into` (f32).
-/// `scratch`: [`partials`]`(width)` bytes.
+/// Adds the sum of `d` (E) over its n rows, `stride` elements apart, to `into` (f32). `scratch`:
+/// [`partials`](super::partials)`(width)` bytes.
 pub fn bias_gradient(
     device: &mut dyn Device,
     element: Element,
@@ -128,24 +66,12 @@ pub fn bias_gradient(
     scratch: Address,
 ) -> Result<()> {
     let (blocks, threads, stripes) = column_grid(element, n, width);
-    let arguments = [
-        n.into(),
-        width.into(),
-        stride.into(),
-        d.into(),
-        scratch.into(),
-    ];
-    launch(
-        device,
-        element,
-        "column_sums",
-        (blocks, threads),
-        &arguments,
-    )?;
+    launch!(device, element, "column_sums", (blocks, threads);
+        n, width, stride, d, scratch)?;
     finish_sums(device, element, scratch, stripes, width, &[into])
 }
 
-/// Blocks of a kernel that works on single numbers, of 256 threads with a vector each.
+/// Returns blocks and threads of a kernel over single values: 256 threads with a vector each.
 fn flat_grid(count: u64) -> ([u32; 3], u32) {
     (([count.div_ceil(256 * 4).min(1 << 16) as u32, 1, 1]), 256)
 }
@@ -158,9 +84,9 @@ pub fn tanh_bias(
     x: Address,
     bias: Address,
 ) -> Result<()> {
-    let arguments = [n.into(), width.into(), x.into(), bias.into()];
     let grid = flat_grid(u64::from(n) * u64::from(width));
-    launch(device, element, "tanh_bias", grid, &arguments)
+    launch!(device, element, "tanh_bias", grid;
+        n, width, x, bias)
 }
 
 /// `d *= 1 - y²`, the gradient of [`tanh_bias`], both (n, width) (f32).
@@ -171,9 +97,9 @@ pub fn tanh_backward(
     y: Address,
     d: Address,
 ) -> Result<()> {
-    let arguments = [n.into(), width.into(), y.into(), d.into()];
     let grid = flat_grid(u64::from(n) * u64::from(width));
-    launch(device, element, "tanh_backward", grid, &arguments)
+    launch!(device, element, "tanh_backward", grid;
+        n, width, y, d)
 }
 
 /// `x += y`, (n, width): `x` (E), `y` of `y_element`, which is E or f32.
@@ -185,7 +111,7 @@ pub fn add(
     (y, y_element): (Address, Element),
 ) -> Result<()> {
     let name = super::rows::of_either(element, y_element, ["add", "add_f32"])?;
-    let arguments = [n.into(), width.into(), x.into(), y.into()];
     let grid = flat_grid(u64::from(n) * u64::from(width));
-    launch(device, element, name, grid, &arguments)
+    launch!(device, element, name, grid;
+        n, width, x, y)
 }

@@ -1,8 +1,9 @@
-//! Token, segment and position embeddings, their sum normalised, and the gradients of the tables.
+//! Token, segment and position embeddings, the LayerNorm of their sum, and the gradients of the
+//! tables.
 
-use super::elementwise::{column_grid, finish_sums};
 use super::norm::{Norm, NormBackward, backward};
-use super::{Batch, Dropping, dropping, launch, vector};
+use super::sums::{column_grid, finish_sums};
+use super::{Batch, SiteDropout, dropout_arguments, vector};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::Result;
 
@@ -23,16 +24,16 @@ pub struct EmbeddingForward<'a> {
     pub width: u32,
     pub tables: Tables,
     pub norm: Norm,
-    pub dropping: Option<&'a Dropping>,
-    /// (E) (rows, width), kept for the backward pass.
+    pub dropout: Option<&'a SiteDropout>,
+    /// (E) (rows, width), for the backward pass.
     pub sums: Address,
-    /// (f32) Mean and one over the standard deviation of each row, kept too.
+    /// (f32) Mean and reciprocal standard deviation of each row, for the backward pass.
     pub statistics: Address,
     /// (E) (rows, width)
     pub out: Address,
 }
 
-/// Rows that a block of the forward pass handles, one by each warp.
+/// Rows per block of the forward pass, one per warp.
 const FORWARD_ROWS: u32 = 8;
 
 /// See [`EmbeddingForward`].
@@ -41,26 +42,12 @@ pub fn embedding_forward(
     element: Element,
     a: &EmbeddingForward<'_>,
 ) -> Result<()> {
-    let mut arguments = vec![
-        a.batch.rows.into(),
-        a.width.into(),
-        a.batch.ids.into(),
-        a.batch.segments.into(),
-        a.batch.positions.into(),
-        a.tables.words.into(),
-        a.tables.segments.into(),
-        a.tables.positions.into(),
-        a.norm.gain.into(),
-        a.norm.bias.into(),
-        a.norm.epsilon.into(),
-        a.sums.into(),
-        a.statistics.into(),
-        a.out.into(),
-    ];
-    arguments.extend(dropping(Some(a.batch), a.dropping)?);
     let blocks = a.batch.rows.div_ceil(FORWARD_ROWS);
     let grid = ([blocks, 1, 1], 32 * FORWARD_ROWS);
-    launch(device, element, "embedding_forward", grid, &arguments)
+    launch!(device, element, "embedding_forward", grid;
+        a.batch.rows, a.width, a.batch.ids, a.batch.segments, a.batch.positions, a.tables.words,
+        a.tables.segments, a.tables.positions, a.norm.gain, a.norm.bias, a.norm.epsilon, a.sums,
+        a.statistics, a.out; dropout_arguments(Some(a.batch), a.dropout)?)
 }
 
 /// The gradient of [`EmbeddingForward`].
@@ -70,12 +57,12 @@ pub struct EmbeddingBackward<'a> {
     pub width: u32,
     /// (f32)
     pub gain: Address,
-    pub dropping: Option<&'a Dropping>,
+    pub dropout: Option<&'a SiteDropout>,
     /// (E)
     pub sums: Address,
     /// (f32)
     pub statistics: Address,
-    /// (E) Unchanged, but where `d_sums` is in its place.
+    /// (E) Unchanged unless it equals `d_sums`.
     pub d_out: Address,
     /// (E) Out.
     pub d_sums: Address,
@@ -89,7 +76,7 @@ pub struct EmbeddingBackward<'a> {
     pub partials: Address,
 }
 
-/// See [`EmbeddingBackward`]. Widths of more than 640 vectors of 16 bytes are refused.
+/// See [`EmbeddingBackward`]. Returns an error for widths over 640 vectors of 16 bytes.
 pub fn embedding_backward(
     device: &mut dyn Device,
     element: Element,
@@ -102,55 +89,28 @@ pub fn embedding_backward(
         gain: a.gain,
         sums: a.sums,
         statistics: a.statistics,
-        dropping: a.dropping.map(|dropping| (batch, dropping)),
+        dropout: a.dropout.map(|dropout| (batch, dropout)),
         d_out: a.d_out,
         d_residual: a.d_sums,
-        d_linear: Address::NONE,
         gain_gradient: a.gain_gradient,
         bias_gradient: a.bias_gradient,
-        linear_bias_gradient: Address::NONE,
         partials: a.partials,
+        ..NormBackward::default()
     };
     backward(device, element, &norm, true)?;
-    // A warp's columns, and blocks of eight warps that share an entry's rows.
+    // Columns per warp; blocks of eight warps share an entry's rows.
     let parts = width.div_ceil(32 * vector(element));
-    let arguments = [
-        width.into(),
-        batch.word_order.into(),
-        batch.word_starts.into(),
-        batch.ids.into(),
-        a.d_sums.into(),
-        a.tables.words.into(),
-    ];
     let grid = ([batch.words, parts, 1], 256);
-    launch(device, element, "word_gradients", grid, &arguments)?;
-    let arguments = [
-        width.into(),
-        batch.sequences.into(),
-        batch.cu_seqlens.into(),
-        a.d_sums.into(),
-        a.tables.positions.into(),
-    ];
+    launch!(device, element, "word_gradients", grid;
+        width, batch.word_order, batch.word_starts, batch.ids, a.d_sums, a.tables.words)?;
     let grid = ([batch.longest, parts, 1], 256);
-    launch(device, element, "position_gradients", grid, &arguments)?;
-    // Two entries at a time: BERT has no more.
+    launch!(device, element, "position_gradients", grid;
+        width, batch.sequences, batch.cu_seqlens, a.d_sums, a.tables.positions)?;
+    // Two entries at a time, which is all that BERT has.
     for first in (0..a.tables.segment_entries).step_by(2) {
         let (blocks, threads, stripes) = column_grid(element, batch.rows, width);
-        let arguments = [
-            batch.rows.into(),
-            width.into(),
-            batch.segments.into(),
-            first.into(),
-            a.d_sums.into(),
-            a.partials.into(),
-        ];
-        launch(
-            device,
-            element,
-            "segment_sums",
-            (blocks, threads),
-            &arguments,
-        )?;
+        launch!(device, element, "segment_sums", (blocks, threads);
+            batch.rows, width, batch.segments, first, a.d_sums, a.partials)?;
         let entry = |index: u32| {
             if index < a.tables.segment_entries {
                 a.tables

@@ -1,9 +1,18 @@
-//! The CUDA engine's kernels: their sources, which devices compile, and typed launches of each.
+//! The CUDA engine's kernels: their sources, which devices compile, and a typed launch of each.
 //!
-//! A source is compiled once for every [`Element`], with `ELEMENT` defined as its [`code`]; the type
-//! `T` in it is then what activations are stored as. "(E)" in the documentation of a launch means
-//! numbers of that type, "(f32)" single precision whatever the element. All arithmetic is in f32, and
-//! every sum is taken in an order that depends on sizes alone.
+//! A source is compiled once per [`Element`], with `ELEMENT` defined as its [`code`]; its type `T`
+//! is then the format of activations. In the documentation of launches, "(E)" means values of that
+//! type and "(f32)" always single precision. All arithmetic is f32, and every sum is taken in an
+//! order that depends only on sizes.
+
+/// Launches a kernel: `launch!(device, element, name, grid; arguments)`, optionally followed by
+/// `; more` arguments.
+macro_rules! launch {
+    ($device:expr, $element:expr, $name:expr, $grid:expr; $($argument:expr),+ $(; $more:expr)?) => {{
+        let arguments = [&[$(super::Argument::from($argument)),+][..], $(&$more[..])?].concat();
+        super::launch($device, $element, $name, $grid, &arguments)
+    }};
+}
 
 mod attention;
 mod bandwidth;
@@ -13,6 +22,7 @@ mod loss;
 mod norm;
 mod optimizer;
 mod rows;
+mod sums;
 #[cfg(test)]
 mod tests;
 
@@ -21,31 +31,27 @@ pub use attention::{
 };
 pub use bandwidth::{stream_copy, stream_triad};
 pub use elementwise::{
-    add, add_bias, bias_gelu, bias_gradient, gelu_backward, partials, tanh_backward, tanh_bias,
+    add, add_bias, bias_gelu, bias_gradient, gelu_backward, tanh_backward, tanh_bias,
 };
 pub use embedding::{
     EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
 };
 pub use loss::{
-    Cosine, CrossEntropy, DISTILLED, Distil, SCORED, cosine, cross_entropy, distillation,
+    Cosine, CrossEntropy, DISTILLED, DistillationLoss, SCORED, cosine, cross_entropy, distillation,
 };
 pub use norm::{Norm, NormBackward, NormForward, norm_backward, norm_forward};
 pub use optimizer::{Chunks, Parameters, Step, adamw, lamb, squares_partials, sum_of_squares};
-pub use rows::{Drops, add_picked, cast, drop_rows, pick};
+pub use rows::{DropoutRows, add_picked, cast, drop_rows, pick};
+pub use sums::partials;
 
 use super::device::{Address, Argument, Device, Element, Grid, Kernel};
 use crate::error::{Error, Result};
 
-/// Multiprocessors of the largest GPUs.
-const MULTIPROCESSORS: u32 = 132;
-/// Upper limit of blocks in a backward pass, which leave one partial sum each.
-const BACKWARD_BLOCKS: u32 = 4 * MULTIPROCESSORS;
-
-/// A text that is compiled on its own.
+/// A text that is compiled separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     pub name: &'static str,
-    /// With what it shares with the others in front.
+    /// Preceded by the headers that it includes.
     pub text: &'static str,
 }
 
@@ -53,7 +59,7 @@ macro_rules! source {
     ($($name:literal),+) => {
         Source {
             name: [$($name),+][[$($name),+].len() - 1],
-            // Messages name the file that a line is in.
+            // Error messages then name the file of a line.
             text: concat!($("#line 1 \"", $name, "\"\n", include_str!($name), "\n"),+),
         }
     };
@@ -73,26 +79,26 @@ pub const SOURCES: &[Source] = &[
     source!("common.cuh", "bandwidth.cu"),
 ];
 
-/// What stands in front of a kernel's name.
+/// The declaration before a kernel's name.
 const KERNEL: &str = "extern \"C\" __global__ void";
 
 impl Source {
-    /// Whether it has kernels for an element: flash attention's products take factors of 16 bits, as
-    /// tensor cores do, and in f32 its sources are empty.
+    /// Returns whether the source has kernels for an element: flash attention uses tensor cores,
+    /// which take 16-bit factors, so its sources are empty in f32.
     pub fn is_for(&self, element: Element) -> bool {
         element != Element::F32 || !self.name.starts_with("flash_")
     }
 
-    /// The source that has the kernel.
+    /// Returns the source of a kernel.
     pub fn of(kernel: &str) -> Option<&'static Source> {
         let has = |source: &&Source| source.kernels().any(|name| name == kernel);
         SOURCES.iter().find(has)
     }
 
-    /// The names of the kernels in it.
+    /// Returns the names of the kernels in the source.
     pub fn kernels(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.text.split(KERNEL).skip(1).filter_map(|rest| {
-            // Bounds on the threads may stand before the name.
+            // Launch bounds may precede the name.
             let rest = match rest.trim_start().strip_prefix("__launch_bounds__(") {
                 Some(bounds) => bounds.split_once(')')?.1,
                 None => rest,
@@ -102,7 +108,7 @@ impl Source {
     }
 }
 
-/// What `ELEMENT` is defined as.
+/// Returns the value of `ELEMENT`.
 pub fn code(element: Element) -> u32 {
     match element {
         Element::F32 => 0,
@@ -111,50 +117,53 @@ pub fn code(element: Element) -> u32 {
     }
 }
 
-/// A batch on the device: [`crate::data::Packed`], and what kernels need beside it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A batch on the device: [`crate::data::Packed`], and indices that kernels need besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Batch {
     pub rows: u32,
     pub sequences: u32,
     /// Rows of the longest sequence.
     pub longest: u32,
-    /// u32 a row, like the next two.
+    /// u32 per row, like the next two.
     pub ids: Address,
     pub segments: Address,
     pub positions: Address,
     /// u32, sequences + 1.
     pub cu_seqlens: Address,
-    /// u32 a row.
+    /// u32 per row.
     pub sequence_of_row: Address,
-    /// u64 a sequence, as two u32, low and high.
+    /// u64 per sequence, as two u32, low and high.
     pub examples: Address,
-    /// Rows sorted by id, u32 a row.
+    /// Rows sorted by id, u32 per row.
     pub word_order: Address,
-    /// Where each different id's rows start in `word_order`: u32, words + 1. Those of ids that don't
-    /// exist start where the next do.
+    /// Start of each distinct id's rows in `word_order`: u32, words + 1. Surplus starts equal the
+    /// end.
     pub word_starts: Address,
-    /// Different ids, or more.
+    /// Distinct ids, or more.
     pub words: u32,
 }
 
-/// Dropout at one site: what [`crate::model::Dropout`] says, drawn by the kernel itself.
+/// Dropout at one site, as in [`crate::model::Dropout`]; kernels draw the random numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Dropping {
-    /// u32 × 3 on the device: the seed's low and high half, the step. A recorded graph reads what
-    /// stands there when it is replayed.
+pub struct SiteDropout {
+    /// u32 × 3 on the device: low and high half of the seed, and the step. A replayed graph reads
+    /// the current values.
     pub state: Address,
     /// [`crate::random::Site::number`].
     pub site: u32,
-    /// Draws under this are dropped.
+    /// Draws below this are dropped.
     pub threshold: u32,
-    /// What kept values are multiplied by.
-    pub kept: f32,
+    /// Factor of kept values.
+    pub scale: f32,
 }
 
-/// The parameters `DROPPING` of a kernel; none of the places is read without dropout.
-fn dropping(batch: Option<&Batch>, dropping: Option<&Dropping>) -> Result<[Argument; 7]> {
+/// Returns the kernel parameters `DROPOUT`; without dropout, kernels read none of the addresses.
+fn dropout_arguments(
+    batch: Option<&Batch>,
+    dropout: Option<&SiteDropout>,
+) -> Result<[Argument; 7]> {
     let none = Argument::Address(Address::NONE);
-    Ok(match (dropping, batch) {
+    Ok(match (dropout, batch) {
         (None, _) => [none, none, none, none, 0.into(), 0.into(), 1.0.into()],
         (Some(d), Some(b)) => [
             d.state.into(),
@@ -163,12 +172,10 @@ fn dropping(batch: Option<&Batch>, dropping: Option<&Dropping>) -> Result<[Argum
             b.examples.into(),
             d.site.into(),
             d.threshold.into(),
-            d.kept.into(),
+            d.scale.into(),
         ],
         (Some(_), None) => {
-            return Err(Error::Failed(
-                "dropout needs the batch whose rows it drops".into(),
-            ));
+            return Err(Error::Failed("dropout of rows needs their batch".into()));
         }
     })
 }
@@ -191,12 +198,12 @@ impl From<f32> for Argument {
     }
 }
 
-/// Elements that a thread loads at once: 16 bytes.
+/// Returns the elements that a thread loads at once: 16 bytes.
 fn vector(element: Element) -> u32 {
     16 / element.bytes() as u32
 }
 
-/// Launches a kernel on `blocks` of `threads`. Nothing happens where there is no block.
+/// Launches a kernel on `blocks` of `threads`; without blocks, does nothing.
 fn launch(
     device: &mut dyn Device,
     element: Element,

@@ -1,12 +1,12 @@
-//! LayerNorm with what stands before it: bias, dropout and residual.
+//! LayerNorm, fused with the operations before it: bias, dropout and skip connection.
 
-use super::elementwise::finish_sums;
-use super::{Batch, Dropping, MULTIPROCESSORS, dropping, launch, vector};
+use super::sums::{MULTIPROCESSORS, finish_sums};
+use super::{Batch, SiteDropout, dropout_arguments, vector};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::{Error, Result};
 
-/// Scale, shift (f32) and the number added to the variance.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Scale, shift (f32) and epsilon.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Norm {
     pub gain: Address,
     pub bias: Address,
@@ -14,67 +14,56 @@ pub struct Norm {
 }
 
 /// `x = dropout(x + bias) + residual`, `out = LayerNorm(x)`, all (n, width).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct NormForward<'a> {
     pub n: u32,
     pub width: u32,
-    /// (E) A product before, the sum that was normalised after. Unchanged where there is neither
-    /// bias nor residual nor dropout.
+    /// (E) A product; overwritten with the sum that is normalised, unless there is neither bias nor
+    /// residual nor dropout.
     pub x: Address,
     /// (f32) or none.
     pub bias: Address,
-    /// The batch whose rows these are.
-    pub dropping: Option<(&'a Batch, &'a Dropping)>,
+    /// The batch of the rows.
+    pub dropout: Option<(&'a Batch, &'a SiteDropout)>,
     /// (E) or none.
     pub residual: Address,
     pub norm: Norm,
-    /// (f32) Mean and one over the standard deviation of each row, for the backward pass.
+    /// (f32) Mean and reciprocal standard deviation of each row, for the backward pass.
     pub statistics: Address,
     /// (E)
     pub out: Address,
 }
 
-/// Rows that a block of the forward pass handles, one by each warp.
+/// Rows per block of the forward pass, one per warp.
 const FORWARD_ROWS: u32 = 8;
 
 /// See [`NormForward`].
 pub fn norm_forward(device: &mut dyn Device, element: Element, a: &NormForward<'_>) -> Result<()> {
-    let (batch, drops) = a.dropping.unzip();
-    let mut arguments = vec![
-        a.n.into(),
-        a.width.into(),
-        a.x.into(),
-        a.bias.into(),
-        a.residual.into(),
-        a.norm.gain.into(),
-        a.norm.bias.into(),
-        a.norm.epsilon.into(),
-        a.statistics.into(),
-        a.out.into(),
-    ];
-    arguments.extend(dropping(batch, drops)?);
+    let (batch, drops) = a.dropout.unzip();
     let grid = ([a.n.div_ceil(FORWARD_ROWS), 1, 1], 32 * FORWARD_ROWS);
-    launch(device, element, "norm_forward", grid, &arguments)
+    launch!(device, element, "norm_forward", grid;
+        a.n, a.width, a.x, a.bias, a.residual, a.norm.gain, a.norm.bias, a.norm.epsilon,
+        a.statistics, a.out; dropout_arguments(batch, drops)?)
 }
 
 /// The gradient of [`NormForward`].
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct NormBackward<'a> {
     pub n: u32,
     pub width: u32,
     /// (f32)
     pub gain: Address,
-    /// (E) What was normalised.
+    /// (E) The normalised sum.
     pub sums: Address,
     /// (f32)
     pub statistics: Address,
-    /// The batch whose rows these are.
-    pub dropping: Option<(&'a Batch, &'a Dropping)>,
-    /// (E) May be where `d_residual` is.
+    /// The batch of the rows.
+    pub dropout: Option<(&'a Batch, &'a SiteDropout)>,
+    /// (E) May equal `d_residual`.
     pub d_out: Address,
     /// (E) Gradient of the sum, out.
     pub d_residual: Address,
-    /// (E) The same through dropout, out; or none.
+    /// (E) The same after dropout, out; or none.
     pub d_linear: Address,
     /// (f32) Added to.
     pub gain_gradient: Address,
@@ -86,7 +75,7 @@ pub struct NormBackward<'a> {
     pub partials: Address,
 }
 
-/// See [`NormBackward`]. Widths of more than 640 vectors of 16 bytes are refused.
+/// See [`NormBackward`]. Returns an error for widths over 640 vectors of 16 bytes.
 pub fn norm_backward(
     device: &mut dyn Device,
     element: Element,
@@ -97,9 +86,9 @@ pub fn norm_backward(
 
 /// Rows that a group of threads handles at a time.
 const BACKWARD_ROWS: u32 = 2;
-/// Threads of a block at most, and of a multiprocessor: what its registers are enough for.
+/// Maximum threads per block and per multiprocessor, limited by registers.
 const BACKWARD_THREADS: u32 = 640;
-/// [`norm_backward`]; `drop_out` says that dropout stood behind the LayerNorm and not before it.
+/// [`norm_backward`]; with `drop_out`, dropout came after the LayerNorm, not before it.
 pub(super) fn backward(
     device: &mut dyn Device,
     element: Element,
@@ -109,7 +98,7 @@ pub(super) fn backward(
     if a.n == 0 {
         return Ok(());
     }
-    // A thread owns a vector of columns.
+    // A thread handles a vector of columns.
     let lanes = a.width.div_ceil(vector(element)).next_multiple_of(32);
     if lanes > BACKWARD_THREADS {
         return Err(Error::Failed(format!(
@@ -122,23 +111,11 @@ pub(super) fn backward(
     let threads = groups * lanes;
     let together = MULTIPROCESSORS * (BACKWARD_THREADS / threads);
     let blocks = a.n.div_ceil(groups * BACKWARD_ROWS).min(together);
-    let (batch, drops) = a.dropping.unzip();
-    let mut arguments = vec![
-        a.n.into(),
-        a.width.into(),
-        lanes.into(),
-        a.gain.into(),
-        a.sums.into(),
-        a.statistics.into(),
-        a.d_out.into(),
-        a.d_residual.into(),
-        a.d_linear.into(),
-        a.partials.into(),
-        u32::from(drop_out).into(),
-    ];
-    arguments.extend(dropping(batch, drops)?);
+    let (batch, drops) = a.dropout.unzip();
     let grid = ([blocks, 1, 1], threads);
-    launch(device, element, "norm_backward", grid, &arguments)?;
+    launch!(device, element, "norm_backward", grid;
+        a.n, a.width, lanes, a.gain, a.sums, a.statistics, a.d_out, a.d_residual, a.d_linear,
+        a.partials, u32::from(drop_out); dropout_arguments(batch, drops)?)?;
     let into = [a.gain_gradient, a.bias_gradient, a.linear_bias_gradient];
     finish_sums(device, element, a.partials, blocks, a.width, &into)
 }

@@ -1,4 +1,4 @@
-// AdamW and LAMB over flat buffers; see src/train/optimizer.rs for their sources. A block handles one
+// AdamW and LAMB over flat buffers; see src/engine/optimizer.rs for their sources. A block handles one
 // part of one parameter.
 
 static constexpr u32 THREADS = 256;

@@ -1,26 +1,25 @@
-//! AdamW and LAMB over the flat buffers: [`crate::engine::optimizer`] on the device, which decides by
-//! itself how far to clip and whether to update at all, so that a recorded graph can be replayed.
+//! AdamW and LAMB over the flat buffers: [`crate::engine::optimizer`] on the device, which decides
+//! itself how to clip and whether to update, so that a recorded graph can be replayed.
 
 use std::ops::Range;
 
-use super::launch;
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::engine::optimizer::Update;
 use crate::error::Result;
 use crate::model::Parameter;
 
-/// Blocks that take a sum of squares.
+/// Blocks of a sum of squares.
 const SQUARES_BLOCKS: u32 = 1056;
 
-/// Parameters handled by one block of an update at most.
+/// Maximum parameters per block of an update.
 const CHUNK: usize = 1 << 14;
 
-/// Bytes of scratch of [`sum_of_squares`].
+/// Returns the bytes of scratch of [`sum_of_squares`].
 pub fn squares_partials() -> u64 {
     8 * u64::from(SQUARES_BLOCKS)
 }
 
-/// The sum of squares of `count` numbers `x` (f32), as f64 into `into`. `partials`:
+/// Computes the sum of squares of `count` numbers `x` (f32), as f64 into `into`. `partials`:
 /// [`squares_partials`] bytes.
 pub fn sum_of_squares(
     device: &mut dyn Device,
@@ -32,36 +31,25 @@ pub fn sum_of_squares(
 ) -> Result<()> {
     let blocks = count.div_ceil(256 * 16).clamp(1, u64::from(SQUARES_BLOCKS)) as u32;
     let (low, high) = (count as u32, (count >> 32) as u32);
-    let arguments = [low.into(), high.into(), x.into(), partials.into()];
-    launch(
-        device,
-        element,
-        "squares",
-        ([blocks, 1, 1], 256),
-        &arguments,
-    )?;
-    let arguments = [blocks.into(), partials.into(), into.into()];
-    launch(
-        device,
-        element,
-        "finish_squares",
-        ([1, 1, 1], 256),
-        &arguments,
-    )
+    launch!(device, element, "squares", ([blocks, 1, 1], 256);
+        low, high, x, partials)?;
+    launch!(device, element, "finish_squares", ([1, 1, 1], 256);
+        blocks, partials, into)
 }
 
-/// The flat buffers cut into parts of one parameter each, for kernels whose blocks take one part.
+/// The flat buffers divided into chunks of one parameter each, for kernels with one chunk per
+/// block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunks {
-    /// Of each part: where it starts, its length, 1 where weight decay applies, and the parameter's
-    /// number. Then, for each parameter, the number of its first part, and the number of parts.
+    /// For each chunk: start, length, 1 if weight decay applies, and the parameter's number. Then,
+    /// for each parameter, the number of its first chunk; last the number of chunks.
     words: Vec<u32>,
     count: u32,
     parameters: u32,
 }
 
 impl Chunks {
-    /// Those of parameters with their places in the flat buffers.
+    /// Divides parameters with these ranges in the flat buffers.
     pub fn of<'a>(parameters: impl Iterator<Item = (&'a Parameter, Range<usize>)>) -> Self {
         let (mut words, mut firsts) = (Vec::new(), Vec::new());
         for (number, (parameter, range)) in parameters.enumerate() {
@@ -82,19 +70,18 @@ impl Chunks {
         }
     }
 
-    /// What [`Parameters::chunks`] wants on the device.
+    /// Returns the words that [`Parameters::chunks_at`] needs on the device.
     pub fn words(&self) -> &[u32] {
         &self.words
     }
 
-    /// Bytes of scratch of [`lamb`].
+    /// Returns the bytes of scratch of [`lamb`].
     pub fn partials(&self) -> u64 {
         16 * u64::from(self.count) + 4 * u64::from(self.parameters)
     }
 }
 
-/// What an update computes with, on the device: computed once a step in f64, as 1 - 0.999^t loses
-/// digits in f32.
+/// The factors of an update on the device, computed in f64: 1 - 0.999^t loses digits in f32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step([f32; Self::WORDS], f64);
 
@@ -104,7 +91,7 @@ impl Step {
     /// Bytes on the device.
     pub const BYTES: usize = 4 * Self::WORDS + 8;
 
-    /// `loss_scale`: what the gradients were multiplied by, 1 for nothing.
+    /// `loss_scale` is the factor of the gradients, 1 for none.
     pub fn new(update: &Update, loss_scale: f64) -> Self {
         let (o, rate) = (&update.optimizer, update.learning_rate);
         let power = update.step as i32;
@@ -125,14 +112,14 @@ impl Step {
         Self(words.map(|word| word as f32), update.max_norm)
     }
 
-    /// What [`Parameters::step`] wants on the device.
+    /// Returns the bytes that [`Parameters::step`] needs on the device.
     pub fn bytes(&self) -> Vec<u8> {
         let words = self.0.iter().flat_map(|word| word.to_le_bytes());
         words.chain(self.1.to_le_bytes()).collect()
     }
 }
 
-/// What an update works on.
+/// The buffers of an update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameters<'a> {
     pub chunks: &'a Chunks,
@@ -140,8 +127,8 @@ pub struct Parameters<'a> {
     pub chunks_at: Address,
     /// [`Step::bytes`] on the device.
     pub step: Address,
-    /// (f64) What [`sum_of_squares`] says of the gradients, times the loss scale squared. Where that
-    /// is not a finite number, the gradients are zeroed and nothing else happens.
+    /// (f64) [`sum_of_squares`] of the gradients, times the loss scale squared. If it is not
+    /// finite, the gradients are zeroed and nothing else happens.
     pub squares: Address,
     /// (f32)
     pub values: Address,
@@ -150,24 +137,15 @@ pub struct Parameters<'a> {
     /// (f32) The running means of the gradients and of their squares.
     pub first: Address,
     pub second: Address,
-    /// (E) Takes a copy of the values, or none.
+    /// (E) Receives a copy of the values, or none.
     pub copy: Address,
 }
 
 /// AdamW: clips the gradients by their global norm, updates, zeroes the gradients.
 pub fn adamw(device: &mut dyn Device, element: Element, a: &Parameters<'_>) -> Result<()> {
-    let arguments = [
-        a.chunks_at.into(),
-        a.step.into(),
-        a.squares.into(),
-        a.values.into(),
-        a.gradients.into(),
-        a.first.into(),
-        a.second.into(),
-        a.copy.into(),
-    ];
     let grid = ([a.chunks.count, 1, 1], 256);
-    launch(device, element, "adamw", grid, &arguments)
+    launch!(device, element, "adamw", grid;
+        a.chunks_at, a.step, a.squares, a.values, a.gradients, a.first, a.second, a.copy)
 }
 
 /// LAMB in place of [`adamw`]. `partials`: [`Chunks::partials`] bytes.
@@ -180,34 +158,11 @@ pub fn lamb(
     let ratios = partials.offset(16 * u64::from(a.chunks.count));
     let firsts = a.chunks_at.offset(16 * u64::from(a.chunks.count));
     let grid = ([a.chunks.count, 1, 1], 256);
-    let arguments = [
-        a.chunks_at.into(),
-        a.step.into(),
-        a.squares.into(),
-        a.values.into(),
-        a.gradients.into(),
-        a.first.into(),
-        a.second.into(),
-        partials.into(),
-    ];
-    launch(device, element, "lamb_moments", grid, &arguments)?;
-    let arguments = [
-        a.chunks_at.into(),
-        firsts.into(),
-        partials.into(),
-        ratios.into(),
-    ];
+    launch!(device, element, "lamb_moments", grid;
+        a.chunks_at, a.step, a.squares, a.values, a.gradients, a.first, a.second, partials)?;
     let blocks = [a.chunks.parameters, 1, 1];
-    launch(device, element, "lamb_ratios", (blocks, 32), &arguments)?;
-    let arguments = [
-        a.chunks_at.into(),
-        a.step.into(),
-        a.squares.into(),
-        a.values.into(),
-        a.first.into(),
-        a.second.into(),
-        ratios.into(),
-        a.copy.into(),
-    ];
-    launch(device, element, "lamb_update", grid, &arguments)
+    launch!(device, element, "lamb_ratios", (blocks, 32);
+        a.chunks_at, firsts, partials, ratios)?;
+    launch!(device, element, "lamb_update", grid;
+        a.chunks_at, a.step, a.squares, a.values, a.first, a.second, ratios, a.copy)
 }

@@ -1,10 +1,10 @@
-//! Rows picked and given back, dropped, and numbers turned from one element type into another.
+//! Picks rows and adds them back, drops values, and converts number formats.
 
-use super::{Batch, Dropping, dropping, launch};
+use super::{Batch, SiteDropout, dropout_arguments};
 use crate::engine::cuda::device::{Address, Device, Element};
 use crate::error::{Error, Result};
 
-/// The first name where `other` is `element`, the second where it is f32.
+/// Returns the first name if `other` is `element`, the second if it is f32.
 pub(super) fn of_either(
     element: Element,
     other: Element,
@@ -32,8 +32,8 @@ pub fn pick(
     (to, to_element): (Address, Element),
 ) -> Result<()> {
     let name = of_either(element, to_element, ["pick", "pick_f32"])?;
-    let arguments = [width.into(), from.into(), rows.into(), to.into()];
-    launch(device, element, name, ([n, 1, 1], 128), &arguments)
+    launch!(device, element, name, ([n, 1, 1], 128);
+        width, from, rows, to)
 }
 
 /// `to[rows[i]] += from[i]` for n rows that are all different: `from` of `from_element`, which is E
@@ -47,33 +47,33 @@ pub fn add_picked(
     to: Address,
 ) -> Result<()> {
     let name = of_either(element, from_element, ["add_picked", "add_picked_f32"])?;
-    let arguments = [width.into(), from.into(), rows.into(), to.into()];
-    launch(device, element, name, ([n, 1, 1], 128), &arguments)
+    launch!(device, element, name, ([n, 1, 1], 128);
+        width, from, rows, to)
 }
 
-/// What a matrix' rows are, to dropout.
+/// The meaning of a matrix's rows for dropout.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Drops<'a> {
+pub enum DropoutRows<'a> {
     /// The rows of a batch, each at its position.
     Rows(&'a Batch),
     /// The sequences of a batch, at position 0.
     Sequences(&'a Batch),
 }
 
-/// Dropout on `x` (E), `width` wide, in place.
+/// Applies dropout to `x` (E), `width` wide, in place.
 pub fn drop_rows(
     device: &mut dyn Device,
     element: Element,
-    rows: Drops<'_>,
+    rows: DropoutRows<'_>,
     width: u32,
     x: Address,
-    drops: &Dropping,
+    drops: &SiteDropout,
 ) -> Result<()> {
     let (n, batch) = match rows {
-        Drops::Rows(batch) => (batch.rows, *batch),
-        Drops::Sequences(batch) => (
+        DropoutRows::Rows(batch) => (batch.rows, *batch),
+        DropoutRows::Sequences(batch) => (
             batch.sequences,
-            // A row without a sequence is one itself; without positions all are 0.
+            // Without `sequence_of_row` a row is a sequence; without positions all are 0.
             Batch {
                 sequence_of_row: Address::NONE,
                 positions: Address::NONE,
@@ -81,12 +81,11 @@ pub fn drop_rows(
             },
         ),
     };
-    let mut arguments = vec![width.into(), x.into()];
-    arguments.extend(dropping(Some(&batch), Some(drops))?);
-    launch(device, element, "drop_rows", ([n, 1, 1], 128), &arguments)
+    launch!(device, element, "drop_rows", ([n, 1, 1], 128);
+        width, x; dropout_arguments(Some(&batch), Some(drops))?)
 }
 
-/// `to = from` for `count` numbers, of which one side is f32.
+/// `to = from` for `count` numbers; one side is f32.
 pub fn cast(
     device: &mut dyn Device,
     count: u64,
@@ -105,9 +104,10 @@ pub fn cast(
             )));
         }
     };
-    // Counts of parameters and activations of one batch fit into 32 bits; in two parts in any case.
+    // Counts of one batch's activations and of parameters fit into 32 bits; passed in two parts
+    // anyway.
     let (low, high) = (count as u32, (count >> 32) as u32);
-    let arguments = [low.into(), high.into(), from.into(), to.into()];
     let blocks = count.div_ceil(256 * 8).min(1 << 16) as u32;
-    launch(device, element, name, ([blocks, 1, 1], 256), &arguments)
+    launch!(device, element, name, ([blocks, 1, 1], 256);
+        low, high, from, to)
 }

@@ -92,8 +92,8 @@ fn case(trial: &mut Trial<'_>, heads: Heads, lengths: &[usize], p: f64) -> Resul
         qkv: rounded(element, &numbers(3 * rows * hidden, 1)),
         d_context: rounded(element, &numbers(rows * hidden, 2)),
     };
-    let (dropping, _) = inputs.sample.dropping(SITE, p);
-    let batch = &inputs.sample.sent.batch;
+    let (dropout, _) = inputs.sample.dropout(SITE, p);
+    let batch = &inputs.sample.on_device.batch;
     let sums = rows * heads.count as usize;
     let pass = AttentionBackward {
         qkv: trial.constant(element, &inputs.qkv)?,
@@ -103,7 +103,7 @@ fn case(trial: &mut Trial<'_>, heads: Heads, lengths: &[usize], p: f64) -> Resul
         d_qkv: trial.empty(element, 3 * rows * hidden)?,
         scratch: trial.empty(Element::F32, attention_scratch(batch.rows, heads))?,
     };
-    let (drops, device) = (dropping.as_ref(), &mut *trial.device);
+    let (drops, device) = (dropout.as_ref(), &mut *trial.device);
     attention_forward(
         device,
         element,
@@ -176,7 +176,7 @@ impl Inputs {
             count: self.heads.count as usize,
             size: self.heads.size as usize,
             causal: self.heads.causal,
-            dropout: self.sample.dropping(SITE, self.p).1,
+            dropout: self.sample.dropout(SITE, self.p).1,
             precision: Precision::F32,
         };
         let (simd, mut scratch) = (Simd::detect(), Scratch::default());

@@ -45,9 +45,9 @@ fn forward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64) 
     let n = sample.packed.rows();
     let tables = [0, 1, 2].map(|i| numbers(ENTRIES[i] * width, i));
     let [gain, shift] = scale_and_shift(width);
-    let (dropping, mask) = sample.dropping(SITE, p);
+    let (dropout, mask) = sample.dropout(SITE, p);
     let a = EmbeddingForward {
-        batch: &sample.sent.batch,
+        batch: &sample.on_device.batch,
         width: width as u32,
         tables: Tables {
             words: trial.constant(Element::F32, &tables[0])?,
@@ -60,7 +60,7 @@ fn forward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64) 
             bias: trial.constant(Element::F32, &shift)?,
             epsilon: EPSILON,
         },
-        dropping: dropping.as_ref(),
+        dropout: dropout.as_ref(),
         sums: trial.empty(element, n * width)?,
         statistics: trial.empty(Element::F32, 2 * n)?,
         out: trial.empty(element, n * width)?,
@@ -114,14 +114,14 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
     };
     let (mut statistics, mut y) = (vec![Statistics::default(); n], vec![0.0; n * width]);
     crate::engine::cpu::norm::forward_alone(simd, norm, &x, &mut statistics, &mut y);
-    let (dropping, mask) = sample.dropping(SITE, p);
+    let (dropout, mask) = sample.dropout(SITE, p);
     let mut tables = [0, 1, 2].map(|i| numbers(ENTRIES[i] * width, i));
     let mut sums = [5, 6].map(|key| numbers(width, key));
     let a = EmbeddingBackward {
-        batch: &sample.sent.batch,
+        batch: &sample.on_device.batch,
         width: width as u32,
         gain: trial.constant(Element::F32, &gain)?,
-        dropping: dropping.as_ref(),
+        dropout: dropout.as_ref(),
         sums: trial.constant(element, &x)?,
         statistics: trial.constant(Element::F32, &flat(&statistics))?,
         d_out: trial.constant(element, &d_out)?,

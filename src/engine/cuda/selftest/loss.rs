@@ -3,7 +3,9 @@
 use crate::engine::DistillationWeights;
 use crate::engine::cpu::loss as cpu;
 use crate::engine::cuda::device::{Address, Element};
-use crate::engine::cuda::kernels::{self, Cosine, CrossEntropy, DISTILLED, Distil, SCORED};
+use crate::engine::cuda::kernels::{
+    self, Cosine, CrossEntropy, DISTILLED, DistillationLoss, SCORED,
+};
 use crate::engine::simd::Simd;
 use crate::error::Result;
 
@@ -185,7 +187,7 @@ fn distillation_case(
         hard: 0.3,
         cosine: 0.0,
     };
-    let a = Distil {
+    let a = DistillationLoss {
         n: n as u32,
         classes: classes as u32,
         stride: stride as u32,

@@ -1,7 +1,7 @@
 //! LayerNorm and what stands before it, beside the CPU engine's and the definition in f64.
 
 use crate::engine::cpu::elementwise::Partials;
-use crate::engine::cpu::norm::{self as cpu, Before, Statistics, Sums};
+use crate::engine::cpu::norm::{self as cpu, SkipConnection, Statistics, Sums};
 use crate::engine::cuda::device::{Address, Element};
 use crate::engine::cuda::kernels::{self, NormBackward, NormForward, norm_backward, norm_forward};
 use crate::engine::simd::Simd;
@@ -53,7 +53,7 @@ fn forward_case(
     let residual = rounded(element, &numbers(n * width, 2));
     let [gain, shift] = scale_and_shift(width);
     let bias = numbers(width, 5);
-    let (dropping, mask) = sample.dropping(SITE, p.unwrap_or(0.0));
+    let (dropout, mask) = sample.dropout(SITE, p.unwrap_or(0.0));
     let at = trial.changing(element, &x)?;
     let [bias_at, residual_at] = match p {
         Some(_) => [
@@ -67,7 +67,7 @@ fn forward_case(
         width: width as u32,
         x: at,
         bias: bias_at,
-        dropping: dropping.as_ref().map(|d| (&sample.sent.batch, d)),
+        dropout: dropout.as_ref().map(|d| (&sample.on_device.batch, d)),
         residual: residual_at,
         norm: kernels::Norm {
             gain: trial.constant(Element::F32, &gain)?,
@@ -93,13 +93,13 @@ fn forward_case(
     };
     let (mut expected, mut y) = (vec![Statistics::default(); n], vec![0.0; n * width]);
     if p.is_some() {
-        let before = Before {
+        let skip = SkipConnection {
             bias: &bias,
             dropout: mask,
             rows: &sample.rows,
             residual: &residual,
         };
-        cpu::forward(simd, before, norm, &mut x, &mut expected, &mut y);
+        cpu::forward(simd, skip, norm, &mut x, &mut expected, &mut y);
         trial.near("the sum", &sums, &x);
     } else {
         cpu::forward_alone(simd, norm, &x, &mut expected, &mut y);
@@ -156,7 +156,7 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
     };
     let (mut statistics, mut y) = (vec![Statistics::default(); n], vec![0.0; n * width]);
     cpu::forward_alone(simd, norm, &x, &mut statistics, &mut y);
-    let (dropping, mask) = sample.dropping(SITE, p);
+    let (dropout, mask) = sample.dropout(SITE, p);
     let mut sums = [5, 6, 7].map(|key| numbers(width, key));
     let d_at = trial.changing(element, &d_out)?;
     // Where there is no dropout, the gradient of the sum takes the place of the output's.
@@ -167,7 +167,7 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
         gain: trial.constant(Element::F32, &gain)?,
         sums: trial.constant(element, &x)?,
         statistics: trial.constant(Element::F32, &flat(&statistics))?,
-        dropping: dropping.as_ref().map(|d| (&sample.sent.batch, d)),
+        dropout: dropout.as_ref().map(|d| (&sample.on_device.batch, d)),
         d_out: d_at,
         d_residual: match in_place {
             true => d_at,

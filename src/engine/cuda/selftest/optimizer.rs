@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::cuda::device::{Address, Element};
 use crate::engine::cuda::kernels::{self, Chunks, Parameters, Step, squares_partials};
-use crate::engine::cuda::state::Places;
+use crate::engine::cuda::state::Offsets;
 use crate::engine::optimizer::{Moments, Optimizer, Rule, Update};
 use crate::error::Result;
 use crate::model::{Config, Layout, PRETRAINING};
@@ -109,9 +109,9 @@ fn case(
     spoilt: bool,
 ) -> Result<()> {
     let (element, single) = (trial.element, Element::F32);
-    let places = Places::new(layout);
-    let total = places.total();
-    let chunks = Chunks::of(places.iter());
+    let offsets = Offsets::new(layout);
+    let total = offsets.total();
+    let chunks = Chunks::of(offsets.iter());
     let mut values = numbers(layout.total(), 1);
     let mut gradients = numbers(layout.total(), 2);
     if spoilt {
@@ -122,7 +122,7 @@ fn case(
         second: numbers(layout.total(), 4).iter().map(|x| x * x).collect(),
     };
     let put = |trial: &mut Trial<'_>, values: &[f32], factor: f32| -> Result<Address> {
-        let mut spread = places.spread(values);
+        let mut spread = offsets.spread(values);
         spread.iter_mut().for_each(|x| *x *= factor);
         trial.changing(single, &spread)
     };
@@ -180,7 +180,7 @@ fn case(
         let pairs = values.iter().zip(&before);
         pairs.map(|(after, before)| after - before).collect()
     };
-    let got = places.gather(&got_values);
+    let got = offsets.gather(&got_values);
     if spoilt {
         trial.same("parameters", &got, &before);
     } else {
@@ -190,20 +190,20 @@ fn case(
             let rounded = rounded(element, &got_values);
             trial.same(
                 "the copy",
-                &places.gather(&copied),
-                &places.gather(&rounded),
+                &offsets.gather(&copied),
+                &offsets.gather(&rounded),
             );
         }
     }
     trial.same(
         "gradients",
-        &places.gather(&got_gradients),
+        &offsets.gather(&got_gradients),
         &vec![0.0; layout.total()],
     );
-    trial.within("first means", &places.gather(&first), &moments.first, 1e-5);
+    trial.within("first means", &offsets.gather(&first), &moments.first, 1e-5);
     trial.within(
         "second means",
-        &places.gather(&second),
+        &offsets.gather(&second),
         &moments.second,
         1e-5,
     );

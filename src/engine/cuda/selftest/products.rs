@@ -2,7 +2,7 @@
 //! layer wants them, added to, with every epilogue, beside the CPU engine's product and f64.
 
 use crate::engine::Precision;
-use crate::engine::cpu::{self, Old, Threads};
+use crate::engine::cpu::{self, Output, Threads};
 use crate::engine::cuda::device::{Address, Device, Element, Epilogue, Matrix, Product};
 use crate::engine::simd::Simd;
 use crate::error::Result;
@@ -31,11 +31,11 @@ struct Try {
     alpha: f32,
     /// Numbers between the end of a row of `a` and the next.
     gap: usize,
-    epilogue: Kept,
+    epilogue: Saved,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum Saved {
     Nothing,
     Bias,
     Gelu,
@@ -100,7 +100,7 @@ fn cases(suite: &mut Suite<'_>, kind: Kind, tf32: bool) {
             add: kind == Kind::Weight,
             alpha: 1.0,
             gap: 0,
-            epilogue: Kept::Nothing,
+            epilogue: Saved::Nothing,
         };
         let mut tries = vec![
             plain,
@@ -112,7 +112,7 @@ fn cases(suite: &mut Suite<'_>, kind: Kind, tf32: bool) {
             Try { gap: 16, ..plain },
         ];
         if kind == Kind::Forward {
-            tries.extend([Kept::Bias, Kept::Gelu].map(|epilogue| Try { epilogue, ..plain }));
+            tries.extend([Saved::Bias, Saved::Gelu].map(|epilogue| Try { epilogue, ..plain }));
         }
         for one in tries {
             let Try {
@@ -210,8 +210,8 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
     };
     let bias_at = trial.constant(Element::F32, &bias)?;
     let before = match one.epilogue {
-        Kept::Gelu => trial.empty(stored, m * n)?,
-        Kept::Nothing | Kept::Bias => Address::NONE,
+        Saved::Gelu => trial.empty(stored, m * n)?,
+        Saved::Nothing | Saved::Bias => Address::NONE,
     };
     let product = Product {
         a: a.send(trial)?,
@@ -221,9 +221,9 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
         add: one.add,
         tf32: one.tf32,
         epilogue: match one.epilogue {
-            Kept::Nothing => Epilogue::Nothing,
-            Kept::Bias => Epilogue::Bias(bias_at),
-            Kept::Gelu => Epilogue::BiasGelu {
+            Saved::Nothing => Epilogue::Nothing,
+            Saved::Bias => Epilogue::Bias(bias_at),
+            Saved::Gelu => Epilogue::BiasGelu {
                 bias: bias_at,
                 before,
             },
@@ -237,7 +237,11 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
     let old = c.clone();
     cpu::product(
         cpu::MatrixMut::new(&mut c, m, n),
-        if one.add { Old::Add } else { Old::Overwrite },
+        if one.add {
+            Output::Accumulate
+        } else {
+            Output::Overwrite
+        },
         one.alpha,
         a.view(),
         b.view(),
@@ -249,10 +253,10 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
         (true, _) => 1e-3,
         (false, stored) => bound(stored),
     };
-    if one.epilogue != Kept::Nothing {
+    if one.epilogue != Saved::Nothing {
         cpu::elementwise::add_bias(Simd::detect(), &mut c, &bias);
     }
-    if one.epilogue == Kept::Gelu {
+    if one.epilogue == Saved::Gelu {
         trial.within("what GELU takes", &sums, &c, bound);
         let mut y = vec![0.0; m * n];
         cpu::bias_gelu(Simd::detect(), &c, &vec![0.0; n], &mut y);
@@ -267,8 +271,8 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
                 let sum: f64 = (0..k).map(|x| a.get(row, x) * b.get(x, column)).sum();
                 let old = if one.add { f64::from(old[i]) } else { 0.0 };
                 let bias = match one.epilogue {
-                    Kept::Bias => f64::from(bias[column]),
-                    Kept::Nothing | Kept::Gelu => 0.0,
+                    Saved::Bias => f64::from(bias[column]),
+                    Saved::Nothing | Saved::Gelu => 0.0,
                 };
                 f64::from(one.alpha) * sum + old + bias
             })

@@ -1,7 +1,7 @@
 //! Rows picked and given back, dropped, and numbers turned from one type into another: exact.
 
 use crate::engine::cuda::device::Element;
-use crate::engine::cuda::kernels::{self, Drops};
+use crate::engine::cuda::kernels::{self, DropoutRows};
 use crate::engine::simd::Simd;
 use crate::random::Site;
 
@@ -80,15 +80,15 @@ pub fn drop_rows(suite: &mut Suite<'_>) {
                 suite.case(&name, |trial| {
                     let (element, simd) = (trial.element, Simd::detect());
                     let sample = trial.sample(lengths)?;
-                    let (Some(dropping), Some(mask)) = sample.dropping(SITE, p) else {
+                    let (Some(dropout), Some(mask)) = sample.dropout(SITE, p) else {
                         return Ok(());
                     };
-                    let batch = &sample.sent.batch;
+                    let batch = &sample.on_device.batch;
                     let mut x = rounded(element, &numbers(sample.packed.rows() * width, 1));
                     let at = trial.changing(element, &x)?;
-                    let drops = Drops::Rows(batch);
+                    let drops = DropoutRows::Rows(batch);
                     let width_ = width as u32;
-                    kernels::drop_rows(trial.device, element, drops, width_, at, &dropping)?;
+                    kernels::drop_rows(trial.device, element, drops, width_, at, &dropout)?;
                     if let Some([got]) = trial.outputs([(at, element, x.len())])? {
                         for (row, x) in x.chunks_exact_mut(width).enumerate() {
                             mask.apply_to_row(simd, &sample.rows, row, x);
@@ -98,8 +98,8 @@ pub fn drop_rows(suite: &mut Suite<'_>) {
                     let count = lengths.len() * width;
                     let mut x = rounded(element, &numbers(count, 2));
                     let at = trial.changing(element, &x)?;
-                    let drops = Drops::Sequences(batch);
-                    kernels::drop_rows(trial.device, element, drops, width_, at, &dropping)?;
+                    let drops = DropoutRows::Sequences(batch);
+                    kernels::drop_rows(trial.device, element, drops, width_, at, &dropout)?;
                     if let Some([got]) = trial.outputs([(at, element, count)])? {
                         let mask = Mask::new(Some(DROPOUT), SITE, p);
                         let examples = &sample.packed.examples;

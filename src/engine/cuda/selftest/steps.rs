@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::data::pretraining::PretrainingBatch;
 use crate::engine::cuda::device::Element;
-use crate::engine::cuda::{CudaEngine, How};
+use crate::engine::cuda::{CudaEngine, Settings};
 use crate::engine::optimizer::{Optimizer, Update};
 use crate::engine::{CpuEngine, Engine, PretrainingEngine, Recompute};
 use crate::error::{Error, Result};
@@ -252,21 +252,21 @@ fn run(
     Ok(())
 }
 
-fn how(element: Element, tf32: bool) -> How {
-    How {
+fn settings(element: Element, tf32: bool) -> Settings {
+    Settings {
         element,
         tf32,
         recompute: Recompute::Nothing,
     }
 }
 
-fn engine(session: &Session<'_>, config: &Config, how: How) -> Result<CudaEngine> {
+fn engine(session: &Session<'_>, config: &Config, settings: Settings) -> Result<CudaEngine> {
     let layout = Layout::new(config, &PRETRAINING);
     let values = parameters(&layout);
-    CudaEngine::new(session.another()?, config, &layout, values, how)
+    CudaEngine::new(session.another()?, config, &layout, values, settings)
 }
 
-/// The parameter whose gradient is farthest from what it should be, and how far in relation to its
+/// The parameter whose gradient is farthest from what it should be, and settings far in relation to its
 /// norm. A norm far below the whole one counts as `floor` of that: queries and keys of a sequence of
 /// one token have no gradient but rounding.
 fn farthest(layout: &Layout, got: &[f32], expected: &[f32], floor: f64) -> (f64, String) {
@@ -293,7 +293,7 @@ fn farthest(layout: &Layout, got: &[f32], expected: &[f32], floor: f64) -> (f64,
 
 fn ten_steps(session: &mut Session<'_>, case: Case, element: Element, tf32: bool) -> Result<Told> {
     let reference = session.memo.steps.of(case)?;
-    let mut cuda = engine(session, &case.config(), how(element, tf32))?;
+    let mut cuda = engine(session, &case.config(), settings(element, tf32))?;
     let bounds = bounds(element, tf32);
     let floor = if element == Element::F32 && !tf32 {
         1e-4
@@ -395,11 +395,11 @@ fn recomputation(session: &mut Session<'_>, case: Case, element: Element) -> Res
     let batch = case.batch(&config, 1);
     let mut all = Vec::new();
     for recompute in [Recompute::Nothing, Recompute::Cheap, Recompute::Layers] {
-        let how = How {
+        let settings = Settings {
             recompute,
-            ..how(element, false)
+            ..settings(element, false)
         };
-        let mut cuda = engine(session, &config, how)?;
+        let mut cuda = engine(session, &config, settings)?;
         let (losses, gradients) = three_passes(&mut cuda, &batch)?;
         all.push((losses, gradients, cuda.activation_bytes()));
     }
@@ -418,7 +418,7 @@ fn recomputation(session: &mut Session<'_>, case: Case, element: Element) -> Res
 /// What is launched, recorded and replayed gives the same bits.
 fn recordings(session: &mut Session<'_>, case: Case, element: Element) -> Result<Told> {
     let config = case.config();
-    let mut cuda = engine(session, &config, how(element, false))?;
+    let mut cuda = engine(session, &config, settings(element, false))?;
     let batch = case.batch(&config, 1);
     let mut all = Vec::new();
     for pass in 0..5 {
@@ -443,7 +443,7 @@ fn recordings(session: &mut Session<'_>, case: Case, element: Element) -> Result
 /// What is asked of a model that is not trained on.
 fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result<Told> {
     let config = case.config();
-    let mut cuda = engine(session, &config, how(element, false))?;
+    let mut cuda = engine(session, &config, settings(element, false))?;
     let layout = cuda.layout().clone();
     let mut cpu = CpuEngine::new(&config, &layout, parameters(&layout))?;
     let batch = case.batch(&config, 2);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::state::State;
-use crate::engine::cuda::{CudaEngine, How, forecast};
+use crate::engine::cuda::{CudaEngine, Settings, forecast};
 use crate::engine::memory::{Work, largest};
 use crate::engine::timing::{Pass, median, pass_seconds};
 use crate::engine::{Engine, Recompute};
@@ -39,8 +39,8 @@ impl Case {
         }
     }
 
-    fn how(&self) -> How {
-        How {
+    fn how(&self) -> Settings {
+        Settings {
             element: self.element,
             tf32: self.tf32,
             recompute: Recompute::Nothing,

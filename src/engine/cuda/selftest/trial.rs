@@ -7,9 +7,9 @@ use half::{bf16, f16};
 
 use crate::data::Packed;
 use crate::engine::cpu::dropout::{Mask, Rows};
-use crate::engine::cuda::batch::{Sent, Staging, Wanted};
+use crate::engine::cuda::batch::{DeviceBatch, HeadInputs, Staging};
 use crate::engine::cuda::device::{Address, Device, Element};
-use crate::engine::cuda::kernels::Dropping;
+use crate::engine::cuda::kernels::SiteDropout;
 pub use crate::engine::cuda::peak::{encode, numbers};
 use crate::error::{Error, Result};
 use crate::model::{Dropout, threshold};
@@ -125,7 +125,7 @@ pub struct How {
 /// A batch on the device and what the CPU engine wants of it.
 pub struct Sample {
     pub packed: Packed,
-    pub sent: Sent,
+    pub on_device: DeviceBatch,
     pub rows: Rows,
 }
 
@@ -217,16 +217,20 @@ impl<'a> Trial<'a> {
     /// A batch of sequences of these lengths.
     pub fn sample(&mut self, lengths: &[usize]) -> Result<Sample> {
         let packed = packed(lengths);
-        let (sent, _) = self.staging.send(
+        let (on_device, _) = self.staging.send(
             self.device,
             &packed,
-            Wanted::default(),
+            HeadInputs::default(),
             Some(DROPOUT),
             VOCABULARY as usize,
         )?;
         let mut rows = Rows::default();
         rows.set(&packed);
-        Ok(Sample { packed, sent, rows })
+        Ok(Sample {
+            packed,
+            on_device,
+            rows,
+        })
     }
 
     /// What kernels left at places of so many numbers each; none in the second run of a case, where
@@ -329,14 +333,14 @@ impl<'a> Trial<'a> {
 
 impl Sample {
     /// Dropout of `p` at a site, as the kernels and as the CPU engine take it; none for 0.
-    pub fn dropping(&self, site: Site, p: f64) -> (Option<Dropping>, Option<Mask>) {
-        let dropping = (p > 0.0).then(|| Dropping {
-            state: self.sent.state,
+    pub fn dropout(&self, site: Site, p: f64) -> (Option<SiteDropout>, Option<Mask>) {
+        let dropout = (p > 0.0).then(|| SiteDropout {
+            state: self.on_device.state,
             site: site.number(),
             threshold: threshold(p),
-            kept: (1.0 / (1.0 - p)) as f32,
+            scale: (1.0 / (1.0 - p)) as f32,
         });
-        (dropping, Mask::new(Some(DROPOUT), site, p))
+        (dropout, Mask::new(Some(DROPOUT), site, p))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The tile instructions in software, as Intel's manual (volume 2, TDPBF16PS and its neighbours)
-//! defines them, with everything for which the processor would raise an exception a panic.
+//! The tile instructions in software, as Intel's manual (volume 2, TDPBF16PS and related
+//! instructions) defines them; whatever raises an exception on the processor panics here.
 
 use super::super::Matrix;
 use super::super::avx512::Avx512;
@@ -7,14 +7,14 @@ use super::super::blocked::{Kernel, Step};
 use super::super::pack::{Side, Tile, reference};
 use super::{CONFIGURATION, PANELS, Tiles, step};
 
-/// Stands for a processor with AMX.
+/// Emulates a processor with AMX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emulated;
 
 impl Kernel for Emulated {
     const ROW_PANELS: usize = PANELS;
     const COLUMN_PANELS: usize = PANELS;
-    // Small, so that sizes at which tests are quick have several blocks of everything.
+    // Small, so that small test sizes have several blocks of everything.
     const STEP_DEPTH: usize = 2;
     const OWN_BYTES: usize = 8 << 10;
     const RIGHT_BYTES: usize = 8 << 10;
@@ -33,7 +33,7 @@ impl Kernel for Emulated {
     }
 
     unsafe fn step(registers: &mut Registers, work: Step<'_>) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { step(registers, work) };
     }
 }
@@ -88,12 +88,12 @@ impl Registers {
     /// TILELOADD: what lies beyond the tile's shape becomes zero.
     ///
     /// # Safety
-    /// There must be as many rows to read, `stride` bytes apart, as the register has.
+    /// As many rows as the register has must be readable, `stride` bytes apart.
     pub unsafe fn read(&mut self, to: usize, from: *const u8, stride: usize) {
         let (rows, colsb) = self.shape(to);
         let mut data = [[0; 16]; 16];
         for (row, values) in data.iter_mut().enumerate().take(rows) {
-            // SAFETY: the caller's; the row has room for 64 bytes.
+            // SAFETY: guaranteed by the caller; the row has room for 64 bytes.
             unsafe {
                 let from = from.wrapping_add(row.wrapping_mul(stride));
                 std::ptr::copy_nonoverlapping(from, values.as_mut_ptr().cast(), colsb);
@@ -105,11 +105,11 @@ impl Registers {
     /// TILESTORED.
     ///
     /// # Safety
-    /// There must be as many rows to write, `stride` bytes apart, as the register has.
+    /// As many rows as the register has must be writable, `stride` bytes apart.
     pub unsafe fn write(&self, from: usize, to: *mut u8, stride: usize) {
         let (rows, colsb) = self.shape(from);
         for (row, values) in self.0[from].data.iter().enumerate().take(rows) {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 let to = to.wrapping_add(row.wrapping_mul(stride));
                 std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, colsb);
@@ -130,7 +130,7 @@ impl Registers {
         let old = std::mem::take(sums);
         for row in 0..rows {
             for column in 0..columns {
-                // Even and odd elements of the pairs have sums of their own.
+                // Even and odd elements of the pairs have separate sums.
                 let mut parts = [0.0f32; 2];
                 for pair in 0..pairs {
                     for (upper, part) in parts.iter_mut().enumerate() {
@@ -145,7 +145,7 @@ impl Registers {
     }
 }
 
-/// Denormals are zero, as operands and as results.
+/// Treats subnormal operands and results as zero.
 fn flush(x: f32) -> f32 {
     if x.is_subnormal() {
         0.0f32.copysign(x)
@@ -154,7 +154,7 @@ fn flush(x: f32) -> f32 {
     }
 }
 
-/// The f32 of the lower (0) or upper (1) bf16 number of a pair.
+/// Returns the lower (0) or upper (1) bf16 number of a pair as f32.
 fn half(pair: u32, upper: usize) -> f32 {
     flush(f32::from_bits((pair >> (16 * upper)) << 16))
 }
@@ -170,7 +170,7 @@ impl Tiles for Registers {
     }
 
     unsafe fn load_sums<const TO: usize>(&mut self, from: *const f32, stride: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.read(TO, from.cast(), stride * size_of::<f32>()) };
     }
 
@@ -179,7 +179,7 @@ impl Tiles for Registers {
     }
 
     unsafe fn store_sums<const FROM: usize>(&mut self, to: *mut f32, stride: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.write(FROM, to.cast(), stride * size_of::<f32>()) };
     }
 }

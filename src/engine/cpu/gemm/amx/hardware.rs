@@ -1,8 +1,8 @@
-//! AMX's instructions, whether there are any, and whether they can be trusted.
+//! AMX's instructions and their detection.
 //!
-//! The compiler's own intrinsics are not stable, hence `asm!`. A register's content is carried from
-//! one statement to the next: nothing that the compiler makes touches the tile registers, the
-//! statements are volatile, so that they keep their order, and each names the registers as changed.
+//! The compiler's intrinsics are unstable, hence `asm!`. Register contents survive from one
+//! statement to the next: compiled code never touches the tile registers, volatile statements keep
+//! their order, and each declares the registers as changed.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -17,19 +17,19 @@ use super::{CONFIGURATION, Configuration, PANELS, Tiles, step};
 /// Proof that this process may use AMX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amx {
-    /// Packs.
+    /// Packs the operands.
     avx512: Avx512,
 }
 
 impl Amx {
-    /// Asks the processor, then the operating system: the tile registers make a thread's state so
-    /// much larger that a process has to ask for them once.
+    /// Asks the processor, then the operating system: the tile registers enlarge a thread's state
+    /// so much that a process must request them once.
     pub fn detect() -> Option<Self> {
         let avx512 = Avx512::detect()?;
         (processor_has_it() && system_saves_it() && permitted()).then_some(Self { avx512 })
     }
 
-    /// AMX's instructions, done in software where the processor has none.
+    /// Returns AMX, with its instructions emulated if the processor has none.
     #[cfg(all(test, target_os = "linux"))]
     pub fn trapped() -> Option<Self> {
         let trapped = || {
@@ -42,15 +42,15 @@ impl Amx {
 
 fn processor_has_it() -> bool {
     const BF16_AND_TILE: u32 = 1 << 22 | 1 << 24;
-    // Leaf 0 says which leaves there are.
+    // Leaf 0 returns the highest leaf.
     __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BF16_AND_TILE == BF16_AND_TILE
 }
 
-/// Whether the system keeps the tiles' configuration and data when it switches threads.
+/// Returns whether the system saves the tiles' configuration and data when it switches threads.
 fn system_saves_it() -> bool {
     const OSXSAVE: u32 = 1 << 27;
     const TILES: u64 = 1 << 17 | 1 << 18;
-    // SAFETY: OSXSAVE says that there is such an instruction.
+    // SAFETY: OSXSAVE indicates that the instruction exists.
     __cpuid(1).ecx & OSXSAVE != 0 && unsafe { extended_control_register() } & TILES == TILES
 }
 
@@ -76,8 +76,8 @@ fn permitted() -> bool {
 fn arch_prctl(code: usize, argument: usize) -> isize {
     const NUMBER: isize = 158;
     let result;
-    // SAFETY: a system call that changes none of the program's memory with the codes used here; it
-    // changes rcx and r11.
+    // SAFETY: with the codes used here the system call changes no memory of the program; it changes
+    // rcx and r11.
     unsafe {
         asm!(
             "syscall",
@@ -114,33 +114,33 @@ impl Kernel for Amx {
     }
 
     unsafe fn multiply(self, work: Packed<'_>) {
-        // SAFETY: `self` proves that there is AVX-512; the rest is the caller's.
+        // SAFETY: `self` proves AVX-512; the caller guarantees the rest.
         unsafe { multiply_with_avx512(self, work) };
     }
 
     #[inline(always)]
     unsafe fn step(session: &mut Configured, work: Step<'_>) {
         fetch(work.c);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { step(session, work) };
     }
 }
 
 static CONFIGURED: Configuration = CONFIGURATION;
 
-/// Lets the compiler use wide registers for what goes on between the tile instructions.
+/// Lets the compiler use wide registers between the tile instructions.
 #[target_feature(enable = "avx512f")]
 unsafe fn multiply_with_avx512(kernel: Amx, work: Packed<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { multiply(kernel, work) };
 }
 
-/// The tile registers of the thread that configured them; free for others again when dropped.
+/// The tile registers of the thread that configured them; released when dropped.
 pub struct Configured(PhantomData<*const ()>);
 
 impl Drop for Configured {
     fn drop(&mut self) {
-        // SAFETY: whoever made this value had the instruction.
+        // SAFETY: this value was created with the instruction available.
         unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
     }
 }
@@ -161,7 +161,7 @@ macro_rules! tiles {
 impl Tiles for Configured {
     #[inline(always)]
     fn zero<const TO: usize>(&mut self) {
-        // SAFETY: the register is configured; no memory is touched.
+        // SAFETY: the register is configured; no memory is accessed.
         unsafe { tiles!("tilezero tmm{to}", to = const TO) };
     }
 
@@ -180,7 +180,7 @@ impl Tiles for Configured {
 
     #[inline(always)]
     unsafe fn load_sums<const TO: usize>(&mut self, from: *const f32, stride: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             tiles!(
                 "tileloadd tmm{to}, [{from} + {stride}*1]",
@@ -194,7 +194,7 @@ impl Tiles for Configured {
     #[inline(always)]
     fn add_products<const SUMS: usize, const A: usize, const B: usize>(&mut self) {
         const { assert!(SUMS != A && SUMS != B && A != B) };
-        // SAFETY: three different registers, whose shapes fit each other; no memory is touched.
+        // SAFETY: three different registers with matching shapes; no memory is accessed.
         unsafe {
             tiles!("tdpbf16ps tmm{sums}, tmm{a}, tmm{b}", sums = const SUMS, a = const A, b = const B);
         }
@@ -202,7 +202,7 @@ impl Tiles for Configured {
 
     #[inline(always)]
     unsafe fn store_sums<const FROM: usize>(&mut self, to: *mut f32, stride: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             asm!(
                 "tilestored [{to} + {stride}*1], tmm{from}",

@@ -1,8 +1,8 @@
-//! bf16 on AMX: the product of 2 × 2 tiles in the processor's tile registers.
+//! bf16 on AMX: products of 2 × 2 tiles in the processor's tile registers.
 //!
-//! What is done with the registers goes through [`Tiles`]: on the processor those are its
-//! instructions ([`hardware`]), in tests their definition in Intel's manual (`emulated`), so that
-//! everything but the instructions themselves is tested on every machine.
+//! The registers are used through [`Tiles`]: with the processor's instructions ([`hardware`]), or
+//! in tests with their definition from Intel's manual (`emulated`), so that everything except the
+//! instructions is tested on every machine.
 
 #[cfg(test)]
 pub mod emulated;
@@ -14,13 +14,13 @@ use std::mem::MaybeUninit;
 
 use super::blocked::{Block, Step};
 use super::pack::{LINES, Tile};
-use super::{Old, Update};
+use super::{Output, Update};
 
 pub use self::hardware::Amx;
 
 /// The tile registers, all eight of 16 rows of 64 bytes.
 ///
-/// The register numbers are the parameters, as they are part of the instructions.
+/// Register numbers are parameters of the type, because they are part of the instructions.
 pub trait Tiles {
     /// Sets a register to zero.
     fn zero<const TO: usize>(&mut self);
@@ -28,7 +28,7 @@ pub trait Tiles {
     /// Loads a tile of an operand.
     fn load<const TO: usize>(&mut self, tile: &Tile);
 
-    /// Loads 16 × 16 sums whose rows lie `stride` f32 apart.
+    /// Loads 16 × 16 sums whose rows start `stride` f32 apart.
     ///
     /// # Safety
     /// They must be valid for reads.
@@ -37,7 +37,7 @@ pub trait Tiles {
     /// Adds the products of the rows of tile `A` with the columns of tile `B` to `SUMS`.
     fn add_products<const SUMS: usize, const A: usize, const B: usize>(&mut self);
 
-    /// Stores 16 × 16 sums in rows that lie `stride` f32 apart.
+    /// Stores 16 × 16 sums in rows that start `stride` f32 apart.
     ///
     /// # Safety
     /// They must be valid for writes.
@@ -51,7 +51,7 @@ const PANELS: usize = 2;
 /// and 5, columns in 6 and 7.
 ///
 /// # Safety
-/// As for [`step`](super::blocked::Kernel::step).
+/// See [`step`](super::blocked::Kernel::step).
 #[inline(always)]
 unsafe fn multiply<T: Tiles, const R: usize, const C: usize>(tiles: &mut T, step: Step<'_>) {
     let Step {
@@ -64,8 +64,8 @@ unsafe fn multiply<T: Tiles, const R: usize, const C: usize>(tiles: &mut T, step
     let whole = c.rows == R * LINES && c.columns == C * LINES;
     let direct = whole && update.factor == 1.0;
     let corner = |row: usize, column: usize| c.at.wrapping_add((row * c.stride + column) * LINES);
-    if direct && update.old == Old::Add {
-        // SAFETY: the block is whole, and the caller lends it.
+    if direct && update.output == Output::Accumulate {
+        // SAFETY: the block is whole, and the caller grants access.
         unsafe {
             tiles.load_sums::<0>(corner(0, 0), c.stride);
             if C == 2 {
@@ -117,8 +117,8 @@ unsafe fn multiply<T: Tiles, const R: usize, const C: usize>(tiles: &mut T, step
         let first = sums.0.as_mut_ptr().cast::<f32>();
         // SAFETY: there is room for 2 × 2 tiles.
         unsafe { store::<T, R, C>(tiles, first, WIDTH) };
-        // SAFETY: the panels' tiles, which cover the block, have just been stored; the rest is the
-        // caller's.
+        // SAFETY: the panels' tiles, which cover the block, have just been stored; the caller
+        // guarantees the rest.
         unsafe { write(first, c, update) };
     }
 }
@@ -134,7 +134,7 @@ unsafe fn store<T: Tiles, const R: usize, const C: usize>(
     stride: usize,
 ) {
     let corner = |row: usize, column: usize| to.wrapping_add((row * stride + column) * LINES);
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         tiles.store_sums::<0>(corner(0, 0), stride);
         if C == 2 {
@@ -149,22 +149,22 @@ unsafe fn store<T: Tiles, const R: usize, const C: usize>(
     }
 }
 
-/// Columns of a step, at most.
+/// Maximum columns of a step.
 const WIDTH: usize = PANELS * LINES;
 
-/// Room for the sums of a step that can't go straight to C.
+/// Buffer for the sums of a step that can't go directly to C.
 #[repr(align(64))]
 struct Sums(MaybeUninit<[[f32; WIDTH]; WIDTH]>);
 
-/// Brings sums, `WIDTH` to a row, to C, of which there may be less.
+/// Writes sums, `WIDTH` per row, to C, which may have fewer rows and columns.
 ///
 /// # Safety
-/// There must be as many sums as `c` has rows and columns; and as for
+/// There must be as many sums as `c` has rows and columns; also see
 /// [`step`](super::blocked::Kernel::step).
 #[inline(always)]
 unsafe fn write(sums: *const f32, c: Block, update: Update) {
     for row in 0..c.rows {
-        // SAFETY: rows of the sums and of the block, which the caller lends.
+        // SAFETY: rows of the sums and of the block, to which the caller grants access.
         let (sums, to) = unsafe {
             (
                 std::slice::from_raw_parts(sums.add(row * WIDTH), c.columns),
@@ -173,7 +173,7 @@ unsafe fn write(sums: *const f32, c: Block, update: Update) {
         };
         for (to, sum) in to.iter_mut().zip(sums) {
             let new = sum * update.factor;
-            *to = if update.old == Old::Add {
+            *to = if update.output == Output::Accumulate {
                 *to + new
             } else {
                 new
@@ -182,13 +182,13 @@ unsafe fn write(sums: *const f32, c: Block, update: Update) {
     }
 }
 
-/// One step with whatever tile registers there are.
+/// Runs one step with any implementation of tile registers.
 ///
 /// # Safety
-/// As for [`step`](super::blocked::Kernel::step).
+/// See [`step`](super::blocked::Kernel::step).
 #[inline(always)]
 unsafe fn step<T: Tiles>(tiles: &mut T, step: Step<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match (step.rows.count(), step.columns.count()) {
             (1, 1) => multiply::<T, 1, 1>(tiles, step),

@@ -1,9 +1,9 @@
-//! Runs AMX's machine instructions on a processor that has none.
+//! Emulates AMX's machine instructions on a processor without AMX.
 //!
-//! Such a processor raises an exception at them, which arrives as SIGILL. The handler decodes the
-//! instruction from its bytes, has [`Registers`] do it and goes on behind it. So the statements of
-//! [`hardware`](super::hardware), with the registers and addresses that the compiler chose, are
-//! tested, and all that is left to trust is the processor.
+//! Such a processor raises an exception that arrives as SIGILL. The handler decodes the
+//! instruction's bytes, lets [`Registers`] execute it and continues after it. This tests the
+//! statements of [`hardware`](super::hardware), with the registers and addresses that the compiler
+//! chose; only the processor itself remains untested.
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -16,12 +16,12 @@ thread_local! {
     static REGISTERS: RefCell<Option<Registers>> = const { RefCell::new(None) };
 }
 
-/// Starts to handle the exception.
+/// Installs the signal handler.
 pub fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // SAFETY: zeros are an empty mask and no flags; the handler touches nothing but the memory
-        // that the instruction names and a thread-local that needs no initialisation.
+        // SAFETY: zeros are an empty mask and no flags; the handler accesses only the instruction's
+        // memory and a thread-local that needs no initialisation.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handle as *const () as usize;
@@ -38,22 +38,21 @@ extern "C" fn handle(signal: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: with SA_SIGINFO the third argument is the interrupted thread's context.
     let context = unsafe { &mut *context.cast::<ucontext_t>() };
     let at = context.uc_mcontext.gregs[libc::REG_RIP as usize] as *const u8;
-    // SAFETY: the instructions are 5 bytes and more long.
+    // SAFETY: the instructions have at least 5 bytes.
     let instruction = unsafe { Instruction::decode(at, &context.uc_mcontext.gregs) };
     match instruction {
         Some(instruction) => {
             instruction.run();
             context.uc_mcontext.gregs[libc::REG_RIP as usize] += instruction.length;
         }
-        // Not ours: it happens again, and ends the process.
-        // SAFETY: the default action needs no handler.
+        // Not an AMX instruction: it is raised again and ends the process.
         None => unsafe {
             libc::signal(signal, libc::SIG_DFL);
         },
     }
 }
 
-/// The processor's numbers of the general registers.
+/// The general registers in the processor's numbering.
 const GENERAL: [c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -90,13 +89,13 @@ enum Operation {
 }
 
 impl Instruction {
-    /// The instruction at `at`, if it is one of AMX's with a displacement of zero: with `rbp` or `r13` as
-    /// the base that is a byte of its own.
+    /// Returns the instruction at `at` if it is one of AMX's with a displacement of zero; with
+    /// `rbp` or `r13` as the base the displacement takes a byte.
     ///
     /// # Safety
     /// Seven bytes must be readable.
     unsafe fn decode(at: *const u8, general: &[i64; 23]) -> Option<Self> {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { at.cast::<[u8; 7]>().read() };
         // A three-byte VEX prefix: inverted register extensions with opcode map 2; then W = 0,
         // another register inverted, L = 0 and the mandatory prefix.
@@ -111,7 +110,7 @@ impl Instruction {
         let value = |register: usize| general[GENERAL[register] as usize] as usize;
         let (mode, reg, rm) = (modrm >> 6, extended(7, modrm >> 3), extended(5, modrm));
         let third = usize::from(!prefix >> 3 & 15);
-        // Address and stride, of a base and an index register.
+        // Address and stride from a base and an index register.
         let rows = || {
             let plain = mode == 0 && sib & 7 != 5 || mode == 1 && displacement == 0;
             let indexed = plain && modrm & 7 == 4 && sib >> 6 == 0;
@@ -147,7 +146,7 @@ impl Instruction {
 
     fn run(&self) {
         REGISTERS.with_borrow_mut(|registers| {
-            // SAFETY: the memory is what the program gave the instruction.
+            // SAFETY: the program gave this memory to the instruction.
             unsafe {
                 match (&self.operation, registers.as_mut()) {
                     (Operation::Configure(from), _) => {
@@ -171,7 +170,7 @@ fn instructions_are_decoded_with_any_base() {
     for (number, register) in GENERAL.into_iter().enumerate() {
         general[register as usize] = 100 + number as i64;
     }
-    // As GNU's assembler gives them for the bases rcx, r12, r13 and rbp.
+    // Encoded by GNU's assembler for the bases rcx, r12, r13 and rbp.
     for (bytes, register, from, stride, length) in [
         ([0xc4, 0xe2, 0x7b, 0x4b, 0x24, 0x19, 0x90], 4, 101, 103, 6),
         ([0xc4, 0xc2, 0x7b, 0x4b, 0x2c, 0x34, 0x90], 5, 112, 106, 6),
@@ -186,7 +185,7 @@ fn instructions_are_decoded_with_any_base() {
         };
         assert_eq!((to, address as usize, step), (register, from, stride));
     }
-    // A displacement that is not zero is none of ours.
+    // A displacement other than zero is not used here.
     let bytes = [0xc4, 0xc2, 0x7b, 0x4b, 0x7c, 0x35, 0x40];
     // SAFETY: as above.
     assert!(unsafe { Instruction::decode(bytes.as_ptr(), &general) }.is_none());

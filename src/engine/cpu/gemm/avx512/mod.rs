@@ -1,6 +1,6 @@
-//! bf16 on AVX-512: the product by `vdpbf16ps`.
+//! bf16 on AVX-512: products with `vdpbf16ps`.
 //!
-//! The instructions treat numbers below the smallest normal one as zero.
+//! The instructions treat subnormal numbers as zero.
 
 mod packing;
 
@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use super::blocked::{Block, Kernel, Packed, Step, multiply};
 use super::pack::{LINES, Side, Tile};
-use super::{Matrix, Old, Update};
+use super::{Matrix, Output, Update};
 
 /// Proof that the processor has AVX512-BF16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +40,15 @@ impl Kernel for Avx512 {
     fn start(self) -> Self::Session {}
 
     unsafe fn multiply(self, work: Packed<'_>) {
-        // SAFETY: `self` proves that the processor has the instructions; the rest is the caller's.
+        // SAFETY: `self` proves that the processor has the instructions; the caller guarantees the
+        // rest.
         unsafe { multiply_with_avx512(self, work) };
     }
 
     #[inline(always)]
     unsafe fn step((): &mut (), step: Step<'_>) {
-        // SAFETY: a session is started with a proof that the processor has the instructions; the
-        // rest is the caller's.
+        // SAFETY: starting a session takes a proof that the processor has the instructions; the
+        // caller guarantees the rest.
         unsafe {
             match step.columns.count() {
                 1 => columns::<1>(step),
@@ -60,7 +61,7 @@ impl Kernel for Avx512 {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn multiply_with_avx512(kernel: Avx512, work: Packed<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { multiply(kernel, work) };
 }
 
@@ -77,8 +78,8 @@ unsafe fn columns<const C: usize>(step: Step<'_>) {
         update,
     } = step;
     let a = rows.panel(0, 0, depth.clone());
-    // Loops and no closures, here and below: what calls a closure in the standard library is
-    // compiled without these instructions, and the compiler may leave it so.
+    // Loops instead of closures, here and below: a standard library function that calls a closure
+    // is compiled without these instructions, and may not be inlined.
     let mut b: [&[Tile]; C] = [&[]; C];
     for (index, b) in b.iter_mut().enumerate() {
         *b = columns.panel(index, 0, depth.clone());
@@ -86,24 +87,24 @@ unsafe fn columns<const C: usize>(step: Step<'_>) {
     for first in (0..c.rows).step_by(ROWS) {
         let c = c.part(first..c.rows.min(first + ROWS), 0..c.columns);
         fetch(c);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(sums(a, first, b), c, update) };
     }
 }
 
-/// Has the caches fetch a part of C, which is wanted after some thousand cycles of multiplying.
+/// Prefetches a part of C, which is needed after some thousand cycles of multiplying.
 #[inline(always)]
 pub fn fetch(c: Block) {
     for row in 0..c.rows {
         for column in (0..c.columns).step_by(LINES) {
             let at = c.at.wrapping_add(row * c.stride + column);
-            // SAFETY: every x86-64 processor has the instruction, which only asks for what may be there.
+            // SAFETY: every x86-64 processor has the instruction, which may take any address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
         }
     }
 }
 
-/// The products of eight rows of a panel with `C` panels of columns.
+/// Returns the products of eight rows of a panel with `C` panels of columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn sums<const C: usize>(a: &[Tile], first: usize, b: [&[Tile]; C]) -> [[__m512; C]; ROWS] {
@@ -129,10 +130,10 @@ fn sums<const C: usize>(a: &[Tile], first: usize, b: [&[Tile]; C]) -> [[__m512; 
     sums
 }
 
-/// Stores sums in `c`, of which there may be less.
+/// Stores sums in `c`, which may have fewer rows and columns.
 ///
 /// # Safety
-/// As for [`Kernel::step`].
+/// See [`Kernel::step`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn write<const C: usize>(sums: [[__m512; C]; ROWS], c: Block, update: Update) {
@@ -144,13 +145,15 @@ unsafe fn write<const C: usize>(sums: [[__m512; C]; ROWS], c: Block, update: Upd
     for (row, sums) in sums.into_iter().enumerate() {
         if row < c.rows {
             for (column, (sum, mask)) in sums.into_iter().zip(masks).enumerate() {
-                // SAFETY: the row is one of the block's, and the mask leaves the columns beyond the
-                // block alone.
+                // SAFETY: the row belongs to the block, and the mask excludes columns beyond the
+                // block.
                 unsafe {
                     let at = c.at.add(row * c.stride + column * LINES);
-                    let new = match update.old {
-                        Old::Overwrite => _mm512_mul_ps(sum, factor),
-                        Old::Add => _mm512_fmadd_ps(sum, factor, _mm512_maskz_loadu_ps(mask, at)),
+                    let new = match update.output {
+                        Output::Overwrite => _mm512_mul_ps(sum, factor),
+                        Output::Accumulate => {
+                            _mm512_fmadd_ps(sum, factor, _mm512_maskz_loadu_ps(mask, at))
+                        }
                     };
                     _mm512_mask_storeu_ps(at, mask, new);
                 }
@@ -159,7 +162,7 @@ unsafe fn write<const C: usize>(sums: [[__m512; C]; ROWS], c: Block, update: Upd
     }
 }
 
-/// The mask of the first `n` of 16 lanes, or of all.
+/// Returns the mask of the first `n` of 16 lanes; all if `n` is larger.
 #[inline(always)]
 fn first(n: usize) -> __mmask16 {
     if n >= 16 { !0 } else { (1 << n) - 1 }
@@ -172,7 +175,7 @@ fn load(pairs: &[u32; 16]) -> __m512i {
     unsafe { _mm512_loadu_si512(pairs.as_ptr().cast()) }
 }
 
-/// The same bits as pairs of bf16 numbers.
+/// Reinterprets bits as pairs of bf16 numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn bf16(bits: __m512i) -> __m512bh {

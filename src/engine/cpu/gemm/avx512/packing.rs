@@ -1,4 +1,4 @@
-//! Rounding to bf16 and packing by vector instructions, 16 × 32 values at a time.
+//! Rounds to bf16 and packs with vector instructions, 16 × 32 values at a time.
 
 use std::arch::x86_64::*;
 
@@ -34,10 +34,10 @@ fn pack_tile<const LOW: bool>(side: Side, from: Matrix<'_>, tile: &mut Tile) {
     }
 }
 
-/// How many values before they are packed those of a line are asked for.
+/// How many values ahead of packing a line is prefetched.
 const AHEAD: usize = 4 * DEPTH;
 
-/// The pairs of each line, where the inner index runs through memory.
+/// Packs the pairs of each line if the inner index is contiguous in memory.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn along_lines<const LOW: bool>(from: Matrix<'_>) -> [__m512i; 16] {
@@ -51,7 +51,7 @@ fn along_lines<const LOW: bool>(from: Matrix<'_>) -> [__m512i; 16] {
                 .as_ptr()
                 .wrapping_add(line * from.row_stride + half * 16);
             _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast());
-            // SAFETY: the line is one of the matrix, and the mask leaves out what is beyond its end.
+            // SAFETY: the line belongs to the matrix, and the mask excludes values beyond its end.
             *values = part::<LOW>(unsafe { _mm512_maskz_loadu_ps(masks[half], at) });
         }
         let [low, high] = halves;
@@ -60,11 +60,11 @@ fn along_lines<const LOW: bool>(from: Matrix<'_>) -> [__m512i; 16] {
     packed
 }
 
-/// The lines' numbers of each pair, where the lines stand side by side in memory.
+/// Packs the lines' values of each pair if the lines are adjacent in memory.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn across_lines<const LOW: bool>(from: Matrix<'_>) -> [__m512i; 16] {
-    // A number of the first 16, then one of the second.
+    // Alternates between the first 16 and the second 16 numbers.
     const INTERLEAVE: [u16; 32] = {
         let mut lanes = [0; 32];
         let mut lane = 0;
@@ -87,10 +87,10 @@ fn across_lines<const LOW: bool>(from: Matrix<'_>) -> [__m512i; 16] {
                 .values
                 .as_ptr()
                 .wrapping_add(inner * from.column_stride);
-            // A tile further: so many lines at once are beyond what the processor foresees.
+            // One tile ahead: the processor's prefetcher doesn't follow so many lines at once.
             let next = at.wrapping_add(DEPTH * from.column_stride);
             _mm_prefetch::<_MM_HINT_T0>(next.cast());
-            // SAFETY: the mask leaves out what is not of the matrix.
+            // SAFETY: the mask excludes values outside the matrix.
             *values = part::<LOW>(unsafe { _mm512_maskz_loadu_ps(mask, at) });
         }
         let [even, odd] = lines;
@@ -100,7 +100,7 @@ fn across_lines<const LOW: bool>(from: Matrix<'_>) -> [__m512i; 16] {
     packed
 }
 
-/// What is to be rounded: the value, or what rounding it takes away.
+/// Returns the value to round: the value itself, or the rest that rounding removes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn part<const LOW: bool>(x: __m512) -> __m512 {
@@ -109,18 +109,17 @@ fn part<const LOW: bool>(x: __m512) -> __m512 {
     }
     let high = _mm512_cvtpbh_ps(_mm512_cvtneps_pbh(x));
     let rest = _mm512_sub_ps(x, high);
-    // Infinity and NaN are all in the high part.
+    // The high part holds all of infinity and NaN.
     let finite =
         _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(high), _mm512_set1_ps(f32::INFINITY));
     _mm512_maskz_mov_ps(finite, rest)
 }
 
-/// Rows as columns.
+/// Returns the transpose.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
-    // Exchanges the elements, then the pairs of them, then the quarters of registers that are 1, 2,
-    // 4 and 8 rows apart.
+    // Exchanges elements, then pairs, then quarters of registers that are 1, 2, 4 and 8 rows apart.
     let mut by_two = rows;
     for i in (0..16).step_by(2) {
         by_two[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
@@ -152,7 +151,7 @@ fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     all
 }
 
-/// The same bits as integers.
+/// Reinterprets bits as integers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn bits(pairs: __m512bh) -> __m512i {

@@ -1,4 +1,12 @@
 use super::*;
+use crate::engine::cuda::driver::search::{NotFound, Surroundings, Wanted};
+
+impl Nvrtc {
+    /// Returns the first library for a driver of these major versions of CUDA, the newest first.
+    pub fn find(surroundings: &Surroundings, majors: &[u32]) -> Result<Self, NotFound> {
+        surroundings.find(Wanted::Nvrtc, majors, Self::of)
+    }
+}
 
 /// The compiler of this machine, if it has one: `pip download nvidia-cuda-nvrtc==13.0.*` is enough.
 fn nvrtc() -> Option<Nvrtc> {

@@ -1,5 +1,5 @@
-//! Every kernel compiled by NVIDIA's compiler, which needs no GPU, for every element and architecture:
-//! that there is no error and no warning, and that nothing is kept in memory for want of registers.
+//! Compiles every kernel with NVIDIA's compiler, which needs no GPU, for every element and
+//! architecture, and checks that there is no error, no warning and no register spilling.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use crate::engine::cuda::driver::search::Surroundings;
 
 const ARCHITECTURES: [u32; 6] = [80, 86, 89, 90, 100, 120];
 
-/// Bytes that a thread may keep in local memory, spilled registers included.
+/// Bytes of local memory that a thread may use, including spilled registers.
 const LOCAL_MEMORY: u32 = 0;
 
-/// The folder of Python packages that has the wheel nvidia-cuda-nvrtc.
+/// The environment variable with the folder of the Python package nvidia-cuda-nvrtc.
 const PACKAGES: &str = "CLOZE_TEST_NVRTC";
 
-/// A file that takes the table of all kernels.
+/// The environment variable with a file for the table of all kernels.
 const TABLE: &str = "CLOZE_TEST_KERNELS";
 
-/// Only where no folder is told may there be no compiler.
+/// Finds the compiler, which may be missing only if [`PACKAGES`] is not set.
 fn nvrtc() -> Option<Nvrtc> {
     let majors = [13, 12];
     if let Some(packages) = std::env::var_os(PACKAGES) {

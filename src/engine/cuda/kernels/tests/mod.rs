@@ -1,5 +1,5 @@
-//! What launches refuse, and how kernels are found. That they compute what the CPU engine computes is
-//! tested where the self-test's checks are ([`crate::engine::cuda::selftest`]).
+//! Tests what launches reject, and how kernels are found. The self-test's checks compare kernels
+//! with the CPU engine ([`crate::engine::cuda::selftest`]).
 
 mod compiled;
 
@@ -17,7 +17,7 @@ fn every_kernel_is_found_by_its_name() {
         assert!(!name.is_empty() && name.chars().all(word), "{name}");
         assert!(!names[..i].contains(name), "two kernels are called {name}");
     }
-    // As many as there are functions that a GPU starts.
+    // As many as there are `__global__` functions.
     let declared = |s: &Source| s.text.matches("__global__").count();
     assert_eq!(names.len(), SOURCES.iter().map(declared).sum::<usize>());
     assert_eq!(Source::of("adamw").map(|s| s.name), Some("optimizer.cu"));
@@ -25,25 +25,14 @@ fn every_kernel_is_found_by_its_name() {
 }
 
 #[test]
-fn a_width_beyond_all_threads_is_refused() {
+fn a_layer_norm_wider_than_all_threads_is_rejected() {
     let Some(mut device) = for_tests() else {
         return;
     };
-    let none = Address::NONE;
     let at = NormBackward {
         n: 1,
         width: 5200,
-        gain: none,
-        sums: none,
-        statistics: none,
-        dropping: None,
-        d_out: none,
-        d_residual: none,
-        d_linear: none,
-        gain_gradient: none,
-        bias_gradient: none,
-        linear_bias_gradient: none,
-        partials: none,
+        ..NormBackward::default()
     };
     let error = norm_backward(&mut device, Element::Bf16, &at).unwrap_err();
     assert_eq!(
@@ -53,36 +42,27 @@ fn a_width_beyond_all_threads_is_refused() {
 }
 
 #[test]
-fn what_attention_cannot_do_it_says() {
+fn attention_rejects_long_sequences_and_wide_heads() {
     let Some(mut device) = for_tests() else {
         return;
     };
-    let none = Address::NONE;
     let batch = Batch {
         rows: 5000,
         sequences: 1,
         longest: 5000,
-        ids: none,
-        segments: none,
-        positions: none,
-        cu_seqlens: none,
-        sequence_of_row: none,
-        examples: none,
-        word_order: none,
-        word_starts: none,
-        words: 0,
+        ..Batch::default()
     };
-    let mut said = |batch: &Batch, size| {
+    let mut message = |batch: &Batch, size| {
         let heads = Heads {
             count: 1,
             size,
             causal: false,
         };
-        let element = Element::F32;
+        let (element, none) = (Element::F32, Address::NONE);
         attention_forward(&mut device, element, batch, heads, None, none, none, none)
             .unwrap_err()
             .to_string()
     };
-    assert!(said(&batch, 64).contains("4096"));
-    assert!(said(&batch, 129).contains("128"));
+    assert!(message(&batch, 64).contains("4096"));
+    assert!(message(&batch, 129).contains("128"));
 }

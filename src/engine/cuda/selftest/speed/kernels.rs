@@ -1,15 +1,15 @@
 //! The kernels and products of a training step, as a step of base and of large launches them.
 
 use crate::data::Packed;
-use crate::engine::cuda::batch::{Sent, Staging, Wanted};
+use crate::engine::cuda::batch::{DeviceBatch, HeadInputs, Staging};
 use crate::engine::cuda::device::{Address, Device, Element, Epilogue, Matrix, Product};
 use crate::engine::cuda::kernels::{
-    self, AttentionBackward, Chunks, CrossEntropy, Dropping, EmbeddingBackward, EmbeddingForward,
-    Heads, Norm, NormBackward, NormForward, Parameters, SCORED, Step, Tables, partials,
+    self, AttentionBackward, Chunks, CrossEntropy, EmbeddingBackward, EmbeddingForward, Heads,
+    Norm, NormBackward, NormForward, Parameters, SCORED, SiteDropout, Step, Tables, partials,
     squares_partials,
 };
 use crate::engine::cuda::peak::Buffers;
-use crate::engine::cuda::state::{Places, padded_vocabulary};
+use crate::engine::cuda::state::{Offsets, padded_vocabulary};
 use crate::engine::optimizer::{Optimizer, Rule, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout, PRETRAINING, Size, threshold};
@@ -37,8 +37,8 @@ type Prepare = fn(&mut Buffers<'_>, &Set) -> Result<Work>;
 struct Set {
     shape: Shape,
     config: Config,
-    sent: Sent,
-    dropping: Dropping,
+    on_device: DeviceBatch,
+    dropout: SiteDropout,
 }
 
 const KERNELS: &[(&str, Prepare)] = &[
@@ -148,19 +148,19 @@ impl Set {
         }
         let mut staging = Staging::default();
         let dropout = Some(Dropout { seed: 1, step: 1 });
-        let wanted = Wanted::default();
-        let (sent, _) = staging.send(buffers.device, &packed, wanted, dropout, VOCABULARY)?;
+        let wanted = HeadInputs::default();
+        let (on_device, _) = staging.send(buffers.device, &packed, wanted, dropout, VOCABULARY)?;
         // The staging's memory goes with the buffers's.
         buffers.held.push(staging.into_memory());
         Ok(Self {
             shape,
             config: shape.size.config(VOCABULARY),
-            sent,
-            dropping: Dropping {
-                state: sent.state,
+            on_device,
+            dropout: SiteDropout {
+                state: on_device.state,
                 site: Site::FeedForwardDropout(0).number(),
                 threshold: threshold(DROPPED),
-                kept: (1.0 / (1.0 - DROPPED)) as f32,
+                scale: (1.0 / (1.0 - DROPPED)) as f32,
             },
         })
     }
@@ -203,7 +203,7 @@ impl Set {
 }
 
 fn embedding_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropping, width) = (set.sent.batch, set.dropping, set.width() as u32);
+    let (batch, dropout, width) = (set.on_device.batch, set.dropout, set.width() as u32);
     let (tables, norm) = (set.tables(buffers)?, set.norm(buffers)?);
     let sums = buffers.numbers(ELEMENT, set.hidden())?;
     let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
@@ -217,7 +217,7 @@ fn embedding_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
                 width,
                 tables,
                 norm,
-                dropping: Some(&dropping),
+                dropout: Some(&dropout),
                 sums,
                 statistics,
                 out,
@@ -228,7 +228,7 @@ fn embedding_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
 }
 
 fn embedding_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropping, width) = (set.sent.batch, set.dropping, set.width());
+    let (batch, dropout, width) = (set.on_device.batch, set.dropout, set.width());
     let (tables, norm) = (set.tables(buffers)?, set.norm(buffers)?);
     let [sums, d_out, d_sums] = [
         buffers.numbers(ELEMENT, set.hidden())?,
@@ -248,7 +248,7 @@ fn embedding_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
                 batch: &batch,
                 width: width as u32,
                 gain: norm.gain,
-                dropping: Some(&dropping),
+                dropout: Some(&dropout),
                 sums,
                 statistics,
                 d_out,
@@ -264,7 +264,7 @@ fn embedding_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
 }
 
 fn norm_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropping, norm) = (set.sent.batch, set.dropping, set.norm(buffers)?);
+    let (batch, dropout, norm) = (set.on_device.batch, set.dropout, set.norm(buffers)?);
     let (n, width) = (batch.rows, set.width() as u32);
     let bias = buffers.numbers(Element::F32, set.width())?;
     let [x, residual, out] = [
@@ -282,7 +282,7 @@ fn norm_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
                 width,
                 x,
                 bias,
-                dropping: Some((&batch, &dropping)),
+                dropout: Some((&batch, &dropout)),
                 residual,
                 norm,
                 statistics,
@@ -294,7 +294,7 @@ fn norm_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
 }
 
 fn norm_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropping, norm) = (set.sent.batch, set.dropping, set.norm(buffers)?);
+    let (batch, dropout, norm) = (set.on_device.batch, set.dropout, set.norm(buffers)?);
     let (n, width) = (batch.rows, set.width() as u32);
     let linear = buffers.numbers(Element::F32, set.width())?;
     let [sums, d_out, d_residual, d_linear] = [
@@ -315,7 +315,7 @@ fn norm_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
                 gain: norm.gain,
                 sums,
                 statistics,
-                dropping: Some((&batch, &dropping)),
+                dropout: Some((&batch, &dropout)),
                 d_out,
                 d_residual,
                 d_linear,
@@ -416,7 +416,7 @@ fn cross_entropy(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
 /// The flat buffers of a model.
 fn flat(buffers: &mut Buffers<'_>, set: &Set) -> Result<(usize, [Address; 4])> {
     let layout = Layout::new(&set.config, &PRETRAINING);
-    let total = Places::new(&layout).total();
+    let total = Offsets::new(&layout).total();
     let mut parts = [Address::NONE; 4];
     for part in &mut parts {
         *part = buffers.numbers(Element::F32, total)?;
@@ -461,8 +461,8 @@ fn lamb(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
 
 fn optimizer(buffers: &mut Buffers<'_>, set: &Set, rule: Rule) -> Result<Work> {
     let layout = Layout::new(&set.config, &PRETRAINING);
-    let places = Places::new(&layout);
-    let chunks = Chunks::of(places.iter());
+    let offsets = Offsets::new(&layout);
+    let chunks = Chunks::of(offsets.iter());
     let (total, [values, gradients, first, second]) = flat(buffers, set)?;
     let update = Update {
         optimizer: Optimizer {
@@ -517,7 +517,7 @@ fn attention(buffers: &mut Buffers<'_>, set: &Set) -> Result<(Heads, AttentionBa
         size: set.config.head_size() as u32,
         causal: false,
     };
-    let scratch = kernels::attention_scratch(set.sent.batch.rows, heads);
+    let scratch = kernels::attention_scratch(set.on_device.batch.rows, heads);
     let pass = AttentionBackward {
         qkv: buffers.numbers(ELEMENT, 3 * set.hidden())?,
         context: buffers.numbers(ELEMENT, set.hidden())?,
@@ -531,18 +531,18 @@ fn attention(buffers: &mut Buffers<'_>, set: &Set) -> Result<(Heads, AttentionBa
 
 fn forward(
     device: &mut dyn Device,
-    set: (kernels::Batch, Dropping),
+    set: (kernels::Batch, SiteDropout),
     heads: Heads,
     pass: &AttentionBackward,
 ) -> Result<()> {
-    let (batch, dropping) = (&set.0, Some(&set.1));
+    let (batch, dropout) = (&set.0, Some(&set.1));
     let (qkv, context, sums) = (pass.qkv, pass.context, pass.log_sums);
-    kernels::attention_forward(device, ELEMENT, batch, heads, dropping, qkv, context, sums)
+    kernels::attention_forward(device, ELEMENT, batch, heads, dropout, qkv, context, sums)
 }
 
 fn attention_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let (heads, pass) = attention(buffers, set)?;
-    let with = (set.sent.batch, set.dropping);
+    let with = (set.on_device.batch, set.dropout);
     Ok(Work {
         bytes: set.bytes(4.0),
         // Two products of (length, length, size) a head.
@@ -553,7 +553,7 @@ fn attention_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
 
 fn attention_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let (heads, pass) = attention(buffers, set)?;
-    let with = (set.sent.batch, set.dropping);
+    let with = (set.on_device.batch, set.dropout);
     // Its logarithms of sums are those of these scores.
     forward(buffers.device, with, heads, &pass)?;
     Ok(Work {
@@ -561,8 +561,8 @@ fn attention_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
         // Five such products, one of them the forward pass' scores once more.
         flops: 10.0 * set.hidden() as f64 * set.shape.length as f64,
         run: Box::new(move |device| {
-            let (batch, dropping) = (&with.0, Some(&with.1));
-            kernels::attention_backward(device, ELEMENT, batch, heads, dropping, &pass)
+            let (batch, dropout) = (&with.0, Some(&with.1));
+            kernels::attention_backward(device, ELEMENT, batch, heads, dropout, &pass)
         }),
     })
 }

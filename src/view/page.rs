@@ -1,23 +1,22 @@
-//! A run's report as a web page: one file with everything in it, to be looked at while the run goes
-//! on and kept when it is over.
-
-use std::fmt::Write as _;
+//! The web page of a run: a single file that can be opened during the run and kept after it.
 
 use super::LineChart;
 use super::style::escape;
 
-/// How often an open page of a running run is loaded again, in seconds.
+/// Seconds after which the page of an active run reloads itself.
 const REFRESH: u32 = 15;
 
-/// Names with their values under a heading.
+/// A table of names and values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
+    /// Its heading.
     pub heading: String,
+    /// Its names and values.
     pub rows: Vec<(String, String)>,
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
@@ -32,25 +31,28 @@ impl Table {
     }
 }
 
-/// What a report shows.
+/// The content of the page.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
+    /// Its title.
     pub title: String,
-    /// Where the run stands, in a sentence.
+    /// The state of the run in a sentence.
     pub status: String,
-    /// Whether the run goes on: the page then looks for news by itself.
+    /// Whether the run is active; the page then reloads itself.
     pub running: bool,
-    /// The share of the run that is done, 0 to 1.
+    /// The finished share of the run, from 0 to 1.
     pub done: f64,
-    /// The figures of the moment: what they are, and their values.
+    /// Names and values of the current figures.
     pub figures: Vec<(String, String)>,
+    /// The charts.
     pub charts: Vec<LineChart>,
+    /// The tables.
     pub tables: Vec<Table>,
-    /// What started the run.
+    /// The command that started the run.
     pub command: String,
 }
 
-/// Light or dark as the reader's system is; the charts take the page's text colour.
+/// Light or dark, as the reader's system; the charts take the page's text colour.
 const STYLE: &str = "\
 :root { color-scheme: light dark; --page: #fff; --ink: #24292f; --soft: #57606a; --line: #d0d7de; \
 --panel: #f6f8fa; --accent: #2f86d1 }
@@ -82,54 +84,45 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 13px/1.5 
 ";
 
 impl Page {
-    /// The page as HTML.
+    /// Returns the page as HTML.
     pub fn html(&self) -> String {
-        let mut out = String::with_capacity(1 << 16);
         let title = escape(&self.title);
-        out.push_str("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n");
-        out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-        // Writing to a string has no way to fail.
-        if self.running {
-            let _ = writeln!(out, "<meta http-equiv=\"refresh\" content=\"{REFRESH}\">");
-        }
-        let _ = writeln!(
-            out,
-            "<title>{title}</title><style>\n{STYLE}</style></head><body>"
-        );
-        let _ = writeln!(
-            out,
-            "<h1>{title}</h1>\n<p class=\"status\">{}</p>\n<progress value=\"{:.4}\" aria-label=\"share \
-             of the run that is done\"></progress>",
+        let refresh = match self.running {
+            true => format!("<meta http-equiv=\"refresh\" content=\"{REFRESH}\">\n"),
+            false => String::new(),
+        };
+        let mut out = format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             {refresh}<title>{title}</title><style>\n{STYLE}</style></head><body>\n\
+             <h1>{title}</h1>\n<p class=\"status\">{}</p>\n\
+             <progress value=\"{:.4}\" aria-label=\"share of the run that is done\"></progress>\n\
+             <div class=\"figures\">\n",
             escape(&self.status),
             self.done.clamp(0.0, 1.0),
         );
-        out.push_str("<div class=\"figures\">\n");
         for (name, value) in &self.figures {
             let (name, value) = (escape(name), escape(value));
-            let _ = writeln!(out, "<div><b>{value}</b><span>{name}</span></div>");
+            out += &format!("<div><b>{value}</b><span>{name}</span></div>\n");
         }
-        out.push_str("</div>\n<div class=\"grid\">\n");
+        out += "</div>\n<div class=\"grid\">\n";
         for chart in &self.charts {
-            let _ = writeln!(out, "<section>{}</section>", chart.svg());
+            out += &format!("<section>{}</section>\n", chart.svg());
         }
-        out.push_str("</div>\n<div class=\"tables\">\n");
+        out += "</div>\n<div class=\"tables\">\n";
         for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
-            let _ = writeln!(out, "<section><h2>{}</h2><table>", escape(&table.heading));
+            let heading = escape(&table.heading);
+            out += &format!("<section><h2>{heading}</h2><table>\n");
             for (name, value) in &table.rows {
                 let (name, value) = (escape(name), escape(value));
-                let _ = writeln!(
-                    out,
-                    "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>"
-                );
+                out += &format!("<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>\n");
             }
-            out.push_str("</table></section>\n");
+            out += "</table></section>\n";
         }
-        let _ = writeln!(
-            out,
-            "</div>\n<section><h2>Command</h2><pre>{}</pre></section>\n</body></html>",
-            escape(&self.command)
-        );
-        out
+        let command = escape(&self.command);
+        out + &format!(
+            "</div>\n<section><h2>Command</h2><pre>{command}</pre></section>\n</body></html>\n"
+        )
     }
 }
 
