@@ -1,10 +1,10 @@
-//! The ladder from the slow run of the model to the fast one: the same training step, rung by rung.
+//! The same training step from the slowest to the fastest way, rung by rung.
 //!
 //!     cargo bench --bench ladder [-- --size minilm --rounds 5]
 //!
-//! One table: real tokens a second, how many times the rung before, and the share of what this
-//! machine's f32 matrix products reach. The step is a two-class fine-tuning step, forward, backward
-//! and AdamW with dropout, on 16 sequences of the lengths that sentence pairs have.
+//! Prints a table: real tokens per second, the ratio to the rung before, and the share of what f32 matrix products
+//! reach on this machine. The step is a two-class fine-tuning step (forward, backward and AdamW, with dropout) on 16
+//! sequences with the lengths of sentence pairs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +23,7 @@ use cloze::random::{Site, Stream};
 
 /// BERT's uncased vocabulary.
 const VOCABULARY: usize = 30522;
-/// Tokens of pairs of MRPC, whose mean is 53, in the order in which they come.
+/// Token counts of pairs in MRPC, in their order; the mean is 53.
 const LENGTHS: [usize; 16] = [
     50, 59, 53, 54, 46, 41, 72, 60, 39, 62, 66, 37, 48, 57, 80, 45,
 ];
@@ -33,7 +33,7 @@ struct Args {
     /// tiny or minilm
     #[arg(long, default_value = "minilm")]
     size: Size,
-    /// How often every rung is timed; medians count
+    /// How often each rung is timed; the median counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Given by cargo
@@ -41,7 +41,7 @@ struct Args {
     bench: bool,
 }
 
-/// Sequences of the given lengths, or all of the longest, as padding makes them.
+/// Returns sequences of the given lengths, or all of the longest one, as with padding.
 fn batch(padded: bool) -> Packed {
     let mut draws = Stream::new(1, 0, Site::Other(6), 0).draws();
     let longest = LENGTHS.iter().copied().max().unwrap_or(0);
@@ -67,7 +67,7 @@ fn update(step: u32) -> Update {
     }
 }
 
-/// A step of any engine with its own head.
+/// Runs a step of an engine with its own head.
 fn step(engine: &mut dyn TaskEngine, batch: &Packed, step: u32) {
     let dropout = Dropout { seed: 1, step };
     let mut loss = |logits: &mut [f32]| {
@@ -78,7 +78,7 @@ fn step(engine: &mut dyn TaskEngine, batch: &Packed, step: u32) {
     engine.update(&update(step)).unwrap();
 }
 
-/// A step in which the encoder is one operation of dfdx, and the head is dfdx.
+/// Runs a step in which the encoder is one operation of dfdx and the head is written in dfdx.
 fn step_of_dfdx_head<const H: usize>(encoder: &Encoder, batch: &Arc<Packed>, step: u32) {
     let dev = Cpu::default();
     let hidden = encoder
@@ -91,7 +91,7 @@ fn step_of_dfdx_head<const H: usize>(encoder: &Encoder, batch: &Arc<Packed>, ste
     encoder.engine().update(&update(step)).unwrap();
 }
 
-/// A name and what it runs, given the number of the step.
+/// A name and a function that runs the step of a given number.
 type Rung = (&'static str, Box<dyn FnMut(u32)>);
 
 fn rungs<const H: usize>(config: &Config) -> Vec<Rung> {
@@ -161,7 +161,7 @@ fn main() {
         }
     };
     let mut seconds = vec![Vec::new(); rungs.len()];
-    // Alternating, so that a busy moment of the machine falls on all of them.
+    // In turns, so that a busy moment of the machine affects all rungs.
     for round in 0..=args.rounds as u32 {
         for ((_, run), seconds) in rungs.iter_mut().zip(&mut seconds) {
             let started = Instant::now();

@@ -1,10 +1,10 @@
-"""Fine-tunes in f32 and in bf16 with several seeds and tells whether bf16 costs quality.
+"""Fine-tunes in f32 and in bf16 with several seeds and shows whether bf16 costs quality.
 
     cargo build --release -p cloze
     python benches/precision.py --model DIR --glue DIR [--seeds 5] [--epochs 3]
 
-Writes benches/results/precision.json after every run and goes on where it stopped. The bound is two
-standard errors of the difference of the means.
+Writes benches/results/precision.json after every run and resumes there. The means may differ by two standard
+errors of their difference.
 """
 
 import argparse

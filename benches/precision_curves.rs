@@ -1,8 +1,8 @@
-//! The same pre-training run in f32 and in bf16, and a chart of both losses.
+//! The same pre-training run in f32 and in bf16, with a chart of both losses.
 //!
 //!     cargo bench --bench precision_curves [-- --steps 3000]
 //!
-//! A tiny model on the corpus of our own, with the settings of `cloze pretrain`; writes
+//! Trains a tiny model on Cloze's own corpus with the settings of `cloze pretrain`, writes
 //! `benches/results/bf16-curve.svg` and prints the held-out losses.
 
 use std::path::Path;
@@ -33,7 +33,7 @@ fn run(wordpiece: &WordPiece, precision: Precision, steps: u64) -> cloze::Result
     let paragraphs = embedded::paragraphs().map(Ok);
     let (data, held_out) = PretrainingData::build_split(paragraphs, wordpiece, &options, None, 10)?;
     let mut config = Size::Tiny.config(wordpiece.vocab_size());
-    // As `cloze pretrain` starts narrow models.
+    // The initial values that `cloze pretrain` gives narrow models.
     config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
     (
         config.hidden_dropout_prob,

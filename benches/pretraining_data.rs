@@ -1,5 +1,5 @@
-//! How fast pre-training data is made: building it from text (sentences, word pieces, chunks), and
-//! drawing batches from it, in memory and from files.
+//! The speed of pre-training data: building it from text (sentences, word pieces, chunks), and drawing batches, in
+//! memory and from files.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 const BATCH: usize = 32;
 
-/// A book (or the embedded corpus where `CLOZE_TEST_DATA` is unset) and a vocabulary.
+/// Returns a book (or the embedded corpus if `CLOZE_TEST_DATA` is unset) and a vocabulary.
 fn text() -> (Vec<Paragraph>, WordPiece) {
     match std::env::var_os("CLOZE_TEST_DATA").map(PathBuf::from) {
         Some(data) => {

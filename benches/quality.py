@@ -5,13 +5,12 @@
     python benches/quality.py --model DIR --data DIR [--tasks mrpc rte ..]
 
 `--data` holds glue/, squad/, codah/ and conll2003/. Writes benches/results/quality.json after every
-run and goes on where it stopped; `--table` compares the runs that both have made. `--jobs 2` makes
-two runs beside each other with half of the processor's cores for each: more runs an hour, though
-the seconds of a run then tell nothing of speed. Our mean should be at least the peer's less two
-standard errors of the difference.
+run and resumes there; `--table` compares the runs that both have finished. `--jobs 2` makes two runs at
+the same time with half of the cores each: more runs per hour, but their seconds do not measure speed.
+Our mean should be at least the peer's minus two standard errors of the difference.
 
-`--own` makes Cloze's runs without a peer instead: the same recipe from random weights, which shows
-what pre-training is worth, and the paper's feature-based heads (section 5.3).
+`--own` makes runs of Cloze without a peer instead: the same recipe from random weights, which shows the
+value of pre-training, and the paper's feature-based heads (section 5.3).
 """
 
 import argparse
@@ -78,10 +77,10 @@ def peer(options, task, turn):
         return run(command, options.threads)
     with tempfile.TemporaryDirectory() as out:
         predictions = pathlib.Path(out) / "predictions.json"
-        told = run([*command, "--out", predictions], options.threads)
+        scores = run([*command, "--out", predictions], options.threads)
         data = options.data / "squad" / "dev-v1.1.json.gz"
         score = [options.cloze, "score", "squad", "--data", data, "--predictions", predictions, "--json"]
-        return told | {"dev": run(score, options.threads)}
+        return scores | {"dev": run(score, options.threads)}
 
 
 def own(options, name, turn):
@@ -90,7 +89,7 @@ def own(options, name, turn):
 
 
 def run(command, threads):
-    # Both libraries' pools of threads: rayon's here, OpenMP's in PyTorch, that of tokenizers in both.
+    # The thread pools: rayon's here, OpenMP's in PyTorch, that of tokenizers in both.
     pools = {"RAYON_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, env=os.environ | pools)

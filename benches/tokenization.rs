@@ -1,5 +1,5 @@
-//! How fast text becomes word pieces: bytes a second for the lines of Wikipedia (or of the embedded
-//! corpus where `CLOZE_TEST_DATA` is unset), on one thread and on all, with and without offsets.
+//! The speed of tokenization in bytes per second, for lines of Wikipedia (or of the embedded corpus if
+//! `CLOZE_TEST_DATA` is unset), on one thread and on all, with and without offsets.
 //! `benches/peers/tokenizers_peer.py` times the Python package on the same lines.
 
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use cloze::text::{Casing, Paragraphs, WordPiece, embedded};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rayon::prelude::*;
 
-/// The text as lines, and the vocabulary to cut it with.
+/// Returns the lines of the text and a tokenizer.
 fn text() -> (Vec<String>, WordPiece) {
     match std::env::var_os("CLOZE_TEST_DATA").map(PathBuf::from) {
         Some(data) => {

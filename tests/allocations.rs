@@ -1,5 +1,6 @@
-//! What the CPU engine takes from the heap: nothing in a step once the buffers are there, and no more
-//! in all than was said beforehand.
+//! Heap memory of the CPU engine: a step allocates nothing once the buffers exist, and the total is as forecast.
+//!
+//! A program of its own, because it replaces the allocator.
 
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::backtrace::Backtrace;
@@ -16,51 +17,51 @@ use cloze::engine::{
 use cloze::model::{Dropout, Layout, PRETRAINING, Part, Size};
 use cloze::random::{Site, Stream};
 
-/// Counts what every thread asks of the system's allocator.
-struct Counting;
+/// Counts the allocations of all threads.
+struct CountingAllocator;
 
-/// Whether allocations are looked at, and how many were the engine's own.
-static LOOKING: AtomicBool = AtomicBool::new(false);
+/// Whether allocations are counted, and how many were the engine's own.
+static COUNTING: AtomicBool = AtomicBool::new(false);
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Looking takes memory too.
-    static WITHIN: Cell<bool> = const { Cell::new(false) };
+    /// Set while a backtrace is taken, which allocates too.
+    static IN_BACKTRACE: Cell<bool> = const { Cell::new(false) };
 }
 
-fn took(size: usize) {
-    if LOOKING.load(Relaxed) && !WITHIN.replace(true) {
-        // The f32 products are the `gemm` crate's, which lists its tasks anew for each.
+fn count(size: usize) {
+    if COUNTING.load(Relaxed) && !IN_BACKTRACE.replace(true) {
+        // The `gemm` crate, which computes the f32 products, allocates a list of tasks for each.
         let trace = Backtrace::force_capture().to_string();
         if !trace.contains("gemm_") {
             ALLOCATIONS.fetch_add(1, Relaxed);
             eprintln!("{size} bytes were allocated:\n{trace}");
         }
-        WITHIN.set(false);
+        IN_BACKTRACE.set(false);
     }
-    let held = HELD.fetch_add(size, Relaxed) + size;
-    MOST.fetch_max(held, Relaxed);
+    let in_use = IN_USE.fetch_add(size, Relaxed) + size;
+    PEAK.fetch_max(in_use, Relaxed);
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, block: Block) -> *mut u8 {
-        took(block.size());
-        // SAFETY: the caller's promises are the system allocator's.
+        count(block.size());
+        // SAFETY: the caller's promises are those that the system's allocator needs.
         unsafe { System.alloc(block) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, block: Block) {
-        HELD.fetch_sub(block.size(), Relaxed);
+        IN_USE.fetch_sub(block.size(), Relaxed);
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, block) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn batch(lengths: &[usize], vocabulary: u32) -> Packed {
     let mut draws = Stream::new(1, 0, Site::Other(3), 0).draws();
@@ -86,22 +87,21 @@ fn update(rule: Rule) -> Update {
 
 const DROPOUT: Dropout = Dropout { seed: 1, step: 1 };
 
-/// Runs `step` until the buffers are there, then counts what two more take from the heap.
+/// Runs `step` three times to fill the buffers, then counts the allocations of two more.
 fn allocations(mut step: impl FnMut() + Send) -> usize {
-    // On a thread of the pool: handing work to the pool takes a little memory now and then, which is
-    // not the engine's.
+    // On a thread of the pool, because handing work to the pool sometimes allocates.
     rayon::scope(|_| {
         (0..3).for_each(|_| step());
-        LOOKING.store(true, Relaxed);
+        COUNTING.store(true, Relaxed);
         (0..2).for_each(|_| step());
-        LOOKING.store(false, Relaxed);
+        COUNTING.store(false, Relaxed);
         ALLOCATIONS.swap(0, Relaxed)
     })
 }
 
-/// One test, because the counters are shared by all threads of the program.
+/// A single test, because all threads of the program share the counters.
 #[test]
-fn steps_allocate_nothing_and_runs_hold_what_was_forecast() {
+fn steps_allocate_nothing_and_memory_is_as_forecast() {
     let config = Size::Tiny.config(500);
 
     let layout = Layout::new(&config, &PRETRAINING);
@@ -114,23 +114,26 @@ fn steps_allocate_nothing_and_runs_hold_what_was_forecast() {
         packed: packed.clone(),
     };
     for rule in [Rule::Adamw, Rule::Lamb] {
-        let taken = allocations(|| {
+        let allocated = allocations(|| {
             engine.pretraining_gradients(&pretraining, DROPOUT).unwrap();
             engine.update(&update(rule)).unwrap();
         });
-        assert_eq!(taken, 0, "allocations in a step of pre-training, {rule:?}");
+        assert_eq!(
+            allocated, 0,
+            "allocations in a step of pre-training, {rule:?}"
+        );
     }
     let mut teacher = CpuEngine::new(&config, &layout, layout.initialise(2)).unwrap();
     let mut targets = SoftTargets::default();
     let weights = Distillation::default().weights(&pretraining);
-    let taken = allocations(|| {
+    let allocated = allocations(|| {
         let rows = &pretraining.masked_rows;
         teacher.soft_targets(&packed, rows, &mut targets).unwrap();
         engine
             .distillation_gradients_of_part(&pretraining, &targets, weights, DROPOUT)
             .unwrap();
     });
-    assert_eq!(taken, 0, "allocations in a step of distillation");
+    assert_eq!(allocated, 0, "allocations in a step of distillation");
     drop((engine, teacher));
 
     let wide = batch(&[128; 12], 500);
@@ -140,31 +143,31 @@ fn steps_allocate_nothing_and_runs_hold_what_was_forecast() {
         (Part::Span, true),
     ] {
         let layout = Layout::new(&config, &part.with_encoder());
-        let before = HELD.load(Relaxed);
-        MOST.store(before, Relaxed);
+        let before = IN_USE.load(Relaxed);
+        PEAK.store(before, Relaxed);
         let engine = CpuEngine::new(&config, &layout, layout.initialise(1)).unwrap();
         let mut engine = engine.with_recompute(recompute);
         let labels: Vec<u32> = vec![0; wide.rows()];
-        let taken = allocations(|| {
+        let allocated = allocations(|| {
             let mut loss = |logits: &mut [f32]| {
                 objective::cross_entropy(logits, 2, &labels, 0.1);
             };
             engine.task_gradients(&wide, DROPOUT, &mut loss).unwrap();
             engine.update(&update(Rule::Adamw)).unwrap();
         });
-        assert_eq!(taken, 0, "allocations in a step, {part:?}");
-        let held = (MOST.load(Relaxed) - before) as f64;
+        assert_eq!(allocated, 0, "allocations in a step, {part:?}");
+        let peak = (PEAK.load(Relaxed) - before) as f64;
         let work = Work {
             rows: wide.rows(),
             sequences: wide.sequences(),
             longest: 128,
         };
-        let said = Forecast::of(&config, &layout, work, recompute).total() as f64;
-        // What the products pack their operands into is a few MiB a thread, whatever the model.
-        let spare = held - said;
+        let forecast = Forecast::of(&config, &layout, work, recompute).total() as f64;
+        // The products pack their operands into a few MiB per thread, for any model.
+        let difference = peak - forecast;
         assert!(
-            (-0.01 * said..8e6).contains(&spare),
-            "{part:?}: {said} bytes forecast, {held} held"
+            (-0.01 * forecast..8e6).contains(&difference),
+            "{part:?}: {forecast} bytes forecast, {peak} used"
         );
     }
 }

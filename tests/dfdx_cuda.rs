@@ -1,14 +1,13 @@
-//! The reference model on dfdx's `Cuda` (feature `dfdx-cuda`), and the lessons on it with one type
-//! changed. `tests/dfdx_cuda.sh` compiles this where there is no GPU and no compiler of NVIDIA's;
-//! README says what it takes to run it.
+//! The reference model on dfdx's `Cuda` (feature `dfdx-cuda`), and the lessons with `Cuda` in place of `Cpu`.
+//! `tests/dfdx_cuda.sh` compiles this without a GPU and without NVIDIA's compiler; docs/gpu.md says how to run it.
 
 use cloze::data::{PretrainingData, PretrainingOptions};
 use cloze::engine::{Engine, PretrainingEngine, Reference};
 use cloze::model::{Dropout, Layout, PRETRAINING, Size};
 use cloze::text::{Casing, WordPiece, embedded};
 
-/// The lessons that name their device, with `Cuda` in place of `Cpu`: files that the script writes. (An
-/// operation of the learner's own, as in lesson 04, runs on the CPU.)
+/// The lessons that name their device, as the script writes them. (An operation of the learner's own, as in
+/// lesson 04, runs on the CPU.)
 mod lessons {
     #![allow(dead_code, unused_imports)]
     macro_rules! lesson {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles the reference model and the lessons for dfdx's `Cuda`, without NVIDIA's compiler and without
-# a GPU: dfdx's feature `ci-check` leaves its kernels out, so that types are checked and nothing is
-# linked. With the argument `run`, on a machine that has both (README), runs the test in place of that.
+# Type-checks the reference model and the lessons for dfdx's `Cuda`, without NVIDIA's compiler and without a GPU:
+# dfdx's feature `ci-check` leaves its kernels out. With the argument `run`, on a machine that has both
+# (docs/gpu.md), runs the test instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,4 +1,4 @@
-//! The stop flag is global to a process, so its test has a process of its own.
+//! The stop flag is global to a process, so its test is a program of its own.
 
 use cloze::interrupt::{self, Interrupted};
 

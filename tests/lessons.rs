@@ -1,5 +1,6 @@
-//! The lessons as a learner meets them: notebooks that hold together, stubs that get help,
-//! solutions that pass.
+//! The lessons: notebooks are valid, stubs get hints, solutions pass, and the spelling is right.
+
+mod common;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -7,10 +8,11 @@ use std::process::{Command, Output};
 
 use cloze::lessons::format::CellKind;
 use cloze::lessons::{self, Lesson, checks};
+use common::{assert_contains, cloze, stdout};
 use serde_json::Value;
 use unicase::UniCase;
 
-/// A lesson's program, which `cargo test` builds beside the tests.
+/// Returns a lesson's program, which `cargo test` has built.
 fn program(lesson: &Lesson) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test
@@ -28,8 +30,7 @@ fn program(lesson: &Lesson) -> PathBuf {
     path
 }
 
-/// Runs a lesson with the given exercises (`all`, or ids with commas) left unsolved, its training
-/// shortened.
+/// Runs a lesson with shortened training. These exercises (`all`, or ids with commas) are left unsolved.
 fn run(lesson: &Lesson, unsolved: &str) -> (Output, String) {
     let output = Command::new(program(lesson))
         .env("CLOZE_EXERCISE_STUB", unsolved)
@@ -57,7 +58,7 @@ fn every_solution_passes_its_check() {
 #[test]
 fn each_stub_gets_its_first_hint_and_breaks_nothing_else() {
     for lesson in lessons::all().unwrap() {
-        // Every second exercise is left open, then the others: one that follows an open one must pass.
+        // Leaves every second exercise open, then the others: one after an open one must still pass.
         for turn in 0..2 {
             let (open, solved): (Vec<_>, Vec<_>) = lesson
                 .exercises
@@ -118,7 +119,7 @@ fn notebooks_are_valid_nbformat_with_stable_ids() {
     }
 }
 
-/// The rules of the nbformat 4.5 schema that a notebook of ours could break.
+/// Checks the rules of the nbformat 4.5 schema that our notebooks could break.
 fn check_notebook(notebook: &Value) {
     assert_eq!(
         (&notebook["nbformat"], &notebook["nbformat_minor"]),
@@ -236,7 +237,7 @@ fn links_needs_and_minutes_hold() {
     }
 }
 
-/// Words that the spelling test takes for mistakes and that are none.
+/// Returns the words that the spelling test would wrongly report.
 fn accepted_words() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/words.txt");
     let text = std::fs::read_to_string(path).unwrap();
@@ -246,7 +247,7 @@ fn accepted_words() -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// What Britain writes for a word that it doesn't write so.
+/// Returns the British spellings of a word that is spelled otherwise.
 fn british(word: &UniCase<&str>) -> Option<&'static [&'static str]> {
     let variants = *typos_vars::VARS.find(word)?;
     let home = typos_vars::Category::BritishIse;
@@ -259,8 +260,7 @@ fn british(word: &UniCase<&str>) -> Option<&'static [&'static str]> {
     Some(typos_vars::corrections(home, *first.1))
 }
 
-/// The mistakes of a text, each with what was meant; `prose` is held to British spelling, code to no
-/// country's.
+/// Returns the misspelled words of a text with their corrections. Only `prose` must be British.
 fn misspelled(text: &str, prose: bool) -> Vec<(String, String)> {
     let tokenizer = typos::tokens::Tokenizer::new();
     let words = tokenizer.parse_str(text).flat_map(|name| name.split());
@@ -274,7 +274,7 @@ fn misspelled(text: &str, prose: bool) -> Vec<(String, String)> {
     wrong.collect()
 }
 
-/// Markdown without its code and its formulas.
+/// Removes code, formulas and links from Markdown.
 fn without_code(text: &str) -> String {
     let outside = |text: &str, mark: &str| -> String {
         let parts: Vec<&str> = text.split(mark).step_by(2).collect();
@@ -292,7 +292,7 @@ fn without_code(text: &str) -> String {
 }
 
 #[test]
-fn words_are_spelled_as_britain_spells_them() {
+fn spelling_is_british() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons");
     let accepted = accepted_words();
     let mut met = HashSet::new();
@@ -310,8 +310,8 @@ fn words_are_spelled_as_britain_spells_them() {
         let place = format!("lessons/{}.rs", lesson.name);
         let titles = [&lesson.title, &lesson.summary];
         let exercises = lesson.exercises.iter();
-        let told = exercises.flat_map(|e| e.hints.iter().chain([&e.title]));
-        for text in titles.into_iter().chain(told) {
+        let texts = exercises.flat_map(|e| e.hints.iter().chain([&e.title]));
+        for text in titles.into_iter().chain(texts) {
             look(&place, &without_code(text), true);
         }
         for cell in &lesson.cells {
@@ -331,7 +331,7 @@ fn words_are_spelled_as_britain_spells_them() {
         look(&format!("lessons/{name}"), &without_code(&text), true);
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
-    // The list stays short: what nothing needs any more goes.
+    // Words that are no longer needed must go.
     let idle: Vec<_> = accepted
         .iter()
         .filter(|word| !met.contains(*word))
@@ -343,7 +343,7 @@ fn words_are_spelled_as_britain_spells_them() {
 }
 
 #[test]
-fn the_spelling_test_finds_what_it_should() {
+fn the_spelling_test_finds_mistakes() {
     let words = |text: &str, prose| -> Vec<String> {
         let found = misspelled(text, prose).into_iter();
         found.map(|(word, _)| word).collect()
@@ -356,21 +356,21 @@ fn the_spelling_test_finds_what_it_should() {
 }
 
 #[test]
-fn every_folder_of_data_is_told_of_in_its_readme() {
+fn the_readme_of_the_data_lists_every_folder() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/data");
     let readme = std::fs::read_to_string(data.join("README.md")).unwrap();
     for entry in std::fs::read_dir(&data).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(
             name == "README.md" || readme.contains(&format!("`{name}")),
-            "lessons/data/{name} is not told of in lessons/data/README.md"
+            "lessons/data/{name} is not listed in lessons/data/README.md"
         );
     }
 }
 
-/// What the command says of the progress that `data` keeps, as JSON.
-fn told_progress(data: &Path) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_cloze"))
+/// Returns the progress that the command reads from `data`.
+fn progress(data: &Path) -> Value {
+    let output = cloze()
         .args(["lessons", "progress", "--json"])
         .env("CLOZE_DATA", data)
         .output()
@@ -380,7 +380,7 @@ fn told_progress(data: &Path) -> Value {
 }
 
 #[test]
-fn progress_is_kept_shown_and_not_earned_by_the_lessons_own_solutions() {
+fn progress_is_saved_and_shown_and_the_lessons_own_solutions_do_not_count() {
     let dir = tempfile::tempdir().unwrap();
     let first = &lessons::all().unwrap()[0];
     let id = &first.exercises[0].id;
@@ -394,39 +394,36 @@ fn progress_is_kept_shown_and_not_earned_by_the_lessons_own_solutions() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert!(run("").contains("don't count as yours"));
-    assert_eq!(told_progress(dir.path())["passed"], 0);
+    assert_eq!(progress(dir.path())["passed"], 0);
 
     let line = format!("{{\"exercise\":\"{id}\",\"passed\":\"2026-01-31T10:00:00Z\"}}\n");
     std::fs::write(dir.path().join("progress.jsonl"), line).unwrap();
-    let told = told_progress(dir.path());
-    assert_eq!(told["passed"], 1);
-    assert_eq!(told["lessons"][0]["exercises"][0]["date"], "2026-01-31");
-    // A check that fails later takes nothing away.
+    let kept = progress(dir.path());
+    assert_eq!(kept["passed"], 1);
+    assert_eq!(kept["lessons"][0]["exercises"][0]["date"], "2026-01-31");
+    // A check that fails later changes nothing.
     let failed = run(id);
     let heading = first.exercises[0].heading();
     let expected = format!("○ {heading} not solved yet (passed before, on 2026-01-31)");
-    assert!(failed.contains(&expected), "{failed}");
-    assert_eq!(told_progress(dir.path()), told);
+    assert_contains(&failed, &expected);
+    assert_eq!(progress(dir.path()), kept);
 
-    let table = Command::new(env!("CARGO_BIN_EXE_cloze"))
+    let table = cloze()
         .args(["lessons", "progress"])
         .env("CLOZE_DATA", dir.path())
         .output()
         .unwrap();
-    let table = String::from_utf8(table.stdout).unwrap();
-    assert!(
-        table.contains("●○") && table.contains("last on 2026-01-31"),
-        "{table}"
-    );
-    assert!(table.contains("the next is"), "{table}");
+    let table = stdout(&table);
+    assert_contains(&table, "●○");
+    assert_contains(&table, "last on 2026-01-31");
+    assert_contains(&table, "the next is");
 }
 
 #[test]
 fn the_command_lists_builds_and_checks() {
-    let cloze = || Command::new(env!("CARGO_BIN_EXE_cloze"));
     let dir = tempfile::tempdir().unwrap();
     let list = cloze().args(["lessons", "list"]).output().unwrap();
-    let list = String::from_utf8(list.stdout).unwrap();
+    let list = stdout(&list);
     let out = dir.path().join("notebooks");
     let build = cloze()
         .args(["lessons", "build", "--out"])
@@ -435,7 +432,7 @@ fn the_command_lists_builds_and_checks() {
         .unwrap();
     assert!(build.status.success());
     for lesson in lessons::all().unwrap() {
-        assert!(list.contains(&lesson.title), "{list}");
+        assert_contains(&list, &lesson.title);
         assert!(out.join(format!("{}.ipynb", lesson.name)).is_file());
     }
     let check = cloze()

@@ -6,7 +6,7 @@
         [--rounds N] [--only WORD] [--out FILE.json]
 
 `--model` is a BERT in the Hugging Face layout, `--glue` holds MRPC and SST-2; the peers are the
-torch_*.py beside this. Each pair runs alternately; medians count. Run by hand, on a quiet machine.
+torch_*.py beside this. The two programs of a pair run in turns; medians count. Run it by hand on an idle machine.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TEXTS = 2000
 
 
 def measured(command, stdin=None):
-    """Tokens a second and peak memory in MiB of one run; tokens as the program itself says."""
+    """Returns tokens per second, as the program reports them, and peak memory in MiB."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             [str(word) for word in command], stdin=stdin, stdout=out, stderr=err
@@ -34,24 +34,24 @@ def measured(command, stdin=None):
         _, status, usage = os.wait4(process.pid, 0)
         out.seek(0)
         err.seek(0)
-        said = err.read().decode(errors="replace")
+        errors = err.read().decode(errors="replace")
         if status != 0:
-            sys.exit(f"{' '.join(map(str, command))} failed:\n{said}")
+            sys.exit(f"{' '.join(map(str, command))} failed:\n{errors}")
         answer = out.read().decode(errors="replace")
-    return tokens_per_second(answer, said), usage.ru_maxrss / 1024
+    return tokens_per_second(answer, errors), usage.ru_maxrss / 1024
 
 
-def tokens_per_second(answer, said):
+def tokens_per_second(answer, errors):
     lines = [line for line in answer.splitlines() if line.startswith("{")]
     if lines and '"vector"' in lines[-1]:
-        # `cloze features` prints vectors; what it took stands on stderr.
-        return float(said.rsplit("texts/s, ", 1)[1].split()[0])
+        # `cloze features` prints vectors, and the time on stderr.
+        return float(errors.rsplit("texts/s, ", 1)[1].split()[0])
     found = json.loads(lines[-1])
     return found.get("tokens_per_s") or found["real_tokens_per_s"]
 
 
 def pairs(options):
-    """Name, our command, the peer's, and what both read."""
+    """Returns name, our command, the peer's command, and their input."""
     peers, cloze, python = ROOT / "benches" / "peers", options.cloze, options.python
     for size, batch, seq, steps in [("minilm", 16, 128, 10), ("base", 8, 384, 4)]:
         for dtype in ["f32", "bf16"]:
@@ -74,7 +74,7 @@ def pairs(options):
 
 
 def texts(glue):
-    """The first sentences of SST-2's training file, which are of all lengths."""
+    """Returns the first sentences of SST-2's training file, of many lengths."""
     lines = (glue / "SST-2" / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
     sentences = [line.split("\t")[0] for line in lines[:TEXTS]]
     file = tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False, encoding="utf-8")

@@ -6,9 +6,9 @@ weights and at the same rates, and compares the losses step by step.
     cloze finetune mrpc --data MRPC --model start --out run --adam-epsilon 1e-8 --dropout 0 --seed 1
     python benches/peers/in_step.py --data MRPC --start start --run run [--steps N]
 
-The first command makes the head that both start from. Without dropout nothing is left to chance: the
-losses should agree to float32's rounding. With `--dropout P` (and the same for `cloze`) the programs
-draw other masks, and `--seed` shows how far the accuracy on dev moves by these alone.
+The first command makes the head that both start from. Without dropout nothing is random: the losses should
+agree to the rounding of float32. With `--dropout P` (and the same for `cloze`) the masks differ, and `--seed`
+shows how much they change the accuracy on dev.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 import torch
 import transformers
 
-# The site of an epoch's order among Cloze's streams of random numbers (src/random.rs).
+# The random stream for the order of an epoch (src/random.rs).
 ORDER = 6
 WORD = 0xFFFFFFFF
 
@@ -36,7 +36,7 @@ def philox(key, counter):
 
 
 def order(rows, seed, epoch):
-    """The order of Cloze's epoch."""
+    """Returns the order of the rows in an epoch of Cloze."""
     places = list(range(rows))
     for draw, left in enumerate(range(rows - 1, 0, -1)):
         bits = philox(seed, [draw // 4, epoch, ORDER, 0])[draw % 4]
@@ -66,7 +66,7 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     lines = [json.loads(line) for line in open(options.run / "trainer" / "metrics.jsonl")]
-    told = [line for line in lines if "loss" in line][: options.steps]
+    recorded = [line for line in lines if "loss" in line][: options.steps]
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.start)
     p = options.dropout
@@ -82,7 +82,7 @@ def main():
     steps = -(-len(rows) // 32)
     largest = 0.0
     model.train()
-    for step, line in enumerate(told):
+    for step, line in enumerate(recorded):
         if step % steps == 0:
             places = order(len(rows), options.order, step // steps)
         first = step % steps * 32
@@ -103,7 +103,7 @@ def main():
         for first in range(0, len(dev), 32):
             inputs, labels = collate(tokenizer, dev[first : first + 32])
             right += int((model(**inputs).logits.argmax(-1) == labels).sum())
-    print(json.dumps({"steps": len(told), "largest_difference": largest, "dev_accuracy": right / len(dev)}))
+    print(json.dumps({"steps": len(recorded), "largest_difference": largest, "dev_accuracy": right / len(dev)}))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
     JUPYTER_PATH=/tmp/cloze/share/jupyter:/tmp/evcxr/share/jupyter \\
         python benches/peers/jupyter_kernels.py [--repeat N] [--suites N]
 
-The same questions go to both kernels, each asked in its own words where there is no common one (how
-a picture is shown, say). Needs what the tests of tests/jupyter need. Run by hand, on a quiet machine.
+Both kernels get the same cells, in their own form if there is no common one (such as for pictures). Needs what
+tests/jupyter needs. Run it by hand on an idle machine.
 """
 
 import argparse
@@ -39,13 +39,13 @@ PEER = "rust"
 
 
 def evcxr_display(mime, data):
-    """evcxr's way to show something is to print it between two marks."""
+    """evcxr shows something that is printed between two markers."""
     return f'println!("EVCXR_BEGIN_CONTENT {mime}\\n{data}\\nEVCXR_END_CONTENT");'
 
 
 class PeerProtocol(ClozeProtocol):
-    """The same questions in its own words. It has no call for the pager and for clearing, and names
-    functions with their parameters in completions, which is its good right."""
+    """The same tests in evcxr's form. It has no calls for the pager and for clearing, and its completions
+    contain parameters, which is allowed."""
 
     kernel_name = PEER
     language_name = "Rust"
@@ -63,7 +63,7 @@ class PeerWelcome(jupyter_kernel_test.IopubWelcomeTests):
     support_iopub_welcome = True
 
     def test_recv_iopub_welcome_msg(self):
-        # The suite waits for ever where nothing comes.
+        # The suite would wait forever for a missing answer.
         self.kc.start_channels()
         message = self.kc.get_iopub_msg(timeout=10)
         self.assertEqual(message["msg_type"], "iopub_welcome")
@@ -86,7 +86,7 @@ KERNELS = {
 
 
 class Outcomes(unittest.TestResult):
-    """Each test's outcome by name."""
+    """Returns the outcome of each test by name."""
 
     def __init__(self):
         super().__init__()
@@ -120,7 +120,7 @@ class Outcomes(unittest.TestResult):
 
 
 def suite(kernel, times):
-    """How often each row of Jupyter's own suite passed; None where the kernel has no such thing."""
+    """Returns how often each row of Jupyter's own suite passed, None if the kernel lacks the feature."""
     passed = {}
     for _ in range(times):
         tests = unittest.TestSuite(
@@ -139,7 +139,7 @@ def suite(kernel, times):
 
 
 def behaviour(kernel):
-    """What a user sees, asked of one session."""
+    """Returns what a user sees in one session."""
     manager, client = start_new_kernel(kernel_name=kernel, startup_timeout=60)
     sleep = "std::thread::sleep(std::time::Duration::from_millis(300));"
     try:
@@ -183,7 +183,7 @@ def behaviour(kernel):
 
 
 def latencies(repeat, binary):
-    """`cloze bench cells` over both kernels in turns."""
+    """Runs `cloze bench cells` with both kernels in turns."""
     command = [binary, "bench", "cells", "--json", "--repeat", str(repeat)]
     for kernel in KERNELS:
         command += ["--kernel", kernel]
@@ -226,7 +226,7 @@ BEHAVIOUR = [
 
 
 def table(found):
-    """The comparison in Markdown."""
+    """Returns the comparison in Markdown."""
     cloze, peer = (found["kernels"][kernel] for kernel in KERNELS)
     times = found["suites"]
 

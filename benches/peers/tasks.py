@@ -8,10 +8,10 @@
 Prints one JSON line: seconds of training, real tokens a second, the metric on the development data;
 for SQuAD it writes the predictions, to be scored by `cloze score squad`. The recipe is `cloze
 finetune`'s: AdamW with weight decay 0.01 on weights, clipping at 1, warm-up over a tenth of the
-steps, then linear decay; batches in random order, padded to their longest sequence. With `--micro N`
-rows of a batch that are about equally long are padded and computed N at a time, and their gradients
-are added up to those of the whole batch: the same update with less padding. (For SQuAD nearly the
-same, as transformers' softmax over positions counts the padding too.)
+steps, then linear decay; batches in random order, padded to their longest sequence. With `--micro N`,
+N rows of similar length at a time are padded and computed, and their gradients are added up: the same
+update with less padding. (For SQuAD almost the same, as transformers' softmax over positions includes the
+padding.)
 """
 
 import argparse
@@ -35,7 +35,7 @@ def opened(path):
 
 
 class Codah:
-    """Every fifth row, from row `fold` on, is kept apart, as in `cloze finetune codah --fold`."""
+    """Holds out every fifth row, from row `fold` on, as `cloze finetune codah --fold` does."""
 
     model = transformers.AutoModelForMultipleChoice
     max_len = 80
@@ -83,7 +83,7 @@ class Entities:
 
     @staticmethod
     def read(path):
-        """Sentences with tags in IOB2."""
+        """Returns sentences with tags in IOB2."""
         sentences, words, tags = [], [], []
         with opened(path) as lines:
             for line in [*lines, ""]:
@@ -122,11 +122,11 @@ class Entities:
     def measure(self, outputs):
         from seqeval.metrics import f1_score
 
-        told = []
+        predicted = []
         for (predicted, labels), gold in zip(outputs, self.gold):
             tags = [self.labels[p] for p, label in zip(predicted, labels) if label != IGNORED]
-            told.append(tags + ["O"] * (len(gold) - len(tags)))
-        return {"f1": float(f1_score(self.gold, told))}
+            predicted.append(tags + ["O"] * (len(gold) - len(tags)))
+        return {"f1": float(f1_score(self.gold, predicted))}
 
 
 class Squad:
@@ -150,7 +150,7 @@ class Squad:
 
     def windows(self, question, training):
         name, text, context, answer = question
-        # The question alone is cut first, as google-research/bert does.
+        # First the question alone is truncated, as in google-research/bert.
         ids = self.tokenizer(text, add_special_tokens=False, truncation=True, max_length=self.longest_question)
         text = self.tokenizer.decode(ids["input_ids"]) if len(ids["input_ids"]) == self.longest_question else text
         encoded = self.tokenizer(text, context, truncation="only_second", max_length=self.max_len,
@@ -190,13 +190,13 @@ class Squad:
 
 
 def length(row):
-    """Pieces of a row, or of the longest of its choices."""
+    """Returns the number of pieces of a row, or of the longest of its choices."""
     texts = row[0] if isinstance(row[0], list) else [row[0]]
     return max(len(text["input_ids"]) for text in texts)
 
 
 def labelled(inputs):
-    """How many labels the loss of these rows is the mean of."""
+    """Returns the number of labels in the mean loss of these rows."""
     labels = inputs["labels"] if "labels" in inputs else inputs["start_positions"]
     return int((labels != IGNORED).sum())
 

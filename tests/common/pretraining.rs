@@ -1,11 +1,11 @@
-//! A corpus and a quick run of `cloze pretrain` over it.
+//! A corpus and a quick run of `cloze pretrain` on it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::text;
 
-/// Eight documents of regular sentences.
+/// Writes eight documents of regular sentences.
 pub fn corpus(folder: &Path) -> PathBuf {
     let animals = ["cat", "dog", "owl", "fox", "hen", "cow", "pig", "rat"];
     let places = ["mat", "log", "oak", "den", "nest", "barn", "sty", "hole"];
@@ -22,20 +22,11 @@ pub fn corpus(folder: &Path) -> PathBuf {
     path
 }
 
-/// Arguments of a small, quick run.
+/// Returns the arguments of a small, quick run.
 pub fn run<'a>(corpus: &'a Path, out: &'a Path, steps: &'a str) -> Vec<&'a str> {
-    vec![
-        "pretrain",
-        "--text",
-        text(corpus),
-        "--out",
-        text(out),
-        "--steps",
-        steps,
-        "--seq",
-        "32",
-        "--first-seq",
-        "24",
+    let mut args = vec!["pretrain", "--text", text(corpus), "--out", text(out)];
+    args.extend(["--steps", steps, "--seq", "32", "--first-seq", "24"]);
+    args.extend([
         "--batch",
         "8",
         "--vocab-size",
@@ -43,5 +34,6 @@ pub fn run<'a>(corpus: &'a Path, out: &'a Path, steps: &'a str) -> Vec<&'a str> 
         "--seed",
         "5",
         "--json",
-    ]
+    ]);
+    args
 }

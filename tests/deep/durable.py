@@ -1,8 +1,7 @@
-"""Reads the system calls of saves: would what was written survive a power cut?
+"""Reads the system calls of saves: would the saved files survive a power failure?
 
-Of each file that is renamed into its place below the output folder, its bytes must have been forced
-to the disk before the rename and its folder after it; of each new folder, the folder above it. Only
-what is written again soon (the page of a run that goes on) may be left out.
+The bytes of each file must be synced before it is renamed into place, its folder after the rename, and the
+parent of each new folder after its creation. Only records that are soon written again are exempt.
 """
 
 import pathlib
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-# The records of a run, which it goes on without.
+# The records of a run, which can continue without them.
 PASSING = ("report.html", "metrics.jsonl", "events.out")
 CALLS = "openat,creat,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,write,writev,pwrite64"
 LINE = re.compile(r"^\d+\s+(\w+)\((.*)\)\s+= (-?\d+)")
@@ -33,7 +32,7 @@ def paths(arguments):
 
 
 def check(calls, out):
-    """The number of files and folders that were seen, and what is wrong with them."""
+    """Returns the number of saved files and folders, and what is wrong with them."""
     wrong, saved = [], 0
     dirty, unsynced = set(), {}
     for call, arguments in calls:
@@ -42,7 +41,7 @@ def check(calls, out):
         elif call in ("fsync", "fdatasync"):
             path = DESCRIPTOR.match(arguments)[1]
             if "(deleted)" in path:
-                wrong.append(f"{path} was forced to the disk after it had lost its name")
+                wrong.append(f"{path} was synced after it had been removed")
             dirty.discard(path)
             unsynced.pop(path, None)
         elif call.startswith("rename"):
@@ -53,7 +52,7 @@ def check(calls, out):
             if pathlib.Path(target).name.startswith(PASSING):
                 continue
             if source in dirty:
-                wrong.append(f"{target} took its place before its bytes were on the disk")
+                wrong.append(f"{target} was renamed before its bytes were synced")
             unsynced[str(pathlib.Path(target).parent)] = target
         elif call.startswith(("mkdir", "unlink")):
             path = paths(arguments)[0]
@@ -62,7 +61,7 @@ def check(calls, out):
             if path.startswith(out) and not passing:
                 saved += 1
                 unsynced[str(pathlib.Path(path).parent)] = path
-    wrong += [f"{path}: its folder never reached the disk" for path in unsynced.values()]
+    wrong += [f"{path}: its folder was never synced" for path in unsynced.values()]
     return saved, wrong
 
 

@@ -1,7 +1,7 @@
-"""Kills runs at random moments and resumes them, until all are done.
+"""Kills runs at random moments and resumes them until they finish.
 
-At the end a run has the bits of an unbroken one. In between, a model folder holds a model that
-answers, or none yet, or is refused with a reason; and nothing is left lying about.
+At the end a run has the same bits as an uninterrupted one. In between, its folder has a model that works, or no
+model yet, or is refused with a reason. No temporary files are left.
 """
 
 import argparse
@@ -38,22 +38,22 @@ def main():
         assert base.returncode == 0, base.stderr
         for kind, command in [("pretrain", pretrain), ("finetune", finetune)]:
             whole = place / f"{kind}-whole"
-            unbroken = run([*command, "--out", str(whole)])
-            assert unbroken.returncode == 0, unbroken.stderr
+            uninterrupted = run([*command, "--out", str(whole)])
+            assert uninterrupted.returncode == 0, uninterrupted.stderr
             expected = (whole / "model.safetensors").read_bytes()
             target = counts["killed"] + options.kills // 2
             while counts["killed"] < target:
                 counts["rounds"] += 1
                 out = place / f"{kind}-{counts['rounds']}"
-                broken(cloze, [*command, "--out", str(out)], out, kind, dice, counts)
+                interrupted(cloze, [*command, "--out", str(out)], out, kind, dice, counts)
                 assert (out / "model.safetensors").read_bytes() == expected, f"{out} differs"
                 left = [path.name for path in out.rglob("*") if path.name.startswith((".cloze-", ".tmp"))]
                 assert not left, left
     print(", ".join(f"{count} {what}" for what, count in counts.items()))
 
 
-def broken(cloze, command, out, kind, dice, counts):
-    """Runs the command to its end, broken off again and again; nobody reads its messages."""
+def interrupted(cloze, command, out, kind, dice, counts):
+    """Runs the command to its end, with many kills."""
     started = False
     while True:
         process = subprocess.Popen(
@@ -63,8 +63,7 @@ def broken(cloze, command, out, kind, dice, counts):
             text=True,
         )
         started = True
-        patience = dice.uniform(0.02, 0.9)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + dice.uniform(0.02, 0.9)
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         ended = process.poll() is not None
@@ -72,9 +71,9 @@ def broken(cloze, command, out, kind, dice, counts):
             name = dice.choice(["kill", "kill", "kill", "terminate"])
             getattr(process, name)()
             counts["killed" if name == "kill" else "stopped"] += 1
-        _, said = process.communicate()
+        _, message = process.communicate()
         if ended:
-            assert process.returncode == 0, said
+            assert process.returncode == 0, message
             return
         ask = ["fill-mask", "--model", str(out), "a [MASK]"]
         if kind == "finetune":

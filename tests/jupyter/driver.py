@@ -1,4 +1,4 @@
-"""What the tests of the kernel have in common: cells as a front end sees them, and processes."""
+"""Shared by the tests of the kernel: cells as a front end sees them, and processes."""
 
 import os
 import time
@@ -37,7 +37,7 @@ class Cell:
 
 
 class WithKernel(unittest.TestCase):
-    """Tests that share one kernel and leave it as they found it."""
+    """Tests that share one kernel and leave it usable."""
 
     @classmethod
     def setUpClass(cls):
@@ -57,7 +57,7 @@ class WithKernel(unittest.TestCase):
 
 
 def children(pid):
-    """The process numbers below `pid`."""
+    """Returns the ids of the processes below `pid`."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -74,7 +74,7 @@ def children(pid):
 
 
 def memory(pid):
-    """The resident set of a process in MiB."""
+    """Returns the resident memory of a process in MiB."""
     with open(f"/proc/{pid}/status", encoding="utf-8") as status:
         for line in status:
             if line.startswith("VmRSS:"):
@@ -83,7 +83,7 @@ def memory(pid):
 
 
 def gone(pids, seconds=10):
-    """Whether all processes end within `seconds`."""
+    """Returns whether all processes end within `seconds`."""
     deadline = time.time() + seconds
     while time.time() < deadline:
         alive = []

@@ -1,4 +1,4 @@
-"""Runs many cells in one session and tells what each costs: memory, and whether they get slower.
+"""Runs many cells in one session and reports memory and seconds per cell.
 
     JUPYTER_PATH="$P/share/jupyter" python tests/jupyter/endurance.py [CELLS]
 
@@ -14,12 +14,12 @@ from jupyter_client.manager import start_new_kernel
 
 from driver import FIRST_CELL, Cell, children, memory
 
-# Cells until everything that is loaded once has been loaded.
+# The number of cells after which everything that is loaded once has been loaded.
 WARM = 10
 
 
 def measure(cells, say=lambda line: None):
-    """The costs of `cells` equal cells after the warm ones."""
+    """Returns the costs of `cells` equal cells after the warm-up."""
     manager, client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
     try:
         assert Cell(client, FIRST_CELL).status == "ok"

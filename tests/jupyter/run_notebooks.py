@@ -15,7 +15,7 @@ import time
 import nbformat
 from nbclient import NotebookClient
 
-# A solution takes under 45 s on two idle cores; a busy machine gets its time.
+# A solution takes under 45 s on two idle cores; a busy machine may take longer.
 CELL_TIMEOUT = 600
 
 
@@ -32,7 +32,7 @@ def execute(path, folder):
     outputs = sum(len(cell.outputs) for cell in cells)
     seconds = time.time() - started
     print(f"{path.name}: {len(cells)} cells, {outputs} outputs, {seconds:.0f} s")
-    assert outputs > 0, f"{path.name} shows nothing"
+    assert outputs > 0, f"{path.name} has no output"
     return seconds
 
 

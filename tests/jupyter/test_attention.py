@@ -1,4 +1,4 @@
-"""The page of `cloze attention` in a real browser: what its reader sees, points at and presses.
+"""The page of `cloze attention` in a real browser, used by mouse and keyboard.
 
 Needs Chromium and Playwright as test_browser.py does, and `cloze` built. With the environment variable
 CLOZE_TEST_MINILM, which names a model folder, a published model is looked at too.
@@ -20,12 +20,12 @@ CLOZE = ROOT / "target" / "debug" / "cloze"
 FIXTURE = ROOT / "tests" / "fixtures" / "attention"
 A, B = "I went to the store.", "At the store, I bought fresh strawberries."
 VIEWS = ("head", "model", "neuron")
-# Weights in the page follow from queries and keys of 16 bits.
+# The page computes weights from queries and keys of 16 bits.
 NEAR = 2e-4
 
 
 def attention(model, out, *texts, options=()):
-    """Writes the page and gives what the command prints."""
+    """Writes the page and returns what the command prints."""
     run = subprocess.run(
         [CLOZE, "attention", "--model", model, *texts, "--out", out, "--json", *options],
         capture_output=True, text=True, check=False, timeout=300,
@@ -36,7 +36,7 @@ def attention(model, out, *texts, options=()):
 
 @unittest.skipIf(sync_playwright is None, "playwright is not installed")
 class AttentionPageTest(unittest.TestCase):
-    """Each test has a page of its own, which may not complain nor ask for anything."""
+    """Each test has its own page, which must not report errors or send requests."""
 
     @classmethod
     def setUpClass(cls):
@@ -73,7 +73,7 @@ class AttentionPageTest(unittest.TestCase):
         page = self.browser.new_page(viewport={"width": width, "height": 820}, color_scheme=scheme)
         self.addCleanup(page.close)
         complaints, asked = [], []
-        # Chromium's advice on reading canvases, which these tests do, is no complaint.
+        # Chromium warns about reading canvases, which only these tests do.
         page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
@@ -89,30 +89,30 @@ class AttentionPageTest(unittest.TestCase):
         return page
 
     def shares(self, root, rows="aside li"):
-        """Token and share of each row of a list or table."""
+        """Returns token and share of each row of a list or table."""
         return root.locator(rows).evaluate_all(
             "rows => rows.map(row => [Number(row.dataset.index),"
             " Number([...row.querySelectorAll('data')].at(-1).value)])"
         )
 
     def agrees(self, shares, expected):
-        """Whether `shares`, of some tokens, are the largest of `expected`, a number a token."""
+        """Returns whether the `shares` of some tokens are the largest of `expected`, which has one per token."""
         self.assertTrue(shares)
         for index, share in shares:
             self.assertAlmostEqual(share, expected[index], delta=NEAR)
         left = [x for i, x in enumerate(expected) if i not in dict(shares)]
         self.assertGreaterEqual(min(dict(shares).values()) + NEAR, max(left, default=0))
 
-    def test_the_views_are_switched_by_keyboard_and_by_mouse(self):
+    def test_views_are_switched_by_keyboard_and_mouse(self):
         page = self.opened()
         tab = page.get_by_role("tab", selected=True)
         says = page.locator("#explains")
-        told = []
+        explanations = []
         for name in ("Model", "Neuron", "Head"):
             page.get_by_role("tab", name=name).click()
             expect(tab).to_have_text(name)
-            told.append(says.inner_text())
-        self.assertEqual(len(set(told)), 3)
+            explanations.append(says.inner_text())
+        self.assertEqual(len(set(explanations)), 3)
         page.get_by_role("tab", name="Head").focus()
         for key, name in (("ArrowRight", "Model"), ("End", "Neuron"), ("ArrowLeft", "Model")):
             page.keyboard.press(key)
@@ -126,7 +126,7 @@ class AttentionPageTest(unittest.TestCase):
             expect(page.locator("#stage")).to_have_class(view)
             expect(page.locator(".filter")).to_have_count(0)
 
-    def test_hovering_shows_what_a_token_looks_at_and_a_click_keeps_it(self):
+    def test_hovering_shows_what_a_token_attends_to_and_a_click_keeps_it(self):
         page = self.opened()
         weights = self.found["weights"][0]
         mean = [
@@ -146,14 +146,14 @@ class AttentionPageTest(unittest.TestCase):
         right.nth(7).hover()
         expect(page.locator("aside h2")).to_have_text("the looks at")
         self.agrees(self.shares(page), mean[4])
-        # Beside the tokens stand the same shares, in hundredths.
+        # The same shares stand beside the tokens, in per cent.
         for share, text in zip(mean[4], right.locator(".share").all_inner_texts(), strict=True):
             self.assertAlmostEqual(share, float(text or 0) / 100, delta=0.0052)
         left.nth(4).click()
         page.mouse.move(1, 1)
         expect(page.locator("aside h2")).to_have_text("Strongest links")
 
-    def test_tokens_are_gone_through_and_kept_by_keys(self):
+    def test_keys_select_and_keep_tokens(self):
         page = self.opened()
         page.locator(".tokens.from .token").first.focus()
         for key in ("ArrowDown", "ArrowDown", "Enter"):
@@ -161,7 +161,7 @@ class AttentionPageTest(unittest.TestCase):
         chosen = page.locator(".token.chosen")
         expect(chosen).to_have_attribute("data-index", "2")
         expect(chosen).to_have_attribute("aria-pressed", "true")
-        # Focus is seen: it is outlined.
+        # The focused element has an outline.
         style = "e => getComputedStyle(e).outlineStyle"
         self.assertEqual(page.locator(":focus").evaluate(style), "solid")
         page.keyboard.press("Tab")
@@ -181,7 +181,7 @@ class AttentionPageTest(unittest.TestCase):
             page.keyboard.press("ArrowRight")
             expect(pressed).to_have_text(text)
         page.get_by_role("tab", name="Neuron").click()
-        # The tabs have a use for arrows of their own.
+        # On the tabs, arrows switch the view instead.
         page.keyboard.press("Shift+ArrowRight")
         page.keyboard.press("Shift+ArrowUp")
         expect(page.get_by_label("Head", exact=True)).to_have_value("2")
@@ -211,7 +211,7 @@ class AttentionPageTest(unittest.TestCase):
         page = self.opened()
         page.locator(".chip").nth(2).dblclick()
         head = self.found["weights"][0][2]
-        # A line on its own: of the token with the largest weight.
+        # The line of the largest weight.
         token = max(range(19), key=lambda i: max(head[i]))
         page.locator(".tokens.from .token").nth(token).click()
         alpha = """([left, right]) => {
@@ -225,11 +225,11 @@ class AttentionPageTest(unittest.TestCase):
         for found, expected in zip(colour, (0x1F, 0x9E, 0x77), strict=True):
             self.assertAlmostEqual(found, expected, delta=3)
         self.assertAlmostEqual(strength / 255, math.sqrt(head[token][best]), delta=0.1)
-        # And none where there is hardly a weight.
+        # Tiny weights have no line.
         least = min(range(19), key=lambda i: head[token][i])
         self.assertLess(page.evaluate(alpha, [token, least])[3], 40)
 
-    def test_filters_leave_one_text_on_either_side(self):
+    def test_filters_show_one_text_on_each_side(self):
         page = self.opened()
         left, right = (page.locator(f".tokens.{side} .token") for side in ("from", "to"))
         tokens = self.found["tokens"]
@@ -248,7 +248,7 @@ class AttentionPageTest(unittest.TestCase):
         page.get_by_role("tab", name="Neuron").click()
         expect(page.locator("tbody tr")).to_have_count(8)
 
-    def test_the_grid_opens_a_head_in_large(self):
+    def test_the_grid_enlarges_a_head(self):
         page = self.opened()
         page.get_by_role("tab", name="Model").click()
         cells = page.locator(".cell")
@@ -300,7 +300,7 @@ class AttentionPageTest(unittest.TestCase):
         for token, weight in enumerate(self.found["weights"][1][2][13]):
             self.assertAlmostEqual(shares[token], weight, delta=NEAR)
         self.assertAlmostEqual(sum(shares.values()), 1, delta=1e-4)
-        # A strip's colours: blue above zero, orange below, and the number under the pointer.
+        # A strip is blue above zero and orange below, and shows the number under the pointer.
         strip = page.locator("tbody tr").nth(6).locator("canvas").first
         pixels = strip.evaluate(
             "c => [...c.getContext('2d').getImageData(0, 0, c.width, 1).data]"
@@ -312,9 +312,9 @@ class AttentionPageTest(unittest.TestCase):
         box = strip.bounding_box()
         page.mouse.move(box["x"] + box["width"] * 5.5 / size, box["y"] + box["height"] / 2)
         q, k = query[5], vector("keys", 6)[5]
-        said = page.locator(".neurons .note").inner_text().replace("−", "-")
-        self.assertEqual(said, f"Number 5: q {q:.2f} × k . {k:.2f} = {q * k:.2f}")
-        # By keys: the next token, kept; another may then be pointed at in vain.
+        note = page.locator(".neurons .note").inner_text().replace("−", "-")
+        self.assertEqual(note, f"Number 5: q {q:.2f} × k . {k:.2f} = {q * k:.2f}")
+        # Keys select the next token and keep it; then pointing at another one changes nothing.
         tokens.nth(13).focus()
         page.keyboard.press("ArrowDown")
         expect(page.locator("thead .asked")).to_have_text("q of fresh")
@@ -369,7 +369,7 @@ class AttentionPageTest(unittest.TestCase):
         heights = set()
         for view in VIEWS:
             inside.locator(f"#tab-{view}").click()
-            # Nothing is left to scroll, and nothing is left empty.
+            # The frame neither scrolls nor has empty space.
             fits = """() => {
                 const { document: { documentElement: root }, innerHeight } = window.frames[0];
                 return Math.abs(innerHeight - root.getBoundingClientRect().height) < 4;
@@ -384,7 +384,7 @@ class AttentionPageTest(unittest.TestCase):
             self.skipTest("CLOZE_TEST_MINILM is not set")
         found = attention(model, self.folder / "minilm.html", A, B)
         page = self.opened("minilm.html")
-        # The heads of layer 0 of which one looks at the token before.
+        # In layer 0, one head attends to the previous token.
         page.locator(".chip").nth(2).dblclick()
         for token in (2, 12):
             page.locator(".tokens.from .token").nth(token).hover()

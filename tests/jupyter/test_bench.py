@@ -1,4 +1,4 @@
-"""`cloze bench cells`: what it measures, and what it says where it can't."""
+"""`cloze bench cells`: its measurements and its error messages."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class BenchTest(unittest.TestCase):
         self.assertGreater(found["memory_mib"], found["memory_kernel_mib"])
         self.assertIn("cloze::prelude", found["setup"])
 
-    def test_an_unknown_kernel_is_wrong_usage_and_the_known_are_named(self):
+    def test_an_unknown_kernel_is_refused_and_the_known_ones_are_listed(self):
         run = bench("--kernel", "no-such-kernel")
         self.assertEqual(run.returncode, 2)
         self.assertIn("no-such-kernel", run.stderr)
@@ -58,7 +58,7 @@ class BenchTest(unittest.TestCase):
         self.assertIn("last words", run.stderr)
         self.assertNotIn("first", run.stderr)
 
-    def test_a_kernel_that_never_answers_ends_with_the_time(self):
+    def test_a_kernel_that_never_answers_fails_after_the_timeout(self):
         with tempfile.TemporaryDirectory() as folder:
             path = self.kernel(folder, f"echo $$ > {folder}/pid; exec sleep 600")
             run = bench("--kernel", "odd", "--timeout", "2", path=path)

@@ -1,8 +1,8 @@
-"""A notebook in JupyterLab, in a real browser: what its reader sees and clicks.
+"""A notebook in JupyterLab in a real browser.
 
 Needs Chromium on the PATH beside the packages of requirements.txt, and the kernelspec `cloze`; see
 test_kernel.py for the way to run these. Without Playwright they are skipped, except where
-CI_BROWSER=1 says that they have to run.
+CI_BROWSER=1 requires them to run.
 """
 
 import json
@@ -28,7 +28,7 @@ except ImportError:
     sync_playwright = None
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# How long the page may take for anything: a busy machine gets its time.
+# The most time that anything in the page may take, also on a busy machine.
 PATIENCE = 120
 DONE = re.compile(r"\[\d+\]:")
 RUNNING = "[*]:"
@@ -43,14 +43,14 @@ def browser_program():
 
 
 class Lab:
-    """A JupyterLab of its own: its folder, its settings, its port."""
+    """A JupyterLab with its own folder, settings and port."""
 
     def __init__(self, folder):
         self.files = folder / "files"
         self.files.mkdir()
         config = folder / "config"
         (config / "labconfig").mkdir(parents=True)
-        # The question whether one wants news would lie over the notebook.
+        # The question about news would cover the notebook.
         disabled = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
         (config / "labconfig" / "page_config.json").write_text(json.dumps(disabled))
         self.token = secrets.token_hex(16)
@@ -73,7 +73,7 @@ class Lab:
         self.port = self.served(folder / "runtime" / f"jpserver-{self.process.pid}.json")
 
     def served(self, file):
-        """The port that the server has found free, which it writes down when it listens."""
+        """Returns the free port that the server found and writes to a file once it listens."""
         deadline = time.time() + PATIENCE
         while time.time() < deadline and self.process.poll() is None:
             try:
@@ -84,7 +84,7 @@ class Lab:
         raise AssertionError("JupyterLab did not start:\n" + self.log.read_text())
 
     def notebook(self, name):
-        """Writes an empty notebook of the kernel `cloze` and gives its address."""
+        """Writes an empty notebook of the kernel `cloze` and returns its address."""
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell()])
         notebook.metadata["kernelspec"] = {
             "name": "cloze", "display_name": "Rust (Cloze)", "language": "rust",
@@ -93,7 +93,7 @@ class Lab:
         return f"http://127.0.0.1:{self.port}/doc/tree/{name}?token={self.token}"
 
     def stop(self):
-        """Ends the server and with it its kernels."""
+        """Ends the server and its kernels."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -126,7 +126,7 @@ class BrowserTest(unittest.TestCase):
         cls.cells = cls.page.locator(".jp-Notebook .jp-CodeCell")
         expect(cls.cells).to_have_count(1)
         cls.keys = cls.page.keyboard
-        # The page runs no cell before the kernel answers: it leaves the prompt empty.
+        # Before the kernel answers, the page runs no cell.
         cls.idle = cls.page.get_by_text("Rust (Cloze) | Idle")
         expect(cls.idle).to_be_visible()
         cls.done(cls.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))
@@ -139,16 +139,16 @@ class BrowserTest(unittest.TestCase):
         expect(self.cells.first.locator(".jp-OutputArea-output")).to_have_count(0)
 
     def tearDown(self):
-        # What a failed test has left running would hold up the next ones.
+        # A cell that a failed test left running would block the next tests.
         if self.cells.locator(".jp-InputPrompt", has_text=RUNNING).count():
             self.button("notebook:interrupt-kernel")
 
     @classmethod
     def write(cls, code):
-        """Types `code` into the last cell, which is empty, and gives the cell."""
+        """Pastes `code` into the last cell, which is empty, and returns the cell."""
         cell = cls.cells.nth(cls.cells.count() - 1)
         cell.locator(".cm-content").click()
-        # As pasted: typed letter by letter the editor would close brackets of its own.
+        # While typing, the editor would insert closing brackets.
         cls.keys.insert_text(code)
         return cell
 
@@ -184,7 +184,7 @@ class BrowserTest(unittest.TestCase):
             self.page.wait_for_timeout(50)
         return found
 
-    def test_a_result_a_tensor_and_a_chart_are_seen(self):
+    def test_a_result_a_tensor_and_a_chart_are_shown(self):
         expect(self.result("6 * 7")).to_have_text("42")
         tensor = self.result("device.tensor([[1.5f32, 2.0], [3.0, 4.0]])")
         expect(tensor.get_by_text("2×2 f32 cpu")).to_be_visible()
@@ -200,11 +200,11 @@ class BrowserTest(unittest.TestCase):
         shown = self.result('display::png(&LineChart::new("Loss").line("run", &[(0.0, 1.0)]).png()?);')
         picture = shown.locator("img")
         expect(picture).to_be_visible()
-        # Of 1440×720 pixels, and as large as the chart above.
+        # It has 1440×720 pixels and is as large as the chart above.
         box = picture.bounding_box()
         self.assertEqual((round(box["width"]), round(box["height"])), tuple(map(round, size)))
 
-    def test_printed_markup_is_seen_as_text_and_runs_nothing(self):
+    def test_printed_markup_is_shown_as_text_and_runs_nothing(self):
         attack = '<img src="no" onerror="window.attacked = true">'
         script = "window.attacked = true"
         contents = [
@@ -228,12 +228,12 @@ class BrowserTest(unittest.TestCase):
                 expect(shown.locator("img, svg, script, iframe")).to_have_count(0)
         attacked = "window.attacked === true"
         self.assertFalse(self.page.evaluate(attacked))
-        # What the page would have done with it: a display that is asked for runs.
+        # The same markup runs in a display.
         self.done(self.run_cell(f"display::html({json.dumps(attack)});"))
         self.page.wait_for_function(attacked)
 
     def test_a_chart_and_a_bar_move_while_the_loop_runs(self):
-        # Nothing is waited for by the clock: the loop runs until it is stopped.
+        # No fixed waiting times: the loop runs until it is stopped.
         cell = self.run_cell(
             'let bar = progress::bar(100_000, "steps");\n'
             'let mut chart = LiveChart::new(LineChart::new("Live"));\n'
@@ -253,7 +253,7 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(len(set(charts)), 3)
         counts = [int(re.search(r"([\d,]+) of", text)[1].replace(",", "")) for text in bars]
         self.assertEqual(counts, sorted(counts))
-        # Both moved where they stand: there is one of each.
+        # Both were updated in place: there is one of each.
         expect(svg).to_have_count(1)
         expect(bar).to_have_count(1)
         self.button("notebook:interrupt-kernel")
@@ -286,7 +286,7 @@ class BrowserTest(unittest.TestCase):
         self.keys.press("Enter")
         expect(cell.locator(".cm-content")).to_contain_text("letters.is_empty")
 
-    def test_two_pages_of_attention_stand_in_one_notebook(self):
+    def test_one_notebook_can_show_two_pages_of_attention(self):
         self.done(self.run_cell(
             "let config = Size::Tiny.config(8);\n"
             "let layout = Layout::new(&config, &PRETRAINING);\n"
@@ -302,7 +302,7 @@ class BrowserTest(unittest.TestCase):
         for frame, tokens in zip(frames, (4, 6), strict=True):
             expect(frame.locator(".tokens.from .token")).to_have_count(tokens)
             frame.locator(".tokens.from .token").nth(1).click()
-        # Each has a state of its own.
+        # Each has its own state.
         expect(frames[0].locator("aside h2")).to_have_text("one looks at")
         expect(frames[1].locator("aside h2")).to_have_text("two looks at")
         frames[1].get_by_role("tab", name="Neuron").click()
@@ -350,7 +350,7 @@ class BrowserTest(unittest.TestCase):
         self.done(wrong)
         expect(first.locator(".jp-OutputArea-output")).to_have_text("1")
         expect(wrong.locator(".jp-OutputArea-output")).to_contain_text("stop here")
-        # The cell below was asked for and given up.
+        # The cell below was aborted.
         expect(after.locator(".jp-InputPrompt")).to_have_text(re.compile(r"^\[ \]:$"))
         expect(after.locator(".jp-OutputArea-output")).to_have_count(0)
 
@@ -364,6 +364,6 @@ class BrowserTest(unittest.TestCase):
         shown = cell.locator(".jp-OutputArea-output").last
         expect(shown).to_contain_text("gone")
         expect(shown).to_contain_text("E0425")
-        # The count of cells begins anew too.
+        # The count of cells starts again too.
         expect(cell.locator(".jp-InputPrompt")).to_have_text("[1]:")
         self.done(self.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))

@@ -1,4 +1,4 @@
-"""The kernel under clients that have no page: nbconvert, papermill and the console.
+"""The kernel with nbconvert, papermill and the console.
 
 Needs the packages of requirements.txt and the kernelspec `cloze`; see test_kernel.py for the way
 to run these. nbclient executes the lessons, see run_notebooks.py. papermill runs a notebook too,
@@ -24,7 +24,7 @@ PATIENCE = 120
 
 
 def needs(package):
-    """Leaves a test out where its client is not installed, unless the checks demand it."""
+    """Skips a test if its client is not installed, except in CI."""
     missing = importlib.util.find_spec(package) is None and os.environ.get("CI_BROWSER") != "1"
     return unittest.skipIf(missing, f"{package} is not installed")
 
@@ -86,7 +86,7 @@ class ConsoleTest(unittest.TestCase):
             sys.executable,
             ["-m", "jupyter_console", "--kernel", "cloze"],
             dimensions=(ROWS, COLUMNS),
-            # There is nobody to answer where the cursor stands.
+            # The console would ask for the position of the cursor.
             env={**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},
         )
         self.addCleanup(console.close, force=True)
@@ -107,7 +107,7 @@ class ConsoleTest(unittest.TestCase):
         console.send("6 * 7\r")
         shows(r"^Out\[1\]: 42$")
         shows(r"^In \[2\]:")
-        # The line ends within a brace: the kernel says so, and the console asks for more.
+        # A line that ends within a brace is incomplete, and the console asks for more.
         console.send("for n in 0..2 {\r")
         shows(r"^ +\.\.\.:")
         console.send("println!(\"line {n}\");\r")

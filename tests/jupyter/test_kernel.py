@@ -1,4 +1,4 @@
-"""Black-box tests of the installed kernelspec `cloze`, by the client that Jupyter itself uses.
+"""Black-box tests of the installed kernelspec `cloze`, with Jupyter's own client.
 
 Run with the kernel installed below a prefix:
 
@@ -24,7 +24,7 @@ from driver import FIRST_CELL, Cell, WithKernel, children, gone, memory
 
 
 class KernelTest(WithKernel):
-    """One kernel for all tests that leave it as they found it."""
+    """One kernel for all tests that leave it usable."""
 
     @classmethod
     def setUpClass(cls):
@@ -53,7 +53,7 @@ class KernelTest(WithKernel):
         self.assertLess(figures["tensor"], 1.5)
 
     def test_a_warm_cell_is_compiled_without_cargo(self):
-        # Whenever cargo is asked it writes down anew how it calls rustc.
+        # Each time cargo is used, it records again how it calls rustc.
         recipe = (
             "std::fs::metadata(concat!(env!(\"CARGO_MANIFEST_DIR\"), "
             "\"/../toolchain/bin/build.json\"))?.modified()?"
@@ -76,7 +76,7 @@ class KernelTest(WithKernel):
         self.assertEqual(cell.messages[-1]["content"], {"execution_state": "idle"})
         self.assertEqual(cell.of("execute_result"), [])
 
-    def test_a_line_without_an_end_is_seen_while_it_grows(self):
+    def test_an_unfinished_line_is_shown_while_it_grows(self):
         code = (
             "for i in 0..3 { print!(\"\\r{i}\"); "
             "std::thread::sleep(std::time::Duration::from_millis(300)); }"
@@ -100,7 +100,7 @@ class KernelTest(WithKernel):
         cell = self.run_cell("6 * 7")
         self.assertEqual(cell.of("execute_result")[0]["data"], {"text/plain": "42"})
 
-    def test_variables_live_on(self):
+    def test_variables_are_kept(self):
         self.run_cell("let kept = vec![1, 2, 3];")
         cell = self.run_cell("kept.len()")
         self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], "3")
@@ -157,7 +157,7 @@ class KernelTest(WithKernel):
         )
         (shown, saved) = cell.of("display_data")
         picture = base64.b64decode(shown["data"]["image/png"])
-        # A PNG's signature and, in its first chunk, its width and height.
+        # A PNG's signature, and width and height in its first chunk.
         self.assertEqual(picture[:8], b"\x89PNG\r\n\x1a\n")
         self.assertEqual(struct.unpack(">II", picture[16:24]), (1440, 720))
         self.assertEqual(shown["metadata"], {"image/png": {"width": 720, "height": 360}})
@@ -174,13 +174,13 @@ class KernelTest(WithKernel):
         cell = self.run_cell(code)
         (shown,) = cell.of("display_data")
         self.assertEqual(shown["transient"], {"display_id": "n"})
-        # Of updates that wait to be sent only the newest is.
+        # Of several waiting updates only the newest is sent.
         updates = [c["data"]["text/plain"] for c in cell.of("update_display_data")]
         self.assertIn(updates, [["1", "2"], ["2"]])
         self.assertEqual(cell.of("clear_output"), [{"wait": True}])
 
     def test_printed_text_is_text_whatever_it_says(self):
-        # Every word that evcxr's generated code and its values print, with what a page would run.
+        # All markers that evcxr's generated code prints, with markup that a page would run.
         attack = '<img src=x onerror="document.title = 1">'
         contents = [
             f"EVCXR_BEGIN_CONTENT {mime}\n{data}\nEVCXR_END_CONTENT\n"
@@ -201,7 +201,7 @@ class KernelTest(WithKernel):
         ]
         self.run_cell('let kept = 7;\nlet runs = std::sync::atomic::AtomicU32::new(0);')
         with tempfile.TemporaryDirectory() as folder:
-            # Alone each comes first in its cell, as evcxr's own would.
+            # Alone, each one comes first in its cell, as evcxr's own would.
             for text in [*contents, *words, "".join(contents + words)]:
                 file = os.path.join(folder, "text")
                 with open(file, "w", encoding="utf-8") as written:
@@ -218,11 +218,11 @@ class KernelTest(WithKernel):
                         self.assertEqual(cell.text(stream), text)
                         kinds = {m["msg_type"] for m in cell.messages}
                         self.assertEqual(kinds, {"status", "execute_input", "stream"})
-        # Nothing was forgotten and no cell was run twice.
+        # No variable was lost and no cell ran twice.
         cell = self.run_cell("(kept, runs.load(std::sync::atomic::Ordering::Relaxed))")
         self.assertEqual(cell.of("execute_result")[0]["data"], {"text/plain": f"(7, {2 * 11})"})
 
-    def test_a_variable_whose_type_was_defined_anew_is_forgotten(self):
+    def test_a_variable_of_a_redefined_type_is_dropped(self):
         self.run_cell("struct Changes { a: u8 }\nlet (changes, stays) = (Changes { a: 1 }, 2);")
         cell = self.run_cell('struct Changes { b: u8, c: u8 }\nprintln!("once");')
         self.assertEqual(cell.text(), "once\n")
@@ -267,12 +267,12 @@ class KernelTest(WithKernel):
         session.send(self.client.shell_channel.socket, session.msg("kernel_info_request", {}))
         with self.assertRaises(Exception):
             self.client.get_shell_msg(timeout=1)
-        # The kernel lives on and answers what is signed.
+        # The kernel still answers signed messages.
         self.run_cell("1")
 
 
 class EndTest(unittest.TestCase):
-    """Tests that stop cells or kernels: each has a kernel of its own."""
+    """Tests that stop cells or kernels: each has its own kernel."""
 
     def setUp(self):
         self.manager, self.client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
@@ -282,7 +282,7 @@ class EndTest(unittest.TestCase):
         self.manager.shutdown_kernel(now=True)
 
     def processes(self):
-        """The kernel and everything below it, once a cell has run."""
+        """Returns the processes of the kernel after its first cell."""
         cell = Cell(self.client, "1")
         self.assertEqual(cell.status, "ok")
         pid = self.manager.provisioner.pid
@@ -305,7 +305,7 @@ class EndTest(unittest.TestCase):
 
     def test_an_interrupt_ends_any_loop_and_keeps_variables(self):
         self.assertEqual(Cell(self.client, "let mut kept = 7u64;").status, "ok")
-        # Each tells that it goes on, so that it has counted before it is interrupted.
+        # Each reports progress, so that it has counted before it is interrupted.
         for loop in [
             'loop { kept += 1; if kept == 9 { println!("go"); } }',
             'while kept > 0 {\n    kept += 1;\n    if kept == 9 { println!("go"); }\n}',
@@ -329,8 +329,8 @@ class EndTest(unittest.TestCase):
         self.assertIn("has no value", answers["c"]["evalue"])
         self.assertEqual(cell.of("execute_result"), [])
 
-    def test_a_loop_where_no_call_is_allowed_runs_as_it_was_written(self):
-        # Earlier variables that are references make no difference.
+    def test_a_loop_in_a_const_function_is_not_rewritten(self):
+        # Earlier variables that are references do not matter.
         self.assertEqual(Cell(self.client, "let word: &str = \"kept\";").status, "ok")
         code = """const fn triangle(n: u32) -> u32 {
     let (mut i, mut sum) = (0, 0);
@@ -349,7 +349,7 @@ SUM"""
         self.assertIn("for i in 0..3 { let wrong: u8 =", traceback)
         self.assertNotIn("poll", traceback)
 
-    def test_a_cell_that_never_polls_is_ended_and_the_session_goes_on(self):
+    def test_a_cell_that_never_polls_is_ended_and_the_session_continues(self):
         self.assertEqual(Cell(self.client, "let lost = 7;").status, "ok")
         reply, seconds = self.interrupt(
             "println!(\"go\"); std::thread::sleep(std::time::Duration::from_secs(600));"
@@ -367,7 +367,7 @@ SUM"""
         self.assertEqual(cell.text(), "last words")
         self.assertEqual(Cell(self.client, "1").status, "ok")
 
-    def test_a_crate_of_one_s_own_is_compiled_anew_when_it_changes(self):
+    def test_the_user_s_own_crate_is_compiled_again_when_it_changes(self):
         with tempfile.TemporaryDirectory() as folder:
             source = os.path.join(folder, "src", "lib.rs")
             os.mkdir(os.path.dirname(source))
@@ -380,7 +380,7 @@ SUM"""
                 cell = Cell(self.client, f"{dep}mine::answer()")
                 self.assertEqual(cell.of("execute_result")[0]["data"]["text/plain"], str(answer))
 
-    def test_a_display_of_a_type_s_own_comes_first(self):
+    def test_a_type_s_own_display_comes_first(self):
         code = """#[derive(Debug)]
 struct Own;
 impl Own {
@@ -391,7 +391,7 @@ impl Own {
 Own"""
         cell = Cell(self.client, code)
         self.assertEqual(cell.of("execute_result")[0]["data"], {"text/html": "<i>own</i>"})
-        # Not only as the last expression, and not what is printed beside it.
+        # Also if it is not the last expression, and separate from what is printed.
         printed = """fn printed() -> Own {
     println!("EVCXR_BEGIN_CONTENT text/html\\n<b>no</b>\\nEVCXR_END_CONTENT");
     Own
@@ -404,7 +404,7 @@ Own"""
             )
             shown = cell.of("execute_result") + cell.of("display_data")
             self.assertEqual([c["data"] for c in shown], [{"text/html": "<i>own</i>"}])
-        # References, what has no display of its own, and what panics in it.
+        # References, values without their own display, and displays that panic.
         for last in ["&&Own", "if true { Own } else { printed() }"]:
             cell = Cell(self.client, last)
             shown = [c["data"] for c in cell.of("execute_result")]
@@ -432,13 +432,13 @@ Fails"""
         self.manager.shutdown_kernel()
         self.assertTrue(gone(processes))
 
-    def test_a_killed_kernel_takes_its_child_along(self):
+    def test_a_killed_kernel_ends_its_child(self):
         processes = self.processes()
         self.assertGreaterEqual(len(processes), 2)
         os.kill(processes[0], signal.SIGKILL)
         self.assertTrue(gone(processes[1:]))
 
-    def test_a_restart_forgets_and_works(self):
+    def test_a_restart_drops_variables_and_works(self):
         self.assertEqual(Cell(self.client, "let forgotten = 1;").status, "ok")
         self.manager.restart_kernel()
         self.client.wait_for_ready(timeout=60)

@@ -1,4 +1,4 @@
-"""The kernel under load and under attack: floods, copies, forgeries, a front end that dies.
+"""The kernel under load and under attack: floods, replayed and forged messages, a front end that dies.
 
 Runs like `test_kernel.py`. Bounds on time and memory are wide: they catch what grows without end.
 """
@@ -53,15 +53,15 @@ class FloodTest(Running):
         self.assertEqual(len(cell.text()), 10_000_000)
         self.assertEqual(cell.text("stderr"), "")
 
-    def test_a_hundred_megabytes_are_cut_and_counted(self):
+    def test_a_hundred_megabytes_are_truncated_and_counted(self):
         kernel = self.manager.provisioner.pid
         before = memory(kernel)
         cell = Cell(self.client, self.LINE + 'for _ in 0..1_000_000 { println!("{line}"); }')
         self.assertEqual(cell.status, "ok")
         self.assertEqual(len(cell.text()), 10_000_000)
-        said = cell.text("stderr")
-        self.assertIn("90 MB of text", said)
-        self.assertIn("CLOZE_OUTPUT_LIMIT", said)
+        notes = cell.text("stderr")
+        self.assertIn("90 MB of text", notes)
+        self.assertIn("CLOZE_OUTPUT_LIMIT", notes)
         grown = memory(kernel) - before
         print(f"\n100 MB of output: {cell.seconds:.1f} s, the kernel grew by {grown} MiB")
         self.assertLess(grown, 150)
@@ -90,7 +90,7 @@ class FloodTest(Running):
         self.assertEqual(len(cell.of("display_data")), 80)
         self.assertIn("10 displays", cell.text("stderr"))
 
-    def test_of_a_flood_of_updates_the_last_is_seen(self):
+    def test_the_last_of_a_flood_of_updates_is_shown(self):
         code = (
             "use cloze::display::{self, Content};\n"
             "for i in 0..100_000 { display::live(\"n\", Content::text(format!(\"{i}\"))); }"
@@ -117,7 +117,7 @@ class FloodTest(Running):
 
 
 class AttackTest(Running):
-    """What must not be carried out, and must not bring the kernel down."""
+    """Messages that must neither be executed nor end the kernel."""
 
     def setUp(self):
         self.session = self.client.session
@@ -128,7 +128,7 @@ class AttackTest(Running):
         self.assertEqual(self.value("counter"), "0")
 
     def signed(self, parts):
-        """Frames with a right signature."""
+        """Returns frames with a valid signature."""
         return [b"<IDS|MSG>", self.session.sign(parts[:4]), *parts]
 
     def parts(self, kind="execute_request", content=None):
@@ -138,7 +138,7 @@ class AttackTest(Running):
         return [self.session.pack(message[key]) for key in keys]
 
     def drops(self, frames):
-        """Nothing answers these frames, and the kernel goes on."""
+        """Checks that the kernel does not answer these frames and continues."""
         self.socket.send_multipart(frames)
         asked = self.client.kernel_info()
         reply = self.client.get_shell_msg(timeout=10)
@@ -199,12 +199,12 @@ class AttackTest(Running):
             reply = self.client.get_shell_msg(timeout=30)
             self.assertEqual(reply["msg_type"], f"{kind}_reply")
 
-    def test_what_the_protocol_does_not_know_is_left_alone(self):
+    def test_unknown_message_types_are_ignored(self):
         for kind in ("create_subshell_request", "debug_request", "hello", "execute_reply"):
             with self.subTest(kind=kind):
                 self.drops(self.signed(self.parts(kind, {})))
 
-    def test_the_unsigned_and_the_wrongly_signed(self):
+    def test_unsigned_and_wrongly_signed_messages(self):
         parts = self.parts()
         for signature in (b"", b"0" * 64, b"zz", self.session.sign([b"{}"] * 4)):
             with self.subTest(signature=signature):
@@ -215,14 +215,14 @@ class AttackTest(Running):
         frames[5] = frames[5].replace(b"+= 0", b"+= 1")
         self.drops(frames)
 
-    def test_a_copy_of_a_message_is_not_carried_out(self):
+    def test_a_replayed_message_is_not_executed(self):
         frames = self.signed(self.parts(content={"code": "counter += 1;"}))
         self.socket.send_multipart(frames)
         reply = self.client.get_shell_msg(timeout=30)
         self.assertEqual(reply["content"]["status"], "ok")
         for _ in range(3):
             self.drops(frames)
-        # On the other socket neither.
+        # Nor on the other socket.
         self.client.control_channel.socket.send_multipart(frames)
         self.assertEqual(self.value("counter"), "1")
         self.assertEqual(Cell(self.client, "counter = 0;").status, "ok")
@@ -255,15 +255,15 @@ class AttackTest(Running):
 
 
 class DeclaredTest(Running):
-    """What the kernel says of itself holds."""
+    """The kernel keeps what it declares."""
 
-    def test_the_protocol_s_version_stands_everywhere_and_its_demands_are_met(self):
+    def test_the_protocol_s_version_is_in_every_message_and_its_rules_are_kept(self):
         self.client.kernel_info()
         reply = self.client.get_shell_msg(timeout=10)
         content = reply["content"]
         self.assertEqual(content["protocol_version"], "5.5")
         self.assertEqual(content["supported_features"], [])
-        # 5.5 wants this answered on the control socket too.
+        # Version 5.5 requires an answer on the control socket too.
         control = self.client.control_channel
         request = self.client.session.msg("kernel_info_request", {})
         control.send(request)
@@ -275,7 +275,7 @@ class DeclaredTest(Running):
 
 
 class ManyTest(unittest.TestCase):
-    def test_two_kernels_at_once_know_nothing_of_each_other(self):
+    def test_two_kernels_are_independent(self):
         kernels = [start_new_kernel(kernel_name="cloze", startup_timeout=60) for _ in range(2)]
         answers = {}
 
@@ -298,7 +298,7 @@ class ManyTest(unittest.TestCase):
                 thread.join(timeout=180)
             for number in (1, 2):
                 self.assertEqual(answers[number], [("ok", [str(number * 10)])] * 5)
-            # The end of one is not the other's.
+            # The end of one does not end the other.
             manager, client = kernels.pop()
             client.stop_channels()
             manager.shutdown_kernel(now=True)
@@ -316,7 +316,7 @@ class ManyTest(unittest.TestCase):
         self.assertLess(costs["child_mib_a_cell"], 0.5)
 
 
-# A front end of its own, to be killed: it says which kernel it has started, and that a cell runs.
+# A front end to be killed: it prints which kernel it has started, and that a cell runs.
 FRONT_END = """
 from jupyter_client.manager import start_new_kernel
 manager, client = start_new_kernel(kernel_name="cloze", startup_timeout=60)
@@ -340,26 +340,26 @@ class SurroundingsTest(unittest.TestCase):
             front_end.send_signal(signal.SIGKILL)
         self.assertTrue(gone(processes, 15))
 
-    def test_a_connection_file_that_others_can_read_is_told_of(self):
+    def test_a_connection_file_that_others_can_read_is_reported(self):
         for mode, warned in ((0o644, True), (0o600, False)):
             with tempfile.TemporaryDirectory() as folder:
                 path, _ = write_connection_file(os.path.join(folder, "kernel.json"), key=b"secret")
                 os.chmod(path, mode)
                 log = pathlib.Path(folder) / "log"
                 with open(log, "w", encoding="utf-8") as file, self.kernel(path, file):
-                    # Answering shows that it goes on.
+                    # It still answers.
                     self.answers(path)
                 log = log.read_text(encoding="utf-8")
-                told = [line for line in log.splitlines() if "warning" in line]
-                self.assertEqual(len(told), int(warned), log)
+                warnings = [line for line in log.splitlines() if "warning" in line]
+                self.assertEqual(len(warnings), int(warned), log)
                 if warned:
-                    self.assertIn("kernel.json", told[0])
-                    self.assertIn("644", told[0])
+                    self.assertIn("kernel.json", warnings[0])
+                    self.assertIn("644", warnings[0])
 
-    def test_a_log_that_nobody_reads_ends_no_kernel(self):
+    def test_a_closed_log_does_not_end_the_kernel(self):
         with tempfile.TemporaryDirectory() as folder:
             path, _ = write_connection_file(os.path.join(folder, "kernel.json"), key=b"secret")
-            # It warns of this at once, and later of a message with a wrong signature.
+            # It warns about this at once, and later about a message with a wrong signature.
             os.chmod(path, 0o644)
             reader, writer = os.pipe()
             os.close(reader)
@@ -381,7 +381,7 @@ class SurroundingsTest(unittest.TestCase):
 
     @contextlib.contextmanager
     def kernel(self, connection_file, log):
-        """A kernel with this connection file, started as Jupyter starts it."""
+        """Starts a kernel with this connection file as Jupyter does."""
         spec = get_kernel_spec("cloze")
         command = [word.replace("{connection_file}", connection_file) for word in spec.argv]
         environment = {

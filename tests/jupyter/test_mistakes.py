@@ -1,4 +1,4 @@
-"""Mistakes that learners make, and the sentences that the kernel answers with.
+"""Mistakes that learners make, and how the kernel explains them.
 
 The mistakes stand in `mistakes.toml`. Run as `test_kernel.py` is.
 """
@@ -15,12 +15,12 @@ CORPUS = tomllib.loads(
     pathlib.Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8")
 )
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# Words of code that the session writes around a cell, and of traits that learners never write.
+# Words of the code that the session adds around a cell, and of traits that learners never write.
 GENERATED = ("evcxr", "cloze_session", "the following other types", "src/lib.rs")
 
 
 class MistakesTest(WithKernel):
-    """One kernel for all mistakes: a cell that fails leaves the session as it was."""
+    """One kernel for all mistakes: a failing cell leaves the session unchanged."""
 
     def test_every_mistake_is_explained(self):
         mistakes = CORPUS["mistake"]
@@ -47,7 +47,7 @@ class MistakesTest(WithKernel):
         text = COLOURS.sub("", "\n".join(error["traceback"]))
         self.assertEqual(error["ename"], mistake["ename"], text)
         self.assertIn(mistake["says"], error["evalue"])
-        # The sentence stands first.
+        # The sentence comes first.
         first = text[: len(error["ename"]) + 2 + len(error["evalue"])]
         self.assertEqual(first, f"{error['ename']}: {error['evalue']}")
         self.assertIn(mistake.get("hint", ""), text)

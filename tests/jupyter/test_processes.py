@@ -1,4 +1,4 @@
-"""What a cell or a line for the shell starts, prints half of, or is interrupted in.
+"""Processes that cells and shell lines start, partial output, and interrupts.
 
 Run as `test_kernel.py` is.
 """
@@ -20,7 +20,7 @@ class ProcessesTest(WithKernel):
 
     @classmethod
     def setUpClass(cls):
-        # A spare would run the cells in a process that is none of Jupyter's.
+        # A spare would run the cells in a process that Jupyter did not start.
         with unittest.mock.patch.dict(os.environ, CLOZE_SPARE="off"):
             super().setUpClass()
 
@@ -31,7 +31,7 @@ class ProcessesTest(WithKernel):
         return self.manager.provisioner.pid
 
     def begin(self, code, **options):
-        """Sends a cell and waits for the first that it prints."""
+        """Sends a cell and waits for its first output."""
         message = self.client.execute(code, **options)
         deadline = time.time() + 60
         while time.time() < deadline:
@@ -45,7 +45,7 @@ class ProcessesTest(WithKernel):
             if reply["parent_header"]["msg_id"] == message:
                 return reply["content"]
 
-    def test_a_value_that_is_never_closed_holds_no_cell_up(self):
+    def test_an_unfinished_marker_does_not_block_the_cell(self):
         for stream in ("println", "eprintln", "print", "eprint"):
             with self.subTest(stream):
                 code = f'{stream}!("EVCXR_BEGIN_CONTENT text/plain\\nopen");'
@@ -61,7 +61,7 @@ std::thread::sleep(std::time::Duration::from_millis(5));"""
         for _ in range(5):
             self.run_cell(code, timeout=60)
 
-    def test_a_program_s_own_pipe_is_not_asked_for(self):
+    def test_a_child_s_own_pipe_is_its_input(self):
         asked = []
         code = """let mut cat = std::process::Command::new("cat")
     .stdin(std::process::Stdio::piped()).spawn()?;
@@ -72,7 +72,7 @@ cat.wait()?.success()"""
         self.assertEqual(self.value(cell), "true")
         self.assertEqual(asked, [])
 
-    def test_a_session_s_folder_is_the_user_s_alone(self):
+    def test_only_the_user_can_read_a_session_s_folder(self):
         data = os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share")
         data = pathlib.Path(os.environ.get("CLOZE_DATA", pathlib.Path(data) / "cloze"))
         sessions = list((data / "sessions").iterdir())
@@ -80,7 +80,7 @@ cat.wait()?.success()"""
         for session in sessions:
             self.assertEqual(stat.S_IMODE(session.stat().st_mode), 0o700)
 
-    def test_what_a_cell_started_ends_with_its_process(self):
+    def test_programs_that_a_cell_started_end_with_its_process(self):
         start = 'std::process::Command::new("sleep").arg("1000").spawn()?;\nprintln!("on");\n'
         for ends in ("std::process::abort();", ":clear", None):
             with self.subTest(ends):
@@ -103,7 +103,7 @@ cat.wait()?.success()"""
                 self.assertTrue(gone(started))
                 self.assertEqual(self.value(self.run_cell("40 + 2")), "42")
 
-    def test_a_line_for_the_shell_prints_at_once_and_has_the_user_s_variables(self):
+    def test_a_shell_line_prints_at_once_and_has_the_user_s_environment(self):
         cell = self.run_cell("!echo first; sleep 1; echo [$RUSTUP_TOOLCHAIN$EVCXR_TMPDIR]; echo wrong >&2")
         given = os.environ.get("RUSTUP_TOOLCHAIN", "") + os.environ.get("EVCXR_TMPDIR", "")
         self.assertEqual(cell.text(), f"first\n[{given}]\n")
@@ -116,7 +116,7 @@ cat.wait()?.success()"""
         self.assertIn("exit code 3", cell.of("error")[0]["evalue"])
         self.assertEqual(cell.of("execute_result"), [])
 
-    def test_a_line_for_the_shell_is_stopped_and_variables_are_kept(self):
+    def test_a_shell_line_can_be_stopped_and_variables_are_kept(self):
         self.run_cell("let kept = 7;")
         message = self.begin("!echo on; sleep 1000")
         started = time.time()
@@ -125,12 +125,12 @@ cat.wait()?.success()"""
         self.assertLess(time.time() - started, 5)
         self.assertEqual(self.value(self.run_cell("kept")), "7")
 
-    def test_a_line_for_the_shell_asks(self):
+    def test_a_shell_line_can_ask_for_input(self):
         answer = {"allow_stdin": True, "stdin_hook": lambda _: self.client.input("größe")}
         cell = self.run_cell("!read word; echo got $word", **answer)
         self.assertEqual(cell.text(), "got größe\n")
 
-    def test_rust_that_begins_a_line_with_a_sign_is_no_command(self):
+    def test_a_line_of_rust_that_begins_with_a_sign_is_no_command(self):
         self.run_cell("let (a, b) = (false, false);\nlet both =\n    !a && !b;")
         self.assertEqual(self.value(self.run_cell("both")), "true")
         self.client.is_complete("let both =\n!a && !b;")
@@ -139,7 +139,7 @@ cat.wait()?.success()"""
             reply = self.client.get_shell_msg(timeout=30)
         self.assertEqual(reply["content"]["status"], "complete")
 
-    def test_an_interrupt_of_an_idle_kernel_is_for_no_cell(self):
+    def test_an_interrupt_of_an_idle_kernel_stops_no_later_cell(self):
         self.run_cell("1")
         self.manager.interrupt_kernel()
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""Jupyter's own conformance suite for kernels, for what this kernel declares."""
+"""Jupyter's own conformance suite, for what this kernel declares."""
 
 import unittest
 
@@ -33,12 +33,12 @@ class ClozeProtocol(jupyter_kernel_test.KernelTests):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # The suite allows 15 seconds for an answer: on a busy machine a session warms up longer.
+        # The suite allows 15 seconds for an answer, but on a busy machine a session may warm up for longer.
         cls.kc.execute_interactive("1", timeout=120, output_hook=lambda message: None)
 
 
 class ClozeWelcome(jupyter_kernel_test.IopubWelcomeTests):
-    """A late subscriber learns that it is heard (JEP 65)."""
+    """A late subscriber gets a welcome message (JEP 65)."""
 
     kernel_name = "cloze"
     support_iopub_welcome = True

@@ -17,7 +17,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 COLUMNS, ROWS = 100, 50
 PATIENCE = 120
-# The line editor asks for marked pastes whenever it begins to read a line.
+# The line editor turns bracketed paste on when it begins to read a line.
 READING = b"\x1b[?2004h"
 
 
@@ -26,7 +26,7 @@ def program():
 
 
 class Terminal:
-    """A REPL and the screen that its user sees."""
+    """A REPL and its screen."""
 
     def __init__(self, history, **environment):
         self.screen = pyte.Screen(COLUMNS, ROWS)
@@ -51,7 +51,7 @@ class Terminal:
         self.written += written
 
     def prompted(self, timeout=PATIENCE):
-        """Waits for the next prompt: what is typed before it is not for the line editor."""
+        """Waits for the next prompt: earlier input would not reach the line editor."""
         self.until(lambda: self.written.count(READING) > self.prompts, timeout)
         self.prompts = self.written.count(READING)
 
@@ -78,19 +78,19 @@ class Terminal:
         self.process.send(keys)
 
     def begun(self, text):
-        """Types a text and waits for it to stand on the screen."""
+        """Types a text and waits until the screen shows it."""
         self.keys(text)
         self.until(lambda: self.lines()[-1].endswith(text.rstrip()))
 
     def cell(self, code):
-        """Runs a cell on a clear screen and gives the lines that it showed."""
+        """Runs a cell on a clear screen and returns the lines that it shows."""
         self.keys("\x0c" + code + "\r")
         self.prompted()
         self.until(lambda: self.lines()[-1] == ">>")
         return self.lines()[1:-1]
 
     def colour(self, text):
-        """The foreground where `text` begins on the screen's last line that has it."""
+        """Returns the colour of the first character of `text` on the last line that has it."""
         for row in reversed(range(ROWS)):
             column = self.screen.display[row].find(text)
             if column >= 0:
@@ -128,7 +128,7 @@ class InATerminal(unittest.TestCase):
         self.assertEqual(len(set(colours)), 5, colours)
         self.assertEqual(self.terminal.colour("answer"), "default")
 
-    def test_a_cell_goes_on_while_a_bracket_is_open_and_comes_back_whole(self):
+    def test_a_cell_continues_while_a_bracket_is_open_and_is_recalled_as_a_whole(self):
         self.terminal.keys("\x0cfn twice(x: i32) -> i32 {\rif true {\r2 * x\r} else {\r0\r}\r}")
         written = [
             ">> fn twice(x: i32) -> i32 {",
@@ -146,7 +146,7 @@ class InATerminal(unittest.TestCase):
         self.terminal.keys("\x0c\x1b[A\x1b[A")
         self.terminal.until(lambda: self.terminal.lines() == written)
 
-    def test_an_earlier_cell_is_hinted_and_taken_with_the_right_arrow(self):
+    def test_an_earlier_cell_is_suggested_and_accepted_with_the_right_arrow(self):
         self.terminal.cell("let hinted = 1234;")
         self.terminal.keys("let hin")
         self.terminal.shows(">> let hinted = 1234;")
@@ -171,14 +171,14 @@ class InATerminal(unittest.TestCase):
         self.terminal.shows("interrupted")
         self.assertEqual(self.terminal.cell("kept"), ["77"])
 
-    def test_control_c_drops_the_line_and_twice_says_how_to_leave(self):
+    def test_control_c_drops_the_line_and_a_second_one_explains_how_to_leave(self):
         self.terminal.begun("let dropped")
         for _ in range(3):
             self.terminal.keys("\x03")
             self.terminal.prompted()
         self.terminal.shows("`:quit` exits")
 
-    def test_the_editor_takes_the_text_and_gives_it_back(self):
+    def test_a_cell_can_be_edited_in_the_user_s_editor(self):
         self.terminal.begun("40 + 1")
         self.terminal.keys("\x18\x05")
         self.terminal.prompted()
@@ -207,7 +207,7 @@ class InATerminal(unittest.TestCase):
 
 class Leaving(unittest.TestCase):
     def enter(self, terminal, history, code, part):
-        """Enters a cell and waits until it is remembered; its result is not waited for."""
+        """Enters a cell and waits until it is in the history, but not for its result."""
         terminal.keys(code + "\r")
 
         def remembered():

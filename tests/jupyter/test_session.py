@@ -1,4 +1,4 @@
-"""Input, commands, history and faults of a session, by Jupyter's own client."""
+"""Input, commands, history and crashes of a session, with Jupyter's own client."""
 
 import os
 import pathlib
@@ -55,7 +55,7 @@ sum"""
         self.assertEqual(self.value(cell), "42")
         self.assertEqual(len(self.questions), 2)
 
-    def test_where_nobody_can_be_asked_the_input_is_at_its_end(self):
+    def test_without_a_front_end_to_ask_the_input_is_at_its_end(self):
         for turn in range(2):
             cell = self.run_cell('input::ask("? ").is_err()', allow_stdin=False)
             self.assertEqual(self.value(cell), "true", turn)
@@ -81,7 +81,7 @@ sum"""
         self.assertRegex(shapes, r"x +2×3 f32 cpu")
         self.assertRegex(shapes, r"y +4×3 f32 cpu")
 
-    def test_a_type_is_told_without_running_anything(self):
+    def test_a_type_is_shown_without_running_anything(self):
         self.assertEqual(self.shown(self.run_cell(":type vec![1u8].len()")), "usize")
         cell = self.run_cell(":type no_such_thing", "error")
         self.assertIn("no_such_thing", cell.of("error")[0]["evalue"])
@@ -93,7 +93,7 @@ sum"""
         self.assertRegex(self.shown(cell), r"^ran 0\.2\d\d s, compiled \d")
         shown = self.shown(self.run_cell(":doc Vec::new"))
         self.assertIn("Constructs a new, empty", shown)
-        # Without the lines that only make an example compile.
+        # Without the hidden lines of examples.
         self.assertIn("\nlet mut vec: Vec<i32> = Vec::new();", shown)
         self.assertNotIn("# #", shown)
         self.assertIn(":replay", self.shown(self.run_cell(":help")))
@@ -121,11 +121,11 @@ sum"""
         wrong = self.run_cell(":hint 01.77", "error")
         self.assertIn("01.1, 01.2", wrong.of("error")[0]["evalue"])
 
-    def test_another_crate_leaves_the_versions_of_all_others(self):
-        # One that is at hand without the network: Cloze depends on it.
+    def test_adding_a_crate_changes_no_other_version(self):
+        # A dependency of Cloze needs no network.
         cell = self.run_cell(':dep itoa = "1"\nitoa::Buffer::new().format(42u32).to_owned()')
         self.assertEqual(self.value(cell), '"42"')
-        # The lock file that the session compiles with still has what it began with.
+        # The lock file of the session is unchanged.
         lock = "std::fs::read_to_string(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/Cargo.lock\"))?"
         for name in ("dfdx", "tokenizers", "itoa"):
             cell = self.run_cell(f"{lock}.contains(\"name = \\\"{name}\\\"\")")
@@ -144,9 +144,9 @@ bar.finish();"""
 
 
 class FaultTest(WithKernel):
-    """Cells that end their process: the session says why, goes on, and can replay."""
+    """Cells that end their process: the session reports why, continues, and can replay."""
 
-    def test_every_way_to_lose_a_process_is_told_and_survived(self):
+    def test_the_session_reports_and_survives_every_crash(self):
         ways = {
             "a memory fault": "unsafe { *(8 as *mut u64) = 1; }",
             "an abort": "std::process::abort();",
@@ -193,8 +193,8 @@ class HistoryTest(unittest.TestCase):
 
 
 class TemplateTest(unittest.TestCase):
-    def test_a_session_below_cargo_run_compiles_nothing_again(self):
-        # What `cargo run` sets for the program that it starts; build scripts (ring's) look at it.
+    def test_a_session_under_cargo_run_recompiles_nothing(self):
+        # Variables that `cargo run` sets for its program; build scripts (such as ring's) read them.
         package = {"CARGO_PKG_NAME": "other", "CARGO_PKG_VERSION_MAJOR": "9", "CARGO_MANIFEST_DIR": "/other"}
         env = {**os.environ, **package, "CLOZE_SPARE": "off"}
         manager, client = start_new_kernel(kernel_name="cloze", startup_timeout=60, env=env)
@@ -203,7 +203,7 @@ class TemplateTest(unittest.TestCase):
             data = pathlib.Path(os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share"))
             session = data / "cloze/sessions" / str(manager.provisioner.pid)
             template = pathlib.Path((session / "template").read_text())
-            # More than one where the template took libraries over from an earlier one.
+            # There may be several if the template took libraries from an earlier one.
             ours, shared = (
                 {path.name: path.stat().st_mtime_ns for path in folder.glob("ctx/target/*/debug/deps/libring-*.rlib")}
                 for folder in (session, template)

@@ -1,4 +1,4 @@
-"""A warmed session stands by for the next kernel, which then answers at once."""
+"""A warmed spare session waits for the next kernel, which then answers at once."""
 
 import glob
 import os
@@ -14,13 +14,13 @@ from driver import FIRST_CELL, Cell, children, gone
 
 
 def spares():
-    """The process numbers of all spares that stand by."""
+    """Returns the ids of all waiting spares."""
     found = subprocess.run(["pgrep", "-f", "cloze-kernel spare$"], capture_output=True, text=True)
     return [int(line) for line in found.stdout.split()]
 
 
 def sockets():
-    """The sockets at which warm spares wait."""
+    """Returns the sockets at which warm spares wait."""
     home = os.environ.get("XDG_DATA_HOME", os.path.expanduser("~/.local/share"))
     data = os.environ.get("CLOZE_DATA", os.path.join(home, "cloze"))
     return glob.glob(os.path.join(data, "spares", "*.socket"))
@@ -36,7 +36,7 @@ def wait_for(holds, seconds=120):
 
 
 class SpareTest(unittest.TestCase):
-    """One kernel is used and leaves a spare to the next."""
+    """The first kernel leaves a spare for the next one."""
 
     @classmethod
     def setUpClass(cls):
@@ -67,10 +67,10 @@ class SpareTest(unittest.TestCase):
         self.addCleanup(end)
         return manager, client, time.time() - started
 
-    def test_the_next_kernel_begins_warm_and_is_a_kernel_like_any(self):
+    def test_the_next_kernel_starts_warm_and_works_like_any_other(self):
         _, first, _ = self.start()
         self.assertEqual(Cell(first, "let a = 1;").status, "ok")
-        self.assertTrue(wait_for(sockets), "no spare stands by")
+        self.assertTrue(wait_for(sockets), "no spare is waiting")
 
         folder = tempfile.mkdtemp()
         os.environ["WORD_OF_THE_TEST"] = "in the notebook"
@@ -82,7 +82,7 @@ class SpareTest(unittest.TestCase):
         self.assertLess(tensor.seconds, 6)
         self.assertFalse(sockets(), "the spare was taken")
 
-        # Another session, in this kernel's folder and with its variables, also after a crash.
+        # It is a new session, with this kernel's folder and environment, also after a crash.
         self.assertEqual(Cell(client, "a").status, "error")
         place = "(std::env::current_dir()?, std::env::var(\"WORD_OF_THE_TEST\")?)"
         expected = f"({os.path.realpath(folder)!r}, 'in the notebook')".replace("'", '"')
@@ -99,13 +99,13 @@ class SpareTest(unittest.TestCase):
         os.kill(manager.provisioner.pid, signal.SIGINT)
         self.assertEqual(client.get_shell_msg(timeout=60)["content"]["ename"], "interrupted")
 
-        # The end of either is the end of both.
+        # Each ends if the other ends.
         session = self.session_of(folder)
         os.kill(manager.provisioner.pid, signal.SIGKILL)
         self.assertTrue(gone(session))
 
     def session_of(self, folder):
-        """The processes that work in a folder."""
+        """Returns the processes that work in a folder."""
         found = []
         for pid in spares():
             if os.path.realpath(f"/proc/{pid}/cwd") == os.path.realpath(folder):

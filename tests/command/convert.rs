@@ -1,0 +1,125 @@
+//! `cloze convert` refuses model folders that it cannot read, also with little memory.
+
+use serde_json::Value;
+
+use crate::common::{assert_contains, copy_of, error_line, fails, fixture, read_json, text};
+
+#[test]
+fn unreadable_models_are_reported_in_a_sentence() {
+    let folder = copy_of(&fixture("models/BertForMaskedLM"));
+    let out = folder.path("out");
+    let run = || fails(["convert", text(folder.0.path()), text(&out)], 1);
+    let config = folder.path("config.json");
+    let good = std::fs::read_to_string(&config).unwrap();
+    for (from, to, expected) in [
+        ("\"bert\"", "\"roberta\"", "model_type is \"roberta\""),
+        ("\"gelu\"", "\"relu\"", "hidden_act is \"relu\""),
+        (
+            "\"add_cross_attention\": false",
+            "\"add_cross_attention\": true",
+            "only self-attention",
+        ),
+        (
+            "\"use_cache\"",
+            "\"position_embedding_type\": \"relative_key\", \"use_cache\"",
+            "position_embedding_type is \"relative_key\"",
+        ),
+    ] {
+        std::fs::write(&config, good.replace(from, to)).unwrap();
+        let message = run();
+        assert_contains(&message, "config.json");
+        assert_contains(&message, expected);
+    }
+    std::fs::write(&config, &good).unwrap();
+
+    let vocab = folder.path("vocab.txt");
+    let words = std::fs::read_to_string(&vocab).unwrap();
+    std::fs::write(&vocab, format!("{words}more\n")).unwrap();
+    let expected = "vocab.txt: its vocabulary has 26 entries, but the model's vocab_size is 25";
+    assert_contains(&run(), expected);
+
+    let [from, to] = ["model.safetensors", "pytorch_model.bin"].map(|name| folder.path(name));
+    std::fs::rename(from, to).unwrap();
+    assert_contains(&run(), "pytorch_model.bin, a pickle file");
+    assert!(!out.exists());
+}
+
+/// Runs `cloze` with an address space of 4 GB and returns the message with which it soon fails.
+#[cfg(target_os = "linux")]
+fn fails_in_little_memory(args: &[&str], code: i32) -> String {
+    let started = std::time::Instant::now();
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 4000000 && exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_cloze"))
+        .args(args)
+        .output()
+        .unwrap();
+    let message = error_line(&output, code);
+    assert!(started.elapsed().as_secs() < 20, "{message}");
+    message
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_configuration_that_would_need_too_much_memory_is_refused_first() {
+    let folder = copy_of(&fixture("models/BertForMaskedLM"));
+    let (out, config) = (folder.path("out"), folder.path("config.json"));
+    let good = read_json(&config);
+    for (field, value, expected) in [
+        ("num_hidden_layers", 1_u64 << 40, "must be at most 4096"),
+        ("vocab_size", 1 << 60, "must be at most 16777216"),
+        ("hidden_size", 1 << 40, "must be at most 65536"),
+        ("intermediate_size", 1 << 40, "must be at most 1048576"),
+        (
+            "max_position_embeddings",
+            1 << 60,
+            "must be at most 1048576",
+        ),
+        ("type_vocab_size", 1 << 60, "must be at most 65536"),
+        (
+            "num_hidden_layers",
+            1 << 12,
+            "encoder.layer.2.attention.self.query.weight of shape [16, 16] is missing",
+        ),
+        (
+            "vocab_size",
+            1 << 24,
+            "has shape [25, 16], but config.json asks for [16777216, 16]",
+        ),
+        (
+            "hidden_size",
+            1 << 16,
+            "has shape [25, 16], but config.json asks for [25, 65536]",
+        ),
+        (
+            "intermediate_size",
+            1 << 20,
+            "has shape [32, 16], but config.json asks for [1048576, 16]",
+        ),
+    ] {
+        let mut changed = good.clone();
+        changed[field] = Value::from(value);
+        std::fs::write(&config, changed.to_string()).unwrap();
+        let message = fails_in_little_memory(&["convert", text(folder.0.path()), text(&out)], 1);
+        assert!(message.contains(expected), "{field}: {message}");
+    }
+    assert!(!out.exists());
+
+    let args = ["pretrain", "--seq", "16", "--first-seq", "16", "--size"];
+    let args = [&args[..], &[text(&config), "--out", text(&out)]].concat();
+    for (layers, code, expected) in [
+        (1_u64 << 40, 1, "must be at most 4096"),
+        (
+            1 << 12,
+            2,
+            "a model of 70396931997698 parameters needs 262249.0 GiB for these alone, but ",
+        ),
+    ] {
+        let mut changed = good.clone();
+        changed["num_hidden_layers"] = layers.into();
+        changed["hidden_size"] = (1 << 16).into();
+        std::fs::write(&config, changed.to_string()).unwrap();
+        let message = fails_in_little_memory(&args, code);
+        assert_contains(&message, expected);
+    }
+}

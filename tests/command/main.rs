@@ -1,0 +1,12 @@
+//! Commands that train nothing, as a user runs them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod attention;
+mod bench_estimate;
+mod bench_train;
+mod convert;
+mod features;
+mod gpu_selftest;
+mod output;

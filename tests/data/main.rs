@@ -1,0 +1,8 @@
+//! Text and data: tokenization, pre-training examples, SQuAD's windows, answers and scores.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod pretraining_examples;
+mod squad;
+mod tokenizer;

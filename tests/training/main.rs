@@ -1,0 +1,60 @@
+//! Pre-training, distillation and fine-tuning through the command: what is learned, what a run leaves in its
+//! folder, how it resumes, and what it refuses.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod distill;
+mod frozen;
+mod glue;
+mod pretrain;
+mod pretrain_variants;
+mod records;
+mod resume_finetuning;
+mod saved_runs;
+mod task_options;
+mod tasks;
+mod unfit_models;
+
+use std::ops::Range;
+use std::path::Path;
+
+use common::{Folder, json, succeeds, text};
+use serde_json::Value;
+
+const GOOD: [&str; 4] = ["warm", "bright", "happy", "kind"];
+const BAD: [&str; 4] = ["cold", "dark", "sad", "rude"];
+
+/// Returns whether row `i` is about something good, and its sentence.
+fn opinion(i: usize) -> (bool, String) {
+    let good = i * 7 % 3 == 1;
+    let word = if good { GOOD } else { BAD }[i % 4];
+    let thing = ["day", "house", "friend", "garden", "road"][i % 5];
+    (good, format!("it was a {word} {thing} in the end"))
+}
+
+/// Returns these opinions as a file of SST-2. `swapped` labels are wrong.
+fn opinions(rows: Range<usize>, swapped: bool) -> String {
+    let row = |i| {
+        let (good, sentence) = opinion(i);
+        format!("{sentence}\t{}\n", u8::from(good != swapped))
+    };
+    "sentence\tlabel\n".to_owned() + &rows.map(row).collect::<String>()
+}
+
+/// Returns a folder of data for `finetune sst-2`.
+fn sentiment(train: usize, dev: usize) -> Folder {
+    let folder = Folder::new();
+    folder
+        .write("train.tsv", &opinions(0..train, false))
+        .write("dev.tsv", &opinions(train..train + dev, false));
+    folder
+}
+
+/// Fine-tunes a real model on real data.
+fn finetuned(model: &Path, task: &str, data: &Path, more: &[&str]) -> Value {
+    let out = tempfile::tempdir().unwrap();
+    let mut args = vec!["finetune", task, "--json", "--model", text(model)];
+    args.extend(["--data", text(data), "--out", text(out.path())]);
+    json(&succeeds(args.iter().chain(more)))
+}
