@@ -33,7 +33,7 @@ fn tuned(task: &str, data: &str, more: &[&str]) -> tempfile::TempDir {
     };
     let args = ["finetune", task, "--model", TINY, "--data", text(&data)];
     let rest = ["--out", text(&out), "--epochs", "2", "--lr", rate];
-    succeeds(&[&args[..], &rest, more].concat());
+    succeeds([&args[..], &rest, more].concat());
     folder
 }
 
@@ -62,7 +62,7 @@ fn predicted(task: &str, model: &Path, input: &Path) -> Vec<Value> {
         text(input),
         "--json",
     ];
-    lines(&succeeds(&args).stdout)
+    lines(&succeeds(args).stdout)
 }
 
 fn lines(stdout: &[u8]) -> Vec<Value> {
@@ -102,7 +102,7 @@ fn blanks_are_filled_as_by_the_command_in_the_order_of_the_texts() {
     for (text, blanks) in texts.iter().zip(&answers) {
         let alone = &model.top(&[text], 4).unwrap()[0];
         let args = ["fill-mask", "--model", TINY, "--top-k", "4", "--json", text];
-        let printed = json(&succeeds(&args));
+        let printed = json(&succeeds(args));
         let printed = printed["masks"].as_array().unwrap();
         assert_eq!((printed.len(), alone.len()), (blanks.len(), blanks.len()));
         for ((printed, alone), batched) in printed.iter().zip(alone).zip(blanks) {
@@ -148,7 +148,7 @@ fn pairs_are_judged_as_by_the_command() {
     let model = NextSentence::load(TINY).unwrap();
     let probabilities = model.probabilities(&pairs).unwrap();
     for (&(a, b), &probability) in pairs.iter().zip(&probabilities) {
-        let printed = json(&succeeds(&["nsp", "--model", TINY, "--json", a, b]));
+        let printed = json(&succeeds(["nsp", "--model", TINY, "--json", a, b]));
         let alone = model.probabilities(&[(a, b)]).unwrap();
         assert_eq!(alone, [number(&printed["is_next"])]);
         assert!(near(alone[0], probability));
@@ -308,7 +308,7 @@ fn pairs_of_texts_get_a_class_or_a_number() {
         "--out",
         text(&out),
     ];
-    succeeds(&[&args[..], &more].concat());
+    succeeds([&args[..], &more].concat());
     let model = TextClassifier::load(&out).unwrap();
     assert!(model.labels().is_empty());
     let printed = predicted("custom", &out, &data.path().join("dev.tsv"));
@@ -420,7 +420,7 @@ fn accents_and_chinese_characters_count_as_one() {
         std::fs::write(folder.path().join(name), file.to_string()).unwrap();
     }
     let out = folder.path().join("model");
-    succeeds(&[
+    succeeds([
         "finetune",
         "squad",
         "--model",

@@ -16,7 +16,7 @@ pub use unpack::{Archive, unpack};
 pub fn describe(error: &ureq::Error) -> String {
     match error {
         ureq::Error::StatusCode(code) => format!("the server answered with status {code}"),
-        ureq::Error::HostNotFound => "the name of the server is not known here".into(),
+        ureq::Error::HostNotFound => "the name of the server can't be resolved".into(),
         ureq::Error::RequireHttpsOnly(address) => {
             format!("the server redirects from https to {address}, which is not encrypted")
         }

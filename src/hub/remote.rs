@@ -80,7 +80,7 @@ impl Remote<'_> {
         let Description { sha, siblings } = serde_json::from_slice(description)
             .map_err(|e| self.failed(format!("its description is not the Hub's: {e}")))?;
         if !is_hex(&sha) {
-            return Err(self.failed(format!("its commit is said to be {sha:?}")));
+            return Err(self.failed(format!("its commit {sha:?} is not a hash")));
         }
         let names: BTreeSet<String> = siblings.into_iter().map(|file| file.rfilename).collect();
         let folder = self.cached.commit(&sha);
@@ -193,7 +193,7 @@ impl Remote<'_> {
             ureq::Error::StatusCode(401 | 403 | 404) => {
                 let rights = match self.hub.token {
                     Some(_) => "that the token may see",
-                    None => "that all may see (a private or gated one needs HF_TOKEN)",
+                    None => "that is public (a private or gated one needs HF_TOKEN)",
                 };
                 Error::Failed(format!(
                     "there is no folder {id}, and {endpoint} has no model of that name {rights}"

@@ -174,7 +174,7 @@ fn record(exercise: &Exercise, passed: bool) -> Option<String> {
     };
     let before = before.and_then(|before| noted.map(|()| before));
     before.unwrap_or_else(|error| {
-        note!("your progress is not kept: {error}");
+        note!("your progress is not saved: {error}");
         None
     })
 }

@@ -264,7 +264,7 @@ impl Parser<'_> {
                 return Err(self.error(line, message));
             }
             if index > 0 && needs[index - 1] >= *need {
-                let message = format!("needs {need:?}: each lesson stands once, in order");
+                let message = format!("needs {need:?}: each lesson must be named once, in order");
                 return Err(self.error(line, message));
             }
         }
@@ -408,7 +408,7 @@ impl Parser<'_> {
                             return Err(self.error(here, "a solution ends that never began"));
                         }
                         if next != "}" {
-                            let message = "a solution stands last in the body of its function";
+                            let message = "a solution must end the body of its function";
                             return Err(self.error(here, message));
                         }
                     }
@@ -606,7 +606,7 @@ fn main() -> cloze::lessons::LessonResult {
             (
                 "// END SOLUTION\n",
                 "// END SOLUTION\n        ;\n",
-                "23: a solution stands last",
+                "23: a solution must end",
             ),
             (
                 "check!(\"01.1\"",

@@ -38,34 +38,25 @@ impl Report {
             Some(day) => format!(" (passed before, on {day})"),
             None => String::new(),
         };
-        let head = self.exercise.heading();
-        match &self.verdict {
-            Verdict::Right { checks } => (
-                "✓",
-                "46,160,67",
-                format!("{head} right ({checks} checks){before}"),
-            ),
-            Verdict::Unsolved { id: open } if open == id => (
-                "○",
-                "122,128,136",
-                format!("{head} not solved yet{before}{first_hint}"),
-            ),
-            Verdict::Unsolved { id: open } => (
-                "○",
-                "122,128,136",
-                format!("{head} needs exercise {open} first, which is not solved yet{before}"),
-            ),
-            Verdict::Wrong { fault } => (
-                "✗",
-                "218,112,32",
-                format!("{head} not right yet{before}\n{fault}{help}"),
-            ),
-            Verdict::Panicked { message } => (
-                "✗",
-                "218,112,32",
-                format!("{head} your code panicked{before}\n  {message}{help}"),
-            ),
-        }
+        let (sign, color) = match &self.verdict {
+            Verdict::Right { .. } => ("✓", "46,160,67"),
+            Verdict::Unsolved { .. } => ("○", "122,128,136"),
+            Verdict::Wrong { .. } | Verdict::Panicked { .. } => ("✗", "218,112,32"),
+        };
+        let text = match &self.verdict {
+            Verdict::Right { checks } => format!("right ({checks} checks){before}"),
+            Verdict::Unsolved { id: open } if open == id => {
+                format!("not solved yet{before}{first_hint}")
+            }
+            Verdict::Unsolved { id: open } => {
+                format!("needs exercise {open} first, which is not solved yet{before}")
+            }
+            Verdict::Wrong { fault } => format!("not right yet{before}\n{fault}{help}"),
+            Verdict::Panicked { message } => {
+                format!("your code panicked{before}\n  {message}{help}")
+            }
+        };
+        (sign, color, format!("{} {text}", self.exercise.heading()))
     }
 }
 

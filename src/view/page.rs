@@ -53,35 +53,7 @@ pub struct Page {
 }
 
 /// Light or dark, as the reader's system; the charts take the page's text colour.
-const STYLE: &str = "\
-:root { color-scheme: light dark; --page: #fff; --ink: #24292f; --soft: #57606a; --line: #d0d7de; \
---panel: #f6f8fa; --accent: #2f86d1 }
-@media (prefers-color-scheme: dark) { :root { --page: #14181d; --ink: #dfe5ec; --soft: #98a3af; \
---line: #343b44; --panel: #1c2128 } }
-body { margin: 0 auto; padding: 1.5rem; max-width: 94rem; background: var(--page); \
-color: var(--ink); font: 15px/1.5 system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif }
-h1 { font-size: 1.5rem; margin: 0 }
-h2 { font-size: 1rem; margin: 0 0 .5rem }
-.status { color: var(--soft); margin: .25rem 0 1rem }
-progress { width: 100%; accent-color: var(--accent) }
-.figures { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1rem 0 }
-.figures div, section { background: var(--panel); border: 1px solid var(--line); \
-border-radius: 6px; padding: .6rem .9rem }
-.figures b { display: block; font-size: 1.25rem; font-weight: 600; \
-font-variant-numeric: tabular-nums }
-.figures span { color: var(--soft); font-size: .85rem }
-.grid { display: grid; gap: .75rem; margin: .75rem 0; \
-grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)) }
-.tables { columns: 30rem 2; column-gap: .75rem }
-.tables section { break-inside: avoid; margin-bottom: .75rem }
-section { overflow-x: auto }
-section > svg { display: block; width: 100%; color: var(--ink) }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; vertical-align: top; padding: .2rem .6rem .2rem 0; \
-border-top: 1px solid var(--line); font-weight: 400; overflow-wrap: anywhere }
-th { color: var(--soft); width: 40% }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 13px/1.5 ui-monospace, monospace }
-";
+const STYLE: &str = include_str!("page.css");
 
 impl Page {
     /// Returns the page as HTML.

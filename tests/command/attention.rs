@@ -78,7 +78,7 @@ fn wrong_arguments_exit_2_and_failed_work_exits_1() {
     let message = fails(arguments(model, &["store"], &["--out", text(&below)]), 1);
     assert_contains(&message, "file");
     let message = fails(
-        &arguments(model, &["store"], &["--out", text(folder.path())]),
+        arguments(model, &["store"], &["--out", text(folder.path())]),
         1,
     );
     assert!(message.contains(text(folder.path())), "{message}");

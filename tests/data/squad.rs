@@ -78,7 +78,7 @@ fn published_predictions_score_what_is_published() {
         let predictions = data.join(format!("squad/predictions/{predictions}-dev.json"));
         let args = ["--data", text(&set), "--predictions", text(&predictions)];
         printed(&succeeds(
-            &[&["score", "squad", "--json"], &args[..]].concat(),
+            [&["score", "squad", "--json"], &args[..]].concat(),
         ))
     };
     assert_eq!(
@@ -116,7 +116,7 @@ fn an_answer_that_normalises_to_nothing_counts_as_in_the_script_of_its_version()
         let data = file(impossible);
         let args = ["score", "squad", "--json", "--data", text(&data)];
         let of = ["--predictions", text(&predictions)];
-        json(&succeeds(&[&args[..], &of].concat()))
+        json(&succeeds([&args[..], &of].concat()))
     };
     let (older, newer) = (scores(false), scores(true));
     assert_eq!(
@@ -326,7 +326,7 @@ fn the_files_of_a_run_score_as_its_answers_do() {
         let predictions = file("predictions.json");
         let args = ["--data", text(&path), "--predictions", text(&predictions)];
         json(&succeeds(
-            &[&["score", "squad", "--json"], &args[..], extra].concat(),
+            [&["score", "squad", "--json"], &args[..], extra].concat(),
         ))
     };
     assert_eq!(

@@ -2,12 +2,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Output, Stdio};
 
-use crate::common::{assert_contains, real_data};
-use assert_cmd::cargo::cargo_bin_cmd;
 use cloze::text::{Casing, WordPiece};
 use serde_json::Value;
+
+use crate::common::{
+    Folder, assert_contains, cloze, error_line, fails, piped, real_data, stderr, stdout, succeeds,
+    text, words,
+};
 
 fn vocab(data: &Path, kind: &str) -> PathBuf {
     data.join(format!("vocab/bert-base-{kind}-vocab.txt"))
@@ -59,16 +62,10 @@ fn the_command_equals_the_reference_in_every_id_and_offset() {
             .iter()
             .map(|row| format!("{}\n", row["text"].as_str().unwrap()))
             .collect();
-        let mut command = cargo_bin_cmd!("cloze");
-        command
-            .args(["tokenize", "--json", "--vocab"])
-            .arg(vocab(&data, kind));
-        if kind == "cased" {
-            command.arg("--cased");
-        }
-        let output = command.write_stdin(lines).assert().success();
-        let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
-        let answers: Vec<&str> = stdout.lines().collect();
+        let flags = ["--json", "--cased"];
+        let flags = &flags[..if kind == "cased" { 2 } else { 1 }];
+        let printed = pieces(&vocab(&data, kind), flags, &lines);
+        let answers: Vec<&str> = printed.lines().collect();
         assert_eq!(answers.len(), rows.len());
         for (answer, row) in answers.iter().zip(&rows) {
             let answer: Value = serde_json::from_str(answer).unwrap();
@@ -90,86 +87,110 @@ fn small_vocab(lines: &str) -> (tempfile::TempDir, PathBuf) {
 
 const SMALL: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nem\n##bed\n##ding\n##s\nthe\n.\n";
 
-fn tokenize(vocab: &Path, flags: &[&str], input: &[u8]) -> assert_cmd::assert::Assert {
-    cargo_bin_cmd!("cloze")
-        .args(["tokenize", "--vocab"])
-        .arg(vocab)
-        .args(flags)
-        .write_stdin(input)
-        .assert()
+fn tokenize(vocab: &Path, flags: &[&str], input: impl AsRef<[u8]> + Send) -> Output {
+    piped(
+        [&["tokenize", "--vocab", text(vocab)], flags].concat(),
+        input,
+    )
+}
+
+/// Returns what `cloze tokenize` prints.
+fn pieces(vocab: &Path, flags: &[&str], input: impl AsRef<[u8]> + Send) -> String {
+    let output = tokenize(vocab, flags, input);
+    assert!(output.status.success(), "{}", stderr(&output));
+    stdout(&output)
 }
 
 #[test]
 fn each_output_form_has_one_line_per_input_line() {
     let (_folder, vocab) = small_vocab(SMALL);
-    let input = "The embeddings.\n\n[MASK] xyz".as_bytes();
-    tokenize(&vocab, &[], input)
-        .success()
-        .stdout("[CLS] the em ##bed ##ding ##s . [SEP]\n[CLS] [SEP]\n[CLS] [MASK] [UNK] [SEP]\n");
-    tokenize(&vocab, &["--ids"], input)
-        .success()
-        .stdout("2 9 5 6 7 8 10 3\n2 3\n2 4 1 3\n");
-    tokenize(&vocab, &["--offsets"], b"The embeddings.")
-        .success()
-        .stdout("0-0 0-3 4-6 6-9 9-13 13-14 14-15 0-0\n");
-    tokenize(&vocab, &["--json"], b"the").success().stdout(
-        "{\"ids\":[2,9,3],\"offsets\":[[0,0],[0,3],[0,0]],\"tokens\":[\"[CLS]\",\"the\",\"[SEP]\"]}\n",
-    );
-    tokenize(&vocab, &[], b"").success().stdout("");
-    tokenize(&vocab, &["--ids", "--json"], b"").code(2);
+    for (flags, input, expected) in [
+        (
+            &[][..],
+            "The embeddings.\n\n[MASK] xyz",
+            "[CLS] the em ##bed ##ding ##s . [SEP]\n[CLS] [SEP]\n[CLS] [MASK] [UNK] [SEP]\n",
+        ),
+        (
+            &["--ids"],
+            "The embeddings.\n\n[MASK] xyz",
+            "2 9 5 6 7 8 10 3\n2 3\n2 4 1 3\n",
+        ),
+        (
+            &["--offsets"],
+            "The embeddings.",
+            "0-0 0-3 4-6 6-9 9-13 13-14 14-15 0-0\n",
+        ),
+        (
+            &["--json"],
+            "the",
+            "{\"ids\":[2,9,3],\"offsets\":[[0,0],[0,3],[0,0]],\"tokens\":[\"[CLS]\",\"the\",\"[SEP]\"]}\n",
+        ),
+        (&[], "", ""),
+    ] {
+        assert_eq!(pieces(&vocab, flags, input), expected);
+    }
+    error_line(&tokenize(&vocab, &["--ids", "--json"], ""), 2);
 }
 
 #[test]
 fn the_real_vocabulary_splits_embeddings_as_bert_does() {
     let Some(data) = real_data() else { return };
-    tokenize(&vocab(&data, "uncased"), &[], b"embeddings\n")
-        .success()
-        .stdout("[CLS] em ##bed ##ding ##s [SEP]\n");
+    let printed = pieces(&vocab(&data, "uncased"), &[], "embeddings\n");
+    assert_eq!(printed, "[CLS] em ##bed ##ding ##s [SEP]\n");
 }
 
 #[test]
 fn a_bad_vocabulary_gets_one_sentence_with_file_and_line() {
-    let message = |lines: &[u8]| {
+    let refused = |lines: &[u8], expected: &str| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vocab.txt");
         std::fs::write(&path, lines).unwrap();
-        let output = tokenize(&path, &[], b"the").code(1);
-        let message = String::from_utf8(output.get_output().stderr.clone()).unwrap();
-        assert_eq!(message.lines().count(), 1, "{message}");
-        assert!(
-            message.starts_with("error: ") && message.contains("vocab.txt"),
-            "{message}"
-        );
-        message
+        let output = tokenize(&path, &[], "the");
+        let message = error_line(&output, 1);
+        assert_eq!(stderr(&output).lines().count(), 1, "{message}");
+        assert!(message.starts_with("error: "), "{message}");
+        assert_contains(&message, "vocab.txt");
+        assert_contains(&message, expected);
     };
-    assert!(
-        message(SMALL.replace("[MASK]\n", "").as_bytes()).contains("the token [MASK] is missing")
-    );
-    assert!(
-        message(format!("{SMALL}em\n").as_bytes())
-            .contains("vocab.txt:12: the token `em` stands already on line 6")
-    );
-    assert!(message(b"").contains("it is empty"));
-    assert!(message(SMALL.replace("the", "").as_bytes()).contains("vocab.txt:10: an empty line"));
-    assert!(message(b"[PAD]\n\xff\n").contains("vocab.txt:2: not valid UTF-8"));
+    let without = SMALL.replace("[MASK]\n", "");
+    refused(without.as_bytes(), "the token [MASK] is missing");
+    let twice = "vocab.txt:12: the token `em` stands already on line 6";
+    refused(format!("{SMALL}em\n").as_bytes(), twice);
+    refused(b"", "it is empty");
+    let empty = SMALL.replace("the", "");
+    refused(empty.as_bytes(), "vocab.txt:10: an empty line");
+    refused(b"[PAD]\n\xff\n", "vocab.txt:2: not valid UTF-8");
 }
 
 #[test]
 fn bad_input_gets_one_sentence_after_the_lines_before_it() {
     let (_folder, vocab) = small_vocab(SMALL);
-    tokenize(&vocab, &["--ids"], b"the\nthe \xff\n")
-        .code(1)
-        .stdout("2 9 3\n")
-        .stderr("error: stdin:2: byte 5 of the line is not valid UTF-8; expected UTF-8 text\n");
-    tokenize(&vocab, &["--ids"], b"\x7fELF\x02\x01\x01\0\0\n")
-        .code(1)
-        .stderr(
-            "error: stdin: this is a binary file or in another encoding; expected UTF-8 text\n",
+    for (input, printed, message) in [
+        (
+            &b"the\nthe \xff\n"[..],
+            "2 9 3\n",
+            "stdin:2: byte 5 of the line is not valid UTF-8",
+        ),
+        (
+            b"\x7fELF\x02\x01\x01\0\0\n",
+            "",
+            "stdin: this is a binary file or in another encoding",
+        ),
+        (
+            b"\xff\xfet\0h\0e\0\n\0",
+            "",
+            "stdin: this looks like UTF-16",
+        ),
+    ] {
+        let output = tokenize(&vocab, &["--ids"], input);
+        assert_eq!(
+            (output.status.code(), &*stdout(&output)),
+            (Some(1), printed)
         );
-    tokenize(&vocab, &["--ids"], b"\xff\xfet\0h\0e\0\n\0")
-        .code(1)
-        .stderr("error: stdin: this looks like UTF-16; expected UTF-8 text\n");
-    tokenize(Path::new("nowhere/vocab.txt"), &[], b"").code(1);
+        let expected = format!("error: {message}; expected UTF-8 text\n");
+        assert_eq!(stderr(&output), expected);
+    }
+    error_line(&tokenize(Path::new("nowhere/vocab.txt"), &[], ""), 1);
 }
 
 /// Ids and offsets, without those of [CLS] and [SEP], with the uncased and the cased vocabulary of `vocab/`.
@@ -276,9 +297,7 @@ fn zero_bytes_are_dropped_as_in_hugging_face() {
         let cased = (name == "cased").then_some("--cased");
         for (form, expected) in [("--ids", ids), ("--offsets", offsets)] {
             let flags: Vec<&str> = cased.into_iter().chain([form]).collect();
-            tokenize(&vocab, &flags, input.as_bytes())
-                .success()
-                .stdout(expected);
+            assert_eq!(pieces(&vocab, &flags, &input), expected);
         }
     }
 }
@@ -286,31 +305,22 @@ fn zero_bytes_are_dropped_as_in_hugging_face() {
 #[test]
 fn a_line_of_zero_bytes_has_no_pieces() {
     let (_folder, vocab) = small_vocab(SMALL);
-    tokenize(&vocab, &["--ids"], b"\0\0\nt\0he\n")
-        .success()
-        .stdout("2 3\n2 9 3\n");
+    let printed = pieces(&vocab, &["--ids"], "\0\0\nt\0he\n");
+    assert_eq!(printed, "2 3\n2 9 3\n");
 }
 
 /// Endless lines, from a program and from a small compressed file.
 #[test]
 fn a_line_that_never_ends_is_refused() {
     let (folder, vocab) = small_vocab(SMALL);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_cloze"))
-        .args(["tokenize", "--vocab"])
-        .arg(&vocab)
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = tokenizing(&vocab);
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"the\n").unwrap();
     // The command does not read all of this GiB.
     assert!((0..1 << 10).any(|_| stdin.write_all(&[b'a'; 1 << 20]).is_err()));
     let output = child.wait_with_output().unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
     let expected = "line 2 is longer than 64 MiB; expected shorter lines\n";
-    assert_eq!(message, format!("error: stdin: {expected}"));
+    assert_eq!(stderr(&output), format!("error: stdin: {expected}"));
     assert_eq!(output.status.code(), Some(1));
 
     let path = folder.path().join("bomb.txt.gz");
@@ -321,27 +331,37 @@ fn a_line_that_never_ends_is_refused() {
         packed.write_all(&[b'a'; 1 << 20]).unwrap();
     }
     packed.finish().unwrap();
-    let mut train = cargo_bin_cmd!("cloze");
-    train.args(["vocab", "--size", "32", "--text"]).arg(&path);
-    let failed = train.arg("--out").arg(folder.path().join("out")).assert();
-    let message = String::from_utf8(failed.code(1).get_output().stderr.clone()).unwrap();
+    let out = folder.path().join("out");
+    let args = [
+        "vocab",
+        "--size",
+        "32",
+        "--text",
+        text(&path),
+        "--out",
+        text(&out),
+    ];
+    let message = fails(args, 1);
     assert!(
-        message.ends_with(&format!("bomb.txt.gz: {expected}")),
+        message.ends_with(&format!("bomb.txt.gz: {}", expected.trim_end())),
         "{message}"
     );
+}
+
+/// Starts `cloze tokenize` with pipes.
+fn tokenizing(vocab: &Path) -> Child {
+    let mut command = cloze();
+    command
+        .args(["tokenize", "--vocab", text(vocab)])
+        .stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
 }
 
 #[test]
 fn a_closed_pipe_is_no_error() {
     let (_folder, vocab) = small_vocab(SMALL);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_cloze"))
-        .args(["tokenize", "--vocab"])
-        .arg(&vocab)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = tokenizing(&vocab);
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     // One line is answered before a second is sent.
@@ -358,7 +378,7 @@ fn a_closed_pipe_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert!(writer.join().unwrap());
     assert!(output.status.success(), "{:?}", output.status);
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert_eq!(stderr(&output), "");
 }
 
 #[test]
@@ -478,33 +498,32 @@ fn pairs_and_decoding_follow_bert() {
 
 #[test]
 fn a_trained_vocabulary_spells_its_text() {
-    let folder = tempfile::tempdir().unwrap();
-    let (text, out) = (folder.path().join("t.txt"), folder.path().join("v.txt"));
-    std::fs::write(&text, "The cat sat. The cats sat and sat.\n\nA cat!\n").unwrap();
-    let vocab = |size: &str| {
-        let mut command = cargo_bin_cmd!("cloze");
-        command
-            .args(["vocab", "--size", size, "--text"])
-            .arg(&text)
-            .arg("--out")
-            .arg(&out);
-        command.assert()
+    let folder = Folder::new();
+    folder.write("t.txt", "The cat sat. The cats sat and sat.\n\nA cat!\n");
+    let (from, to) = (folder.path("t.txt"), folder.path("v.txt"));
+    let train = |size: &str| {
+        words(&format!(
+            "vocab --size {size} --text {} --out {}",
+            text(&from),
+            text(&to)
+        ))
     };
-    vocab("32").success();
-    let first = std::fs::read_to_string(&out).unwrap();
-    vocab("32").success();
-    assert_eq!(std::fs::read_to_string(&out).unwrap(), first);
-    assert_eq!(
-        first.lines().take(5).collect::<Vec<_>>(),
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    let trained = || {
+        succeeds(train("32"));
+        std::fs::read_to_string(&to).unwrap()
+    };
+    let first = trained();
+    assert_eq!(trained(), first);
+    assert!(
+        first.starts_with("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"),
+        "{first}"
     );
     assert!(first.lines().any(|token| token == "cat"), "{first}");
-    tokenize(&out, &[], b"The cats sat")
-        .success()
-        .stdout("[CLS] the cat ##s sat [SEP]\n");
-    vocab("3").code(2);
-    std::fs::write(&text, "").unwrap();
-    let failed = vocab("32").code(1);
-    let message = String::from_utf8(failed.get_output().stderr.clone()).unwrap();
-    assert_contains(&message, "t.txt: there is no text here");
+    assert_eq!(
+        pieces(&to, &[], "The cats sat"),
+        "[CLS] the cat ##s sat [SEP]\n"
+    );
+    fails(train("3"), 2);
+    folder.write("t.txt", "");
+    assert_contains(&fails(train("32"), 1), "t.txt: there is no text here");
 }

@@ -352,7 +352,7 @@ fn no_server_sends_more_than_was_announced() {
     // The catalogue knows the size.
     let server = Server::start(move |_| endless());
     let args = ["data", "get", "cola", "--dir", text(dir.path()), "--mirror"];
-    let message = fails(&[&args[..], &[&server.address]].concat(), 1);
+    let message = fails([&args[..], &[&server.address]].concat(), 1);
     assert_contains(&message, "CoLA.zip brought more than 376971 bytes");
     let left = std::fs::read_dir(dir.path().join("CoLA")).unwrap().count();
     assert_eq!(left, 0);

@@ -16,7 +16,7 @@ fn teacher(folder: &Path) -> PathBuf {
         "attention_probs_dropout_prob": 0.0, "initializer_range": 0.08}"#;
     fs::write(&size, json).unwrap();
     let args = ["pretrain", "--out", text(&out), "--size", text(&size)];
-    succeeds(&[&args[..], &["--steps", "300", "--no-nsp", "--json"]].concat());
+    succeeds([&args[..], &["--steps", "300", "--no-nsp", "--json"]].concat());
     out
 }
 
@@ -48,7 +48,7 @@ fn a_student_of_half_the_layers_learns_from_its_teacher() {
     let config = read_json(&out.join("config.json"));
     assert_eq!(config["num_hidden_layers"], 2);
     assert_eq!(config["architectures"][0], "BertForMaskedLM");
-    succeeds(&["fill-mask", "--model", text(&out), "the [MASK] is old"]);
+    succeeds(["fill-mask", "--model", text(&out), "the [MASK] is old"]);
 
     // A resumed run ends with the same bits, and is refused with another temperature.
     let weights = |out: &str| fs::read(folder.path().join(out).join("model.safetensors")).unwrap();

@@ -66,7 +66,7 @@ fn a_model_is_trained_and_used() {
     let converted = folder.path().join("converted");
     succeeds(["convert", text(&out), text(&converted)]);
     let again = ["fill-mask", "--model", text(&converted), sentence, "--json"];
-    assert_eq!(json(&succeeds(&again)), filled);
+    assert_eq!(json(&succeeds(again)), filled);
 }
 
 /// A run that is killed after a checkpoint and resumed ends with the very same bytes.
@@ -124,7 +124,7 @@ fn control_c_ends_at_a_step_boundary_with_a_checkpoint() {
     let end = format!("--steps was 100000 and is {next} from here on");
     assert!(changed.contains(&end.as_str()), "{message}");
     assert!(!message.contains("--lr was"), "{message}");
-    let message = stderr(&succeeds(&[&args[..], &["--dtype", "bf16"]].concat()));
+    let message = stderr(&succeeds([&args[..], &["--dtype", "bf16"]].concat()));
     let other = "--dtype was f32 and is bf16 from here on";
     assert!(message.lines().any(|line| line == other), "{message}");
 }
@@ -159,7 +159,7 @@ fn a_refused_run_changes_no_file() {
     let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
     let args = run(&corpus, &out, "2");
     succeeds(&args);
-    let resumed = || succeeds(&[&args[..], &["--resume"]].concat());
+    let resumed = || succeeds([&args[..], &["--resume"]].concat());
     let vocabulary = fs::read(out.join("vocab.txt")).unwrap();
     let other = folder.path().join("other.txt");
     let pieces = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n";
@@ -186,7 +186,7 @@ fn a_refused_run_changes_no_file() {
     assert_contains(&message, "already holds a model");
     for (command, option) in [("pretrain", "--init"), ("distill", "--teacher")] {
         let to = [command, "--steps", "1", "--overwrite", "--out", text(&out)];
-        let message = fails(&[&to[..], &[option, text(&out)]].concat(), 2);
+        let message = fails([&to[..], &[option, text(&out)]].concat(), 2);
         assert_contains(&message, "the model to start from");
     }
     assert_eq!(fs::read(out.join("model.safetensors")).unwrap(), weights);
@@ -257,7 +257,7 @@ fn micro_batches_and_recomputed_layers_change_nothing() {
     let corpus = corpus(folder.path());
     let losses = |name: &str, more: &[&str]| {
         let out = folder.path().join(name);
-        let trained = json(&succeeds(&[&run(&corpus, &out, "12")[..], more].concat()));
+        let trained = json(&succeeds([&run(&corpus, &out, "12")[..], more].concat()));
         ["loss_first", "loss_last"].map(|key| trained[key].as_f64().unwrap())
     };
     let whole = losses("whole", &[]);
@@ -275,13 +275,13 @@ fn micro_batches_and_recomputed_layers_change_nothing() {
     bytes[at + order.len() - 1] = b'0';
     fs::write(&state, bytes).unwrap();
     let out = folder.path().join("whole");
-    let message = fails(&[&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
+    let message = fails([&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
     assert_contains(&message, "the order of the parameters");
 
     let lamb = ["--optimizer", "lamb"];
     assert!((losses("lamb", &lamb)[1] / whole[1] - 1.0).abs() > 1e-4);
     let out = folder.path().join("lamb");
-    let message = fails(&[&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
+    let message = fails([&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
     assert_contains(&message, "--optimizer was lamb and is adamw now");
 }
 

@@ -45,7 +45,7 @@ fn without_pairs_there_is_no_next_sentence_anywhere() {
     };
     let other = folder.path().join("documents");
     let documents = ["--no-nsp", "--sentences", "document"];
-    let documents = succeeds(&[&run(&corpus, &other, "12")[..], &documents].concat());
+    let documents = succeeds([&run(&corpus, &other, "12")[..], &documents].concat());
     assert!(examples(&documents) > examples(&output));
     assert!(json(&documents)["eval"] != *measured);
 
@@ -53,7 +53,7 @@ fn without_pairs_there_is_no_next_sentence_anywhere() {
     let message = fails(&resumed, 2);
     assert_contains(&message, "full sentences");
     let message = fails(
-        &[&run(&corpus, &other, "1")[..], &["--sentences", "full"]].concat(),
+        [&run(&corpus, &other, "1")[..], &["--sentences", "full"]].concat(),
         2,
     );
     assert_contains(&message, "--no-nsp");
@@ -83,7 +83,7 @@ fn held_out_text_may_be_another_file() {
     let split = folder.path().join("split");
     succeeds(run(&corpus, &split, "4"));
     let more = ["--held-out", text(&other), "--resume"];
-    let message = fails(&[&run(&corpus, &split, "6")[..], &more].concat(), 2);
+    let message = fails([&run(&corpus, &split, "6")[..], &more].concat(), 2);
     assert_contains(&message, "the number of tokens in the text");
 
     fs::write(&other, "One document alone.\nWith two sentences.\n").unwrap();
@@ -140,7 +140,7 @@ fn a_left_to_right_model_predicts_what_follows() {
     ];
     let init = [&init[..], &[text(&out), "--steps", "1", "--seq", "32"]].concat();
     usage(&init, "goes on with --left-to-right only");
-    succeeds(&[&init[..], &["--left-to-right"]].concat());
+    succeeds([&init[..], &["--left-to-right"]].concat());
 
     // Only the last word decides the class, which the first token cannot see.
     let data = folder.path().join("data");
@@ -207,7 +207,7 @@ fn pretraining_starts_from_a_models_weights() {
     let corpus = corpus(folder.path());
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
     let trained = json(&succeeds(
-        &[&run(&corpus, &first, "60")[..], &["--no-nsp"]].concat(),
+        [&run(&corpus, &first, "60")[..], &["--no-nsp"]].concat(),
     ));
     let further = |out: &Path, steps: &'static str| {
         let mut args: Vec<String> = run(&corpus, out, steps)
