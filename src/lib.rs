@@ -74,7 +74,8 @@
 //! | `charts` | charts, displays in notebooks, lessons, the HTML report and model card of a run |
 //! | `cli` | the `cloze` command; includes `hub` and `charts` |
 //!
-//! `hub`, `cuda`, `charts` and `cli` are on by default; `dfdx-cuda`, the reference model on a GPU, is not.
+//! These are on by default. Two are not: `dfdx-cuda` (the reference model on a GPU) and `emulator` (the emulated GPU of
+//! `cloze bench --gpu-selftest --emulate`).
 //!
 //! # Read on
 //!

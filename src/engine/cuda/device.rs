@@ -88,6 +88,14 @@ impl Matrix {
         }
     }
 
+    /// Returns rows and columns after transposition.
+    pub fn shape(&self) -> (usize, usize) {
+        match self.transposed {
+            true => (self.columns, self.rows),
+            false => (self.rows, self.columns),
+        }
+    }
+
     /// Returns the transpose.
     pub fn t(self) -> Self {
         Self {

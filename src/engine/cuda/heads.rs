@@ -206,7 +206,7 @@ impl Head {
             let bytes = (n * pass.config.hidden_size) as u64 * element.bytes();
             device.copy(self.reads(hidden, b), input, bytes)?;
             let rows = self.dropped_rows(pass);
-            drop_rows(device, element, rows, pass.width(), input, &drops)?;
+            drop_rows(device, element, rows, pass.width(), input, drops)?;
         }
         Ok(input)
     }
@@ -289,7 +289,7 @@ impl Head {
             .backward(device, pass, (n, element), dy, d, false)?;
         if let Some(drops) = self.dropout(pass) {
             let rows = self.dropped_rows(pass);
-            drop_rows(device, element, rows, pass.width(), d, &drops)?;
+            drop_rows(device, element, rows, pass.width(), d, drops)?;
         }
         match &self.pooler {
             Some(pooler) => pooler.backward(device, pass, b, d_hidden),
@@ -318,10 +318,10 @@ impl Head {
         drops.filter(|_| self.shape.dropout)
     }
 
-    fn dropped_rows<'a>(&self, pass: Pass<'a>) -> DropoutRows<'a> {
+    fn dropped_rows(&self, pass: Pass<'_>) -> DropoutRows {
         match self.shape.input {
-            HeadInput::Pooled => DropoutRows::Sequences(pass.batch()),
-            HeadInput::Rows => DropoutRows::Rows(pass.batch()),
+            HeadInput::Pooled => DropoutRows::Sequences(*pass.batch()),
+            HeadInput::Rows => DropoutRows::Rows(*pass.batch()),
         }
     }
 }

@@ -22,7 +22,8 @@ mod arena;
 mod batch;
 pub mod device;
 pub mod driver;
-pub mod emulated;
+#[cfg(any(test, feature = "emulator"))]
+mod emulated;
 mod engine;
 mod forecast;
 mod graphs;
@@ -34,6 +35,7 @@ mod masked_lm;
 mod pass;
 pub mod peak;
 mod run;
+#[cfg(any(test, feature = "cli"))]
 pub mod selftest;
 mod shape;
 mod state;
@@ -71,6 +73,21 @@ pub use self::forecast::forecast;
 /// Opens the GPU of this machine; the error names what is missing.
 pub fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Gpu::open(probe()?)?))
+}
+
+/// Opens the emulated device.
+#[cfg(any(test, feature = "emulator"))]
+pub(crate) fn open_emulated() -> Result<Box<dyn Device>> {
+    Ok(Box::new(emulated::Emulated::new()?))
+}
+
+#[cfg(all(feature = "cli", not(any(test, feature = "emulator"))))]
+pub(crate) fn open_emulated() -> Result<Box<dyn Device>> {
+    Err(Error::Usage(
+        "this build of Cloze lacks the emulated device: build it with `cargo build --release \
+         --features emulator`"
+            .into(),
+    ))
 }
 
 /// Builds an engine on the GPU with these parameters.

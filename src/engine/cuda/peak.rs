@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(600);
 /// Device buffers for measurements, filled with random numbers: zeros would be faster.
 pub struct Buffers<'a> {
     pub device: &'a mut dyn Device,
-    pub held: Vec<Address>,
+    pub allocated: Vec<Address>,
     flush: Address,
 }
 
@@ -32,14 +32,14 @@ impl<'a> Buffers<'a> {
     ) -> Result<T> {
         let mut buffers = Self {
             device,
-            held: Vec::new(),
+            allocated: Vec::new(),
             flush: Address::NONE,
         };
         let done = (|| {
             buffers.flush = buffers.take(FLUSH)?;
             work(&mut buffers)
         })();
-        for at in std::mem::take(&mut buffers.held) {
+        for at in std::mem::take(&mut buffers.allocated) {
             buffers.device.release(at);
         }
         done
@@ -47,7 +47,7 @@ impl<'a> Buffers<'a> {
 
     pub fn take(&mut self, bytes: u64) -> Result<Address> {
         let at = self.device.allocate(bytes)?;
-        self.held.push(at);
+        self.allocated.push(at);
         Ok(at)
     }
 
@@ -65,6 +65,19 @@ impl<'a> Buffers<'a> {
             done += more;
         }
         Ok(at)
+    }
+
+    /// Allocates several buffers of `count` numbers.
+    pub fn several<const N: usize>(
+        &mut self,
+        element: Element,
+        count: usize,
+    ) -> Result<[Address; N]> {
+        let mut all = [Address::NONE; N];
+        for at in &mut all {
+            *at = self.numbers(element, count)?;
+        }
+        Ok(all)
     }
 
     pub fn words(&mut self, words: &[u32]) -> Result<Address> {

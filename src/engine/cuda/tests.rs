@@ -564,10 +564,10 @@ fn gradients_that_are_no_numbers_change_nothing_and_lower_the_scale() {
         assert_eq!(cuda.parameters().unwrap(), before);
         assert_eq!(cuda.moments().unwrap().first, vec![0.0; before.len()]);
         assert!(cuda.gradients().unwrap().iter().all(|&g| g == 0.0));
-        let told = cuda.overflow();
-        assert_eq!(told.is_some(), element == Element::F16);
-        if let Some(told) = told {
-            assert!(told.contains("now it is 32768"), "{told}");
+        let message = cuda.overflow();
+        assert_eq!(message.is_some(), element == Element::F16);
+        if let Some(message) = message {
+            assert!(message.contains("now it is 32768"), "{message}");
             // 8 is in the range of f16, and not what 32768 times 8 would be.
             assert!(!spoil(&mut cuda, 8.0).is_finite());
             assert!(cuda.overflow().is_some());

@@ -16,7 +16,7 @@ use crate::engine::cuda::selftest::{Scale, Section, checks};
 use crate::error::{Error, Result};
 
 use self::report::{Entry, Report};
-use self::worker::{Heard, Worker};
+use self::worker::{Event, Worker};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long)]
     gpu_selftest: bool,
     /// With --gpu-selftest: the same kernels on the processor, thread by thread, without timings; needs
-    /// a C++ compiler
+    /// a C++ compiler and a build with the feature `emulator`
     #[arg(long, requires = "gpu_selftest")]
     emulate: bool,
     /// With --gpu-selftest: a folder for the results, written as they come
@@ -61,10 +61,10 @@ pub struct Args {
 
 /// What a section has used up of the time at the latest when it ends: none may starve those behind it.
 const SHARES: [f64; 6] = [0.10, 0.32, 0.38, 0.54, 0.70, 1.0];
-/// A GPU's check that says nothing for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(80);
+/// Time limit of a check on a GPU.
+const TIMEOUT: Duration = Duration::from_secs(80);
 /// The emulated device is slow.
-const EMULATED_PATIENCE: Duration = Duration::from_secs(1200);
+const EMULATED_TIMEOUT: Duration = Duration::from_secs(1200);
 /// Processes that a section may lose.
 const LOSSES: usize = 12;
 
@@ -107,17 +107,7 @@ pub fn run(args: Args) -> Result<()> {
             "--minutes: a positive number is needed".into(),
         ));
     }
-    // One sentence where there is nothing to test.
-    worker::available(args.emulate)?;
-    let started = Instant::now();
-    let mut report = Report::new(args.emulate, args.out.clone())?;
-    for (section, share) in Section::ALL.into_iter().zip(SHARES) {
-        if args.only.is_empty() || args.only.contains(&section) {
-            let deadline = args.deadline(started, share);
-            test(&args, section, deadline, &mut report)?;
-            report.write()?;
-        }
-    }
+    let report = checked(&args)?;
     if let Some(folder) = args.chart.as_ref().or(args.out.as_ref()) {
         charts::save(&report, folder)?;
     }
@@ -132,6 +122,22 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
+/// Runs all requested sections.
+fn checked(args: &Args) -> Result<Report> {
+    // An early error if there is nothing to test.
+    worker::available(args.emulate)?;
+    let started = Instant::now();
+    let mut report = Report::new(args.emulate, args.out.clone())?;
+    for (section, share) in Section::ALL.into_iter().zip(SHARES) {
+        if args.only.is_empty() || args.only.contains(&section) {
+            let deadline = args.deadline(started, share);
+            test(args, section, deadline, &mut report)?;
+            report.write()?;
+        }
+    }
+    Ok(report)
+}
+
 /// Runs a section in as many processes as it takes.
 fn test(
     args: &Args,
@@ -143,10 +149,10 @@ fn test(
         .into_iter()
         .map(|check| check.name)
         .collect();
-    let patience = if args.emulate {
-        EMULATED_PATIENCE
+    let timeout = if args.emulate {
+        EMULATED_TIMEOUT
     } else {
-        PATIENCE
+        TIMEOUT
     };
     let (mut done, mut losses) = (0, 0);
     while done < names.len() {
@@ -155,18 +161,18 @@ fn test(
         }
         let mut worker = Worker::start(section, args, done)?;
         while done < names.len() {
-            let (told, over) = match worker.hear(patience, deadline) {
-                Heard::Told(entry) => (Some(entry), false),
-                Heard::Ended(_) if worker.is_between_checks() => (None, true),
-                Heard::Ended(why) => (Some(Entry::failed(section, &names[done], why)), true),
-                Heard::Silence => {
-                    let seconds = patience.as_secs();
-                    let why = format!("nothing came for {seconds} s: it hangs");
+            let (entry, over) = match worker.next(timeout, deadline) {
+                Event::Checked(entry) => (Some(entry), false),
+                Event::Ended(_) if worker.is_between_checks() => (None, true),
+                Event::Ended(why) => (Some(Entry::failed(section, &names[done], why)), true),
+                Event::Timeout => {
+                    let seconds = timeout.as_secs();
+                    let why = format!("it hangs: nothing was printed for {seconds} s");
                     (Some(Entry::failed(section, &names[done], why)), true)
                 }
-                Heard::Late => (None, true),
+                Event::Deadline => (None, true),
             };
-            if let Some(entry) = told {
+            if let Some(entry) = entry {
                 report.take(entry)?;
                 done += 1;
             }
@@ -174,7 +180,7 @@ fn test(
                 break;
             }
         }
-        if !worker.spoke() {
+        if !worker.has_started() {
             // Another one would not do better.
             losses = LOSSES;
         } else {
@@ -187,3 +193,6 @@ fn test(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

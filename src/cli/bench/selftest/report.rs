@@ -46,8 +46,8 @@ impl Entry {
         }
     }
 
-    /// For people.
-    fn told(&self) -> String {
+    /// Returns a line for users.
+    fn format(&self) -> String {
         let mark = match self.passed {
             Some(true) => "ok  ",
             Some(false) => "FAIL",
@@ -74,7 +74,7 @@ impl Entry {
     }
 }
 
-/// Everything that was told.
+/// All results.
 pub struct Report {
     emulated: bool,
     started: Instant,
@@ -102,9 +102,9 @@ impl Report {
         })
     }
 
-    /// Takes an entry, tells it, and puts it into the file.
+    /// Takes an entry, prints it, and writes it to the file.
     pub fn take(&mut self, entry: Entry) -> Result<()> {
-        note!("{}", entry.told());
+        note!("{}", entry.format());
         if let Some(events) = &mut self.events {
             let written = writeln!(events, "{}", entry.object()).and_then(|()| events.sync_data());
             written.map_err(|e| Error::io("events.jsonl", e))?;
@@ -118,7 +118,7 @@ impl Report {
         let Some(folder) = &self.folder else {
             return Ok(());
         };
-        let mut text: String = self.entries.iter().map(|e| e.told() + "\n").collect();
+        let mut text: String = self.entries.iter().map(|e| e.format() + "\n").collect();
         text += &self.summary();
         text.push('\n');
         files::replace(&folder.join("report.txt"), text.as_bytes())?;
@@ -177,7 +177,7 @@ impl Report {
             let headline = matches!(entry.section, Section::Training)
                 || (entry.section == Section::Speed && !entry.name.contains("product "));
             if entry.passed != Some(true) || headline {
-                line(entry.told());
+                line(entry.format());
             }
         }
         let seconds = self.started.elapsed().as_secs_f64();

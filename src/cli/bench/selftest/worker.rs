@@ -1,4 +1,4 @@
-//! A process that runs one section of the self-test and says line by line what it finds.
+//! A process that runs one section of the self-test and reports each check as a line of JSON.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::engine::cuda::device::Device;
-use crate::engine::cuda::emulated::Emulated;
 use crate::engine::cuda::selftest::{self, Ended, Scale, Section, Session};
+use crate::engine::cuda::{self, driver};
 use crate::error::{Error, Result};
 
 use super::Args;
@@ -20,22 +20,22 @@ use super::report::Entry;
 
 fn open(emulate: bool) -> Result<Box<dyn Device>> {
     match emulate {
-        true => Ok(Box::new(Emulated::new()?)),
-        false => crate::engine::cuda::open(),
+        true => cuda::open_emulated(),
+        false => cuda::open(),
     }
 }
 
-/// Fails where there is no device to test. A GPU is not opened: that is the workers' work.
+/// Returns an error if there is no device to test. Leaves opening a GPU to the workers.
 pub fn available(emulate: bool) -> Result<()> {
     if emulate {
-        Emulated::new()?;
+        cuda::open_emulated()?;
     } else {
-        crate::engine::cuda::driver::probe()?;
+        driver::probe()?;
     }
     Ok(())
 }
 
-/// Runs a section in this process: a line on stdout when a check begins and one when it ends.
+/// Runs a section in this process; prints a line when a check begins and one when it ends.
 pub fn serve(section: Section, scale: Scale, emulate: bool, skip: usize) -> Result<()> {
     let opened = || open(emulate);
     let mut session = Session::new(&opened, scale);
@@ -45,14 +45,14 @@ pub fn serve(section: Section, scale: Scale, emulate: bool, skip: usize) -> Resu
     let ended = selftest::run(
         checks.get(skip..).unwrap_or_default(),
         &mut session,
-        &mut |name, told| {
-            let line = match told {
+        &mut |name, outcome| {
+            let line = match outcome {
                 None => json!({"begins": name}),
-                Some(told) => json!({
+                Some(outcome) => json!({
                     "check": name,
-                    "passed": told.passed,
-                    "told": told.line,
-                    "data": told.data,
+                    "passed": outcome.passed,
+                    "line": outcome.line,
+                    "data": outcome.data,
                 }),
             };
             let written = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -64,47 +64,56 @@ pub fn serve(section: Section, scale: Scale, emulate: bool, skip: usize) -> Resu
     }
     match ended {
         Ended::Whole => Ok(()),
-        Ended::Lost => Err(Error::Failed("the device answers no more".into())),
+        Ended::Lost => Err(Error::Failed("the device no longer responds".into())),
     }
 }
 
-/// What came of a worker's next word.
-pub enum Heard {
-    Told(Entry),
-    /// It ended, and why.
+/// The next event of a worker.
+pub enum Event {
+    Checked(Entry),
+    /// The worker ended, for this reason.
     Ended(String),
-    /// It said nothing for too long.
-    Silence,
+    /// The worker printed nothing for too long.
+    Timeout,
     /// The section's time is over.
-    Late,
+    Deadline,
 }
 
-/// Lines of a worker's stderr that are kept.
-const LAST_WORDS: usize = 6;
+/// Number of last lines of a worker's stderr for its error.
+const LAST_LINES: usize = 6;
 
 /// A running worker.
 pub struct Worker {
     section: Section,
     child: Child,
     lines: Receiver<String>,
-    last_words: Arc<Mutex<VecDeque<String>>>,
-    /// Whether a check began that has not been told.
+    last_lines: Arc<Mutex<VecDeque<String>>>,
+    /// Whether a check began that has not ended.
     busy: bool,
-    spoke: bool,
+    /// Whether anything was printed.
+    started: bool,
 }
 
 impl Worker {
-    pub fn start(section: Section, args: &Args, skip: usize) -> Result<Self> {
+    pub fn start(
+        section: Section,
+        #[cfg_attr(test, allow(unused))] args: &Args,
+        skip: usize,
+    ) -> Result<Self> {
         let program = std::env::current_exe().map_err(|e| Error::io("<this program>", e))?;
         let mut command = Command::new(&program);
+        #[cfg(not(test))]
         command
             .args(["bench", "--gpu-selftest", "--worker", section.name()])
             .args(["--skip", &skip.to_string()]);
-        if args.emulate {
-            command.arg("--emulate");
-        }
-        if args.short {
-            command.arg("--short");
+        // In unit tests this program is the test harness, which runs one test.
+        #[cfg(test)]
+        command
+            .args(super::tests::WORKER)
+            .env(super::tests::VARIABLE, format!("{} {skip}", section.name()));
+        #[cfg(not(test))]
+        for (given, option) in [(args.emulate, "--emulate"), (args.short, "--short")] {
+            command.args(given.then_some(option));
         }
         let mut child = command
             .stdin(Stdio::null())
@@ -122,15 +131,15 @@ impl Worker {
                 }
             });
         }
-        let last_words = Arc::new(Mutex::new(VecDeque::new()));
+        let last_lines = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(stderr) = child.stderr.take() {
-            let into = last_words.clone();
+            let into = last_lines.clone();
             thread::spawn(move || {
                 for line in BufReader::new(stderr).lines().map_while(|line| line.ok()) {
-                    let mut words = into.lock().unwrap_or_else(PoisonError::into_inner);
-                    words.push_back(line);
-                    if words.len() > LAST_WORDS {
-                        words.pop_front();
+                    let mut lines = into.lock().unwrap_or_else(PoisonError::into_inner);
+                    lines.push_back(line);
+                    if lines.len() > LAST_LINES {
+                        lines.pop_front();
                     }
                 }
             });
@@ -139,78 +148,78 @@ impl Worker {
             section,
             child,
             lines,
-            last_words,
+            last_lines,
             busy: false,
-            spoke: false,
+            started: false,
         })
     }
 
-    /// The next thing that it tells.
-    pub fn hear(&mut self, patience: Duration, deadline: Option<Instant>) -> Heard {
-        let mut until = Instant::now() + patience;
+    /// Waits for the next event; a check may take `timeout`.
+    pub fn next(&mut self, timeout: Duration, deadline: Option<Instant>) -> Event {
+        let mut until = Instant::now() + timeout;
         loop {
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
-                return Heard::Late;
+                return Event::Deadline;
             }
             if now >= until {
-                return Heard::Silence;
+                return Event::Timeout;
             }
             let next = deadline.map_or(until, |deadline| deadline.min(until));
             match self.lines.recv_timeout(next - now) {
-                Ok(line) => match self.understood(&line) {
-                    Some(entry) => return Heard::Told(entry),
+                Ok(line) => match self.parse(&line) {
+                    Some(entry) => return Event::Checked(entry),
                     // A check has begun: its time counts from now on.
-                    None => until = Instant::now() + patience,
+                    None => until = Instant::now() + timeout,
                 },
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Heard::Ended(self.why()),
+                Err(RecvTimeoutError::Disconnected) => return Event::Ended(self.why()),
             }
         }
     }
 
-    fn understood(&mut self, line: &str) -> Option<Entry> {
+    fn parse(&mut self, line: &str) -> Option<Entry> {
         let mut object: Value = serde_json::from_str(line).ok()?;
-        self.spoke = true;
+        self.started = true;
         self.busy = object.get("begins").is_some();
         let name = object.get("check")?.as_str()?.to_owned();
         Some(Entry {
             section: self.section,
             name,
             passed: Some(object.get("passed")?.as_bool()?),
-            line: object.get("told")?.as_str()?.to_owned(),
+            line: object.get("line")?.as_str()?.to_owned(),
             data: object.get_mut("data")?.take(),
         })
     }
 
-    /// How the process ended.
+    /// Describes how the process ended.
     fn why(&mut self) -> String {
         let how = match self.wait() {
             Some(status) => status.to_string(),
-            None => "it said no more".to_owned(),
+            None => "it still runs".to_owned(),
         };
-        // What it said last may still be on its way.
+        // Its last lines may still be in the pipe.
         thread::sleep(Duration::from_millis(50));
-        let words = self
-            .last_words
+        let lines = self
+            .last_lines
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        format!("its process ended ({how}): {}", words.join(" | "))
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        format!("its process ended ({how}): {}", lines.join(" | "))
     }
 
-    /// Whether the last check that began has been told. A worker that ends so has lost the device,
-    /// and said so with that check.
+    /// Returns whether the last check that began has ended. A worker that ends here has lost the
+    /// device, and reported it with that check.
     pub fn is_between_checks(&self) -> bool {
-        self.spoke && !self.busy
+        self.started && !self.busy
     }
 
-    /// Whether anything at all came of it.
-    pub fn spoke(&self) -> bool {
-        self.spoke
+    /// Returns whether the worker printed anything.
+    pub fn has_started(&self) -> bool {
+        self.started
     }
 
-    /// Waits until it has ended, but not for long: what a driver holds may never end.
+    /// Waits for the process to end, but not long: it may hang in the driver.
     fn wait(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + Duration::from_secs(15);
         while Instant::now() < until {
@@ -223,7 +232,7 @@ impl Worker {
         None
     }
 
-    /// Ends it where it still runs.
+    /// Ends the process if it still runs.
     pub fn end(mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();

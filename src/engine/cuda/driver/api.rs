@@ -1,4 +1,4 @@
-//! The driver's functions, and what their statuses mean.
+//! The driver's functions and statuses.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 
@@ -11,8 +11,8 @@ use cudarc::driver::sys::{
 use super::library::{Opened, functions};
 
 functions! {
-    /// All are in every driver since CUDA 11.4. `cuEventElapsedTime` is asked for by its first name:
-    /// the second, with the same signature, is only in drivers since CUDA 12.8.
+    /// All are in every driver since CUDA 11.4. `cuEventElapsedTime` is looked up by its first
+    /// name: the second, with the same signature, exists only since CUDA 12.8.
     struct Functions: CUresult;
     status {
         fn cuDriverGetVersion(*mut c_int);
@@ -70,7 +70,7 @@ functions! {
     }
 }
 
-/// A status that is not 0.
+/// A status other than 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Status(pub c_uint);
 
@@ -84,9 +84,9 @@ impl Status {
     pub const SYSTEM_DRIVER_MISMATCH: Self = Self(803);
     pub const COMPAT_NOT_SUPPORTED: Self = Self(804);
 
-    /// Whether nothing more can be done on the device in this process: the driver gives such a
-    /// status to every call that follows. An uncorrectable memory error, a kernel that failed in one
-    /// of the ways of the documentation, a device that fell off the bus.
+    /// Returns whether the device is lost for this process, so that the driver returns this status
+    /// for every later call: after an uncorrectable memory error, a kernel that failed in a
+    /// documented way, or a device that fell off the bus.
     pub fn is_fatal(self) -> bool {
         matches!(
             self.0,
@@ -96,12 +96,12 @@ impl Status {
 }
 
 impl Functions {
-    /// Those of a library, or the name of one that it lacks.
+    /// Returns the functions of a library, or the name of one that it lacks.
     pub fn open(library: &Opened) -> Result<Self, &'static str> {
         Self::of(library)
     }
 
-    /// A status as a result.
+    /// Turns a status into a result.
     pub fn result(status: c_uint) -> Result<(), Status> {
         match status {
             0 => Ok(()),
@@ -109,12 +109,12 @@ impl Functions {
         }
     }
 
-    /// What a status means, in the driver's words: `out of memory (CUDA_ERROR_OUT_OF_MEMORY)`.
+    /// Returns the driver's description of a status: `out of memory (CUDA_ERROR_OUT_OF_MEMORY)`.
     pub fn words(&self, status: Status) -> String {
         let text = |of: unsafe extern "C" fn(c_uint, *mut *const c_char) -> c_uint| {
             let mut text = std::ptr::null();
-            // SAFETY: the driver leaves a text that lives as long as it does, or null where it does
-            // not know the status.
+            // SAFETY: the driver returns a text with its own lifetime, or null for an unknown
+            // status.
             unsafe {
                 (of(status.0, &mut text) == 0 && !text.is_null())
                     .then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -126,10 +126,10 @@ impl Functions {
         }
     }
 
-    /// A number that describes a device; 0 where the driver doesn't tell.
+    /// Returns an attribute of a device; 0 if the driver doesn't know it.
     pub fn attribute(&self, device: CUdevice, attribute: CUdevice_attribute) -> u32 {
         let mut value = 0;
-        // SAFETY: the value has a place; a device that isn't there is refused.
+        // SAFETY: the pointer is valid; an unknown device is an error.
         match unsafe { (self.cuDeviceGetAttribute)(&mut value, attribute, device) } {
             0 => u32::try_from(value).unwrap_or(0),
             _ => 0,

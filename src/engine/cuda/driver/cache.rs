@@ -1,4 +1,4 @@
-//! Compiled kernels, kept in the user's cache folder: compiling all takes seconds, reading them
+//! Compiled kernels in the user's cache folder: compiling all of them takes seconds, reading them
 //! milliseconds.
 
 use std::fs;
@@ -12,7 +12,7 @@ use crate::engine::cuda::kernels::Source;
 use crate::error::Result;
 use crate::files;
 
-/// What a file begins with; another number where its form changes.
+/// The first bytes of a file; increment the number if the format changes.
 const MAGIC: &[u8; 8] = b"CLZCUB01";
 const DIGEST: usize = 32;
 
@@ -23,14 +23,14 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// That of the user; nothing is kept where the user has none.
+    /// Returns the user's cache, or one without a folder, which stores nothing.
     pub fn of_user() -> Self {
         Self {
             folder: dirs::cache_dir().map(|folder| folder.join("cloze/cubins")),
         }
     }
 
-    /// Another folder.
+    /// Returns a cache in another folder.
     #[cfg(test)]
     pub fn at(folder: PathBuf) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Cache {
         }
     }
 
-    /// A source compiled: as it was kept, if it was and is whole, else anew. A folder that can't be
+    /// Returns a compiled source, from the cache if its file is intact. A folder that can't be
     /// written to costs time, but is no error.
     pub fn compiled(
         &self,
@@ -52,8 +52,8 @@ impl Cache {
             let key = key(nvrtc, source, element, target);
             folder.join(format!("{stem}-{target}-{key}.cubin"))
         });
-        let kept = path.as_ref().and_then(|path| fs::read(path).ok());
-        if let Some(compiled) = kept.and_then(|bytes| unpack(&bytes)) {
+        let cached = path.as_ref().and_then(|path| fs::read(path).ok());
+        if let Some(compiled) = cached.and_then(|bytes| unpack(&bytes)) {
             return Ok(compiled);
         }
         let compiled = nvrtc.compile(source.name, source.text, element, target)?;
@@ -64,11 +64,11 @@ impl Cache {
     }
 }
 
-/// Of everything that makes a difference to what the compiler makes.
+/// Returns a hash of everything that affects the compiler's output.
 fn key(nvrtc: &Nvrtc, source: &Source, element: Element, target: Target) -> String {
     let mut context = Context::new(&SHA256);
     let mut add = |part: &[u8]| {
-        // Lengths keep parts apart.
+        // Lengths separate the parts.
         context.update(&(part.len() as u64).to_le_bytes());
         context.update(part);
     };
@@ -86,7 +86,7 @@ fn key(nvrtc: &Nvrtc, source: &Source, element: Element, target: Target) -> Stri
         .collect()
 }
 
-/// A file's bytes: magic, digest of the rest, length of the log, the log, the image.
+/// Returns a file's bytes: magic, digest of the rest, length of the log, the log, the image.
 fn pack(compiled: &Compiled) -> Vec<u8> {
     let log = compiled.log.as_bytes();
     let mut rest = (log.len() as u64).to_le_bytes().to_vec();
@@ -95,10 +95,10 @@ fn pack(compiled: &Compiled) -> Vec<u8> {
     [MAGIC, digest(&SHA256, &rest).as_ref(), &rest].concat()
 }
 
-/// What [`pack`] packed; None where a byte is missing or not as it was.
+/// Reverses [`pack`]; None if a byte is missing or wrong.
 fn unpack(bytes: &[u8]) -> Option<Compiled> {
-    let (told, rest) = bytes.strip_prefix(MAGIC)?.split_at_checked(DIGEST)?;
-    if digest(&SHA256, rest).as_ref() != told {
+    let (expected, rest) = bytes.strip_prefix(MAGIC)?.split_at_checked(DIGEST)?;
+    if digest(&SHA256, rest).as_ref() != expected {
         return None;
     }
     let (length, rest) = rest.split_first_chunk::<8>()?;

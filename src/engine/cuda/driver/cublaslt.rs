@@ -62,7 +62,7 @@ impl CublasLt {
     pub fn of(library: &Opened) -> std::result::Result<Self, String> {
         let functions =
             Functions::of(library).map_err(|name| format!("it has no function {name}"))?;
-        // SAFETY: takes nothing, tells a number.
+        // SAFETY: takes nothing, returns a number.
         let number = unsafe { (functions.cublasLtGetVersion)() };
         // 130002 is 13.0.2, since version 12.
         let part = |unit: usize| (number / unit % 100) as u32;

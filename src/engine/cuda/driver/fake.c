@@ -1,11 +1,11 @@
-// Stands in for libcuda, NVRTC and cuBLASLt in one library, for tests on machines without a GPU.
+// A fake of libcuda, NVRTC and cuBLASLt in one library, for tests on machines without a GPU.
 //
-// Work on a stream is kept back until somebody waits for it, as a GPU may do it arbitrarily late:
-// what is written over too early comes out wrong. "Device memory" is host memory. A compiled program
-// is its source behind a line with the options; of the kernels in it, those in `run` below work.
-// Products are computed from the descriptors alone, as cuBLASLt's documentation defines them.
+// Work on a stream is delayed until something waits for it, because a GPU may run it arbitrarily
+// late: data that is overwritten too early gives wrong results. "Device memory" is host memory. A
+// compiled program is its source after a line with the options; only the kernels in `run` below
+// work. Products are computed from the descriptors alone, as cuBLASLt's documentation defines them.
 //
-// Bad conditions are macros: VERSION, INIT (cuInit's status), COUNT, MAJOR, MINOR (capability), MODE
+// Macros simulate faults: VERSION, INIT (cuInit's status), COUNT, MAJOR, MINOR (capability), MODE
 // (compute mode), RETAIN (status of a context), MEMORY (bytes), LT_VERSION, NVRTC_MAJOR,
 // NVRTC_MINOR, LOST_AFTER (launches), OLD_DRIVER (lacks new functions).
 #include <math.h>
@@ -54,10 +54,10 @@
 typedef uint64_t u64;
 typedef uint32_t u32;
 
-// ---- What tests ask about.
+// ---- Functions for tests.
 
-// Things that are alive: memory, pinned memory, events, modules, graphs, streams, contexts, handles,
-// descriptors. All must be gone at the end.
+// Live objects: memory, pinned memory, events, modules, graphs, streams, contexts, handles,
+// descriptors. All must be released at the end.
 static int alive, bad_calls, heuristics, lost;
 static u64 used;
 int fake_alive(void) { return alive; }
@@ -96,7 +96,7 @@ static void push(Queue* queue, Work work) {
     queue->last = kept;
 }
 static void submit(Work work) { push(recording ? recording : &stream, work); }
-// Does what waits, until the event has come, or all.
+// Runs delayed work until the event, or all.
 static void drain(Event* until) {
     while (stream.first && !(until && until->come)) {
         Work* work = stream.first;
@@ -136,7 +136,7 @@ static uint16_t narrow(float value, int type) {
     u32 wide;
     memcpy(&wide, &value, 4);
     if (type == 14) return (uint16_t)((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
-    // Only what tests use: normal numbers.
+    // Only normal numbers, which tests use.
     u32 sign = wide >> 31 << 15, rest = wide & 0x7fffffff;
     if (rest < 0x38800000u) return (uint16_t)(sign | (u32)lrintf(fabsf(value) * 16777216.0f));
     rest += 0xfff + (rest >> 13 & 1);
@@ -258,7 +258,7 @@ int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
     *free_bytes = MEMORY - used, *total = MEMORY;
     return 0;
 }
-// The size stands in front of what is given.
+// The size precedes the returned memory.
 int cuMemAlloc_v2(u64* at, size_t bytes) {
     NEED_CONTEXT;
     NOT_RECORDING;
@@ -557,7 +557,7 @@ int cublasLtMatmulAlgoGetHeuristic(void* handle, void* operation, void* a, void*
     if (handle != &alive || c != d || asked < 2) return 7;
     if (!allowed(operation, a, b, d)) return 15;
     if (p->workspace != 32 << 20 || p->reductions != 2) bad("a preference");
-    // The first will not do; an algorithm remembers what it was asked for, to be held to it.
+    // The first is unusable; an algorithm stores its request for later checks.
     results[0].state = 15;
     results[1].state = 0, results[1].workspace = 1 << 20;
     for (int i = 0; i < 4; i++) results[1].algorithm.data[i] = p->alignments[i];

@@ -1,4 +1,4 @@
-//! Makes the libraries that stand in for NVIDIA's; see `fake.c`.
+//! Builds the fake libraries; see `fake.c`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 
 use super::library::Opened;
 use super::probe::{Found, Missing, probe_in};
-use super::search::Surroundings;
+use super::search::SearchPaths;
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::kernels::Source;
 
-/// Kernels that the stand-in knows how to run.
+/// Kernels that the fake can run.
 pub static SOURCE: Source = Source {
     name: "fake.cu",
     text: "
@@ -22,14 +22,14 @@ extern \"C\" __global__ void bias_gelu(u32 n, u32 width, const T* x, const float
 ",
 };
 
-/// A stand-in in a folder of its own, with a state of its own.
+/// A fake with its own folder and state.
 pub struct Fake {
     folder: tempfile::TempDir,
     library: Opened,
 }
 
 impl Fake {
-    /// One with these macros; None, and a word about it, where there is no C compiler.
+    /// Builds a fake with these macros; prints a note and returns None without a C compiler.
     pub fn new(macros: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let driver = folder.path().join("libcuda.so.1");
@@ -53,39 +53,45 @@ impl Fake {
         self.folder().join("toolkit")
     }
 
-    /// What [`super::probe`] would say with this driver and nothing but its toolkit.
+    /// Probes with this driver and only its toolkit.
     pub fn probe(&self, visible: Option<&str>) -> Result<Found, Missing> {
         let toolkits = vec![self.toolkit()];
-        let surroundings = || Surroundings {
+        let paths = || SearchPaths {
             toolkits: toolkits.clone(),
-            ..Surroundings::default()
+            ..SearchPaths::default()
         };
-        let driver = |_: &Surroundings| Ok(self.library.clone());
-        probe_in(&surroundings, driver, visible.map(Into::into))
+        let driver = |_: &SearchPaths| Ok(self.library.clone());
+        probe_in(&paths, driver, visible.map(Into::into))
     }
 
-    /// What a function of the stand-in tells of it.
+    /// Returns what [`probe`](Self::probe) finds.
+    pub fn found(&self) -> Found {
+        let found = self.probe(None);
+        found.unwrap_or_else(|missing| panic!("{missing}"))
+    }
+
+    /// Calls a function that returns a count.
     pub fn count(&self, function: &str) -> i32 {
-        // SAFETY: all functions that begin with `fake_` take nothing and give an int.
+        // SAFETY: all functions that begin with `fake_` take nothing and return an int.
         let function: Option<unsafe extern "C" fn() -> i32> =
             unsafe { self.library.function(function) };
         // SAFETY: as above.
         unsafe { function.unwrap()() }
     }
 
-    /// Everything is given back, and no call was wrong.
+    /// Checks that everything was released and no call was wrong.
     pub fn assert_clean(&self) {
         assert_eq!(
             self.count("fake_alive"),
             0,
-            "things that were not given back"
+            "objects that were not released"
         );
-        assert_eq!(self.count("fake_bad_calls"), 0, "calls that were wrong");
+        assert_eq!(self.count("fake_bad_calls"), 0, "wrong calls");
     }
 }
 
-/// Compiles a library; false, and a word about it, where there is no C compiler. What was compiled
-/// before in this process is written out again: each file is a library with a state of its own.
+/// Compiles a library; prints a note and returns false without a C compiler. Reuses earlier
+/// compilations, but writes a new file each time: each file is a library with its own state.
 pub fn compile(source: &str, macros: &[&str], library: &Path) -> bool {
     type Compiled = HashMap<String, Option<Vec<u8>>>;
     static COMPILED: Mutex<Option<Compiled>> = Mutex::new(None);
@@ -102,7 +108,7 @@ pub fn compile(source: &str, macros: &[&str], library: &Path) -> bool {
     true
 }
 
-/// A library's bytes; None where there is no C compiler.
+/// Returns a library's bytes; None without a C compiler.
 fn run_compiler(source: &str, macros: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let [text, library] = ["fake.c", "fake.so"].map(|name| folder.path().join(name));
@@ -120,7 +126,7 @@ fn run_compiler(source: &str, macros: &[&str]) -> Option<Vec<u8>> {
     Some(fs::read(&library).unwrap())
 }
 
-/// Numbers as bytes of an element.
+/// Returns values as bytes of an element.
 pub fn bytes_of(values: &[f32], element: Element) -> Vec<u8> {
     let bytes = values.iter().flat_map(|&value| match element {
         Element::F32 => value.to_ne_bytes().to_vec(),
@@ -130,7 +136,7 @@ pub fn bytes_of(values: &[f32], element: Element) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Bytes of an element as numbers.
+/// Returns the values of an element's bytes.
 pub fn numbers_of(bytes: &[u8], element: Element) -> Vec<f32> {
     let two = || bytes.as_chunks().0.iter().copied();
     match element {

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUevent, CUgraphExec, CUstreamCaptureMode};
 use super::api::{Functions, Status};
 use super::cache::Cache;
 use super::context::Context;
-use super::lt::description::{Description, shape};
+use super::lt::description::Description;
 use super::lt::{Products, WORKSPACE};
 use super::modules::{Lookup, Modules};
 use super::probe::Found;
@@ -21,11 +21,11 @@ use crate::engine::cuda::kernels::{self, Source};
 use crate::error::{Error, Result};
 use crate::memory::format_bytes;
 
-/// Marks that are remembered; older ones are written over.
+/// Maximum number of marks; older ones are overwritten.
 const MARKS: usize = 1024;
 
-/// A GPU, with all that was asked of it. What is left is given back in the order of the fields:
-/// what uses memory before it, and the context last.
+/// A GPU and everything allocated on it. Fields are dropped in order: users of memory before it,
+/// and the context last.
 pub struct Gpu {
     recordings: Recordings,
     products: Products,
@@ -38,18 +38,19 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// The device that was found, with the kernels of [`kernels`], which are compiled when they are
-    /// first launched and kept in the user's cache.
+    /// Opens the device with the kernels of [`kernels`], which are compiled at their first launch
+    /// and cached for the user.
     pub fn open(found: Found) -> Result<Self> {
         Self::with(found, Cache::of_user(), Source::of)
     }
 
     pub(super) fn with(found: Found, cache: Cache, lookup: Lookup) -> Result<Self> {
-        let context = Arc::new(Context::open(&found)?);
         let properties = found.properties().clone();
+        let context = Context::open(found.functions, found.ordinal, properties.name.clone())?;
+        let context = Arc::new(context);
         let mut memory = Memory {
             context: context.clone(),
-            held: HashSet::new(),
+            allocated: HashSet::new(),
         };
         let workspace = memory.allocate(WORKSPACE)?;
         Ok(Self {
@@ -58,8 +59,8 @@ impl Gpu {
             staging: Staging::new(context.clone()),
             recordings: Recordings {
                 context: context.clone(),
-                under_way: false,
-                kept: Vec::new(),
+                recording: false,
+                graphs: Vec::new(),
             },
             marks: Marks {
                 context: context.clone(),
@@ -72,9 +73,9 @@ impl Gpu {
         })
     }
 
-    /// Enters the context to do what can't be recorded.
+    /// Enters the context for an operation that can't be recorded.
     fn enter_now(&self, doing: &str) -> Result<()> {
-        if self.recordings.under_way {
+        if self.recordings.recording {
             return Err(Error::Failed(format!(
                 "the GPU was asked to {doing} while launches are recorded"
             )));
@@ -82,14 +83,14 @@ impl Gpu {
         self.context.enter()
     }
 
-    /// The product alone: an epilogue only where cuBLASLt has it.
+    /// Multiplies, with an epilogue only if cuBLASLt supports it.
     fn multiply_plainly(&mut self, product: &Product, description: Description) -> Result<()> {
         let Product { a, b, c, .. } = product;
         if c.rows == 0 || c.columns == 0 {
             return Ok(());
         }
-        if shape(a).1 == 0 && !description.bias {
-            // A sum of nothing.
+        if a.shape().1 == 0 && !description.bias {
+            // An empty sum.
             return match product.add {
                 true => Ok(()),
                 false => self.clear(c),
@@ -100,17 +101,17 @@ impl Gpu {
             Epilogue::Bias(bias) => bias,
             _ => Address::NONE,
         };
-        let places = (b.at, a.at, c.at);
+        let addresses = (b.at, a.at, c.at);
         self.products
-            .multiply(description, places, (product.alpha, beta), bias)
+            .multiply(description, addresses, (product.alpha, beta), bias)
     }
 
-    /// Zeroes a matrix, but not what lies between its rows.
+    /// Zeroes a matrix, but not the gaps between its rows.
     fn clear(&self, matrix: &Matrix) -> Result<()> {
         let bytes = matrix.element.bytes() as usize;
         let (pitch, width) = (matrix.stride * bytes, matrix.columns * bytes);
         let f = &self.context.functions;
-        // SAFETY: the matrix lies in device memory, as asked of callers of `Device::multiply`.
+        // SAFETY: callers of `Device::multiply` guarantee that the matrix lies in device memory.
         let status = unsafe {
             (f.cuMemsetD2D8Async)(
                 matrix.at.0,
@@ -141,7 +142,7 @@ impl Device for Gpu {
     }
 
     fn release(&mut self, at: Address) {
-        // A device that is lost has nothing to give back.
+        // A lost device has nothing to release.
         if self.context.enter().is_ok() {
             self.memory.release(at);
         }
@@ -159,7 +160,7 @@ impl Device for Gpu {
         }
         let f = &self.context.functions;
         let (to, stream) = (into.as_mut_ptr().cast(), self.context.stream);
-        // SAFETY: there is room for as many bytes, and they are waited for before this returns.
+        // SAFETY: the buffer has this size, and the copy is complete before this returns.
         let status = unsafe { (f.cuMemcpyDtoHAsync_v2)(to, from.0, into.len(), stream) };
         self.context.check(status, "copy from its memory")?;
         self.context.synchronize()
@@ -171,7 +172,7 @@ impl Device for Gpu {
             return Ok(());
         }
         let (f, stream) = (&self.context.functions, self.context.stream);
-        // SAFETY: both are places on the device; the driver refuses those that are not.
+        // SAFETY: the driver rejects addresses that are not on the device.
         let status = unsafe { (f.cuMemcpyDtoDAsync_v2)(to.0, from.0, bytes as usize, stream) };
         self.context.check(status, "copy within its memory")
     }
@@ -182,7 +183,7 @@ impl Device for Gpu {
             return Ok(());
         }
         let (f, stream) = (&self.context.functions, self.context.stream);
-        // SAFETY: a place on the device; the driver refuses others.
+        // SAFETY: the driver rejects addresses that are not on the device.
         let status = unsafe { (f.cuMemsetD8Async)(at.0, byte, bytes as usize, stream) };
         self.context.check(status, "set its memory")
     }
@@ -191,15 +192,14 @@ impl Device for Gpu {
         self.context.enter()?;
         if grid.shared > self.properties.shared {
             return Err(Error::Failed(format!(
-                "the kernel {} asks for {} bytes of shared memory, and {} has {} a block",
+                "the kernel {} needs {} bytes of shared memory, but {} has {} per block",
                 kernel.name, grid.shared, self.properties.name, self.properties.shared
             )));
         }
         self.modules.launch(kernel, grid, arguments)
     }
 
-    /// Biases are f32. Where an epilogue takes a kernel of its own, the matrices it works on must be
-    /// without gaps.
+    /// Biases are f32. If an epilogue needs a separate kernel, its matrices must have no gaps.
     fn multiply(&mut self, product: &Product) -> Result<()> {
         self.context.enter()?;
         let description = Description::of(product)?;
@@ -239,12 +239,12 @@ impl Device for Gpu {
     }
 
     fn mark(&mut self) -> Result<Mark> {
-        self.enter_now("tell the time")?;
+        self.enter_now("measure time")?;
         self.marks.mark()
     }
 
     fn seconds(&mut self, from: Mark, to: Mark) -> Result<f64> {
-        self.enter_now("tell the time")?;
+        self.enter_now("measure time")?;
         self.marks.seconds(from, to)
     }
 
@@ -266,7 +266,7 @@ impl Device for Gpu {
 
     fn drop_graph(&mut self, graph: Graph) {
         if self.context.enter().is_ok() {
-            self.recordings.forget(graph);
+            self.recordings.drop_graph(graph);
         }
     }
 }
@@ -274,22 +274,22 @@ impl Device for Gpu {
 /// Memory of the device.
 struct Memory {
     context: Arc<Context>,
-    held: HashSet<u64>,
+    allocated: HashSet<u64>,
 }
 
 impl Memory {
     fn free(&self) -> Result<u64> {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: both have places.
+        // SAFETY: the pointers are valid.
         let status = unsafe { (self.context.functions.cuMemGetInfo_v2)(&mut free, &mut total) };
-        self.context.check(status, "tell its free memory")?;
+        self.context.check(status, "report its free memory")?;
         Ok(free as u64)
     }
 
     /// The driver aligns to 256 bytes or more.
     fn allocate(&mut self, bytes: u64) -> Result<Address> {
         let mut at = 0;
-        // SAFETY: the address has a place. The driver refuses 0 bytes.
+        // SAFETY: the pointer is valid. The driver rejects 0 bytes.
         let status =
             unsafe { (self.context.functions.cuMemAlloc_v2)(&mut at, bytes.max(1) as usize) };
         if Functions::result(status) == Err(Status::OUT_OF_MEMORY) {
@@ -300,14 +300,15 @@ impl Memory {
                 format_bytes(free)
             )));
         }
-        self.context.check(status, "give memory")?;
-        self.held.insert(at);
+        self.context.check(status, "allocate memory")?;
+        self.allocated.insert(at);
         Ok(Address(at))
     }
 
     fn release(&mut self, at: Address) {
-        if self.held.remove(&at.0) {
-            // SAFETY: allocated here and given back once; the driver waits for what uses it.
+        if self.allocated.remove(&at.0) {
+            // SAFETY: allocated here and released once; the driver waits for operations that use
+            // it.
             unsafe { (self.context.functions.cuMemFree_v2)(at.0) };
         }
     }
@@ -315,10 +316,10 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
+        if self.context.enter().is_err() {
             return;
         }
-        for at in std::mem::take(&mut self.held) {
+        for at in std::mem::take(&mut self.allocated) {
             // SAFETY: as above.
             unsafe { (self.context.functions.cuMemFree_v2)(at) };
         }
@@ -341,9 +342,9 @@ impl Marks {
         let slot = self.next % MARKS;
         if slot == self.events.len() {
             let mut event = ptr::null_mut();
-            // SAFETY: the event has a place.
+            // SAFETY: the pointer is valid.
             let status = unsafe { (f.cuEventCreate)(&mut event, 0) };
-            self.context.check(status, "make an event")?;
+            self.context.check(status, "create an event")?;
             self.events.push(event);
         }
         // SAFETY: event and stream are alive.
@@ -357,12 +358,12 @@ impl Marks {
         let event = |mark: Mark| {
             let remembered = mark.0 < self.next && mark.0 + MARKS >= self.next;
             let event = remembered.then(|| self.events[mark.0 % MARKS]);
-            event.ok_or_else(|| Error::Failed("the time of this mark is forgotten".into()))
+            event.ok_or_else(|| Error::Failed("this mark is too old to measure from".into()))
         };
         let (from, to) = (event(from)?, event(to)?);
         let f = &self.context.functions;
         let mut milliseconds = 0.0;
-        // SAFETY: both events are alive and recorded, and the number has a place.
+        // SAFETY: both events are alive and recorded, and the pointer is valid.
         let status = unsafe {
             match (f.cuEventSynchronize)(to) {
                 0 => (f.cuEventElapsedTime_v2)(&mut milliseconds, from, to),
@@ -370,29 +371,29 @@ impl Marks {
             }
         };
         self.context
-            .check(status, "tell the time between two marks")?;
+            .check(status, "measure the time between two marks")?;
         Ok(f64::from(milliseconds) / 1e3)
     }
 }
 
 impl Drop for Marks {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
+        if self.context.enter().is_err() {
             return;
         }
         for &event in &self.events {
-            // SAFETY: made here, destroyed once.
+            // SAFETY: created here, destroyed once.
             unsafe { (self.context.functions.cuEventDestroy_v2)(event) };
         }
     }
 }
 
-/// Launches that are recorded as graphs.
+/// Launches recorded as graphs.
 struct Recordings {
     context: Arc<Context>,
-    under_way: bool,
-    /// None in the place of one that was forgotten.
-    kept: Vec<Option<CUgraphExec>>,
+    recording: bool,
+    /// None for a dropped one.
+    graphs: Vec<Option<CUgraphExec>>,
 }
 
 // SAFETY: graphs may be used from any thread, one at a time.
@@ -400,47 +401,47 @@ unsafe impl Send for Recordings {}
 
 impl Recordings {
     fn begin(&mut self) -> Result<()> {
-        // Relaxed: a kernel that is launched for the first time is compiled and loaded meanwhile.
+        // Relaxed: a kernel may be compiled and loaded meanwhile.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         let f = &self.context.functions;
         // SAFETY: the stream is alive.
         let status = unsafe { (f.cuStreamBeginCapture_v2)(self.context.stream, mode) };
         self.context.check(status, "record launches")?;
-        self.under_way = true;
+        self.recording = true;
         Ok(())
     }
 
     fn end(&mut self) -> Result<Graph> {
-        if !std::mem::take(&mut self.under_way) {
+        if !std::mem::take(&mut self.recording) {
             return Err(Error::Failed("nothing is recorded".into()));
         }
         let f = &self.context.functions;
         let (mut graph, mut runnable) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the stream is alive, and the graph has a place.
+        // SAFETY: the stream is alive, and the pointer is valid.
         let status = unsafe { (f.cuStreamEndCapture)(self.context.stream, &mut graph) };
         self.context.check(status, "record launches")?;
-        // SAFETY: the graph was recorded just now, and is not needed once it is made runnable.
+        // SAFETY: the graph was just recorded, and is not needed once it is instantiated.
         let status = unsafe {
             let status = (f.cuGraphInstantiateWithFlags)(&mut runnable, graph, 0);
             (f.cuGraphDestroy)(graph);
             status
         };
-        self.context.check(status, "make a recording runnable")?;
-        self.kept.push(Some(runnable));
-        Ok(Graph(self.kept.len() - 1))
+        self.context.check(status, "instantiate a recording")?;
+        self.graphs.push(Some(runnable));
+        Ok(Graph(self.graphs.len() - 1))
     }
 
     fn replay(&self, Graph(index): Graph) -> Result<()> {
-        let graph = self.kept.get(index).copied().flatten();
-        let graph = graph.ok_or_else(|| Error::Failed("this recording is forgotten".into()))?;
+        let graph = self.graphs.get(index).copied().flatten();
+        let graph = graph.ok_or_else(|| Error::Failed("this recording was dropped".into()))?;
         // SAFETY: graph and stream are alive.
         let status = unsafe { (self.context.functions.cuGraphLaunch)(graph, self.context.stream) };
         self.context.check(status, "replay a recording")
     }
 
-    fn forget(&mut self, Graph(index): Graph) {
-        if let Some(graph) = self.kept.get_mut(index).and_then(Option::take) {
-            // SAFETY: made here, destroyed once; the driver waits for a replay under way.
+    fn drop_graph(&mut self, Graph(index): Graph) {
+        if let Some(graph) = self.graphs.get_mut(index).and_then(Option::take) {
+            // SAFETY: created here, destroyed once; the driver waits for a replay in progress.
             unsafe { (self.context.functions.cuGraphExecDestroy)(graph) };
         }
     }
@@ -448,20 +449,20 @@ impl Recordings {
 
 impl Drop for Recordings {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
+        if self.context.enter().is_err() {
             return;
         }
         let f = &self.context.functions;
-        if self.under_way {
+        if self.recording {
             let mut graph = ptr::null_mut();
-            // SAFETY: ends the recording that was begun; what it gives is destroyed.
+            // SAFETY: ends the current recording, and destroys its graph.
             unsafe {
                 if (f.cuStreamEndCapture)(self.context.stream, &mut graph) == 0 {
                     (f.cuGraphDestroy)(graph);
                 }
             }
         }
-        for graph in self.kept.drain(..).flatten() {
+        for graph in self.graphs.drain(..).flatten() {
             // SAFETY: made here, destroyed once.
             unsafe { (f.cuGraphExecDestroy)(graph) };
         }

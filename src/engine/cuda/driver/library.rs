@@ -1,31 +1,31 @@
-//! A library that is opened where it lies, and tables of its functions.
+//! Opens libraries, and declares tables of their functions.
 //!
 //! The signatures are cudarc's declarations: the compiler compares each line of a table with them.
-//! Opening is our own, for three reasons. cudarc panics where a function is missing, as in a driver
-//! that is older than it expects. It takes the first file of the right name on the loader's path,
-//! which may be of a CUDA that the driver can't run, while a better one lies in a Python wheel. And
-//! it returns statuses as a Rust `enum`, which must not hold a number that a newer library has made
-//! up; here they are plain numbers.
+//! But libraries are opened here, for three reasons. cudarc panics if a function is missing, as in
+//! an older driver. It takes the first file of the right name on the loader's path, even if the
+//! driver can't run its CUDA and a better one is in a Python package. And it returns statuses as a
+//! Rust `enum`, which must not hold a number that a newer library has added; here they are plain
+//! numbers.
 
 use std::path::{Path, PathBuf};
 
-/// A shared library in memory; it stays there, since what it started (threads, handlers at exit)
-/// would outlive it.
+/// A loaded shared library. It is never unloaded: threads and exit handlers that it started must
+/// stay valid.
 #[derive(Debug, Clone)]
 pub(super) struct Opened {
-    /// What was opened, as the loader was asked for it.
+    /// The path as passed to the loader.
     pub path: PathBuf,
     library: &'static libloading::Library,
 }
 
 impl Opened {
-    /// Opens a file, or by its bare name what the system's loader finds; the loader's reason where
+    /// Opens a file, or a bare name through the system's loader; returns the loader's reason if
     /// that fails.
     pub fn open(path: &Path) -> Result<Self, String> {
         // SAFETY: this runs the library's initialisers. The names are those of NVIDIA's libraries
-        // (or of tests' own), whose initialisers may run at any time and on any thread.
+        // (or of the tests' own), whose initialisers may run at any time and on any thread.
         let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
-            // The loader's own words, which name the file, stand behind libloading's.
+            // The loader's own message, which names the file, is the source of libloading's error.
             let source = std::error::Error::source(&error).map(ToString::to_string);
             source.unwrap_or_else(|| error.to_string())
         })?;
@@ -35,22 +35,23 @@ impl Opened {
         })
     }
 
-    /// A function's address as the pointer type `F`.
+    /// Returns a function's address as the pointer type `F`.
     ///
     /// # Safety
     ///
     /// `F` must be a function pointer type of the signature that the library has for this name.
     pub unsafe fn function<F: Copy>(&self, symbol: &str) -> Option<F> {
-        // SAFETY: as asked of the caller; the library is never unloaded.
+        // SAFETY: guaranteed by the caller; the library is never unloaded.
         unsafe { self.library.get::<F>(symbol.as_bytes()) }
             .ok()
             .map(|symbol| *symbol)
     }
 }
 
-/// Makes a table of functions. Those of `status` return a number that is 0 for success, and must be
-/// declared alike in the `declared` module of cudarc, which the caller imports; those of `plain` are
-/// not in it or return something else; those of `optional` may be missing from the library.
+/// Declares a table of functions. Those of `status` return 0 for success, and must be declared with
+/// the same signature in the `declared` module of cudarc, which the caller imports; those of
+/// `plain` are not declared there or return something else; those of `optional` may be missing from
+/// the library.
 macro_rules! functions {
     (
         $(#[$doc:meta])*
@@ -69,12 +70,12 @@ macro_rules! functions {
         }
 
         impl $table {
-            /// The functions of a library, or the name of the first that it lacks.
+            /// Returns the functions of a library, or the name of the first that it lacks.
             fn of(library: &$crate::engine::cuda::driver::library::Opened) -> ::std::result::Result<Self, &'static str> {
                 Ok(Self {
                     $($name: {
                         let symbol = $crate::engine::cuda::driver::library::symbol!($name $($symbol)?);
-                        // SAFETY: the signature is cudarc's, which is made from NVIDIA's header; see
+                        // SAFETY: the signature is cudarc's, generated from NVIDIA's header; see
                         // the comparison below. A status is an `enum` in C, as wide as its numbers.
                         unsafe { library.function(symbol) }.ok_or(symbol)?
                     },)*
@@ -84,7 +85,7 @@ macro_rules! functions {
                         unsafe { library.function(symbol) }.ok_or(symbol)?
                     },)*
                     $($optional: {
-                        // SAFETY: as above, where the library has the function.
+                        // SAFETY: as above, if the library has the function.
                         unsafe { library.function(stringify!($optional)) }
                     },)*
                 })
@@ -98,7 +99,7 @@ macro_rules! functions {
     };
 }
 
-/// The name under which a function is looked up.
+/// The name of a function in the library.
 macro_rules! symbol {
     ($name:ident) => {
         stringify!($name)

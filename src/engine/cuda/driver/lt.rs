@@ -1,15 +1,14 @@
-//! Matrix products by cuBLASLt.
+//! Matrix products with cuBLASLt.
 //!
-//! cuBLASLt counts by columns, so a row-major `c = a b` is asked for as `cᵀ = bᵀ aᵀ`
-//! ([`description`]). Sums are f32 in every algorithm that it may pick: split sums are added in f32
-//! too, in a fixed order. Algorithms are asked for once a shape and kept. Strides and addresses of any
-//! alignment that their elements have are right; 16 bytes are fast, so that logits of 30,522 words
-//! want rows 30,528 apart.
+//! cuBLASLt is column-major, so a row-major `c = a b` becomes `cᵀ = bᵀ aᵀ` ([`description`]). Every
+//! algorithm it may choose sums in f32; split sums are added in f32 too, in a fixed order.
+//! Algorithms are chosen once per shape and stored. Any alignment that fits the elements is
+//! correct, but 16 bytes are fast, so logits of 30,522 words have rows 30,528 apart.
 //!
-//! Biases are f32. cuBLASLt adds one of the result's own type while it multiplies: that is done where
-//! the result is f32, and [`Epilogue::Bias`](crate::engine::cuda::device::Epilogue) of others is a
-//! kernel after the product. Its GELU is the tanh form and BERT's is the exact one by erf
-//! (Devlin et al. 2018 use `tf.erf`; arXiv 1606.08415 has both), so that it is never used.
+//! Biases are f32. cuBLASLt can only add a bias of the result's own type, so it does that for f32
+//! results; for others [`Epilogue::Bias`](crate::engine::cuda::device::Epilogue) is a kernel after
+//! the product. Its GELU is the tanh form, which is never used: BERT's is the exact one by erf
+//! (Devlin et al. 2018 use `tf.erf`; arXiv 1606.08415 has both).
 
 pub(super) mod description;
 
@@ -33,17 +32,17 @@ use super::cublaslt::{CublasLt, Functions};
 use crate::engine::cuda::device::{Address, Element};
 use crate::error::{Error, Result};
 
-/// Scratch memory that algorithms may use: what NVIDIA recommends for Hopper.
+/// Scratch memory for algorithms, as NVIDIA recommends for Hopper.
 pub(super) const WORKSPACE: u64 = 32 << 20;
-/// Algorithms that are asked for; the first that will do is taken.
+/// Number of candidate algorithms, of which the first suitable one is used.
 const ALGORITHMS: usize = 8;
-/// Shapes that are remembered. Batches of packed sequences have ever new numbers of rows.
+/// Maximum number of stored shapes. Batches of packed sequences keep having new numbers of rows.
 const SHAPES: usize = 1024;
 
-/// A shape with what cuBLASLt made of it.
+/// A shape with cuBLASLt's descriptors and algorithm.
 struct Plan {
     operation: cublasLtMatmulDesc_t,
-    /// Of the left factor, the right one and the result.
+    /// Layouts of the left factor, the right one and the result.
     layouts: [cublasLtMatrixLayout_t; 3],
     algorithm: cublasLtMatmulAlgo_t,
 }
@@ -61,10 +60,10 @@ pub(super) struct Products {
 unsafe impl Send for Products {}
 
 impl Products {
-    /// With [`WORKSPACE`] bytes at `workspace`; the context is entered.
+    /// Creates a handle with [`WORKSPACE`] bytes at `workspace`; the context must be entered.
     pub fn new(context: Arc<Context>, lt: CublasLt, workspace: Address) -> Result<Self> {
         let mut handle = ptr::null_mut();
-        // SAFETY: the handle has a place.
+        // SAFETY: the pointer is valid.
         let status = unsafe { (lt.functions.cublasLtCreate)(&mut handle) };
         check(&lt.functions, status, || "start".into())?;
         Ok(Self {
@@ -76,8 +75,8 @@ impl Products {
         })
     }
 
-    /// Multiplies what is described, with its places: left factor, right factor, result. The context
-    /// is entered.
+    /// Multiplies matrices at the given addresses: left factor, right factor, result. The context
+    /// must be entered.
     pub fn multiply(
         &mut self,
         description: Description,
@@ -87,27 +86,27 @@ impl Products {
     ) -> Result<()> {
         if !self.plans.contains_key(&description) {
             if self.plans.len() >= SHAPES {
-                self.forget();
+                self.drop_plans();
             }
             let plan = self.plan(&description)?;
             self.plans.insert(description, plan);
         }
-        // Put there just now, if it wasn't.
+        // Inserted above if it was missing.
         let plan = self.plans.get(&description).expect("a planned product");
         let f = &self.lt.functions;
         if description.bias {
             let attribute = DescAttribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-            // SAFETY: the operation is alive; the value is a device pointer, as the attribute wants.
+            // SAFETY: the operation is alive; the value is a device pointer, as the attribute
+            // expects.
             let status = unsafe { set_operation(f, plan.operation, attribute, &bias.0) };
-            check(f, status, || "take a bias".into())?;
+            check(f, status, || "set a bias".into())?;
         }
         let [left_layout, right_layout, result_layout] = plan.layouts;
         let (alpha, beta) = (ptr::from_ref(&alpha), ptr::from_ref(&beta));
-        // SAFETY: handle and descriptors are alive, and the factors are f32 in host memory as the
-        // operation says. That the matrices lie in device memory whole is asked of callers of
-        // `Device::multiply`. The result is read and written in place, which is allowed with one
-        // layout. The workspace has as many bytes as it is said to have, and the stream lets only
-        // one product use it at a time.
+        // SAFETY: handle and descriptors are alive, and the factors are f32 in host memory, as the
+        // operation says. Callers of `Device::multiply` guarantee that the matrices lie in device
+        // memory. The result is read and written in place, which is allowed with one layout. The
+        // workspace has the given size, and the stream lets only one product use it at a time.
         let status = unsafe {
             (f.cublasLtMatmul)(
                 self.handle,
@@ -129,7 +128,7 @@ impl Products {
             )
         };
         if status != 0 {
-            // Where the device was lost before, that is what to tell.
+            // If the device was lost before, report that.
             self.context.synchronize()?;
         }
         check(f, status, || format!("multiply {description}"))
@@ -146,7 +145,7 @@ impl Products {
         })
     }
 
-    /// The first algorithm for a shape, as cuBLASLt's heuristics order them.
+    /// Returns the first algorithm for a shape in the order of cuBLASLt's heuristics.
     fn algorithm(
         &self,
         plan: &Unfinished<'_>,
@@ -157,7 +156,7 @@ impl Products {
             [const { MaybeUninit::<cublasLtMatmulHeuristicResult_t>::uninit() }; ALGORITHMS];
         let mut count = 0;
         let [left, right, result] = [0, 1, 2].map(|i| plan.layouts[i]);
-        // SAFETY: everything is alive, and there is room for as many results as are asked for.
+        // SAFETY: everything is alive, and there is room for the requested results.
         let status = unsafe {
             (f.cublasLtMatmulAlgoGetHeuristic)(
                 self.handle,
@@ -173,13 +172,13 @@ impl Products {
             )
         };
         check(f, status, || {
-            format!("find a way to multiply {description}")
+            format!("find an algorithm to multiply {description}")
         })?;
         let count = usize::try_from(count).unwrap_or(0).min(ALGORITHMS);
         let usable = results[..count].iter().find_map(|result| {
             let result = result.as_ptr();
-            // SAFETY: the library has filled in as many results as it told. The state is read as the
-            // number that it is, for newer libraries have states that the declaration lacks.
+            // SAFETY: the library has filled in as many results as it reported. The state is read
+            // as a number, because newer libraries have states that the declaration lacks.
             unsafe {
                 let state = (&raw const (*result).state).cast::<u32>().read();
                 let fits = (&raw const (*result).workspaceSize).read() <= WORKSPACE as usize;
@@ -187,15 +186,18 @@ impl Products {
             }
         });
         usable.ok_or_else(|| {
-            Error::Failed(format!("cuBLASLt knows no way to multiply {description}"))
+            Error::Failed(format!(
+                "cuBLASLt has no algorithm to multiply {description}"
+            ))
         })
     }
 
     /// Destroys all plans.
-    fn forget(&mut self) {
+    fn drop_plans(&mut self) {
         let f = &self.lt.functions;
         for (_, plan) in self.plans.drain() {
-            // SAFETY: made by `plan`, destroyed once. Products under way don't need them any more.
+            // SAFETY: created by `plan`, destroyed once. Products in progress don't need them any
+            // more.
             unsafe {
                 for layout in plan.layouts {
                     (f.cublasLtMatrixLayoutDestroy)(layout);
@@ -208,16 +210,16 @@ impl Products {
 
 impl Drop for Products {
     fn drop(&mut self) {
-        self.forget();
-        if !self.context.is_lost() && self.context.enter().is_ok() {
+        self.drop_plans();
+        if self.context.enter().is_ok() {
             let _ = self.context.synchronize();
-            // SAFETY: made in `new`, destroyed once, and no product is under way.
+            // SAFETY: created in `new`, destroyed once, and no product is in progress.
             unsafe { (self.lt.functions.cublasLtDestroy)(self.handle) };
         }
     }
 }
 
-/// What a plan is made of, until it is whole.
+/// The parts of a plan under construction, which are destroyed if a step fails.
 struct Unfinished<'a> {
     functions: &'a Functions,
     operation: cublasLtMatmulDesc_t,
@@ -226,19 +228,19 @@ struct Unfinished<'a> {
 }
 
 impl<'a> Unfinished<'a> {
-    /// What cuBLASLt is told of a product; needs no GPU.
+    /// Describes a product to cuBLASLt; needs no GPU.
     fn new(f: &'a Functions, description: &Description) -> Result<Self> {
-        let told = |status| check(f, status, || format!("describe {description}"));
+        let checked = |status| check(f, status, || format!("describe {description}"));
         let compute = match description.tf32 {
             true => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
             false => Compute::CUBLAS_COMPUTE_32F,
         };
         let mut operation = ptr::null_mut();
-        // SAFETY: the operation has a place.
-        told(unsafe {
+        // SAFETY: the pointer is valid.
+        checked(unsafe {
             (f.cublasLtMatmulDescCreate)(&mut operation, compute, cudaDataType::CUDA_R_32F)
         })?;
-        // From here on dropped with what it holds where something fails.
+        // From here on dropped with its contents if a step fails.
         let mut plan = Self {
             functions: f,
             operation,
@@ -257,13 +259,13 @@ impl<'a> Unfinished<'a> {
         ];
         for (attribute, transposed) in transpositions {
             // SAFETY: the operation is alive; the value is a cublasOperation_t, 0 or 1.
-            told(unsafe { set_operation(f, operation, attribute, &i32::from(transposed)) })?;
+            checked(unsafe { set_operation(f, operation, attribute, &i32::from(transposed)) })?;
         }
         if description.bias {
             let attribute = DescAttribute::CUBLASLT_MATMUL_DESC_EPILOGUE;
             let epilogue = Epilogue::CUBLASLT_EPILOGUE_BIAS as u32;
             // SAFETY: as above; the value is a cublasLtEpilogue_t.
-            told(unsafe { set_operation(f, operation, attribute, &epilogue) })?;
+            checked(unsafe { set_operation(f, operation, attribute, &epilogue) })?;
         }
         for layout in [description.left, description.right, description.result] {
             let Layout {
@@ -273,8 +275,8 @@ impl<'a> Unfinished<'a> {
                 leading,
             } = layout;
             let mut made = ptr::null_mut();
-            // SAFETY: the layout has a place.
-            told(unsafe {
+            // SAFETY: the pointer is valid.
+            checked(unsafe {
                 let leading = i64::try_from(leading).unwrap_or(i64::MAX);
                 (f.cublasLtMatrixLayoutCreate)(
                     &mut made,
@@ -286,8 +288,8 @@ impl<'a> Unfinished<'a> {
             })?;
             plan.layouts.push(made);
         }
-        // SAFETY: the preference has a place.
-        told(unsafe { (f.cublasLtMatmulPreferenceCreate)(&mut plan.preference) })?;
+        // SAFETY: the pointer is valid.
+        checked(unsafe { (f.cublasLtMatmulPreferenceCreate)(&mut plan.preference) })?;
         let [left_bytes, right_bytes, result_bytes] = description.alignments;
         let preferences = [
             (
@@ -313,11 +315,11 @@ impl<'a> Unfinished<'a> {
         ];
         for (attribute, value) in preferences {
             // SAFETY: the preference is alive; these attributes are uint32_t.
-            told(unsafe { set_preference(f, plan.preference, attribute, &value) })?;
+            checked(unsafe { set_preference(f, plan.preference, attribute, &value) })?;
         }
         let attribute = PrefAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         // SAFETY: the preference is alive; this attribute is uint64_t.
-        told(unsafe { set_preference(f, plan.preference, attribute, &WORKSPACE) })?;
+        checked(unsafe { set_preference(f, plan.preference, attribute, &WORKSPACE) })?;
         Ok(plan)
     }
 
@@ -332,7 +334,8 @@ impl<'a> Unfinished<'a> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         let f = self.functions;
-        // SAFETY: each was made by the library, and is null or gone from here once it is given on.
+        // SAFETY: each was created by the library, and is null or removed from here once it is
+        // passed on.
         unsafe {
             for layout in self.layouts.drain(..) {
                 (f.cublasLtMatrixLayoutDestroy)(layout);
@@ -367,7 +370,7 @@ unsafe fn set_operation<V>(
     value: &V,
 ) -> u32 {
     let value = ptr::from_ref(value).cast();
-    // SAFETY: as asked of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (functions.cublasLtMatmulDescSetAttribute)(operation, attribute, value, size_of::<V>())
     }
@@ -385,7 +388,7 @@ unsafe fn set_preference<V>(
     value: &V,
 ) -> u32 {
     let value = ptr::from_ref(value).cast();
-    // SAFETY: as asked of the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (functions.cublasLtMatmulPreferenceSetAttribute)(
             preference,
@@ -396,12 +399,12 @@ unsafe fn set_preference<V>(
     }
 }
 
-/// A status of cuBLASLt as a sentence.
+/// Turns a status of cuBLASLt into an error.
 fn check(functions: &Functions, status: u32, doing: impl Fn() -> String) -> Result<()> {
     if status == 0 {
         return Ok(());
     }
-    // SAFETY: the library gives a text that lives as long as it does, or null.
+    // SAFETY: the library returns a text with its own lifetime, or null.
     let words = unsafe {
         let words = (functions.cublasLtGetStatusString)(status);
         (!words.is_null()).then(|| CStr::from_ptr(words).to_string_lossy())
@@ -418,14 +421,14 @@ mod tests {
     use super::*;
     use crate::engine::cuda::device;
     use crate::engine::cuda::device::{Matrix, Product};
-    use crate::engine::cuda::driver::search::{Surroundings, Wanted};
+    use crate::engine::cuda::driver::search::{Library, SearchPaths};
 
-    /// NVIDIA's own library, where it is found, takes every attribute that it is given: it refuses
-    /// those it doesn't know and values of a wrong size. Algorithms it tells only on a GPU.
+    /// NVIDIA's library, if it is found, must accept every attribute: it rejects unknown ones and
+    /// values of a wrong size. It returns algorithms only on a GPU.
     #[test]
-    fn descriptions_are_taken_by_the_library() {
-        let surroundings = Surroundings::of_process();
-        let found = surroundings.find(Wanted::CublasLt, &[13, 12], |library| {
+    fn descriptions_are_accepted_by_the_library() {
+        let paths = SearchPaths::of_process();
+        let found = paths.find(Library::CublasLt, &[13, 12], |library| {
             CublasLt::of(&library)
         });
         let lt = match found {
@@ -463,7 +466,7 @@ mod tests {
                 unsafe { set_operation(&lt.functions, plan.operation, attribute, &512u64) };
             assert_eq!(status, 0);
             let (operation, layouts) = plan.into_parts();
-            // SAFETY: made by the library just now, destroyed once.
+            // SAFETY: just created by the library, destroyed once.
             unsafe {
                 for layout in layouts {
                     assert_eq!((lt.functions.cublasLtMatrixLayoutDestroy)(layout), 0);
@@ -471,7 +474,7 @@ mod tests {
                 assert_eq!((lt.functions.cublasLtMatmulDescDestroy)(operation), 0);
             }
         }
-        // Its words for a status.
+        // The library's description of a status.
         let error = check(&lt.functions, 7, || "test".into())
             .unwrap_err()
             .to_string();

@@ -1,12 +1,12 @@
-//! A GPU as a [`Device`](super::device::Device), without a toolkit: the driver, NVRTC and cuBLASLt are
-//! opened where they lie ([`probe`]), kernels are compiled when they are first launched.
+//! A GPU as a [`Device`](super::device::Device), without a toolkit: the driver, NVRTC and cuBLASLt
+//! are opened where they are installed ([`probe`]), and kernels are compiled at their first launch.
 //!
-//! What has run where: [`nvrtc`] and [`search`] with NVIDIA's compiler, which needs no GPU; the
-//! descriptions of products with NVIDIA's cuBLASLt 13.0, which took all of them. Everything else ran
-//! with libraries that stand in for NVIDIA's (`fake.c`, compiled by the tests): they keep work back
-//! until it is waited for, hold calls to the documentation and multiply by the book. **No line of this
-//! has run on a GPU**: no context, copy, launch, product or recording; nor has NVIDIA's cuBLASLt been
-//! asked for an algorithm, or its driver for anything.
+//! What has been tested with real libraries: [`nvrtc`] and [`search`] with NVIDIA's compiler, which
+//! needs no GPU; the descriptions of products with NVIDIA's cuBLASLt 13.0, which accepted all of
+//! them. Everything else was tested with fake libraries (`fake.c`, compiled by the tests), which
+//! delay work until it is waited for, check calls against the documentation and compute products by
+//! definition. **Nothing here has run on a GPU**: no context, copy, launch, product or recording;
+//! NVIDIA's cuBLASLt was never asked for an algorithm, and its driver never called.
 
 mod api;
 mod cache;

@@ -1,4 +1,4 @@
-//! Kernels on the device: compiled when they are first launched, and launched.
+//! Kernels on the device: compiles them at their first launch, and launches them.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -19,19 +19,19 @@ use crate::error::{Error, Result};
 const DYNAMIC_SHARED: CUfunction_attribute =
     CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 
-/// Which source has a kernel.
+/// Returns the source of a kernel.
 pub(super) type Lookup = fn(&str) -> Option<&'static Source>;
 
-/// A kernel that is loaded.
+/// A loaded kernel.
 struct Function {
     handle: CUfunction,
-    /// Bytes of each parameter, where the driver tells (since CUDA 12.4).
+    /// Bytes of each parameter, if the driver reports them (since CUDA 12.4).
     parameters: Option<Vec<usize>>,
-    /// Bytes of dynamic shared memory that it may be launched with as it is.
+    /// Bytes of dynamic shared memory that a launch may use without a change of its attributes.
     shared: u32,
 }
 
-/// All kernels that are loaded.
+/// The loaded kernels.
 pub(super) struct Modules {
     context: Arc<Context>,
     nvrtc: Arc<Nvrtc>,
@@ -40,11 +40,11 @@ pub(super) struct Modules {
     lookup: Lookup,
     loaded: HashMap<(&'static str, Element), CUmodule>,
     functions: HashMap<Kernel, Function>,
-    /// Arguments as the driver takes them; kept for its allocation.
+    /// Arguments in the driver's format; kept for its allocation.
     values: Vec<u64>,
 }
 
-// SAFETY: modules and functions may be used from any thread whose context is theirs.
+// SAFETY: modules and functions may be used from any thread with their context.
 unsafe impl Send for Modules {}
 
 impl Modules {
@@ -70,7 +70,7 @@ impl Modules {
         })
     }
 
-    /// Launches a kernel; the context is entered.
+    /// Launches a kernel; the context must be entered.
     pub fn launch(&mut self, kernel: Kernel, grid: Grid, arguments: &[Argument]) -> Result<()> {
         let [x, y, z] = grid.blocks;
         if x == 0 || y == 0 || z == 0 {
@@ -80,7 +80,7 @@ impl Modules {
             let function = self.load(kernel)?;
             self.functions.insert(kernel, function);
         }
-        // Put there just now, if it wasn't.
+        // Inserted above if it was missing.
         let function = self.functions.get_mut(&kernel).expect("a loaded kernel");
         let name = kernel.name;
         if let Some(sizes) = &function.parameters {
@@ -106,8 +106,9 @@ impl Modules {
             .map(|value| ptr::from_mut(value).cast())
             .collect();
         // SAFETY: the function is loaded in this context. The driver reads as many arguments, of as
-        // many bytes each, as the kernel has parameters: that they agree is checked above where the
-        // driver tells, and against the source by whoever launches. It copies them before it returns.
+        // many bytes each, as the kernel has parameters: this is checked above if the driver
+        // reports them, and the typed launches match the source. The driver copies them before it
+        // returns.
         let status = unsafe {
             (f.cuLaunchKernel)(
                 function.handle,
@@ -145,8 +146,8 @@ impl Modules {
                     .cache
                     .compiled(&self.nvrtc, source, element, self.target)?;
                 let mut module = ptr::null_mut();
-                // SAFETY: the image is a cubin, which tells its own length, or PTX with a zero at
-                // its end; it is not needed once it is loaded.
+                // SAFETY: the image is a cubin, which contains its own length, or PTX with a zero
+                // at its end; it is not needed once it is loaded.
                 let status =
                     unsafe { (f.cuModuleLoadData)(&mut module, compiled.image.as_ptr().cast()) };
                 let doing = format!("load {} for {}", source.name, self.target);
@@ -156,9 +157,9 @@ impl Modules {
             }
         };
         let symbol = CString::new(name)
-            .map_err(|_| Error::Failed(format!("{name:?} is no name of a kernel")))?;
+            .map_err(|_| Error::Failed(format!("{name:?} is not a kernel name")))?;
         let (mut handle, mut shared) = (ptr::null_mut(), 0);
-        // SAFETY: the module is loaded; handle and number have places.
+        // SAFETY: the module is loaded; the pointers are valid.
         let status = unsafe {
             match (f.cuModuleGetFunction)(&mut handle, module, symbol.as_ptr()) {
                 0 => (f.cuFuncGetAttribute)(&mut shared, DYNAMIC_SHARED, handle),
@@ -177,7 +178,7 @@ impl Modules {
 
 impl Drop for Modules {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
+        if self.context.enter().is_err() {
             return;
         }
         let _ = self.context.synchronize();
@@ -188,23 +189,23 @@ impl Drop for Modules {
     }
 }
 
-/// Bytes of each parameter of a kernel, where the driver tells.
+/// Returns the bytes of each parameter of a kernel, if the driver reports them.
 fn parameters(functions: &Functions, kernel: CUfunction) -> Option<Vec<usize>> {
-    let tell = functions.cuFuncGetParamInfo?;
+    let query = functions.cuFuncGetParamInfo?;
     let mut sizes = Vec::new();
     loop {
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: the function is loaded, and both numbers have places.
-        match Functions::result(unsafe { tell(kernel, sizes.len(), &mut offset, &mut size) }) {
+        // SAFETY: the function is loaded, and the pointers are valid.
+        match Functions::result(unsafe { query(kernel, sizes.len(), &mut offset, &mut size) }) {
             Ok(()) => sizes.push(size),
-            // There is no parameter of this number.
+            // No parameter has this number.
             Err(Status::INVALID_VALUE) => return Some(sizes),
             Err(_) => return None,
         }
     }
 }
 
-/// Bytes of an argument.
+/// Returns the bytes of an argument.
 fn size(argument: &Argument) -> usize {
     match argument {
         Argument::Address(_) => 8,
@@ -212,7 +213,7 @@ fn size(argument: &Argument) -> usize {
     }
 }
 
-/// An argument in the first bytes of a word, whatever the order of bytes.
+/// Returns an argument in the first bytes of a word, for any byte order.
 fn word(argument: Argument) -> u64 {
     let half = |bytes: [u8; 4]| {
         let mut word = [0; 8];
@@ -226,7 +227,7 @@ fn word(argument: Argument) -> u64 {
     }
 }
 
-/// Refuses arguments that are not what a kernel takes.
+/// Returns an error unless the arguments have the sizes of a kernel's parameters.
 fn check_sizes(name: &str, takes: &[usize], given: &[Argument]) -> Result<()> {
     let given: Vec<usize> = given.iter().map(size).collect();
     if given != takes {
@@ -243,7 +244,7 @@ mod tests {
     use crate::engine::cuda::device::Address;
 
     #[test]
-    fn arguments_begin_with_their_own_bytes() {
+    fn words_begin_with_the_argument_s_bytes() {
         let bytes = |argument| word(argument).to_ne_bytes();
         let address = Address(0x7f12_3456_789a_bcde);
         assert_eq!(bytes(Argument::Address(address)), address.0.to_ne_bytes());
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_other_sizes_are_refused() {
+    fn arguments_of_other_sizes_are_rejected() {
         let given = [
             Argument::Address(Address(1)),
             Argument::U32(2),

@@ -1,5 +1,5 @@
-//! Compiles kernels: CUDA C++ in, machine code of one architecture out, with what the assembler says
-//! of registers and spills. Needs no GPU.
+//! Compiles kernels: CUDA C++ to machine code of one architecture, with the assembler's report on
+//! registers and spills. Needs no GPU.
 
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
@@ -37,26 +37,26 @@ functions! {
 /// The version of a CUDA library, (13, 0) for 13.0.
 pub type Version = (u32, u32);
 
-/// A compute capability as one number: 90 for 9.0, which H100 and H200 have.
+/// A compute capability as one number: 90 for 9.0, that of H100 and H200.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Architecture(pub u32);
 
 impl Architecture {
-    /// The oldest that the kernels are written for: bf16 in tensor cores and asynchronous copies.
+    /// The oldest supported: it has bf16 tensor cores and asynchronous copies.
     pub const OLDEST: Self = Self(80);
 
-    /// Of a compute capability.
+    /// Returns the architecture of a compute capability.
     pub fn of((major, minor): (u32, u32)) -> Self {
         Self(major * 10 + minor)
     }
 
-    /// What can run on all of a generation: `sm_86` runs what is made for `sm_80`.
+    /// Returns the generation: `sm_86` runs code for `sm_80`.
     fn generation(self) -> u32 {
         self.0 / 10
     }
 }
 
-/// What a program is compiled to.
+/// The target of a compilation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Machine code of an architecture, which later ones of its generation run too.
@@ -66,8 +66,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// The best for a device, of what a compiler knows: its own architecture, else the nearest older
-    /// one of its generation, else PTX of the newest that is older.
+    /// Returns the best target for a device among a compiler's architectures: its own architecture,
+    /// else the nearest older one of its generation, else PTX of the newest older one.
     pub fn for_device(device: Architecture, supported: &[Architecture]) -> Option<Self> {
         let older = supported.iter().copied();
         let nearest = older
@@ -97,26 +97,26 @@ impl fmt::Display for Target {
     }
 }
 
-/// The options that a program is compiled with. There is no `--use_fast_math` for any element:
-/// arithmetic is f32 in all of them, and a division or a square root of the optimizer must not be
-/// less exact because activations are bf16; kernels that want a fast exponential say so themselves.
+/// Returns the compiler options. No element uses `--use_fast_math`: all arithmetic is f32, and a
+/// division or a square root of the optimizer must not lose precision because activations are bf16;
+/// kernels use fast exponentials explicitly.
 pub fn options(element: Element, target: Target) -> Vec<String> {
     vec![
         format!("-DELEMENT={}", code(element)),
         target.option(),
         "--std=c++17".into(),
         "-default-device".into(),
-        // Registers and spills go to the log.
+        // Reports registers and spills in the log.
         "--ptxas-options=-v".into(),
     ]
 }
 
-/// What the compiler makes of a program.
+/// The result of a compilation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
-    /// A cubin, or PTX that ends with a zero byte, as the driver takes them.
+    /// A cubin, or PTX with a terminating zero byte, as the driver expects.
     pub image: Vec<u8>,
-    /// Warnings, and the assembler's account of each kernel (see [`usage`]).
+    /// Warnings, and the assembler's report on each kernel (see [`usage`]).
     pub log: String,
 }
 
@@ -129,13 +129,13 @@ pub struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// That of a library; the reason where it can't be used.
+    /// Returns the compiler of a library, or why it can't be used.
     pub(super) fn of(library: Opened) -> Result<Self, String> {
         preload_builtins(&library.path);
         let functions =
             Functions::of(&library).map_err(|name| format!("it has no function {name}"))?;
         let (mut major, mut minor, mut count) = (0, 0, 0);
-        // SAFETY: both take places for numbers, which outlive the calls.
+        // SAFETY: the pointers outlive the calls.
         let status = unsafe {
             match (functions.nvrtcVersion)(&mut major, &mut minor) {
                 0 => (functions.nvrtcGetNumSupportedArchs)(&mut count),
@@ -143,11 +143,11 @@ impl Nvrtc {
             }
         };
         let mut numbers = vec![0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: the second takes a place for as many numbers as the first has told.
-        let told =
+        // SAFETY: the buffer holds as many numbers as the first call reported.
+        let known =
             status == 0 && unsafe { (functions.nvrtcGetSupportedArchs)(numbers.as_mut_ptr()) } == 0;
-        if !told {
-            return Err("it doesn't tell its version".into());
+        if !known {
+            return Err("it doesn't report its version".into());
         }
         let unsigned = |number: c_int| u32::try_from(number).unwrap_or(0);
         Ok(Self {
@@ -165,18 +165,18 @@ impl Nvrtc {
         self.version
     }
 
-    /// What it can compile for.
+    /// Returns the architectures that it can compile for.
     pub fn architectures(&self) -> &[Architecture] {
         &self.architectures
     }
 
-    /// What was opened: a file, or a bare name that the system's loader knew.
+    /// Returns the library's file, or its bare name from the system's loader.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Compiles a program whose kernels are `extern "C"`. `name` stands in messages. An error in the
-    /// source is told with the compiler's log.
+    /// Compiles a program of `extern "C"` kernels; `name` appears in messages. The error for a
+    /// wrong source includes the compiler's log.
     pub fn compile(
         &self,
         name: &str,
@@ -195,15 +195,16 @@ impl Nvrtc {
             .collect::<error::Result<Vec<_>>>()?;
         let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
         let program = Program::new(&self.functions, &c_source, &c_name)
-            .map_err(|status| self.failed(name, "take", status, ""))?;
+            .map_err(|status| self.failed(name, "read", status, ""))?;
         let count = options.len() as c_int;
-        // SAFETY: the program lives until it is dropped, the options until the end of this function.
+        // SAFETY: the program lives until it is dropped, the options until the end of this
+        // function.
         let status = unsafe {
             (self.functions.nvrtcCompileProgram)(program.handle, count, options.as_ptr())
         };
         let f = &self.functions;
         let log = program.read(f.nvrtcGetProgramLogSize, f.nvrtcGetProgramLog);
-        let log = log.map_err(|status| self.failed(name, "tell the log of", status, ""))?;
+        let log = log.map_err(|status| self.failed(name, "return the log of", status, ""))?;
         let log = String::from_utf8_lossy(&log);
         let log = log.trim_end_matches('\0').trim();
         if status != 0 {
@@ -213,7 +214,7 @@ impl Nvrtc {
             Target::Cubin(_) => program.read(f.nvrtcGetCUBINSize, f.nvrtcGetCUBIN),
             Target::Ptx(_) => program.read(f.nvrtcGetPTXSize, f.nvrtcGetPTX),
         };
-        let image = image.map_err(|status| self.failed(name, "give the code of", status, log))?;
+        let image = image.map_err(|status| self.failed(name, "return the code of", status, log))?;
         Ok(Compiled {
             image,
             log: log.into(),
@@ -229,7 +230,7 @@ impl Nvrtc {
     }
 }
 
-/// A program in the compiler's hands.
+/// A program of the compiler.
 struct Program<'a> {
     functions: &'a Functions,
     handle: nvrtcProgram,
@@ -237,14 +238,14 @@ struct Program<'a> {
     _texts: (&'a CString, &'a CString),
 }
 
-/// A function that tells a size, and one that writes as much.
+/// A function that returns a size, and one that writes as many bytes.
 type Size = unsafe extern "C" fn(nvrtcProgram, *mut usize) -> u32;
 type Bytes = unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> u32;
 
 impl<'a> Program<'a> {
     fn new(functions: &'a Functions, source: &'a CString, name: &'a CString) -> Result<Self, u32> {
         let mut handle = ptr::null_mut();
-        // SAFETY: both texts end with a zero and outlive the program; there are no headers.
+        // SAFETY: both texts are zero-terminated and outlive the program; there are no headers.
         let status = unsafe {
             (functions.nvrtcCreateProgram)(
                 &mut handle,
@@ -267,13 +268,13 @@ impl<'a> Program<'a> {
 
     fn read(&self, size: Size, bytes: Bytes) -> Result<Vec<u8>, u32> {
         let mut length = 0;
-        // SAFETY: the program is alive, and the length has a place.
+        // SAFETY: the program is alive, and the pointer is valid.
         let status = unsafe { size(self.handle, &mut length) };
         if status != 0 {
             return Err(status);
         }
         let mut into = vec![0u8; length];
-        // SAFETY: there is room for as many bytes as the library has just told.
+        // SAFETY: the buffer has the size that the library just reported.
         match unsafe { bytes(self.handle, into.as_mut_ptr().cast()) } {
             0 => Ok(into),
             status => Err(status),
@@ -283,13 +284,13 @@ impl<'a> Program<'a> {
 
 impl Drop for Program<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by the same library, and destroyed once. A status can't be told from here.
+        // SAFETY: created by the same library, and destroyed once. Drop can't report a status.
         unsafe { (self.functions.nvrtcDestroyProgram)(&mut self.handle) };
     }
 }
 
 /// NVRTC opens `libnvrtc-builtins` by its bare name, which the loader finds if it is already open:
-/// in a wheel it lies beside NVRTC, out of the loader's sight.
+/// in a Python package it is next to NVRTC, where the loader doesn't look.
 fn preload_builtins(nvrtc: &Path) {
     let Some(folder) = nvrtc.parent().filter(|_| nvrtc.is_absolute()) else {
         return;
@@ -298,27 +299,27 @@ fn preload_builtins(nvrtc: &Path) {
     for entry in entries {
         let name = entry.file_name();
         if name.to_string_lossy().starts_with("libnvrtc-builtins.so.") {
-            // Where this fails, NVRTC says so itself.
+            // If this fails, NVRTC reports it.
             let _ = Opened::open(&entry.path());
         }
     }
 }
 
-/// What a kernel takes of a multiprocessor, by the assembler's account.
+/// A kernel's use of a multiprocessor, from the assembler's report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
     pub kernel: String,
     pub registers: u32,
-    /// Bytes of local memory a thread, spills included.
+    /// Bytes of local memory per thread, spills included.
     pub stack: u32,
-    /// Bytes written and read because registers ran out.
+    /// Bytes written and read because of register spills.
     pub spill_stores: u32,
     pub spill_loads: u32,
     /// Bytes of static shared memory.
     pub shared: u32,
 }
 
-/// The account of each kernel in a log of [`Nvrtc::compile`].
+/// Returns the report on each kernel in a log of [`Nvrtc::compile`].
 pub fn usage(log: &str) -> Vec<Usage> {
     let mut kernels: Vec<Usage> = Vec::new();
     let mut current = None;
@@ -334,7 +335,7 @@ pub fn usage(log: &str) -> Vec<Usage> {
                 ..Usage::default()
             });
         } else if let Some((_, function)) = line.split_once("Function properties for ") {
-            // Functions that kernels call have properties too.
+            // Functions that kernels call are reported too.
             current = kernels.iter().position(|k| k.kernel == function.trim());
         } else if let Some(kernel) = current.map(|index| &mut kernels[index]) {
             if let Some(bytes) = number(" bytes stack frame") {

@@ -1,4 +1,4 @@
-//! What this machine has for training on a GPU, or in one sentence why it can't.
+//! Finds what training on a GPU needs on this machine, or explains in one sentence what is missing.
 
 use std::ffi::{CStr, OsString};
 use std::fmt;
@@ -11,17 +11,17 @@ use super::api::{Functions, Status};
 use super::cublaslt::CublasLt;
 use super::library::Opened;
 use super::nvrtc::{Architecture, Nvrtc, Version};
-use super::search::{NotFound, Surroundings, Wanted};
+use super::search::{Library, NotFound, SearchPaths};
 use crate::engine::cuda::device::Properties;
 use crate::error::Error;
 
-/// The oldest CUDA of a driver that is supported.
+/// The oldest supported CUDA of a driver.
 const OLDEST_DRIVER: Version = (12, 0);
 
-/// Everything that training on a GPU takes.
+/// Everything that training on a GPU needs.
 pub struct Found {
     pub(super) functions: Functions,
-    /// Its number among the devices that this process may see.
+    /// The device's number among those that this process may use.
     pub(super) ordinal: i32,
     pub(super) nvrtc: Arc<Nvrtc>,
     pub(super) lt: CublasLt,
@@ -29,18 +29,18 @@ pub struct Found {
 }
 
 impl Found {
-    /// What the device is.
+    /// Returns the device's properties.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// The compiler.
+    /// Returns the compiler.
     pub fn nvrtc(&self) -> &Nvrtc {
         &self.nvrtc
     }
 
-    /// What was found where, one line each, for people.
-    pub fn told(&self) -> Vec<String> {
+    /// Describes what was found, one line each.
+    pub fn describe(&self) -> Vec<String> {
         let p = &self.properties;
         let (major, minor) = version(p.driver);
         let (nvrtc_major, nvrtc_minor) = self.nvrtc.version();
@@ -60,8 +60,7 @@ impl Found {
     }
 }
 
-/// Why there is no training on a GPU here. Displayed, it is one sentence for the person who can
-/// change that.
+/// Why training on a GPU is impossible here, as one sentence for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
     /// No `libcuda.so.1`.
@@ -70,20 +69,20 @@ pub enum Missing {
     OldDriver { driver: Version },
     /// The driver could not start.
     Refused { why: String },
-    /// No GPU, or none that this process may see.
+    /// No GPU, or none that is visible to this process.
     Device { visible: Option<String> },
-    /// None that the kernels are written for; the first of them.
+    /// No supported GPU; describes the first.
     Architecture {
         name: String,
         capability: (u32, u32),
     },
-    /// The device is another process's alone.
+    /// Another process uses the device exclusively.
     Taken { name: String },
-    /// The device is set to run nothing.
+    /// The device's compute mode prohibits use.
     Prohibited { name: String },
-    /// A library that compiles or multiplies.
+    /// The compiler or the library for products.
     Library {
-        wanted: Wanted,
+        library: Library,
         driver: Version,
         not_found: NotFound,
     },
@@ -95,7 +94,7 @@ impl fmt::Display for Missing {
             Self::Driver(not_found) => write!(
                 f,
                 "there is no NVIDIA driver here: {} was not found ({not_found})",
-                Wanted::Driver.file(0)
+                Library::Driver.file(0)
             ),
             Self::OldDriver {
                 driver: (major, minor),
@@ -103,48 +102,45 @@ impl fmt::Display for Missing {
                 let (oldest, _) = OLDEST_DRIVER;
                 write!(
                     f,
-                    "NVIDIA's driver is too old: it runs CUDA {major}.{minor}, and {oldest}.0 or newer is \
+                    "NVIDIA's driver is too old: it runs CUDA {major}.{minor}, but {oldest}.0 or newer is \
                      needed (driver 525 or newer)"
                 )
             }
             Self::Refused { why } => write!(f, "NVIDIA's driver did not start: {why}"),
             Self::Device { visible: None } => {
-                write!(f, "NVIDIA's driver is here, but it sees no GPU")
+                write!(f, "NVIDIA's driver finds no GPU")
             }
             Self::Device {
                 visible: Some(value),
-            } => write!(
-                f,
-                "no GPU may be used: CUDA_VISIBLE_DEVICES is {value:?}, which names none that is there"
-            ),
+            } => write!(f, "no GPU is visible: CUDA_VISIBLE_DEVICES is {value:?}"),
             Self::Architecture {
                 name,
                 capability: (major, minor),
             } => write!(
                 f,
-                "the GPU is too old: {name} has compute capability {major}.{minor}, and 8.0 (A100, RTX 30) \
+                "the GPU is too old: {name} has compute capability {major}.{minor}, but 8.0 (A100, RTX 30) \
                  or newer is needed"
             ),
             Self::Taken { name } => write!(
                 f,
-                "another process has {name} for itself (compute mode \"exclusive process\"); end it, or let \
-                 others in with `nvidia-smi -c 0`"
+                "another process uses {name} exclusively (compute mode \"exclusive process\"): end it, or \
+                 allow sharing with `nvidia-smi -c 0`"
             ),
             Self::Prohibited { name } => write!(
                 f,
-                "{name} is set to run nothing (compute mode \"prohibited\"); `nvidia-smi -c 0` lets it"
+                "{name} runs nothing in compute mode \"prohibited\": change it with `nvidia-smi -c 0`"
             ),
             Self::Library {
-                wanted,
+                library,
                 driver: (major, minor),
                 not_found,
             } => write!(
                 f,
-                "{} for CUDA {major}.{minor} was not found: `pip install \"{}{}\"`, or CUDA_PATH set to a \
-                 toolkit, mends that ({not_found})",
-                wanted.title(),
-                wanted.wheel(),
-                // Before CUDA 13 the name of a wheel ended with the version.
+                "{} for CUDA {major}.{minor} was not found: install it with `pip install \"{}{}\"`, or set \
+                 CUDA_PATH to a toolkit ({not_found})",
+                library.title(),
+                library.wheel(),
+                // Before CUDA 13 the names of packages ended with the version.
                 if *major >= 13 { "==13.*" } else { "-cu12" },
             ),
         }
@@ -157,26 +153,27 @@ impl From<Missing> for Error {
     }
 }
 
-/// Looks for a GPU and all that training on it takes. Where there is no driver this takes well under
-/// a millisecond; where there is one, the driver starts. Never panics.
+/// Finds a GPU and everything that training on it needs. Without a driver this takes well under a
+/// millisecond; with one, the driver starts. Never panics.
 pub fn probe() -> Result<Found, Missing> {
     let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
     probe_in(
-        &Surroundings::of_process,
-        |system| system.find(Wanted::Driver, &[], Ok),
+        &SearchPaths::of_process,
+        |system| system.find(Library::Driver, &[], Ok),
         visible,
     )
 }
 
-/// The same, with what it goes by. Python environments are looked for only after the driver.
+/// Like [`probe`] with the given places, driver and visible devices. Python environments are
+/// searched only after the driver is found.
 pub(super) fn probe_in(
-    surroundings: &dyn Fn() -> Surroundings,
-    driver: impl FnOnce(&Surroundings) -> Result<Opened, NotFound>,
+    paths: &dyn Fn() -> SearchPaths,
+    driver: impl FnOnce(&SearchPaths) -> Result<Opened, NotFound>,
     visible: Option<OsString>,
 ) -> Result<Found, Missing> {
-    let system = Surroundings {
+    let system = SearchPaths {
         system: true,
-        ..Surroundings::default()
+        ..SearchPaths::default()
     };
     let library = driver(&system).map_err(Missing::Driver)?;
     let functions = Functions::open(&library);
@@ -198,29 +195,29 @@ pub(super) fn probe_in(
     // A driver runs libraries of its own major version and older ones.
     let (major, _) = version(driver);
     let majors: Vec<u32> = (OLDEST_DRIVER.0..=major.min(13)).rev().collect();
-    let surroundings = surroundings();
+    let paths = paths();
     let oldest = needed(properties.capability);
-    let missing = |wanted| {
+    let missing = |library| {
         move |not_found| Missing::Library {
-            wanted,
+            library,
             driver: version(driver),
             not_found,
         }
     };
-    let nvrtc = surroundings
-        .find(Wanted::Nvrtc, &majors, |library| {
+    let nvrtc = paths
+        .find(Library::Nvrtc, &majors, |library| {
             let nvrtc = Nvrtc::of(library)?;
             new_enough(nvrtc.version(), oldest)?;
             Ok(nvrtc)
         })
-        .map_err(missing(Wanted::Nvrtc))?;
-    let lt = surroundings
-        .find(Wanted::CublasLt, &majors, |library| {
+        .map_err(missing(Library::Nvrtc))?;
+    let lt = paths
+        .find(Library::CublasLt, &majors, |library| {
             let lt = CublasLt::of(&library)?;
             new_enough(lt.version, oldest)?;
             Ok(lt)
         })
-        .map_err(missing(Wanted::CublasLt))?;
+        .map_err(missing(Library::CublasLt))?;
     Ok(Found {
         functions,
         ordinal,
@@ -230,23 +227,23 @@ pub(super) fn probe_in(
     })
 }
 
-/// (13, 0) of 13000.
+/// Returns (13, 0) for 13000.
 fn version(number: u32) -> Version {
     (number / 1000, number % 1000 / 10)
 }
 
-/// The version that a driver tells which lacks other functions.
+/// Returns the version of a driver that lacks other functions.
 fn version_of(library: &Opened) -> Option<Version> {
-    // SAFETY: the signature that this function has had since CUDA 2.2.
+    // SAFETY: the function has had this signature since CUDA 2.2.
     let get: unsafe extern "C" fn(*mut i32) -> u32 =
         unsafe { library.function("cuDriverGetVersion") }?;
     let mut number = 0;
-    // SAFETY: the number has a place.
+    // SAFETY: the pointer is valid.
     let status = unsafe { get(&mut number) };
     (status == 0).then_some(version(u32::try_from(number).ok()?))
 }
 
-/// The version that libraries must have for a device: those before 12.8 don't know Blackwell.
+/// Returns the oldest library version for a device: those before 12.8 don't support Blackwell.
 fn needed(capability: (u32, u32)) -> Version {
     match capability.0 {
         ..10 => OLDEST_DRIVER,
@@ -261,14 +258,14 @@ fn new_enough(version: Version, oldest: Version) -> Result<(), String> {
     }
     let ((major, minor), (least, least_minor)) = (version, oldest);
     Err(format!(
-        "it is of CUDA {major}.{minor}, and this GPU needs {least}.{least_minor} or newer"
+        "it belongs to CUDA {major}.{minor}, but this GPU needs {least}.{least_minor} or newer"
     ))
 }
 
-/// Starts the driver; the CUDA that it runs, 13000 for 13.0.
+/// Starts the driver; returns its CUDA version, 13000 for 13.0.
 fn start(functions: &Functions, visible: Option<&std::ffi::OsStr>) -> Result<u32, Missing> {
     let mut number = 0;
-    // SAFETY: the number has a place, and this may be asked before the driver is started.
+    // SAFETY: the pointer is valid, and this may be called before the driver is started.
     let status = unsafe { (functions.cuDriverGetVersion)(&mut number) };
     let driver = match (Functions::result(status), u32::try_from(number)) {
         (Ok(()), Ok(driver)) => driver,
@@ -279,7 +276,7 @@ fn start(functions: &Functions, visible: Option<&std::ffi::OsStr>) -> Result<u32
             driver: version(driver),
         });
     }
-    // SAFETY: 0 is the only value that the flags may have.
+    // SAFETY: 0 is the only valid value of the flags.
     match Functions::result(unsafe { (functions.cuInit)(0) }) {
         Ok(()) => Ok(driver),
         Err(Status::NO_DEVICE) => Err(no_device(visible)),
@@ -287,19 +284,17 @@ fn start(functions: &Functions, visible: Option<&std::ffi::OsStr>) -> Result<u32
     }
 }
 
-/// What a status says that the driver gave when it was started.
+/// Explains a status of the driver's start.
 fn refused(functions: &Functions, status: Status) -> Missing {
     let words = functions.words(status);
     let hint = match status {
-        Status::STUB_LIBRARY => {
-            "; a stub for linking stands before the driver in the library path (LD_LIBRARY_PATH)"
-        }
+        Status::STUB_LIBRARY => "; LD_LIBRARY_PATH has a linker stub before the driver",
         Status::SYSTEM_DRIVER_MISMATCH => {
-            "; the library and the kernel module are of different versions, as after an update: restart \
+            "; the library and the kernel module have different versions, as after an update: restart \
              the machine"
         }
         Status::COMPAT_NOT_SUPPORTED => {
-            "; forward compatibility libraries are in the library path, and this GPU does not run them"
+            "; LD_LIBRARY_PATH has forward compatibility libraries, which this GPU does not support"
         }
         Status::SYSTEM_NOT_READY => "; is NVIDIA's fabric manager running?",
         _ => "",
@@ -313,14 +308,14 @@ fn no_device(visible: Option<&std::ffi::OsStr>) -> Missing {
     }
 }
 
-/// The first device that the kernels run on.
+/// Returns the first supported device.
 fn choose(
     functions: &Functions,
     driver: u32,
     visible: Option<OsString>,
 ) -> Result<(i32, Properties), Missing> {
     let mut count = 0;
-    // SAFETY: the count has a place.
+    // SAFETY: the pointer is valid.
     let status = unsafe { (functions.cuDeviceGetCount)(&mut count) };
     Functions::result(status).map_err(|status| refused(functions, status))?;
     let mut first = None;
@@ -339,12 +334,12 @@ fn choose(
     })
 }
 
-/// What a device is.
+/// Returns a device's properties.
 fn describe(functions: &Functions, ordinal: i32, driver: u32) -> Result<Properties, Missing> {
     let mut device = 0;
     let mut name = [0u8; 256];
     let mut memory = 0;
-    // SAFETY: all have places, the name one of the length that is told.
+    // SAFETY: the pointers are valid, and the name has the given length.
     let status = unsafe {
         match (functions.cuDeviceGet)(&mut device, ordinal) {
             0 => match (functions.cuDeviceGetName)(name.as_mut_ptr().cast(), 256, device) {
@@ -367,21 +362,21 @@ fn describe(functions: &Functions, ordinal: i32, driver: u32) -> Result<Properti
         ),
         multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         memory: memory as u64,
-        // Two transfers a cycle.
+        // Two transfers per cycle.
         bandwidth: 2.0 * 1e3 * f64::from(kilohertz) * f64::from(bits) / 8.0,
         shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
         driver,
     })
 }
 
-/// Refuses a device that can't be used now. That another process has it for itself shows only when a
-/// context is asked for, which takes time and is done only where it may be so.
+/// Returns an error if the device can't be used now. Exclusive use by another process shows only
+/// when a context is requested, which takes time and is done only in that compute mode.
 fn check_available(functions: &Functions, ordinal: i32, name: &str) -> Result<(), Missing> {
     let mut device = 0;
-    // SAFETY: the device has a place.
+    // SAFETY: the pointer is valid.
     let status = unsafe { (functions.cuDeviceGet)(&mut device, ordinal) };
     Functions::result(status).map_err(|status| refused(functions, status))?;
-    // The numbers of CUcomputemode.
+    // Values of CUcomputemode.
     const PROHIBITED: u32 = 2;
     const EXCLUSIVE_PROCESS: u32 = 3;
     let name = name.to_owned();
@@ -391,11 +386,11 @@ fn check_available(functions: &Functions, ordinal: i32, name: &str) -> Result<()
         _ => return Ok(()),
     }
     let mut context = ptr::null_mut();
-    // SAFETY: the context has a place.
+    // SAFETY: the pointer is valid.
     let status = unsafe { (functions.cuDevicePrimaryCtxRetain)(&mut context, device) };
     match Functions::result(status) {
         Ok(()) => {
-            // SAFETY: retained just now, and not used.
+            // SAFETY: just retained, and not used.
             unsafe { (functions.cuDevicePrimaryCtxRelease_v2)(device) };
             Ok(())
         }

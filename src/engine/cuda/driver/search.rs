@@ -1,8 +1,8 @@
-//! Where CUDA's libraries may lie: with the system's loader, in a toolkit, in Python wheels.
+//! Finds CUDA's libraries: through the system's loader, in a toolkit, in Python packages.
 //!
-//! Python is never run. The wheels are those of the active virtual or conda environment, of the
-//! `python3` that stands first on `PATH`, and of the user's own packages; PyTorch brings them, or
-//! `pip install nvidia-cuda-nvrtc nvidia-cublas`.
+//! Python is never run. The packages are those of the active virtual or conda environment, of the
+//! first `python3` on `PATH`, and of the user; PyTorch installs them, or `pip install
+//! nvidia-cuda-nvrtc nvidia-cublas`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use super::library::Opened;
 
-/// A library that is looked for.
+/// A library to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// The driver's own, of no toolkit and no wheel.
+pub enum Library {
+    /// The driver's library, which belongs to no toolkit and no package.
     Driver,
     /// The compiler of kernels.
     Nvrtc,
@@ -21,8 +21,8 @@ pub enum Wanted {
     CublasLt,
 }
 
-impl Wanted {
-    /// What people call it.
+impl Library {
+    /// Returns the name for messages.
     pub fn title(self) -> &'static str {
         match self {
             Self::Driver => "NVIDIA's driver",
@@ -31,7 +31,7 @@ impl Wanted {
         }
     }
 
-    /// The file of a major version of CUDA; the driver's has the same name in all.
+    /// Returns the file name for a major version of CUDA; the driver's is the same for all.
     pub fn file(self, major: u32) -> String {
         match self {
             Self::Driver => "libcuda.so.1".into(),
@@ -40,7 +40,7 @@ impl Wanted {
         }
     }
 
-    /// The wheel that holds it.
+    /// Returns the Python package that contains it.
     pub fn wheel(self) -> &'static str {
         match self {
             Self::Driver => "",
@@ -49,7 +49,8 @@ impl Wanted {
         }
     }
 
-    /// Its folders in `site-packages`: wheels of CUDA 13 share one, older ones have one each.
+    /// Returns its folders in `site-packages`: packages of CUDA 13 share one, older ones have one
+    /// each.
     fn wheel_folders(self) -> &'static [&'static str] {
         match self {
             Self::Driver => &[],
@@ -59,7 +60,7 @@ impl Wanted {
     }
 }
 
-/// Where drivers lie that the loader doesn't know: WSL, Colab and containers, NixOS.
+/// Folders of drivers that the loader doesn't search: WSL, Colab and containers, NixOS.
 const DRIVER_FOLDERS: [&str; 4] = [
     "/usr/lib/wsl/lib",
     "/usr/lib64-nvidia",
@@ -67,7 +68,7 @@ const DRIVER_FOLDERS: [&str; 4] = [
     "/run/opengl-driver/lib",
 ];
 
-/// Folders of libraries below a toolkit's.
+/// Folders of libraries in a toolkit.
 const TOOLKIT_FOLDERS: [&str; 4] = [
     "lib64",
     "lib",
@@ -75,12 +76,13 @@ const TOOLKIT_FOLDERS: [&str; 4] = [
     "targets/sbsa-linux/lib",
 ];
 
-/// What a search goes by.
+/// The places of a search.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
-    /// Whether the system's loader is asked, and the places that NVIDIA and distributions use.
+pub struct SearchPaths {
+    /// Whether to ask the system's loader, and to search the places that NVIDIA and distributions
+    /// use.
     pub system: bool,
-    /// Toolkits, the first first: `CUDA_PATH`, `CUDA_HOME`.
+    /// Toolkits in order: `CUDA_PATH`, `CUDA_HOME`.
     pub toolkits: Vec<PathBuf>,
     /// Python environments, the active one first: folders that hold `lib/python3.*`.
     pub environments: Vec<PathBuf>,
@@ -88,13 +90,13 @@ pub struct Surroundings {
     pub packages: Vec<PathBuf>,
 }
 
-impl Surroundings {
-    /// Those of this process.
+impl SearchPaths {
+    /// Returns those of this process.
     pub fn of_process() -> Self {
         Self::of_variables(&|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    /// Those that environment variables tell of.
+    /// Returns those that environment variables name.
     fn of_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let folder = |name: &str| variable(name).map(PathBuf::from);
         let mut toolkits: Vec<_> = ["CUDA_PATH", "CUDA_HOME"]
@@ -123,44 +125,44 @@ impl Surroundings {
         }
     }
 
-    /// Opens the first library, of the wanted major versions of CUDA, that `accept` makes something
-    /// of. Where there is none: what was found but refused, and where was looked.
+    /// Opens the first library of the given major versions of CUDA that `accept` accepts. The error
+    /// lists the rejected libraries and the searched places.
     pub(super) fn find<T>(
         &self,
-        wanted: Wanted,
+        library: Library,
         majors: &[u32],
         mut accept: impl FnMut(Opened) -> Result<T, String>,
     ) -> Result<T, NotFound> {
-        let mut refused = Vec::new();
-        for candidate in self.candidates(wanted, majors) {
+        let mut rejected = Vec::new();
+        for candidate in self.candidates(library, majors) {
             match Opened::open(&candidate) {
                 Ok(library) => match accept(library) {
                     Ok(accepted) => return Ok(accepted),
-                    Err(why) => refused.push(format!("{}: {why}", candidate.display())),
+                    Err(why) => rejected.push(format!("{}: {why}", candidate.display())),
                 },
-                // A file that is there and can't be opened is worth telling of; a name that the
-                // system's loader doesn't know is not.
-                Err(why) if candidate.is_absolute() => refused.push(why),
+                // A file that can't be opened is worth reporting; a name that the system's loader
+                // doesn't know is not.
+                Err(why) if candidate.is_absolute() => rejected.push(why),
                 Err(_) => {}
             }
         }
         Err(NotFound {
-            refused,
-            looked: self.places(wanted),
+            rejected,
+            searched: self.describe(library),
         })
     }
 
-    /// What to try to open, in order: bare names for the loader, then files that exist.
-    fn candidates(&self, wanted: Wanted, majors: &[u32]) -> Vec<PathBuf> {
-        let names: Vec<String> = match wanted {
-            Wanted::Driver => vec![wanted.file(0)],
-            _ => majors.iter().map(|&major| wanted.file(major)).collect(),
+    /// Returns what to open, in order: bare names for the loader, then files that exist.
+    fn candidates(&self, library: Library, majors: &[u32]) -> Vec<PathBuf> {
+        let names: Vec<String> = match library {
+            Library::Driver => vec![library.file(0)],
+            _ => majors.iter().map(|&major| library.file(major)).collect(),
         };
         let mut candidates = Vec::new();
         if self.system {
             candidates.extend(names.iter().map(PathBuf::from));
         }
-        let folders = self.folders(wanted);
+        let folders = self.folders(library);
         let files = folders
             .iter()
             .flat_map(|folder| names.iter().map(move |name| folder.join(name)));
@@ -168,9 +170,9 @@ impl Surroundings {
         without_repetition(candidates)
     }
 
-    /// The folders that may hold a library, in order.
-    fn folders(&self, wanted: Wanted) -> Vec<PathBuf> {
-        if wanted == Wanted::Driver {
+    /// Returns the folders that may hold a library, in order.
+    fn folders(&self, library: Library) -> Vec<PathBuf> {
+        if library == Library::Driver {
             let system = DRIVER_FOLDERS.iter().filter(|_| self.system);
             return system.map(PathBuf::from).collect();
         }
@@ -180,26 +182,26 @@ impl Surroundings {
         let of_environments = self.environments.iter().flat_map(|e| packages_of(e));
         let packages = of_environments.chain(self.packages.iter().cloned());
         let wheels = packages.flat_map(|packages| {
-            let folders = wanted.wheel_folders().iter();
+            let folders = library.wheel_folders().iter();
             folders.map(move |folder| packages.join(folder))
         });
-        // A conda environment has its libraries beside Python's.
+        // A conda environment has libraries next to Python's.
         let conda = self.environments.iter().map(|e| e.join("lib"));
         toolkits.chain(wheels).chain(conda).collect()
     }
 
-    /// Where [`Surroundings::find`] looks, for people.
-    fn places(&self, wanted: Wanted) -> Vec<String> {
-        let told = |path: &PathBuf| path.display().to_string();
+    /// Describes where [`SearchPaths::find`] looks.
+    fn describe(&self, library: Library) -> Vec<String> {
+        let display = |path: &PathBuf| path.display().to_string();
         let mut places = Vec::new();
         if self.system {
             places.push("the system's library path".to_owned());
         }
-        if wanted == Wanted::Driver {
-            places.extend(self.folders(wanted).iter().map(told));
+        if library == Library::Driver {
+            places.extend(self.folders(library).iter().map(display));
             return places;
         }
-        places.extend(self.toolkits.iter().map(told));
+        places.extend(self.toolkits.iter().map(display));
         let python = self.environments.iter().chain(&self.packages);
         places.extend(python.map(|e| format!("Python packages of {}", e.display())));
         places
@@ -209,24 +211,24 @@ impl Surroundings {
 /// Why a library was not found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotFound {
-    /// What was found and could not be used, each with the reason.
-    pub refused: Vec<String>,
-    /// The places looked at.
-    pub looked: Vec<String>,
+    /// Libraries that were found but rejected, each with the reason.
+    pub rejected: Vec<String>,
+    /// The searched places.
+    pub searched: Vec<String>,
 }
 
 impl std::fmt::Display for NotFound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "looked in {}", self.looked.join(", "))?;
-        if !self.refused.is_empty() {
-            write!(f, "; could not use {}", self.refused.join("; "))?;
+        write!(f, "looked in {}", self.searched.join(", "))?;
+        if !self.rejected.is_empty() {
+            write!(f, "; could not use {}", self.rejected.join("; "))?;
         }
         Ok(())
     }
 }
 
-/// The environments of the first `python3` of a `PATH`: the one that it is called in, and the one
-/// that it belongs to, which differ in a virtual environment.
+/// Returns the environments of the first `python3` on a `PATH`: the one that it is called in and
+/// the one that it belongs to, which differ for a virtual environment.
 fn of_python(path: &std::ffi::OsStr) -> Vec<PathBuf> {
     let python = std::env::split_paths(path)
         .map(|folder| folder.join("python3"))
@@ -238,14 +240,14 @@ fn of_python(path: &std::ffi::OsStr) -> Vec<PathBuf> {
     let of = |python: &Path| Some(python.parent()?.parent()?.to_path_buf());
     let environments = [of(&python), real.as_deref().and_then(of)];
     let mut environments: Vec<_> = environments.into_iter().flatten().collect();
-    // Debian's Python has what pip installed for all users below /usr/local.
+    // Debian's pip installs packages for all users in /usr/local.
     if environments.iter().any(|e| e == Path::new("/usr")) {
         environments.push("/usr/local".into());
     }
     environments
 }
 
-/// The folders of packages in an environment, those of the newest Python first.
+/// Returns the folders of packages in an environment, the newest Python's first.
 fn packages_of(environment: &Path) -> Vec<PathBuf> {
     let lib = environment.join("lib");
     let entries = fs::read_dir(&lib).into_iter().flatten().flatten();

@@ -1,5 +1,5 @@
-//! What is copied to the device goes through pinned memory, where the device fetches it by itself
-//! while the processor goes on.
+//! Copies to the device through pinned memory, which the device reads by itself while the processor
+//! continues.
 
 use std::collections::VecDeque;
 use std::ffi::{c_uint, c_void};
@@ -12,21 +12,21 @@ use super::context::Context;
 use crate::engine::cuda::device::Address;
 use crate::error::Result;
 
-/// Bytes of pinned memory, and of one copy: four can be under way, while a fifth is filled in.
+/// Bytes of pinned memory and of one copy: four can be in progress while a fifth is written.
 const CAPACITY: usize = 32 << 20;
 const PIECE: usize = CAPACITY / 4;
-/// What pieces begin at: a cache line.
+/// Alignment of pieces: a cache line.
 const ALIGNMENT: usize = 64;
 
-/// An event that tells only whether it has come.
+/// An event without a time.
 const DISABLE_TIMING: c_uint = 2;
 
-/// The ring of bytes on their way: who may write where, after which event.
+/// A ring buffer of copies in progress, each with an event that ends it.
 struct Ring<E> {
     capacity: usize,
-    /// Where the next piece begins.
+    /// Start of the next piece.
     head: usize,
-    /// Pieces on their way, oldest first; each is done when its event has come.
+    /// Copies in progress, oldest first; each ends with its event.
     pieces: VecDeque<(usize, usize, E)>,
 }
 
@@ -39,8 +39,8 @@ impl<E> Ring<E> {
         }
     }
 
-    /// Room for a piece of at most the capacity: its place, and the events of all pieces that stood
-    /// there or are older. Whoever waits for the last may write.
+    /// Reserves space for a piece of at most the capacity. Returns its start and the events of all
+    /// pieces that overlap it or are older; after waiting for the last, the caller may write.
     fn reserve(&mut self, length: usize) -> (usize, Vec<E>) {
         let length = length.next_multiple_of(ALIGNMENT);
         if self.head + length > self.capacity {
@@ -58,19 +58,19 @@ impl<E> Ring<E> {
         (start, events.collect())
     }
 
-    /// The piece at `start` is on its way until `event`.
-    fn sent(&mut self, start: usize, length: usize, event: E) {
+    /// Adds the piece at `start`, which is in use until `event`.
+    fn push(&mut self, start: usize, length: usize, event: E) {
         self.pieces.push_back((start, start + length, event));
     }
 }
 
-/// Pinned memory as a ring.
+/// A ring of pinned memory.
 pub(super) struct Staging {
     context: Arc<Context>,
-    /// Null until something is copied.
+    /// Null until the first copy.
     memory: *mut c_void,
     ring: Ring<CUevent>,
-    /// Events that no piece needs.
+    /// Unused events.
     spare: Vec<CUevent>,
 }
 
@@ -87,12 +87,12 @@ impl Staging {
         }
     }
 
-    /// Copies to the device in the order of the stream. The context is entered. Waits only where the
-    /// ring is full.
+    /// Copies to the device in stream order; the context must be entered. Waits only if the ring is
+    /// full.
     pub fn upload(&mut self, to: Address, bytes: &[u8]) -> Result<()> {
         if self.memory.is_null() && !bytes.is_empty() {
             let mut memory = ptr::null_mut();
-            // SAFETY: the memory has a place.
+            // SAFETY: the pointer is valid.
             let status =
                 unsafe { (self.context.functions.cuMemHostAlloc)(&mut memory, CAPACITY, 0) };
             self.context.check(status, "pin memory for copies")?;
@@ -110,22 +110,22 @@ impl Staging {
             Some(event) => event,
             None => {
                 let mut event = ptr::null_mut();
-                // SAFETY: the event has a place.
+                // SAFETY: the pointer is valid.
                 let status = unsafe { (f.cuEventCreate)(&mut event, DISABLE_TIMING) };
-                self.context.check(status, "make an event")?;
+                self.context.check(status, "create an event")?;
                 event
             }
         };
         let (start, before) = self.ring.reserve(piece.len());
         if let Some(&last) = before.last() {
-            // SAFETY: an event of the ring was made above and is destroyed with the ring.
+            // SAFETY: events of the ring are created above and destroyed with the ring.
             let status = unsafe { (f.cuEventSynchronize)(last) };
             self.context.check(status, "copy to its memory")?;
         }
         self.spare.extend(before);
-        // SAFETY: the ring's place lies within the pinned memory with room for the piece, and what
-        // stood there has been fetched: its event came, and with it all that were recorded earlier
-        // in the one stream. The piece stays until its own event has come.
+        // SAFETY: the reserved range lies within the pinned memory, and its previous contents have
+        // been read: their event has passed, and with it all earlier ones of the one stream. The
+        // piece stays until its own event.
         let (copied, recorded) = unsafe {
             let from = self.memory.cast::<u8>().add(start);
             ptr::copy_nonoverlapping(piece.as_ptr(), from, piece.len());
@@ -133,7 +133,7 @@ impl Staging {
             let copied = (f.cuMemcpyHtoDAsync_v2)(to.0, from.cast(), piece.len(), stream);
             (copied, (f.cuEventRecord)(event, stream))
         };
-        self.ring.sent(start, piece.len(), event);
+        self.ring.push(start, piece.len(), event);
         self.context.check(copied, "copy to its memory")?;
         self.context.check(recorded, "copy to its memory")
     }
@@ -141,19 +141,19 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
+        if self.context.enter().is_err() {
             return;
         }
-        // The device must not fetch from memory that is given back.
+        // The device must not read memory that is released.
         let _ = self.context.synchronize();
         let f = &self.context.functions;
         let events = self.ring.pieces.drain(..).map(|(_, _, event)| event);
         for event in events.chain(self.spare.drain(..)) {
-            // SAFETY: made here, and destroyed once.
+            // SAFETY: created here, destroyed once.
             unsafe { (f.cuEventDestroy_v2)(event) };
         }
         if !self.memory.is_null() {
-            // SAFETY: allocated here, given back once, and nothing is on its way.
+            // SAFETY: allocated here, released once, and no copy is in progress.
             unsafe { (f.cuMemFreeHost)(self.memory) };
         }
     }
@@ -163,11 +163,11 @@ impl Drop for Staging {
 mod tests {
     use super::*;
 
-    /// A piece is never given a place that one on its way still needs, in whatever sizes they come.
+    /// A piece never overlaps one in progress, for any sequence of sizes.
     #[test]
     fn no_piece_is_written_over_before_its_event() {
         let mut ring: Ring<usize> = Ring::new(4096);
-        // Events come in order; those up to `come` have.
+        // Events pass in order; those up to `come` have.
         let (mut come, mut waits) = (0, 0);
         let mut under_way: Vec<(usize, usize, usize)> = Vec::new();
         let mut random = 12345u32;
@@ -188,7 +188,7 @@ mod tests {
                 under_way.iter().all(free),
                 "{event}: {start} {length} {under_way:?}"
             );
-            ring.sent(start, length, event);
+            ring.push(start, length, event);
             under_way.push((start, start + length, event));
         }
         assert!(waits > 0);
@@ -203,7 +203,7 @@ mod tests {
         let mut ring: Ring<usize> = Ring::new(CAPACITY);
         for event in 0..1000 {
             assert!(ring.reserve(10_000).1.is_empty());
-            ring.sent(event, 10_000, event);
+            ring.push(event, 10_000, event);
         }
     }
 }

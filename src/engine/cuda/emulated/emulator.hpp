@@ -1,11 +1,11 @@
 // Runs CUDA kernels on the processor, thread by thread, so that they are tested without a GPU.
 //
-// Every thread of a block is a fiber on one host thread; the blocks of a grid are spread over host
-// threads. A fiber runs until it waits for others: at __syncthreads for the block, at shuffles,
-// votes, __syncwarp and tensor instructions for the lanes of its warp. What a GPU leaves to chance
-// is made visible here: warps and lanes start in an order that differs from block to block, shared
-// memory is NaN (all bits set) before each block, threads that wait at different places are an
-// error, and so is writing behind the dynamic shared memory.
+// Every thread of a block is a fiber on one host thread; the blocks of a grid are distributed over
+// host threads. A fiber runs until it waits for others: at __syncthreads for the block, at
+// shuffles, votes, __syncwarp and tensor instructions for the lanes of its warp. Errors that depend
+// on chance on a GPU become visible: warps and lanes start in an order that differs between blocks,
+// shared memory is NaN (all bits set) before each block, and threads that wait at different places
+// or write past the dynamic shared memory are errors.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@
 #define blockDim (cloze::machine->block_size)
 #define gridDim (cloze::machine->blocks)
 
-// Where a call stands, as the default of its last argument.
+// The location of a call, as the default of its last argument.
 #define CLOZE_HERE cloze::Place place = {__builtin_FILE(), __builtin_LINE()}
 inline void __syncthreads(CLOZE_HERE) { cloze::machine->barrier(place); }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFF, CLOZE_HERE) {

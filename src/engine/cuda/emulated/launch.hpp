@@ -1,4 +1,4 @@
-// Launching a kernel over host threads, and the door of a library of kernels.
+// Launches a kernel on host threads; the entry points of a library of kernels.
 #pragma once
 
 #include "machine.hpp"
@@ -15,7 +15,7 @@
 
 namespace cloze {
 
-// How a kernel is reached: its arguments' kinds are p (pointer), u (32 bits unsigned), f (float).
+// A kernel's entry: the kinds of its arguments are p (pointer), u (unsigned 32 bits), f (float).
 struct Entry {
     const char* name;
     const char* kinds;
@@ -37,7 +37,7 @@ template <class... A, void (*function)(A...)> struct Trampoline<function> {
     static void call(void** a) { spread(a, std::index_sequence_for<A...>()); }
 };
 
-// Where this library's static shared memory of the calling thread lies.
+// Finds this library's static shared memory of the calling thread.
 inline void find_static(Machine& m) {
     m.static_size = 0;
 #ifdef __linux__
@@ -119,7 +119,7 @@ struct Launch {
 
 } // namespace cloze
 
-// The library's door: `ENTRIES` is what the kernels of the source are.
+// The library's entry points for the kernels `ENTRIES` of the source.
 #define CLOZE_EMULATED_LIBRARY(...)                                                                \
     thread_local cloze::Machine* cloze::machine = nullptr;                                         \
     extern "C" __attribute__((visibility("default"))) const cloze::Entry cloze_entries[] = {       \

@@ -1,6 +1,6 @@
-//! Kernels as shared libraries of the host: each source compiled once for each element type, when
-//! the first of its kernels is launched, and kept in the user's cache by the hash of all that went
-//! into it.
+//! Kernels as shared libraries of the host: each source is compiled once per element type, when the
+//! first of its kernels is launched, and stored in the user's cache under the hash of everything
+//! that affects it.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
@@ -15,7 +15,7 @@ use crate::engine::cuda::kernels::{Source, code};
 use crate::error::{Error, Result};
 use crate::files::create_folder;
 
-/// The emulator's files, which a source includes by the first one's name.
+/// The emulator's files; a source includes the first.
 const EMULATOR: &[(&str, &str)] = &[
     ("emulator.hpp", include_str!("emulator.hpp")),
     ("launch.hpp", include_str!("launch.hpp")),
@@ -32,14 +32,14 @@ const OPTIONS: &[&str] = &[
     "-fPIC",
     "-pthread",
     "-fvisibility=hidden",
-    // Kernels read pieces of memory as vectors of other types, as CUDA's compilers allow.
+    // Kernels read memory as vectors of other types, as CUDA's compilers allow.
     "-fno-strict-aliasing",
-    // Its longjmp refuses to go from fiber to fiber.
+    // The fortified longjmp doesn't allow jumps between fibers.
     "-U_FORTIFY_SOURCE",
     "-DCLOZE_EMULATED=1",
 ];
 
-/// The C++ compiler and its version, which is asked once.
+/// Returns the C++ compiler and its version, queried once.
 pub fn compiler() -> Result<&'static (OsString, String)> {
     static FOUND: OnceLock<std::result::Result<(OsString, String), String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -50,7 +50,7 @@ pub fn compiler() -> Result<&'static (OsString, String)> {
             }
             Ok(output) => Err(format!("{} --version: {}", name.display(), output.status)),
             Err(error) => Err(format!(
-                "emulating kernels takes a C++ compiler: {}: {error}",
+                "emulating kernels needs a C++ compiler: {}: {error}",
                 name.display()
             )),
         }
@@ -58,7 +58,7 @@ pub fn compiler() -> Result<&'static (OsString, String)> {
     found.as_ref().map_err(|e| Error::Failed(e.clone()))
 }
 
-/// As `cloze::Entry` in the emulator.
+/// `cloze::Entry` of the emulator.
 #[repr(C)]
 struct Entry {
     name: *const c_char,
@@ -66,7 +66,7 @@ struct Entry {
     call: *const c_void,
 }
 
-/// As `cloze_launch` in the emulator.
+/// `cloze_launch` of the emulator.
 type Launch = unsafe extern "C" fn(
     index: u32,
     blocks: *const u32,
@@ -80,18 +80,18 @@ type Launch = unsafe extern "C" fn(
 
 /// The kernels of one source for one element type.
 pub struct Library {
-    /// For each kernel, what its arguments are: see `cloze::Entry`.
+    /// The kinds of each kernel's arguments: see `cloze::Entry`.
     kinds: HashMap<String, (u32, Vec<u8>)>,
     launch: Launch,
-    /// What the function lies in.
+    /// The library of the function.
     _loaded: libloading::Library,
 }
 
 impl Library {
     fn open(path: &Path) -> Result<Self> {
         let failed = |e| Error::file(path, format!("can't be loaded: {e}"));
-        // SAFETY: it is what this process or another of the same version compiled, whose
-        // initialisers do nothing; the signatures are the emulator's.
+        // SAFETY: this process or another of the same version compiled it, and its initialisers do
+        // nothing; the signatures are the emulator's.
         unsafe {
             let loaded = libloading::Library::new(path).map_err(failed)?;
             let launch = *loaded.get::<Launch>(b"cloze_launch").map_err(failed)?;
@@ -140,7 +140,7 @@ impl Library {
                 Argument::F32(value) => u64::from(value.to_bits()).to_le(),
             })
             .collect();
-        let mut places: Vec<*mut c_void> = values
+        let mut pointers: Vec<*mut c_void> = values
             .iter_mut()
             .map(|value| std::ptr::from_mut(value).cast())
             .collect();
@@ -148,15 +148,15 @@ impl Library {
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = (workers as u64).min(blocks) as u32;
         let mut message = [0u8; 512];
-        // SAFETY: the arguments have the kinds that the kernel takes; each place holds the value of
-        // one. What the kernel does with addresses is the kernel's to get right, as on a GPU.
+        // SAFETY: the arguments have the kernel's kinds, and each pointer refers to a value. The
+        // kernel is responsible for its use of addresses, as on a GPU.
         let code = unsafe {
             (self.launch)(
                 *index,
                 grid.blocks.as_ptr(),
                 grid.threads,
                 grid.shared,
-                places.as_mut_ptr(),
+                pointers.as_mut_ptr(),
                 workers,
                 message.as_mut_ptr().cast(),
                 message.len(),
@@ -171,7 +171,7 @@ impl Library {
     }
 }
 
-/// The source of a kernel, in tests also the emulator's own.
+/// Returns the source of a kernel, in tests also the emulator's own.
 fn source(kernel: &str) -> Option<&'static Source> {
     #[cfg(test)]
     {
@@ -191,7 +191,7 @@ fn source(kernel: &str) -> Option<&'static Source> {
 
 type Loaded = HashMap<(&'static str, Element), Arc<Mutex<Option<Arc<Library>>>>>;
 
-/// The library that has the kernel: loaded, compiled first where it is not in the cache.
+/// Returns the library of a kernel; compiles it if it is not in the cache.
 pub fn of(kernel: Kernel) -> Result<Arc<Library>> {
     static LOADED: OnceLock<Mutex<Loaded>> = OnceLock::new();
     let source = source(kernel.name)
@@ -213,7 +213,7 @@ pub fn of(kernel: Kernel) -> Result<Arc<Library>> {
     Ok(library)
 }
 
-/// The compiled library, in the cache.
+/// Returns the path of the compiled library in the cache.
 fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     let (compiler, version) = compiler()?;
     let kernels = source.kernels();
@@ -245,7 +245,7 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
         return Ok(path);
     }
     create_folder(&folder)?;
-    // Beside its place, so that it is put there in one step.
+    // In the same folder, so that the file can be renamed into place.
     let work = tempfile::tempdir_in(&folder).map_err(|e| Error::io(&folder, e))?;
     for (name, text) in EMULATOR {
         write(&work.path().join(name), text)?;

@@ -1,5 +1,5 @@
-// What runs the blocks of a kernel on one host thread: a fiber for every thread of a block, and where
-// fibers wait for each other.
+// Runs the blocks of a kernel on one host thread: a fiber for every thread of a block, and the
+// places where fibers wait for each other.
 #pragma once
 
 #include "types.hpp"
@@ -27,11 +27,11 @@ struct Place {
     bool operator!=(const Place& o) const { return line != o.line || strcmp(file, o.file) != 0; }
 };
 
-// What a collective of a warp does, done once by the lane that comes last: `lanes[i]` is what lane
-// i of the mask came with, and takes its result.
+// A collective operation of a warp, run once by the last lane to arrive: `lanes[i]` is the input of
+// lane i of the mask, and receives its result.
 typedef void (*Collective)(void* const* lanes, unsigned mask);
 
-// A copy that is under way.
+// A copy in progress.
 struct Copy {
     void* to;
     const void* from;
@@ -57,7 +57,7 @@ struct Fiber {
     unsigned group = 0;
 };
 
-// What runs the blocks of one host thread.
+// Runs the blocks of one host thread.
 struct Machine {
     Fiber fibers[MOST_THREADS];
     char* stacks = nullptr;
@@ -119,7 +119,7 @@ extern thread_local Machine* machine;
 
 inline void fiber_main(unsigned high, unsigned low) {
     Fiber* self = reinterpret_cast<Fiber*>(uintptr_t(uint64_t(high) << 32 | low));
-    // The machine may serve another host thread at the next block: nothing here is thread-local.
+    // The machine may run on another host thread at the next block: nothing here is thread-local.
     for (;;) {
         self->machine->entry(self->machine->arguments);
         if (_setjmp(self->at) == 0) self->machine->finish();
@@ -148,7 +148,7 @@ inline __attribute__((noinline)) void Machine::wait() {
     if (_setjmp(self->at) == 0) resume(next);
 }
 
-// All threads that have not returned meet.
+// Waits for all threads that have not returned.
 inline __attribute__((noinline)) void Machine::barrier(Place place) {
     running->place = place;
     running->state = Fiber::BLOCK_WAIT;
@@ -161,7 +161,7 @@ inline __attribute__((noinline)) void Machine::barrier(Place place) {
             fail("threads meet at different __syncthreads", last, other);
     }
     at_barrier = 0;
-    // From another end each time, so that order can't stand in for a barrier.
+    // From alternating ends, so that order can't replace a barrier.
     const bool forward = (place.line ^ block.x) & 1;
     for (unsigned i = 0; i < threads; i++) {
         Fiber* other = &fibers[forward ? i : threads - 1 - i];
@@ -203,7 +203,7 @@ inline void Machine::finish() {
     live--;
     if (live == 0) _longjmp(home, 1);
     if (at_barrier == live) {
-        // The last one that was waited for has returned.
+        // The last thread that others waited for has returned.
         Fiber* some = nullptr;
         for (unsigned i = 0; i < threads; i++) {
             Fiber* other = &fibers[i];
@@ -244,7 +244,7 @@ inline void Machine::stuck() {
     fail("threads wait for others that never come", a, b);
 }
 
-// False where the kernel did wrong: `message` says what.
+// Returns false if the kernel made an error, which `message` describes.
 inline bool Machine::run_block() {
     memset(dynamic, 0xFF, dynamic_size + GUARD);
     if (static_size) {
@@ -280,7 +280,7 @@ inline bool Machine::run_block() {
         for (unsigned i = 0; i < GUARD; i++) {
             if (dynamic[dynamic_size + i] == 0xFF) continue;
             snprintf(message, sizeof message,
-                     "kernel %s, block (%u, %u, %u): written behind its dynamic shared memory",
+                     "kernel %s, block (%u, %u, %u): it wrote past its dynamic shared memory",
                      name, block.x, block.y, block.z);
             return false;
         }

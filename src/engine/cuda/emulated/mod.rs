@@ -1,6 +1,6 @@
-//! A device without a GPU: kernels compiled by the system's C++ compiler and run thread by thread on
-//! the processor (`emulator.hpp` says how), memory that notices what is written beside it, products
-//! by the CPU engine's. Slow, and as strict as a GPU is careless: it is there for tests.
+//! A device without a GPU, for tests: kernels are compiled by the system's C++ compiler and run
+//! thread by thread on the processor (see `emulator.hpp`), the memory detects writes outside of
+//! buffers, and products use the CPU engine. Slow, but stricter than a GPU.
 
 mod library;
 mod memory;
@@ -17,12 +17,13 @@ use self::library::Library;
 use self::memory::Memory;
 use super::device::{Address, Argument, Device, Graph, Grid, Kernel, Mark, Product, Properties};
 
-/// Most bytes of shared memory of a block: that of the GPUs that have least (sm_86, 89 and 120).
+/// Maximum bytes of shared memory of a block: the smallest limit of supported GPUs (sm_86, 89 and
+/// 120).
 const SHARED: u32 = 99 << 10;
-/// Bytes that may be allocated.
+/// Bytes of memory.
 const MEMORY: u64 = 8 << 30;
 
-/// What can be recorded.
+/// An operation that can be recorded.
 #[derive(Clone)]
 enum Work {
     Launch(Kernel, Grid, Vec<Argument>),
@@ -36,18 +37,18 @@ pub struct Emulated {
     properties: Properties,
     memory: Memory,
     marks: Vec<Instant>,
-    /// What has been recorded since [`Device::begin_capture`].
+    /// The operations recorded since [`Device::begin_capture`].
     recording: Option<Vec<Work>>,
     graphs: Vec<Option<Vec<Work>>>,
 }
 
 impl Emulated {
-    /// Fails where there is no C++ compiler.
+    /// Opens the device; returns an error without a C++ compiler.
     pub fn new() -> Result<Self> {
         Self::with_memory(MEMORY)
     }
 
-    /// The same with so many bytes of memory.
+    /// Opens the device with this many bytes of memory.
     pub fn with_memory(memory: u64) -> Result<Self> {
         library::compiler()?;
         Ok(Self {
@@ -67,8 +68,8 @@ impl Emulated {
         })
     }
 
-    /// Does the work, or records it.
-    fn ask(&mut self, work: Work) -> Result<()> {
+    /// Runs or records an operation.
+    fn run_or_record(&mut self, work: Work) -> Result<()> {
         match &mut self.recording {
             Some(recording) => {
                 recording.push(work);
@@ -85,13 +86,13 @@ impl Emulated {
             Work::Copy(from, to, bytes) => {
                 let from = self.memory.at(*from, *bytes)?;
                 let to = self.memory.at(*to, *bytes)?;
-                // SAFETY: both places hold that many bytes; they may overlap.
+                // SAFETY: both addresses have that many bytes; they may overlap.
                 unsafe { std::ptr::copy(from, to, *bytes as usize) };
                 Ok(())
             }
             Work::Fill(at, byte, bytes) => {
                 let at = self.memory.at(*at, *bytes)?;
-                // SAFETY: the place holds that many bytes.
+                // SAFETY: the address has that many bytes.
                 unsafe { at.write_bytes(*byte, *bytes as usize) };
                 Ok(())
             }
@@ -102,7 +103,7 @@ impl Emulated {
         let name = kernel.name;
         if grid.shared > SHARED {
             return Err(Error::Failed(format!(
-                "kernel {name} asks for {} bytes of shared memory; a block has {SHARED}",
+                "kernel {name} needs {} bytes of shared memory; a block has {SHARED}",
                 grid.shared
             )));
         }
@@ -112,7 +113,7 @@ impl Emulated {
                 grid.blocks, grid.threads
             )));
         }
-        // As on a GPU, only the first axis is long.
+        // As on a GPU, only the first axis may be long.
         if grid.blocks[1] > 65_535 || grid.blocks[2] > 65_535 {
             return Err(Error::Failed(format!(
                 "kernel {name} has too many blocks: {:?}",
@@ -164,7 +165,7 @@ impl Device for Emulated {
     fn upload(&mut self, to: Address, bytes: &[u8]) -> Result<()> {
         self.idle("an upload")?;
         let to = self.memory.at(to, bytes.len() as u64)?;
-        // SAFETY: the place holds that many bytes, and no slice of the host's lies in it.
+        // SAFETY: the address has that many bytes, and overlaps no slice of the host.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
@@ -179,19 +180,19 @@ impl Device for Emulated {
     }
 
     fn copy(&mut self, from: Address, to: Address, bytes: u64) -> Result<()> {
-        self.ask(Work::Copy(from, to, bytes))
+        self.run_or_record(Work::Copy(from, to, bytes))
     }
 
     fn fill(&mut self, at: Address, byte: u8, bytes: u64) -> Result<()> {
-        self.ask(Work::Fill(at, byte, bytes))
+        self.run_or_record(Work::Fill(at, byte, bytes))
     }
 
     fn launch(&mut self, kernel: Kernel, grid: Grid, arguments: &[Argument]) -> Result<()> {
-        self.ask(Work::Launch(kernel, grid, arguments.to_vec()))
+        self.run_or_record(Work::Launch(kernel, grid, arguments.to_vec()))
     }
 
     fn multiply(&mut self, product: &Product) -> Result<()> {
-        self.ask(Work::Multiply(*product))
+        self.run_or_record(Work::Multiply(*product))
     }
 
     fn synchronize(&mut self) -> Result<()> {
@@ -245,7 +246,7 @@ impl Device for Emulated {
     }
 }
 
-/// The emulated device for a test, or `None`, said aloud, where there is no C++ compiler.
+/// Opens the device for a test; prints a note and returns None without a C++ compiler.
 #[cfg(test)]
 pub fn for_tests() -> Option<Emulated> {
     match Emulated::new() {

@@ -17,7 +17,7 @@ inline uint32_t to_bits(float value) {
     return bits;
 }
 inline float bf16_to_float(uint16_t bits) { return from_bits(uint32_t(bits) << 16); }
-// To the nearest, ties to even.
+// Rounds to nearest even.
 inline uint16_t float_to_bf16(float value) {
     const uint32_t bits = to_bits(value);
     if (value != value) return 0x7FFF;
@@ -34,9 +34,9 @@ inline float f16_to_float(uint16_t bits) {
 inline uint16_t float_to_f16(float value) {
     const uint32_t bits = to_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
     if (magnitude > 0x7F800000) return 0x7FFF;
-    // From 65520 on the nearest is infinity.
+    // From 65520, infinity is nearest.
     if (magnitude >= 0x477FF000) return uint16_t(sign | 0x7C00);
-    // Subnormal: adding 1/2 puts the last place where it belongs, and rounds.
+    // Subnormal: adding 1/2 moves the last digit into place and rounds.
     if (magnitude < 0x38800000)
         return uint16_t(sign | (to_bits(from_bits(magnitude) + 0.5f) - 0x3F000000));
     const uint32_t odd = magnitude >> 13 & 1;

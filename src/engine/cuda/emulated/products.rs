@@ -1,4 +1,4 @@
-//! Matrix products of the emulated device: in f32 by the CPU engine, and rounded when stored.
+//! Matrix products of the emulated device: computed in f32 by the CPU engine, rounded when stored.
 
 use half::{bf16, f16};
 
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 
 use super::memory::Memory;
 
-/// `c = alpha · a b`, with what c asks for; biases are f32.
+/// Computes `c = alpha · a b` with the product's options; biases are f32.
 pub fn multiply(memory: &Memory, product: &Product) -> Result<()> {
     let (a, b, c) = (&product.a, &product.b, &product.c);
-    let (m, k) = shape(a);
-    let (inner, n) = shape(b);
+    let (m, k) = a.shape();
+    let (inner, n) = b.shape();
     if inner != k || (c.rows, c.columns) != (m, n) || c.transposed {
         return Err(Error::Failed(format!(
             "a product of {m}×{k} and {inner}×{n} can't be {}×{}",
@@ -51,14 +51,6 @@ pub fn multiply(memory: &Memory, product: &Product) -> Result<()> {
     write(memory, c, &out)
 }
 
-/// Rows and columns of what a matrix stands for.
-fn shape(matrix: &Matrix) -> (usize, usize) {
-    match matrix.transposed {
-        true => (matrix.columns, matrix.rows),
-        false => (matrix.rows, matrix.columns),
-    }
-}
-
 fn view<'a>(values: &'a [f32], matrix: &Matrix) -> cpu::Matrix<'a> {
     let whole = cpu::Matrix::new(values, matrix.rows, matrix.columns);
     match matrix.transposed {
@@ -75,7 +67,7 @@ fn add_bias(memory: &Memory, bias: Address, values: &mut [f32], width: usize) ->
     Ok(())
 }
 
-/// The place of each row of a matrix.
+/// Returns the pointer to each row of a matrix.
 fn rows(memory: &Memory, matrix: &Matrix) -> Result<Vec<*mut u8>> {
     let bytes = matrix.element.bytes();
     (0..matrix.rows)
@@ -86,7 +78,7 @@ fn rows(memory: &Memory, matrix: &Matrix) -> Result<Vec<*mut u8>> {
         .collect()
 }
 
-/// A matrix as it lies, without gaps, in f32.
+/// Returns a matrix as stored, without gaps, in f32.
 fn read(memory: &Memory, matrix: &Matrix) -> Result<Vec<f32>> {
     let mut values = Vec::with_capacity(matrix.rows * matrix.columns);
     for row in rows(memory, matrix)? {
@@ -111,7 +103,7 @@ fn write(memory: &Memory, matrix: &Matrix, values: &[f32]) -> Result<()> {
         .into_iter()
         .zip(values.chunks(matrix.columns))
     {
-        // SAFETY: as in `read`; nothing else looks at it meanwhile.
+        // SAFETY: as in `read`; nothing else accesses it meanwhile.
         unsafe {
             match matrix.element {
                 Element::F32 => part_mut::<f32>(row, matrix.columns).copy_from_slice(values),
@@ -130,17 +122,17 @@ fn write(memory: &Memory, matrix: &Matrix, values: &[f32]) -> Result<()> {
 }
 
 /// # Safety
-/// `count` values must lie there, aligned, and stay as they are while the slice lives.
+/// There must be `count` aligned values that don't change while the slice lives.
 unsafe fn part<'a, E>(at: *mut u8, count: usize) -> &'a [E] {
     debug_assert!(at.cast::<E>().is_aligned());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts(at.cast(), count) }
 }
 
 /// # Safety
-/// `count` values must lie there, aligned, and nothing else use them while the slice lives.
+/// There must be `count` aligned values that nothing else uses while the slice lives.
 unsafe fn part_mut<'a, E>(at: *mut u8, count: usize) -> &'a mut [E] {
     debug_assert!(at.cast::<E>().is_aligned());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts_mut(at.cast(), count) }
 }

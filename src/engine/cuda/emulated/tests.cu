@@ -1,4 +1,4 @@
-// Kernels that do right and kernels that do wrong, to test the emulator itself.
+// Correct and wrong kernels, to test the emulator itself.
 
 extern "C" __global__ void __launch_bounds__(64) test_sums(const float* x, float* y, unsigned n,
                                                            float scale) {
@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(64) test_sums(const float* x, float
     if (threadIdx.x == 0) y[blockIdx.x] = (parts[0] + parts[1]) * scale;
 }
 
-// Without the barrier: a sum of what was never written.
+// Lacks the barrier: sums values that were never written.
 extern "C" __global__ void test_race(float* y) {
     __shared__ float parts[64];
     DYNAMIC_SHARED(bytes);
@@ -51,7 +51,7 @@ extern "C" __global__ void test_behind_shared(float* y) {
 
 extern "C" __global__ void test_beside(float* y, unsigned at) { y[at] = 1.0f; }
 
-// What each half of the numbers becomes and comes back as.
+// Converts numbers to each half-precision format and back.
 extern "C" __global__ void test_rounding(const float* x, float* y, unsigned n) {
     for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
         y[2 * i] = cloze::bf16_to_float(cloze::float_to_bf16(x[i]));

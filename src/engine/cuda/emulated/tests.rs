@@ -1,4 +1,4 @@
-//! The emulator: that it computes, and that it notices what a GPU would not.
+//! Tests that the emulator computes correctly, and that it detects errors that a GPU would not.
 
 use half::{bf16, f16};
 
@@ -37,7 +37,7 @@ fn grid(blocks: u32, threads: u32, shared: u32) -> Grid {
     }
 }
 
-/// Launches a kernel of 64 threads that writes 64 numbers; says what went wrong.
+/// Launches a kernel of 64 threads that writes 64 values; returns its error.
 fn complaint(name: &'static str, shared: u32) -> Option<String> {
     let mut device = for_tests()?;
     let y = device.allocate(256).unwrap();
@@ -88,7 +88,7 @@ fn threads_of_a_block_work_together() {
 }
 
 #[test]
-fn what_is_recorded_runs_when_replayed() {
+fn recorded_work_runs_when_it_is_replayed() {
     let Some(mut device) = for_tests() else {
         return;
     };
@@ -116,7 +116,7 @@ fn what_is_recorded_runs_when_replayed() {
 }
 
 #[test]
-fn a_missing_barrier_shows() {
+fn a_missing_barrier_is_visible() {
     let Some(mut device) = for_tests() else {
         return;
     };
@@ -132,23 +132,23 @@ fn a_missing_barrier_shows() {
 }
 
 #[test]
-fn threads_that_wait_at_different_places_are_told() {
-    if let Some(said) = complaint("test_diverging", 0) {
-        assert!(said.contains("different __syncthreads"), "{said}");
+fn threads_that_wait_at_different_places_are_an_error() {
+    if let Some(error) = complaint("test_diverging", 0) {
+        assert!(error.contains("different __syncthreads"), "{error}");
         assert!(
-            said.contains("tests.cu:28") && said.contains("tests.cu:30"),
-            "{said}"
+            error.contains("tests.cu:28") && error.contains("tests.cu:30"),
+            "{error}"
         );
     }
-    if let Some(said) = complaint("test_missing_lanes", 0) {
-        assert!(said.contains("never come"), "{said}");
+    if let Some(error) = complaint("test_missing_lanes", 0) {
+        assert!(error.contains("never come"), "{error}");
     }
 }
 
 #[test]
-fn writing_outside_is_told() {
-    if let Some(said) = complaint("test_behind_shared", 64) {
-        assert!(said.contains("behind its dynamic shared memory"), "{said}");
+fn writing_outside_is_an_error() {
+    if let Some(error) = complaint("test_behind_shared", 64) {
+        assert!(error.contains("past its dynamic shared memory"), "{error}");
     }
     let Some(mut device) = for_tests() else {
         return;
@@ -159,9 +159,9 @@ fn writing_outside_is_told() {
         .launch(kernel("test_beside"), grid(1, 1, 0), &arguments)
         .unwrap();
     assert!(device.synchronize().is_err());
-    // Put back, so that giving back the memory finds nothing.
+    // Restored, so that releasing the memory finds no error.
     let guard = Address(y.0 + 40).0 as *mut u32;
-    // SAFETY: the guard zone lies there.
+    // SAFETY: the guard zone is there.
     unsafe { guard.write(u32::MAX) };
     device.synchronize().unwrap();
     assert!(device.upload(y, &[0; 41]).is_err());
@@ -179,16 +179,16 @@ fn threads_may_return_early() {
         .unwrap();
     let votes = download(&mut device, y, 64);
     assert!(votes[..32].iter().all(|&x| x == 1.0), "{votes:?}");
-    // New memory is not a number.
+    // New memory is NaN.
     assert!(votes[32..].iter().all(|x| x.is_nan()), "{votes:?}");
 }
 
 #[test]
-fn halves_round_as_they_should() {
+fn half_precision_rounds_to_nearest_even() {
     let Some(mut device) = for_tests() else {
         return;
     };
-    // Every sign and exponent, with fractions that lie on and beside the ties.
+    // Every sign and exponent, with fractions at and next to ties.
     let values: Vec<f32> = (0..512u32)
         .flat_map(|high| {
             [

@@ -1,4 +1,4 @@
-// CUDA C++'s words and vector types for a C++ compiler.
+// CUDA C++'s keywords and vector types for a C++ compiler.
 #pragma once
 
 #define __global__
@@ -9,7 +9,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-// One block at a time runs on a host thread.
+// A host thread runs one block at a time.
 #define __shared__ static thread_local
 // Dynamic shared memory as bytes: `DYNAMIC_SHARED(name);` stands for CUDA's
 // `extern __shared__ __align__(128) unsigned char name[];`.

@@ -1,4 +1,4 @@
-// What the lanes of a warp do together: exchanges, votes, and copies beside the work.
+// Operations of a warp's lanes: exchanges, votes, and asynchronous copies.
 #pragma once
 
 #include "machine.hpp"
@@ -14,7 +14,7 @@ inline void exchange(void* const* lanes, unsigned mask) {
     for (unsigned i = 0; i < WARP; i++) {
         if (!(mask >> i & 1)) continue;
         auto* mine = static_cast<Exchange*>(lanes[i]);
-        // A lane that is not there gives nothing that may be used.
+        // A missing lane returns nothing usable.
         auto* other = mask >> mine->lane & 1 ? static_cast<Exchange*>(lanes[mine->lane]) : nullptr;
         mine->result = other ? other->value : ~uint64_t(0);
     }
@@ -39,7 +39,7 @@ template <class V> V shuffle(unsigned mask, V value, unsigned lane, Place place)
     return value;
 }
 
-// The lane to read from; one outside its group of `width` stays where it is.
+// Returns the lane to read from; if it is outside its group of `width`, the lane itself.
 enum Move { INDEX, UP, DOWN, XOR };
 inline unsigned source(Move move, unsigned by, unsigned width) {
     const unsigned lane = machine->running->lane, first = lane & ~(width - 1);
@@ -57,16 +57,16 @@ inline unsigned vote(unsigned mask, bool yes, Place place) {
     return unsigned(e.result);
 }
 
-// ---- Copies beside the work ----
+// ---- Asynchronous copies ----
 
-// Begins a copy that takes effect when it is waited for; until then the place holds NaN.
+// Starts a copy that takes effect when it is waited for; until then the target holds NaN.
 inline void copy_begin(void* to, const void* from, unsigned bytes) {
     Fiber* self = machine->running;
     memset(to, 0xFF, bytes);
     self->copies.push_back({to, from, bytes, self->group});
 }
 inline void copy_commit() { machine->running->group++; }
-// Waits for all groups but the `left` last ones.
+// Waits for all groups but the last `left`.
 inline void copy_wait(unsigned left) {
     Fiber* self = machine->running;
     size_t kept = 0;

@@ -1,33 +1,33 @@
-// Self-attention over packed sequences for every element type and heads up to 128 wide, in f32
-// throughout: what checks the tensor cores' kernels of flash.cuh, and what runs where those can't.
+// Self-attention over packed sequences for every element type and heads up to 128 wide, with all
+// arithmetic in f32. Used where the tensor-core kernels of flash.cuh can't run, and to check them.
 //
-// No score is ever stored. A block has eight rows of one head of one sequence, two a warp, and meets
-// the other rows in chunks of 32 that lie in shared memory: a lane has the score of each of its
-// warp's rows with one row of the chunk, then a part of the columns of what is summed. Forward and
-// the queries' gradient keep queries and meet keys; the gradient of keys and values keeps keys and
-// meets queries.
+// Scores are never stored. A block handles eight rows of one head of one sequence, two per warp,
+// and processes the other rows in chunks of 32 in shared memory: a lane computes the score of each
+// of its warp's rows with one row of the chunk, then a part of the columns of the sum. Forward and
+// the gradient of queries hold queries and loop over keys; the gradient of keys and values holds
+// keys and loops over queries.
 
 static constexpr u32 WIDEST = 128;
 static constexpr u32 WARPS = 4;
-// Rows that a warp keeps.
+// Rows that a warp holds.
 static constexpr u32 KEPT = 2;
 static constexpr u32 ROWS = WARPS * KEPT;
-// Rows that are met together: one a lane.
+// Rows of a chunk: one per lane.
 static constexpr u32 CHUNK = 32;
-// Columns of a lane.
+// Columns per lane.
 static constexpr u32 PARTS = WIDEST / 32;
-// From query to query and head to head in the stream of random numbers.
+// Strides of queries and heads in the stream of random numbers.
 static constexpr u32 STRIDE = 4096;
 
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
 
-// Two matrices of a chunk, (CHUNK, size), their rows one number apart from a multiple of 32, so that
-// 32 rows of a column lie in 32 banks.
+// Two matrices of a chunk, (CHUNK, size), with a row stride that is one off a multiple of 32, so
+// that 32 rows of a column lie in 32 banks.
 struct Chunk {
     float a[CHUNK * (WIDEST + 1)], b[CHUNK * (WIDEST + 1)];
 };
 
-// Which sequence, head and rows a block has: blocks of rows are the fastest, then heads.
+// Returns the block's sequence, head and rows: blocks of rows change fastest, then heads.
 struct Part {
     u32 sequence, head, first, start, length;
 
@@ -41,7 +41,7 @@ struct Part {
     }
 };
 
-// Copies `count` rows of `size` numbers to rows of `stride`, zeros for rows past `length`.
+// Copies `count` rows of `size` values to rows of `stride`, with zeros for rows past `length`.
 __device__ __forceinline__ void fetch(float *to, u32 stride, const T *from, u64 step, u32 first,
                                       u32 count, u32 length, u32 size) {
     for (u32 i = threadIdx.x; i < count * size; i += WARPS * 32) {
@@ -59,7 +59,7 @@ __device__ __forceinline__ float dot(const float *a, const float *b, u32 size) {
     return sum;
 }
 
-// What a probability is multiplied by: 0 or `kept_scale` with dropout, 1 without.
+// Returns the factor of a probability: 0 or `kept_scale` with dropout, 1 without.
 __device__ __forceinline__ float factor(const Stream &stream, bool dropping, u32 threshold,
                                         float kept_scale, u32 head, u32 query, u32 key) {
     if (!dropping) {
@@ -70,7 +70,7 @@ __device__ __forceinline__ float factor(const Stream &stream, bool dropping, u32
     return (key & 2 ? high : low) >= threshold ? kept_scale : 0.0f;
 }
 
-// `weights` times rows of a chunk, added to a lane's columns.
+// Adds `weights` times rows of a chunk to a lane's columns.
 __device__ __forceinline__ void add_rows(float (&sums)[PARTS], float weight, const float *rows,
                                          u32 size) {
     u32 lane = threadIdx.x % 32;
@@ -139,7 +139,7 @@ attention_forward(const T *qkv, T *context, float *log_sums, const u32 *cu_seqle
             float score = scale * dot(queries + row * size, chunk.a + lane * (size + 1), size);
             score = seen ? score : MINUS_INFINITY;
             const float highest = fmaxf(top[r], warp_max(score));
-            // A chunk that this query does not see changes nothing.
+            // A chunk that is masked for this query changes nothing.
             const float correction = highest == top[r] ? 1.0f : expf(top[r] - highest);
             float p = seen ? expf(score - highest) : 0.0f;
             top[r] = highest;
@@ -167,8 +167,8 @@ attention_forward(const T *qkv, T *context, float *log_sums, const u32 *cu_seqle
     }
 }
 
-// For every row and head, the sum over the keys of probability times its gradient, which is that over
-// the head's columns of context times its gradient: (rows, heads).
+// For every row and head, the sum over the keys of probability times its gradient, which equals the
+// sum over the head's columns of context times its gradient: (rows, heads).
 extern "C" __global__ void __launch_bounds__(128)
 attention_slopes(const T *context, const T *d_context, float *slopes, u32 count, u32 size) {
     const u32 index = blockIdx.x * WARPS + threadIdx.x / 32;

@@ -1,13 +1,13 @@
-// What memory delivers: kernels that do nothing else, to measure others by. (J. McCalpin, "Memory
+// Measures the memory's bandwidth, as a reference for other kernels. (J. McCalpin, "Memory
 // bandwidth and machine balance in current high performance computers", 1995: copy and triad.)
 
-// Vectors are what other kernels load at once, whatever the element type.
+// Vectors are what other kernels load at once, for every element type.
 static_assert(V * sizeof(T) == sizeof(Words), "a vector");
 
 static constexpr u32 THREADS = 512;
 static constexpr u32 UNROLL = 4;
 
-// Calls `work(i)` for the vectors that are this thread's, UNROLL of them.
+// Calls `work(i)` for this thread's vectors, UNROLL of them.
 template <typename Work> __device__ __forceinline__ void over_vectors(u32 vectors, Work work) {
     u64 first = (u64)blockIdx.x * THREADS * UNROLL + threadIdx.x;
 #pragma unroll

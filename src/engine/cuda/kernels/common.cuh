@@ -1,6 +1,6 @@
-// What all kernels share: element types, loads and stores of 16 bytes, sums over warps and blocks,
-// and the random numbers of dropout. Needs no header of CUDA's. Where CLOZE_EMULATED is defined, a C++
-// compiler reads it, and emulator.hpp stands for the GPU.
+// Shared by all kernels: element types, loads and stores of 16 bytes, sums over warps and blocks,
+// and the random numbers of dropout. Needs no CUDA header. If CLOZE_EMULATED is defined, a C++
+// compiler reads it, with emulator.hpp in place of the GPU.
 
 #ifdef CLOZE_EMULATED
 #include "emulator.hpp"
@@ -12,7 +12,7 @@ typedef unsigned long long u64;
 
 static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "sizes of integers");
 
-// Elements: 0 for f32, 1 for bf16, 2 for f16. The two short ones are kept as their bits.
+// Elements: 0 for f32, 1 for bf16, 2 for f16. The two short ones are stored as bits.
 #ifndef ELEMENT
 #error "ELEMENT says what activations are stored as"
 #endif
@@ -37,12 +37,12 @@ static constexpr u32 V = 16 / sizeof(T);
 
 #define ALL 0xffffffffu
 
-// A number as a type, for functions that are made for several.
+// A number as a type, for function templates.
 template <u32 W> struct Count {
     static constexpr u32 N = W;
 };
 
-// The two numbers of the short type E in a word, the first in the low half.
+// The two values of the short type E in a word, the first in the low half.
 template <typename E> struct Pair;
 
 template <> struct Pair<Bf16> {
@@ -104,7 +104,7 @@ struct alignas(8) TwoWords {
 
 __device__ __forceinline__ bool aligned(const void *at) { return ((u64)at & 15) == 0; }
 
-// A vector of elements E as it was loaded, to be widened where it is used.
+// A vector of elements E as loaded, to be widened where it is used.
 template <typename E> struct Packed;
 
 template <> struct Packed<float> {
@@ -134,8 +134,8 @@ template <typename E> struct Packed {
     }
 };
 
-// Hides from the compiler what is in a vector, so that what was made of it before is made again in place
-// of being kept in registers.
+// Hides a vector's contents from the compiler, so that values derived from it are recomputed
+// instead of kept in registers.
 template <typename E> __device__ __forceinline__ void forget(Packed<E> &x) {
 #ifndef CLOZE_EMULATED
     u32 *w = x.words.word;
@@ -143,8 +143,8 @@ template <typename E> __device__ __forceinline__ void forget(Packed<E> &x) {
 #endif
 }
 
-// Elements `first` to `first + N - 1` of a row of `width`, those past its end as zero. `whole` says
-// that all vectors of all rows are complete and aligned.
+// Loads elements `first` to `first + N - 1` of a row of `width`, with zeros past its end. `whole`
+// means that all vectors of all rows are complete and aligned.
 template <typename E>
 __device__ __forceinline__ Packed<E> load(const E *row, u32 first, u32 width, bool whole) {
     Packed<E> packed;
@@ -176,8 +176,8 @@ __device__ __forceinline__ void store(E *row, u32 first, u32 width, bool whole, 
     }
 }
 
-// N numbers of a row of parameters (f32), which may stand at any multiple of four bytes; those past
-// the end as zero.
+// Loads N values of a row of parameters (f32) at any multiple of four bytes, with zeros past the
+// end.
 template <u32 N>
 __device__ __forceinline__ void load_floats(const float *row, u32 first, u32 width, float *x) {
     if (first + N <= width && aligned(row + first)) {
@@ -220,7 +220,7 @@ __device__ __forceinline__ void store_floats(float *row, u32 first, u32 width, c
     }
 }
 
-// The sum over the warp, in every lane.
+// Returns the sum over the warp, in every lane.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
     for (int lane = 16; lane > 0; lane /= 2) {
@@ -245,7 +245,7 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-// 2^x and 1 / x to about 2^-22 of themselves, one instruction each.
+// 2^x and 1 / x to a relative error of about 2^-22, one instruction each.
 __device__ __forceinline__ float power_of_two(float x) {
 #ifdef CLOZE_EMULATED
     return exp2f(x);
@@ -270,10 +270,10 @@ static constexpr float LOG2_E = 1.44269504088896341f;
 
 __device__ __forceinline__ float fast_exp(float x) { return power_of_two(x * LOG2_E); }
 
-// Dropout: the generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
-// 3", SC 2011), keyed and counted as in src/random.rs.
+// Dropout: the generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1,
+// 2, 3", SC 2011), with keys and counters as in src/random.rs.
 
-#define DROPPING                                                                                   \
+#define DROPOUT                                                                                   \
     const u32 *state, const u32 *sequence_of_row, const u32 *positions, const u32 *examples,       \
         u32 site, u32 threshold, float kept_scale
 
@@ -295,7 +295,7 @@ __device__ __forceinline__ Draws philox(u32 key0, u32 key1, u32 c0, u32 c1, u32 
     return {{c0, c1, c2, c3}};
 }
 
-// `x` or nothing, as bit `index` of `kept_bits` says; what is kept is scaled.
+// Returns `x`, scaled, or 0, as bit `index` of `kept_bits` says.
 __device__ __forceinline__ float drop(float x, u32 kept_bits, u32 index, float scale) {
     return kept_bits >> index & 1 ? x * scale : 0.0f;
 }
@@ -313,8 +313,8 @@ struct Stream {
         return philox(key0, key1, block, step, site, example);
     }
 
-    // Bit i tells whether element `first + i` is kept, for i under N, a multiple of 4. With `whole`,
-    // `first` is a multiple of 4.
+    // Returns whether element `first + i` is kept, as bit i, for i under N, a multiple of 4. With
+    // `whole`, `first` is a multiple of 4.
     template <u32 N> __device__ __forceinline__ u32 kept_bits(u32 first, u32 threshold, bool whole) const {
         u32 bits = 0;
         if (whole) {
@@ -328,7 +328,7 @@ struct Stream {
             }
             return bits;
         }
-        // The blocks that the elements lie in, the first and the last in part.
+        // The blocks that contain the elements, the first and the last in part.
         u32 skip = first % 4;
         u64 wide = 0;
 #pragma unroll 1
@@ -343,14 +343,14 @@ struct Stream {
     }
 };
 
-// Dropout of one row of hidden states, or none where there is no `state`. Without `sequence_of_row` a row
-// is a sequence, without `positions` it stands at position 0.
-struct RowDropping {
+// Dropout of one row of hidden states, or none without `state`. Without `sequence_of_row` a row is
+// a sequence; without `positions` its position is 0.
+struct RowDropout {
     Stream stream;
     u32 start = 0, threshold = 0;
     bool on = false;
 
-    __device__ __forceinline__ RowDropping(u32 row, u32 width, DROPPING) {
+    __device__ __forceinline__ RowDropout(u32 row, u32 width, DROPOUT) {
         if (state) {
             u32 sequence = sequence_of_row ? sequence_of_row[row] : row;
             stream = Stream(state, examples, site, sequence);
@@ -365,5 +365,5 @@ struct RowDropping {
     }
 };
 
-// What a kernel gives to RowDropping.
+// The arguments of RowDropout.
 #define DROPPED state, sequence_of_row, positions, examples, site, threshold, kept_scale

@@ -103,6 +103,7 @@ pub fn tanh_backward(
 }
 
 /// `x += y`, (n, width): `x` (E), `y` of `y_element`, which is E or f32.
+#[cfg(any(test, feature = "cli"))]
 pub fn add(
     device: &mut dyn Device,
     element: Element,

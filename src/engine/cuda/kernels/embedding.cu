@@ -1,11 +1,12 @@
-// Token, segment and position embeddings, their sum normalised, and the gradients of the tables.
+// Token, segment and position embeddings, the LayerNorm of their sum, and the gradients of the
+// tables.
 
-// sums = words[id] + segments[s] + positions[p], out = dropout(LayerNorm(sums)). A warp a row.
+// sums = words[id] + segments[s] + positions[p], out = dropout(LayerNorm(sums)). One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
     embedding_forward(u32 n, u32 width, const u32 *ids, const u32 *segments, const u32 *places,
                       const float *words, const float *segment_table, const float *position_table,
                       const float *gain, const float *shift, float epsilon, T *sums,
-                      float *statistics, T *out, DROPPING) {
+                      float *statistics, T *out, DROPOUT) {
     u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (row >= n) {
         return;
@@ -38,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(256)
     for (u32 column = (KEPT * 32 + lane) * V; column < width; column += 32 * V) {
         sum(column);
     }
-    RowDropping dropping(row, width, DROPPED);
+    RowDropout dropping(row, width, DROPPED);
     normalise(kept, sums, width, whole, gain, shift, epsilon, statistics + 2 * (u64)row,
               [&](u32 column, float *y) {
                   u32 bits = dropping.kept_bits<V>(column, whole);
@@ -54,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(256)
 
 static constexpr u32 WARPS = 8;
 
-// Adds rows of d to an entry of a table: `row(k)` for k from 0 to under `count`, where that is not
-// NO_ROW. The block's warps share the rows; each lane owns a vector of columns.
+// Adds rows of d to an entry of a table: `row(k)` for k from 0 to `count` - 1, unless it is NO_ROW.
+// The block's warps share the rows; each lane handles a vector of columns.
 #define NO_ROW ALL
 
 template <typename Row>
@@ -78,7 +79,7 @@ __device__ __forceinline__ void add_rows(u32 count, u32 width, const T *d, float
             sum[j] += x.get(j);
         }
     }
-    // Most words stand in a batch once.
+    // Most words occur in a batch once.
     if (count > 1) {
         store_floats<V>(parts[warp][lane], 0, V, sum);
         __syncthreads();
@@ -98,12 +99,12 @@ __device__ __forceinline__ void add_rows(u32 count, u32 width, const T *d, float
     store_floats<V>(entry, column, width, old);
 }
 
-// A row of blocks is one of the different ids of the batch.
+// A row of blocks handles one of the batch's distinct ids.
 extern "C" __global__ void __launch_bounds__(256)
     word_gradients(u32 width, const u32 *order, const u32 *starts, const u32 *ids, const T *d,
                    float *table) {
     u32 first = starts[blockIdx.x], count = starts[blockIdx.x + 1] - first;
-    // More entries than there are ids: what was recorded for a batch serves others of its size.
+    // More entries than distinct ids, so that a recording serves other batches of the same size.
     if (count == 0) {
         return;
     }
@@ -111,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(256)
     add_rows(count, width, d, entry, [&](u32 k) { return order[first + k]; });
 }
 
-// A row of blocks is one position, of which each sequence has a row or none.
+// A row of blocks handles one position, for which each sequence has a row or none.
 extern "C" __global__ void __launch_bounds__(256)
     position_gradients(u32 width, u32 sequences, const u32 *cu_seqlens, const T *d, float *table) {
     u32 position = blockIdx.x;
@@ -121,11 +122,11 @@ extern "C" __global__ void __launch_bounds__(256)
     });
 }
 
-// Rows that a thread loads before it works on them.
+// Rows that a thread loads ahead.
 static constexpr u32 ROWS = 4;
 
-// Sums over the rows of d of segment `entry` and of the next; a thread owns a vector of columns and
-// takes every gridDim.y-th row. A block leaves two rows of sums in `partials`.
+// Sums the rows of d of segment `entry` and of the next; a thread handles a vector of columns and
+// every gridDim.y-th row. A block writes two rows of sums to `partials`.
 extern "C" __global__ void __launch_bounds__(128)
     segment_sums(u32 n, u32 width, const u32 *segments, u32 entry, const T *d, float *partials) {
     u32 column = (blockIdx.x * blockDim.x + threadIdx.x) * V;

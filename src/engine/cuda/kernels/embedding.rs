@@ -19,12 +19,12 @@ pub struct Tables {
 
 /// `sums = words[id] + segments[s] + positions[p]`, `out = dropout(LayerNorm(sums))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EmbeddingForward<'a> {
-    pub batch: &'a Batch,
+pub struct EmbeddingForward {
+    pub batch: Batch,
     pub width: u32,
     pub tables: Tables,
     pub norm: Norm,
-    pub dropout: Option<&'a SiteDropout>,
+    pub dropout: Option<SiteDropout>,
     /// (E) (rows, width), for the backward pass.
     pub sums: Address,
     /// (f32) Mean and reciprocal standard deviation of each row, for the backward pass.
@@ -40,24 +40,24 @@ const FORWARD_ROWS: u32 = 8;
 pub fn embedding_forward(
     device: &mut dyn Device,
     element: Element,
-    a: &EmbeddingForward<'_>,
+    a: &EmbeddingForward,
 ) -> Result<()> {
     let blocks = a.batch.rows.div_ceil(FORWARD_ROWS);
     let grid = ([blocks, 1, 1], 32 * FORWARD_ROWS);
     launch!(device, element, "embedding_forward", grid;
         a.batch.rows, a.width, a.batch.ids, a.batch.segments, a.batch.positions, a.tables.words,
         a.tables.segments, a.tables.positions, a.norm.gain, a.norm.bias, a.norm.epsilon, a.sums,
-        a.statistics, a.out; dropout_arguments(Some(a.batch), a.dropout)?)
+        a.statistics, a.out; dropout_arguments(a.dropout.map(|dropout| (a.batch, dropout))))
 }
 
 /// The gradient of [`EmbeddingForward`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EmbeddingBackward<'a> {
-    pub batch: &'a Batch,
+pub struct EmbeddingBackward {
+    pub batch: Batch,
     pub width: u32,
     /// (f32)
     pub gain: Address,
-    pub dropout: Option<&'a SiteDropout>,
+    pub dropout: Option<SiteDropout>,
     /// (E)
     pub sums: Address,
     /// (f32)
@@ -80,7 +80,7 @@ pub struct EmbeddingBackward<'a> {
 pub fn embedding_backward(
     device: &mut dyn Device,
     element: Element,
-    a: &EmbeddingBackward<'_>,
+    a: &EmbeddingBackward,
 ) -> Result<()> {
     let (batch, width) = (a.batch, a.width);
     let norm = NormBackward {

@@ -1,42 +1,41 @@
-// Self-attention over packed sequences on the tensor cores (Dao, "FlashAttention-2", arXiv
-// 2307.08691), for elements of two bytes and heads 32 or 64 wide. No score is ever stored.
+// Self-attention over packed sequences on tensor cores (Dao, "FlashAttention-2", arXiv 2307.08691),
+// for elements of two bytes and heads 32 or 64 wide. Scores are never stored.
 //
-// Forward and the queries' gradient give each warp queries and go over the keys; the gradient of keys
-// and values gives each warp keys and goes over the queries, with the scores transposed. So whatever
-// a warp computes in the accumulators of one product is, in the same registers, the left factor of
-// the next: nothing but the four matrices goes through shared memory, warps meet only where a tile is
-// loaded, and no sum is shared, which makes the result the same in every run. The price is that the
-// backward pass computes scores, their gradients and the random numbers twice (seven products instead
-// of five): it is paid in arithmetic, of which there is plenty where the queries' gradient would
-// otherwise go to memory and back for every tile of keys.
+// Forward and the gradient of queries assign queries to each warp and loop over keys; the gradient
+// of keys and values assigns keys to each warp and loops over queries, with the scores transposed.
+// So the accumulators of one product are, in the same registers, the left factor of the next: only
+// the four matrices go through shared memory, warps synchronise only to load a tile, and no sum is
+// shared, which makes results reproducible. The price is that the backward pass computes scores,
+// their gradients and the random numbers twice (seven products instead of five). Arithmetic is
+// cheap here; the alternative is to write and read the gradient of queries for every tile of keys.
 //
-// Dropout takes four consecutive keys of a query from one call of the generator. Sixteen rows that
-// are the columns of two tiles (and the inner dimension of the next product) are therefore dealt out
+// Dropout uses four consecutive keys of a query from one call of the generator. Therefore sixteen
+// rows that are the columns of two tiles (and the inner dimension of the next product) are assigned
 // so that a lane has rows 4t to 4t + 3 of them, instead of 2t, 2t + 1, 2t + 8 and 2t + 9: rows of
-// shared memory are read in that order, which costs nothing.
+// shared memory are read in that order, at no cost.
 
 #if ELEMENT != 0
 
 static constexpr u32 THREADS = 128;
-// Rows of a tile of what is gone over.
+// Rows of a tile of the looped matrix.
 static constexpr u32 TILE = 64;
 // Rows of it whose scores are computed together.
 static constexpr u32 STEP = 32;
-// From query to query and head to head in the stream of random numbers, in calls of four.
+// Strides of queries and heads in the stream of random numbers, in calls of four.
 static constexpr u32 STRIDE = 4096, CALLS = STRIDE / 4;
 static constexpr float LN_2 = 0.693147180559945309f;
 
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
 
-// What lane l is among the lanes of a fragment, see tensor.cuh.
+// The lane's position in fragments, see tensor.cuh.
 struct Lane {
     u32 l, g, t;
 
     __device__ __forceinline__ Lane() : l(threadIdx.x % 32), g(l / 4), t(l % 4) {}
 };
 
-// Where rows of D elements lie in shared memory: 16-byte pieces of a row change places so that the
-// eight rows of a matrix that ldmatrix reads, in the order dealt out above, lie in different banks.
+// The layout of rows of D elements in shared memory: the 16-byte pieces of a row are permuted so
+// that the eight rows of a matrix that ldmatrix reads, in the order above, lie in different banks.
 template <u32 D> struct Rows {
     static constexpr u32 PIECES = D / 8, BYTES = 2 * D;
 
@@ -48,12 +47,12 @@ template <u32 D> struct Rows {
     }
 };
 
-// The row that stands at place `i` of eight in the `tile`-th of two tiles.
+// Returns the row at position `i` of eight in the `tile`-th of two tiles.
 __device__ __forceinline__ u32 dealt(u32 tile, u32 i) { return 4 * (i / 2) + 2 * tile + i % 2; }
 
-// Where a lane reads of matrices in shared memory. Sixteen rows further on change no swizzle, and two
-// pieces further on are two bits of the address, so every place is one of the lane's own plus and
-// exclusive-or constants.
+// The addresses at which a lane reads matrices in shared memory. Sixteen rows further don't change
+// the swizzle, and two pieces further are two bits of the address, so every address is one of the
+// lane's own with constants added or xor-ed.
 __device__ __forceinline__ const unsigned char *place(const unsigned char *rows, u32 bytes, u32 own, u32 k) {
     return rows + bytes + (own ^ 32 * k);
 }
@@ -68,7 +67,7 @@ template <u32 D> struct Right {
         down = Rows<D>::at(dealt(low, i), high);
     }
 
-    // Rows as columns: of 16 rows from `first` on, elements 16 k to 16 k + 15; b0 and b1 of the first
+    // Rows as columns: elements 16 k to 16 k + 15 of 16 rows from `first`; b0 and b1 of the first
     // tile, then of the second.
     __device__ __forceinline__ void columns(u32 (&b)[4], const unsigned char *rows, u32 first, u32 k) const {
         load_matrices(b, place(rows, first * Rows<D>::BYTES, across, k));
@@ -79,14 +78,14 @@ template <u32 D> struct Right {
     }
 };
 
-// Reads a left factor: 16 rows from `first`, a multiple of 16, in their order, elements 16 k to
-// 16 k + 15.
+// Reads a left factor: elements 16 k to 16 k + 15 of 16 rows in order from `first`, a multiple of
+// 16.
 template <u32 D>
 __device__ __forceinline__ void left(u32 (&a)[4], const unsigned char *rows, u32 first, u32 k, const Lane &lane) {
     load_matrices(a, place(rows, first * Rows<D>::BYTES, Rows<D>::at(lane.l % 16, lane.l / 16), k));
 }
 
-// Begins to load ROWS rows from `first` on, zeros where the sequence has ended.
+// Starts loading ROWS rows from `first`, with zeros past the end of the sequence.
 template <u32 D, u32 ROWS>
 __device__ __forceinline__ void fetch(unsigned char *to, const T *from, u32 stride, u32 first, u32 length) {
     constexpr u32 PIECES = Rows<D>::PIECES, AT_ONCE = THREADS / PIECES;
@@ -96,14 +95,14 @@ __device__ __forceinline__ void fetch(unsigned char *to, const T *from, u32 stri
 #pragma unroll
     for (u32 i = 0; i < ROWS; i += AT_ONCE) {
         const bool there = first + row + i < length;
-        // Fits 32 bits: 4096 rows of 2^20 elements.
+        // Fits into 32 bits: 4096 rows of 2^20 elements.
         const T *source = from + ((there ? first + row + i : 0) * stride + piece * 8);
         copy<16>(own + i * Rows<D>::BYTES, source, there);
     }
 }
 
-// Stores a warp's 16 rows of sums times `scale`, where the sequence has not ended, through memory of
-// the warp's own. `row_of[0]` and [1] are the rows of c[0], c[1] and of c[2], c[3].
+// Stores a warp's 16 rows of sums times `scale`, up to the end of the sequence, through the warp's
+// own shared memory. `row_of[0]` and [1] are the rows of c[0], c[1] and of c[2], c[3].
 template <u32 D>
 __device__ __forceinline__ void store(unsigned char *own, T *to, u32 stride, u32 first, u32 length,
                                       const float (&c)[D / 8][4], const float (&scale)[2],
@@ -130,7 +129,7 @@ __device__ __forceinline__ void store(unsigned char *own, T *to, u32 stride, u32
     }
 }
 
-// N calls of the generator side by side, so that they share the keys of the rounds.
+// Makes N calls of the generator at once, which share the keys of the rounds.
 template <u32 N>
 __device__ __forceinline__ void draw(u32 (&to)[N][4], const u32 (&calls)[N], const Stream &stream) {
     u32 key0 = stream.key0, key1 = stream.key1;
@@ -156,7 +155,7 @@ __device__ __forceinline__ void draw(u32 (&to)[N][4], const u32 (&calls)[N], con
     }
 }
 
-// Accumulators of two neighbouring tiles as a left factor.
+// Accumulators of two adjacent tiles as a left factor.
 __device__ __forceinline__ void as_left(u32 (&a)[4], const float (&first)[4], const float (&second)[4]) {
     a[0] = Pair<T>::of(first[0], first[1]);
     a[1] = Pair<T>::of(first[2], first[3]);
@@ -171,8 +170,8 @@ template <u32 N> __device__ __forceinline__ void clear(float (&c)[N][4]) {
     }
 }
 
-// Which sequence, head and rows a block has: blocks of rows are the fastest, so that those that go
-// over the same tiles run at the same time.
+// Returns the block's sequence, head and rows: blocks of rows change fastest, so that blocks with
+// the same tiles run at the same time.
 struct Part {
     u32 sequence, head, first, start, length;
 
@@ -186,10 +185,10 @@ struct Part {
     }
 };
 
-// What all of these kernels are told, after their buffers.
+// The parameters of all of these kernels after their buffers.
 #define CALL                                                                                       \
     const u32 *cu_seqlens, u32 heads, u32 size, u32 blocks, u32 causal, float scale,               \
         const u32 *state, const u32 *examples, u32 site, u32 threshold, float kept_scale
-#define TOLD cu_seqlens, heads, size, blocks, causal, scale, state, examples, site, threshold, kept_scale
+#define SHARED_ARGUMENTS cu_seqlens, heads, size, blocks, causal, scale, state, examples, site, threshold, kept_scale
 
 #endif

@@ -1,20 +1,20 @@
-// Attention on the tensor cores, backward: see flash.cuh.
+// Attention on tensor cores, backward: see flash.cuh.
 
 #if ELEMENT != 0
 
-// Queries that the gradient of keys and values takes together, instead of 16: the generator's calls
-// are worth making four at a time, where registers allow.
+// Queries per step of the gradient of keys and values, instead of 16: four calls of the generator
+// at a time are worthwhile if registers allow.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-static constexpr u32 DROPPING_STEP = 16;
+static constexpr u32 DROPOUT_STEP = 16;
 #else
-static constexpr u32 DROPPING_STEP = 32;
+static constexpr u32 DROPOUT_STEP = 32;
 #endif
 
-// A block has 64 queries, a warp 16 of them. Also leaves in `statistics`, for each head of each
-// sequence and each query, the sum's logarithm to the base 2 and the slope: the sum over the keys of
-// probability times its gradient, which is that over the head of context times its gradient. What
-// dropout multiplies all that it keeps by stays out of the sums: slopes are divided by it, and what is
-// stored is multiplied.
+// A block handles 64 queries, a warp 16 of them. Also writes to `statistics`, for each head of each
+// sequence and each query, the base-2 logarithm of the sum and the slope: the sum over the keys of
+// probability times its gradient, which equals the sum over the head of context times its gradient.
+// The scale of kept values stays out of the sums: slopes are divided by it, and results are
+// multiplied.
 template <u32 D, bool DROP>
 __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const T *d_context,
                                           const float *log_sums, float *statistics, T *d_qkv, CALL) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
     float sums[D / 8][4];
     clear(sums);
     {
-        // Two threads a query.
+        // Two threads per query.
         constexpr u32 PIECES = Rows<D>::PIECES / 2;
         const u32 row = threadIdx.x / 2, half = threadIdx.x % 2, query = part.first + row;
         const bool there = query < part.length;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
                 ((float2 *)statistics)[to] = make_float2(log_sum, slope);
             }
         }
-        // The statistics of a warp's queries are written by its own lanes.
+        // The warp's own lanes write the statistics of its queries.
         __syncwarp();
     }
     const float2 of_rows[2] = {of_query[warp * 16 + lane.g], of_query[warp * 16 + lane.g + 8]};
@@ -193,13 +193,13 @@ __device__ __forceinline__ void d_queries(const T *qkv, const T *context, const 
     store<D>(through, to, stride, own, part.length, sums, factor, rows, lane);
 }
 
-// A block has 64 keys, a warp 16 of them, and their values; needs what d_queries leaves. Lanes 4 apart
-// have two each of four consecutive keys: each draws for one of two queries, and gives the other its
-// half.
+// A block handles 64 keys, a warp 16 of them, and their values; needs the output of d_queries.
+// Lanes 4 apart hold two each of four consecutive keys: each draws for one of two queries, and
+// passes the other its half.
 template <u32 D, bool DROP>
 __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const float *statistics,
                                        T *d_qkv, CALL) {
-    constexpr u32 STEP = DROP ? DROPPING_STEP : 16;
+    constexpr u32 STEP = DROP ? DROPOUT_STEP : 16;
     constexpr u32 KEYS = 64, TILE_BYTES = TILE * Rows<D>::BYTES;
     // Two tiles and the statistics of their queries.
     constexpr u32 STAGE_BYTES = 2 * TILE_BYTES + TILE * 8;
@@ -221,14 +221,14 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
     if (DROP) {
         stream = Stream(state, examples, site, part.sequence);
     }
-    // Queries before the first key do not see it.
+    // Queries before the first key don't attend to it.
     const u32 begin = causal ? part.first / TILE : 0;
 
     auto fetch_stage = [&](u32 tile) {
         unsigned char *const stage = stages + tile % 2 * STAGE_BYTES;
         fetch<D, TILE>(stage, q, stride, tile * TILE, part.length);
         fetch<D, TILE>(stage + TILE_BYTES, d_out, hidden, tile * TILE, part.length);
-        // Queries behind the end: with zeros for all they have, they add nothing.
+        // Queries past the end add nothing: all of their values are zero.
         if (threadIdx.x < TILE) {
             const u32 query = tile * TILE + threadIdx.x;
             const bool there = query < part.length;
@@ -246,7 +246,7 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
     wait_for_copies<1>();
     __syncthreads();
     {
-        // Place i of the upper eight rows and of the lower eight: neighbouring keys.
+        // Position i of the upper eight rows and of the lower eight: neighbouring keys.
         const u32 i = lane.l % 8, row = i / 2 * 4 + i % 2 * 2 + lane.l / 8 % 2;
         const u32 of_warp = warp * 16 * Rows<D>::BYTES, of_lane = Rows<D>::at(row, lane.l / 16);
 #pragma unroll
@@ -315,8 +315,8 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
                     }
                 }
             }
-            // For each of a lane's two queries in a tile, bit 4 n and the next: whether it keeps the
-            // lane's two keys in tile n.
+            // For each of a lane's two queries in a tile, bits 4 n and 4 n + 1: whether it keeps
+            // the lane's two keys in tile n.
             u32 kept_of[2] = {0, 0};
             if (DROP) {
                 u32 kept = 0;
@@ -384,31 +384,31 @@ __device__ __forceinline__ void d_keys(const T *qkv, const T *d_context, const f
         T *d_qkv, CALL
 
 extern "C" __global__ void __launch_bounds__(128, 3) flash_d_queries_64(D_QUERIES) {
-    d_queries<64, false>(qkv, context, d_context, log_sums, statistics, d_qkv, TOLD);
+    d_queries<64, false>(qkv, context, d_context, log_sums, statistics, d_qkv, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 3) flash_d_queries_64_dropout(D_QUERIES) {
-    d_queries<64, true>(qkv, context, d_context, log_sums, statistics, d_qkv, TOLD);
+    d_queries<64, true>(qkv, context, d_context, log_sums, statistics, d_qkv, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 4) flash_d_queries_32(D_QUERIES) {
-    d_queries<32, false>(qkv, context, d_context, log_sums, statistics, d_qkv, TOLD);
+    d_queries<32, false>(qkv, context, d_context, log_sums, statistics, d_qkv, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 4) flash_d_queries_32_dropout(D_QUERIES) {
-    d_queries<32, true>(qkv, context, d_context, log_sums, statistics, d_qkv, TOLD);
+    d_queries<32, true>(qkv, context, d_context, log_sums, statistics, d_qkv, SHARED_ARGUMENTS);
 }
 
 #define D_KEYS const T *qkv, const T *d_context, const float *statistics, T *d_qkv, CALL
 
 extern "C" __global__ void __launch_bounds__(128, 3) flash_d_keys_64(D_KEYS) {
-    d_keys<64, false>(qkv, d_context, statistics, d_qkv, TOLD);
+    d_keys<64, false>(qkv, d_context, statistics, d_qkv, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 3) flash_d_keys_64_dropout(D_KEYS) {
-    d_keys<64, true>(qkv, d_context, statistics, d_qkv, TOLD);
+    d_keys<64, true>(qkv, d_context, statistics, d_qkv, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 4) flash_d_keys_32(D_KEYS) {
-    d_keys<32, false>(qkv, d_context, statistics, d_qkv, TOLD);
+    d_keys<32, false>(qkv, d_context, statistics, d_qkv, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 4) flash_d_keys_32_dropout(D_KEYS) {
-    d_keys<32, true>(qkv, d_context, statistics, d_qkv, TOLD);
+    d_keys<32, true>(qkv, d_context, statistics, d_qkv, SHARED_ARGUMENTS);
 }
 
 #endif

@@ -1,12 +1,12 @@
-// Attention on the tensor cores, forward: see flash.cuh.
+// Attention on tensor cores, forward: see flash.cuh.
 
 #if ELEMENT != 0
 
-// Scores under the greatest so far by this power of two or less need no new reference: numbers to
+// Scores that exceed the reference by at most this power of two need no new reference: values to
 // 2^8 are as exact as those to 1, and the sum is divided out in the end.
 static constexpr float SLACK = 8.0f;
 
-// A block has 128 queries, a warp 32 of them: tiles of 16, which share the right factors.
+// A block handles 128 queries, a warp 32 of them: tiles of 16, which share the right factors.
 template <u32 D, bool DROP>
 __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sums, CALL) {
     constexpr u32 QUERIES = 128, TILE_BYTES = TILE * Rows<D>::BYTES;
@@ -47,7 +47,7 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
         const unsigned char *const keys = stages + tile % 2 * 2 * TILE_BYTES;
         const unsigned char *const values = keys + TILE_BYTES;
         wait_for_copies<0>();
-        // This tile is there for all warps, and the one before it is no longer read.
+        // All warps have this tile, and none reads the previous one any more.
         __syncthreads();
         if ((tile + 1) * TILE < end) {
             unsigned char *const next = stages + (tile + 1) % 2 * 2 * TILE_BYTES;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
             clear(s[1]);
 #pragma unroll
             for (u32 i = 0; i < D / 16; i++) {
-                // Read again at each step: registers are scarcer than this.
+                // Read again at each step, because registers are scarcer.
                 u32 a[2][4];
                 left<D>(a[0], queries, warp * 32, i, lane);
                 left<D>(a[1], queries, warp * 32 + 16, i, lane);
@@ -115,7 +115,7 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
                     higher = higher || highest[m][half] > top[m][half] + SLACK;
                 }
             }
-            // At the first step always, seldom after it.
+            // Always at the first step, rarely later.
             if (__any_sync(ALL, higher)) {
 #pragma unroll
                 for (u32 m = 0; m < 2; m++) {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
                         float x = highest[m][half];
                         x = fmaxf(x, __shfl_xor_sync(ALL, x, 1));
                         x = fmaxf(x, __shfl_xor_sync(ALL, x, 2));
-                        // Finite: every query sees a key at the first step.
+                        // Finite: every query has a key at the first step.
                         x = fmaxf(x, top[m][half]);
                         const float correction = power_of_two(top[m][half] - x);
                         top[m][half] = x;
@@ -214,16 +214,16 @@ __device__ __forceinline__ void forward(const T *qkv, T *context, float *log_sum
 #define FORWARD const T *qkv, T *context, float *log_sums, CALL
 
 extern "C" __global__ void __launch_bounds__(128, 3) flash_forward_64(FORWARD) {
-    forward<64, false>(qkv, context, log_sums, TOLD);
+    forward<64, false>(qkv, context, log_sums, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 3) flash_forward_64_dropout(FORWARD) {
-    forward<64, true>(qkv, context, log_sums, TOLD);
+    forward<64, true>(qkv, context, log_sums, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 4) flash_forward_32(FORWARD) {
-    forward<32, false>(qkv, context, log_sums, TOLD);
+    forward<32, false>(qkv, context, log_sums, SHARED_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(128, 3) flash_forward_32_dropout(FORWARD) {
-    forward<32, true>(qkv, context, log_sums, TOLD);
+    forward<32, true>(qkv, context, log_sums, SHARED_ARGUMENTS);
 }
 
 #endif

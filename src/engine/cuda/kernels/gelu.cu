@@ -1,15 +1,15 @@
-// Biases, GELU and tanh: what works on each number alone, and the sums over rows that are the
-// biases' gradients. In most kernels a thread owns a vector of columns and takes every gridDim.y-th
+// Biases, GELU and tanh, which act on each value separately, and the sums over rows that are the
+// gradients of biases. In most kernels a thread handles a vector of columns and every gridDim.y-th
 // row.
 
-// Rows that a thread loads before it works on them.
+// Rows that a thread loads ahead.
 static constexpr u32 ROWS = 4;
 
 // The first column of this thread.
 __device__ __forceinline__ u32 own_column() { return (blockIdx.x * blockDim.x + threadIdx.x) * V; }
 
-// Half of 1 - erf(|x| / sqrt(2)), and exp(-x^2 / 2). Formula 7.1.26 of Abramowitz and Stegun, "Handbook
-// of mathematical functions", whose error is below 1e-7.
+// Half of 1 - erf(|x| / sqrt(2)), and exp(-x^2 / 2). Formula 7.1.26 of Abramowitz and Stegun,
+// "Handbook of mathematical functions", with an error below 1e-7.
 __device__ __forceinline__ float tail_of_normal(float x, float &e) {
     float t = reciprocal(1.0f + 0.231641888f * fabsf(x));
     e = power_of_two(x * x * (-0.5f * LOG2_E));
@@ -21,7 +21,7 @@ __device__ __forceinline__ float tail_of_normal(float x, float &e) {
     return p * t * e;
 }
 
-// out = GELU(x + bias), its exact form (arXiv 1606.08415).
+// out = GELU(x + bias), the exact GELU (arXiv 1606.08415).
 extern "C" __global__ void __launch_bounds__(128)
     bias_gelu(u32 n, u32 width, const T *x, const float *bias, T *out) {
     u32 column = own_column();
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-// d *= the slope of GELU at x + bias; a block leaves a row of sums of d in `partials`.
+// d *= the slope of GELU at x + bias; a block writes a row of sums of d to `partials`.
 extern "C" __global__ void __launch_bounds__(128)
     gelu_backward(u32 n, u32 width, const T *x, const float *bias, T *d, float *partials) {
     u32 column = own_column();
@@ -127,14 +127,14 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-// A block leaves a row of sums over its rows of d in `partials`.
+// A block writes a row of sums over its rows of d to `partials`.
 extern "C" __global__ void __launch_bounds__(128)
     column_sums(u32 n, u32 width, u32 stride, const T *d, float *partials) {
     u32 column = own_column();
     if (column >= width) {
         return;
     }
-    // A row may end within a vector; what is behind it is read, but taken for nothing.
+    // A row may end within a vector; values past its end are read, but ignored.
     bool whole = stride % V == 0 && aligned(d);
     float added[V];
 #pragma unroll
@@ -159,8 +159,8 @@ extern "C" __global__ void __launch_bounds__(128)
     store_floats<V>(partials + (u64)blockIdx.y * width, column, width, added);
 }
 
-// Adds `partials`, (stripes, kinds, width), to `kinds` rows of sums, 32 columns a block: 32 threads
-// share the stripes of a column.
+// Adds `partials`, (stripes, kinds, width), to `kinds` rows of sums, 32 columns per block: 32
+// threads share the stripes of a column.
 extern "C" __global__ void __launch_bounds__(1024)
     finish_sums(const float *partials, u32 stripes, u32 width, u32 kinds, float *into0, float *into1,
                 float *into2) {

@@ -1,10 +1,10 @@
-// Softmax cross-entropy over rows of logits, alone or beside a teacher's, with its gradient in their
-// place; and the cosine between hidden states. A block handles a row of logits.
+// Softmax cross-entropy over rows of logits, with or without a teacher's, and the cosine between
+// hidden states. Logits are overwritten with their gradients; a block handles a row of them.
 
 static constexpr u32 THREADS = 512;
 
-// The sum over the block in every thread, in an order that is always the same. `parts` is the block's
-// own for this one call.
+// Returns the sum over the block in every thread, in a fixed order. `parts` must not be used by
+// other calls.
 __device__ __forceinline__ float block_sum(float x, float *parts) {
     x = warp_sum(x);
     if (threadIdx.x % 32 == 0) {
@@ -33,9 +33,9 @@ __device__ __forceinline__ float block_max(float x, float *parts) {
     return most;
 }
 
-// A group of W numbers that are loaded at once: a vector where rows start at multiples of 16 bytes,
-// a word of two short ones where they start at multiples of four, else a number alone. Loads pass by
-// the first cache, where the bias, which all rows need, shall stay.
+// A group of W values that are loaded at once: a vector if rows start at multiples of 16 bytes, a
+// word of two short values if they start at multiples of four, else a single value. Loads bypass
+// the L1 cache, which should hold the bias for all rows.
 template <u32 W> struct Group;
 
 template <> struct Group<1> {
@@ -79,7 +79,7 @@ template <> struct Group<V> {
     __device__ __forceinline__ void put(const float *x) { packed.put(x); }
 };
 
-// W numbers of the bias, from a multiple of W on.
+// Loads W values of the bias, from a multiple of W.
 template <u32 W>
 __device__ __forceinline__ void load_bias(const float *bias, bool whole, float *x) {
     if constexpr (W >= 4) {
@@ -94,8 +94,8 @@ __device__ __forceinline__ void load_bias(const float *bias, bool whole, float *
     }
 }
 
-// Calls `work(Count<N>, column, group of N)` for the groups of a row that are this thread's: groups of
-// W, of which U are loaded before the work on them, then those of one behind the last whole one.
+// Calls `work(Count<N>, column, group of N)` for this thread's groups of a row: groups of W, U of
+// which are loaded ahead, then single values after the last whole group.
 template <u32 W, u32 U, typename Work>
 __device__ __forceinline__ void over_groups(const T *row, u32 classes, Work work) {
     u32 whole = classes - classes % W;
@@ -123,11 +123,12 @@ __device__ __forceinline__ void over_groups(const T *row, u32 classes, Work work
     }
 }
 
-// The largest of the numbers so far, at first minus infinity, and the sum of e^(x - largest) over them.
+// The largest value so far, at first minus infinity, and the sum of e^(x - largest) over the
+// values.
 struct Softmax {
     float top = __uint_as_float(0xff800000u), sum = 0.0f;
 
-    // Takes N numbers.
+    // Adds N values.
     template <u32 N> __device__ __forceinline__ void take(const float *x) {
         float most = x[0];
 #pragma unroll
@@ -145,7 +146,7 @@ struct Softmax {
         }
     }
 
-    // That of the whole block.
+    // Returns that of the whole block.
     __device__ __forceinline__ void join(float *parts) {
         float most = block_max(top, parts);
         sum = block_sum(sum * fast_exp(top - most), parts + THREADS / 32);
@@ -199,7 +200,7 @@ __device__ __forceinline__ void cross_entropy_of_row(u32 classes, T *row, const 
     });
 }
 
-// `scored`: the loss, and 1 where the label was on top, of each row.
+// `scored`: the loss, and 1 if the label has the largest logit, of each row.
 extern "C" __global__ void __launch_bounds__(THREADS)
     cross_entropy(u32 classes, u32 stride, T *logits, const float *bias, const u32 *labels,
                   float weight, float *scored) {
@@ -219,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Calls `work(column)` for the numbers of a row that are this thread's.
+// Calls `work(column)` for this thread's values of a row.
 template <typename Work> __device__ __forceinline__ void over_numbers(u32 classes, Work work) {
 #pragma unroll 4
     for (u32 column = threadIdx.x; column < classes; column += THREADS) {
@@ -227,9 +228,9 @@ template <typename Work> __device__ __forceinline__ void over_numbers(u32 classe
     }
 }
 
-// The weighted loss of distillation at a temperature (Hinton et al., arXiv 1503.02531). `scored`: the
-// cross-entropy, 1 where the label was on top, and T^2 times the divergence from the teacher's
-// distribution, of each row; a fourth number is left alone.
+// The weighted loss of distillation at a temperature (Hinton et al., arXiv 1503.02531). `scored`:
+// the cross-entropy, 1 if the label has the largest logit, and T^2 times the divergence from the
+// teacher's distribution, of each row; a fourth value is left unchanged.
 extern "C" __global__ void __launch_bounds__(THREADS)
     distillation(u32 classes, u32 stride, T *logits, const float *bias, const u32 *labels,
                  const float *teacher, float temperature, float soft, float hard, float *scored) {
@@ -249,8 +250,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     top = block_max(top, parts[0]);
     their_top = block_max(their_top, parts[1]);
 
-    // `apart` is the sum of p (ln p - ln q) without the logarithms of the totals, p being the teacher's
-    // and q the student's probabilities.
+    // `apart` is the sum of p (ln p - ln q) without the logarithms of the totals, with p the
+    // teacher's and q the student's probabilities.
     float total = 0.0f, soft_total = 0.0f, their_total = 0.0f, apart = 0.0f;
     over_numbers(classes, [&](u32 column) {
         float x = own(column) - top, y = (teacher[column] - their_top) * t, p = fast_exp(y);
@@ -274,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         row_scored[2] = temperature * temperature *
                         (apart / their_total + logf(soft_total) - logf(their_total));
     }
-    // T^2 from the loss, 1 / T from the logits' division by it.
+    // T^2 comes from the loss, 1 / T from dividing the logits by T.
     float a = hard / total, b = soft * temperature / soft_total, c = soft * temperature / their_total;
     over_numbers(classes, [&](u32 column) {
         float x = own(column) - top, y = (teacher[column] - their_top) * t;
@@ -286,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // Added to squared norms, as in PyTorch's cosine embedding loss.
 static constexpr float EPSILON = 1e-12f;
 
-// One minus the cosine between rows; `weight` times its gradient is added to d. A warp a row.
+// One minus the cosine between rows; adds `weight` times its gradient to d. One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
     cosine(u32 n, u32 width, const T *own, const float *theirs, float weight, T *d, float *scored) {
     u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -15,6 +15,7 @@ macro_rules! launch {
 }
 
 mod attention;
+#[cfg(any(test, feature = "cli"))]
 mod bandwidth;
 mod elementwise;
 mod embedding;
@@ -29,9 +30,12 @@ mod tests;
 pub use attention::{
     AttentionBackward, Heads, attention_backward, attention_forward, attention_scratch,
 };
+#[cfg(any(test, feature = "cli"))]
 pub use bandwidth::{stream_copy, stream_triad};
+#[cfg(any(test, feature = "cli"))]
+pub use elementwise::add;
 pub use elementwise::{
-    add, add_bias, bias_gelu, bias_gradient, gelu_backward, tanh_backward, tanh_bias,
+    add_bias, bias_gelu, bias_gradient, gelu_backward, tanh_backward, tanh_bias,
 };
 pub use embedding::{
     EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
@@ -158,26 +162,20 @@ pub struct SiteDropout {
 }
 
 /// Returns the kernel parameters `DROPOUT`; without dropout, kernels read none of the addresses.
-fn dropout_arguments(
-    batch: Option<&Batch>,
-    dropout: Option<&SiteDropout>,
-) -> Result<[Argument; 7]> {
+fn dropout_arguments(dropout: Option<(Batch, SiteDropout)>) -> [Argument; 7] {
     let none = Argument::Address(Address::NONE);
-    Ok(match (dropout, batch) {
-        (None, _) => [none, none, none, none, 0.into(), 0.into(), 1.0.into()],
-        (Some(d), Some(b)) => [
-            d.state.into(),
-            b.sequence_of_row.into(),
-            b.positions.into(),
-            b.examples.into(),
-            d.site.into(),
-            d.threshold.into(),
-            d.scale.into(),
+    match dropout {
+        None => [none, none, none, none, 0.into(), 0.into(), 1.0.into()],
+        Some((batch, dropout)) => [
+            dropout.state.into(),
+            batch.sequence_of_row.into(),
+            batch.positions.into(),
+            batch.examples.into(),
+            dropout.site.into(),
+            dropout.threshold.into(),
+            dropout.scale.into(),
         ],
-        (Some(_), None) => {
-            return Err(Error::Failed("dropout of rows needs their batch".into()));
-        }
-    })
+    }
 }
 
 impl From<Address> for Argument {

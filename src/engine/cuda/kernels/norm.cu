@@ -1,9 +1,9 @@
-// LayerNorm, fused with what stands before it: bias, dropout and residual.
+// LayerNorm, fused with the operations before it: bias, dropout and skip connection.
 
-// x = dropout(x + bias) + residual, out = LayerNorm(x). A warp a row.
+// x = dropout(x + bias) + residual, out = LayerNorm(x). One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
     norm_forward(u32 n, u32 width, T *x, const float *bias, const T *residual, const float *gain,
-                 const float *shift, float epsilon, float *statistics, T *out, DROPPING) {
+                 const float *shift, float epsilon, float *statistics, T *out, DROPOUT) {
     u32 row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (row >= n) {
         return;
@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(256)
     residual += residual ? (u64)row * width : 0;
     out += (u64)row * width;
 
-    // All loads first: they are what takes long.
+    // All loads first, because they take longest.
     Packed<T> kept[KEPT], other[KEPT];
 #pragma unroll
     for (u32 i = 0; i < KEPT; i++) {
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     if (changes) {
         u32 bits[KEPT];
-        RowDropping dropping(row, width, DROPPED);
+        RowDropout dropping(row, width, DROPPED);
 #pragma unroll
         for (u32 i = 0; i < KEPT; i++) {
             u32 column = (i * 32 + lane) * V;
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(256)
             sum(column, dropping.kept_bits<V>(column, whole), own, other);
         }
     }
-    // What lies behind the kept vectors is read where this lane itself has written it.
+    // Vectors that are not kept are read back where this lane wrote them.
     normalise(kept, x, width, whole, gain, shift, epsilon, statistics + 2 * (u64)row,
               [&](u32 column, const float *y) {
                   Packed<T> packed;
@@ -75,18 +75,18 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // Rows that a group of threads handles at a time.
 static constexpr u32 ROWS = 2;
-// Threads of a block at most.
+// Maximum threads per block.
 static constexpr u32 THREADS = 640;
 
-// Sums of N numbers over the warp, N being 2, 4, .. 32, for little more than the cost of one: lane l has
-// that of number l / (32 / N).
+// Sums N values over the warp, with N 2, 4, .. 32, at little more than the cost of one: lane l gets
+// the sum of value l / (32 / N).
 template <u32 N> __device__ __forceinline__ float warp_sums(float *x) {
 #pragma unroll
     for (u32 far = 16, half = N / 2; half > 0; far /= 2, half /= 2) {
         bool upper = threadIdx.x % 32 & far;
 #pragma unroll
         for (u32 i = 0; i < half; i++) {
-            // Each side gives away what the other goes on with.
+            // Each side passes on the values that the other continues with.
             float given = upper ? x[i] : x[half + i], own = upper ? x[half + i] : x[i];
             x[i] = own + __shfl_xor_sync(ALL, given, far);
         }
@@ -98,14 +98,14 @@ template <u32 N> __device__ __forceinline__ float warp_sums(float *x) {
     return x[0];
 }
 
-// The gradient of norm_forward, or with `drop_out` of a LayerNorm with dropout behind it. Groups of
-// `lanes` threads share rows, each thread a vector of columns; so what is added up over the rows stays
-// in its registers. A block leaves three rows of sums in `partials`: of the gain's, the shift's and the
-// linear bias's gradients.
+// The gradient of norm_forward, or with `drop_out` of a LayerNorm followed by dropout. Groups of
+// `lanes` threads share rows, each thread a vector of columns, so that sums over rows stay in its
+// registers. A block writes three rows of sums to `partials`: of the gradients of gain, shift and
+// linear bias.
 extern "C" __global__ void __launch_bounds__(THREADS)
     norm_backward(u32 n, u32 width, u32 lanes, const float *gain, const T *sums,
                   const float *statistics, const T *d_out, T *d_residual, T *d_linear,
-                  float *partials, u32 drop_out, DROPPING) {
+                  float *partials, u32 drop_out, DROPOUT) {
     __shared__ __align__(16) float exchange[2][THREADS / 32][2 * ROWS];
     __shared__ __align__(16) float others[THREADS * V];
     u32 group = threadIdx.x / lanes, groups = blockDim.x / lanes;
@@ -134,22 +134,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             mean[r] = columns ? statistics[2 * row] : 0.0f;
             rstd[r] = columns ? statistics[2 * row + 1] : 0.0f;
         }
-        // A bit for each number of these rows: drawn while the loads are under way.
+        // One bit per value of these rows, drawn while the loads are in progress.
         u32 bits = ALL;
         if (state) {
             bits = 0;
-            // Row by row: all at once would take registers that the rest needs.
+            // Row by row: all at once would need too many registers.
 #pragma unroll 1
             for (u32 r = 0; r < ROWS; r++) {
                 if (first + r < n && column < width) {
-                    RowDropping dropping(first + r, width, DROPPED);
+                    RowDropout dropping(first + r, width, DROPPED);
                     bits |= dropping.kept_bits<V>(column, whole) << (r * V);
                 }
             }
         }
         u32 out_bits = drop_out ? bits : ALL, linear_bits = drop_out ? ALL : bits;
         float out_scale = drop_out ? kept_scale : 1.0f, linear_scale = drop_out ? 1.0f : kept_scale;
-        // Sums over the row of the gradient of what was normalised, alone and times that.
+        // Sums over the row of the gradient of the normalised values, and of its product with them.
         float both[2 * ROWS];
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) {
@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         if (lane % SHARE == 0) {
             exchange[turn][warp][lane / SHARE] = sum;
         }
-        // The other half is written the next time, so that one barrier is enough.
+        // The next iteration writes the other half, so one barrier is enough.
         __syncthreads();
 #pragma unroll
         for (u32 r = 0; r < 2 * ROWS; r++) {
@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 linear[j] = drop(residual[j], linear_bits, r * V + j, linear_scale);
                 added[0][j] += d * normalised;
                 added[1][j] += d;
-                // Of rows past the end nothing is left: their rstd is 0.
+                // Rows past the end contribute nothing: their rstd is 0.
                 added[2][j] += linear[j];
             }
             Packed<T> packed;

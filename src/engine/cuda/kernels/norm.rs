@@ -15,7 +15,7 @@ pub struct Norm {
 
 /// `x = dropout(x + bias) + residual`, `out = LayerNorm(x)`, all (n, width).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct NormForward<'a> {
+pub struct NormForward {
     pub n: u32,
     pub width: u32,
     /// (E) A product; overwritten with the sum that is normalised, unless there is neither bias nor
@@ -23,8 +23,8 @@ pub struct NormForward<'a> {
     pub x: Address,
     /// (f32) or none.
     pub bias: Address,
-    /// The batch of the rows.
-    pub dropout: Option<(&'a Batch, &'a SiteDropout)>,
+    /// With the batch of the rows.
+    pub dropout: Option<(Batch, SiteDropout)>,
     /// (E) or none.
     pub residual: Address,
     pub norm: Norm,
@@ -38,17 +38,16 @@ pub struct NormForward<'a> {
 const FORWARD_ROWS: u32 = 8;
 
 /// See [`NormForward`].
-pub fn norm_forward(device: &mut dyn Device, element: Element, a: &NormForward<'_>) -> Result<()> {
-    let (batch, drops) = a.dropout.unzip();
+pub fn norm_forward(device: &mut dyn Device, element: Element, a: &NormForward) -> Result<()> {
     let grid = ([a.n.div_ceil(FORWARD_ROWS), 1, 1], 32 * FORWARD_ROWS);
     launch!(device, element, "norm_forward", grid;
         a.n, a.width, a.x, a.bias, a.residual, a.norm.gain, a.norm.bias, a.norm.epsilon,
-        a.statistics, a.out; dropout_arguments(batch, drops)?)
+        a.statistics, a.out; dropout_arguments(a.dropout))
 }
 
 /// The gradient of [`NormForward`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct NormBackward<'a> {
+pub struct NormBackward {
     pub n: u32,
     pub width: u32,
     /// (f32)
@@ -57,8 +56,8 @@ pub struct NormBackward<'a> {
     pub sums: Address,
     /// (f32)
     pub statistics: Address,
-    /// The batch of the rows.
-    pub dropout: Option<(&'a Batch, &'a SiteDropout)>,
+    /// With the batch of the rows.
+    pub dropout: Option<(Batch, SiteDropout)>,
     /// (E) May equal `d_residual`.
     pub d_out: Address,
     /// (E) Gradient of the sum, out.
@@ -76,11 +75,7 @@ pub struct NormBackward<'a> {
 }
 
 /// See [`NormBackward`]. Returns an error for widths over 640 vectors of 16 bytes.
-pub fn norm_backward(
-    device: &mut dyn Device,
-    element: Element,
-    a: &NormBackward<'_>,
-) -> Result<()> {
+pub fn norm_backward(device: &mut dyn Device, element: Element, a: &NormBackward) -> Result<()> {
     backward(device, element, a, false)
 }
 
@@ -92,7 +87,7 @@ const BACKWARD_THREADS: u32 = 640;
 pub(super) fn backward(
     device: &mut dyn Device,
     element: Element,
-    a: &NormBackward<'_>,
+    a: &NormBackward,
     drop_out: bool,
 ) -> Result<()> {
     if a.n == 0 {
@@ -111,11 +106,10 @@ pub(super) fn backward(
     let threads = groups * lanes;
     let together = MULTIPROCESSORS * (BACKWARD_THREADS / threads);
     let blocks = a.n.div_ceil(groups * BACKWARD_ROWS).min(together);
-    let (batch, drops) = a.dropout.unzip();
     let grid = ([blocks, 1, 1], threads);
     launch!(device, element, "norm_backward", grid;
         a.n, a.width, lanes, a.gain, a.sums, a.statistics, a.d_out, a.d_residual, a.d_linear,
-        a.partials, u32::from(drop_out); dropout_arguments(batch, drops)?)?;
+        a.partials, u32::from(drop_out); dropout_arguments(a.dropout))?;
     let into = [a.gain_gradient, a.bias_gradient, a.linear_bias_gradient];
     finish_sums(device, element, a.partials, blocks, a.width, &into)
 }

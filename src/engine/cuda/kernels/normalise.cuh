@@ -1,10 +1,10 @@
-// The normalisation of LayerNorm, by a warp a row.
+// The normalisation of LayerNorm, one warp per row.
 
-// Vectors of a row that a lane keeps between the passes over it: all of a row of up to 1024.
+// Vectors of a row that a lane keeps between passes over it: all of a row of up to 1024.
 static constexpr u32 KEPT = 32 / V;
 
-// Calls `work(column, vector)` for the vectors of this lane: those that it keeps, and from `row` those
-// behind them.
+// Calls `work(column, vector)` for the vectors of this lane: the kept ones, and the remaining ones
+// read from `row`.
 template <typename Work>
 __device__ __forceinline__ void over(const Packed<T> *kept, const T *row, u32 width, bool whole,
                                      Work work) {
@@ -21,8 +21,9 @@ __device__ __forceinline__ void over(const Packed<T> *kept, const T *row, u32 wi
     }
 }
 
-// Normalises a row and calls `put(column, result)` for each vector of this lane. Mean and variance are those of the numbers as they are stored, so that the backward pass finds what was
-// normalised. `row` is read for the vectors that are not kept.
+// Normalises a row and calls `put(column, result)` for each vector of this lane. Mean and variance
+// are those of the stored values, so that the backward pass sees the same. `row` is read for
+// vectors that are not kept.
 template <typename Put>
 __device__ __forceinline__ void normalise(const Packed<T> *kept, const T *row, u32 width, bool whole,
                                           const float *gain, const float *bias, float epsilon,
@@ -39,7 +40,7 @@ __device__ __forceinline__ void normalise(const Packed<T> *kept, const T *row, u
     over(kept, row, width, whole, [&](u32 column, const Packed<T> &x) {
 #pragma unroll
         for (u32 j = 0; j < V; j++) {
-            // Numbers past the end of the row are no part of it.
+            // Values past the end of the row don't count.
             float apart = column + j < width ? x.get(j) - mean : 0.0f;
             squares += apart * apart;
         }

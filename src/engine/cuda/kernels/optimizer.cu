@@ -1,9 +1,9 @@
-// AdamW and LAMB over flat buffers; see src/engine/optimizer.rs for their sources. A block handles one
-// part of one parameter.
+// AdamW and LAMB over flat buffers; see src/engine/optimizer.rs for the sources. A block handles
+// one chunk of one parameter.
 
 static constexpr u32 THREADS = 256;
 
-// The sum over the block, in the first thread. `parts` is the block's own for this one call.
+// Returns the sum over the block, in the first thread. `parts` must not be used by other calls.
 __device__ __forceinline__ double block_sum(double x, double *parts) {
     x = warp_sum(x);
     if (threadIdx.x % 32 == 0) {
@@ -21,8 +21,8 @@ __device__ __forceinline__ double block_sum(double x, double *parts) {
 
 __device__ __forceinline__ double square(float x) { return (double)x * (double)x; }
 
-// A sum of squares of every block into `partials`, over a count of numbers given as its low and high
-// half. In f64: the squares of gradients may be too large or too small for f32.
+// Writes a sum of squares per block to `partials`, over a count of values given as low and high
+// half. In f64: the squares of gradients may be outside the range of f32.
 extern "C" __global__ void __launch_bounds__(THREADS)
     squares(u32 low, u32 high, const float *x, double *partials) {
     __shared__ double parts[THREADS / 32];
@@ -62,13 +62,13 @@ struct Step {
     float rate, shrink, decay, beta1, beta2, epsilon, first_scale, second_scale, unscale, padding;
     double max_norm;
 
-    // Takes a gradient into the running means.
+    // Updates the running means with a gradient.
     __device__ __forceinline__ void take(float gradient, float &m, float &v) const {
         m = beta1 * m + (1.0f - beta1) * gradient;
         v = beta2 * v + (1.0f - beta2) * gradient * gradient;
     }
 
-    // Adam's direction.
+    // Returns Adam's direction.
     __device__ __forceinline__ float direction(float m, float v) const {
         return m * first_scale / (sqrtf(v) * second_scale + epsilon);
     }
@@ -76,8 +76,8 @@ struct Step {
 
 static_assert(sizeof(Step) == 48, "the step's bytes");
 
-// What gradients are multiplied by to undo the loss scale and to clip them; NaN where their norm is not
-// a finite number.
+// Returns the factor of gradients that removes the loss scale and clips; NaN if their norm is not
+// finite.
 __device__ __forceinline__ float factor_of(const Step &step, double squares) {
     double norm = sqrt(squares) * step.unscale;
     if (!(norm - norm == 0.0)) {
@@ -97,12 +97,12 @@ __device__ __forceinline__ float shared_factor(const Step *step, const double *s
     return factor;
 }
 
-// A part of a parameter, as `Chunks` of optimizer.rs.
+// A chunk of a parameter, as in `Chunks` of optimizer.rs.
 struct Chunk {
     u32 start, length, decay, parameter;
 };
 
-// N numbers in a row, 1 or 4, of which four start at a multiple of 16 bytes.
+// N consecutive values, 1 or 4; four start at a multiple of 16 bytes.
 template <u32 N> __device__ __forceinline__ void get(const float *at, float *x) {
     if constexpr (N == 4) {
         Words words = *(const Words *)at;
@@ -128,7 +128,7 @@ template <u32 N> __device__ __forceinline__ void put(float *at, const float *x) 
     }
 }
 
-// The copy of parameters that matrix products read.
+// The copy of the parameters for matrix products.
 template <u32 N> __device__ __forceinline__ void put_copy(T *at, const float *x) {
 #if ELEMENT == 0
     put<N>(at, x);
@@ -141,8 +141,8 @@ template <u32 N> __device__ __forceinline__ void put_copy(T *at, const float *x)
 #endif
 }
 
-// Calls `work(Count<N>, index)` for all numbers of the part: for four at once where the first stands at
-// a multiple of four, with `fours`, and for the few before and behind one by one.
+// Calls `work(Count<N>, index)` for all values of the chunk: for four at once from a multiple of
+// four, with `fours`, and one by one for the few before and after.
 template <typename Work>
 __device__ __forceinline__ void over_chunk(const Chunk &chunk, bool fours, Work work) {
     u32 before = fours ? (4 - chunk.start % 4) % 4 : chunk.length;
@@ -159,7 +159,7 @@ __device__ __forceinline__ void over_chunk(const Chunk &chunk, bool fours, Work 
     }
 }
 
-// Sets the part's gradients to zero.
+// Zeroes the chunk's gradients.
 __device__ __forceinline__ void clear(const Chunk &chunk, bool fours, float *gradients) {
     over_chunk(chunk, fours, [&](auto count, u64 i) {
         float zero[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -203,8 +203,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     });
 }
 
-// The first of LAMB's three kernels: takes the gradients into the means and zeroes them; leaves two sums
-// of squares a part, of the parameters and of what they are to be changed by.
+// The first of LAMB's three kernels: updates the means with the gradients and zeroes these; writes
+// two sums of squares per chunk, of the parameters and of their updates.
 extern "C" __global__ void __launch_bounds__(THREADS)
     lamb_moments(const Chunk *chunks, const Step *steps, const double *squares, const float *values,
                  float *gradients, float *first, float *second, double *partials) {
@@ -245,8 +245,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// The second: how far each parameter's update is stretched, to the norm of what it changes; a warp each.
-// Biases and LayerNorms are not, as in google-research/albert, lamb_optimizer.py.
+// The second: the factor that scales each parameter's update to the norm of the parameter, one warp
+// each. Biases and LayerNorms are not scaled, as in google-research/albert, lamb_optimizer.py.
 extern "C" __global__ void __launch_bounds__(32)
     lamb_ratios(const Chunk *chunks, const u32 *firsts, const double *partials, float *ratios) {
     u32 first = firsts[blockIdx.x], end = firsts[blockIdx.x + 1];
@@ -263,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(32)
     }
 }
 
-// The third: changes the parameters.
+// The third: updates the parameters.
 extern "C" __global__ void __launch_bounds__(THREADS)
     lamb_update(const Chunk *chunks, const Step *steps, const double *squares, float *values,
                 const float *first, const float *second, const float *ratios, T *copy) {

@@ -1,5 +1,5 @@
-// Rows picked and given back, dropped, and numbers turned from one element type into another. A block
-// handles a row, each of its threads vectors of columns.
+// Picks rows and adds them back, drops values, and converts number formats. A block handles a row,
+// each of its threads vectors of columns.
 
 // Calls `work(column)` for the vectors of this thread.
 template <typename Work> __device__ __forceinline__ void over_row(u32 width, Work work) {
@@ -8,7 +8,7 @@ template <typename Work> __device__ __forceinline__ void over_row(u32 width, Wor
     }
 }
 
-// A vector of numbers E, which is T or float, widened.
+// Loads a vector of E, which is T or float, widened.
 __device__ __forceinline__ void widened(const T *row, u32 column, u32 width, bool whole, float *x) {
     Packed<T> packed = load(row, column, width, whole);
 #pragma unroll
@@ -53,7 +53,7 @@ __device__ __forceinline__ void add_vector(T *to, u32 column, u32 width, bool wh
     store(to, column, width, whole, packed);
 }
 
-// to[rows[i]] += from[i], the rows being different
+// to[rows[i]] += from[i] for distinct rows
 extern "C" __global__ void __launch_bounds__(128)
     add_picked(u32 width, const T *from, const u32 *rows, T *to) {
     bool whole = width % V == 0 && aligned(from) && aligned(to);
@@ -79,10 +79,10 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 
 // Dropout in place.
-extern "C" __global__ void __launch_bounds__(128) drop_rows(u32 width, T *x, DROPPING) {
+extern "C" __global__ void __launch_bounds__(128) drop_rows(u32 width, T *x, DROPOUT) {
     u32 row = blockIdx.x;
     bool whole = width % V == 0 && aligned(x);
-    RowDropping dropping(row, width, DROPPED);
+    RowDropout dropping(row, width, DROPPED);
     x += (u64)row * width;
     over_row(width, [&](u32 column) {
         u32 bits = dropping.kept_bits<V>(column, whole);
@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(128) drop_rows(u32 width, T *x, DRO
     });
 }
 
-// to = from over a count of numbers, given as its low and high half.
+// to = from for a count of values, given as low and high half.
 extern "C" __global__ void __launch_bounds__(256)
     narrow(u32 low, u32 high, const float *from, T *to) {
     u64 count = (u64)high << 32 | low;

@@ -53,36 +53,36 @@ pub fn add_picked(
 
 /// The meaning of a matrix's rows for dropout.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum DropoutRows<'a> {
+pub enum DropoutRows {
     /// The rows of a batch, each at its position.
-    Rows(&'a Batch),
+    Rows(Batch),
     /// The sequences of a batch, at position 0.
-    Sequences(&'a Batch),
+    Sequences(Batch),
 }
 
 /// Applies dropout to `x` (E), `width` wide, in place.
 pub fn drop_rows(
     device: &mut dyn Device,
     element: Element,
-    rows: DropoutRows<'_>,
+    rows: DropoutRows,
     width: u32,
     x: Address,
-    drops: &SiteDropout,
+    dropout: SiteDropout,
 ) -> Result<()> {
     let (n, batch) = match rows {
-        DropoutRows::Rows(batch) => (batch.rows, *batch),
+        DropoutRows::Rows(batch) => (batch.rows, batch),
         DropoutRows::Sequences(batch) => (
             batch.sequences,
             // Without `sequence_of_row` a row is a sequence; without positions all are 0.
             Batch {
                 sequence_of_row: Address::NONE,
                 positions: Address::NONE,
-                ..*batch
+                ..batch
             },
         ),
     };
     launch!(device, element, "drop_rows", ([n, 1, 1], 128);
-        width, x; dropout_arguments(Some(&batch), Some(drops))?)
+        width, x; dropout_arguments(Some((batch, dropout))))
 }
 
 /// `to = from` for `count` numbers; one side is f32.

@@ -1,6 +1,6 @@
-// The tensor cores and what feeds them: mma.sync, ldmatrix and cp.async, as PTX on a GPU and lane by
-// lane where they are emulated, with the same fragments (PTX ISA, "Matrix fragments for mma.m16n8k16"
-// and "ldmatrix"). Lane l of a warp is g = l / 4 and t = l % 4:
+// Tensor core operations and their loads: mma.sync, ldmatrix and cp.async, as PTX on a GPU and lane
+// by lane in emulation, with the same fragments (PTX ISA, "Matrix fragments for mma.m16n8k16" and
+// "ldmatrix"). Lane l of a warp has g = l / 4 and t = l % 4:
 //
 //   A, 16 × 16: a[0] row g, columns 2t and 2t + 1; a[1] row g + 8; a[2] and a[3] columns 8 farther on
 //   B, 16 × 8:  b0 column g, rows 2t and 2t + 1; b1 rows 8 farther on
@@ -107,7 +107,7 @@ __device__ __forceinline__ u32 shared_address(const void *at) {
     return (u32)__cvta_generic_to_shared(at);
 }
 
-// c += a b, the factors bf16 or f16, the sums f32.
+// c += a b with factors in bf16 or f16 and sums in f32.
 template <class E> __device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1);
 
 #define MMA(E, name)                                                                                \
@@ -122,9 +122,9 @@ MMA(Bf16, "bf16")
 MMA(F16, "f16")
 #undef MMA
 
-// Four 8 × 8 matrices of two-byte elements, whose rows are 16 bytes of shared memory: lane l tells
-// where row l % 8 of matrix l / 8 lies, and has of each matrix row g, columns 2t and 2t + 1. "memory":
-// the rows are what cp.async and other threads have stored.
+// Loads four 8 × 8 matrices of two-byte elements, whose rows are 16 bytes of shared memory: lane l
+// gives the address of row l % 8 of matrix l / 8, and gets row g, columns 2t and 2t + 1 of each
+// matrix. "memory": cp.async and other threads have stored the rows.
 __device__ __forceinline__ void load_matrices(u32 (&to)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -140,8 +140,8 @@ __device__ __forceinline__ void load_matrices_transposed(u32 (&to)[4], const voi
                  : "memory");
 }
 
-// Begins to copy 8 or 16 bytes from global to shared memory, or to write zeros where they are not
-// there; `from` must be an address in either case.
+// Starts a copy of 8 or 16 bytes from global to shared memory, or writes zeros if there is no
+// source; `from` must be a valid address in either case.
 template <u32 BYTES> __device__ __forceinline__ void copy(void *to, const void *from, bool there) {
     static_assert(BYTES == 8 || BYTES == 16, "bytes of a copy");
     if (BYTES == 16) {
@@ -160,8 +160,8 @@ template <u32 BYTES> __device__ __forceinline__ void copy(void *to, const void *
 // Ends a group of copies.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits until all but the last LEFT groups of this thread's copies are done; other threads see them
-// after a barrier.
+// Waits until all but the last LEFT groups of this thread's copies are complete; other threads see
+// them after a barrier.
 template <u32 LEFT> __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");
 }

@@ -1,4 +1,4 @@
-//! Attention beside the CPU engine's, and where it is small beside its definition in f64.
+//! Compares attention with the CPU engine's, and at small sizes with its definition in f64.
 
 use crate::engine::Precision;
 use crate::engine::cpu::attention::{Heads as CpuHeads, Scratch};
@@ -11,14 +11,14 @@ use crate::error::Result;
 use crate::model::{ATTENTION_STRIDE, threshold};
 use crate::random::{Site, Stream};
 
-use super::trial::{DROPOUT, Sample, Trial, numbers, rounded};
-use super::{Scale, Suite};
+use super::test_case::{DROPOUT, TestBatch, TestCase, numbers, rounded};
+use super::{Scale, TestCases};
 
 const SITE: Site = Site::AttentionDropout(3);
 
-/// Every shape of heads: 64 and 32 wide, which the tensor cores take, and others.
-pub fn plain_and_flash(suite: &mut Suite<'_>) {
-    let (heads, lengths): (&[(u32, u32)], &[&[usize]]) = match suite.scale {
+/// Tests every shape of heads: 64 and 32 wide, for which there are tensor-core kernels, and others.
+pub fn plain_and_flash(cases: &mut TestCases<'_>) {
+    let (heads, lengths): (&[(u32, u32)], &[&[usize]]) = match cases.scale {
         Scale::Full => (
             &[(2, 64), (3, 32), (2, 20), (1, 128), (1, 17), (12, 64)],
             &[
@@ -40,8 +40,8 @@ pub fn plain_and_flash(suite: &mut Suite<'_>) {
         ),
         Scale::Short => (&[(1, 64), (2, 17)], &[&[1], &[7, 35]]),
     };
-    // Over many tiles, which is slow where threads are run one by one.
-    let many: &[(u32, u32, &[usize])] = match suite.scale {
+    // Many tiles, which are slow if threads run one by one.
+    let many: &[(u32, u32, &[usize])] = match cases.scale {
         Scale::Full => &[(16, 64, &[512, 384, 512])],
         Scale::Small => &[(1, 64, &[383]), (1, 32, &[257])],
         Scale::Short => &[],
@@ -58,14 +58,14 @@ pub fn plain_and_flash(suite: &mut Suite<'_>) {
             };
             let name =
                 format!("{count} heads of {size}, {lengths:?}, causal {causal}, dropout {p}");
-            suite.aligned_case(&name, |trial| case(trial, heads, lengths, p));
+            cases.test_aligned(&name, |case| run_case(case, heads, lengths, p));
         }
     }
 }
 
-/// What goes in.
+/// The inputs.
 struct Inputs {
-    sample: Sample,
+    sample: TestBatch,
     heads: Heads,
     p: f64,
     /// (rows, 3 · hidden)
@@ -74,16 +74,16 @@ struct Inputs {
     d_context: Vec<f32>,
 }
 
-/// What comes out: the context, the logarithms of sums, the gradient of `qkv`.
+/// The outputs: the context, the log-sum-exps, the gradient of `qkv`.
 struct Results {
     context: Vec<f32>,
     log_sums: Vec<f32>,
     d_qkv: Vec<f32>,
 }
 
-fn case(trial: &mut Trial<'_>, heads: Heads, lengths: &[usize], p: f64) -> Result<()> {
-    let element = trial.element;
-    let sample = trial.sample(lengths)?;
+fn run_case(case: &mut TestCase<'_>, heads: Heads, lengths: &[usize], p: f64) -> Result<()> {
+    let element = case.element;
+    let sample = case.sample(lengths)?;
     let (rows, hidden) = (sample.packed.rows(), (heads.count * heads.size) as usize);
     let inputs = Inputs {
         sample,
@@ -96,14 +96,14 @@ fn case(trial: &mut Trial<'_>, heads: Heads, lengths: &[usize], p: f64) -> Resul
     let batch = &inputs.sample.on_device.batch;
     let sums = rows * heads.count as usize;
     let pass = AttentionBackward {
-        qkv: trial.constant(element, &inputs.qkv)?,
-        context: trial.empty(element, rows * hidden)?,
-        log_sums: trial.empty(Element::F32, sums)?,
-        d_context: trial.constant(element, &inputs.d_context)?,
-        d_qkv: trial.empty(element, 3 * rows * hidden)?,
-        scratch: trial.empty(Element::F32, attention_scratch(batch.rows, heads))?,
+        qkv: case.constant(element, &inputs.qkv)?,
+        context: case.empty(element, rows * hidden)?,
+        log_sums: case.empty(Element::F32, sums)?,
+        d_context: case.constant(element, &inputs.d_context)?,
+        d_qkv: case.empty(element, 3 * rows * hidden)?,
+        scratch: case.empty(Element::F32, attention_scratch(batch.rows, heads))?,
     };
-    let (drops, device) = (dropout.as_ref(), &mut *trial.device);
+    let (drops, device) = (dropout.as_ref(), &mut *case.device);
     attention_forward(
         device,
         element,
@@ -115,7 +115,7 @@ fn case(trial: &mut Trial<'_>, heads: Heads, lengths: &[usize], p: f64) -> Resul
         pass.log_sums,
     )?;
     attention_backward(device, element, batch, heads, drops, &pass)?;
-    let got = trial.outputs([
+    let got = case.outputs([
         (pass.context, element, rows * hidden),
         (pass.log_sums, Element::F32, sums),
         (pass.d_qkv, element, 3 * rows * hidden),
@@ -128,27 +128,33 @@ fn case(trial: &mut Trial<'_>, heads: Heads, lengths: &[usize], p: f64) -> Resul
         log_sums,
         d_qkv,
     };
-    compare(trial, "", &got, &inputs.on_cpu(), hidden);
+    compare(case, "", &got, &inputs.on_cpu(), hidden);
     if rows < 80 {
-        compare(trial, ", beside f64,", &got, &inputs.defined(), hidden);
+        compare(case, " against f64", &got, &inputs.defined(), hidden);
     }
     Ok(())
 }
 
-fn compare(trial: &mut Trial<'_>, beside: &str, got: &Results, expected: &Results, hidden: usize) {
+fn compare(
+    case: &mut TestCase<'_>,
+    against: &str,
+    got: &Results,
+    expected: &Results,
+    hidden: usize,
+) {
     let context = (&got.context, &expected.context);
-    trial.near(&format!("the context{beside}"), context.0, context.1);
+    case.near(&format!("the context{against}"), context.0, context.1);
     let sums = (&got.log_sums, &expected.log_sums);
-    trial.within(&format!("sums' logarithms{beside}"), sums.0, sums.1, 1e-4);
+    case.within(&format!("sums' logarithms{against}"), sums.0, sums.1, 1e-4);
     let part = |all: &[f32], which: usize| -> Vec<f32> {
         let rows = all.chunks_exact(3 * hidden);
         let own = which * hidden..(which + 1) * hidden;
         rows.flat_map(|row| row[own.clone()].to_vec()).collect()
     };
     for (which, what) in ["queries'", "keys'", "values'"].iter().enumerate() {
-        let what = format!("{what} gradient{beside}");
-        // Gradients of scores are differences, of a sequence of one token nothing but what rounding
-        // leaves of them: they count beside the values' gradients where those are larger.
+        let what = format!("{what} gradient{against}");
+        // Gradients of scores are differences; for a sequence of one token they are only rounding
+        // errors. They are compared together with the values' gradients if those are larger.
         let (values, expected_values) = (part(&got.d_qkv, 2), part(&expected.d_qkv, 2));
         let (of_got, of_expected) = (part(&got.d_qkv, which), part(&expected.d_qkv, which));
         if norm(&of_expected) < norm(&expected_values) {
@@ -156,9 +162,9 @@ fn compare(trial: &mut Trial<'_>, beside: &str, got: &Results, expected: &Result
                 [of_got, values].concat(),
                 [of_expected, expected_values].concat(),
             );
-            trial.near(&what, &all, &expected);
+            case.near(&what, &all, &expected);
         } else {
-            trial.near(&what, &of_got, &of_expected);
+            case.near(&what, &of_got, &of_expected);
         }
     }
 }
@@ -169,7 +175,7 @@ fn norm(values: &[f32]) -> f64 {
 }
 
 impl Inputs {
-    /// By the CPU engine in f32.
+    /// Computes the results with the CPU engine in f32.
     fn on_cpu(&self) -> Results {
         let packed = &self.sample.packed;
         let heads = CpuHeads {
@@ -194,7 +200,7 @@ impl Inputs {
         }
     }
 
-    /// By the definition, in f64.
+    /// Computes the results by definition, in f64.
     fn defined(&self) -> Results {
         let packed = &self.sample.packed;
         let (count, size) = (self.heads.count as usize, self.heads.size as usize);
@@ -219,7 +225,7 @@ impl Inputs {
     }
 }
 
-/// A head of a sequence.
+/// One head of one sequence.
 struct Head<'a> {
     inputs: &'a Inputs,
     first: usize,
@@ -229,7 +235,7 @@ struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// What a probability is multiplied by.
+    /// Returns the factor of a probability.
     fn factor(&self, query: usize, key: usize) -> f64 {
         let element = (self.head as u32 * ATTENTION_STRIDE + query as u32) * ATTENTION_STRIDE;
         let p = self.inputs.p;

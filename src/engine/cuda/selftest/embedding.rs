@@ -1,8 +1,8 @@
-//! Embeddings and the gradients of their tables, beside the CPU engine's.
+//! Compares embeddings and the gradients of their tables with the CPU engine's.
 
 use crate::engine::cpu::elementwise::Partials;
 use crate::engine::cpu::embedding as cpu;
-use crate::engine::cpu::norm::{Norm, Statistics, add_parameter_gradients};
+use crate::engine::cpu::norm::{Norm, Statistics, add_parameter_gradients, forward_alone};
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::kernels::{
     self, EmbeddingBackward, EmbeddingForward, Tables, embedding_backward, embedding_forward,
@@ -11,62 +11,51 @@ use crate::engine::simd::Simd;
 use crate::error::Result;
 use crate::random::Site;
 
-use super::Suite;
+use super::TestCases;
 use super::norm::{EPSILON, flat, scale_and_shift};
-use super::trial::{Trial, VOCABULARY, numbers, rounded};
+use super::test_case::{TestCase, VOCABULARY, numbers, rounded};
 
 const SITE: Site = Site::EmbeddingDropout;
-/// Entries of the tables of words, positions and segments.
-/// Three segments, of which batches have two: they are worked on in pairs.
+/// Entries of the tables of words, positions and segments. Three segments, of which batches have
+/// two: kernels process them in pairs.
 const ENTRIES: [usize; 3] = [VOCABULARY as usize, 512, 3];
 
-pub fn forward(suite: &mut Suite<'_>) {
-    each(suite, forward_case);
+pub fn forward(cases: &mut TestCases<'_>) {
+    cases.over_batches(&[0.0, 0.1], forward_case);
 }
 
-pub fn backward(suite: &mut Suite<'_>) {
-    each(suite, backward_case);
+pub fn backward(cases: &mut TestCases<'_>) {
+    cases.over_batches(&[0.0, 0.1], backward_case);
 }
 
-fn each(suite: &mut Suite<'_>, case: fn(&mut Trial<'_>, usize, &[usize], f64) -> Result<()>) {
-    for &width in suite.scale.widths() {
-        for &lengths in suite.scale.lengths() {
-            for p in [0.0, 0.1] {
-                let name = format!("{width} wide, {lengths:?}, dropout {p}");
-                suite.case(&name, |trial| case(trial, width, lengths, p));
-            }
-        }
-    }
-}
-
-fn forward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64) -> Result<()> {
-    let element = trial.element;
-    let sample = trial.sample(lengths)?;
+fn forward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f64) -> Result<()> {
+    let element = case.element;
+    let sample = case.sample(lengths)?;
     let n = sample.packed.rows();
     let tables = [0, 1, 2].map(|i| numbers(ENTRIES[i] * width, i));
     let [gain, shift] = scale_and_shift(width);
     let (dropout, mask) = sample.dropout(SITE, p);
     let a = EmbeddingForward {
-        batch: &sample.on_device.batch,
+        batch: sample.on_device.batch,
         width: width as u32,
         tables: Tables {
-            words: trial.constant(Element::F32, &tables[0])?,
-            positions: trial.constant(Element::F32, &tables[1])?,
-            segments: trial.constant(Element::F32, &tables[2])?,
+            words: case.constant(Element::F32, &tables[0])?,
+            positions: case.constant(Element::F32, &tables[1])?,
+            segments: case.constant(Element::F32, &tables[2])?,
             segment_entries: 3,
         },
         norm: kernels::Norm {
-            gain: trial.constant(Element::F32, &gain)?,
-            bias: trial.constant(Element::F32, &shift)?,
+            gain: case.constant(Element::F32, &gain)?,
+            bias: case.constant(Element::F32, &shift)?,
             epsilon: EPSILON,
         },
-        dropout: dropout.as_ref(),
-        sums: trial.empty(element, n * width)?,
-        statistics: trial.empty(Element::F32, 2 * n)?,
-        out: trial.empty(element, n * width)?,
+        dropout,
+        sums: case.empty(element, n * width)?,
+        statistics: case.empty(Element::F32, 2 * n)?,
+        out: case.empty(element, n * width)?,
     };
-    embedding_forward(trial.device, element, &a)?;
-    let got = trial.outputs([
+    embedding_forward(case.device, element, &a)?;
+    let got = case.outputs([
         (a.sums, element, n * width),
         (a.statistics, Element::F32, 2 * n),
         (a.out, element, n * width),
@@ -94,15 +83,15 @@ fn forward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64) 
         &mut of_rows,
         &mut y,
     );
-    trial.near("the sum", &sums, &expected);
-    trial.near("statistics", &statistics, &flat(&of_rows));
-    trial.near("the output", &out, &y);
+    case.near("the sum", &sums, &expected);
+    case.near("statistics", &statistics, &flat(&of_rows));
+    case.near("the output", &out, &y);
     Ok(())
 }
 
-fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64) -> Result<()> {
-    let element = trial.element;
-    let sample = trial.sample(lengths)?;
+fn backward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f64) -> Result<()> {
+    let element = case.element;
+    let sample = case.sample(lengths)?;
     let (n, simd) = (sample.packed.rows(), Simd::detect());
     let x = rounded(element, &numbers(n * width, 1));
     let mut d_out = rounded(element, &numbers(n * width, 2));
@@ -113,32 +102,32 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
         epsilon: EPSILON,
     };
     let (mut statistics, mut y) = (vec![Statistics::default(); n], vec![0.0; n * width]);
-    crate::engine::cpu::norm::forward_alone(simd, norm, &x, &mut statistics, &mut y);
+    forward_alone(simd, norm, &x, &mut statistics, &mut y);
     let (dropout, mask) = sample.dropout(SITE, p);
     let mut tables = [0, 1, 2].map(|i| numbers(ENTRIES[i] * width, i));
     let mut sums = [5, 6].map(|key| numbers(width, key));
     let a = EmbeddingBackward {
-        batch: &sample.on_device.batch,
+        batch: sample.on_device.batch,
         width: width as u32,
-        gain: trial.constant(Element::F32, &gain)?,
-        dropout: dropout.as_ref(),
-        sums: trial.constant(element, &x)?,
-        statistics: trial.constant(Element::F32, &flat(&statistics))?,
-        d_out: trial.constant(element, &d_out)?,
-        d_sums: trial.empty(element, n * width)?,
-        gain_gradient: trial.changing(Element::F32, &sums[0])?,
-        bias_gradient: trial.changing(Element::F32, &sums[1])?,
+        gain: case.constant(Element::F32, &gain)?,
+        dropout,
+        sums: case.constant(element, &x)?,
+        statistics: case.constant(Element::F32, &flat(&statistics))?,
+        d_out: case.constant(element, &d_out)?,
+        d_sums: case.empty(element, n * width)?,
+        gain_gradient: case.changing(Element::F32, &sums[0])?,
+        bias_gradient: case.changing(Element::F32, &sums[1])?,
         tables: Tables {
-            words: trial.changing(Element::F32, &tables[0])?,
-            positions: trial.changing(Element::F32, &tables[1])?,
-            segments: trial.changing(Element::F32, &tables[2])?,
+            words: case.changing(Element::F32, &tables[0])?,
+            positions: case.changing(Element::F32, &tables[1])?,
+            segments: case.changing(Element::F32, &tables[2])?,
             segment_entries: 3,
         },
-        partials: trial.scratch(kernels::partials(width as u32))?,
+        partials: case.scratch(kernels::partials(width as u32))?,
     };
-    embedding_backward(trial.device, element, &a)?;
+    embedding_backward(case.device, element, &a)?;
     let single = Element::F32;
-    let got = trial.outputs([
+    let got = case.outputs([
         (a.d_sums, element, n * width),
         (a.gain_gradient, single, width),
         (a.bias_gradient, single, width),
@@ -162,11 +151,11 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
     {
         cpu::add_to_table(simd, index, &expected, width, table);
     }
-    trial.near("the sum's gradient", &d_sums, &expected);
-    trial.near("the scale's gradient", &d_gain, &sums[0]);
-    trial.near("the shift's gradient", &d_shift, &sums[1]);
-    trial.near("the words' gradients", &words, &tables[0]);
-    trial.near("the positions' gradients", &positions, &tables[1]);
-    trial.near("the segments' gradients", &segments, &tables[2]);
+    case.near("the sum's gradient", &d_sums, &expected);
+    case.near("the scale's gradient", &d_gain, &sums[0]);
+    case.near("the shift's gradient", &d_shift, &sums[1]);
+    case.near("the words' gradients", &words, &tables[0]);
+    case.near("the positions' gradients", &positions, &tables[1]);
+    case.near("the segments' gradients", &segments, &tables[2]);
     Ok(())
 }

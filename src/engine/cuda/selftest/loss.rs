@@ -1,4 +1,5 @@
-//! Cross-entropy, distillation and the cosine, beside the CPU engine's and the definition in f64.
+//! Compares cross-entropy, distillation and the cosine with the CPU engine's and with their
+//! definitions in f64.
 
 use crate::engine::DistillationWeights;
 use crate::engine::cpu::loss as cpu;
@@ -9,10 +10,10 @@ use crate::engine::cuda::kernels::{
 use crate::engine::simd::Simd;
 use crate::error::Result;
 
-use super::trial::{Trial, bound, indices, numbers, rounded};
-use super::{Scale, Suite};
+use super::test_case::{TestCase, bound, indices, numbers, rounded};
+use super::{Scale, TestCases};
 
-/// Rows, classes, and numbers from a row to the next: of whole vectors, of whole words, of neither.
+/// Returns rows, classes, and the distance of rows: whole vectors, whole words, or neither.
 fn shapes(scale: Scale) -> &'static [(usize, usize, usize)] {
     match scale {
         Scale::Full => &[
@@ -40,9 +41,9 @@ fn shapes(scale: Scale) -> &'static [(usize, usize, usize)] {
     }
 }
 
-/// Rows of logits with room behind each, poison there.
-fn logits(trial: &Trial<'_>, (n, classes, stride): (usize, usize, usize)) -> Vec<f32> {
-    let mut all = rounded(trial.element, &numbers(n * stride, 1));
+/// Returns rows of logits with poison in the gaps.
+fn logits(case: &TestCase<'_>, (n, classes, stride): (usize, usize, usize)) -> Vec<f32> {
+    let mut all = rounded(case.element, &numbers(n * stride, 1));
     for row in all.chunks_exact_mut(stride) {
         row[..classes].iter_mut().for_each(|x| *x *= 4.0);
         row[classes..].fill(f32::NAN);
@@ -50,7 +51,7 @@ fn logits(trial: &Trial<'_>, (n, classes, stride): (usize, usize, usize)) -> Vec
     all
 }
 
-/// One for each row, of which one is right.
+/// Returns a label per row, of which one is predicted correctly.
 fn labels(x: &[f32], bias: &[f32], (n, classes, stride): (usize, usize, usize)) -> Vec<u32> {
     let mut labels = indices(n, classes as u32, 5);
     let row = &x[n / 2 * stride..][..classes];
@@ -66,7 +67,7 @@ fn without_padding(all: &[f32], classes: usize, stride: usize) -> Vec<f32> {
         .collect()
 }
 
-/// What a kernel scored: words of a row, at one index of each row.
+/// Returns one word of each row of a kernel's scores.
 fn column(bytes: &[u8], words: usize, index: usize) -> Vec<u32> {
     let all = bytes.as_chunks::<4>().0;
     let rows = all.chunks_exact(words);
@@ -77,34 +78,34 @@ fn floats(words: &[u32]) -> Vec<f32> {
     words.iter().map(|&word| f32::from_bits(word)).collect()
 }
 
-pub fn cross_entropy(suite: &mut Suite<'_>) {
-    for &shape in shapes(suite.scale) {
+pub fn cross_entropy(cases: &mut TestCases<'_>) {
+    for &shape in shapes(cases.scale) {
         for weight in [0.0, 0.37, 300.0] {
             let (n, classes, stride) = shape;
             let name = format!("{n} rows of {classes} in {stride}, weight {weight}");
-            suite.case(&name, |trial| entropy_case(trial, shape, weight));
+            cases.test(&name, |case| entropy_case(case, shape, weight));
         }
     }
 }
 
-fn entropy_case(trial: &mut Trial<'_>, shape: (usize, usize, usize), weight: f32) -> Result<()> {
-    let (element, (n, classes, stride)) = (trial.element, shape);
-    let x = logits(trial, shape);
+fn entropy_case(case: &mut TestCase<'_>, shape: (usize, usize, usize), weight: f32) -> Result<()> {
+    let (element, (n, classes, stride)) = (case.element, shape);
+    let x = logits(case, shape);
     let bias = numbers(classes, 2);
     let labels = labels(&x, &bias, shape);
     let a = CrossEntropy {
         n: n as u32,
         classes: classes as u32,
         stride: stride as u32,
-        logits: trial.changing(element, &x)?,
-        bias: trial.constant(Element::F32, &bias)?,
-        labels: trial.words(&labels)?,
+        logits: case.changing(element, &x)?,
+        bias: case.constant(Element::F32, &bias)?,
+        labels: case.words(&labels)?,
         weight,
-        scored: trial.scratch(SCORED * n as u64)?,
+        scored: case.scratch(SCORED * n as u64)?,
     };
-    kernels::cross_entropy(trial.device, element, &a)?;
-    let scored = trial.bytes(a.scored, SCORED * n as u64)?;
-    let Some([got]) = trial.outputs([(a.logits, element, n * stride)])? else {
+    kernels::cross_entropy(case.device, element, &a)?;
+    let scored = case.bytes(a.scored, SCORED * n as u64)?;
+    let Some([got]) = case.outputs([(a.logits, element, n * stride)])? else {
         return Ok(());
     };
     let mut d = without_padding(&x, classes, stride);
@@ -125,59 +126,59 @@ fn entropy_case(trial: &mut Trial<'_>, shape: (usize, usize, usize), weight: f32
             total.ln() - x(label as usize)
         })
         .collect();
-    let told = floats(&column(&scored, 2, 0));
-    trial.within("losses", &told, &losses, 1e-4);
-    trial.within("losses, beside f64,", &told, &exact, 1e-4);
-    let told: Vec<f32> = column(&scored, 2, 1).iter().map(|&x| x as f32).collect();
-    trial.same("what is right", &told, &right);
+    let got_losses = floats(&column(&scored, 2, 0));
+    case.within("losses", &got_losses, &losses, 1e-4);
+    case.within("losses against f64", &got_losses, &exact, 1e-4);
+    let got_losses: Vec<f32> = column(&scored, 2, 1).iter().map(|&x| x as f32).collect();
+    case.same("correct rows", &got_losses, &right);
     if weight == 0.0 {
-        trial.same("logits", &got, &x);
+        case.same("logits", &got, &x);
     } else {
         let padding: Vec<f32> = got
             .chunks_exact(stride)
             .flat_map(|row| row[classes..].to_vec())
             .collect();
-        trial.same("what lies behind", &padding, &vec![f32::NAN; padding.len()]);
-        near_by_row(trial, &without_padding(&got, classes, stride), &d, classes);
+        case.same("the padding", &padding, &vec![f32::NAN; padding.len()]);
+        near_by_row(case, &without_padding(&got, classes, stride), &d, classes);
     }
     Ok(())
 }
 
 /// Compares gradients row by row: one label's is far larger than all others together.
-fn near_by_row(trial: &mut Trial<'_>, got: &[f32], expected: &[f32], width: usize) {
-    trial.near("the gradient", got, expected);
+fn near_by_row(case: &mut TestCase<'_>, got: &[f32], expected: &[f32], width: usize) {
+    case.near("the gradient", got, expected);
     let small = |values: &[f32]| -> Vec<f32> {
-        // Without the label's, which is the only one that can be below zero for certain.
+        // Without the label's gradient, the only one that is always negative.
         values.iter().map(|&d| d.max(0.0)).collect()
     };
     let (got, expected) = (small(got), small(expected));
     let largest = |row: &[f32]| row.iter().copied().fold(0.0, f32::max);
-    let element = trial.element;
+    let element = case.element;
     for (got, expected) in got.chunks_exact(width).zip(expected.chunks_exact(width)) {
-        // What f16 can hold only in part is no error of the kernel's.
+        // Underflow of f16 is not an error of the kernel.
         if element != Element::F16 || largest(expected) > 1e-3 {
-            trial.within("one row's gradient", got, expected, 2.0 * bound(element));
+            case.within("one row's gradient", got, expected, 2.0 * bound(element));
         }
     }
 }
 
-pub fn distillation(suite: &mut Suite<'_>) {
-    for &shape in shapes(suite.scale) {
+pub fn distillation(cases: &mut TestCases<'_>) {
+    for &shape in shapes(cases.scale) {
         for temperature in [1.0, 2.5] {
             let (n, classes, stride) = shape;
             let name = format!("{n} rows of {classes} in {stride}, temperature {temperature}");
-            suite.case(&name, |trial| distillation_case(trial, shape, temperature));
+            cases.test(&name, |case| distillation_case(case, shape, temperature));
         }
     }
 }
 
 fn distillation_case(
-    trial: &mut Trial<'_>,
+    case: &mut TestCase<'_>,
     shape: (usize, usize, usize),
     temperature: f32,
 ) -> Result<()> {
-    let (element, (n, classes, stride)) = (trial.element, shape);
-    let x = logits(trial, shape);
+    let (element, (n, classes, stride)) = (case.element, shape);
+    let x = logits(case, shape);
     let bias = numbers(classes, 2);
     let teacher: Vec<f32> = numbers(n * classes, 3).iter().map(|x| 3.0 * x).collect();
     let labels = labels(&x, &bias, shape);
@@ -191,16 +192,16 @@ fn distillation_case(
         n: n as u32,
         classes: classes as u32,
         stride: stride as u32,
-        logits: trial.changing(element, &x)?,
-        bias: trial.constant(Element::F32, &bias)?,
-        labels: trial.words(&labels)?,
-        teacher: trial.constant(Element::F32, &teacher)?,
+        logits: case.changing(element, &x)?,
+        bias: case.constant(Element::F32, &bias)?,
+        labels: case.words(&labels)?,
+        teacher: case.constant(Element::F32, &teacher)?,
         weights,
-        scored: trial.scratch(DISTILLED * n as u64)?,
+        scored: case.scratch(DISTILLED * n as u64)?,
     };
-    kernels::distillation(trial.device, element, &a)?;
-    let scored = trial.bytes(a.scored, DISTILLED * n as u64 - 4)?;
-    let Some([got]) = trial.outputs([(a.logits, element, n * stride)])? else {
+    kernels::distillation(case.device, element, &a)?;
+    let scored = case.bytes(a.scored, DISTILLED * n as u64 - 4)?;
+    let Some([got]) = case.outputs([(a.logits, element, n * stride)])? else {
         return Ok(());
     };
     let mut d = without_padding(&x, classes, stride);
@@ -219,48 +220,41 @@ fn distillation_case(
     let mut padded = scored;
     padded.extend([0; 4]);
     let words = DISTILLED as usize / 4;
-    let told = |index: usize| floats(&column(&padded, words, index));
-    trial.within("losses beside labels", &told(0), &hard, 1e-4);
-    trial.within("losses beside the teacher", &told(2), &soft, 1e-3);
-    let told: Vec<f32> = column(&padded, words, 1)
+    let got_losses = |index: usize| floats(&column(&padded, words, index));
+    case.within("losses against labels", &got_losses(0), &hard, 1e-4);
+    case.within("losses against the teacher", &got_losses(2), &soft, 1e-3);
+    let got_losses: Vec<f32> = column(&padded, words, 1)
         .iter()
         .map(|&x| x as f32)
         .collect();
-    trial.same("what is right", &told, &right);
-    trial.near("the gradient", &without_padding(&got, classes, stride), &d);
+    case.same("correct rows", &got_losses, &right);
+    case.near("the gradient", &without_padding(&got, classes, stride), &d);
     Ok(())
 }
 
-pub fn cosine(suite: &mut Suite<'_>) {
-    for &width in suite.scale.widths() {
-        for lengths in suite.scale.lengths() {
-            let n = lengths.iter().sum();
-            suite.case(&format!("{n} rows of {width}"), |trial| {
-                cosine_case(trial, n, width)
-            });
-        }
-    }
+pub fn cosine(cases: &mut TestCases<'_>) {
+    cases.over_matrices(cosine_case);
 }
 
-fn cosine_case(trial: &mut Trial<'_>, n: usize, width: usize) -> Result<()> {
-    let element = trial.element;
+fn cosine_case(case: &mut TestCase<'_>, n: usize, width: usize) -> Result<()> {
+    let element = case.element;
     let own = rounded(element, &numbers(n * width, 1));
     let theirs = numbers(n * width, 2);
     let mut d = rounded(element, &numbers(n * width, 3));
     let weight = 5.0;
-    let d_own: Address = trial.changing(element, &d)?;
+    let d_own: Address = case.changing(element, &d)?;
     let a = Cosine {
         n: n as u32,
         width: width as u32,
-        own: trial.constant(element, &own)?,
-        theirs: trial.constant(Element::F32, &theirs)?,
+        own: case.constant(element, &own)?,
+        theirs: case.constant(Element::F32, &theirs)?,
         weight,
         d_own,
-        scored: trial.empty(Element::F32, n)?,
+        scored: case.empty(Element::F32, n)?,
     };
-    kernels::cosine(trial.device, element, &a)?;
+    kernels::cosine(case.device, element, &a)?;
     let places = [(a.scored, Element::F32, n), (d_own, element, n * width)];
-    let Some([scored, got]) = trial.outputs(places)? else {
+    let Some([scored, got]) = case.outputs(places)? else {
         return Ok(());
     };
     let mut each = Vec::new();
@@ -272,7 +266,7 @@ fn cosine_case(trial: &mut Trial<'_>, n: usize, width: usize) -> Result<()> {
         &mut d,
         &mut each,
     );
-    trial.within("one minus the cosines", &scored, &each, 1e-4);
-    trial.near("the gradient", &got, &d);
+    case.within("one minus the cosines", &scored, &each, 1e-4);
+    case.near("the gradient", &got, &d);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the machine is, and what the compiler makes of the kernels.
+//! Describes the machine and the compilation of the kernels.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use crate::engine::cuda::kernels::{SOURCES, Source};
 use crate::error::{Error, Result};
 use crate::memory::format_bytes;
 
-use super::trial::name_of;
-use super::{Check, Session, Told};
+use super::test_case::name_of;
+use super::{Check, Outcome, Session};
 
 pub fn checks(emulated: bool) -> Vec<Check> {
     let mut checks = vec![Check::new("device", device)];
@@ -32,8 +32,8 @@ pub fn checks(emulated: bool) -> Vec<Check> {
     checks
 }
 
-fn libraries() -> Result<Told> {
-    let lines = probe()?.told();
+fn libraries() -> Result<Outcome> {
+    let lines = probe()?.describe();
     let clocks = std::process::Command::new("nvidia-smi")
         .args([
             "--query-gpu=driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,mig.mode.current",
@@ -49,13 +49,13 @@ fn libraries() -> Result<Told> {
         lines.join("; "),
         clocks.replace('\n', "\n    ")
     );
-    Ok(Told::good(
+    Ok(Outcome::good(
         line,
         json!({"found": lines, "nvidia_smi": clocks}),
     ))
 }
 
-fn device(session: &mut Session<'_>) -> Result<Told> {
+fn device(session: &mut Session<'_>) -> Result<Outcome> {
     let started = Instant::now();
     let device = session.device()?;
     let seconds = started.elapsed().as_secs_f64();
@@ -85,11 +85,11 @@ fn device(session: &mut Session<'_>) -> Result<Told> {
         "seconds_to_open": seconds,
         "processors": rayon::current_num_threads(),
     });
-    Ok(Told::good(line, data))
+    Ok(Outcome::good(line, data))
 }
 
-/// Compiles a source, so that it is known what its kernels take. Spilling registers is a failure.
-fn compile(source: &Source, element: Element) -> Result<Told> {
+/// Compiles a source and reports the resources of its kernels. Register spilling is a failure.
+fn compile(source: &Source, element: Element) -> Result<Outcome> {
     let found = probe()?;
     let nvrtc = found.nvrtc();
     let device = Architecture::of(found.properties().capability);
@@ -127,7 +127,7 @@ fn compile(source: &Source, element: Element) -> Result<Told> {
         });
         kernels.insert(&u.kernel, kernel);
     }
-    Ok(Told {
+    Ok(Outcome {
         passed: spilling == 0,
         line,
         data: json!({"seconds": seconds, "spilling": spilling, "kernels": kernels}),

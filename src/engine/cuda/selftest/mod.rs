@@ -1,9 +1,10 @@
-//! The self-test of a device: every kernel and product beside the CPU engine, training steps beside
-//! it, and how fast each kernel and whole steps are. `cloze bench --gpu-selftest` runs it, on a GPU or
-//! on the emulated device, in processes that may be lost; the kernels' unit tests run its checks too.
+//! The self-test of a device: compares every kernel and product and whole training steps with the
+//! CPU engine, and times kernels and training steps. `cloze bench --gpu-selftest` runs it, on a GPU
+//! or on the emulated device, in processes that may crash; the kernels' unit tests run its checks
+//! too.
 //!
-//! A check never stops another: errors and panics of each case are told with it. Only a device that
-//! answers no more ends a run, and the rest is then run by another process.
+//! A check never stops another: errors and panics are part of its outcome. Only a device that no
+//! longer responds ends a run; another process then continues with the rest.
 
 mod attention;
 mod elementwise;
@@ -16,10 +17,10 @@ mod products;
 mod rows;
 mod speed;
 mod steps;
+mod test_case;
 #[cfg(test)]
 mod tests;
 mod training;
-mod trial;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,20 +32,19 @@ use crate::error::{Error, Result};
 
 use super::device::{Device, Element};
 
-pub use self::trial::Trial;
-use self::trial::name_of;
+use self::test_case::{TestCase, name_of};
 
-/// Parts of the self-test, in the order in which they run.
+/// Sections of the self-test, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Section {
-    /// What the machine is, and the kernels compiled.
+    /// The machine, and the compilation of kernels.
     Machine,
-    /// Every kernel beside the CPU engine.
+    /// Every kernel against the CPU engine.
     Kernels,
     /// Matrix products.
     Products,
-    /// Training steps beside the CPU engine.
+    /// Training steps against the CPU engine.
     Steps,
     /// Each kernel's time.
     Speed,
@@ -74,19 +74,19 @@ impl Section {
     }
 }
 
-/// How much is tried.
+/// The amount of testing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// All sizes, for a GPU.
     Full,
-    /// Small ones, for the emulated device.
+    /// Small sizes, for the emulated device.
     Small,
-    /// A few of them, for tests.
+    /// A few sizes, for tests.
     Short,
 }
 
 impl Scale {
-    /// Batches by the lengths of their sequences.
+    /// Returns batches as the lengths of their sequences.
     fn lengths(self) -> &'static [&'static [usize]] {
         match self {
             Self::Full => &[
@@ -113,23 +113,23 @@ impl Scale {
     }
 }
 
-/// Opens the device that is tested.
+/// Opens the tested device.
 pub type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Device>>;
 
-/// What checks share.
+/// The state that checks share.
 pub struct Session<'a> {
     pub scale: Scale,
     open: Open<'a>,
-    /// That of the kernels' checks, opened when first asked for.
+    /// The device of the kernels' checks, opened at first use.
     device: Option<Box<dyn Device>>,
-    memo: Memo,
+    measured: Measured,
 }
 
-/// What one check leaves to those after it.
+/// Results of checks that later ones need.
 #[derive(Default)]
-struct Memo {
+struct Measured {
     steps: steps::References,
-    /// Bytes a second of the memory, operations a second of the largest product.
+    /// Bytes per second of the memory; operations per second of the largest product.
     bandwidth: Option<f64>,
     peak: Option<f64>,
 }
@@ -140,7 +140,7 @@ impl<'a> Session<'a> {
             scale,
             open,
             device: None,
-            memo: Memo::default(),
+            measured: Measured::default(),
         }
     }
 
@@ -152,12 +152,13 @@ impl<'a> Session<'a> {
         Ok(self.device.insert(device).as_mut())
     }
 
-    /// Another one, for an engine that owns it.
+    /// Opens another device, for an engine that owns it.
     fn another(&self) -> Result<Box<dyn Device>> {
         (self.open)()
     }
 
-    /// Fails where the device answers no more. `doubted`: where a check failed, that may be why.
+    /// Returns an error if the device no longer responds. `doubted`: a check failed, maybe for that
+    /// reason.
     fn alive(&mut self, doubted: bool) -> Result<()> {
         match &mut self.device {
             Some(device) => device.synchronize(),
@@ -167,17 +168,17 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What a check found out.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct Outcome {
     pub passed: bool,
-    /// For people, in a line.
+    /// A line for users.
     pub line: String,
-    /// For programs: an object.
+    /// An object for programs.
     pub data: Value,
 }
 
-impl Told {
+impl Outcome {
     fn good(line: String, data: Value) -> Self {
         Self {
             passed: true,
@@ -195,9 +196,9 @@ impl Told {
     }
 }
 
-type Work = Box<dyn Fn(&mut Session<'_>) -> Result<Told>>;
+type Work = Box<dyn Fn(&mut Session<'_>) -> Result<Outcome>>;
 
-/// One thing to find out.
+/// A check.
 pub struct Check {
     pub name: String,
     run: Work,
@@ -206,7 +207,7 @@ pub struct Check {
 impl Check {
     fn new(
         name: impl Into<String>,
-        run: impl Fn(&mut Session<'_>) -> Result<Told> + 'static,
+        run: impl Fn(&mut Session<'_>) -> Result<Outcome> + 'static,
     ) -> Self {
         Self {
             name: name.into(),
@@ -215,7 +216,7 @@ impl Check {
     }
 }
 
-/// All checks of a section. Where `emulated`, those that only a GPU can answer are left out.
+/// Returns all checks of a section. With `emulated`, omits those that need a GPU.
 pub fn checks(section: Section, scale: Scale, emulated: bool) -> Vec<Check> {
     match section {
         Section::Machine => machine::checks(emulated),
@@ -228,10 +229,10 @@ pub fn checks(section: Section, scale: Scale, emulated: bool) -> Vec<Check> {
     }
 }
 
-/// A kernel's cases in one element type.
-type Cases = fn(&mut Suite<'_>);
+/// Tests a kernel in one element type.
+type KernelTest = fn(&mut TestCases<'_>);
 
-const KERNELS: &[(&str, Cases)] = &[
+const KERNELS: &[(&str, KernelTest)] = &[
     ("embedding_forward", embedding::forward),
     ("embedding_backward", embedding::backward),
     ("norm_forward", norm::forward),
@@ -265,41 +266,41 @@ fn kernel_checks() -> Vec<Check> {
         .map(|((name, cases), element)| {
             Check::new(format!("{name} {}", name_of(element)), move |session| {
                 let scale = session.scale;
-                Ok(suite(session.device()?, element, scale, cases).told())
+                Ok(run_cases(session.device()?, element, scale, cases).outcome())
             })
         })
         .collect()
 }
 
-/// Runs a kernel's cases on a device.
-fn suite<'a>(
+/// Runs a kernel's test cases on a device.
+fn run_cases<'a>(
     device: &'a mut dyn Device,
     element: Element,
     scale: Scale,
-    cases: impl FnOnce(&mut Suite<'_>),
-) -> Suite<'a> {
-    let mut suite = Suite::new(device, element, scale);
-    cases(&mut suite);
-    suite
+    cases: impl FnOnce(&mut TestCases<'_>),
+) -> TestCases<'a> {
+    let mut all = TestCases::new(device, element, scale);
+    cases(&mut all);
+    all
 }
 
-/// Cases, and what became of them.
-pub struct Suite<'a> {
+/// Test cases and their results.
+pub struct TestCases<'a> {
     device: &'a mut dyn Device,
     pub element: Element,
     pub scale: Scale,
     cases: usize,
     failed: usize,
-    /// The case that was nearest to its bound or farthest beyond, where, and by what part of it.
+    /// The worst case: its error, its bound and its name.
     worst: (f64, f64, String),
     complaints: Vec<String>,
     started: Instant,
 }
 
-/// Complaints of one check that are told.
+/// Maximum number of reported complaints.
 const COMPLAINTS: usize = 6;
 
-impl<'a> Suite<'a> {
+impl<'a> TestCases<'a> {
     fn new(device: &'a mut dyn Device, element: Element, scale: Scale) -> Self {
         Self {
             device,
@@ -313,31 +314,58 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// One case. It runs again, to see that it gives the same bits, and with numbers that are not
-    /// aligned (in the small scales not every one does).
-    pub fn case(&mut self, name: &str, work: impl Fn(&mut Trial<'_>) -> Result<()>) {
-        self.aligned_case(name, &work);
+    /// Runs a case. Also runs it again, to check that the bits are the same, and with unaligned
+    /// values; at small scales not for every case.
+    pub fn test(&mut self, name: &str, work: impl Fn(&mut TestCase<'_>) -> Result<()>) {
+        self.test_aligned(name, &work);
         if self.scale == Scale::Full || self.cases.is_multiple_of(3) {
-            let how = trial::How {
+            let mode = test_case::Mode {
                 shifted: true,
-                ..trial::How::default()
+                ..test_case::Mode::default()
             };
-            self.one(&format!("{name}, not aligned"), how, &work);
+            self.one(&format!("{name}, not aligned"), mode, &work);
         }
     }
 
-    /// The same for what asks for aligned numbers.
-    pub fn aligned_case(&mut self, name: &str, work: impl Fn(&mut Trial<'_>) -> Result<()>) {
+    /// Tests every width with every batch and dropout probability.
+    pub fn over_batches(
+        &mut self,
+        dropouts: &[f64],
+        work: impl Fn(&mut TestCase<'_>, usize, &[usize], f64) -> Result<()>,
+    ) {
+        for &width in self.scale.widths() {
+            for &lengths in self.scale.lengths() {
+                for &p in dropouts {
+                    let name = format!("{width} wide, {lengths:?}, dropout {p}");
+                    self.test(&name, |case| work(case, width, lengths, p));
+                }
+            }
+        }
+    }
+
+    /// Tests every width with the number of rows of every batch.
+    pub fn over_matrices(&mut self, work: impl Fn(&mut TestCase<'_>, usize, usize) -> Result<()>) {
+        for &width in self.scale.widths() {
+            for lengths in self.scale.lengths() {
+                let n = lengths.iter().sum();
+                let name = format!("{n} rows of {width}");
+                self.test(&name, |case| work(case, n, width));
+            }
+        }
+    }
+
+    /// Like [`test`](Self::test) for kernels that need aligned values.
+    pub fn test_aligned(&mut self, name: &str, work: impl Fn(&mut TestCase<'_>) -> Result<()>) {
         let twice = self.scale == Scale::Full || self.cases.is_multiple_of(4);
-        let Some(first) = self.one(name, trial::How::default(), &work) else {
+        let Some(first) = self.one(name, test_case::Mode::default(), &work) else {
             return;
         };
         if twice {
-            let how = trial::How {
+            let mode = test_case::Mode {
                 again: true,
-                ..trial::How::default()
+                ..test_case::Mode::default()
             };
-            let complaint = match self.attempt(how, &work) {
+            let complaint = match self.attempt(mode, &work) {
                 Ok(second) if second == first => return,
                 Ok(_) => format!("{name}: other bits in the second run"),
                 Err(error) => format!("{name}, again: {error}"),
@@ -347,23 +375,23 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// Runs a case once and judges it; the digest of its bits where it ran.
+    /// Runs a case once and judges it; returns the digest of its bits.
     fn one(
         &mut self,
         name: &str,
-        how: trial::How,
-        work: impl Fn(&mut Trial<'_>) -> Result<()>,
+        mode: test_case::Mode,
+        work: impl Fn(&mut TestCase<'_>) -> Result<()>,
     ) -> Option<u64> {
         self.cases += 1;
-        let distances = RefCell::new(Vec::new());
-        let digest = self.attempt(how, |trial| {
-            work(trial)?;
-            distances.replace(trial.distances().to_vec());
+        let deviations = RefCell::new(Vec::new());
+        let digest = self.attempt(mode, |case| {
+            work(case)?;
+            deviations.replace(case.deviations().to_vec());
             Ok(())
         });
         let mut good = true;
-        // What was written beside buffers is an error, and doesn't hide what was found.
-        for distance in distances.into_inner() {
+        // A write outside of buffers is an error, but doesn't hide the deviations.
+        for distance in deviations.into_inner() {
             good &= self.take(name, &distance);
         }
         if let Err(error) = &digest {
@@ -380,18 +408,18 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// Runs a case; the digest of its bits.
+    /// Runs a case; returns the digest of its bits.
     fn attempt(
         &mut self,
-        how: trial::How,
-        work: impl Fn(&mut Trial<'_>) -> Result<()>,
+        mode: test_case::Mode,
+        work: impl Fn(&mut TestCase<'_>) -> Result<()>,
     ) -> Result<u64> {
-        Trial::new(self.device, self.element, how).run(work)
+        TestCase::new(self.device, self.element, mode).run(work)
     }
 
-    /// Whether a distance is within its bound.
-    fn take(&mut self, name: &str, distance: &trial::Distance) -> bool {
-        let trial::Distance { what, error, bound } = distance;
+    /// Records a deviation; returns whether it is within its bound.
+    fn take(&mut self, name: &str, distance: &test_case::Deviation) -> bool {
+        let test_case::Deviation { what, error, bound } = distance;
         let good = error <= bound;
         if !good {
             self.complain(format!(
@@ -405,7 +433,7 @@ impl<'a> Suite<'a> {
         good
     }
 
-    fn told(self) -> Told {
+    fn outcome(self) -> Outcome {
         let (error, bound, at) = &self.worst;
         let mut line = format!(
             "{} cases, {} failed; error at most {error:.1e} (bound {bound:.0e}): {at}",
@@ -414,7 +442,7 @@ impl<'a> Suite<'a> {
         for complaint in &self.complaints {
             line += &format!("\n    {complaint}");
         }
-        Told {
+        Outcome {
             passed: self.failed == 0 && self.cases > 0,
             line,
             data: json!({
@@ -430,7 +458,7 @@ impl<'a> Suite<'a> {
     }
 }
 
-/// JSON has no infinity.
+/// Replaces infinity, which JSON lacks.
 fn finite(x: f64) -> f64 {
     if x.is_finite() { x } else { f64::MAX }
 }
@@ -448,30 +476,30 @@ fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// All checks were run.
+    /// All checks ran.
     Whole,
-    /// The device answers no more: the checks behind the last that was told want another process.
+    /// The device no longer responds: the remaining checks need another process.
     Lost,
 }
 
-/// Runs checks one after the other; `tell` hears of each before it runs, and then what it found.
+/// Runs checks; calls `report` before each, and again with its outcome.
 pub fn run(
     checks: &[Check],
     session: &mut Session<'_>,
-    tell: &mut dyn FnMut(&str, Option<Told>),
+    report: &mut dyn FnMut(&str, Option<Outcome>),
 ) -> Ended {
     for check in checks {
-        tell(&check.name, None);
-        let mut told = match caught(|| (check.run)(session)) {
-            Ok(told) => told,
-            Err(error) => Told::failed(error.to_string()),
+        report(&check.name, None);
+        let mut outcome = match caught(|| (check.run)(session)) {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::failed(error.to_string()),
         };
-        let alive = session.alive(!told.passed);
+        let alive = session.alive(!outcome.passed);
         if let Err(error) = &alive {
-            told.passed = false;
-            told.line += &format!("\n    the device is lost: {error}");
+            outcome.passed = false;
+            outcome.line += &format!("\n    the device is lost: {error}");
         }
-        tell(&check.name, Some(told));
+        report(&check.name, Some(outcome));
         if alive.is_err() {
             return Ended::Lost;
         }

@@ -1,4 +1,5 @@
-//! LayerNorm and what stands before it, beside the CPU engine's and the definition in f64.
+//! Compares LayerNorm and the operations before it with the CPU engine's and with the definition in
+//! f64.
 
 use crate::engine::cpu::elementwise::Partials;
 use crate::engine::cpu::norm::{self as cpu, SkipConnection, Statistics, Sums};
@@ -8,57 +9,57 @@ use crate::engine::simd::Simd;
 use crate::error::Result;
 use crate::random::Site;
 
-use super::Suite;
-use super::trial::{Trial, numbers, rounded};
+use super::TestCases;
+use super::test_case::{TestCase, numbers, rounded};
 
 pub const EPSILON: f32 = 1e-12;
 const SITE: Site = Site::FeedForwardDropout(2);
 
-/// Statistics as they lie on the device.
+/// Returns statistics in the device's layout.
 pub fn flat(statistics: &[Statistics]) -> Vec<f32> {
     statistics.iter().flat_map(|s| [s.mean, s.rstd]).collect()
 }
 
-/// Scales around 1 and shifts around 0.
+/// Returns scales around 1 and shifts around 0.
 pub fn scale_and_shift(width: usize) -> [Vec<f32>; 2] {
     let gain = numbers(width, 3).iter().map(|x| 1.0 + 0.3 * x).collect();
     [gain, numbers(width, 4)]
 }
 
-pub fn forward(suite: &mut Suite<'_>) {
-    for &width in suite.scale.widths() {
-        for &lengths in suite.scale.lengths() {
+pub fn forward(cases: &mut TestCases<'_>) {
+    for &width in cases.scale.widths() {
+        for &lengths in cases.scale.lengths() {
             for p in [Some(0.0), Some(0.1), None] {
                 let name = match p {
                     Some(p) => format!("{width} wide, {lengths:?}, dropout {p}"),
                     None => format!("{width} wide, {lengths:?}, alone"),
                 };
-                suite.case(&name, |trial| forward_case(trial, width, lengths, p));
+                cases.test(&name, |case| forward_case(case, width, lengths, p));
             }
         }
     }
 }
 
-/// With bias, residual and a dropout, or with none of them.
+/// Tests with bias, residual and dropout, or with none of them.
 fn forward_case(
-    trial: &mut Trial<'_>,
+    case: &mut TestCase<'_>,
     width: usize,
     lengths: &[usize],
     p: Option<f64>,
 ) -> Result<()> {
-    let element = trial.element;
-    let sample = trial.sample(lengths)?;
+    let element = case.element;
+    let sample = case.sample(lengths)?;
     let (n, simd) = (sample.packed.rows(), Simd::detect());
     let mut x = rounded(element, &numbers(n * width, 1));
     let residual = rounded(element, &numbers(n * width, 2));
     let [gain, shift] = scale_and_shift(width);
     let bias = numbers(width, 5);
     let (dropout, mask) = sample.dropout(SITE, p.unwrap_or(0.0));
-    let at = trial.changing(element, &x)?;
+    let at = case.changing(element, &x)?;
     let [bias_at, residual_at] = match p {
         Some(_) => [
-            trial.constant(Element::F32, &bias)?,
-            trial.constant(element, &residual)?,
+            case.constant(Element::F32, &bias)?,
+            case.constant(element, &residual)?,
         ],
         None => [Address::NONE; 2],
     };
@@ -67,18 +68,18 @@ fn forward_case(
         width: width as u32,
         x: at,
         bias: bias_at,
-        dropout: dropout.as_ref().map(|d| (&sample.on_device.batch, d)),
+        dropout: dropout.map(|d| (sample.on_device.batch, d)),
         residual: residual_at,
         norm: kernels::Norm {
-            gain: trial.constant(Element::F32, &gain)?,
-            bias: trial.constant(Element::F32, &shift)?,
+            gain: case.constant(Element::F32, &gain)?,
+            bias: case.constant(Element::F32, &shift)?,
             epsilon: EPSILON,
         },
-        statistics: trial.empty(Element::F32, 2 * n)?,
-        out: trial.empty(element, n * width)?,
+        statistics: case.empty(Element::F32, 2 * n)?,
+        out: case.empty(element, n * width)?,
     };
-    norm_forward(trial.device, element, &a)?;
-    let got = trial.outputs([
+    norm_forward(case.device, element, &a)?;
+    let got = case.outputs([
         (a.x, element, n * width),
         (a.statistics, Element::F32, 2 * n),
         (a.out, element, n * width),
@@ -100,22 +101,22 @@ fn forward_case(
             residual: &residual,
         };
         cpu::forward(simd, skip, norm, &mut x, &mut expected, &mut y);
-        trial.near("the sum", &sums, &x);
+        case.near("the sum", &sums, &x);
     } else {
         cpu::forward_alone(simd, norm, &x, &mut expected, &mut y);
-        trial.same("what goes in", &sums, &x);
+        case.same("the input", &sums, &x);
     }
-    trial.near("statistics", &statistics, &flat(&expected));
-    trial.near("the output", &out, &y);
+    case.near("statistics", &statistics, &flat(&expected));
+    case.near("the output", &out, &y);
     let exact: Vec<f64> = x
         .chunks_exact(width)
         .flat_map(|x| exact(x, &gain, &shift))
         .collect();
-    trial.near("the output, beside f64,", &out, &exact);
+    case.near("the output against f64", &out, &exact);
     Ok(())
 }
 
-/// The definition.
+/// Computes LayerNorm by definition.
 fn exact(x: &[f32], gain: &[f32], shift: &[f32]) -> Vec<f64> {
     let n = x.len() as f64;
     let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
@@ -131,20 +132,13 @@ fn exact(x: &[f32], gain: &[f32], shift: &[f32]) -> Vec<f64> {
     x.iter().zip(gain).zip(shift).map(one).collect()
 }
 
-pub fn backward(suite: &mut Suite<'_>) {
-    for &width in suite.scale.widths() {
-        for &lengths in suite.scale.lengths() {
-            for p in [0.0, 0.1] {
-                let name = format!("{width} wide, {lengths:?}, dropout {p}");
-                suite.case(&name, |trial| backward_case(trial, width, lengths, p));
-            }
-        }
-    }
+pub fn backward(cases: &mut TestCases<'_>) {
+    cases.over_batches(&[0.0, 0.1], backward_case);
 }
 
-fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64) -> Result<()> {
-    let element = trial.element;
-    let sample = trial.sample(lengths)?;
+fn backward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f64) -> Result<()> {
+    let element = case.element;
+    let sample = case.sample(lengths)?;
     let (n, simd) = (sample.packed.rows(), Simd::detect());
     let x = rounded(element, &numbers(n * width, 1));
     let d_out = rounded(element, &numbers(n * width, 2));
@@ -158,29 +152,29 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
     cpu::forward_alone(simd, norm, &x, &mut statistics, &mut y);
     let (dropout, mask) = sample.dropout(SITE, p);
     let mut sums = [5, 6, 7].map(|key| numbers(width, key));
-    let d_at = trial.changing(element, &d_out)?;
-    // Where there is no dropout, the gradient of the sum takes the place of the output's.
+    let d_at = case.changing(element, &d_out)?;
+    // Without dropout, the gradient of the sum overwrites that of the output.
     let in_place = p == 0.0;
     let a = NormBackward {
         n: n as u32,
         width: width as u32,
-        gain: trial.constant(Element::F32, &gain)?,
-        sums: trial.constant(element, &x)?,
-        statistics: trial.constant(Element::F32, &flat(&statistics))?,
-        dropout: dropout.as_ref().map(|d| (&sample.on_device.batch, d)),
+        gain: case.constant(Element::F32, &gain)?,
+        sums: case.constant(element, &x)?,
+        statistics: case.constant(Element::F32, &flat(&statistics))?,
+        dropout: dropout.map(|d| (sample.on_device.batch, d)),
         d_out: d_at,
         d_residual: match in_place {
             true => d_at,
-            false => trial.empty(element, n * width)?,
+            false => case.empty(element, n * width)?,
         },
-        d_linear: trial.empty(element, n * width)?,
-        gain_gradient: trial.changing(Element::F32, &sums[0])?,
-        bias_gradient: trial.changing(Element::F32, &sums[1])?,
-        linear_bias_gradient: trial.changing(Element::F32, &sums[2])?,
-        partials: trial.scratch(kernels::partials(width as u32))?,
+        d_linear: case.empty(element, n * width)?,
+        gain_gradient: case.changing(Element::F32, &sums[0])?,
+        bias_gradient: case.changing(Element::F32, &sums[1])?,
+        linear_bias_gradient: case.changing(Element::F32, &sums[2])?,
+        partials: case.scratch(kernels::partials(width as u32))?,
     };
-    norm_backward(trial.device, element, &a)?;
-    let got = trial.outputs([
+    norm_backward(case.device, element, &a)?;
+    let got = case.outputs([
         (a.d_residual, element, n * width),
         (a.d_linear, element, n * width),
         (a.gain_gradient, Element::F32, width),
@@ -208,10 +202,10 @@ fn backward_case(trial: &mut Trial<'_>, width: usize, lengths: &[usize], p: f64)
             partials: &mut Partials::default(),
         },
     );
-    trial.near("the residual's gradient", &d_residual, &expected[0]);
-    trial.near("the product's gradient", &d_linear, &expected[1]);
-    trial.near("the scale's gradient", &d_gain, &sums[0]);
-    trial.near("the shift's gradient", &d_shift, &sums[1]);
-    trial.near("the bias' gradient", &d_bias, &sums[2]);
+    case.near("the residual's gradient", &d_residual, &expected[0]);
+    case.near("the product's gradient", &d_linear, &expected[1]);
+    case.near("the scale's gradient", &d_gain, &sums[0]);
+    case.near("the shift's gradient", &d_shift, &sums[1]);
+    case.near("the bias's gradient", &d_bias, &sums[2]);
     Ok(())
 }

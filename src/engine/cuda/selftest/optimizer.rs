@@ -1,4 +1,4 @@
-//! The norm of the gradients and the two optimizers, beside the trainer's own.
+//! Compares the norm of the gradients and the two optimizers with the CPU engine's.
 
 use std::sync::Arc;
 
@@ -9,42 +9,42 @@ use crate::engine::optimizer::{Moments, Optimizer, Rule, Update};
 use crate::error::Result;
 use crate::model::{Config, Layout, PRETRAINING};
 
-use super::trial::{Trial, numbers, rounded};
-use super::{Scale, Suite};
+use super::test_case::{TestCase, numbers, rounded};
+use super::{Scale, TestCases};
 
-pub fn sum_of_squares(suite: &mut Suite<'_>) {
-    let counts: &[usize] = match suite.scale {
+pub fn sum_of_squares(cases: &mut TestCases<'_>) {
+    let counts: &[usize] = match cases.scale {
         Scale::Full => &[1, 31, 4096, 100_003, 5_000_001],
         Scale::Small | Scale::Short => &[1, 31, 4096, 70_001],
     };
     for &count in counts {
-        for (factor, spoilt) in [
+        for (factor, invalid) in [
             (1.0, None),
-            // Their squares are out of the range of f32.
+            // Their squares are outside the range of f32.
             (1e-25, None),
             (1e25, None),
             (1.0, Some(f32::NAN)),
             (1.0, Some(f32::INFINITY)),
         ] {
-            let name = format!("{count} numbers times {factor}, one {spoilt:?}");
-            suite.case(&name, |trial| {
+            let name = format!("{count} numbers times {factor}, one {invalid:?}");
+            cases.test(&name, |case| {
                 let mut x = numbers(count, 1);
                 x.iter_mut().for_each(|x| *x *= factor);
-                if let Some(value) = spoilt {
+                if let Some(value) = invalid {
                     x[count / 2] = value;
                 }
-                let at = trial.constant(Element::F32, &x)?;
-                let sum = norm_on_device(trial, count, at)?;
+                let at = case.constant(Element::F32, &x)?;
+                let sum = norm_on_device(case, count, at)?;
                 let exact: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
-                if trial.is_again() {
+                if case.is_again() {
                     return Ok(());
                 }
-                if spoilt.is_some() {
+                if invalid.is_some() {
                     let finite = f32::from(u8::from(sum.is_finite()));
-                    trial.same("what is no number", &[finite], &[0.0]);
+                    case.same("a non-finite sum", &[finite], &[0.0]);
                 } else {
                     let got = [(sum / exact) as f32];
-                    trial.within("the sum, beside f64,", &got, &[1.0], 1e-6);
+                    case.within("the sum against f64", &got, &[1.0], 1e-6);
                 }
                 Ok(())
             });
@@ -52,27 +52,27 @@ pub fn sum_of_squares(suite: &mut Suite<'_>) {
     }
 }
 
-fn norm_on_device(trial: &mut Trial<'_>, count: usize, x: Address) -> Result<f64> {
-    let partials = trial.scratch(squares_partials())?;
-    let into = trial.scratch(8)?;
-    let element = trial.element;
-    kernels::sum_of_squares(trial.device, element, count as u64, x, partials, into)?;
-    let bytes = trial.bytes(into, 8)?;
+fn norm_on_device(case: &mut TestCase<'_>, count: usize, x: Address) -> Result<f64> {
+    let partials = case.scratch(squares_partials())?;
+    let into = case.scratch(8)?;
+    let element = case.element;
+    kernels::sum_of_squares(case.device, element, count as u64, x, partials, into)?;
+    let bytes = case.bytes(into, 8)?;
     let mut word = [0; 8];
     word.copy_from_slice(&bytes);
     Ok(f64::from_ne_bytes(word))
 }
 
-pub fn adamw(suite: &mut Suite<'_>) {
-    updates(suite, Rule::Adamw);
+pub fn adamw(cases: &mut TestCases<'_>) {
+    updates(cases, Rule::Adamw);
 }
 
-pub fn lamb(suite: &mut Suite<'_>) {
-    updates(suite, Rule::Lamb);
+pub fn lamb(cases: &mut TestCases<'_>) {
+    updates(cases, Rule::Lamb);
 }
 
-fn updates(suite: &mut Suite<'_>, rule: Rule) {
-    let (hidden, vocabulary) = match suite.scale {
+fn updates(cases: &mut TestCases<'_>, rule: Rule) {
+    let (hidden, vocabulary) = match cases.scale {
         Scale::Full => (128, 3001),
         Scale::Small | Scale::Short => (48, 203),
     };
@@ -93,78 +93,73 @@ fn updates(suite: &mut Suite<'_>, rule: Rule) {
             step,
             max_norm,
         };
-        for spoilt in [false, true] {
-            let name = format!("step {step}, norm cut to {max_norm}, spoilt: {spoilt}");
-            suite.case(&name, |trial| case(trial, &layout, &update, scale, spoilt));
+        for invalid in [false, true] {
+            let name = format!("step {step}, norm cut to {max_norm}, invalid: {invalid}");
+            cases.test(&name, |case| {
+                run_case(case, &layout, &update, scale, invalid)
+            });
         }
     }
 }
 
-/// One update of all parameters of a model.
-fn case(
-    trial: &mut Trial<'_>,
+/// Tests one update of all parameters of a model.
+fn run_case(
+    case: &mut TestCase<'_>,
     layout: &Arc<Layout>,
     update: &Update,
     scale: f64,
-    spoilt: bool,
+    invalid: bool,
 ) -> Result<()> {
-    let (element, single) = (trial.element, Element::F32);
+    let (element, single) = (case.element, Element::F32);
     let offsets = Offsets::new(layout);
     let total = offsets.total();
     let chunks = Chunks::of(offsets.iter());
     let mut values = numbers(layout.total(), 1);
     let mut gradients = numbers(layout.total(), 2);
-    if spoilt {
+    if invalid {
         gradients[layout.total() / 3] = f32::NAN;
     }
     let mut moments = Moments {
         first: numbers(layout.total(), 3).iter().map(|x| 0.1 * x).collect(),
         second: numbers(layout.total(), 4).iter().map(|x| x * x).collect(),
     };
-    let put = |trial: &mut Trial<'_>, values: &[f32], factor: f32| -> Result<Address> {
+    let put = |case: &mut TestCase<'_>, values: &[f32], factor: f32| -> Result<Address> {
         let mut spread = offsets.spread(values);
         spread.iter_mut().for_each(|x| *x *= factor);
-        trial.changing(single, &spread)
+        case.changing(single, &spread)
     };
-    // A power of two: nothing is rounded.
-    let gradients_at = put(trial, &gradients, scale as f32)?;
-    let squares = trial.scratch(8)?;
-    let partials = trial.scratch(squares_partials())?;
+    // A power of two: exact.
+    let gradients_at = put(case, &gradients, scale as f32)?;
+    let squares = case.scratch(8)?;
+    let partials = case.scratch(squares_partials())?;
     let count = total as u64;
-    kernels::sum_of_squares(
-        trial.device,
-        element,
-        count,
-        gradients_at,
-        partials,
-        squares,
-    )?;
+    kernels::sum_of_squares(case.device, element, count, gradients_at, partials, squares)?;
     let copy = match element {
         Element::F32 => Address::NONE,
-        Element::Bf16 | Element::F16 => trial.changing(element, &vec![0.0; total])?,
+        Element::Bf16 | Element::F16 => case.changing(element, &vec![0.0; total])?,
     };
     let a = Parameters {
         chunks: &chunks,
-        chunks_at: trial.words(chunks.words())?,
-        step: trial.constant_bytes(Step::new(update, scale).bytes())?,
+        chunks_at: case.words(chunks.words())?,
+        step: case.constant_bytes(Step::new(update, scale).bytes())?,
         squares,
-        values: put(trial, &values, 1.0)?,
+        values: put(case, &values, 1.0)?,
         gradients: gradients_at,
-        first: put(trial, &moments.first, 1.0)?,
-        second: put(trial, &moments.second, 1.0)?,
+        first: put(case, &moments.first, 1.0)?,
+        second: put(case, &moments.second, 1.0)?,
         copy,
     };
     match update.optimizer.rule {
-        Rule::Adamw => kernels::adamw(trial.device, element, &a)?,
+        Rule::Adamw => kernels::adamw(case.device, element, &a)?,
         Rule::Lamb => {
-            let partials = trial.scratch(chunks.partials())?;
-            kernels::lamb(trial.device, element, &a, partials)?;
+            let partials = case.scratch(chunks.partials())?;
+            kernels::lamb(case.device, element, &a, partials)?;
         }
     }
     let at = [a.values, a.gradients, a.first, a.second].map(|at| (at, single, total));
     let copied = if copy == Address::NONE { 0 } else { total };
     let [v, g, m, s] = at;
-    let got = trial.outputs([v, g, m, s, (copy, element, copied)])?;
+    let got = case.outputs([v, g, m, s, (copy, element, copied)])?;
     let Some([got_values, got_gradients, first, second, copied]) = got else {
         return Ok(());
     };
@@ -181,27 +176,32 @@ fn case(
         pairs.map(|(after, before)| after - before).collect()
     };
     let got = offsets.gather(&got_values);
-    if spoilt {
-        trial.same("parameters", &got, &before);
+    if invalid {
+        case.same("parameters", &got, &before);
     } else {
-        trial.within("parameters", &got, &values, 1e-6);
-        trial.within("their change", &change(&got), &change(&values), 1e-4);
+        case.within("parameters", &got, &values, 1e-6);
+        case.within(
+            "the change of parameters",
+            &change(&got),
+            &change(&values),
+            1e-4,
+        );
         if copy != Address::NONE {
             let rounded = rounded(element, &got_values);
-            trial.same(
+            case.same(
                 "the copy",
                 &offsets.gather(&copied),
                 &offsets.gather(&rounded),
             );
         }
     }
-    trial.same(
+    case.same(
         "gradients",
         &offsets.gather(&got_gradients),
         &vec![0.0; layout.total()],
     );
-    trial.within("first means", &offsets.gather(&first), &moments.first, 1e-5);
-    trial.within(
+    case.within("first means", &offsets.gather(&first), &moments.first, 1e-5);
+    case.within(
         "second means",
         &offsets.gather(&second),
         &moments.second,

@@ -1,5 +1,5 @@
-//! Matrix products: every one of a layer and of the heads, in every element type, transposed as the
-//! layer wants them, added to, with every epilogue, beside the CPU engine's product and f64.
+//! Tests matrix products: all of a layer and of the heads, in every element type and transposition,
+//! overwriting and accumulating, with every epilogue, against the CPU engine's product and f64.
 
 use crate::engine::Precision;
 use crate::engine::cpu::{self, Output, Threads};
@@ -7,10 +7,10 @@ use crate::engine::cuda::device::{Address, Device, Element, Epilogue, Matrix, Pr
 use crate::engine::simd::Simd;
 use crate::error::Result;
 
-use super::trial::{Trial, bound, name_of, numbers, rounded};
-use super::{Check, Scale, Suite, suite};
+use super::test_case::{TestCase, bound, name_of, numbers, rounded};
+use super::{Check, Scale, TestCases, run_cases};
 
-/// What a product is of.
+/// The kind of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// `x Wᵀ`
@@ -21,21 +21,21 @@ enum Kind {
     Weight,
 }
 
-/// One product to try: m rows of x, k columns, n of the result.
+/// One product: m rows of x, k columns, n columns of the result.
 #[derive(Debug, Clone, Copy)]
-struct Try {
+struct Case {
     kind: Kind,
     size: [usize; 3],
     tf32: bool,
     add: bool,
     alpha: f32,
-    /// Numbers between the end of a row of `a` and the next.
+    /// Values between the end of a row of `a` and the next row.
     gap: usize,
-    epilogue: Saved,
+    epilogue: Fused,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Saved {
+enum Fused {
     Nothing,
     Bias,
     Gelu,
@@ -51,21 +51,21 @@ pub fn checks() -> Vec<Check> {
     let kinds = [Kind::Forward, Kind::Input, Kind::Weight];
     let pairs = all
         .into_iter()
-        .flat_map(|how| kinds.map(|kind| (how, kind)));
+        .flat_map(|format| kinds.map(|kind| (format, kind)));
     pairs
         .map(|((element, tf32), kind)| {
             let name = if tf32 { "tf32" } else { name_of(element) };
             Check::new(format!("{kind:?} {name}").to_lowercase(), move |session| {
                 let scale = session.scale;
                 let device: &mut dyn Device = session.device()?;
-                let cases = |suite: &mut Suite<'_>| cases(suite, kind, tf32);
-                Ok(suite(device, element, scale, cases).told())
+                let all = |cases: &mut TestCases<'_>| all_cases(cases, kind, tf32);
+                Ok(run_cases(device, element, scale, all).outcome())
             })
         })
         .collect()
 }
 
-/// Rows, inputs and outputs of linear layers.
+/// Returns rows, inputs and outputs of linear layers.
 fn sizes(scale: Scale) -> &'static [[usize; 3]] {
     match scale {
         Scale::Full => &[
@@ -91,31 +91,31 @@ fn sizes(scale: Scale) -> &'static [[usize; 3]] {
     }
 }
 
-fn cases(suite: &mut Suite<'_>, kind: Kind, tf32: bool) {
-    for &size in sizes(suite.scale) {
-        let plain = Try {
+fn all_cases(cases: &mut TestCases<'_>, kind: Kind, tf32: bool) {
+    for &size in sizes(cases.scale) {
+        let plain = Case {
             kind,
             size,
             tf32,
             add: kind == Kind::Weight,
             alpha: 1.0,
             gap: 0,
-            epilogue: Saved::Nothing,
+            epilogue: Fused::Nothing,
         };
         let mut tries = vec![
             plain,
-            Try {
+            Case {
                 add: !plain.add,
                 alpha: 0.5,
                 ..plain
             },
-            Try { gap: 16, ..plain },
+            Case { gap: 16, ..plain },
         ];
         if kind == Kind::Forward {
-            tries.extend([Saved::Bias, Saved::Gelu].map(|epilogue| Try { epilogue, ..plain }));
+            tries.extend([Fused::Bias, Fused::Gelu].map(|epilogue| Case { epilogue, ..plain }));
         }
         for one in tries {
-            let Try {
+            let Case {
                 size: [m, k, n],
                 add,
                 alpha,
@@ -125,12 +125,12 @@ fn cases(suite: &mut Suite<'_>, kind: Kind, tf32: bool) {
             } = one;
             let name =
                 format!("{m}×{k}×{n}, add {add}, alpha {alpha}, gap {gap}, epilogue {epilogue:?}");
-            suite.aligned_case(&name, |trial| case(trial, one));
+            cases.test_aligned(&name, |case| run_case(case, one));
         }
     }
 }
 
-/// A matrix as it is stored, and what it stands for on the host.
+/// A factor as stored and as used.
 struct Factor {
     values: Vec<f32>,
     rows: usize,
@@ -157,12 +157,12 @@ impl Factor {
         }
     }
 
-    fn send(&self, trial: &mut Trial<'_>) -> Result<Matrix> {
-        let at = trial.constant(trial.element, &self.values)?;
+    fn upload(&self, case: &mut TestCase<'_>) -> Result<Matrix> {
+        let at = case.constant(case.element, &self.values)?;
         Ok(Matrix {
             stride: self.columns + self.gap,
             transposed: self.transposed,
-            ..Matrix::new(at, trial.element, self.rows, self.columns)
+            ..Matrix::new(at, case.element, self.rows, self.columns)
         })
     }
 
@@ -172,7 +172,7 @@ impl Factor {
         if self.transposed { whole.t() } else { whole }
     }
 
-    /// An element of what it stands for.
+    /// Returns an element of the used matrix.
     fn get(&self, row: usize, column: usize) -> f64 {
         let (row, column) = match self.transposed {
             true => (column, row),
@@ -182,8 +182,8 @@ impl Factor {
     }
 }
 
-fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
-    let element = trial.element;
+fn run_case(case: &mut TestCase<'_>, one: Case) -> Result<()> {
+    let element = case.element;
     let [rows, inputs, outputs] = one.size;
     let factor = |shape, key| Factor::new(element, shape, 0, key);
     let first = |shape, key| Factor::new(element, shape, one.gap, key);
@@ -197,7 +197,7 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
         Kind::Input => (rows, inputs, outputs),
         Kind::Weight => (outputs, inputs, rows),
     };
-    // The gradients of weights are f32 whatever the factors are.
+    // The gradients of weights are f32 for every format of factors.
     let stored = match one.kind {
         Kind::Weight => Element::F32,
         Kind::Forward | Kind::Input => element,
@@ -205,33 +205,33 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
     let mut c = rounded(stored, &numbers(m * n, 3));
     let bias = numbers(n, 4);
     let at = match one.add {
-        true => trial.changing(stored, &c)?,
-        false => trial.empty(stored, m * n)?,
+        true => case.changing(stored, &c)?,
+        false => case.empty(stored, m * n)?,
     };
-    let bias_at = trial.constant(Element::F32, &bias)?;
+    let bias_at = case.constant(Element::F32, &bias)?;
     let before = match one.epilogue {
-        Saved::Gelu => trial.empty(stored, m * n)?,
-        Saved::Nothing | Saved::Bias => Address::NONE,
+        Fused::Gelu => case.empty(stored, m * n)?,
+        Fused::Nothing | Fused::Bias => Address::NONE,
     };
     let product = Product {
-        a: a.send(trial)?,
-        b: b.send(trial)?,
+        a: a.upload(case)?,
+        b: b.upload(case)?,
         c: Matrix::new(at, stored, m, n),
         alpha: one.alpha,
         add: one.add,
         tf32: one.tf32,
         epilogue: match one.epilogue {
-            Saved::Nothing => Epilogue::Nothing,
-            Saved::Bias => Epilogue::Bias(bias_at),
-            Saved::Gelu => Epilogue::BiasGelu {
+            Fused::Nothing => Epilogue::Nothing,
+            Fused::Bias => Epilogue::Bias(bias_at),
+            Fused::Gelu => Epilogue::BiasGelu {
                 bias: bias_at,
                 before,
             },
         },
     };
-    trial.device.multiply(&product)?;
-    let kept = if before == Address::NONE { 0 } else { m * n };
-    let Some([got, sums]) = trial.outputs([(at, stored, m * n), (before, stored, kept)])? else {
+    case.device.multiply(&product)?;
+    let sums = if before == Address::NONE { 0 } else { m * n };
+    let Some([got, sums]) = case.outputs([(at, stored, m * n), (before, stored, sums)])? else {
         return Ok(());
     };
     let old = c.clone();
@@ -249,21 +249,21 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
         Precision::F32,
     );
     let bound = match (one.tf32, stored) {
-        // Factors of ten bits.
+        // Factors have ten bits.
         (true, _) => 1e-3,
         (false, stored) => bound(stored),
     };
-    if one.epilogue != Saved::Nothing {
+    if one.epilogue != Fused::Nothing {
         cpu::elementwise::add_bias(Simd::detect(), &mut c, &bias);
     }
-    if one.epilogue == Saved::Gelu {
-        trial.within("what GELU takes", &sums, &c, bound);
+    if one.epilogue == Fused::Gelu {
+        case.within("the input of GELU", &sums, &c, bound);
         let mut y = vec![0.0; m * n];
         cpu::bias_gelu(Simd::detect(), &c, &vec![0.0; n], &mut y);
-        trial.within("GELU of the product", &got, &y, bound);
+        case.within("GELU of the product", &got, &y, bound);
         return Ok(());
     }
-    trial.within("the product", &got, &c, bound);
+    case.within("the product", &got, &c, bound);
     if m * n * k < 1 << 20 {
         let exact: Vec<f64> = (0..m * n)
             .map(|i| {
@@ -271,13 +271,13 @@ fn case(trial: &mut Trial<'_>, one: Try) -> Result<()> {
                 let sum: f64 = (0..k).map(|x| a.get(row, x) * b.get(x, column)).sum();
                 let old = if one.add { f64::from(old[i]) } else { 0.0 };
                 let bias = match one.epilogue {
-                    Saved::Bias => f64::from(bias[column]),
-                    Saved::Nothing | Saved::Gelu => 0.0,
+                    Fused::Bias => f64::from(bias[column]),
+                    Fused::Nothing | Fused::Gelu => 0.0,
                 };
                 f64::from(one.alpha) * sum + old + bias
             })
             .collect();
-        trial.within("the product, beside f64,", &got, &exact, bound);
+        case.within("the product against f64", &got, &exact, bound);
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! How long each kernel takes at the sizes of base and large, and what share of what the device can do
-//! that is: of the memory's speed or of the largest product's, whichever bounds it.
+//! Times each kernel at the sizes of base and large, as a share of what bounds it: the memory's
+//! speed or the largest product's.
 
 use serde_json::json;
 
@@ -8,26 +8,26 @@ use crate::engine::cuda::kernels::{stream_copy, stream_triad};
 use crate::engine::cuda::peak::{Buffers, Launches, SIZE, product_peak};
 use crate::error::{Error, Result};
 
-use super::{Check, Session, Told};
+use super::{Check, Outcome, Session};
 
 mod kernels;
 
-/// What the device can do at best.
+/// The device's limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Roofline {
-    /// Bytes a second.
+    /// Bytes per second.
     pub bandwidth: f64,
-    /// Floating-point operations a second of products in bf16.
+    /// Floating-point operations per second of products in bf16.
     pub peak: f64,
 }
 
 pub fn checks() -> Vec<Check> {
     let mut checks = vec![
         Check::new("bandwidth", |session| {
-            bandwidth(session).map(|(_, told)| told)
+            bandwidth(session).map(|(_, outcome)| outcome)
         }),
         Check::new("largest product", |session| {
-            peaks(session).map(|(_, told)| told)
+            peaks(session).map(|(_, outcome)| outcome)
         }),
     ];
     checks.extend(kernels::checks());
@@ -35,14 +35,14 @@ pub fn checks() -> Vec<Check> {
 }
 
 impl Session<'_> {
-    /// Measured when first asked for.
+    /// Returns the limits, measured at first use.
     pub(super) fn roofline(&mut self) -> Result<Roofline> {
         Ok(Roofline {
-            bandwidth: match self.memo.bandwidth {
+            bandwidth: match self.measured.bandwidth {
                 Some(known) => known,
                 None => bandwidth(self)?.0,
             },
-            peak: match self.memo.peak {
+            peak: match self.measured.peak {
                 Some(known) => known,
                 None => peaks(self)?.0,
             },
@@ -50,17 +50,13 @@ impl Session<'_> {
     }
 }
 
-/// Bytes a second of the better of a copy and a triad.
-fn bandwidth(session: &mut Session<'_>) -> Result<(f64, Told)> {
+/// Measures the bytes per second of a copy and a triad; returns the better.
+fn bandwidth(session: &mut Session<'_>) -> Result<(f64, Outcome)> {
     const BYTES: u64 = 1 << 30;
     let by_clock = session.device()?.properties().bandwidth;
     let [copy, triad, fill] = Buffers::with(session.device()?, |buffers| {
         let count = (BYTES / 4) as usize;
-        let [a, b, c] = [
-            buffers.numbers(Element::F32, count)?,
-            buffers.numbers(Element::F32, count)?,
-            buffers.numbers(Element::F32, count)?,
-        ];
+        let [a, b, c] = buffers.several(Element::F32, count)?;
         let vectors = (BYTES / 16) as u32;
         let copy = buffers.seconds(&mut |d| stream_copy(d, vectors, b, a))?;
         let triad = buffers.seconds(&mut |d| stream_triad(d, vectors, 0.5, [b, c], a))?;
@@ -69,7 +65,7 @@ fn bandwidth(session: &mut Session<'_>) -> Result<(f64, Told)> {
         Ok([2.0 * bytes / copy, 3.0 * bytes / triad, bytes / fill])
     })?;
     let best = copy.max(triad);
-    session.memo.bandwidth = Some(best);
+    session.measured.bandwidth = Some(best);
     let line = format!(
         "copy {:.0} GB/s, triad {:.0}, fill {:.0}; by the memory's clock {:.0}",
         copy / 1e9,
@@ -79,11 +75,11 @@ fn bandwidth(session: &mut Session<'_>) -> Result<(f64, Told)> {
     );
     let data =
         json!({"copy": copy, "triad": triad, "fill": fill, "best": best, "by_clock": by_clock});
-    Ok((best, Told::good(line, data)))
+    Ok((best, Outcome::good(line, data)))
 }
 
-/// Those of all formats; gives that of bf16.
-fn peaks(session: &mut Session<'_>) -> Result<(f64, Told)> {
+/// Measures the peaks of all formats; returns that of bf16.
+fn peaks(session: &mut Session<'_>) -> Result<(f64, Outcome)> {
     let all = [
         ("bf16", Element::Bf16, false),
         ("f16", Element::F16, false),
@@ -105,10 +101,10 @@ fn peaks(session: &mut Session<'_>) -> Result<(f64, Told)> {
     let passed = data.values().all(|value| !value.is_null());
     let line = format!("{SIZE}³: {}", line.join(", "));
     let peak = best.ok_or_else(|| Error::Failed(line.clone()))?;
-    session.memo.peak = Some(peak);
+    session.measured.peak = Some(peak);
     Ok((
         peak,
-        Told {
+        Outcome {
             passed,
             line,
             data: data.into(),
@@ -116,11 +112,11 @@ fn peaks(session: &mut Session<'_>) -> Result<(f64, Told)> {
     ))
 }
 
-/// A kernel at work.
+/// A timed kernel.
 struct Work {
-    /// That it reads and writes at least.
+    /// Minimum bytes read and written.
     bytes: f64,
-    /// Of products.
+    /// Operations of products.
     flops: f64,
     run: Box<Launches<'static>>,
 }
@@ -130,7 +126,7 @@ fn timed(
     session: &mut Session<'_>,
     shape: &str,
     prepare: impl FnOnce(&mut Buffers<'_>) -> Result<Work>,
-) -> Result<Told> {
+) -> Result<Outcome> {
     let roofline = session.roofline()?;
     let (work, seconds) = Buffers::with(session.device()?, |buffers| {
         let mut work = prepare(buffers)?;
@@ -160,5 +156,5 @@ fn timed(
         "share": least / seconds,
         "bound": bound,
     });
-    Ok(Told::good(line, data))
+    Ok(Outcome::good(line, data))
 }

@@ -1,5 +1,5 @@
-//! Training steps beside the CPU engine's: losses, gradients of every parameter, recomputation,
-//! recordings, evaluation and features.
+//! Compares training steps with the CPU engine's: losses, gradients of every parameter,
+//! recomputation, recordings, evaluation and features.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::error::{Error, Result};
 use crate::model::{Config, Dropout, Layout, PRETRAINING, Size};
 use crate::random::{Site, Stream};
 
-use super::trial::{distance, name_of};
-use super::{Check, Scale, Session, Told};
+use super::test_case::{deviation, name_of};
+use super::{Check, Outcome, Scale, Session};
 
 /// Steps of a run.
 const STEPS: u64 = 10;
 
-/// A model that is trained, and on what.
+/// A model and its batches.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     name: &'static str,
     size: Option<Size>,
-    /// Of sequences of a step; those of every third step are in another order.
+    /// Lengths of a step's sequences; every third step has them in reverse order.
     lengths: &'static [usize],
-    /// Steps after which gradients are kept: those of large models take much memory.
+    /// Interval of steps whose gradients are stored: those of large models take much memory.
     gradients_every: u64,
 }
 
@@ -54,8 +54,8 @@ const CASES: [Case; 3] = [
     },
 ];
 
-/// How the device computes.
-const HOWS: [(Element, bool); 4] = [
+/// The tested number formats; true for TF32.
+const FORMATS: [(Element, bool); 4] = [
     (Element::F32, false),
     (Element::F32, true),
     (Element::Bf16, false),
@@ -66,9 +66,8 @@ fn name(element: Element, tf32: bool) -> &'static str {
     if tf32 { "tf32" } else { name_of(element) }
 }
 
-/// What rounding may do to losses, and to a parameter's gradient as long as the parameters are the
-/// same, in relation to it. After updates runs in short formats drift apart: what is stated is for
-/// ten steps.
+/// Returns the relative errors that rounding may cause in losses, and in gradients for equal
+/// parameters. After updates, runs in short formats drift apart: these bounds hold for ten steps.
 fn bounds(element: Element, tf32: bool) -> Bounds {
     match (element, tf32) {
         (Element::F32, false) => Bounds {
@@ -109,12 +108,12 @@ pub fn checks(scale: Scale) -> Vec<Check> {
     };
     let mut checks = Vec::new();
     for &case in cases {
-        for (element, tf32) in HOWS {
+        for (element, tf32) in FORMATS {
             let name = format!("ten steps of {}, {}", case.name, name(element, tf32));
             checks.push(Check::new(name, move |s| ten_steps(s, case, element, tf32)));
         }
     }
-    // The largest model that is quick enough, so that everything else is tried on it.
+    // The remaining checks use the largest model that is fast enough.
     let case = cases.get(1).or(cases.first()).copied().unwrap_or(CASES[0]);
     for element in [Element::F32, Element::Bf16] {
         if scale == Scale::Short && element == Element::Bf16 {
@@ -146,7 +145,7 @@ impl Case {
         }
     }
 
-    /// The batch of a step: every seventh token is to be predicted.
+    /// Returns the batch of a step, with every seventh token to predict.
     fn batch(&self, config: &Config, step: u64) -> PretrainingBatch {
         let mut draws = Stream::new(step, 0, Site::Other(3), 0).draws();
         let mut batch = PretrainingBatch::default();
@@ -172,15 +171,15 @@ impl Case {
     }
 }
 
-/// Parameters with curvature everywhere: initial values alone leave biases and LayerNorms flat.
+/// Returns parameters with curvature everywhere: initial biases and LayerNorms alone are constant.
 fn parameters(layout: &Layout) -> Vec<f32> {
-    let noise = super::trial::numbers(layout.total(), 11);
+    let noise = super::test_case::numbers(layout.total(), 11);
     let values = layout.initialise(3);
     let pairs = values.iter().zip(noise);
     pairs.map(|(value, noise)| value + 0.01 * noise).collect()
 }
 
-/// What the CPU engine gives.
+/// The CPU engine's results.
 struct Reference {
     layout: Arc<Layout>,
     losses: Vec<f64>,
@@ -190,7 +189,7 @@ struct Reference {
     seconds: f64,
 }
 
-/// That of each case, computed once.
+/// The results of each case, computed once.
 #[derive(Default)]
 pub struct References(HashMap<&'static str, Arc<Reference>>);
 
@@ -216,7 +215,7 @@ impl References {
             reference.gradients.extend(gradients.map(|g| (step, g)));
         })?;
         reference.seconds = started.elapsed().as_secs_f64();
-        // One at a time: those of base take a gigabyte.
+        // Only one is kept: those of base take a gigabyte.
         self.0.clear();
         let reference = Arc::new(reference);
         self.0.insert(case.name, reference.clone());
@@ -224,7 +223,7 @@ impl References {
     }
 }
 
-/// Ten steps of an engine; `see` is given each one's number, loss, gradients where they are wanted,
+/// Runs ten steps of an engine; `see` gets each step's number, loss, gradients if they are stored,
 /// and their norm.
 fn run(
     case: Case,
@@ -266,23 +265,23 @@ fn engine(session: &Session<'_>, config: &Config, settings: Settings) -> Result<
     CudaEngine::new(session.another()?, config, &layout, values, settings)
 }
 
-/// The parameter whose gradient is farthest from what it should be, and settings far in relation to its
-/// norm. A norm far below the whole one counts as `floor` of that: queries and keys of a sequence of
-/// one token have no gradient but rounding.
+/// Returns the largest error of a parameter's gradient relative to its norm, and the parameter.
+/// Norms below `floor` times the whole norm count as that: with one token, queries and keys have
+/// only rounding errors as gradients.
 fn farthest(layout: &Layout, got: &[f32], expected: &[f32], floor: f64) -> (f64, String) {
     let whole: f64 = expected.iter().map(|&e| f64::from(e).powi(2)).sum();
     let mut worst = (0.0, String::new());
     for (parameter, range) in layout.iter() {
-        // A key's bias moves all scores of a query alike: its gradient is rounding alone.
+        // A key's bias shifts all scores of a query equally: its gradient is only rounding.
         if parameter.name.ends_with("key.bias") {
             continue;
         }
-        let (mut apart, mut norm) = (0.0, 0.0);
+        let (mut squared, mut norm) = (0.0, 0.0);
         for (&g, &e) in got[range.clone()].iter().zip(&expected[range]) {
-            apart += (f64::from(g) - f64::from(e)).powi(2);
+            squared += (f64::from(g) - f64::from(e)).powi(2);
             norm += f64::from(e).powi(2);
         }
-        let error = (apart / norm.max(floor * floor * whole)).sqrt();
+        let error = (squared / norm.max(floor * floor * whole)).sqrt();
         if error.is_nan() || error > worst.0 {
             let error = if error.is_nan() { f64::MAX } else { error };
             worst = (error, parameter.name.clone());
@@ -291,8 +290,13 @@ fn farthest(layout: &Layout, got: &[f32], expected: &[f32], floor: f64) -> (f64,
     worst
 }
 
-fn ten_steps(session: &mut Session<'_>, case: Case, element: Element, tf32: bool) -> Result<Told> {
-    let reference = session.memo.steps.of(case)?;
+fn ten_steps(
+    session: &mut Session<'_>,
+    case: Case,
+    element: Element,
+    tf32: bool,
+) -> Result<Outcome> {
+    let reference = session.measured.steps.of(case)?;
     let mut cuda = engine(session, &case.config(), settings(element, tf32))?;
     let bounds = bounds(element, tf32);
     let floor = if element == Element::F32 && !tf32 {
@@ -346,7 +350,7 @@ fn ten_steps(session: &mut Session<'_>, case: Case, element: Element, tf32: bool
         losses.first().copied().unwrap_or(f64::NAN),
         losses.last().copied().unwrap_or(f64::NAN),
     );
-    // Every step has all of its gradients checked; what is told is enough to find the first.
+    // Every step compares all gradients; a few complaints are enough to find the first.
     for complaint in complaints.iter().take(6) {
         line += &format!("\n    {complaint}");
     }
@@ -354,7 +358,7 @@ fn ten_steps(session: &mut Session<'_>, case: Case, element: Element, tf32: bool
         .iter()
         .map(|(step, error, name)| json!({"step": step, "error": error, "parameter": name}))
         .collect();
-    Ok(Told {
+    Ok(Outcome {
         passed: complaints.is_empty() && losses.len() == STEPS as usize,
         line,
         data: json!({
@@ -377,7 +381,7 @@ fn relative(got: f64, expected: f64) -> f64 {
     if error.is_nan() { f64::INFINITY } else { error }
 }
 
-/// Losses of three steps on one batch, and the gradients that they add up to.
+/// Returns the losses of three steps on one batch, and their accumulated gradients.
 fn three_passes(cuda: &mut CudaEngine, batch: &PretrainingBatch) -> Result<(Vec<f64>, Vec<f32>)> {
     let mut losses = Vec::new();
     for _ in 0..3 {
@@ -387,10 +391,10 @@ fn three_passes(cuda: &mut CudaEngine, batch: &PretrainingBatch) -> Result<(Vec<
     Ok((losses, cuda.gradients()?))
 }
 
-/// Every level gives the same bits, in less memory.
-fn recomputation(session: &mut Session<'_>, case: Case, element: Element) -> Result<Told> {
+/// Checks that every level of recomputing gives the same bits in less memory.
+fn recomputation(session: &mut Session<'_>, case: Case, element: Element) -> Result<Outcome> {
     let mut config = case.config();
-    // With two layers there is little to save.
+    // Two layers have little to save.
     config.num_hidden_layers = 3;
     let batch = case.batch(&config, 1);
     let mut all = Vec::new();
@@ -408,15 +412,15 @@ fn recomputation(session: &mut Session<'_>, case: Case, element: Element) -> Res
     let bytes: Vec<u64> = all.iter().map(|x| x.2).collect();
     let line = format!("the same bits: {same}; bytes of activations: {bytes:?}");
     let data = json!({"same_bits": same, "activation_bytes": bytes});
-    Ok(Told {
+    Ok(Outcome {
         passed: same && less,
         line,
         data,
     })
 }
 
-/// What is launched, recorded and replayed gives the same bits.
-fn recordings(session: &mut Session<'_>, case: Case, element: Element) -> Result<Told> {
+/// Checks that launched, recorded and replayed steps give the same bits.
+fn recordings(session: &mut Session<'_>, case: Case, element: Element) -> Result<Outcome> {
     let config = case.config();
     let mut cuda = engine(session, &config, settings(element, false))?;
     let batch = case.batch(&config, 1);
@@ -426,22 +430,22 @@ fn recordings(session: &mut Session<'_>, case: Case, element: Element) -> Result
         let gradients = cuda.gradients()?;
         cuda.discard()?;
         if pass == 3 {
-            // The last one is launched kernel by kernel again.
+            // The last step is launched kernel by kernel again.
             cuda.graphs.clear(cuda.device.get_mut().as_mut());
         }
         all.push((scores, gradients));
     }
     let replayed = cuda.replayed();
     let same = all[1..].iter().all(|x| *x == all[0]);
-    Ok(Told {
+    Ok(Outcome {
         passed: same && replayed == 2,
         line: format!("launched, recorded and replayed ({replayed} times): the same bits: {same}"),
         data: json!({"same_bits": same, "replayed": replayed}),
     })
 }
 
-/// What is asked of a model that is not trained on.
-fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result<Told> {
+/// Compares inference with the CPU engine's.
+fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result<Outcome> {
     let config = case.config();
     let mut cuda = engine(session, &config, settings(element, false))?;
     let layout = cuda.layout().clone();
@@ -459,24 +463,24 @@ fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result
     );
     let mut errors = Vec::new();
     let states = got.layers.iter().zip(&expected.layers).enumerate();
-    errors.extend(states.map(|(i, (g, e))| (format!("hidden states {i}"), distance(g, e))));
-    let lacks = || Error::Failed("a pooler's output is missing".into());
+    errors.extend(states.map(|(i, (g, e))| (format!("hidden states {i}"), deviation(g, e))));
+    let missing = || Error::Failed("a pooler's output is missing".into());
     let (got, expected) = (
-        got.pooled.ok_or_else(lacks)?,
-        expected.pooled.ok_or_else(lacks)?,
+        got.pooled.ok_or_else(missing)?,
+        expected.pooled.ok_or_else(missing)?,
     );
-    errors.push(("the pooler's output".into(), distance(&got, &expected)));
+    errors.push(("the pooler's output".into(), deviation(&got, &expected)));
     let rows = &batch.masked_rows;
     let (got, expected) = (
         cuda.masked_lm_logits(packed, rows)?,
         cpu.masked_lm_logits(packed, rows)?,
     );
-    errors.push(("masked tokens' logits".into(), distance(&got, &expected)));
+    errors.push(("masked tokens' logits".into(), deviation(&got, &expected)));
     let (got, expected) = (
         cuda.next_sentence_logits(packed)?.concat(),
         cpu.next_sentence_logits(packed)?.concat(),
     );
-    errors.push(("pairs' logits".into(), distance(&got, &expected)));
+    errors.push(("pairs' logits".into(), deviation(&got, &expected)));
     let (got, expected) = (
         cuda.pretraining_scores(&batch)?,
         cpu.pretraining_scores(&batch)?,
@@ -485,7 +489,7 @@ fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result
     let worst = errors
         .iter()
         .fold(0.0f64, |most, (_, error)| most.max(*error));
-    let told: Vec<String> = errors
+    let lines: Vec<String> = errors
         .iter()
         .map(|(what, e)| format!("{what} {e:.1e}"))
         .collect();
@@ -493,9 +497,9 @@ fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result
         .iter()
         .map(|(what, error)| (what.clone(), json!(super::finite(*error))))
         .collect();
-    Ok(Told {
+    Ok(Outcome {
         passed: worst <= bound,
-        line: format!("off by (bound {bound:.0e}): {}", told.join(", ")),
+        line: format!("off by (bound {bound:.0e}): {}", lines.join(", ")),
         data: json!({"errors": data, "bound": bound}),
     })
 }

@@ -1,23 +1,23 @@
-//! The checks on the emulated device: they pass, and they see what is wrong.
+//! Runs the checks on the emulated device: they pass, and they find errors.
 
 use std::cell::Cell;
 
-use super::trial::{bound, distance, numbers, rounded};
+use super::test_case::{bound, deviation, numbers, rounded};
 use super::*;
 use crate::engine::cuda::emulated::{Emulated, for_tests};
 use crate::engine::cuda::kernels;
 
-/// Every kernel in every element type; see [`KERNELS`].
-fn agrees(name: &str) {
+/// Tests a kernel in every element type; see [`KERNELS`].
+fn agrees_with_the_cpu(name: &str) {
     let Some(mut device) = for_tests() else {
         return;
     };
     let kernel = KERNELS.iter().find(|kernel| kernel.0 == name);
     let (_, cases) = kernel.unwrap_or_else(|| panic!("{name} is no kernel"));
     for element in [Element::F32, Element::Bf16, Element::F16] {
-        let told = suite(&mut device, element, Scale::Small, cases).told();
-        eprintln!("{name} {element:?}: {}", told.line);
-        assert!(told.passed, "{name} {element:?}: {}", told.line);
+        let outcome = run_cases(&mut device, element, Scale::Small, cases).outcome();
+        eprintln!("{name} {element:?}: {}", outcome.line);
+        assert!(outcome.passed, "{name} {element:?}: {}", outcome.line);
     }
 }
 
@@ -25,7 +25,7 @@ macro_rules! kernels {
     ($($name:ident),* $(,)?) => {
         $(#[test]
         fn $name() {
-            agrees(stringify!($name));
+            agrees_with_the_cpu(stringify!($name));
         })*
 
         #[test]
@@ -61,24 +61,24 @@ kernels! {
     attention,
 }
 
-/// A check's name, whether it passed, what was told.
+/// A check's name, whether it passed, and its line.
 type Line = (String, bool, String);
 
 /// Runs checks on the emulated device.
-fn told_of(checks: &[Check]) -> Option<(Vec<Line>, Ended)> {
+fn results_of(checks: &[Check]) -> Option<(Vec<Line>, Ended)> {
     for_tests()?;
     let open = || -> Result<Box<dyn Device>> { Ok(Box::new(Emulated::new()?)) };
     let mut session = Session::new(&open, Scale::Short);
     let mut all = Vec::new();
-    let ended = run(checks, &mut session, &mut |name, told| {
-        all.extend(told.map(|told| (name.to_owned(), told.passed, told.line)));
+    let ended = run(checks, &mut session, &mut |name, outcome| {
+        all.extend(outcome.map(|outcome| (name.to_owned(), outcome.passed, outcome.line)));
     });
     Some((all, ended))
 }
 
 #[test]
 fn products_agree() {
-    let Some((all, _)) = told_of(&products::checks()) else {
+    let Some((all, _)) = results_of(&products::checks()) else {
         return;
     };
     assert_eq!(all.len(), 12);
@@ -87,36 +87,39 @@ fn products_agree() {
     }
 }
 
-/// A bias added to two rows of four; `spoil` may do what it should not.
-fn biases(name: &str, spoil: impl Fn(&mut Trial<'_>, &mut [f32]) -> Result<()> + 'static) -> Check {
+/// Adds a bias to two rows of four; `change` may introduce an error.
+fn biases(
+    name: &str,
+    change: impl Fn(&mut TestCase<'_>, &mut [f32]) -> Result<()> + 'static,
+) -> Check {
     Check::new(name, move |session| {
-        let cases = |suite: &mut Suite<'_>| {
-            suite.case("the only case", |trial| {
-                let element = trial.element;
+        let cases = |cases: &mut TestCases<'_>| {
+            cases.test("the only case", |case| {
+                let element = case.element;
                 let mut x = rounded(element, &numbers(8, 1));
                 let bias = numbers(4, 2);
-                let at = trial.changing(element, &x)?;
-                let bias_at = trial.constant(Element::F32, &bias)?;
-                kernels::add_bias(trial.device, element, (2, 4), at, bias_at)?;
-                spoil(trial, &mut x)?;
-                let Some([got]) = trial.outputs([(at, element, 8)])? else {
+                let at = case.changing(element, &x)?;
+                let bias_at = case.constant(Element::F32, &bias)?;
+                kernels::add_bias(case.device, element, (2, 4), at, bias_at)?;
+                change(case, &mut x)?;
+                let Some([got]) = case.outputs([(at, element, 8)])? else {
                     return Ok(());
                 };
                 for row in x.chunks_exact_mut(4) {
                     row.iter_mut().zip(&bias).for_each(|(x, b)| *x += b);
                 }
-                trial.near("the sum", &got, &x);
+                case.near("the sum", &got, &x);
                 Ok(())
             });
         };
         let device = session.device()?;
-        Ok(suite(device, Element::F32, Scale::Full, cases).told())
+        Ok(run_cases(device, Element::F32, Scale::Full, cases).outcome())
     })
 }
 
-/// Whatever is wrong is told, and what follows is run.
+/// Every failure is reported, and later checks run.
 #[test]
-fn what_is_wrong_is_told() {
+fn every_failure_is_reported() {
     let runs = Cell::new(0u32);
     let checks = [
         biases("right", |_, _| Ok(())),
@@ -124,35 +127,35 @@ fn what_is_wrong_is_told() {
             x[5] += 0.01;
             Ok(())
         }),
-        biases("never written", |trial, _| {
-            let at = trial.empty(Element::F32, 8)?;
-            if let Some([got]) = trial.outputs([(at, Element::F32, 8)])? {
-                trial.near("nothing", &got, &[0.0f32; 8]);
+        biases("never written", |case, _| {
+            let at = case.empty(Element::F32, 8)?;
+            if let Some([got]) = case.outputs([(at, Element::F32, 8)])? {
+                case.near("nothing", &got, &[0.0f32; 8]);
             }
             Ok(())
         }),
-        biases("beside a buffer", |trial, _| {
-            let from = trial.constant(Element::F32, &[1.0; 12])?;
-            let to = trial.empty(Element::F32, 8)?;
-            // Shifted buffers are not for vectors.
+        biases("outside a buffer", |case, _| {
+            let from = case.constant(Element::F32, &[1.0; 12])?;
+            let to = case.empty(Element::F32, 8)?;
+            // Shifted buffers are not aligned for vectors.
             let vectors = if to.0.is_multiple_of(16) { 3 } else { 0 };
-            kernels::stream_copy(trial.device, vectors, from, to)
+            kernels::stream_copy(case.device, vectors, from, to)
         }),
-        biases("into an input", |trial, _| {
-            let at = trial.constant(Element::F32, &[1.0; 8])?;
-            let bias = trial.constant(Element::F32, &[1.0; 4])?;
-            kernels::add_bias(trial.device, Element::F32, (2, 4), at, bias)
+        biases("into an input", |case, _| {
+            let at = case.constant(Element::F32, &[1.0; 8])?;
+            let bias = case.constant(Element::F32, &[1.0; 4])?;
+            kernels::add_bias(case.device, Element::F32, (2, 4), at, bias)
         }),
-        biases("other bits", move |trial, _| {
+        biases("other bits", move |case, _| {
             runs.set(runs.get() + 1);
-            let at = trial.changing(Element::F32, &[runs.get() as f32])?;
-            trial.outputs([(at, Element::F32, 1)]).map(|_| ())
+            let at = case.changing(Element::F32, &[runs.get() as f32])?;
+            case.outputs([(at, Element::F32, 1)]).map(|_| ())
         }),
         biases("a panic", |_, x| panic!("{} numbers", x.len())),
         Check::new("an error", |_| Err(Error::Failed("no such device".into()))),
         biases("right again", |_, _| Ok(())),
     ];
-    let Some((all, ended)) = told_of(&checks) else {
+    let Some((all, ended)) = results_of(&checks) else {
         return;
     };
     assert_eq!(ended, Ended::Whole);
@@ -161,11 +164,15 @@ fn what_is_wrong_is_told() {
         ("one number is off", false, "the sum is "),
         ("never written", false, "nothing is inf off"),
         (
-            "beside a buffer",
+            "outside a buffer",
             false,
-            "something was written behind a buffer of 32 bytes",
+            "a kernel wrote after a buffer of 32 bytes",
         ),
-        ("into an input", false, "an input of 32 bytes was changed"),
+        (
+            "into an input",
+            false,
+            "a kernel changed an input of 32 bytes",
+        ),
         ("other bits", false, "other bits in the second run"),
         ("a panic", false, "a panic: 8 numbers"),
         ("an error", false, "no such device"),
@@ -179,20 +186,20 @@ fn what_is_wrong_is_told() {
 }
 
 #[test]
-fn a_distance_is_the_larger_of_all_and_of_one() {
+fn a_deviation_is_the_larger_of_all_and_of_one() {
     let expected = [3.0f32, -4.0, 0.0, 0.0];
-    assert_eq!(distance(&expected, &expected), 0.0);
-    // One of a norm of five; half of one of four.
-    assert!((distance(&[3.0, -3.0, 0.0, 0.0], &expected) - 0.2).abs() < 1e-9);
+    assert_eq!(deviation(&expected, &expected), 0.0);
+    // One relative to a norm of five; half of one relative to four.
+    assert!((deviation(&[3.0, -3.0, 0.0, 0.0], &expected) - 0.2).abs() < 1e-9);
     let mut many = vec![1.0f32; 10_000];
     let all = many.clone();
     many[7] = 1.1;
-    assert!((distance(&many, &all) - 0.05).abs() < 1e-6);
+    assert!((deviation(&many, &all) - 0.05).abs() < 1e-6);
     for wrong in [f32::NAN, f32::INFINITY] {
-        assert_eq!(distance(&[wrong], &[1.0f32]), f64::INFINITY);
+        assert_eq!(deviation(&[wrong], &[1.0f32]), f64::INFINITY);
     }
-    assert_eq!(distance(&[1.0], &[1.0f32, 1.0]), f64::INFINITY);
-    assert_eq!(distance(&[0.0], &[0.0f32]), 0.0);
+    assert_eq!(deviation(&[1.0], &[1.0f32, 1.0]), f64::INFINITY);
+    assert_eq!(deviation(&[0.0], &[0.0f32]), 0.0);
     assert!(bound(Element::F32) < bound(Element::Bf16));
 }
 
@@ -208,8 +215,8 @@ fn numbers_have_no_pattern() {
     assert_ne!(numbers(100, 1), numbers(100, 2));
 }
 
-/// A GPU has all sections, the emulated device those that take no clock; no two checks of a section
-/// have one name.
+/// A GPU has all sections, the emulated device those without timing; the names of a section's
+/// checks are unique.
 #[test]
 fn sections_have_their_checks() {
     for (scale, emulated) in [

@@ -1,4 +1,4 @@
-//! Whole training steps: tokens a second, the share of what products reach, memory, the largest batch.
+//! Times whole training steps: tokens per second, the share of the peak, memory, the largest batch.
 
 use serde_json::json;
 
@@ -13,15 +13,15 @@ use crate::memory::format_bytes;
 use crate::model::flops_per_token;
 use crate::model::{Config, Layout, Part, Size};
 
-use super::trial::name_of;
-use super::{Check, Session, Told};
+use super::test_case::name_of;
+use super::{Check, Outcome, Session};
 
 const VOCABULARY: usize = 30522;
 const LENGTH: usize = 384;
 const WARM_UP: u64 = 3;
 const STEPS: u64 = 10;
 
-/// What is timed.
+/// A timed training step.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     size: Size,
@@ -39,7 +39,7 @@ impl Case {
         }
     }
 
-    fn how(&self) -> Settings {
+    fn settings(&self) -> Settings {
         Settings {
             element: self.element,
             tf32: self.tf32,
@@ -88,11 +88,22 @@ fn engine(session: &Session<'_>, case: Case) -> Result<CudaEngine> {
     let config = case.config();
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     let values = layout.initialise(0);
-    CudaEngine::new(session.another()?, &config, &layout, values, case.how())
+    CudaEngine::new(
+        session.another()?,
+        &config,
+        &layout,
+        values,
+        case.settings(),
+    )
 }
 
-/// What a step of so many sequences reached.
-fn told_of(session: &mut Session<'_>, case: Case, cuda: &CudaEngine, seconds: f64) -> Result<Told> {
+/// Describes the speed of a step.
+fn outcome(
+    session: &mut Session<'_>,
+    case: Case,
+    cuda: &CudaEngine,
+    seconds: f64,
+) -> Result<Outcome> {
     let peak = session.roofline()?.peak;
     let tokens_per_s = (case.batch * LENGTH) as f64 / seconds;
     let flops = flops_per_token(cuda.config(), LENGTH) * tokens_per_s;
@@ -121,10 +132,10 @@ fn told_of(session: &mut Session<'_>, case: Case, cuda: &CudaEngine, seconds: f6
         "activation_bytes": activations,
         "replayed": cuda.replayed(),
     });
-    Ok(Told::good(line, data))
+    Ok(Outcome::good(line, data))
 }
 
-fn timed(session: &mut Session<'_>, case: Case) -> Result<Told> {
+fn timed(session: &mut Session<'_>, case: Case) -> Result<Outcome> {
     // Measured before the engine takes the memory.
     session.roofline()?;
     let mut cuda = engine(session, case)?;
@@ -134,12 +145,12 @@ fn timed(session: &mut Session<'_>, case: Case) -> Result<Told> {
         STEPS
     };
     let mut seconds = pass_seconds(&mut cuda, Pass::Train, (case.batch, LENGTH), WARM_UP, steps)?;
-    told_of(session, case, &cuda, median(&mut seconds))
+    outcome(session, case, &cuda, median(&mut seconds))
 }
 
-/// By the plan of the arena, and one step of that size to prove it.
-fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Told> {
-    /// What the driver, the batch itself and a head's answers take beside it.
+/// Finds the largest batch by the arena's plan, and runs one step with it.
+fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Outcome> {
+    /// Memory for the driver, the batch itself and a head's outputs.
     const RESERVE: u64 = 1 << 30;
     session.roofline()?;
     let mut cuda = engine(session, case)?;
@@ -152,7 +163,7 @@ fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Told> {
     };
     let layout = cuda.layout().clone();
     let config = case.config();
-    let needs = |work| forecast(&config, &layout, work, case.how(), false).activations;
+    let needs = |work| forecast(&config, &layout, work, case.settings(), false).activations;
     let batch = largest(work, free, needs);
     if batch == 0 {
         return Err(Error::Failed(format!(
@@ -162,7 +173,7 @@ fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Told> {
     }
     let seconds = pass_seconds(&mut cuda, Pass::Train, (batch, LENGTH), 1, 1)?;
     let case = Case { batch, ..case };
-    let mut result = told_of(session, case, &cuda, seconds[0])?;
+    let mut result = outcome(session, case, &cuda, seconds[0])?;
     result.line = format!(
         "{batch} sequences fit into {}: {}",
         format_bytes(free),

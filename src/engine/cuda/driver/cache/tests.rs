@@ -12,12 +12,9 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_source_is_compiled_once_and_anew_where_anything_differs() {
+fn a_source_is_compiled_once_and_again_if_anything_differs() {
     let Some(fake) = Fake::new(&[]) else { return };
-    let found = fake
-        .probe(None)
-        .map_err(|missing| missing.to_string())
-        .unwrap();
+    let found = fake.found();
     let (nvrtc, folder) = (found.nvrtc(), fake.folder().join("deep/cache"));
     let cache = Cache::at(folder.clone());
     let compiled = |source, element, target| {
@@ -52,17 +49,14 @@ fn a_source_is_compiled_once_and_anew_where_anything_differs() {
 }
 
 #[test]
-fn another_compiler_s_kernels_are_not_taken() {
+fn kernels_of_another_compiler_version_are_not_reused() {
     let Some(old) = Fake::new(&[]) else { return };
     let Some(new) = Fake::new(&["NVRTC_MINOR=1"]) else {
         return;
     };
     let cache = Cache::at(old.folder().join("cache"));
     for fake in [&old, &new] {
-        let found = fake
-            .probe(None)
-            .map_err(|missing| missing.to_string())
-            .unwrap();
+        let found = fake.found();
         cache
             .compiled(found.nvrtc(), &SOURCE, Element::F32, TARGET)
             .unwrap();
@@ -71,12 +65,9 @@ fn another_compiler_s_kernels_are_not_taken() {
 }
 
 #[test]
-fn damage_anywhere_in_a_file_has_it_compiled_anew() {
+fn a_damaged_file_is_recompiled() {
     let Some(fake) = Fake::new(&[]) else { return };
-    let found = fake
-        .probe(None)
-        .map_err(|missing| missing.to_string())
-        .unwrap();
+    let found = fake.found();
     let folder = fake.folder().join("cache");
     let cache = Cache::at(folder.clone());
     let compiled = || {
@@ -110,12 +101,9 @@ fn damage_anywhere_in_a_file_has_it_compiled_anew() {
 }
 
 #[test]
-fn a_folder_that_can_not_be_written_to_is_no_error_but_a_wrong_source_is() {
+fn an_unwritable_folder_is_no_error_but_a_wrong_source_is() {
     let Some(fake) = Fake::new(&[]) else { return };
-    let found = fake
-        .probe(None)
-        .map_err(|missing| missing.to_string())
-        .unwrap();
+    let found = fake.found();
     let file = fake.folder().join("file");
     fs::write(&file, "").unwrap();
     for cache in [Cache::at(file.join("below")), Cache { folder: None }] {
@@ -130,7 +118,7 @@ fn a_folder_that_can_not_be_written_to_is_no_error_but_a_wrong_source_is() {
         text: "#error",
     };
     let error = Cache::at(file).compiled(found.nvrtc(), &wrong, Element::F32, TARGET);
-    let told = "NVRTC 13.0 could not compile for sm_90 wrong.cu (status 6):\ncompiled";
-    assert_eq!(error.unwrap_err().to_string(), told);
+    let expected = "NVRTC 13.0 could not compile for sm_90 wrong.cu (status 6):\ncompiled";
+    assert_eq!(error.unwrap_err().to_string(), expected);
     fake.assert_clean();
 }

@@ -9,15 +9,11 @@ fn lookup(kernel: &str) -> Option<&'static Source> {
         .then_some(&SOURCE)
 }
 
-/// A device on a stand-in; None without a C compiler.
+/// Opens a device on a fake; None without a C compiler.
 fn gpu(macros: &[&str]) -> Option<(Fake, Gpu)> {
     let fake = Fake::new(macros)?;
-    let found = fake
-        .probe(None)
-        .map_err(|missing| missing.to_string())
-        .unwrap();
     let cache = Cache::at(fake.folder().join("cache"));
-    let gpu = Gpu::with(found, cache, lookup).unwrap();
+    let gpu = Gpu::with(fake.found(), cache, lookup).unwrap();
     Some((fake, gpu))
 }
 
@@ -52,7 +48,7 @@ fn scale(gpu: &mut Gpu, element: Element, at: Address, count: u32, by: f32) -> R
 }
 
 #[test]
-fn everything_is_given_back_in_an_order_that_the_driver_takes() {
+fn everything_is_released_in_an_order_that_the_driver_accepts() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -64,7 +60,7 @@ fn everything_is_given_back_in_an_order_that_the_driver_takes() {
     assert!(gpu.begin_capture().unwrap());
     scale(&mut gpu, Element::F32, kept, 100, 2.0).unwrap();
     gpu.end_capture().unwrap();
-    // Another recording is under way, and copies are, when the device goes.
+    // A recording and copies are in progress when the device is dropped.
     gpu.upload(kept, &[0; 400]).unwrap();
     gpu.begin_capture().unwrap();
     drop(gpu);
@@ -72,11 +68,11 @@ fn everything_is_given_back_in_an_order_that_the_driver_takes() {
 }
 
 #[test]
-fn bytes_may_be_changed_as_soon_as_a_copy_is_asked_for() {
+fn bytes_may_change_right_after_an_upload() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
-    // Through the ring three times, in pieces that don't divide it.
+    // Passes through the ring three times, in pieces that don't divide it.
     let (size, count) = (5 << 20, 20);
     let at = gpu.allocate(size * count).unwrap();
     let mut bytes = vec![0; size as usize];
@@ -84,7 +80,7 @@ fn bytes_may_be_changed_as_soon_as_a_copy_is_asked_for() {
         bytes.fill(i as u8);
         gpu.upload(at.offset(i * size), &bytes).unwrap();
     }
-    // One that is larger than the ring.
+    // One larger than the ring.
     let large: Vec<u8> = (0..70_000_001u32).map(|i| (i % 251) as u8).collect();
     let large_at = gpu.allocate(large.len() as u64).unwrap();
     gpu.upload(large_at, &large).unwrap();
@@ -103,7 +99,7 @@ fn bytes_may_be_changed_as_soon_as_a_copy_is_asked_for() {
 }
 
 #[test]
-fn kernels_get_their_arguments_and_follow_each_other() {
+fn kernels_get_their_arguments_and_run_in_order() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -124,7 +120,7 @@ fn kernels_get_their_arguments_and_follow_each_other() {
         "one source, three elements"
     );
     let at = upload(&mut gpu, &[1.0], Element::F32);
-    // Nothing to do is done without the driver, which would refuse it.
+    // Empty operations skip the driver, which would reject them.
     scale(&mut gpu, Element::F32, at, 0, 2.0).unwrap();
     gpu.fill(at, 0, 0).unwrap();
     gpu.copy(at, at, 0).unwrap();
@@ -134,7 +130,7 @@ fn kernels_get_their_arguments_and_follow_each_other() {
 }
 
 #[test]
-fn a_kernel_is_refused_what_it_does_not_take() {
+fn wrong_launches_are_errors() {
     let Some((_fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -185,9 +181,10 @@ fn a_kernel_is_refused_what_it_does_not_take() {
         },
         &all,
     );
-    let told = "the kernel scale asks for 232449 bytes of shared memory, and Fake GPU 0 has 232448 a block";
-    assert_eq!(shared, told);
-    // More than 48 KiB must be asked for, and less is taken still.
+    let expected =
+        "the kernel scale needs 232449 bytes of shared memory, but Fake GPU 0 has 232448 per block";
+    assert_eq!(shared, expected);
+    // More than 48 KiB must be requested, and less still works.
     for shared in [200_000, 50_000, 0] {
         gpu.launch(kernel("scale"), Grid { shared, ..grid }, &all)
             .unwrap();
@@ -195,7 +192,7 @@ fn a_kernel_is_refused_what_it_does_not_take() {
 }
 
 #[test]
-fn what_is_recorded_is_run_when_it_is_replayed() {
+fn recorded_work_runs_when_it_is_replayed() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -209,12 +206,12 @@ fn what_is_recorded_is_run_when_it_is_replayed() {
         (gpu.upload(at, &[0; 4]), "copy from the host"),
         (gpu.download(at, &mut [0; 4]), "copy to the host"),
         (gpu.synchronize(), "wait"),
-        (gpu.mark().map(|_| ()), "tell the time"),
+        (gpu.mark().map(|_| ()), "measure time"),
         (gpu.allocate(1).map(|_| ()), "allocate memory"),
         (gpu.begin_capture().map(|_| ()), "record launches"),
     ] {
-        let told = format!("the GPU was asked to {doing} while launches are recorded");
-        assert_eq!(refused.unwrap_err().to_string(), told);
+        let expected = format!("the GPU was asked to {doing} while launches are recorded");
+        assert_eq!(refused.unwrap_err().to_string(), expected);
     }
     let graph = gpu.end_capture().unwrap();
     assert_eq!(
@@ -234,14 +231,14 @@ fn what_is_recorded_is_run_when_it_is_replayed() {
     gpu.drop_graph(graph);
     assert_eq!(
         gpu.replay(graph).unwrap_err().to_string(),
-        "this recording is forgotten"
+        "this recording was dropped"
     );
     drop(gpu);
     fake.assert_clean();
 }
 
 #[test]
-fn times_lie_between_marks() {
+fn times_are_measured_between_marks() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -251,20 +248,20 @@ fn times_lie_between_marks() {
         scale(&mut gpu, Element::F32, at, 1, 1.0).unwrap();
     }
     let to = gpu.mark().unwrap();
-    // The stand-in takes a millisecond for each thing.
+    // The fake takes a millisecond for each operation.
     assert_eq!(gpu.seconds(from, to).unwrap(), 0.005);
     assert!(gpu.seconds(from, Mark(to.0 + 1)).is_err());
     for _ in 0..MARKS {
         gpu.mark().unwrap();
     }
     let error = gpu.seconds(from, to).unwrap_err().to_string();
-    assert_eq!(error, "the time of this mark is forgotten");
+    assert_eq!(error, "this mark is too old to measure from");
     drop(gpu);
     fake.assert_clean();
 }
 
 #[test]
-fn memory_that_is_not_there_is_told_with_what_is() {
+fn a_failed_allocation_names_the_free_memory() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -275,7 +272,7 @@ fn memory_that_is_not_there_is_told_with_what_is() {
         error,
         "the GPU has no room for 3.0 GiB: 992 MiB of its memory are free"
     );
-    // That was no loss: work goes on.
+    // The device is not lost: work continues.
     let at = gpu.allocate(free).unwrap();
     assert_eq!((at.0 % 256, gpu.free_memory().unwrap()), (0, 0));
     gpu.release(at);
@@ -285,16 +282,15 @@ fn memory_that_is_not_there_is_told_with_what_is() {
 }
 
 #[test]
-fn a_device_without_room_for_the_workspace_is_not_opened() {
+fn a_device_without_memory_for_the_workspace_is_an_error() {
     let Some(fake) = Fake::new(&["MEMORY=1000000"]) else {
         return;
     };
-    let found = fake
-        .probe(None)
-        .map_err(|missing| missing.to_string())
-        .unwrap();
     let cache = Cache::at(fake.folder().join("cache"));
-    let error = Gpu::with(found, cache, lookup).err().unwrap().to_string();
+    let error = Gpu::with(fake.found(), cache, lookup)
+        .err()
+        .unwrap()
+        .to_string();
     assert_eq!(
         error,
         "the GPU has no room for 32 MiB: 1 MiB of its memory are free"
@@ -303,17 +299,17 @@ fn a_device_without_room_for_the_workspace_is_not_opened() {
 }
 
 #[test]
-fn a_lost_device_is_told_once_and_asked_for_nothing_more() {
+fn a_lost_device_gives_the_same_error_from_then_on() {
     let Some((fake, mut gpu)) = gpu(&["LOST_AFTER=1"]) else {
         return;
     };
     let at = upload(&mut gpu, &[1.0], Element::F32);
     scale(&mut gpu, Element::F32, at, 1, 2.0).unwrap();
-    let told = "Fake GPU 0 was lost when it was to run scale on 1×1×1 blocks of 256 threads: an illegal \
-                memory access was encountered (CUDA_ERROR_ILLEGAL_ADDRESS); nothing more can be run on it \
-                in this process, and the last checkpoint stands";
+    let expected = "Fake GPU 0 was lost when it tried to run scale on 1×1×1 blocks of 256 threads: an illegal \
+                memory access was encountered (CUDA_ERROR_ILLEGAL_ADDRESS); nothing more can run on it in \
+                this process: resume from the last checkpoint";
     let error = scale(&mut gpu, Element::F32, at, 1, 2.0).unwrap_err();
-    assert_eq!(error.to_string(), told);
+    assert_eq!(error.to_string(), expected);
     let matrix = Matrix::new(at, Element::F32, 1, 1);
     let errors = [
         gpu.download(at, &mut [0; 4]).unwrap_err(),
@@ -322,14 +318,14 @@ fn a_lost_device_is_told_once_and_asked_for_nothing_more() {
         gpu.free_memory().unwrap_err(),
         gpu.mark().unwrap_err(),
     ];
-    assert!(errors.iter().all(|error| error.to_string() == told));
+    assert!(errors.iter().all(|error| error.to_string() == expected));
     gpu.release(at);
     drop(gpu);
     assert_eq!(fake.count("fake_bad_calls"), 0);
 }
 
 #[test]
-fn a_device_may_go_to_another_thread() {
+fn a_device_may_move_to_another_thread() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -354,8 +350,8 @@ fn product(a: Matrix, b: Matrix, c: Matrix) -> Product {
     }
 }
 
-/// A matrix on the device with what it stands for, row by row. Its rows are `gap` elements longer
-/// than its columns and it begins `shift` elements behind an aligned place.
+/// A matrix on the device with its values row by row. Its rows are `gap` elements longer than its
+/// columns, and it starts `shift` elements after an aligned address.
 struct Made {
     matrix: Matrix,
     values: Vec<Vec<f32>>,
@@ -376,7 +372,7 @@ fn made(
         (rows, columns)
     };
     let stride = stored_columns + gap;
-    // Halves and quarters: exact in every element, as are their sums.
+    // Halves and quarters are exact in every element, as are their sums.
     let value = |i: usize| ((i as f32 * 0.618 + seed).fract() * 8.0).floor() / 4.0 - 1.0;
     let stored: Vec<f32> = (0..shift + stored_rows * stride).map(value).collect();
     let at = upload(gpu, &stored, element).offset(shift as u64 * element.bytes());
@@ -403,10 +399,10 @@ fn made(
     }
 }
 
-/// All products that the engine asks for: whole and with gaps, every transposition, every pair of
-/// elements, added to or not, on addresses that only their element aligns.
+/// All products that the engine uses: with and without gaps, every transposition, every pair of
+/// elements, overwriting or accumulating, at addresses aligned only to their element.
 #[test]
-fn products_are_those_of_rows() {
+fn products_are_correct_for_every_layout_and_format() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -468,7 +464,7 @@ fn products_are_those_of_rows() {
 }
 
 #[test]
-fn an_algorithm_is_asked_for_once_a_shape() {
+fn an_algorithm_is_chosen_once_per_shape() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };
@@ -483,7 +479,7 @@ fn an_algorithm_is_asked_for_once_a_shape() {
         .unwrap();
     }
     assert_eq!(fake.count("fake_heuristics"), 1);
-    // More shapes than are remembered: by their strides.
+    // More shapes than are stored, made by different strides.
     let from = gpu.allocate(1 << 20).unwrap();
     for stride in 7..7 + 1100 {
         let a = Matrix {
@@ -499,7 +495,7 @@ fn an_algorithm_is_asked_for_once_a_shape() {
 }
 
 #[test]
-fn sums_of_nothing_are_zero_and_empty_results_are_no_work() {
+fn products_with_empty_sizes_are_zero_or_skipped() {
     let Some((fake, mut gpu)) = gpu(&[]) else {
         return;
     };

@@ -1,11 +1,11 @@
-//! A product as cuBLASLt is told of it: by columns.
+//! A product in cuBLASLt's column-major terms.
 
 use std::fmt;
 
 use crate::engine::cuda::device::{Address, Element, Epilogue, Matrix, Product};
 use crate::error::{Error, Result};
 
-/// A matrix stored by columns, `leading` elements from one to the next.
+/// A column-major matrix whose columns start `leading` elements apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     pub element: Element,
@@ -15,7 +15,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// How a row-major matrix looks by columns: its stored rows are columns.
+    /// Returns a row-major matrix in column-major terms: its stored rows are columns.
     fn of(matrix: &Matrix) -> Self {
         Self {
             element: matrix.element,
@@ -26,7 +26,8 @@ impl Layout {
     }
 }
 
-/// What an algorithm depends on. The left factor is the product's `b`, the right one its `a`.
+/// Everything that the choice of an algorithm depends on. The left factor is the product's `b`, the
+/// right one its `a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Description {
     pub left: Layout,
@@ -35,18 +36,18 @@ pub struct Description {
     pub left_transposed: bool,
     pub right_transposed: bool,
     pub tf32: bool,
-    /// Whether a bias is added, one number a row of the result by columns.
+    /// Whether a bias is added, one value per row of the column-major result.
     pub bias: bool,
-    /// Bytes that the three addresses are multiples of, up to 256.
+    /// Alignments of the three addresses in bytes, up to 256.
     pub alignments: [u32; 3],
 }
 
 impl Description {
-    /// Of a product; refuses sizes and elements that don't go together.
+    /// Describes a product; returns an error for sizes and elements that don't fit.
     pub fn of(product: &Product) -> Result<Self> {
         let Product { a, b, c, .. } = product;
-        let (m, inner) = shape(a);
-        let (inner_too, n) = shape(b);
+        let (m, inner) = a.shape();
+        let (inner_too, n) = b.shape();
         let fits = inner == inner_too && (c.rows, c.columns) == (m, n) && !c.transposed;
         let strides = [a, b, c]
             .iter()
@@ -54,7 +55,7 @@ impl Description {
         let elements = a.element == b.element && [Element::F32, a.element].contains(&c.element);
         if !(fits && strides && elements) {
             return Err(Error::Failed(format!(
-                "there is no product of {a:?} and {b:?} in {c:?}"
+                "cannot multiply {a:?} by {b:?} into {c:?}"
             )));
         }
         Ok(Self {
@@ -67,14 +68,6 @@ impl Description {
             bias: matches!(product.epilogue, Epilogue::Bias(_)) && c.element == Element::F32,
             alignments: [b.at, a.at, c.at].map(alignment),
         })
-    }
-}
-
-/// Rows and columns of what a matrix stands for.
-pub fn shape(matrix: &Matrix) -> (usize, usize) {
-    match matrix.transposed {
-        true => (matrix.columns, matrix.rows),
-        false => (matrix.rows, matrix.columns),
     }
 }
 
@@ -102,7 +95,7 @@ impl fmt::Display for Description {
 mod tests {
     use super::*;
 
-    /// A value of a matrix by columns.
+    /// Returns a value of a column-major matrix.
     fn value(values: &[f64], layout: &Layout, transposed: bool, row: u64, column: u64) -> f64 {
         let (row, column) = if transposed {
             (column, row)
@@ -113,7 +106,7 @@ mod tests {
         values[(column * layout.leading + row) as usize]
     }
 
-    /// What cuBLASLt's documentation says that is computed: `D = op(A) op(B)`, all by columns.
+    /// Computes what cuBLASLt's documentation defines: `D = op(A) op(B)`, all column-major.
     fn interpret(d: &Description, left: &[f64], right: &[f64], into: &mut [f64]) {
         let inner = if d.left_transposed {
             d.left.rows
@@ -206,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn alignment_is_told_as_it_is() {
+    fn alignment_is_the_largest_power_of_two_up_to_256() {
         let whole = [Address(256), Address(1 << 20), Address(0x7f00_0000_0100)];
         assert_eq!(whole.map(alignment), [256; 3]);
         assert_eq!(
@@ -216,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn matrices_that_do_not_fit_are_rejected() {
         let matrix = |rows, columns| Matrix::new(Address(256), Element::Bf16, rows, columns);
         let good = Product {
             a: matrix(2, 3),
@@ -228,7 +221,7 @@ mod tests {
             epilogue: Epilogue::Bias(Address(8)),
         };
         let d = Description::of(&good).unwrap();
-        // Neither TF32 nor a bias of the result's type: both are of f32 alone.
+        // Neither TF32 nor a bias of the result's type: both need f32.
         assert!(!d.tf32 && !d.bias);
         let f32_result = Matrix {
             element: Element::F32,
@@ -278,7 +271,7 @@ mod tests {
             },
         ] {
             let error = Description::of(&bad).unwrap_err().to_string();
-            assert!(error.starts_with("there is no product of"), "{error}");
+            assert!(error.starts_with("cannot multiply "), "{error}");
         }
     }
 }

@@ -1,23 +1,24 @@
 use super::*;
-use crate::engine::cuda::driver::search::{NotFound, Surroundings, Wanted};
+use crate::engine::cuda::driver::search::{Library, NotFound, SearchPaths};
 
 impl Nvrtc {
     /// Returns the first library for a driver of these major versions of CUDA, the newest first.
-    pub fn find(surroundings: &Surroundings, majors: &[u32]) -> Result<Self, NotFound> {
-        surroundings.find(Wanted::Nvrtc, majors, Self::of)
+    pub fn find(paths: &SearchPaths, majors: &[u32]) -> Result<Self, NotFound> {
+        paths.find(Library::Nvrtc, majors, Self::of)
     }
 }
 
-/// The compiler of this machine, if it has one: `pip download nvidia-cuda-nvrtc==13.0.*` is enough.
+/// Returns the compiler of this machine, if it has one: `pip download nvidia-cuda-nvrtc==13.0.*` is
+/// enough.
 fn nvrtc() -> Option<Nvrtc> {
-    let found = Nvrtc::find(&Surroundings::of_process(), &[13, 12]);
+    let found = Nvrtc::find(&SearchPaths::of_process(), &[13, 12]);
     if let Err(missing) = &found {
         eprintln!("not tested without NVRTC: {missing}");
     }
     found.ok()
 }
 
-/// Doubles numbers of type T; the sizes are told apart by the element.
+/// Doubles numbers of type T, whose size depends on the element.
 const SOURCE: &str = r#"
 #if ELEMENT == 0
 typedef float T;
@@ -38,7 +39,7 @@ extern "C" __global__ void nothing() {}
 const TARGETS: [u32; 6] = [80, 86, 89, 90, 100, 120];
 
 #[test]
-fn kernels_are_compiled_for_every_architecture_and_their_registers_told() {
+fn kernels_are_compiled_for_every_architecture_and_their_registers_reported() {
     let Some(nvrtc) = nvrtc() else { return };
     for number in TARGETS {
         let target = Target::Cubin(Architecture(number));
@@ -62,7 +63,7 @@ fn kernels_are_compiled_for_every_architecture_and_their_registers_told() {
 }
 
 #[test]
-fn ptx_is_made_for_architectures_that_the_compiler_does_not_know() {
+fn ptx_is_compiled_too() {
     let Some(nvrtc) = nvrtc() else { return };
     let target = Target::Ptx(Architecture(90));
     let compiled = nvrtc
@@ -77,7 +78,7 @@ fn ptx_is_made_for_architectures_that_the_compiler_does_not_know() {
 }
 
 #[test]
-fn a_wrong_source_is_refused_with_the_line() {
+fn a_wrong_source_is_an_error_with_the_line() {
     let Some(nvrtc) = nvrtc() else { return };
     let target = Target::Cubin(Architecture(90));
     let source = "extern \"C\" __global__ void k() {\n  undeclared = 1;\n}";
@@ -114,7 +115,7 @@ fn the_target_is_the_nearest_that_runs_on_the_device() {
 }
 
 #[test]
-fn the_account_of_the_assembler_is_read() {
+fn the_assembler_s_report_is_parsed() {
     let log = "\
 ptxas info    : 24 bytes gmem
 ptxas info    : Compiling entry function 'backward' for 'sm_90'

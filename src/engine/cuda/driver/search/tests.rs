@@ -1,26 +1,26 @@
 use super::*;
 
-/// A file with nothing in it, and the folders above it.
+/// Creates an empty file and its folders.
 fn touch(path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, "").unwrap();
 }
 
-fn surroundings(variables: &[(&str, &Path)]) -> Surroundings {
+fn search_paths(variables: &[(&str, &Path)]) -> SearchPaths {
     let of = |name: &str| {
         let value = variables.iter().find(|(variable, _)| *variable == name);
         value.map(|(_, value)| value.as_os_str().to_owned())
     };
-    Surroundings {
-        // This machine's own would stand between those of the test.
+    SearchPaths {
+        // Without this machine's own, which would mix with the test's.
         toolkits: Vec::new(),
         system: false,
-        ..Surroundings::of_variables(&of)
+        ..SearchPaths::of_variables(&of)
     }
 }
 
 #[test]
-fn every_layout_of_wheels_is_known() {
+fn every_layout_of_packages_is_searched() {
     let home = tempfile::tempdir().unwrap();
     let venv = home.path().join("venv");
     let packages = venv.join("lib/python3.12/site-packages");
@@ -36,29 +36,29 @@ fn every_layout_of_wheels_is_known() {
     for file in nvrtc.iter().chain(&lt) {
         touch(&packages.join(file));
     }
-    let found = surroundings(&[("VIRTUAL_ENV", &venv)]);
+    let found = search_paths(&[("VIRTUAL_ENV", &venv)]);
     let in_packages =
         |files: &[&str]| -> Vec<PathBuf> { files.iter().map(|file| packages.join(file)).collect() };
     assert_eq!(
-        found.candidates(Wanted::Nvrtc, &[13, 12]),
+        found.candidates(Library::Nvrtc, &[13, 12]),
         in_packages(&nvrtc)
     );
     assert_eq!(
-        found.candidates(Wanted::Nvrtc, &[12]),
+        found.candidates(Library::Nvrtc, &[12]),
         in_packages(&nvrtc[2..])
     );
     assert_eq!(
-        found.candidates(Wanted::CublasLt, &[13, 12]),
+        found.candidates(Library::CublasLt, &[13, 12]),
         in_packages(&lt)
     );
     assert_eq!(
-        found.candidates(Wanted::CublasLt, &[12]),
+        found.candidates(Library::CublasLt, &[12]),
         in_packages(&lt[1..])
     );
 }
 
 #[test]
-fn a_toolkit_stands_before_wheels_and_the_active_environment_before_others() {
+fn a_toolkit_comes_before_packages_and_the_active_environment_before_others() {
     let home = tempfile::tempdir().unwrap();
     let at = |folder: &str| home.path().join(folder);
     let file = "nvidia/cu13/lib/libnvrtc.so.13";
@@ -77,36 +77,39 @@ fn a_toolkit_stands_before_wheels_and_the_active_environment_before_others() {
     touch(&toolkit);
     let beside_python = at("conda/lib/libnvrtc.so.13");
     touch(&beside_python);
-    let found = surroundings(&[
+    let found = search_paths(&[
         ("VIRTUAL_ENV", &at("venv")),
         ("CONDA_PREFIX", &at("conda")),
         ("HOME", &at("home")),
         ("PYTHONPATH", &at("extra")),
     ]);
-    let found = Surroundings {
+    let found = SearchPaths {
         toolkits: vec![at("toolkit")],
         ..found
     };
     let packages = [newer, venv, conda, user, at("extra")].map(|packages| packages.join(file));
     let expected = [&[toolkit][..], &packages, &[beside_python]].concat();
-    assert_eq!(found.candidates(Wanted::Nvrtc, &[13, 12]), expected);
-    let told = found.find(Wanted::CublasLt, &[13], Ok).err().unwrap();
+    assert_eq!(found.candidates(Library::Nvrtc, &[13, 12]), expected);
+    let missing = found.find(Library::CublasLt, &[13], Ok).err().unwrap();
     let place = |folder| at(folder).display().to_string();
-    let looked = [
+    let searched = [
         place("toolkit"),
         format!("Python packages of {}", place("venv")),
         format!("Python packages of {}", place("conda")),
         format!("Python packages of {}", place("home/.local")),
         format!("Python packages of {}", place("extra")),
     ];
-    assert_eq!((told.looked, told.refused), (looked.to_vec(), vec![]));
+    assert_eq!(
+        (missing.searched, missing.rejected),
+        (searched.to_vec(), vec![])
+    );
 }
 
 #[test]
 fn the_environment_of_the_first_python_is_found_without_running_it() {
     let home = tempfile::tempdir().unwrap();
     let at = |folder: &str| home.path().join(folder);
-    // A virtual environment's Python is a link to that of the system.
+    // A virtual environment's Python is a link to the system's.
     touch(&at("system/bin/python3.12"));
     fs::create_dir_all(at("venv/bin")).unwrap();
     std::os::unix::fs::symlink(at("system/bin/python3.12"), at("venv/bin/python3")).unwrap();
@@ -119,15 +122,15 @@ fn the_environment_of_the_first_python_is_found_without_running_it() {
 }
 
 #[test]
-fn the_system_s_loader_is_asked_first_and_majors_in_order() {
-    let system = Surroundings {
+fn the_system_s_loader_comes_first_and_majors_in_order() {
+    let system = SearchPaths {
         system: true,
-        ..Surroundings::default()
+        ..SearchPaths::default()
     };
-    let names = |wanted, majors: &[u32]| system.candidates(wanted, majors);
+    let names = |library, majors: &[u32]| system.candidates(library, majors);
     let expected = ["libnvrtc.so.13", "libnvrtc.so.12"].map(PathBuf::from);
-    assert_eq!(names(Wanted::Nvrtc, &[13, 12]), expected);
-    assert_eq!(names(Wanted::Driver, &[])[0], Path::new("libcuda.so.1"));
-    let process = Surroundings::of_process();
+    assert_eq!(names(Library::Nvrtc, &[13, 12]), expected);
+    assert_eq!(names(Library::Driver, &[])[0], Path::new("libcuda.so.1"));
+    let process = SearchPaths::of_process();
     assert!(process.system && process.toolkits.contains(&"/usr/local/cuda".into()));
 }

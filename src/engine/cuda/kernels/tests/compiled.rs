@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::{ELEMENTS, SOURCES, Source};
 use crate::engine::cuda::device::Element;
 use crate::engine::cuda::driver::nvrtc::{Architecture, Nvrtc, Target, Usage, usage};
-use crate::engine::cuda::driver::search::Surroundings;
+use crate::engine::cuda::driver::search::SearchPaths;
 
 const ARCHITECTURES: [u32; 6] = [80, 86, 89, 90, 100, 120];
 
@@ -26,14 +26,14 @@ const TABLE: &str = "CLOZE_TEST_KERNELS";
 fn nvrtc() -> Option<Nvrtc> {
     let majors = [13, 12];
     if let Some(packages) = std::env::var_os(PACKAGES) {
-        let surroundings = Surroundings {
+        let paths = SearchPaths {
             packages: vec![packages.into()],
-            ..Surroundings::default()
+            ..SearchPaths::default()
         };
-        let found = Nvrtc::find(&surroundings, &majors);
+        let found = Nvrtc::find(&paths, &majors);
         return Some(found.unwrap_or_else(|missing| panic!("{PACKAGES}: {missing}")));
     }
-    let found = Nvrtc::find(&Surroundings::of_process(), &majors);
+    let found = Nvrtc::find(&SearchPaths::of_process(), &majors);
     if let Err(missing) = &found {
         eprintln!("not tested without NVRTC, and without {PACKAGES}: {missing}");
     }

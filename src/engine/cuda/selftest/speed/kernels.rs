@@ -1,4 +1,4 @@
-//! The kernels and products of a training step, as a step of base and of large launches them.
+//! The kernels and products of a training step at the sizes of base and large.
 
 use crate::data::Packed;
 use crate::engine::cuda::batch::{DeviceBatch, HeadInputs, Staging};
@@ -15,15 +15,15 @@ use crate::error::Result;
 use crate::model::{Config, Dropout, Layout, PRETRAINING, Size, threshold};
 use crate::random::Site;
 
-use super::super::trial::indices;
-use super::super::{Check, Session, Told};
+use super::super::test_case::indices;
+use super::super::{Check, Outcome, Session};
 use super::{Work, timed};
 
 const ELEMENT: Element = Element::Bf16;
 const VOCABULARY: usize = 30522;
 const DROPPED: f64 = 0.1;
 
-/// A model's step.
+/// The size of a step.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     size: Size,
@@ -33,7 +33,7 @@ struct Shape {
 
 type Prepare = fn(&mut Buffers<'_>, &Set) -> Result<Work>;
 
-/// What kernels share: the batch on the device.
+/// The batch on the device, shared by all kernels.
 struct Set {
     shape: Shape,
     config: Config,
@@ -80,7 +80,7 @@ pub fn checks() -> Vec<Check> {
             }));
         }
         for length in [128, 384, 512] {
-            // As many tokens in any case.
+            // The number of tokens stays the same.
             let shape = Shape {
                 sequences: shape.sequences * shape.length / length,
                 length,
@@ -108,7 +108,7 @@ pub fn checks() -> Vec<Check> {
     checks
 }
 
-/// Linear layers: name, inputs, outputs, and whether they work on masked tokens alone.
+/// Returns linear layers: name, inputs, outputs, and whether they process only masked tokens.
 fn products(shape: Shape) -> [(&'static str, usize, usize, bool); 5] {
     let (_, h, _, i) = shape.size.dimensions();
     [
@@ -120,9 +120,9 @@ fn products(shape: Shape) -> [(&'static str, usize, usize, bool); 5] {
     ]
 }
 
-fn time(session: &mut Session<'_>, shape: Shape, prepare: Prepare) -> Result<Told> {
-    let told = format!("{}×{}", shape.sequences, shape.length);
-    timed(session, &told, |buffers| {
+fn time(session: &mut Session<'_>, shape: Shape, prepare: Prepare) -> Result<Outcome> {
+    let name = format!("{}×{}", shape.sequences, shape.length);
+    timed(session, &name, |buffers| {
         let set = Set::new(buffers, shape)?;
         prepare(buffers, &set)
     })
@@ -133,7 +133,7 @@ impl Shape {
         self.sequences * self.length
     }
 
-    /// Tokens that are predicted.
+    /// Returns the number of predicted tokens.
     fn masked(self) -> usize {
         self.rows() * 15 / 100
     }
@@ -148,10 +148,10 @@ impl Set {
         }
         let mut staging = Staging::default();
         let dropout = Some(Dropout { seed: 1, step: 1 });
-        let wanted = HeadInputs::default();
-        let (on_device, _) = staging.send(buffers.device, &packed, wanted, dropout, VOCABULARY)?;
-        // The staging's memory goes with the buffers's.
-        buffers.held.push(staging.into_memory());
+        let inputs = HeadInputs::default();
+        let (on_device, _) = staging.send(buffers.device, &packed, inputs, dropout, VOCABULARY)?;
+        // The staging's memory is released with the buffers.
+        buffers.allocated.push(staging.into_memory());
         Ok(Self {
             shape,
             config: shape.size.config(VOCABULARY),
@@ -173,12 +173,12 @@ impl Set {
         self.config.hidden_size
     }
 
-    /// Numbers of (rows, hidden).
+    /// Returns the number of values of (rows, hidden).
     fn hidden(&self) -> usize {
         self.rows() * self.width()
     }
 
-    /// Bytes of so many numbers of the element type for each of (rows, hidden).
+    /// Returns the bytes of `each` values per element of (rows, hidden).
     fn bytes(&self, each: f64) -> f64 {
         each * ELEMENT.bytes() as f64 * self.hidden() as f64
     }
@@ -202,130 +202,100 @@ impl Set {
     }
 }
 
-fn embedding_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropout, width) = (set.on_device.batch, set.dropout, set.width() as u32);
-    let (tables, norm) = (set.tables(buffers)?, set.norm(buffers)?);
-    let sums = buffers.numbers(ELEMENT, set.hidden())?;
-    let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
-    let out = buffers.numbers(ELEMENT, set.hidden())?;
+/// Describes a kernel without products.
+fn memory_bound(
+    bytes: f64,
+    run: impl FnMut(&mut dyn Device) -> Result<()> + 'static,
+) -> Result<Work> {
     Ok(Work {
-        bytes: set.bytes(2.0) + 4.0 * (set.hidden() + set.shape.length * set.width()) as f64,
+        bytes,
         flops: 0.0,
-        run: Box::new(move |device| {
-            let a = EmbeddingForward {
-                batch: &batch,
-                width,
-                tables,
-                norm,
-                dropout: Some(&dropout),
-                sums,
-                statistics,
-                out,
-            };
-            kernels::embedding_forward(device, ELEMENT, &a)
-        }),
+        run: Box::new(run),
+    })
+}
+
+fn embedding_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
+    let [sums, out] = buffers.several(ELEMENT, set.hidden())?;
+    let a = EmbeddingForward {
+        batch: set.on_device.batch,
+        width: set.width() as u32,
+        tables: set.tables(buffers)?,
+        norm: set.norm(buffers)?,
+        dropout: Some(set.dropout),
+        sums,
+        statistics: buffers.numbers(Element::F32, 2 * set.rows())?,
+        out,
+    };
+    let bytes = set.bytes(2.0) + 4.0 * (set.hidden() + set.shape.length * set.width()) as f64;
+    memory_bound(bytes, move |device| {
+        kernels::embedding_forward(device, ELEMENT, &a)
     })
 }
 
 fn embedding_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropout, width) = (set.on_device.batch, set.dropout, set.width());
-    let (tables, norm) = (set.tables(buffers)?, set.norm(buffers)?);
-    let [sums, d_out, d_sums] = [
-        buffers.numbers(ELEMENT, set.hidden())?,
-        buffers.numbers(ELEMENT, set.hidden())?,
-        buffers.numbers(ELEMENT, set.hidden())?,
-    ];
-    let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
-    let scratch = buffers.take(partials(width as u32))?;
+    let [sums, d_out, d_sums] = buffers.several(ELEMENT, set.hidden())?;
+    let (width, norm) = (set.width(), set.norm(buffers)?);
+    let a = EmbeddingBackward {
+        batch: set.on_device.batch,
+        width: width as u32,
+        gain: norm.gain,
+        dropout: Some(set.dropout),
+        sums,
+        statistics: buffers.numbers(Element::F32, 2 * set.rows())?,
+        d_out,
+        d_sums,
+        gain_gradient: norm.gain,
+        bias_gradient: norm.bias,
+        tables: set.tables(buffers)?,
+        partials: buffers.take(partials(width as u32))?,
+    };
+    // The gradient of the sums is written once and read for each table, whose entries are read and
+    // written.
     let entries = VOCABULARY.min(set.rows());
-    Ok(Work {
-        // The gradient of the sums is written once and read for each table, whose entries are read
-        // and written.
-        bytes: set.bytes(6.0) + 8.0 * ((entries + set.shape.length) * width) as f64,
-        flops: 0.0,
-        run: Box::new(move |device| {
-            let a = EmbeddingBackward {
-                batch: &batch,
-                width: width as u32,
-                gain: norm.gain,
-                dropout: Some(&dropout),
-                sums,
-                statistics,
-                d_out,
-                d_sums,
-                gain_gradient: norm.gain,
-                bias_gradient: norm.bias,
-                tables,
-                partials: scratch,
-            };
-            kernels::embedding_backward(device, ELEMENT, &a)
-        }),
+    let bytes = set.bytes(6.0) + 8.0 * ((entries + set.shape.length) * width) as f64;
+    memory_bound(bytes, move |device| {
+        kernels::embedding_backward(device, ELEMENT, &a)
     })
 }
 
 fn norm_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropout, norm) = (set.on_device.batch, set.dropout, set.norm(buffers)?);
-    let (n, width) = (batch.rows, set.width() as u32);
-    let bias = buffers.numbers(Element::F32, set.width())?;
-    let [x, residual, out] = [
-        buffers.numbers(ELEMENT, set.hidden())?,
-        buffers.numbers(ELEMENT, set.hidden())?,
-        buffers.numbers(ELEMENT, set.hidden())?,
-    ];
-    let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
-    Ok(Work {
-        bytes: set.bytes(4.0),
-        flops: 0.0,
-        run: Box::new(move |device| {
-            let a = NormForward {
-                n,
-                width,
-                x,
-                bias,
-                dropout: Some((&batch, &dropout)),
-                residual,
-                norm,
-                statistics,
-                out,
-            };
-            kernels::norm_forward(device, ELEMENT, &a)
-        }),
+    let [x, residual, out] = buffers.several(ELEMENT, set.hidden())?;
+    let a = NormForward {
+        n: set.rows() as u32,
+        width: set.width() as u32,
+        x,
+        bias: buffers.numbers(Element::F32, set.width())?,
+        dropout: Some((set.on_device.batch, set.dropout)),
+        residual,
+        norm: set.norm(buffers)?,
+        statistics: buffers.numbers(Element::F32, 2 * set.rows())?,
+        out,
+    };
+    memory_bound(set.bytes(4.0), move |device| {
+        kernels::norm_forward(device, ELEMENT, &a)
     })
 }
 
 fn norm_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
-    let (batch, dropout, norm) = (set.on_device.batch, set.dropout, set.norm(buffers)?);
-    let (n, width) = (batch.rows, set.width() as u32);
-    let linear = buffers.numbers(Element::F32, set.width())?;
-    let [sums, d_out, d_residual, d_linear] = [
-        buffers.numbers(ELEMENT, set.hidden())?,
-        buffers.numbers(ELEMENT, set.hidden())?,
-        buffers.numbers(ELEMENT, set.hidden())?,
-        buffers.numbers(ELEMENT, set.hidden())?,
-    ];
-    let statistics = buffers.numbers(Element::F32, 2 * set.rows())?;
-    let scratch = buffers.take(partials(width))?;
-    Ok(Work {
-        bytes: set.bytes(4.0),
-        flops: 0.0,
-        run: Box::new(move |device| {
-            let a = NormBackward {
-                n,
-                width,
-                gain: norm.gain,
-                sums,
-                statistics,
-                dropout: Some((&batch, &dropout)),
-                d_out,
-                d_residual,
-                d_linear,
-                gain_gradient: norm.gain,
-                bias_gradient: norm.bias,
-                linear_bias_gradient: linear,
-                partials: scratch,
-            };
-            kernels::norm_backward(device, ELEMENT, &a)
-        }),
+    let [sums, d_out, d_residual, d_linear] = buffers.several(ELEMENT, set.hidden())?;
+    let norm = set.norm(buffers)?;
+    let a = NormBackward {
+        n: set.rows() as u32,
+        width: set.width() as u32,
+        gain: norm.gain,
+        sums,
+        statistics: buffers.numbers(Element::F32, 2 * set.rows())?,
+        dropout: Some((set.on_device.batch, set.dropout)),
+        d_out,
+        d_residual,
+        d_linear,
+        gain_gradient: norm.gain,
+        bias_gradient: norm.bias,
+        linear_bias_gradient: buffers.numbers(Element::F32, set.width())?,
+        partials: buffers.take(partials(set.width() as u32))?,
+    };
+    memory_bound(set.bytes(4.0), move |device| {
+        kernels::norm_backward(device, ELEMENT, &a)
     })
 }
 
@@ -333,48 +303,31 @@ fn add_bias(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let size = (set.rows() as u32, 3 * set.width() as u32);
     let x = buffers.numbers(ELEMENT, 3 * set.hidden())?;
     let bias = buffers.numbers(Element::F32, 3 * set.width())?;
-    Ok(Work {
-        bytes: set.bytes(6.0),
-        flops: 0.0,
-        run: Box::new(move |device| kernels::add_bias(device, ELEMENT, size, x, bias)),
+    memory_bound(set.bytes(6.0), move |device| {
+        kernels::add_bias(device, ELEMENT, size, x, bias)
     })
 }
 
 fn bias_gelu(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let inner = set.config.intermediate_size;
     let count = set.rows() * inner;
-    let (x, out) = (
-        buffers.numbers(ELEMENT, count)?,
-        buffers.numbers(ELEMENT, count)?,
-    );
+    let [x, out] = buffers.several(ELEMENT, count)?;
     let bias = buffers.numbers(Element::F32, inner)?;
     let size = (set.rows() as u32, inner as u32);
-    Ok(Work {
-        bytes: (2 * ELEMENT.bytes()) as f64 * count as f64,
-        flops: 0.0,
-        run: Box::new(move |device| kernels::bias_gelu(device, ELEMENT, size, x, bias, out)),
+    memory_bound((2 * ELEMENT.bytes()) as f64 * count as f64, move |device| {
+        kernels::bias_gelu(device, ELEMENT, size, x, bias, out)
     })
 }
 
 fn gelu_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let inner = set.config.intermediate_size;
     let count = set.rows() * inner;
-    let (x, d) = (
-        buffers.numbers(ELEMENT, count)?,
-        buffers.numbers(ELEMENT, count)?,
-    );
-    let (bias, into) = (
-        buffers.numbers(Element::F32, inner)?,
-        buffers.numbers(Element::F32, inner)?,
-    );
+    let [x, d] = buffers.several(ELEMENT, count)?;
+    let [bias, into] = buffers.several(Element::F32, inner)?;
     let scratch = buffers.take(partials(inner as u32))?;
     let size = (set.rows() as u32, inner as u32);
-    Ok(Work {
-        bytes: (3 * ELEMENT.bytes()) as f64 * count as f64,
-        flops: 0.0,
-        run: Box::new(move |device| {
-            kernels::gelu_backward(device, ELEMENT, size, x, bias, d, into, scratch)
-        }),
+    memory_bound((3 * ELEMENT.bytes()) as f64 * count as f64, move |device| {
+        kernels::gelu_backward(device, ELEMENT, size, x, bias, d, into, scratch)
     })
 }
 
@@ -384,12 +337,8 @@ fn bias_gradient(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let into = buffers.numbers(Element::F32, width as usize)?;
     let scratch = buffers.take(partials(width))?;
     let size = (set.rows() as u32, width, width);
-    Ok(Work {
-        bytes: set.bytes(3.0),
-        flops: 0.0,
-        run: Box::new(move |device| {
-            kernels::bias_gradient(device, ELEMENT, size, d, into, scratch)
-        }),
+    memory_bound(set.bytes(3.0), move |device| {
+        kernels::bias_gradient(device, ELEMENT, size, d, into, scratch)
     })
 }
 
@@ -406,22 +355,18 @@ fn cross_entropy(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
         weight: 1.0 / n as f32,
         scored: buffers.take(SCORED * n as u64)?,
     };
-    Ok(Work {
-        bytes: (2 * ELEMENT.bytes()) as f64 * (n * VOCABULARY) as f64,
-        flops: 0.0,
-        run: Box::new(move |device| kernels::cross_entropy(device, ELEMENT, &a)),
-    })
+    memory_bound(
+        (2 * ELEMENT.bytes()) as f64 * (n * VOCABULARY) as f64,
+        move |device| kernels::cross_entropy(device, ELEMENT, &a),
+    )
 }
 
-/// The flat buffers of a model.
+/// Allocates the flat buffers of a model.
 fn flat(buffers: &mut Buffers<'_>, set: &Set) -> Result<(usize, [Address; 4])> {
     let layout = Layout::new(&set.config, &PRETRAINING);
     let total = Offsets::new(&layout).total();
-    let mut parts = [Address::NONE; 4];
-    for part in &mut parts {
-        *part = buffers.numbers(Element::F32, total)?;
-    }
-    // Squares' means are not below zero.
+    let parts: [Address; 4] = buffers.several(Element::F32, total)?;
+    // Means of squares are not negative.
     buffers.device.fill(parts[3], 0, 4 * total as u64)?;
     Ok((total, parts))
 }
@@ -429,12 +374,8 @@ fn flat(buffers: &mut Buffers<'_>, set: &Set) -> Result<(usize, [Address; 4])> {
 fn cast(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let (total, [from, ..]) = flat(buffers, set)?;
     let to = buffers.numbers(ELEMENT, total)?;
-    Ok(Work {
-        bytes: (4 + ELEMENT.bytes()) as f64 * total as f64,
-        flops: 0.0,
-        run: Box::new(move |device| {
-            kernels::cast(device, total as u64, (from, Element::F32), (to, ELEMENT))
-        }),
+    memory_bound((4 + ELEMENT.bytes()) as f64 * total as f64, move |device| {
+        kernels::cast(device, total as u64, (from, Element::F32), (to, ELEMENT))
     })
 }
 
@@ -442,12 +383,8 @@ fn sum_of_squares(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let (total, [_, gradients, ..]) = flat(buffers, set)?;
     let scratch = buffers.take(squares_partials())?;
     let into = buffers.take(8)?;
-    Ok(Work {
-        bytes: 4.0 * total as f64,
-        flops: 0.0,
-        run: Box::new(move |device| {
-            kernels::sum_of_squares(device, ELEMENT, total as u64, gradients, scratch, into)
-        }),
+    memory_bound(4.0 * total as f64, move |device| {
+        kernels::sum_of_squares(device, ELEMENT, total as u64, gradients, scratch, into)
     })
 }
 
@@ -482,15 +419,14 @@ fn optimizer(buffers: &mut Buffers<'_>, set: &Set, rule: Rule) -> Result<Work> {
     let chunks_at = buffers.words(chunks.words())?;
     let copy = buffers.numbers(ELEMENT, total)?;
     let scratch = buffers.take(chunks.partials())?;
-    // LAMB reads parameters and means once more when it knows its ratios.
+    // LAMB reads parameters and means again once it knows its ratios.
     let numbers = match rule {
         Rule::Adamw => 8.0,
         Rule::Lamb => 11.0,
     };
-    Ok(Work {
-        bytes: (4.0 * numbers + ELEMENT.bytes() as f64) * total as f64,
-        flops: 0.0,
-        run: Box::new(move |device| {
+    memory_bound(
+        (4.0 * numbers + ELEMENT.bytes() as f64) * total as f64,
+        move |device| {
             let a = Parameters {
                 chunks: &chunks,
                 chunks_at,
@@ -506,11 +442,11 @@ fn optimizer(buffers: &mut Buffers<'_>, set: &Set, rule: Rule) -> Result<Work> {
                 Rule::Adamw => kernels::adamw(device, ELEMENT, &a),
                 Rule::Lamb => kernels::lamb(device, ELEMENT, &a, scratch),
             }
-        }),
-    })
+        },
+    )
 }
 
-/// Heads, and the buffers of both passes.
+/// Returns the heads and the buffers of both passes.
 fn attention(buffers: &mut Buffers<'_>, set: &Set) -> Result<(Heads, AttentionBackward)> {
     let heads = Heads {
         count: set.config.num_attention_heads as u32,
@@ -545,7 +481,7 @@ fn attention_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let with = (set.on_device.batch, set.dropout);
     Ok(Work {
         bytes: set.bytes(4.0),
-        // Two products of (length, length, size) a head.
+        // Two products of (length, length, size) per head.
         flops: 4.0 * set.hidden() as f64 * set.shape.length as f64,
         run: Box::new(move |device| forward(device, with, heads, &pass)),
     })
@@ -554,11 +490,11 @@ fn attention_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
 fn attention_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let (heads, pass) = attention(buffers, set)?;
     let with = (set.on_device.batch, set.dropout);
-    // Its logarithms of sums are those of these scores.
+    // Provides the log-sum-exps of these scores.
     forward(buffers.device, with, heads, &pass)?;
     Ok(Work {
         bytes: set.bytes(8.0),
-        // Five such products, one of them the forward pass' scores once more.
+        // Five such products, one of which recomputes the forward pass's scores.
         flops: 10.0 * set.hidden() as f64 * set.shape.length as f64,
         run: Box::new(move |device| {
             let (batch, dropout) = (&with.0, Some(&with.1));
@@ -573,7 +509,7 @@ fn time_product(
     kind: &'static str,
     [inputs, outputs]: [usize; 2],
     picked: bool,
-) -> Result<Told> {
+) -> Result<Outcome> {
     let rows = if picked { shape.masked() } else { shape.rows() };
     timed(session, &format!("{rows}×{inputs}×{outputs}"), |buffers| {
         let mut matrix = |element, rows, columns| -> Result<Matrix> {

@@ -1,5 +1,5 @@
-//! One case of a check: buffers on the device between guards, what a kernel left in them, and how far
-//! that is from what it should be.
+//! A test case: buffers on the device between guards, the outputs of a kernel, and their deviations
+//! from the expected values.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -15,21 +15,21 @@ use crate::error::{Error, Result};
 use crate::model::{Dropout, threshold};
 use crate::random::{Site, Stream};
 
-/// Bytes before and behind each buffer that nothing may write.
+/// Bytes before and after each buffer that must not be written.
 const GUARD: u64 = 1024;
-/// As f32, bf16 and f16 alike it is not a number, so that what was never written shows, and what was
-/// read beside a buffer. A GPU's arithmetic makes another such number of it, which shows in guards.
+/// NaN in f32, bf16 and f16, which reveals values that were never written, and reads outside of
+/// buffers. GPU arithmetic turns it into another NaN, which shows in guards.
 const POISON: u8 = 0xFF;
 
-/// The key of every case's dropout: a seed beyond 32 bits.
+/// The key of every case's dropout, with a seed beyond 32 bits.
 pub const DROPOUT: Dropout = Dropout {
     seed: 0x1234_5678_9ABC,
     step: 6,
 };
-/// Ids of the cases' batches are below this.
+/// Upper limit of the ids in batches.
 pub const VOCABULARY: u32 = 203;
 
-/// What an element's rounding may do to a kernel's result, in relation to it.
+/// Returns the relative error that an element's rounding may cause.
 pub fn bound(element: Element) -> f64 {
     match element {
         Element::F32 => 1e-4,
@@ -37,7 +37,7 @@ pub fn bound(element: Element) -> f64 {
     }
 }
 
-/// How it is written on the command line.
+/// Returns the element's name on the command line.
 pub fn name_of(element: Element) -> &'static str {
     match element {
         Element::F32 => "f32",
@@ -46,7 +46,7 @@ pub fn name_of(element: Element) -> &'static str {
     }
 }
 
-/// Numbers as they are when stored as `element`.
+/// Returns values rounded to `element`.
 pub fn rounded(element: Element, values: &[f32]) -> Vec<f32> {
     decode(element, &encode(element, values))
 }
@@ -63,13 +63,14 @@ fn decode(element: Element, bytes: &[u8]) -> Vec<f32> {
     }
 }
 
-/// Whole numbers below `limit`.
+/// Returns random whole numbers below `limit`.
 pub fn indices(count: usize, limit: u32, key: u64) -> Vec<u32> {
     let mut draws = Stream::new(key, 0, Site::Other(1), 2).draws();
     (0..count).map(|_| draws.below(limit)).collect()
 }
 
-/// Sequences of these lengths; every third token is the same, so that tables have busy entries.
+/// Returns sequences of these lengths; every third token is the same, so that tables have busy
+/// entries.
 pub fn packed(lengths: &[usize]) -> Packed {
     let mut packed = Packed::default();
     for (index, &length) in lengths.iter().enumerate() {
@@ -83,85 +84,85 @@ pub fn packed(lengths: &[usize]) -> Packed {
     packed
 }
 
-/// A buffer that the device was asked for.
-struct Held {
+/// A buffer on the device.
+struct Buffer {
     start: Address,
-    /// Bytes of the guard before it; [`GUARD`] are behind it.
+    /// Bytes of the guard before it; [`GUARD`] bytes follow it.
     before: u64,
     bytes: u64,
-    /// What must still be in it at the end.
+    /// Contents that must not change.
     constant: Option<Vec<u8>>,
 }
 
-/// How far something is from what it should be.
+/// The deviation of a result from its expected value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Distance {
+pub struct Deviation {
     pub what: String,
-    /// Relative; infinite where a number is none.
+    /// Relative error; infinite if a value is not finite.
     pub error: f64,
     pub bound: f64,
 }
 
-/// A case under way.
-pub struct Trial<'a> {
+/// A running test case.
+pub struct TestCase<'a> {
     pub device: &'a mut dyn Device,
     pub element: Element,
-    how: How,
-    held: Vec<Held>,
+    mode: Mode,
+    buffers: Vec<Buffer>,
     staging: Staging,
     digest: DefaultHasher,
-    distances: Vec<Distance>,
+    deviations: Vec<Deviation>,
 }
 
 /// How a case runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct How {
-    /// Once more, to see that it gives the same bits.
+pub struct Mode {
+    /// Again, to check that the bits are the same.
     pub again: bool,
-    /// With all numbers one place behind where vectors could be read.
+    /// With all values shifted by one element, so that they are not aligned for vectors.
     pub shifted: bool,
 }
 
-/// A batch on the device and what the CPU engine wants of it.
-pub struct Sample {
+/// A batch on the device and on the host.
+pub struct TestBatch {
     pub packed: Packed,
     pub on_device: DeviceBatch,
     pub rows: Rows,
 }
 
-impl<'a> Trial<'a> {
-    pub fn new(device: &'a mut dyn Device, element: Element, how: How) -> Self {
+impl<'a> TestCase<'a> {
+    pub fn new(device: &'a mut dyn Device, element: Element, mode: Mode) -> Self {
         Self {
             device,
             element,
-            how,
-            held: Vec::new(),
+            mode,
+            buffers: Vec::new(),
             staging: Staging::default(),
             digest: DefaultHasher::new(),
-            distances: Vec::new(),
+            deviations: Vec::new(),
         }
     }
 
-    /// Runs a case and gives all of its memory back, however it ended. The digest of all bits that it
-    /// gave.
+    /// Runs a case and releases all of its memory in any event. Returns the digest of all output
+    /// bits.
     pub fn run(mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<u64> {
         let worked = super::caught(|| work(&mut self));
-        let sound = worked.and_then(|()| self.check_buffers());
-        for held in std::mem::take(&mut self.held) {
-            self.device.release(held.start);
+        let checked = worked.and_then(|()| self.check_buffers());
+        for buffer in std::mem::take(&mut self.buffers) {
+            self.device.release(buffer.start);
         }
         self.staging.release(self.device);
-        sound?;
+        checked?;
         Ok(self.digest.finish())
     }
 
-    /// A buffer, poisoned throughout, guards included, `shift` bytes behind where it would be.
+    /// Allocates a buffer, filled with poison including its guards, shifted by `shift` bytes.
     fn allocate(&mut self, bytes: u64, shift: u64, constant: Option<Vec<u8>>) -> Result<Address> {
-        // The guard behind begins right at the end.
+        // The guard after it begins right at its end.
         let before = GUARD + shift;
         let whole = before + bytes + GUARD;
         let start = self.device.allocate(whole)?;
-        self.held.push(Held {
+        self.buffers.push(Buffer {
             start,
             before,
             bytes,
@@ -172,20 +173,24 @@ impl<'a> Trial<'a> {
     }
 
     fn shift(&self, element: Element) -> u64 {
-        if self.how.shifted { element.bytes() } else { 0 }
+        if self.mode.shifted {
+            element.bytes()
+        } else {
+            0
+        }
     }
 
-    /// A place for `count` numbers that a kernel is to write.
+    /// Allocates `count` values for a kernel to write.
     pub fn empty(&mut self, element: Element, count: usize) -> Result<Address> {
         self.allocate(element.bytes() * count as u64, self.shift(element), None)
     }
 
-    /// A place for so many bytes of scratch, which is aligned always, as the engine's is.
+    /// Allocates bytes of scratch, always aligned, as in the engine.
     pub fn scratch(&mut self, bytes: u64) -> Result<Address> {
         self.allocate(bytes, 0, None)
     }
 
-    /// Numbers that a kernel may change.
+    /// Uploads values that a kernel may change.
     pub fn changing(&mut self, element: Element, values: &[f32]) -> Result<Address> {
         let bytes = encode(element, values);
         let at = self.allocate(bytes.len() as u64, self.shift(element), None)?;
@@ -193,17 +198,17 @@ impl<'a> Trial<'a> {
         Ok(at)
     }
 
-    /// Numbers that must stay as they are.
+    /// Uploads values that must not change.
     pub fn constant(&mut self, element: Element, values: &[f32]) -> Result<Address> {
         self.constant_at(self.shift(element), encode(element, values))
     }
 
-    /// Whole numbers that must stay as they are.
+    /// Uploads whole numbers that must not change.
     pub fn words(&mut self, values: &[u32]) -> Result<Address> {
         self.constant_bytes(values.iter().flat_map(|x| x.to_ne_bytes()).collect())
     }
 
-    /// Bytes that must stay as they are.
+    /// Uploads bytes that must not change.
     pub fn constant_bytes(&mut self, bytes: Vec<u8>) -> Result<Address> {
         self.constant_at(0, bytes)
     }
@@ -214,8 +219,8 @@ impl<'a> Trial<'a> {
         Ok(at)
     }
 
-    /// A batch of sequences of these lengths.
-    pub fn sample(&mut self, lengths: &[usize]) -> Result<Sample> {
+    /// Uploads a batch of sequences of these lengths.
+    pub fn sample(&mut self, lengths: &[usize]) -> Result<TestBatch> {
         let packed = packed(lengths);
         let (on_device, _) = self.staging.send(
             self.device,
@@ -226,28 +231,28 @@ impl<'a> Trial<'a> {
         )?;
         let mut rows = Rows::default();
         rows.set(&packed);
-        Ok(Sample {
+        Ok(TestBatch {
             packed,
             on_device,
             rows,
         })
     }
 
-    /// What kernels left at places of so many numbers each; none in the second run of a case, where
-    /// only the bits count.
+    /// Downloads the outputs of kernels; None in the second run of a case, where only the bits
+    /// count.
     pub fn outputs<const N: usize>(
         &mut self,
-        places: [(Address, Element, usize); N],
+        outputs: [(Address, Element, usize); N],
     ) -> Result<Option<[Vec<f32>; N]>> {
         let mut all = [const { Vec::new() }; N];
-        for (into, (at, element, count)) in all.iter_mut().zip(places) {
+        for (into, (at, element, count)) in all.iter_mut().zip(outputs) {
             let bytes = self.bytes(at, element.bytes() * count as u64)?;
             *into = decode(element, &bytes);
         }
-        Ok((!self.how.again).then_some(all))
+        Ok((!self.mode.again).then_some(all))
     }
 
-    /// The same of bytes.
+    /// Downloads bytes.
     pub fn bytes(&mut self, at: Address, count: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; count as usize];
         if count > 0 {
@@ -257,24 +262,24 @@ impl<'a> Trial<'a> {
         Ok(bytes)
     }
 
-    /// What was compared so far.
-    pub fn distances(&self) -> &[Distance] {
-        &self.distances
+    /// Returns the deviations so far.
+    pub fn deviations(&self) -> &[Deviation] {
+        &self.deviations
     }
 
-    /// Whether only the bits count.
+    /// Returns whether only the bits count.
     pub fn is_again(&self) -> bool {
-        self.how.again
+        self.mode.again
     }
 
-    /// Compares with what should be there, within what the element's rounding may do.
+    /// Compares with the expected values, within the rounding of the element.
     pub fn near<E: Copy + Into<f64>>(&mut self, what: &str, got: &[f32], expected: &[E]) {
         self.within(what, got, expected, bound(self.element));
     }
 
-    /// Compares with what should be there. The error is the distance of all numbers together in
-    /// relation to their norm, or half of that of the farthest in relation to the largest, whichever
-    /// is more.
+    /// Compares with the expected values. The error is the larger of two: the norm of all
+    /// differences relative to the norm of the values, and half of the largest difference relative
+    /// to the largest value.
     pub fn within<E: Copy + Into<f64>>(
         &mut self,
         what: &str,
@@ -282,48 +287,48 @@ impl<'a> Trial<'a> {
         expected: &[E],
         bound: f64,
     ) {
-        self.distances.push(Distance {
+        self.deviations.push(Deviation {
             what: what.into(),
-            error: distance(got, expected),
+            error: deviation(got, expected),
             bound,
         });
     }
 
-    /// Compares to the bit.
+    /// Compares bits.
     pub fn same(&mut self, what: &str, got: &[f32], expected: &[f32]) {
         let bits = |values: &[f32]| -> Vec<u32> {
-            // One is as little a number as the other.
+            // All NaNs are equal.
             let bits = |x: &f32| if x.is_nan() { u32::MAX } else { x.to_bits() };
             values.iter().map(bits).collect()
         };
         let same = bits(got) == bits(expected);
-        self.distances.push(Distance {
+        self.deviations.push(Deviation {
             what: what.into(),
             error: if same { 0.0 } else { f64::INFINITY },
             bound: 0.0,
         });
     }
 
-    /// Fails where something was written beside a buffer or into one that is not to change.
+    /// Returns an error if something was written outside of a buffer or into a constant one.
     fn check_buffers(&mut self) -> Result<()> {
         self.device.synchronize()?;
-        for held in &self.held {
-            let mut bytes = vec![0; (held.before + held.bytes + GUARD) as usize];
-            self.device.download(held.start, &mut bytes)?;
-            let (before, rest) = bytes.split_at(held.before as usize);
-            let (inside, behind) = rest.split_at(held.bytes as usize);
-            for (guard, where_) in [(before, "before"), (behind, "behind")] {
+        for buffer in &self.buffers {
+            let mut bytes = vec![0; (buffer.before + buffer.bytes + GUARD) as usize];
+            self.device.download(buffer.start, &mut bytes)?;
+            let (before, rest) = bytes.split_at(buffer.before as usize);
+            let (inside, behind) = rest.split_at(buffer.bytes as usize);
+            for (guard, side) in [(before, "before"), (behind, "after")] {
                 if guard.iter().any(|&byte| byte != POISON) {
                     return Err(Error::Failed(format!(
-                        "something was written {where_} a buffer of {} bytes",
-                        held.bytes
+                        "a kernel wrote {side} a buffer of {} bytes",
+                        buffer.bytes
                     )));
                 }
             }
-            if held.constant.as_ref().is_some_and(|was| was != inside) {
+            if buffer.constant.as_ref().is_some_and(|was| was != inside) {
                 return Err(Error::Failed(format!(
-                    "an input of {} bytes was changed",
-                    held.bytes
+                    "a kernel changed an input of {} bytes",
+                    buffer.bytes
                 )));
             }
         }
@@ -331,8 +336,8 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl Sample {
-    /// Dropout of `p` at a site, as the kernels and as the CPU engine take it; none for 0.
+impl TestBatch {
+    /// Returns the dropout of `p` at a site for the kernels and for the CPU engine; None for 0.
     pub fn dropout(&self, site: Site, p: f64) -> (Option<SiteDropout>, Option<Mask>) {
         let dropout = (p > 0.0).then(|| SiteDropout {
             state: self.on_device.state,
@@ -344,25 +349,25 @@ impl Sample {
     }
 }
 
-/// See [`Trial::within`].
-pub fn distance<E: Copy + Into<f64>>(got: &[f32], expected: &[E]) -> f64 {
+/// Returns the error of [`TestCase::within`].
+pub fn deviation<E: Copy + Into<f64>>(got: &[f32], expected: &[E]) -> f64 {
     if got.len() != expected.len() {
         return f64::INFINITY;
     }
-    let (mut apart, mut whole, mut farthest, mut largest) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
+    let (mut squared, mut whole, mut farthest, mut largest) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
     for (&g, &e) in got.iter().zip(expected) {
         let (g, e) = (f64::from(g), e.into());
         if !g.is_finite() || !e.is_finite() {
             return f64::INFINITY;
         }
         let difference = (g - e).abs();
-        apart += difference * difference;
+        squared += difference * difference;
         whole += e * e;
         farthest = farthest.max(difference);
         largest = largest.max(e.abs());
     }
-    // What is below rounding of numbers around 1 is nothing.
+    // Norms below the rounding of values around 1 count as zero.
     let floor = 1e-6;
-    let together = apart.sqrt() / whole.sqrt().max(floor);
+    let together = squared.sqrt() / whole.sqrt().max(floor);
     together.max(farthest / largest.max(floor) / 2.0)
 }
