@@ -26,7 +26,17 @@ pub fn bin(session: &Path) -> PathBuf {
 
 /// Returns the folder of the toolchain that compiles cells.
 pub fn sysroot() -> Result<PathBuf> {
-    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
+    printed("sysroot")
+}
+
+/// Returns the folder of Rust's own libraries.
+pub fn rust_libraries() -> Result<PathBuf> {
+    printed("target-libdir")
+}
+
+/// Returns the folder that rustc prints for this name.
+fn printed(name: &str) -> Result<PathBuf> {
+    let output = Command::new("rustc").args(["--print", name]).output();
     let output = output.map_err(|error| Error::Failed(format!("cannot run `rustc`: {error}")))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().into())
 }

@@ -18,6 +18,7 @@
 //! registry. Cargo removes what nobody has used for a month from its registry; then the copy in the
 //! newest template takes their place.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use std::sync::OnceLock;
 
 use cloze::{Error, Result};
 
-use super::layout::{CRATE, LOCK, TEMPLATE};
+use super::layout::{CRATE, LOCK, TEMPLATE, rust_libraries};
 use super::tree::{copy_dependencies, copy_tree, hash_tree, remove, sorted, write};
 use super::{channel, folder, input};
 use crate::paths;
@@ -106,6 +107,7 @@ impl Template {
         let binary = paths::this_program()?;
         let status = Command::new(&binary)
             .arg("build-template")
+            .env(LIBRARY_PATH, library_path()?)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .status()
@@ -188,6 +190,23 @@ impl Template {
             dylib_root: self.folder.join(DYLIB_ROOT),
         })
     }
+}
+
+/// The system's loader searches these folders for libraries.
+const LIBRARY_PATH: &str = if cfg!(target_os = "macos") {
+    "DYLD_FALLBACK_LIBRARY_PATH"
+} else {
+    "LD_LIBRARY_PATH"
+};
+
+/// Returns the value of [`LIBRARY_PATH`] with the folder of Rust's own libraries. evcxr's first cell
+/// has no other way to the standard library: it is compiled with a path relative to one folder, and
+/// loaded from the folder above. Later cells find it loaded.
+fn library_path() -> Result<OsString> {
+    let before = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
+    let folders = std::env::split_paths(&before).filter(|folder| !folder.as_os_str().is_empty());
+    let folders: Vec<_> = [rust_libraries()?].into_iter().chain(folders).collect();
+    std::env::join_paths(folders).map_err(|error| Error::Failed(error.to_string()))
 }
 
 /// Returns what `find` finds, after `build` if it finds nothing. A build takes minutes; if sources
