@@ -23,6 +23,7 @@ mod pretraining;
 mod print;
 mod progress;
 mod records;
+mod run_folder;
 pub mod score;
 mod task;
 pub mod tokenize;

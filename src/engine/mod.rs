@@ -313,13 +313,13 @@ pub enum Precision {
     F16,
 }
 
-/// As written on the command line.
+/// Its name in texts for people.
 impl std::fmt::Display for Precision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
-            Self::Bf16x3 => "f32 with --matmul fast",
+            Self::Bf16x3 => "f32 with fast matrix products",
             Self::F16 => "f16",
         })
     }

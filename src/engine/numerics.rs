@@ -54,7 +54,7 @@ impl Numerics {
                 ("the unit that multiplies matrices", n.unit.clone()),
                 ("the processor", n.processor.clone()),
                 (
-                    "--micro-batch",
+                    "the micro-batch",
                     match n.micro_batch {
                         0 => "the whole batch".to_owned(),
                         some => some.to_string(),
@@ -91,6 +91,6 @@ mod tests {
         let changes = now.changes(&before);
         assert_eq!(changes.len(), 2, "{changes:?}");
         assert!(changes[0].contains("was AMX and is f32 from here on"));
-        assert!(changes[1].starts_with("--micro-batch was 4 and is the whole batch"));
+        assert!(changes[1].starts_with("the micro-batch was 4 and is the whole batch"));
     }
 }

@@ -1,4 +1,4 @@
-//! The parameters of a run's best epoch, kept in a file beside its checkpoint until the run is done.
+//! The parameters of a run's best epoch, kept in a file beside its checkpoint until the run ends.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,12 @@ use crate::model::weights::{NumberFormat, TensorData, write_tensors};
 
 use super::checkpoint::Stored;
 
-/// Which epoch it is.
+/// The best epoch so far.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// Counted from 1.
+    /// Number of the epoch, from 1.
     pub epoch: u32,
+    /// Its score.
     pub score: f64,
 }
 
@@ -31,29 +32,29 @@ fn stored(folder: &Path) -> Result<Option<Stored>> {
 }
 
 impl Best {
-    /// The best epoch so far of the run in `folder`.
+    /// Reads the best epoch so far of the run in `folder`, if there is one.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let stored = stored(folder)?;
         stored.map(|stored| stored.header(HEADER)).transpose()
     }
 
-    /// Keeps the engine's parameters in place of those of an epoch before.
+    /// Writes the engine's parameters, in place of an earlier epoch's.
     pub fn write(self, folder: &Path, engine: &dyn Engine) -> Result<()> {
         let snapshot = engine.snapshot()?;
         let values = snapshot.parameters.as_ref();
         let numbers = TensorData::new(NumberFormat::F32, vec![values.len()], values);
-        // Numbers: nothing in it can fail to serialise.
+        // It has only numbers, which always serialise.
         let header = serde_json::to_string(&self).expect("plain data");
         let tensors = vec![(PARAMETERS.to_owned(), numbers)];
         write_tensors(&path(folder), tensors, &[(HEADER, header)])
     }
 
-    /// Takes away what a run left in `folder`.
+    /// Removes the file of the run in `folder`.
     pub fn remove(folder: &Path) -> Result<()> {
         remove_if_there(&path(folder))
     }
 
-    /// Gives the engine the parameters that were kept.
+    /// Sets the engine's parameters to those of the best epoch, if they were kept.
     pub fn restore(folder: &Path, engine: &mut dyn Engine) -> Result<()> {
         match stored(folder)? {
             Some(stored) => engine.set_parameters(&stored.buffer(PARAMETERS)?),

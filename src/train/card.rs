@@ -1,6 +1,5 @@
-//! The model card of a trained model: `README.md` with the front matter that the Hugging Face hub
-//! reads (huggingface.co/docs/hub/model-cards), and in words and tables what the model was trained
-//! on, how, and what came of it.
+//! The model card of a trained model: `README.md` with the front matter that the Hugging Face Hub reads
+//! (huggingface.co/docs/hub/model-cards), the model's data, recipe and results.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,52 +8,62 @@ use crate::error::{Error, Result};
 use crate::files::write_atomic;
 use crate::view::page::Table;
 
-/// What tells a card of ours from a README that somebody wrote.
-const MARK: &str = "<!-- Written by cloze and written again by its next run; take this line away to keep your changes. -->";
+/// Marks a card that Cloze wrote.
+const MARK: &str = "<!-- Written by cloze. Its next run replaces this file; remove this line to keep your changes. -->";
+/// The line of earlier versions.
+const OLD_MARK: &str = "<!-- Written by cloze and written again by its next run;";
 const README: &str = "README.md";
-/// Where the card goes if the folder has another's README.
+/// Takes the card if the folder has a README that Cloze did not write.
 const OTHER: &str = "MODEL_CARD.md";
 
-/// What the card says.
+/// The contents of a model card.
 #[derive(Debug, Clone, Default)]
 pub struct Card {
-    /// Of the model: its folder's.
+    /// The model's name, which is its folder's.
     pub name: String,
     /// What the model does, in a sentence or two.
     pub summary: String,
-    /// The hub's name of what it does: `text-classification`.
+    /// The Hub's name of its task: `text-classification`.
     pub pipeline: &'static str,
-    /// Name of the model that it was made from.
+    /// Name of the model from which it was trained.
     pub base_model: Option<String>,
-    /// The hub's names of the data sets.
+    /// The Hub's names of the data sets.
     pub datasets: Vec<String>,
+    /// Its scores.
     pub results: Vec<Measured>,
-    /// Data, recipe and whatever else is to be known.
+    /// Data, recipe and the like.
     pub tables: Vec<Table>,
+    /// The command line that trained it.
     pub command: String,
-    /// How the model is used.
+    /// How to use the model.
     pub usage: String,
 }
 
 /// Scores on a data set.
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
-    /// For people.
+    /// The data set's name for people.
     pub data: String,
-    /// The hub's name of the set, and of a part of it.
+    /// The Hub's name of the data set.
     pub dataset: String,
+    /// The Hub's name of a part of it.
     pub config: Option<String>,
-    /// As the hub calls it: `validation`, `test`.
+    /// The Hub's name of the split: `validation`, `test`.
     pub split: &'static str,
+    /// The scores by name.
     pub scores: Vec<(String, f64)>,
 }
 
 impl Card {
-    /// Writes the card into a model's folder; gives its path. A `README.md` that is not ours stays.
+    /// Writes the card into a model's folder and returns its path. A `README.md` that Cloze did not write
+    /// stays.
     pub fn write(&self, folder: &Path) -> Result<PathBuf> {
         let readme = folder.join(README);
         let ours = match std::fs::read(&readme) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).contains(MARK),
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                text.contains(MARK) || text.contains(OLD_MARK)
+            }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
             Err(e) => return Err(Error::io(&readme, e)),
         };
@@ -63,10 +72,10 @@ impl Card {
         Ok(path)
     }
 
-    /// The card as Markdown.
+    /// Returns the card as Markdown.
     pub fn text(&self) -> String {
         let mut out = self.front_matter();
-        // Writing to a string has no way to fail.
+        // Writing to a string can't fail.
         let _ = writeln!(out, "\n{MARK}\n\n# {}\n\n{}\n", self.name, self.summary);
         if !self.results.is_empty() {
             out.push_str("## Results\n\n| data | metric | value |\n|---|---|---:|\n");
@@ -94,7 +103,7 @@ impl Card {
         out
     }
 
-    /// The language is left out: no text says which it is in.
+    /// Returns the front matter, without the language, which is not known.
     fn front_matter(&self) -> String {
         let mut out = String::from("---\nlibrary_name: transformers\n");
         let _ = writeln!(out, "pipeline_tag: {}", self.pipeline);
@@ -151,7 +160,7 @@ impl Card {
     }
 }
 
-/// The hub's name of a metric.
+/// Returns the Hub's name of a metric.
 fn metric(name: &str) -> &str {
     match name {
         "mcc" => "matthews_correlation",
@@ -172,7 +181,7 @@ fn list<'a>(out: &mut String, name: &str, values: impl Iterator<Item = &'a str>)
     }
 }
 
-/// A string for YAML, which takes JSON's.
+/// Quotes a string for YAML, if needed, as in JSON.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/' | '.');
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -186,7 +195,7 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Text in a cell of a Markdown table.
+/// Escapes text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,12 +1,12 @@
-//! The picture of a pre-training run: its loss of tokens over the steps, with what guessing costs.
+//! The chart of a pre-training run: its masked-LM loss over the steps, with the losses of guessing.
 
 use crate::train::History;
 
 use crate::view::LineChart;
 
-/// Training and held-out loss of the tokens that are to be predicted, in nats over the steps. `uniform` is the loss of a guess
-/// among all tokens alike, `unigram` that of the best guess without context: only below it has a
-/// model learned to read.
+/// Draws the training and held-out loss of the predicted tokens, in nats, over the steps. `uniform` is the
+/// loss of a uniform guess, `unigram` that of the best guess without context: only a model below it uses
+/// the context.
 pub fn pretraining_chart(history: &History, uniform: f64, unigram: f64) -> LineChart {
     let steps: Vec<(f64, f64)> = history
         .steps

@@ -1,8 +1,7 @@
-//! Checkpoints: the model in the Hugging Face layout, and beside it all that a run needs to go on.
+//! Checkpoints: the state that a run needs to continue, beside the model in the Hugging Face layout.
 //!
-//! The trainer's state is one file of its own, parameters included, so that a save that is
-//! interrupted between two files never leaves a model and an optimizer of different steps to be
-//! resumed from: whichever state file is there is whole.
+//! The state is one file, parameters included. So a save that is interrupted between two files never
+//! leaves a model and an optimizer of different steps.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -52,13 +51,15 @@ struct Header<R> {
     run: R,
 }
 
-/// Where the state of a run in `folder` is kept.
+/// Returns the file of a run's state in `folder`.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("trainer").join("state.safetensors")
 }
 
-/// Refuses to go on with the run in `folder` as another: `was` and `now` are what makes a run that
-/// run, by name; the first that differs is told.
+/// Checks that the settings `now`, by name, are those with which the run in `folder` began.
+///
+/// # Errors
+/// If one differs; the error names the first.
 pub fn same_run(
     folder: &Path,
     was: &[(&'static str, String)],
@@ -69,20 +70,20 @@ pub fn same_run(
         return Ok(());
     };
     Err(Error::Usage(format!(
-        "the run in {} can't be continued: {what} was {was} and is {now} now",
+        "the run in {} can't be continued: {what} was {was} and is now {now}",
         folder.display()
     )))
 }
 
-/// Takes away the state of a run that is done.
+/// Removes the state of a finished run.
 pub fn remove(folder: &Path) -> Result<()> {
     remove_if_there(&path(folder))
 }
 
-/// Writes a run's state after `step` steps beside its place in `folder`. `snapshot` is that of `engine`.
+/// Writes a run's state after `step` steps to a temporary file in `folder`. `snapshot` is `engine`'s.
 ///
 /// # Errors
-/// If a parameter or a moment is not finite: the state that is there already is worth more.
+/// If a parameter or a moment is not finite. The state that was saved before stays.
 pub fn stage<R: Serialize>(
     folder: &Path,
     step: u64,
@@ -108,7 +109,7 @@ fn stage_state<R: Serialize>(
     snapshot: &Snapshot<'_>,
 ) -> Result<Staged> {
     let step = header.step;
-    // Numbers, strings and lists: nothing in it can fail to serialise.
+    // It has only numbers, strings and lists, which always serialise.
     let header = serde_json::to_string(header).expect("plain data");
     let moments = snapshot.moments.as_ref();
     let buffers = [
@@ -131,7 +132,7 @@ fn stage_state<R: Serialize>(
     stage_tensors(&path(folder), tensors.into(), &[("state", header)])
 }
 
-/// Returns the first value that is not finite, and where it is.
+/// Returns the first value that is not finite, with its index.
 fn not_finite(values: &[f32]) -> Option<(usize, f32)> {
     let at = values.iter().position(|value| !value.is_finite())?;
     Some((at, values[at]))
@@ -158,8 +159,8 @@ impl<R: Serialize + DeserializeOwned> State<R> {
         Staged::place(vec![stage_state(folder, &header, &snapshot)?])
     }
 
-    /// Gives the parameters, the optimizer's state and the loss scale to `engine` and the rest to `guard`;
-    /// returns the steps done and what the kind of run keeps.
+    /// Restores the engine's parameters, optimizer state and loss scale, and the guard's state. Returns the
+    /// number of steps done and what this kind of run keeps.
     pub fn restore(self, engine: &mut dyn Engine, guard: &mut Guard) -> Result<(u64, R)> {
         engine.set_parameters(&self.parameters)?;
         engine.set_moments(self.moments)?;
@@ -178,7 +179,7 @@ impl<R: Serialize + DeserializeOwned> State<R> {
         }
     }
 
-    /// Reads the state of the run in `folder`; None when there is none.
+    /// Reads the state of the run in `folder`, if there is one.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let Some(file) = Stored::open(path(folder), "is no trainer state")? else {
             return Ok(None);
@@ -199,16 +200,16 @@ impl<R: Serialize + DeserializeOwned> State<R> {
     }
 }
 
-/// A safetensors file of ours with an entry of its header in JSON and f32 buffers.
+/// A safetensors file with f32 buffers and a JSON entry in its header.
 pub(super) struct Stored {
     path: PathBuf,
     bytes: Vec<u8>,
-    /// What is said of a file that can't be read.
+    /// Begins the error message about a file that can't be read.
     damaged: &'static str,
 }
 
 impl Stored {
-    /// None where there is no such file.
+    /// Reads the file; None if there is no such file.
     pub fn open(path: PathBuf, damaged: &'static str) -> Result<Option<Self>> {
         match std::fs::read(&path) {
             Ok(bytes) => Ok(Some(Self {
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(State::read(folder.path()).unwrap(), Some(state(7)));
     }
 
-    /// The paper's million steps: with all of them in the header the file would be refused.
+    /// The paper's million steps: safetensors limits the header, so it can't hold all of them.
     #[test]
     fn a_long_run_is_saved_in_little_space() {
         let folder = tempfile::tempdir().unwrap();
@@ -378,7 +379,7 @@ mod tests {
             "{message}"
         );
 
-        // Numbers of another size would be read as other numbers.
+        // Values of another type would be read as wrong numbers.
         let at = whole.windows(3).position(|bytes| bytes == b"F32").unwrap();
         let other = [&whole[..at], b"I32", &whole[at + 3..]].concat();
         std::fs::write(path(folder.path()), other).unwrap();
@@ -389,7 +390,7 @@ mod tests {
         );
     }
 
-    /// Earlier versions wrote a measurement that was not a number as null.
+    /// Earlier versions wrote NaN as null.
     #[test]
     fn a_measurement_that_is_no_number_is_read_again() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Distillation: a trained model teaches a smaller one while that is pre-trained. See
-//! [`crate::engine::distillation`] for the loss.
+//! Distillation: pre-trains a small model, the student, on the predictions of a trained model, its teacher.
+//! See [`crate::engine::distillation`] for the loss.
 
 use crate::data::PretrainingBatch;
 use crate::engine::{
@@ -11,17 +11,17 @@ use crate::model::{Config, Dropout, Layout, Parameter};
 use super::identity::{Distilled, checksum};
 use super::step::micro_batches;
 
-/// A trained model that answers every batch before its student does.
+/// A trained model whose predictions on every batch are the student's targets.
 pub struct Teacher {
     engine: Box<dyn PretrainingEngine>,
     recipe: Distillation,
     checksum: u32,
-    /// Its answers, in buffers that every step uses again.
+    /// Its predictions, in buffers that every step reuses.
     targets: SoftTargets,
 }
 
 impl Teacher {
-    /// A model with a masked-LM head, as wide as the student and of the same vocabulary.
+    /// Creates a teacher from a model with a masked-LM head, the student's width and its vocabulary.
     pub fn new(engine: Box<dyn PretrainingEngine>, recipe: Distillation) -> Result<Self> {
         Ok(Self {
             checksum: checksum(&engine.snapshot()?.parameters),
@@ -31,17 +31,17 @@ impl Teacher {
         })
     }
 
-    /// What model it is.
+    /// Returns the model's configuration and layout.
     pub fn model(&self) -> (&Config, &Layout) {
         (self.engine.config(), self.engine.layout())
     }
 
-    /// The model, to be asked.
+    /// Returns the model.
     pub fn engine(&mut self) -> &mut dyn PretrainingEngine {
         self.engine.as_mut()
     }
 
-    /// See [`Distilled`].
+    /// Returns the settings that may not change when the run is resumed.
     pub fn identity(&self) -> Distilled {
         Distilled {
             recipe: self.recipe,
@@ -49,8 +49,8 @@ impl Teacher {
         }
     }
 
-    /// Adds the student's gradients of a batch, in parts of `size` sequences (0 for the whole batch);
-    /// gives the loss and what the student scored.
+    /// Adds the student's gradients of a batch, in parts of `size` sequences (0 for the whole batch).
+    /// Returns the loss and the student's scores.
     pub(super) fn gradients(
         &mut self,
         student: &mut dyn PretrainingEngine,
@@ -70,9 +70,11 @@ impl Teacher {
     }
 }
 
-/// A student's first parameters: its layer `i` is the teacher's layer `layers[i]`, everything else
-/// the teacher's own (Sanh et al., section 3, take one layer out of two). Fails where the teacher
-/// lacks what the student has.
+/// Returns a student's initial parameters: its layer `i` is the teacher's layer `layers[i]`, everything else
+/// is copied (Sanh et al., section 3, take one layer out of two).
+///
+/// # Errors
+/// If the teacher lacks a parameter of the student.
 pub fn student_of(
     teacher: (&Layout, &[f32]),
     student: &Layout,
@@ -97,7 +99,7 @@ pub fn student_of(
     Ok(values)
 }
 
-/// What the teacher calls the student's parameter.
+/// Returns the teacher's name for a parameter of the student.
 fn name_at_teacher(parameter: &Parameter, layers: &[usize]) -> String {
     const LAYER: &str = "encoder.layer.";
     let of_layer = parameter.name.strip_prefix(LAYER);

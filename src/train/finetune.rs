@@ -1,5 +1,5 @@
-//! Fine-tuning: a head over a pre-trained encoder, every parameter trained for a few epochs (Devlin
-//! et al., section 3 and appendix A.3).
+//! Fine-tuning: trains a task head and the pre-trained encoder below it for a few epochs (Devlin et al.,
+//! section 3 and appendix A.3).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,32 +25,35 @@ use super::step::{self, Step};
 use super::stop::Stop;
 use crate::engine::optimizer::{Optimizer, Update};
 
-/// How a run goes.
+/// The hyperparameters and options of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
+    /// Passes over the training data.
     pub epochs: u32,
+    /// Examples or tokens a step.
     pub batch: BatchSize,
     /// The highest learning rate, reached after the warm-up.
     pub learning_rate: f64,
-    /// The share of all steps in which the learning rate rises.
+    /// Share of the steps in which the learning rate rises.
     pub warmup: f64,
+    /// The optimizer and its constants.
     pub optimizer: Optimizer,
-    /// The gradients' global norm is cut to this.
+    /// Upper limit of the gradients' global norm.
     pub max_norm: f64,
-    /// At most so many examples go through the model at once; the gradients of the parts of a batch
-    /// are added up. 0 for the whole batch.
+    /// Upper limit of the examples that are computed at once: gradient accumulation over the parts of a
+    /// batch. 0 for no limit.
     pub micro_batch: usize,
     /// Key of the order of examples and of dropout.
     pub seed: u64,
-    /// Steps between two checkpoints; 0 for none but where a run is stopped.
+    /// Steps between two checkpoints; 0 for none, except when the run is stopped.
     pub save_every: u64,
     /// What to do with a bad step.
     pub guard: GuardSettings,
-    /// Which encoder stands still and what is read of it, in words; none where it is trained.
+    /// The frozen encoder and what is read from it, in words; None if the encoder is trained.
     pub frozen: Option<String>,
     /// Whether the best epoch's model is kept, and not the last one's.
     pub keep_best: bool,
-    /// What computes, to be kept with the state.
+    /// What computes the run; stored in its checkpoints.
     pub numerics: Option<Numerics>,
 }
 
@@ -75,13 +78,14 @@ impl Default for Settings {
     }
 }
 
-/// One step as it is told.
+/// One optimizer step of fine-tuning.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TaskStep {
-    /// Counted from 1.
+    /// Number of the step, from 1.
     pub step: u64,
     /// Mean over the batch: cross-entropy in nats, or squared error.
     pub loss: f64,
+    /// Learning rate of the step.
     pub learning_rate: f64,
     /// Global norm of the gradients before clipping.
     pub norm: f64,
@@ -91,53 +95,55 @@ pub struct TaskStep {
 
 /// Receives the reports of a run.
 pub trait TaskReport {
+    /// Receives a step.
     fn step(&mut self, step: &TaskStep);
-    /// A step was left out because something went wrong in it.
+    /// Is called when a step was skipped, for this reason.
     fn skipped(&mut self, step: u64, why: &str);
-    /// An epoch, counted from 1, ended with step `step`: the time to measure the model, which is not
-    /// counted as training.
+    /// Is called when an epoch, counted from 1, ended with step `step`. It may measure the model, which
+    /// does not count as training time.
     fn epoch(&mut self, epoch: u32, step: u64, engine: &mut dyn TaskEngine) -> Result<()>;
-    /// The scores that [`epoch`](Self::epoch) came to, where it has just measured: they are kept with
+    /// Returns the scores that [`epoch`](Self::epoch) has just measured, if it has: they are kept with
     /// the run and its checkpoints.
     fn scores(&mut self) -> Option<Scores> {
         None
     }
 }
 
-/// What a run came to.
+/// The results of a run so far.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
+    /// The steps; thinned in a long run.
     pub steps: Series<TaskStep>,
-    /// Steps that were left out.
+    /// Number of skipped steps.
     pub skipped: u64,
-    /// Steps of the whole run; more than were done where it was stopped.
+    /// Steps of the whole run.
     pub planned: u64,
-    /// Real tokens that went through the model.
+    /// Real tokens that the model was trained on.
     pub tokens: u64,
     /// Time in training steps alone.
     pub training: Duration,
-    /// What was measured after epochs, counted from 1.
+    /// Scores by epoch, counted from 1.
     #[serde(default)]
     pub epochs: Vec<(u32, Scores)>,
 }
 
 impl Outcome {
-    /// Whether the run ended before its time.
+    /// Returns whether the run was stopped before its last step.
     pub fn stopped(&self) -> bool {
         self.done() < self.planned
     }
 
-    /// Steps behind the run, left out or not.
+    /// Returns the number of steps done, with skipped ones.
     pub fn done(&self) -> u64 {
         self.steps.len() + self.skipped
     }
 
-    /// Mean loss of the last fifty steps: that of a single batch is noisy.
+    /// Returns the mean loss of the last fifty steps, because a single batch's is noisy.
     pub fn last_loss(&self) -> f64 {
         mean(self.steps.latest(50).map(|step| step.loss))
     }
 
-    /// Real tokens a second of training.
+    /// Returns the speed in real tokens a second of training.
     pub fn tokens_per_s(&self) -> f64 {
         self.tokens as f64 / self.training.as_secs_f64().max(1e-9)
     }
@@ -166,7 +172,7 @@ pub struct Finetuner<'a> {
 }
 
 impl<'a> Finetuner<'a> {
-    /// A run over `data`, whose targets fit the engine's task head.
+    /// Creates a run over `data`, whose targets fit the engine's task head.
     pub fn new(
         engine: Box<dyn TaskEngine>,
         data: &'a Examples,
@@ -202,7 +208,7 @@ impl<'a> Finetuner<'a> {
         })
     }
 
-    /// The engine with the trained parameters.
+    /// Returns the engine with the trained parameters.
     pub fn engine(&mut self) -> &mut dyn TaskEngine {
         self.engine.as_mut()
     }
@@ -212,24 +218,24 @@ impl<'a> Finetuner<'a> {
         self.engine
     }
 
-    /// What the run has come to so far.
+    /// Returns the results so far.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 
-    /// The batches of an epoch.
+    /// Returns the batches of an epoch.
     fn epoch(&self, epoch: u32) -> Vec<Vec<usize>> {
         let Settings { seed, batch, .. } = self.settings;
         self.data.sequences.epoch(seed, epoch, batch)
     }
 
-    /// Steps of the whole run.
+    /// Returns the number of steps of the whole run.
     pub fn steps(&self) -> u64 {
         let epochs = 0..self.settings.epochs;
         epochs.map(|epoch| self.epoch(epoch).len() as u64).sum()
     }
 
-    /// What makes this run this run.
+    /// Returns the settings that may not change when the run is resumed.
     pub fn identity(&self) -> &FinetuningIdentity {
         &self.identity
     }
@@ -246,7 +252,7 @@ impl<'a> Finetuner<'a> {
         Ok(())
     }
 
-    /// Writes the run's state into `folder`, to be resumed from.
+    /// Writes the run's state into `folder`.
     pub fn save(&self, folder: &Path) -> Result<()> {
         let run = FinetuningRun {
             identity: self.identity.clone(),
@@ -259,7 +265,7 @@ impl<'a> Finetuner<'a> {
         Staged::place(vec![state])
     }
 
-    /// Trains through all epochs, or until a stop is asked for; `folder` takes the checkpoints.
+    /// Trains for all epochs, or until a stop is requested. Checkpoints go to `folder`.
     pub fn run(
         &mut self,
         folder: Option<&Path>,
@@ -293,8 +299,8 @@ impl<'a> Finetuner<'a> {
                 }
             }
             // A checkpoint of an epoch's last step is written before the epoch is measured.
-            let told = |(told, _): &(u32, Scores)| *told == epoch + 1;
-            if step >= already && !self.outcome.epochs.iter().any(told) {
+            let is_measured = |(measured, _): &(u32, Scores)| *measured == epoch + 1;
+            if step >= already && !self.outcome.epochs.iter().any(is_measured) {
                 report.epoch(epoch + 1, step, self.engine.as_mut())?;
                 let scores = report.scores().map(|scores| (epoch + 1, scores));
                 self.outcome.epochs.extend(scores);
@@ -349,8 +355,8 @@ impl<'a> Finetuner<'a> {
     }
 }
 
-/// Adds the gradients of the mean loss of the examples named by `batch` to the engine's own, at most
-/// `micro_batch` examples at a time (0 for all at once); gives the loss and the number of tokens.
+/// Adds the gradients of the mean loss of the examples in `batch` to the engine's, at most `micro_batch`
+/// examples at a time (0 for all at once). Returns the loss and the number of tokens.
 pub fn gradients(
     engine: &mut dyn TaskEngine,
     data: &Examples,
@@ -380,7 +386,7 @@ pub fn gradients(
     Ok((loss / terms as f64, tokens))
 }
 
-/// The summed loss of a batch's logits; `weight` times its gradient in their place.
+/// Returns the summed loss of a batch's logits, and replaces them by `weight` times its gradient.
 fn summed_loss(
     targets: &Targets,
     cu_seqlens: &[u32],
@@ -389,7 +395,7 @@ fn summed_loss(
     weight: f32,
 ) -> f64 {
     let scored = match targets {
-        // Nothing to learn from; a task refuses such data when it reads it.
+        // Without a loss. A task refuses such data when it reads it.
         Targets::Unknown => {
             logits.fill(0.0);
             return 0.0;

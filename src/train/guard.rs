@@ -30,7 +30,7 @@ const SETTLED: u32 = 20;
 /// This many bad steps in a row end any run: the parameters themselves must be damaged.
 const MOST_IN_A_ROW: u32 = 20;
 
-/// Judges the steps of a run.
+/// Decides which steps of a run are bad.
 #[derive(Debug, Default)]
 pub struct Guard {
     settings: GuardSettings,
@@ -92,9 +92,9 @@ impl Guard {
     pub fn bad(&mut self, step: u64, fault: &str) -> Result<()> {
         self.state.in_a_row += 1;
         let why = match self.settings.bad_steps {
-            BadSteps::Stop => "a lower learning rate helps, or --bad-steps skip",
+            BadSteps::Stop => "lower the learning rate, or skip bad steps",
             BadSteps::Skip if self.state.in_a_row < MOST_IN_A_ROW => return Ok(()),
-            BadSteps::Skip => "so it went many times in a row; a lower learning rate helps",
+            BadSteps::Skip => "that happened many times in a row; lower the learning rate",
         };
         Err(Error::Failed(format!(
             "step {step}: {fault}: the run has diverged; {why}"

@@ -1,7 +1,7 @@
-//! Training: optimizer, schedule, checkpoints, the loop, and what a run costs.
+//! Training: the loops of pre-training and fine-tuning, schedules, checkpoints, records, and the cost of a
+//! run.
 
 pub mod best;
-pub mod budget;
 #[cfg(feature = "charts")]
 pub mod card;
 #[cfg(feature = "charts")]
@@ -10,7 +10,6 @@ pub mod checkpoint;
 pub mod distill;
 pub mod finetune;
 pub mod finetuning;
-pub mod folder;
 pub mod guard;
 pub mod identity;
 pub mod pretrain;

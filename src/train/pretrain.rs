@@ -24,27 +24,29 @@ use super::step::{self, Step, micro_batches};
 use super::stop::Stop;
 use crate::engine::optimizer::{Optimizer, Update};
 
-/// How a run goes.
+/// The hyperparameters and options of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Sequences a step.
     pub batch: usize,
-    /// At most so many sequences go through the model at once; the gradients of the parts of a batch
-    /// are added up. 0 for the whole batch.
+    /// Upper limit of the sequences that are computed at once: gradient accumulation over the parts of a
+    /// batch. 0 for no limit.
     pub micro_batch: usize,
+    /// Learning rate by step.
     pub schedule: Schedule,
+    /// The optimizer and its constants.
     pub optimizer: Optimizer,
-    /// The gradients' global norm is cut to this; BERT's is 1.
+    /// Upper limit of the gradients' global norm; BERT's is 1.
     pub max_norm: f64,
-    /// Steps between two checkpoints, beside the one at the end; 0 for none.
+    /// Steps between two checkpoints; 0 for only the one at the end.
     pub save_every: u64,
-    /// Steps between two evaluations, beside those before the first step and after the last.
+    /// Steps between two evaluations. The model is also evaluated before the first step and after the last.
     pub evaluate_every: u64,
-    /// Held-out sequences in an evaluation, at most.
+    /// Upper limit of held-out sequences in an evaluation.
     pub evaluate_on: usize,
     /// What to do with a bad step.
     pub guard: GuardSettings,
-    /// What computes, to be kept with the state.
+    /// What computes the run; stored in its checkpoints.
     pub numerics: Option<Numerics>,
 }
 
@@ -64,11 +66,11 @@ pub struct PretrainingRun {
 pub type State = checkpoint::State<PretrainingRun>;
 
 impl Settings {
-    /// Settings for a run of `steps` steps of `batch` sequences: warm-up over the first tenth, ten
-    /// evaluations, and BERT's AdamW but for the second beta, which is RoBERTa's 0.98 (Liu et al.,
-    /// arXiv 1907.11692, section 3.1): it forgets the large early gradients sooner. After 1,200
-    /// steps of 16 short sequences a tiny model filled 42 % of held-out blanks, with 0.999 35 %
-    /// (one seed, our own corpus).
+    /// Returns settings for `steps` steps of `batch` sequences: warm-up over the first tenth, ten
+    /// evaluations, and BERT's AdamW with RoBERTa's second beta, 0.98 (Liu et al., arXiv 1907.11692,
+    /// section 3.1), which forgets the large early gradients sooner. After 1,200 steps of 16 short
+    /// sequences, a tiny model predicted 42 % of held-out masked tokens with it, and 35 % with 0.999 (one
+    /// seed, our own corpus).
     pub fn new(steps: u64, batch: usize, peak: f64) -> Self {
         Self {
             batch,
@@ -93,14 +95,14 @@ impl Settings {
 }
 
 /// Shorter sequences for the first steps of a run (Devlin et al., appendix A.2, train nine tenths
-/// of the steps at a length of 128 before 512). Beside the cost, they decide whether a small model
-/// learns at all in minutes: where to look is learned for every position anew, and on Pride and
-/// Prejudice a tiny model stayed at the frequencies of single words for 6,000 steps at a length of
-/// 128, and left them within 3,000 at 40.
+/// of the steps at a length of 128 before 512). They cost less, and they decide whether a small model
+/// learns anything in minutes, because attention must learn every position separately: on Pride and
+/// Prejudice, a tiny model predicted no better than word frequencies for 6,000 steps at a length of 128,
+/// and did better within 3,000 at 40.
 pub struct FirstPhase {
+    /// The data to train on.
     pub data: PretrainingData,
-    /// Measured in place of the run's held-out data while the phase lasts: positions that it does
-    /// not reach mean nothing yet.
+    /// The held-out data of this phase: the positions beyond its length are not trained yet.
     pub held_out: PretrainingData,
     /// The phase's last step.
     pub until: u64,
@@ -116,14 +118,14 @@ pub struct Pretrainer {
     held_out: PretrainingData,
     settings: Settings,
     step: u64,
-    /// The batch of the step after so many, prepared while the engine computed the one before.
+    /// The next batch, prepared while the engine computed the last one, with the number of steps before it.
     next: Option<(u64, Result<PretrainingBatch>)>,
     history: History,
     guard: Guard,
 }
 
 impl Pretrainer {
-    /// A run at its start. `data` is trained on, `held_out` only measured.
+    /// Creates a run that trains on `data` and evaluates on `held_out`.
     pub fn new(
         engine: Box<dyn PretrainingEngine>,
         data: PretrainingData,
@@ -145,7 +147,7 @@ impl Pretrainer {
         }
     }
 
-    /// Takes the first steps' examples from other data than the rest's.
+    /// Uses other data for the first steps.
     pub fn with_first_phase(mut self, phase: FirstPhase) -> Self {
         self.first_phase = Some(phase);
         self
@@ -157,33 +159,33 @@ impl Pretrainer {
         self
     }
 
-    /// Learns what the teacher answers, beside the masked tokens; pairs take no part.
+    /// Learns the teacher's predictions beside the masked tokens, without next-sentence prediction.
     pub fn with_teacher(mut self, teacher: Teacher) -> Self {
         self.teacher = Some(teacher);
         self
     }
 
-    /// Steps done.
+    /// Returns the number of steps done.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// All reports so far.
+    /// Returns all reports so far.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// The settings of the run.
+    /// Returns the settings of the run.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The data that is trained on, and the held-out data; those of the last phase.
+    /// Returns the last phase's data to train on and its held-out data.
     pub fn data(&self) -> (&PretrainingData, &PretrainingData) {
         (&self.data, &self.held_out)
     }
 
-    /// Returns the measurement after the last step, taken now if the run ended between two of them.
+    /// Returns the evaluation after the last step, and evaluates if there is none.
     pub fn latest(&mut self) -> Result<EvalReport> {
         match self.history.evaluations.last() {
             Some(last) if last.step == self.step => Ok(*last),
@@ -191,7 +193,7 @@ impl Pretrainer {
         }
     }
 
-    /// The engine with the trained parameters.
+    /// Returns the engine with the trained parameters.
     pub fn engine(&mut self) -> &mut dyn PretrainingEngine {
         self.engine.as_mut()
     }
@@ -247,8 +249,10 @@ impl Pretrainer {
         Ok(())
     }
 
-    /// Writes the model, with its vocabulary if the run has one, and the trainer's state into
-    /// `folder`. Parameters that are not finite are refused, and what was saved before stays.
+    /// Writes the model, its vocabulary if the run has one, and the trainer's state into `folder`.
+    ///
+    /// # Errors
+    /// If a parameter is not finite or a file cannot be written. What was saved before stays.
     pub fn save(&self, folder: &Path) -> Result<()> {
         let (engine, snapshot) = (self.engine.as_ref(), self.engine.snapshot()?);
         let run = PretrainingRun {
@@ -278,8 +282,8 @@ impl Pretrainer {
         Staged::place(files)
     }
 
-    /// Trains until the schedule ends or a stop is asked for; `folder` takes the checkpoints.
-    /// Evaluates before the first step, at intervals, and at the end.
+    /// Trains until the schedule ends or a stop is requested. Checkpoints go to `folder`. Evaluates before
+    /// the first step, at intervals, and at the end.
     pub fn run(
         &mut self,
         folder: Option<&Path>,
@@ -323,7 +327,7 @@ impl Pretrainer {
         let started = Instant::now();
         let step = self.step + 1;
         let (data, first_phase, settings) = (&self.data, &self.first_phase, &self.settings);
-        // Batch k of a run depends on nothing but the seed and k.
+        // Batch k of a run depends only on the seed and k.
         let batch_after = |done: u64| {
             let phase = phase_at(first_phase, done + 1);
             let data = phase.map_or(data, |phase| &phase.data);
@@ -382,14 +386,14 @@ impl Pretrainer {
         Ok(())
     }
 
-    /// Measures the model on held-out documents, with the same masks every time in a phase.
+    /// Evaluates the model on held-out documents, with the same masks every time in a phase.
     pub fn evaluate(&mut self) -> Result<EvalReport> {
         let phase = phase_at(&self.first_phase, self.step);
         let held_out = phase.map_or(&self.held_out, |phase| &phase.held_out);
         measure(self.engine.as_mut(), held_out, &self.settings, self.step)
     }
 
-    /// The same of the teacher, where there is one.
+    /// Evaluates the teacher in the same way, if there is one.
     pub fn evaluate_teacher(&mut self) -> Result<Option<EvalReport>> {
         let phase = phase_at(&self.first_phase, self.step);
         let held_out = phase.map_or(&self.held_out, |phase| &phase.held_out);
@@ -400,7 +404,7 @@ impl Pretrainer {
     }
 }
 
-/// Adds the gradients of a batch, part by part; gives the loss that they are of and what was scored.
+/// Adds the gradients of a batch, part by part. Returns their loss and the scores.
 fn gradients(
     engine: &mut dyn PretrainingEngine,
     teacher: Option<&mut Teacher>,
@@ -419,7 +423,7 @@ fn gradients(
     Ok((scores.loss(), scores))
 }
 
-/// The first phase, where step `step` belongs to it.
+/// Returns the first phase if it includes this step.
 fn phase_at(first: &Option<FirstPhase>, step: u64) -> Option<&FirstPhase> {
     first.as_ref().filter(|phase| step <= phase.until)
 }

@@ -7,7 +7,7 @@
 //! # fn main() -> cloze::Result<()> {
 //! let mut run = Pretraining::builder().text(["book.txt.gz"]).size(Size::Tiny).steps(2000).build()?;
 //! let held_out = run.run(|progress| println!("{progress}"))?;
-//! println!("{:.1} % of the held-out blanks filled", 100.0 * held_out.mlm_accuracy);
+//! println!("{:.1} % of held-out masked tokens predicted", 100.0 * held_out.mlm_accuracy);
 //! run.save("model")?;
 //! # Ok(())
 //! # }
@@ -63,8 +63,8 @@ pub fn first_seq(config: &Config) -> Option<usize> {
 pub fn new_config(size: Size) -> Config {
     let mut config = size.config(0);
     if config.hidden_size < PAPER_WIDTH {
-        // 0.02 suits the base model. Narrower ones hardly move for hundreds of steps with it:
-        // 800 steps of a tiny one filled 46 % of held-out blanks with 0.08, and 27 % with 0.02.
+        // 0.02 suits the base model. Narrower ones hardly learn for hundreds of steps with it: after 800
+        // steps, a tiny one predicted 46 % of held-out masked tokens with 0.08, and 27 % with 0.02.
         config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
         // Dropout slows learning. Without it the held-out loss of a tiny model on one novel was
         // still falling after 9,600 steps.
@@ -143,7 +143,7 @@ impl Start {
             values: model.values,
             wordpiece,
             packing,
-            // It knows already how to use positions.
+            // It has learned to use positions.
             first_seq: None,
             teacher: None,
         }

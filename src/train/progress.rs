@@ -60,7 +60,7 @@ impl fmt::Display for Progress {
             Self::Skipped { step, reason } => write!(f, "step {step} skipped: {reason}"),
             Self::HeldOut(report) => write!(
                 f,
-                "after step {}: held-out loss {:.3}, {:.1} % of blanks filled",
+                "after step {}: held-out loss {:.3}, {:.1} % of masked tokens predicted",
                 report.step,
                 report.mlm_loss,
                 100.0 * report.mlm_accuracy
@@ -76,7 +76,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Hands the reports of a run to a callback.
+/// Passes the reports of a run to a callback.
 pub(super) struct Callback<'a> {
     steps: u64,
     call: &'a mut dyn FnMut(&Progress),

@@ -1,4 +1,4 @@
-//! What a run tells while it goes on: to a terminal's progress bar, to a live chart in a notebook.
+//! Reports of a pre-training run: for a terminal's progress bar, a notebook's live chart, the records.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -9,13 +9,15 @@ use super::series::Series;
 /// One optimizer step of pre-training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
-    /// Counted from 1.
+    /// Number of the step, from 1.
     pub step: u64,
     /// Mean masked-LM loss plus mean next-sentence loss, in nats.
     pub loss: f64,
+    /// Mean masked-LM loss, in nats.
     pub mlm_loss: f64,
     /// 0 without next-sentence prediction.
     pub nsp_loss: f64,
+    /// Learning rate of the step.
     pub learning_rate: f64,
     /// Global norm of the gradients before clipping.
     pub norm: f64,
@@ -28,11 +30,14 @@ pub struct StepReport {
 pub struct EvalReport {
     /// Steps done; 0 before the first.
     pub step: u64,
+    /// Mean masked-LM loss, in nats.
     #[serde(deserialize_with = "number_or_nan")]
     pub mlm_loss: f64,
+    /// Share of masked tokens predicted correctly.
     pub mlm_accuracy: f64,
-    /// None without next-sentence prediction.
+    /// Mean next-sentence loss, in nats; None without next-sentence prediction.
     pub nsp_loss: Option<f64>,
+    /// Share of pairs classified correctly; None without next-sentence prediction.
     pub nsp_accuracy: Option<f64>,
 }
 
@@ -42,7 +47,7 @@ fn number_or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 }
 
 impl EvalReport {
-    /// What was measured after `step` steps.
+    /// Returns the report of scores that were measured after `step` steps.
     pub fn of(step: u64, scores: &PretrainingScores) -> Self {
         let pairs = scores.nsp_total > 0;
         Self {
@@ -54,7 +59,7 @@ impl EvalReport {
         }
     }
 
-    /// Among how many tokens a blank is left open, as it were: e to the power of the loss.
+    /// Returns the perplexity of the masked tokens: e to the power of the loss.
     pub fn perplexity(&self) -> f64 {
         self.mlm_loss.exp()
     }
@@ -62,15 +67,17 @@ impl EvalReport {
 
 /// Receives the reports of a run.
 pub trait Report {
+    /// Receives a step.
     fn step(&mut self, report: &StepReport);
+    /// Receives a measurement on held-out documents.
     fn evaluated(&mut self, report: &EvalReport);
-    /// A checkpoint after `step` steps is on the disk.
+    /// Is called when a checkpoint after `step` steps is on the disk.
     fn saved(&mut self, step: u64);
-    /// A step was left out because something went wrong in it.
+    /// Is called when a step was skipped, for this reason.
     fn skipped(&mut self, step: u64, why: &str);
 }
 
-/// Tells nobody.
+/// Ignores all reports.
 pub struct Silent;
 
 impl Report for Silent {
@@ -80,7 +87,7 @@ impl Report for Silent {
     fn skipped(&mut self, _: u64, _: &str) {}
 }
 
-/// Tells both, the first one first.
+/// Passes every report to both, to the first one first.
 impl<A: Report, B: Report> Report for (&mut A, &mut B) {
     fn step(&mut self, report: &StepReport) {
         self.0.step(report);
@@ -103,21 +110,23 @@ impl<A: Report, B: Report> Report for (&mut A, &mut B) {
     }
 }
 
-/// What a run has reported so far: the data of its curves.
+/// The reports of a run so far, from which its curves are drawn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
+    /// The steps; thinned in a long run.
     pub steps: Series<StepReport>,
+    /// All measurements on held-out documents.
     pub evaluations: Vec<EvalReport>,
 }
 
 impl History {
-    /// Mean speed of the steps.
+    /// Returns the mean speed of the steps.
     pub fn tokens_per_s(&self) -> f64 {
         mean(self.steps.iter().map(|step| step.tokens_per_s))
     }
 }
 
-/// The mean; 0 of no values.
+/// Returns the mean of the values; 0 if there are none.
 pub fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
     sum / count.max(1) as f64

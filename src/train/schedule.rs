@@ -15,7 +15,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The learning rate of step `step`, counted from 1.
+    /// Returns the learning rate of a step, counted from 1.
     pub fn rate(&self, step: u64) -> f64 {
         if step < self.warmup {
             return self.peak * step as f64 / self.warmup as f64;

@@ -1,15 +1,15 @@
-//! The reports of a run's steps, thinned out while they grow: a run of a million steps must be able to
-//! keep them in memory and in every checkpoint.
+//! The reports of a run's steps, thinned as they grow: a run of a million steps keeps them in memory and in
+//! every checkpoint.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// So many of the newest are always there.
+/// Number of newest entries that are always kept.
 const LATEST: usize = 50;
 
-/// Entries in their order. Up to `MOST` all of them are kept, of more every n-th, n a power of two;
-/// the first one and the newest ones always.
+/// Entries in order. Up to `MOST`, all are kept; of more, every n-th, where n is a power of two. The first
+/// one and the newest ones are always kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series<T, const MOST: usize = 8192> {
     kept: Vec<T>,
@@ -52,26 +52,27 @@ impl<T: Clone, const MOST: usize> Series<T, MOST> {
         self.latest.push_back(entry);
     }
 
-    /// How many there were, kept or not.
+    /// Returns the number of entries that were added.
     pub fn len(&self) -> u64 {
         self.count
     }
 
+    /// Returns whether no entry was added.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The very first one.
+    /// Returns the first entry.
     pub fn first(&self) -> Option<&T> {
         self.kept.first()
     }
 
-    /// The newest `count` of them, newest first; of more than 50 only 50.
+    /// Returns the `count` newest entries, at most 50, the newest first.
     pub fn latest(&self, count: usize) -> impl Iterator<Item = &T> {
         self.latest.iter().rev().take(count)
     }
 
-    /// Those that are kept, evenly apart, and the newest one.
+    /// Returns the kept entries, evenly spaced, and the newest one.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         let newest_is_kept = self.count > 0 && (self.count - 1).is_multiple_of(self.every);
         let newest = self.latest.back().filter(|_| !newest_is_kept);

@@ -1,4 +1,4 @@
-//! One optimizer step, as pre-training and fine-tuning share it.
+//! The optimizer step that pre-training and fine-tuning share.
 
 use std::borrow::Cow;
 
@@ -18,8 +18,8 @@ pub enum Step<R> {
     Skipped(String),
 }
 
-/// Updates the parameters with the gradients that wait in `engine`, unless the guard finds the step bad.
-/// `loss` is the loss that they belong to. Returns the gradients' global norm before clipping.
+/// Updates the parameters with the gradients in `engine`, unless the guard finds the step bad. `loss` is
+/// the loss of these gradients. Returns their global norm before clipping.
 ///
 /// # Errors
 /// If a bad step ends the run, or the engine fails.
@@ -40,7 +40,7 @@ pub(super) fn update(
                 guard.good(loss);
                 return Ok(Step::Done(norm));
             }
-            // A loss scale that was too high is no fault of the run.
+            // A loss scale that was too high is normal: the next step uses a lower one.
             if let Some(overflow) = engine.overflow() {
                 return Ok(Step::Skipped(overflow));
             }

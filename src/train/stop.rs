@@ -1,4 +1,4 @@
-//! Ending a run early without loss: the loop looks at a flag at every step boundary.
+//! Ends a run early without loss: the training loop checks a flag at every step boundary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +10,18 @@ use signal_hook::iterator::Signals;
 use crate::error::{Error, Result};
 use crate::note;
 
-/// Signals that come so soon after the first are the same request: GNU timeout sends one to the
-/// program and one to its process group.
+/// Signals within this time after the first are the same request: GNU timeout sends one to the program and
+/// one to its process group.
 const ONE_REQUEST: Duration = Duration::from_secs(1);
 
-/// A request to stop, shared between whoever asks and the loop that obeys.
+/// A request to stop, shared between its sender and the training loop.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A stop that Ctrl-C, SIGTERM and a closed terminal (SIGHUP) ask for, which is answered on
-    /// stderr. Another signal a second later or more ends the process at once, as it would without
-    /// us: a step of a large model can take long.
+    /// Creates a stop that Ctrl-C, SIGTERM and a closed terminal (SIGHUP) request. The request is
+    /// acknowledged on stderr. Another signal at least a second later ends the process at once, because a
+    /// step of a large model can take long.
     pub fn on_signals() -> Result<Self> {
         let failed = |e| Error::Failed(format!("signals can't be watched: {e}"));
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
@@ -37,7 +37,7 @@ impl Stop {
                     None => {
                         first = Some(Instant::now());
                         asked.request();
-                        note!("stopping after this step; once more ends the program at once");
+                        note!("stopping after this step; a second signal ends the program at once");
                     }
                     Some(at) if at.elapsed() < ONE_REQUEST => {}
                     Some(_) => signal_hook::low_level::exit(128 + signal),
@@ -51,19 +51,19 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Asks for the stop.
+    /// Requests the stop.
     pub fn request(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a stop was asked for.
+    /// Returns whether a stop was requested.
     pub fn requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-/// Whether this process was started to outlive its terminal, as `nohup` starts it. Where the system
-/// doesn't say (it has no /proc), nothing is changed about SIGHUP.
+/// Returns whether this process was started to outlive its terminal, as by `nohup`. On systems without
+/// /proc, SIGHUP keeps its effect.
 fn hangup_is_ignored() -> bool {
     let ignored = || {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -72,6 +72,6 @@ fn hangup_is_ignored() -> bool {
             .find_map(|line| line.strip_prefix("SigIgn:"))?;
         u64::from_str_radix(mask.trim(), 16).ok()
     };
-    // Bit 0 stands for signal 1.
+    // Bit 0 is signal 1.
     ignored().is_none_or(|mask| mask & (1 << (SIGHUP - 1)) != 0)
 }

@@ -231,7 +231,7 @@ fn a_folder_with_a_run_is_overwritten_only_on_request() {
     let seed = other_seed.iter().position(|a| *a == "--seed").unwrap() + 1;
     other_seed[seed] = "6";
     let message = fails(&other_seed, 2);
-    assert_contains(&message, "--seed was 5 and is 6 now");
+    assert_contains(&message, "--seed was 5 and is now 6");
 
     let fresh = folder.path().join("fresh");
     let mut args = run(&corpus, &fresh, "1");
@@ -282,7 +282,7 @@ fn micro_batches_and_recomputed_layers_change_nothing() {
     assert!((losses("lamb", &lamb)[1] / whole[1] - 1.0).abs() > 1e-4);
     let out = folder.path().join("lamb");
     let message = fails([&run(&corpus, &out, "20")[..], &["--resume"]].concat(), 2);
-    assert_contains(&message, "--optimizer was lamb and is adamw now");
+    assert_contains(&message, "--optimizer was lamb and is now adamw");
 }
 
 #[test]

@@ -85,14 +85,14 @@ fn another_run_is_not_taken_for_the_stopped_one() {
         let message = fails(run(&folder, "out", &[&["--resume"], more].concat()), 2);
         assert!(message.contains(expected), "{more:?}: {message}");
     };
-    refused(&["--warmup", "0.5"], "--warmup was 0.1 and is 0.5 now");
+    refused(&["--warmup", "0.5"], "--warmup was 0.1 and is now 0.5");
     refused(&["--dropout", "0.3"], "the dropout was");
     let epsilon = ["--adam-epsilon", "1e-8"];
-    refused(&epsilon, "--adam-epsilon was 1e-6 and is 1e-8 now");
+    refused(&epsilon, "--adam-epsilon was 1e-6 and is now 1e-8");
     let decay = ["--weight-decay", "0"];
-    refused(&decay, "--weight-decay was 0.01 and is 0 now");
-    refused(&["--dtype", "bf16"], "--dtype was f32 and is bf16 now");
-    let fast = "--dtype was f32 and is f32 with --matmul fast now";
+    refused(&decay, "--weight-decay was 0.01 and is now 0");
+    refused(&["--dtype", "bf16"], "--dtype was f32 and is now bf16");
+    let fast = "--dtype was f32 and is now f32 with fast matrix products";
     refused(&["--matmul", "fast"], fast);
     refused(&["--max-len", "7"], "the number of their tokens was");
     let head = "what the head reads was an encoder that is trained";
@@ -127,7 +127,7 @@ fn a_finished_run_is_not_trained_again() {
             assert!(message.contains(expected), "{more:?}: {message}");
             assert_eq!(written(), before);
         };
-        refused(&["--warmup", "0.5"], "--warmup was 0.1 and is 0.5 now");
+        refused(&["--warmup", "0.5"], "--warmup was 0.1 and is now 0.5");
         refused(&["--seed", "7"], "--seed was");
         refused(&["--max-len", "7"], "the number of their tokens was");
     }
@@ -199,7 +199,7 @@ fn the_best_epoch_is_kept_also_after_a_stop() {
     }
     let other = resumed.iter().filter(|arg| *arg != "--keep-best");
     let message = fails(other, 2);
-    assert_contains(&message, "--keep-best was true and is false now");
+    assert_contains(&message, "--keep-best was true and is now false");
 }
 
 #[test]

@@ -390,7 +390,8 @@ fn a_resumed_run_reports_what_changes_the_last_bits() {
     let message = stderr(&place.pretrain("model", "4", &["--resume"]));
     assert!(!message.contains("last bits"), "{message}");
     let message = stderr(&place.pretrain("model", "6", &["--resume", "--micro-batch", "4"]));
-    let expected = "--micro-batch was the whole batch and is 4 from here on: the last bits differ";
+    let expected =
+        "the micro-batch was the whole batch and is 4 from here on: the last bits differ";
     assert_contains(&message, expected);
     let message = stderr(&place.pretrain("model", "7", &["--resume", "--backend", "reference"]));
     assert_contains(&message, "the engine was cpu and is reference from here on");
@@ -405,7 +406,7 @@ fn a_resumed_run_reports_what_changes_the_last_bits() {
     };
     let before = lines();
     let output = interrupted(place.finetune("tuned", &more), || lines() > before);
-    let expected = "--micro-batch was the whole batch and is 7";
+    let expected = "the micro-batch was the whole batch and is 7";
     assert_contains(&stderr(&output), expected);
 }
 

@@ -265,7 +265,7 @@ fn a_resumed_run_ends_as_if_it_had_not_been_stopped() {
     assert!(state.exists());
     let other = ["--resume", "--batch", "4", "--epochs", "7"];
     let message = fails(folder.finetune("sst-2", &other), 2);
-    assert_contains(&message, "--epochs was 8 and is 7 now");
+    assert_contains(&message, "--epochs was 8 and is now 7");
     let resumed = folder.finetuned("sst-2", &[&more[..], &["--resume"]].concat());
     assert_eq!(resumed["steps"], whole["steps"]);
     assert_eq!(resumed["loss_last"], whole["loss_last"]);

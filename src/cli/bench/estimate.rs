@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::budget::{
+    Budget, PAPER_BATCH, PAPER_LENGTHS, PAPER_STEPS, Pace, Phase, Published, Work, plan,
+};
 use crate::cli::checks::{at_least_one, positive};
 use crate::cli::model::config_of;
 use crate::cli::print::say;
 use crate::error::{Error, Result};
 use crate::model::{Config, Size};
-use crate::train::budget::{
-    Budget, PAPER_BATCH, PAPER_LENGTHS, PAPER_STEPS, Pace, Phase, Published, Work, plan,
-};
 use crate::view::style;
 
 /// The entries of the published English vocabulary.

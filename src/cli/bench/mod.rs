@@ -1,5 +1,6 @@
 //! `cloze bench`: measurements on this machine, one file a subject.
 
+mod budget;
 mod cells;
 mod estimate;
 mod peer;

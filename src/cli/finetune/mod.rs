@@ -9,6 +9,7 @@ mod told;
 
 use std::path::{Path, PathBuf};
 
+use crate::cli::run_folder::{Intent, RunFolder};
 use crate::data::sequences::BatchSize;
 use crate::engine::Numerics;
 use crate::engine::optimizer::Optimizer;
@@ -22,7 +23,6 @@ use crate::tasks::{self, Dataset, Files, Role, Task};
 use crate::text::WordPiece;
 use crate::train::finetune::Settings;
 use crate::train::finetuning::write;
-use crate::train::folder::{Intent, RunFolder};
 use crate::train::guard::{BadSteps, GuardSettings};
 use crate::train::task::describe;
 use crate::train::{Records, Stop, checkpoint};

@@ -85,7 +85,7 @@ impl Args {
             }
             if self.keep_best != run.kept.is_some() {
                 return Err(Error::Usage(format!(
-                    "the runs in {} can't be continued: --keep-best was {} and is {} now",
+                    "the runs in {} can't be continued: --keep-best was {} and is now {}",
                     self.out.display(),
                     run.kept.is_some(),
                     self.keep_best

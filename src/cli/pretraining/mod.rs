@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::cli::run_folder::{Intent, RunFolder};
 use crate::data::{Packing, PretrainingOptions};
 use crate::engine::memory::Work;
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout};
 use crate::note;
 use crate::train::checkpoint;
-use crate::train::folder::{Intent, RunFolder};
 use crate::train::guard::{BadSteps, GuardSettings};
 use crate::train::identity::Recipe;
 use crate::train::pretrain::State;

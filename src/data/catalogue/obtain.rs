@@ -121,7 +121,7 @@ fn download(source: &Source, folder: &Path, mirror: Option<&str>, sums: &mut Sum
         to: &path,
         size: source.size.map(|size| (size, "are published")),
         digest: known.map(|(sha256, who)| (Digest::Sha256(sha256), who)),
-        advice: "; if the file has moved, --mirror takes another address",
+        advice: "; if the file has moved, give the address of a mirror",
         limits: Limits::default(),
     })?;
     sums.set(name, &found);

@@ -1,11 +1,11 @@
-//! What a chart keeps of a long run.
+//! The curve of a number over a long run.
 
 use crate::train::series::Series;
 
-/// The most points of a curve; more could not be told apart in a chart.
+/// Upper limit of a curve's points: more can't be distinguished in a chart.
 const MOST: usize = 800;
 
-/// Points of a curve, thinned out while it grows.
+/// Points of a curve, thinned as it grows.
 #[derive(Debug, Clone, Default)]
 pub struct Curve {
     points: Series<(f64, f64), MOST>,
@@ -21,12 +21,12 @@ impl Curve {
         self.recent = Some(old.map_or(y, |old| 0.9 * old + 0.1 * y));
     }
 
-    /// The points that are kept, the newest always among them.
+    /// Returns the kept points, always with the newest.
     pub fn points(&self) -> Vec<(f64, f64)> {
         self.points.iter().copied().collect()
     }
 
-    /// The mean of the latest values, the newest counting most.
+    /// Returns the running mean, in which the newest value counts most.
     pub fn recent(&self) -> Option<f64> {
         self.recent
     }

@@ -23,7 +23,7 @@ pub struct Event {
     pub what: Option<What>,
 }
 
-/// What an event tells.
+/// The content of an event.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum What {
     #[prost(string, tag = "3")]
@@ -44,7 +44,7 @@ pub struct Summary {
 pub struct Scalar {
     #[prost(string, tag = "1")]
     pub tag: String,
-    /// Written even where it is 0.
+    /// Written even if it is 0.
     #[prost(float, optional, tag = "2")]
     pub value: Option<f32>,
 }
@@ -57,10 +57,10 @@ pub struct Session {
 
 /// `SessionLog.SessionStatus.START`: TensorBoard forgets what it saw of this step and later ones.
 const START: i32 = 1;
-/// TensorBoard takes any file with "tfevents" in its name; the ending tells which are ours.
+/// TensorBoard reads any file with "tfevents" in its name; the ending marks ours.
 const NAME: &str = "events.out.tfevents.";
 const ENDING: &str = ".cloze";
-/// Longer messages are no scalars of ours: the file is damaged.
+/// Our messages are shorter: a longer one means that the file is damaged.
 const LONGEST: u64 = 1 << 20;
 
 /// An event file that is being written.
@@ -69,8 +69,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// Goes on with the file in `folder`, from which all later than step `kept` is cut off; without
-    /// `kept`, or where there is none, a new one takes the place of all that are there.
+    /// Continues the file in `folder` and removes everything after step `kept`. Without `kept`, or without a
+    /// file, a new one replaces all that are there.
     pub fn open(folder: &Path, kept: Option<u64>, wall_time: f64) -> Result<Self> {
         let mut old = files(folder)?;
         if let (Some(step), Some(path)) = (kept, old.pop()) {
@@ -119,13 +119,13 @@ impl Events {
         self.file.append(&framed(&event.encode_to_vec()))
     }
 
-    /// Hands everything to the operating system.
+    /// Passes everything to the operating system.
     pub fn flush(&mut self) -> Result<()> {
         self.file.flush()
     }
 }
 
-/// Takes away the event files of an earlier run in `folder`.
+/// Removes the event files of an earlier run in `folder`.
 pub fn remove(folder: &Path) -> Result<()> {
     for path in files(folder)? {
         fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
@@ -133,7 +133,7 @@ pub fn remove(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Our event files in `folder`, the newest last.
+/// Returns our event files in `folder`, the newest last.
 pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, e))? {
@@ -147,7 +147,7 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A message as it stands in the file.
+/// Returns a message with its length and checksums, as in the file.
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = (message.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(message.len() + 16);
@@ -158,15 +158,14 @@ fn framed(message: &[u8]) -> Vec<u8> {
     record
 }
 
-/// CRC-32C, masked as TensorFlow does so that checksums of checksums stay good.
+/// Returns the CRC-32C, masked as in TensorFlow so that checksums of checksums stay good.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
         .rotate_right(15)
         .wrapping_add(0xa282_ead8)
 }
 
-/// Reads events for as long as they are whole and `wanted`; gives the place where the last such
-/// ends.
+/// Reads events until one is damaged or not `wanted`. Returns where the last wanted one ends.
 pub fn read(file: &File, mut wanted: impl FnMut(&Event) -> bool) -> std::io::Result<u64> {
     let mut reader = BufReader::new(file);
     let mut end = 0;
@@ -179,7 +178,7 @@ pub fn read(file: &File, mut wanted: impl FnMut(&Event) -> bool) -> std::io::Res
     Ok(end)
 }
 
-/// The next event and the bytes that it takes; none at the end or at damage.
+/// Returns the next event and its length in bytes; None at the end, or if the event is damaged.
 fn next(reader: &mut impl Read) -> std::io::Result<Option<(Event, u64)>> {
     let mut head = [0; 12];
     if !whole(reader.read_exact(&mut head))? {
@@ -204,7 +203,7 @@ fn next(reader: &mut impl Read) -> std::io::Result<Option<(Event, u64)>> {
         .map(|event| (event, number + 16)))
 }
 
-/// Whether a read got all that it wanted.
+/// Returns whether a read filled its whole buffer.
 fn whole(outcome: std::io::Result<()>) -> std::io::Result<bool> {
     match outcome {
         Ok(()) => Ok(true),

@@ -1,4 +1,4 @@
-//! Files that grow while a run goes on: whole records only, handed over together now and then.
+//! Files that grow during a run, by whole records.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -9,21 +9,20 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// What is not yet handed to the operating system is not older than this, as long as something is
-/// written.
+/// Records are passed to the operating system at least this often while any are written.
 const FLUSH_EVERY: Duration = Duration::from_secs(2);
 
-/// A file whose records are written whole: one that is interrupted ends with a whole record.
+/// A file whose records are written whole, so an interrupted one ends with a whole record.
 pub struct Appended {
     file: File,
     path: PathBuf,
     waiting: Vec<u8>,
-    /// None before the first time: the first record is on the disk at once.
+    /// None before the first record, which is written at once.
     flushed: Option<Instant>,
 }
 
 impl Appended {
-    /// Goes on at byte `end`; what lies behind it is cut off.
+    /// Continues the file at byte `end` and removes what follows.
     pub fn at(mut file: File, path: PathBuf, end: u64) -> Result<Self> {
         let placed = file
             .set_len(end)
@@ -46,7 +45,7 @@ impl Appended {
         Ok(())
     }
 
-    /// Hands everything to the operating system.
+    /// Passes everything to the operating system.
     pub fn flush(&mut self) -> Result<()> {
         let written = self.file.write_all(&self.waiting);
         self.waiting.clear();
@@ -55,15 +54,14 @@ impl Appended {
     }
 }
 
-/// A JSON object a line, each with a `step`, in the order of steps.
+/// A file with a JSON object on each line. Each has a `step`, and the steps rise.
 pub struct Lines {
     file: Appended,
 }
 
 impl Lines {
-    /// Goes on with the file at `path`, from which all later than step `kept` is cut off, with half
-    /// lines and what is no such object; every line that stays is shown to `seen`. Without `kept`
-    /// the file starts anew.
+    /// Continues the file at `path`: removes the lines after step `kept`, and all from the first damaged line
+    /// on, and passes every kept line to `seen`. Without `kept`, the file starts anew.
     pub fn open(
         path: &Path,
         kept: Option<u64>,
@@ -104,13 +102,13 @@ impl Lines {
 
     /// Adds a line.
     pub fn write(&mut self, object: &Map<String, Value>) -> Result<()> {
-        // Names and numbers: nothing in it can fail to serialise.
+        // It has only names and numbers, which always serialise.
         let mut line = serde_json::to_vec(object).expect("plain data");
         line.push(b'\n');
         self.file.append(&line)
     }
 
-    /// Hands everything to the operating system.
+    /// Passes everything to the operating system.
     pub fn flush(&mut self) -> Result<()> {
         self.file.flush()
     }

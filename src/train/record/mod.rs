@@ -1,13 +1,12 @@
-//! The records that a run leaves in its folder while it goes on:
+//! The records that a run writes into its folder:
 //!
-//! - `metrics.jsonl`: a JSON object a step, and one a measurement;
+//! - `metrics.jsonl`: a JSON object for each step and each measurement;
 //! - `events.out.tfevents.*`: the same for TensorBoard;
-//! - `report.html`: the same as charts, with what is to be known of the run.
+//! - `report.html`: the same as charts, with a description of the run.
 //!
-//! A command that trains several times keeps the files of each run in a folder `runs/NAME` and shows
-//! all of them in one report. A run that is resumed goes on with its files behind the step of its
-//! checkpoint. Records are never worth a run: one that can't be written is complained of once, and
-//! the run goes on without.
+//! A command that trains several times keeps the files of each run in a folder `runs/NAME` and shows all
+//! of them in one report. A resumed run continues its files after the step of its checkpoint. Records never
+//! end a run: if one can't be written, that is reported once, and the run continues without them.
 
 mod curve;
 mod events;
@@ -46,16 +45,20 @@ const RUNS: &str = "runs";
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 const REPORT_SHARE: u32 = 100;
 
-/// What is to be known of a command beside its numbers.
+/// The description of a command: its report without the numbers.
 #[derive(Debug, Clone, Default)]
 pub struct About {
+    /// Title of the page.
     pub title: String,
+    /// The command line.
     pub command: String,
+    /// Data, recipe, machine and the like.
     pub tables: Vec<Table>,
+    /// The charts to draw.
     pub charts: Vec<Chart>,
 }
 
-/// The files of the run that goes on.
+/// The files of the present run.
 struct Files {
     lines: Lines,
     events: Events,
@@ -73,7 +76,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Records in `folder`.
+    /// Creates records in `folder`.
     pub fn new(folder: PathBuf, about: About) -> Self {
         Self {
             folder,
@@ -85,8 +88,8 @@ impl Records {
         }
     }
 
-    /// Begins a run of `planned` steps; one of several has a `name`. `resumed` is the step of the
-    /// checkpoint that it goes on from.
+    /// Begins a run of `planned` steps; one of several has a `name`. `resumed` is the step of the checkpoint
+    /// from which it continues.
     pub fn begin(&mut self, name: Option<&str>, planned: u64, resumed: Option<u64>) {
         self.close(State::BrokenOff);
         let mut run = Run::new(name, planned, resumed.unwrap_or(0));
@@ -113,7 +116,7 @@ impl Records {
         })
     }
 
-    /// Records a step's numbers: all that its report has.
+    /// Records all numbers of a step's report.
     pub fn trained(&mut self, report: &impl Serialize) {
         let (step, values) = taken_apart(report);
         let Some(run) = self.runs.last_mut() else {
@@ -132,7 +135,7 @@ impl Records {
         self.report_in_time();
     }
 
-    /// Records a step that was left out.
+    /// Records a step that was skipped.
     pub fn left_out(&mut self, step: u64, why: &str) {
         let Some(run) = self.runs.last_mut() else {
             return;
@@ -145,7 +148,7 @@ impl Records {
         self.report_in_time();
     }
 
-    /// Records what was measured after step `step`, once.
+    /// Records scores that were measured after step `step`, unless they are already recorded.
     pub fn measured(&mut self, step: u64, group: &str, scores: &Scores) {
         let Some(run) = self.runs.last_mut() else {
             return;
@@ -161,7 +164,7 @@ impl Records {
         self.report_in_time();
     }
 
-    /// Ends the run: it has done all its steps, or was stopped.
+    /// Ends the run, which has done all its steps or was stopped.
     pub fn end(&mut self) {
         self.close(State::Ended);
         self.report();
@@ -186,7 +189,7 @@ impl Records {
         }
     }
 
-    /// Says once what went wrong.
+    /// Reports the first error, and no other.
     fn attempt<T>(&mut self, outcome: Result<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),
@@ -232,7 +235,7 @@ impl Records {
     }
 }
 
-/// A run that is broken off by an error leaves what it had.
+/// A run that ends with an error keeps its records.
 impl Drop for Records {
     fn drop(&mut self) {
         if self.files.is_some() {
@@ -260,11 +263,11 @@ impl Report for Records {
     }
 }
 
-/// The step of a report and its numbers by name.
+/// Returns the step of a report and its numbers by name.
 fn taken_apart(report: &impl Serialize) -> (u64, Vec<(String, f64)>) {
     let mut step = 0;
     let mut values = Vec::new();
-    // Reports are structures of numbers: they are objects always.
+    // Reports are structures of numbers, so they are always objects.
     if let Ok(Value::Object(fields)) = serde_json::to_value(report) {
         for (name, value) in fields {
             match (name.as_str(), value.as_f64()) {
@@ -278,8 +281,7 @@ fn taken_apart(report: &impl Serialize) -> (u64, Vec<(String, f64)>) {
     (step, values)
 }
 
-/// Takes away what an earlier command recorded in `folder`, so that none of it is taken for the new
-/// one's.
+/// Removes the records of an earlier command from `folder`.
 fn clear(folder: &Path) -> Result<()> {
     forget(folder)?;
     let runs = folder.join(RUNS);
@@ -289,14 +291,14 @@ fn clear(folder: &Path) -> Result<()> {
     for entry in entries {
         let path = entry.map_err(|e| Error::io(&runs, e))?.path();
         forget(&path)?;
-        // A folder stays where somebody else has put something into it.
+        // A folder with other files stays.
         let _ = fs::remove_dir(&path);
     }
     let _ = fs::remove_dir(&runs);
     Ok(())
 }
 
-/// Takes away the files of a run, if it has left any.
+/// Removes the files of a run, if there are any.
 fn forget(folder: &Path) -> Result<()> {
     let metrics = folder.join(METRICS);
     if metrics.is_file() {
@@ -314,19 +316,19 @@ fn line(step: u64) -> Map<String, Value> {
         .collect()
 }
 
-/// Seconds since 1970; 0 on a machine whose clock is set before that.
+/// Returns the seconds since 1970; 0 if the clock is set before that.
 fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// To milliseconds.
+/// Rounds to milliseconds.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 1e3).round() / 1e3
 }
 
-/// A duration for people, to the second.
-pub fn told(duration: Duration) -> String {
+/// Returns a duration as text, to the second.
+pub fn duration_text(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs_f64().round() as u64))
         .to_string()
 }

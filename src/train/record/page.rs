@@ -8,16 +8,17 @@ use crate::view::style::number;
 
 use super::curve::Curve;
 use super::run::{Run, State, TRAIN, numbers};
-use super::{Records, told};
+use super::{Records, duration_text};
 
-/// What the page tells of the latest steps as figures.
+/// The numbers of the latest steps that stand at the top of the page.
 const FIGURES: [(&str, &str); 2] = [("train/loss", "loss"), ("train/tokens_per_s", "tokens/s")];
 
 /// A chart of the report.
 #[derive(Debug, Clone, Default)]
 pub struct Chart {
+    /// Title of the chart.
     pub title: String,
-    /// What the vertical axis shows, with its unit.
+    /// Label of the vertical axis, with its unit.
     pub unit: String,
     /// Names of curves in the legend, with the group and name of their numbers: `train/loss`.
     pub curves: Vec<(String, String)>,
@@ -26,7 +27,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// A chart without curves.
+    /// Creates a chart without curves.
     pub fn new(title: impl Into<String>, unit: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -47,7 +48,7 @@ impl Chart {
         self
     }
 
-    /// The charts that every run has beside those of its loss and its scores.
+    /// Returns the charts that every run has beside those of its loss and its scores.
     pub fn usual() -> [Self; 3] {
         let one = |title, unit, key| Self::new(title, unit).curve("training steps", key);
         [
@@ -63,7 +64,7 @@ impl Chart {
 }
 
 impl Records {
-    /// The report as it stands.
+    /// Returns the report of the runs so far.
     pub fn page(&self) -> Page {
         let mut page = Page {
             title: self.about.title.clone(),
@@ -137,11 +138,11 @@ fn status(run: &Run, number_of_run: usize) -> String {
     }
     let finished = run.step >= run.planned;
     text += &match (run.state, run.left()) {
-        (State::Running, Some(left)) => format!(", about {} left", told(left)),
+        (State::Running, Some(left)) => format!(", about {} left", duration_text(left)),
         (State::Running, None) => String::new(),
-        (State::Ended, _) if finished => format!("; finished after {}", told(run.took)),
-        (State::Ended, _) => format!("; stopped after {}", told(run.took)),
-        (State::BrokenOff, _) => format!("; broken off after {}", told(run.took)),
+        (State::Ended, _) if finished => format!("; finished after {}", duration_text(run.took)),
+        (State::Ended, _) => format!("; stopped after {}", duration_text(run.took)),
+        (State::BrokenOff, _) => format!("; broken off after {}", duration_text(run.took)),
     };
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     format!(
@@ -159,16 +160,16 @@ fn figures(run: &Run) -> Vec<(String, String)> {
     if run.state == State::Running
         && let Some(left) = run.left()
     {
-        figures.push(("left".into(), told(left)));
+        figures.push(("left".into(), duration_text(left)));
     }
     for (group, _, scores) in &run.scores {
-        let told = numbers(scores).map(|(name, v)| (format!("{group} {name}"), number(v)));
-        figures.extend(told.take(2));
+        let scores = numbers(scores).map(|(name, v)| (format!("{group} {name}"), number(v)));
+        figures.extend(scores.take(2));
     }
     figures
 }
 
-/// A run's newest scores.
+/// Returns a table of a run's newest scores.
 fn scores(run: &Run) -> Option<Table> {
     let heading = match &run.name {
         Some(name) => format!("Results of {name}"),

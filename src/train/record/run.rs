@@ -1,4 +1,4 @@
-//! What the report knows of a run: where it stands, its curves, its scores.
+//! What the report shows of a run: its state, its curves, its scores.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use crate::eval::Scores;
 
 use super::curve::Curve;
 
-/// The group of what is told of every step; its names stand at the top of a line.
+/// The group of the numbers of a step. In a line, they have no group.
 pub const TRAIN: &str = "train";
-/// Names in a line that are no numbers of the run.
+/// Entries of a line that are not numbers of the run.
 pub const STEP: &str = "step";
 pub const TIME: &str = "time";
 pub const LEFT_OUT: &str = "left_out";
@@ -23,29 +23,29 @@ pub enum State {
     BrokenOff,
 }
 
-/// What the report knows of a run.
+/// A run in the report.
 pub struct Run {
     pub name: Option<String>,
     /// Steps of the whole run.
     pub planned: u64,
-    /// Steps that were done before this process went on with it.
+    /// Steps that were done before this process continued the run.
     pub resumed: u64,
     pub step: u64,
-    /// Steps that were left out.
+    /// Number of skipped steps.
     pub left_out: u64,
-    /// When this process began with it.
+    /// When this process began or continued the run.
     pub began: Instant,
-    /// How long this process took for it, once it has ended.
+    /// How long this process took for the run, once it has ended.
     pub took: Duration,
     pub state: State,
-    /// By group and name, in the order of their coming.
+    /// By group and name, in order of their first number.
     curves: Vec<(String, Curve)>,
-    /// The newest scores by group, and the step that they are of.
+    /// The newest scores by group, with their step.
     pub scores: Vec<(String, u64, Scores)>,
 }
 
 impl Run {
-    /// A run at its start, or behind step `resumed`.
+    /// Creates a run at its start, or after step `resumed`.
     pub fn new(name: Option<&str>, planned: u64, resumed: u64) -> Self {
         Self {
             name: name.map(str::to_owned),
@@ -61,7 +61,7 @@ impl Run {
         }
     }
 
-    /// The numbers of a group and name.
+    /// Returns the numbers of a group and name.
     pub fn curve(&self, key: &str) -> Option<&Curve> {
         let found = self.curves.iter().find(|(name, _)| name == key);
         found.map(|(_, curve)| curve)
@@ -77,7 +77,7 @@ impl Run {
         self.curves[index].1.push(step as f64, value);
     }
 
-    /// Takes in a line of an earlier process.
+    /// Adds a line that an earlier process wrote.
     pub fn take(&mut self, step: u64, line: &Map<String, Value>) {
         self.step = self.step.max(step);
         self.left_out += u64::from(line.contains_key(LEFT_OUT));
@@ -93,7 +93,7 @@ impl Run {
         }
     }
 
-    /// Takes in what was measured.
+    /// Adds scores.
     pub fn measured(&mut self, step: u64, group: &str, scores: &Scores) {
         for (name, value) in numbers(scores) {
             self.push(format!("{group}/{name}"), step, value);
@@ -102,19 +102,19 @@ impl Run {
         self.scores.push((group.to_owned(), step, scores.clone()));
     }
 
-    /// Whether the group was measured after this step.
+    /// Returns whether the group has scores of this step.
     pub fn has_scores(&self, group: &str, step: u64) -> bool {
         self.scores
             .iter()
             .any(|(name, at, _)| name == group && *at == step)
     }
 
-    /// The share of the steps that are done.
+    /// Returns the share of the steps that are done.
     pub fn done(&self) -> f64 {
         self.step as f64 / self.planned.max(1) as f64
     }
 
-    /// How long the rest will take, at the speed so far.
+    /// Returns how long the rest will take at the speed so far.
     pub fn left(&self) -> Option<Duration> {
         let steps = self.step.saturating_sub(self.resumed);
         let each = (steps > 0).then(|| self.began.elapsed().as_secs_f64() / steps as f64)?;
@@ -123,7 +123,7 @@ impl Run {
     }
 }
 
-/// The scores that are single numbers.
+/// Returns the scores that are single numbers.
 pub fn numbers(scores: &Scores) -> impl Iterator<Item = (&str, f64)> {
     let number = |(name, value)| Some((String::as_str(name), Value::as_f64(value)?));
     scores.iter().filter_map(number)

@@ -12,6 +12,9 @@ pub fn product(work: Product<'_>, threads: Threads) {
         Threads::All => Parallelism::Rayon(0),
     };
     // The crate expects a column-major result, and cᵀ = bᵀ aᵀ is one.
+    //
+    // SAFETY: `Matrix` and `MatrixMut` checked that their rows and columns lie within their slices, and
+    // `Product` that their sizes fit each other; `c` is borrowed mutably, so it overlaps neither factor.
     unsafe {
         gemm_f32::gemm::f32::get_gemm_fn()(
             c.columns,

@@ -45,10 +45,11 @@ extern "C" fn handle(signal: c_int, _: *mut siginfo_t, context: *mut c_void) {
             instruction.run();
             context.uc_mcontext.gregs[libc::REG_RIP as usize] += instruction.length;
         }
-        // Not an AMX instruction: it is raised again and ends the process.
-        None => unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-        },
+        None => {
+            // SAFETY: `signal` may be called in a signal handler. The instruction, which is not AMX's, is
+            // raised again and ends the process.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
     }
 }
 

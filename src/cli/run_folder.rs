@@ -1,4 +1,4 @@
-//! The folder of a run: what may be lost in it, and the lock that keeps other runs out.
+//! The folder of a run: what may be overwritten in it, and the lock that keeps other runs out.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -9,17 +9,19 @@ use crate::files::{Staged, create_folder, sweep};
 use crate::model::weights::WEIGHTS;
 use crate::note;
 
-/// What a command is to do with a run or a model that its folder holds.
+/// What to do with a run or a model in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// Nothing may be there.
+    /// Refuse to begin if there is one.
     Begin,
+    /// Continue the run.
     Resume,
+    /// Replace it.
     Overwrite,
 }
 
 impl Intent {
-    /// As `--resume` and `--overwrite` say, which exclude each other.
+    /// Returns the intent of these options, which exclude each other.
     pub fn of(resume: bool, overwrite: bool) -> Self {
         match (resume, overwrite) {
             (true, _) => Self::Resume,
@@ -28,8 +30,11 @@ impl Intent {
         }
     }
 
-    /// Refuses a folder in which a run or a model would be lost. `unfinished` are the files that a
-    /// run in the folder goes on from, `done` those of a run that has ended.
+    /// Checks that nothing in the folder `out` would be lost. `unfinished` are the files from which a run can
+    /// be resumed, `done` those of a finished run.
+    ///
+    /// # Errors
+    /// If a run or a model would be lost, or there is no run to resume.
     pub fn check(self, out: &Path, unfinished: &[PathBuf], done: &[PathBuf]) -> Result<()> {
         let any = |files: &[PathBuf]| files.iter().any(|path| path.exists());
         let shown = out.display();
@@ -52,7 +57,7 @@ impl Intent {
     }
 }
 
-/// The folder of a run, held by this process until it ends or drops this.
+/// The folder of a run, locked by this process until it ends or drops this.
 pub struct RunFolder {
     /// The system releases the lock when the process ends, however it ends.
     _lock: File,
@@ -133,18 +138,18 @@ mod tests {
         let out = folder.path();
         let (state, done) = ([out.join("state")], [out.join("done")]);
         let check = |intent: Intent| intent.check(out, &state, &done).map_err(|e| e.to_string());
-        let told = |intent| check(intent).unwrap_err();
+        let refused = |intent| check(intent).unwrap_err();
         for intent in [Intent::Begin, Intent::Resume, Intent::Overwrite] {
             assert!(check(intent).is_ok());
         }
         std::fs::write(out.join(WEIGHTS), "").unwrap();
-        assert!(told(Intent::Begin).contains("already holds a model"));
-        assert!(told(Intent::Resume).contains("no run that could be resumed"));
+        assert!(refused(Intent::Begin).contains("already holds a model"));
+        assert!(refused(Intent::Resume).contains("no run that could be resumed"));
         assert!(check(Intent::Overwrite).is_ok());
         std::fs::write(&done[0], "").unwrap();
         assert!(check(Intent::Resume).is_ok() && check(Intent::Begin).is_err());
         std::fs::write(&state[0], "").unwrap();
-        assert!(told(Intent::Begin).contains("already holds a run"));
+        assert!(refused(Intent::Begin).contains("already holds a run"));
         assert!(check(Intent::Resume).is_ok() && check(Intent::Overwrite).is_ok());
     }
 }

@@ -1,11 +1,12 @@
-//! What a run costs: tokens and floating-point operations, and from a speed the days, the
-//! device-hours and the price. Nothing here measures.
+//! The cost of a run: its tokens and floating-point operations, and for a given speed its days, device-hours
+//! and price. Nothing here measures.
 
 use crate::model::{Config, Layout, PRETRAINING, flops_per_token, head_flops_per_token};
 
-/// Steps of one length of sequences.
+/// Steps with sequences of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phase {
+    /// Number of steps.
     pub steps: u64,
     /// Sequences a step.
     pub batch: u64,
@@ -14,23 +15,25 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Tokens of all steps.
+    /// Returns the tokens of all steps.
     pub fn tokens(&self) -> f64 {
         (self.steps * self.batch) as f64 * self.length as f64
     }
 }
 
-/// A pre-training run of a model, as far as its work goes.
+/// The work of a pre-training run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Work {
-    /// Of the model with both heads.
+    /// Parameters of the model with both heads.
     pub parameters: usize,
+    /// Tokens to train on.
     pub tokens: f64,
+    /// Floating-point operations of the model, forward and backward.
     pub flops: f64,
 }
 
 impl Work {
-    /// The work of pre-training a model of this configuration.
+    /// Returns the work of pre-training a model of this configuration.
     pub fn of(config: &Config, phases: &[Phase]) -> Self {
         let head = head_flops_per_token(config);
         let flops = |p: &Phase| p.tokens() * (flops_per_token(config, p.length as usize) + head);
@@ -42,12 +45,12 @@ impl Work {
     }
 }
 
-/// What is known of how fast the work gets done.
+/// The known speed of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
     /// Tokens a second of one device.
     Tokens(f64),
-    /// Floating-point operations of the model a second of one device.
+    /// The model's floating-point operations a second of one device.
     Flops(f64),
     /// Seconds of the whole run.
     Seconds(f64),
@@ -56,19 +59,21 @@ pub enum Pace {
 /// Time and price of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
+    /// Time of the run, in seconds.
     pub seconds: f64,
+    /// Hours times devices.
     pub device_hours: f64,
-    /// Of one device, as it works within the run.
+    /// Tokens a second of one device within the run.
     pub tokens_per_s: f64,
-    /// Of one device, floating-point operations of the model a second.
+    /// The model's floating-point operations a second of one device.
     pub flops_per_s: f64,
-    /// None where no price is known.
+    /// None if no price is known.
     pub price: Option<f64>,
 }
 
 impl Budget {
-    /// What `work` costs on `devices` devices that together reach `efficiency` of the sum of their
-    /// speeds, at a price of one for an hour.
+    /// Returns the cost of `work` on `devices` devices that together reach `efficiency` of the sum of their
+    /// speeds, at a price for a device and hour.
     pub fn of(
         work: &Work,
         pace: Pace,
@@ -99,25 +104,30 @@ impl Budget {
 pub struct Published {
     /// TPU chips: 4 Cloud TPUs in Pod configuration are 16, 16 Cloud TPUs are 64.
     pub chips: u64,
+    /// Days of training.
     pub days: u64,
 }
 
 impl Published {
+    /// BERT base.
     pub const BASE: Self = Self { chips: 16, days: 4 };
+    /// BERT large.
     pub const LARGE: Self = Self { chips: 64, days: 4 };
 
+    /// Returns chips times hours.
     pub fn chip_hours(&self) -> u64 {
         self.chips * self.days * 24
     }
 }
 
-/// The paper's plan: a million steps of 256 sequences, nine tenths of them of 128 tokens, the rest
-/// of 512 (Devlin et al., A.2).
+/// The paper's steps (Devlin et al., A.2).
 pub const PAPER_STEPS: u64 = 1_000_000;
+/// The paper's sequences a step.
 pub const PAPER_BATCH: u64 = 256;
+/// The paper's lengths: nine tenths of the steps have sequences of 128 tokens, the rest of 512.
 pub const PAPER_LENGTHS: [u64; 2] = [128, 512];
 
-/// `steps` steps, nine tenths of them of `first` tokens a sequence, the rest of `length`.
+/// Returns a plan of `steps` steps, nine tenths with `first` tokens a sequence, the rest with `length`.
 pub fn plan(steps: u64, batch: u64, first: u64, length: u64) -> Vec<Phase> {
     let phase = |steps, length| Phase {
         steps,
