@@ -84,6 +84,7 @@
 //! [`tasks`], [`predict`] answers with it. [`model`] has a reading order for the mathematics. The folder `examples`
 //! has a program for every use, `docs/` a guide for each, and the lessons (`cargo lab`) build BERT step by step.
 
+#![deny(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::print_stderr))]
 
 mod bytes;

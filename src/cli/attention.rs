@@ -1,4 +1,4 @@
-//! `cloze attention`: a model's attention as a page for a browser or as numbers.
+//! `cloze attention`: draws a model's attention on a page for a browser, or prints it as numbers.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub struct Args {
     /// HTML file to write; it needs no network
     #[arg(long, value_name = "FILE", required_unless_present = "json")]
     out: Option<PathBuf>,
-    /// View that the page opens with; it contains all three
+    /// View to show first; the page has all three
     #[arg(long, value_enum, default_value_t = View::Head)]
     view: View,
     /// Layer, or first and last of several, counted as in Python: 0 is the first layer, -1 the last

@@ -1,4 +1,4 @@
-//! `cloze data`: the data sets that are known, and getting them from where they are officially.
+//! `cloze data`: lists the known data sets and downloads them from their official addresses.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// What there is: sizes, licences, addresses
+    /// List the sets with their sizes, licences and addresses
     List {
         /// Print one JSON object a set on stdout, with addresses and checksums
         #[arg(long)]
@@ -36,7 +36,7 @@ struct Get {
     /// Folder in which each set gets a folder of its own
     #[arg(long, default_value = "data", value_name = "DIR")]
     dir: PathBuf,
-    /// Address or folder that holds the files in place of the official addresses, under their names
+    /// Address or folder with the files, instead of the official addresses
     #[arg(long, value_name = "URL|DIR")]
     mirror: Option<String>,
     /// Print one JSON object a set on stdout
@@ -107,12 +107,12 @@ impl Get {
     fn run(self) -> Result<()> {
         for set in self.sets()? {
             let obtained = catalogue::get(set, &self.dir, self.mirror.as_deref())?;
-            self.tell(set, &obtained)?;
+            self.print(set, &obtained)?;
         }
         Ok(())
     }
 
-    /// The sets that were asked for, each once.
+    /// Returns the requested sets, each once.
     fn sets(&self) -> Result<Vec<&'static Set>> {
         let mut sets: Vec<&'static Set> = Vec::new();
         let mut add = |set: &'static Set| {
@@ -124,14 +124,13 @@ impl Get {
             match Set::find(name) {
                 Some(set) => add(set),
                 None if name == GLUE => SETS.iter().filter(|set| set.glue).for_each(&mut add),
-                // The parser lets no other name through.
-                None => return Err(Error::Usage(format!("{name:?} is no known data set"))),
+                None => return Err(Error::Usage(format!("{name:?} is not a known data set"))),
             }
         }
         Ok(sets)
     }
 
-    fn tell(&self, set: &Set, obtained: &Obtained) -> Result<()> {
+    fn print(&self, set: &Set, obtained: &Obtained) -> Result<()> {
         let folder = obtained.folder.display();
         if self.json {
             let files: Vec<Value> = obtained
@@ -156,7 +155,7 @@ impl Get {
             let state = if obtained.fresh {
                 ""
             } else {
-                " (there already, unchanged)"
+                " (already there, unchanged)"
             };
             say!("{}: {} in {folder}{state}", set.name, names.join(", "))?;
             say!("licence: {}; {}", set.licence, set.homepage)

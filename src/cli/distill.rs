@@ -1,4 +1,4 @@
-//! `cloze distill`: a smaller model that answers as a trained one does.
+//! `cloze distill`: trains a smaller model to predict as a trained one does.
 
 use std::path::PathBuf;
 
@@ -26,11 +26,11 @@ pub struct Args {
     /// and settings the student takes
     #[arg(long, value_name = "DIR|NAME")]
     teacher: PathBuf,
-    /// How many of the teacher's layers the student starts from, spread evenly; or which, counted
-    /// from 0, as in 0,2,4,7,9,11 [default: every other one, from the first on]
+    /// The teacher's layers from which the student starts: their number, spread evenly, or a list counted
+    /// from 0, such as 0,2,4,7,9,11 [default: every other one, from the first on]
     #[arg(long, value_name = "N|LIST")]
     layers: Option<String>,
-    /// What both models' logits are divided by before they are compared
+    /// Temperature: both models' logits are divided by it before they are compared
     #[arg(long, default_value_t = Distillation::default().temperature, value_name = "T")]
     temperature: f64,
     /// Weight of the divergence from the teacher's distribution at masked tokens
@@ -53,7 +53,7 @@ pub fn run(args: Args) -> Result<()> {
     if model.config.is_decoder {
         return Err(Error::file(
             &folder,
-            "reads from left to right (is_decoder in its config.json), but a teacher must fill blanks",
+            "reads from left to right (is_decoder in its config.json), but a teacher must predict masked words",
         ));
     }
     let wordpiece = wordpiece_of(&folder, &model)?;
@@ -64,10 +64,10 @@ pub fn run(args: Args) -> Result<()> {
         ..
     } = model;
     let layers = chosen(args.layers.as_deref(), theirs.num_hidden_layers)?;
-    let told: Vec<String> = layers.iter().map(usize::to_string).collect();
+    let listed = layers.iter().map(usize::to_string).collect::<Vec<_>>();
+    let listed = listed.join(", ");
     note!(
-        "the student starts from layers {} of the teacher's {}",
-        told.join(", "),
+        "the student starts from layers {listed} of the teacher's {}",
         theirs.num_hidden_layers
     );
     let mut config = theirs.clone();
@@ -81,7 +81,7 @@ pub fn run(args: Args) -> Result<()> {
         .engine(&theirs, &their_layout, their_values)?;
     let name = records::name_of_model(&folder);
     let origin = Origin {
-        words: format!("layers {} of the teacher {name}", told.join(", ")),
+        words: format!("layers {listed} of the teacher {name}"),
         base: Some(name),
     };
     let start = Start {
@@ -123,7 +123,7 @@ impl Args {
     }
 }
 
-/// Which of the teacher's `count` layers the student starts from.
+/// Returns the teacher's layers, of `count`, from which the student starts.
 fn chosen(asked: Option<&str>, count: usize) -> Result<Vec<usize>> {
     let Some(asked) = asked else {
         return Ok((0..count).step_by(2).collect());

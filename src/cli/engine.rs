@@ -1,4 +1,4 @@
-//! The options that say what computes and how, shared by the commands that run or train a model.
+//! The options of the engine, for all commands that run or train a model.
 
 use std::sync::{Arc, Once};
 
@@ -12,17 +12,17 @@ use crate::note;
 /// Options of the commands that run a model.
 #[derive(clap::Args, Debug, Clone, Copy)]
 pub struct EngineArgs {
-    /// What computes: the readable dfdx model, or the fused engine on the CPU or on an NVIDIA GPU
+    /// Engine: the readable dfdx model, or the fused engine on the CPU or on an NVIDIA GPU
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
     /// Number format of the matrix products; parameters, sums and the optimizer are f32
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
-    /// How f32 matrix products are computed: fast splits them into three of bf16 where the processor
-    /// has matrix units for that, and takes TF32 on a GPU
+    /// How f32 matrix products are computed: fast splits each into three bf16 products if the processor
+    /// has matrix units for them, and uses TF32 on a GPU
     #[arg(long, value_enum, default_value_t = Matmul::Exact)]
     matmul: Matmul,
-    /// Give the same bits in every run on the same device: all engines do so in any case
+    /// Give the same bits in every run on the same device; all engines always do
     #[arg(long)]
     deterministic: bool,
 }
@@ -32,7 +32,7 @@ pub struct EngineArgs {
 pub struct TrainingEngineArgs {
     #[command(flatten)]
     run: EngineArgs,
-    /// Compute layers again in the backward pass in place of keeping them: less memory, more work
+    /// Recompute activations in the backward pass instead of storing them: less memory, more work
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "layers")]
     recompute: Option<Recompute>,
 }
@@ -62,11 +62,11 @@ enum Matmul {
 }
 
 impl EngineArgs {
-    /// What was asked for. Says once on stderr what `auto` chose, where a GPU is or could be here.
+    /// Returns the engine's settings. Reports once on stderr what `auto` chose, if there is or could be a GPU.
     pub fn setup(&self) -> Result<Setup> {
-        static TOLD: Once = Once::new();
+        static REPORTED: Once = Once::new();
         if let (_, Some(choice)) = self.backend.resolve() {
-            TOLD.call_once(|| note!("{choice}"));
+            REPORTED.call_once(|| note!("{choice}"));
         }
         let setup = Setup {
             backend: self.backend,
@@ -90,7 +90,7 @@ impl EngineArgs {
 }
 
 impl TrainingEngineArgs {
-    /// What was asked for.
+    /// Returns the engine's settings.
     pub fn setup(&self) -> Result<Setup> {
         let setup = Setup {
             recompute: self.recompute.unwrap_or_default(),
@@ -100,7 +100,7 @@ impl TrainingEngineArgs {
         Ok(setup)
     }
 
-    /// An engine as asked for.
+    /// Builds the engine.
     pub fn engine(
         &self,
         config: &Config,

@@ -1,4 +1,4 @@
-//! `cloze fill-mask`: the most probable words for the blanks in a text.
+//! `cloze fill-mask`: prints the most probable words for the masks in a text.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct Args {
     model: PathBuf,
     /// Text with one or more [MASK]
     text: String,
-    /// How many words to show for each blank
+    /// Number of words to show for each mask
     #[arg(long, default_value_t = 5, value_name = "K")]
     top_k: usize,
     /// Print one JSON object on stdout
@@ -29,7 +29,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     at_least_one("--top-k", args.top_k as u64)?;
-    // For one text the CPU has answered before a GPU is ready.
+    // The CPU answers one text before a GPU is ready.
     let model = FillMask::builder(&args.model)
         .backend(Backend::Cpu)
         .load()?;
@@ -43,7 +43,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     for (i, mask) in masks.iter().enumerate() {
         if masks.len() > 1 {
-            say!("blank {}:", i + 1)?;
+            say!("mask {}:", i + 1)?;
         }
         for &(id, p) in mask {
             say!("{:6.2} %  {}", 100.0 * p, model.token(id))?;

@@ -1,4 +1,4 @@
-//! `cloze lessons`: list the lessons, build their notebooks, check their sources, show what was passed.
+//! `cloze lessons`: lists the lessons, builds their notebooks, checks their sources, shows what was passed.
 
 use std::path::{Path, PathBuf};
 
@@ -30,15 +30,15 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "notebooks")]
         out: PathBuf,
     },
-    /// Check that the lessons are well formed and say what is true: solutions, checks, hints, links,
-    /// minutes, and in a checkout stray files, the README's table and the map.
+    /// Check the lessons: solutions, checks, hints, links, minutes, and in a checkout stray files, the
+    /// README's table and the map.
     Check {
-        /// The lesson's number or name; all of them where it is left away.
+        /// The lesson's number or name [default: all lessons].
         lesson: Option<String>,
-        /// The folder of the sources, looked at where it is there.
+        /// The folder of the sources, which is checked if it exists.
         #[arg(long, value_name = "DIR", default_value = "lessons")]
         dir: PathBuf,
-        /// Write the README's table and the map anew where they don't agree with the lessons.
+        /// Rewrite the README's table and the map if they don't agree with the lessons.
         #[arg(long)]
         fix: bool,
         /// Compare the stated seconds with measured ones: a JSON object from lessons to seconds, as
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<()> {
         } => {
             check(lesson.as_deref(), &dir, fix)?;
             match times {
-                Some(file) => times_told(&file),
+                Some(file) => print_times(&file),
                 None => Ok(()),
             }
         }
@@ -104,7 +104,7 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
         Some(name) => vec![lessons::find(name)?],
         None => all.clone(),
     };
-    // The folder lies in a checkout, or there is none.
+    // The folder is part of a checkout.
     let root = dir.is_dir().then(|| dir.join(".."));
     for lesson in &checked {
         checks::links(lesson, &all, root.as_deref())?;
@@ -133,7 +133,7 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
     Ok(())
 }
 
-fn times_told(file: &Path) -> Result<()> {
+fn print_times(file: &Path) -> Result<()> {
     for line in checks::seconds(&lessons::all()?, file)? {
         say!("{line}")?;
     }
@@ -143,7 +143,7 @@ fn times_told(file: &Path) -> Result<()> {
 fn progress_as_json() -> Result<()> {
     let (all, progress) = (lessons::all()?, Progress::load()?);
     let (mut passed, mut total) = (0, 0);
-    let mut told = Vec::new();
+    let mut listed = Vec::new();
     for lesson in &all {
         let mut exercises = Vec::new();
         for exercise in &lesson.exercises {
@@ -159,7 +159,7 @@ fn progress_as_json() -> Result<()> {
             }));
         }
         let all_passed = exercises.iter().all(|exercise| exercise["passed"] == true);
-        told.push(json!({
+        listed.push(json!({
             "name": lesson.name,
             "title": lesson.title,
             "minutes": lesson.minutes,
@@ -171,7 +171,7 @@ fn progress_as_json() -> Result<()> {
         "passed": passed,
         "total": total,
         "file": progress::path(),
-        "lessons": told,
+        "lessons": listed,
     });
     say!("{object}")?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Says what a run will need before it starts, and refuses what can't fit.
+//! Reports the memory that a run will need before it starts, and refuses a run that can't fit.
 
 use crate::data::Sequences;
 use crate::data::sequences::BatchSize;
@@ -9,7 +9,7 @@ use crate::memory::{format_bytes, free};
 use crate::model::{Config, Layout};
 use crate::note;
 
-/// The largest batch that a run can meet, `micro_batch` examples at once (0 for no such limit).
+/// Returns the largest batch that a run can meet, `micro_batch` examples at once (0 for no limit).
 pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Work {
     let largest_first = sequences.by_length(BatchSize::Examples(1)).concat();
     let most_tokens = largest_first.first().map_or(0, |&i| sequences.tokens_of(i));
@@ -43,7 +43,7 @@ pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Wo
     work
 }
 
-/// Refuses a model whose parameters alone need more than there is, before any memory is asked for.
+/// Checks that a model's parameters alone fit into memory, before any is allocated.
 pub fn parameters_fit(layout: &Layout) -> Result<()> {
     let (parameters, free) = (layout.total(), free().unwrap_or(u64::MAX));
     let needs = 4 * parameters as u64;
@@ -57,31 +57,34 @@ pub fn parameters_fit(layout: &Layout) -> Result<()> {
     )))
 }
 
-/// A training run as far as its memory goes.
+/// The properties of a training run that decide its memory.
 pub struct Run<'a> {
     pub config: &'a Config,
     pub layout: &'a Layout,
     pub setup: Setup,
     /// The largest batch that it can meet.
     pub work: Work,
-    /// The model that is asked about every batch first.
+    /// The teacher of a distillation.
     pub teacher: Option<(&'a Config, &'a Layout)>,
-    /// The command's own option for fewer sequences at once.
+    /// The command's option for fewer sequences at once.
     pub option: &'static str,
 }
 
-/// Says on stderr what a run needs; refuses one that needs more than there is.
-pub fn tell(run: &Run<'_>) -> Result<()> {
+/// Reports on stderr what a run needs.
+///
+/// # Errors
+/// If it needs more memory than is free.
+pub fn check(run: &Run<'_>) -> Result<()> {
     let Run { setup, work, .. } = *run;
     let backend = setup.backend.resolve().0;
-    // The reference's tape grows as dfdx sees fit: nothing is promised for it.
+    // dfdx decides how its tape grows, so there is no forecast.
     if backend == Backend::Reference {
         return Ok(());
     }
     let forecast = run.forecast(work, setup.recompute);
     let teacher = match run.teacher_needs(work) {
         0 => String::new(),
-        bytes => format!("; the teacher's answers {}", format_bytes(bytes)),
+        bytes => format!("; the teacher's predictions {}", format_bytes(bytes)),
     };
     note!(
         "{} parameters: {} with gradients and optimizer; activations {} for {} tokens in {} sequences{teacher}",
@@ -108,7 +111,7 @@ pub fn tell(run: &Run<'_>) -> Result<()> {
     free().map_or(Ok(()), |free| run.fits(Place::Machine, free))
 }
 
-/// Whose memory is meant.
+/// The memory that a run needs.
 #[derive(Clone, Copy)]
 enum Place {
     Machine,
@@ -130,28 +133,28 @@ impl Run<'_> {
         self.teacher.map_or(0, of)
     }
 
-    /// Bytes that a step needs in all.
+    /// Returns the bytes that a step needs in all.
     fn needs(&self, work: Work, recompute: Recompute) -> u64 {
         self.forecast(work, recompute).total() + self.teacher_needs(work)
     }
 
-    /// How many of the sequences fit into `free` bytes.
+    /// Returns how many of the sequences fit into `free` bytes.
     fn most(&self, free: u64, recompute: Recompute) -> usize {
         largest_part(self.work, free, |part| self.needs(part, recompute))
     }
 
-    /// How many of the sequences fit into what is free.
+    /// Returns how many of the sequences fit into the free memory.
     pub fn largest(&self) -> Result<usize> {
         let (place, free) = match self.setup.backend.resolve().0 {
             Backend::Reference => {
                 return Err(Error::Usage(
-                    "the reference engine's memory can't be foretold: give a --batch".into(),
+                    "the reference engine's memory can't be predicted: give a --batch".into(),
                 ));
             }
             Backend::Cuda => (Place::Gpu, cuda::free_memory()?),
             Backend::Cpu | Backend::Auto => {
                 let free = free().ok_or_else(|| {
-                    Error::Failed("this system doesn't tell how much memory is free".into())
+                    Error::Failed("this system doesn't report how much memory is free".into())
                 })?;
                 (Place::Machine, free)
             }
@@ -162,7 +165,7 @@ impl Run<'_> {
         }
     }
 
-    /// Refuses what needs more than `free` bytes and says what would fit.
+    /// Checks that a step fits into `free` bytes; the error names what would fit.
     fn fits(&self, place: Place, free: u64) -> Result<()> {
         if self.needs(self.work, self.setup.recompute) <= free {
             return Ok(());
@@ -175,12 +178,12 @@ impl Run<'_> {
         let again = self.most(free, Recompute::Layers);
         let advice = match (self.most(free, recompute), again) {
             (0, 0) => "not even one such sequence fits".to_owned(),
-            (0, again) => format!("with --recompute {again} at once do ({option} {again})"),
+            (0, again) => format!("with --recompute {again} at once fit ({option} {again})"),
             (fit, again) if recompute == Recompute::Layers || again == fit => {
-                format!("{fit} at once do ({option} {fit})")
+                format!("{fit} at once fit ({option} {fit})")
             }
             (fit, again) => {
-                format!("{fit} at once do ({option} {fit}), with --recompute {again}")
+                format!("{fit} at once fit ({option} {fit}), with --recompute {again}")
             }
         };
         let needs = self.needs(self.work.part(sequences), recompute);
@@ -302,7 +305,7 @@ mod tests {
         assert!(run.fits(Place::Machine, alone).is_ok());
         run.teacher = Some((&large, &layouts[0]));
         let message = run.fits(Place::Machine, alone).unwrap_err().to_string();
-        assert!(message.contains("at once do (--micro-batch"), "{message}");
+        assert!(message.contains("at once fit (--micro-batch"), "{message}");
         // 15 % of 8,192 tokens over the vocabulary, and 768 numbers of each.
         let answers = 4 * (1228 * 30522 + 8192 * 768);
         assert!(run.teacher_needs(run.work) > answers);

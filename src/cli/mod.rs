@@ -1,33 +1,33 @@
 //! The subcommands of `cloze`, one file each.
 
-pub mod attention;
-pub mod bench;
+mod attention;
+mod bench;
 mod checks;
-pub mod convert;
-pub mod data;
-pub mod distill;
+mod convert;
+mod data;
+mod distill;
 mod engine;
-pub mod evaluate;
-pub mod features;
-pub mod fill_mask;
-pub mod finetune;
-pub mod lessons;
+mod evaluate;
+mod features;
+mod fill_mask;
+mod finetune;
+mod lessons;
 mod lines;
 mod memory;
 mod model;
-pub mod nsp;
+mod nsp;
 mod optimizer;
-pub mod predict;
-pub mod pretrain;
+mod predict;
+mod pretrain;
 mod pretraining;
 mod print;
 mod progress;
 mod records;
 mod run_folder;
-pub mod score;
+mod score;
 mod task;
-pub mod tokenize;
-pub mod vocab;
+mod tokenize;
+mod vocab;
 
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ use crate::note;
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Threads that compute [default: as many as the processor has, or RAYON_NUM_THREADS]
+    /// Number of threads [default: as many as the processor has, or RAYON_NUM_THREADS]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
 }
@@ -60,7 +60,7 @@ impl Cli {
     fn work(self) -> Result<()> {
         if let Some(threads) = self.threads {
             checks::at_least_one("--threads", threads as u64)?;
-            // It fails only where the pool is there already, and nothing has computed yet.
+            // It fails only if the pool exists, but nothing has computed yet.
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             pool.build_global()
                 .map_err(|e| Error::Failed(format!("--threads {threads}: {e}")))?;
@@ -70,7 +70,7 @@ impl Cli {
 }
 
 #[derive(clap::Subcommand)]
-pub enum Command {
+enum Command {
     /// List the lessons, build their notebooks, check their sources
     Lessons(lessons::Args),
     /// Cut lines of text into word pieces
@@ -79,7 +79,7 @@ pub enum Command {
     Vocab(vocab::Args),
     /// Pre-train a BERT from text: masked words and next sentences
     Pretrain(pretrain::Args),
-    /// Train a smaller model that answers as a trained one does
+    /// Train a smaller model to predict as a trained one does
     Distill(distill::Args),
     /// Train a model for a task: GLUE, multiple choice, entities, your own data
     Finetune(finetune::Args),
@@ -89,25 +89,24 @@ pub enum Command {
     Predict(predict::Args),
     /// Score a file of predictions as the official scripts do
     Score(score::Args),
-    /// Vectors of lines of text: of sentences or of every token
+    /// Compute vectors of lines of text: of sentences or of every token
     Features(features::Args),
-    /// Draw what a model looks at in a text or a pair: one page with three views
+    /// Draw a model's attention to a text or a pair: one page with three views
     Attention(attention::Args),
     /// Fill [MASK]s in a text
     FillMask(fill_mask::Args),
-    /// Tell whether one text follows another
+    /// Estimate whether one text follows another
     Nsp(nsp::Args),
-    /// Measure on this machine
+    /// Measure speed on this machine, and estimate the cost of a run
     Bench(bench::Args),
     /// List data sets and download them
     Data(data::Args),
-    /// Read a model folder and write it in today's Hugging Face layout
+    /// Rewrite a model folder in today's Hugging Face layout
     Convert(convert::Args),
 }
 
 impl Command {
-    /// Runs the subcommand.
-    pub fn run(self) -> Result<()> {
+    fn run(self) -> Result<()> {
         match self {
             Self::Lessons(args) => lessons::run(args),
             Self::Tokenize(args) => tokenize::run(args),

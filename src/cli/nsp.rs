@@ -1,4 +1,4 @@
-//! `cloze nsp`: the probability that one text follows another.
+//! `cloze nsp`: prints the probability that one text follows another.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    // For one pair the CPU has answered before a GPU is ready.
+    // The CPU answers one pair before a GPU is ready.
     let model = NextSentence::builder(&args.model)
         .backend(Backend::Cpu)
         .load()?;

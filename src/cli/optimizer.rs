@@ -1,4 +1,4 @@
-//! Options of the update rule, the same wherever a model is trained.
+//! The options of the optimizer, for all commands that train.
 
 use crate::engine::optimizer::{Optimizer, Rule};
 use crate::error::Result;
@@ -7,19 +7,17 @@ use super::checks::{from_zero, option_name, positive, share};
 
 #[derive(clap::Args)]
 pub struct OptimizerArgs {
-    /// What turns gradients into updates
+    /// Optimizer
     #[arg(long, value_enum, default_value_t = Rule::Adamw)]
     optimizer: Rule,
-    /// Added to the root of the mean squared gradient: Google's BERT has 1e-6, PyTorch and
-    /// transformers' scripts 1e-8
+    /// Adam's epsilon: Google's BERT has 1e-6, PyTorch and transformers' scripts 1e-8
     #[arg(long, default_value = "1e-6", value_name = "X")]
     adam_epsilon: f64,
-    /// How much of the mean squared gradient stays from step to step [default: 0.98 to pre-train, 0.999,
-    /// as the paper, to fine-tune]
+    /// Adam's second beta, the decay of the mean squared gradient [default: 0.98 to pre-train; to
+    /// fine-tune 0.999, as in the paper]
     #[arg(long, value_name = "X")]
     adam_beta2: Option<f64>,
-    /// What weights lose in a step, as a share of themselves times the learning rate; biases and
-    /// LayerNorms lose nothing
+    /// Decoupled weight decay; biases and LayerNorms have none
     #[arg(long, default_value_t = 0.01, value_name = "X")]
     weight_decay: f64,
 }
@@ -31,7 +29,7 @@ impl OptimizerArgs {
         from_zero("--weight-decay", self.weight_decay)
     }
 
-    /// `usual` with what the command line says.
+    /// Returns `usual` with the options of the command line.
     pub fn over(&self, usual: Optimizer) -> Optimizer {
         Optimizer {
             rule: self.optimizer,
@@ -42,8 +40,8 @@ impl OptimizerArgs {
         }
     }
 
-    /// In words, for the records.
-    pub fn told(&self, usual: Optimizer) -> String {
+    /// Describes the optimizer for the records.
+    pub fn describe(&self, usual: Optimizer) -> String {
         let Optimizer {
             rule,
             beta1,

@@ -27,33 +27,32 @@ pub struct Args {
     /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json [default: tiny]
     #[arg(long, value_name = "SIZE|CONFIG")]
     size: Option<String>,
-    /// vocab.txt, tokenizer.json or a model folder; without, a vocabulary is trained from the text
+    /// vocab.txt, tokenizer.json or a model folder [default: a vocabulary is trained from the text]
     #[arg(long, value_name = "FILE")]
     vocab: Option<PathBuf>,
-    /// Entries of the vocabulary that is trained where none is given [default: 8000; without
-    /// --text 2000]
+    /// Entries of the vocabulary that is trained if none is given [default: 8000; without --text 2000]
     #[arg(long, value_name = "N", conflicts_with_all = ["vocab", "init"])]
     vocab_size: Option<usize>,
     /// Keep case and accents
     #[arg(long, conflicts_with = "init")]
     cased: bool,
-    /// Go on from the weights of this model folder, or of a model on the Hub, with its configuration and
+    /// Start from the weights of this model folder, or of a model on the Hub, with its configuration and
     /// vocabulary
     #[arg(long, value_name = "DIR|NAME")]
     init: Option<PathBuf>,
-    /// Standard deviation of the initial weights [default: 0.02 from 768 wide on, 0.9 / sqrt(H) for
-    /// narrower models, as a configuration file says]
+    /// Standard deviation of the initial weights [default: as in a configuration file; else 0.02, or
+    /// 0.9 / sqrt(H) for models narrower than 768]
     #[arg(long, value_name = "SIGMA", conflicts_with = "init")]
     initializer_range: Option<f64>,
-    /// No pairs and no next-sentence prediction: one segment of text, as in RoBERTa
+    /// Train without pairs and next-sentence prediction, on one segment of text, as in RoBERTa
     #[arg(long)]
     no_nsp: bool,
-    /// Predict every next word from those before it in place of masked ones, without pairs: the
-    /// paper's ablation. What is trained from such a model reads from left to right too
+    /// Predict every next word from those before it instead of masked ones, without pairs: the paper's
+    /// ablation. Models that start from such a model also read from left to right
     #[arg(long)]
     left_to_right: bool,
-    /// Without pairs: full sentences go on in the next document after a [SEP] where there is room;
-    /// document ends with its document
+    /// Without pairs: full fills a sequence with sentences of the next document after a [SEP]; document
+    /// ends it with its document
     #[arg(long, value_enum, value_name = "HOW")]
     sentences: Option<Sentences>,
 }
@@ -91,7 +90,7 @@ impl Args {
         Ok(())
     }
 
-    /// Whether the model learns to tell which sentences follow each other.
+    /// Returns whether the model learns next-sentence prediction.
     fn pairs(&self) -> bool {
         !self.no_nsp && !self.left_to_right
     }
@@ -143,7 +142,7 @@ impl Args {
         Ok((Start::trained(model, wordpiece, packing), origin))
     }
 
-    /// Refuses a size or a vocabulary that is not that of the model in `folder`.
+    /// Checks that a given size or vocabulary is that of the model in `folder`.
     fn agrees(&self, folder: &Path, config: &Config, wordpiece: &WordPiece) -> Result<()> {
         let usage = |message: String| Err(Error::Usage(message));
         if config.is_decoder != self.left_to_right {

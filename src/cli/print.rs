@@ -1,11 +1,11 @@
-//! What commands print on stdout: an error there is told as any other, and is no panic.
+//! Printing on stdout: a failure is an error, not a panic.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
 
 use crate::error::{Error, Result};
 
-/// Prints a line, as `println!` does; gives a result.
+/// Prints a line like `println!`, but returns a result.
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::cli::print::line(format_args!($($text)*))
@@ -18,8 +18,8 @@ pub fn line(text: Arguments<'_>) -> Result<()> {
     still_read(writeln!(io::stdout().lock(), "{text}")).map(|_| ())
 }
 
-/// Whether somebody still reads what is written to stdout. A reader that has enough, as in
-/// `cloze … | head`, is no error.
+/// Returns whether stdout is still read. A reader that has closed it, as in `cloze … | head`, is not an
+/// error.
 pub fn still_read(written: io::Result<()>) -> Result<bool> {
     match written {
         Ok(()) => Ok(true),

@@ -11,7 +11,7 @@ use crate::train::{EvalReport, Report, StepReport};
 /// How often a run without a terminal writes a line.
 const LINE_EVERY: Duration = Duration::from_secs(15);
 
-/// Shows a run on stderr: a bar on a terminal, a line now and then elsewhere.
+/// Shows a run on stderr: as a bar on a terminal, elsewhere as lines.
 pub struct TrainingBar {
     bar: ProgressBar,
     total: u64,
@@ -20,9 +20,9 @@ pub struct TrainingBar {
 }
 
 impl TrainingBar {
-    /// A bar over `total` steps, `done` of them done by an earlier run.
+    /// Creates a bar over `total` steps, of which an earlier process did `done`.
     pub fn new(total: u64, done: u64) -> Self {
-        // The template is a constant: it parses or every run of the tests fails.
+        // The template is a constant, which every test of training parses.
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {msg}, {eta} left")
             .expect("a valid template");
         let bar = ProgressBar::new(total).with_style(style);
@@ -36,7 +36,7 @@ impl TrainingBar {
         }
     }
 
-    /// Takes the bar away; what it told last stays readable in the summary.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -50,24 +50,24 @@ impl TrainingBar {
         }
     }
 
-    /// Tells of a step that is done.
+    /// Shows a step.
     pub fn advance(&mut self, step: u64, loss: f64, tokens_per_s: f64) {
         let smooth = match self.smooth {
             Some(old) => 0.9 * old + 0.1 * loss,
             None => loss,
         };
         self.smooth = Some(smooth);
-        let told = format!("loss {smooth:.3}, {tokens_per_s:.0} tokens/s");
+        let state = format!("loss {smooth:.3}, {tokens_per_s:.0} tokens/s");
         if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
             self.last_line = Instant::now();
-            note!("step {step}/{}: {told}", self.total);
+            note!("step {step}/{}: {state}", self.total);
         }
-        self.bar.set_message(told);
+        self.bar.set_message(state);
         self.bar.set_position(step);
     }
 }
 
-/// A measurement in words.
+/// Describes an evaluation.
 pub fn measured(report: &EvalReport) -> String {
     let words = format!(
         "loss {:.3}, perplexity {:.1}, accuracy {:.1} %",

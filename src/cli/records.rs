@@ -1,5 +1,4 @@
-//! What the commands that train tell of themselves in their records: the command line, the machine,
-//! the model.
+//! The parts of a run's records that all commands share: the command line, the machine, the model.
 
 use std::path::Path;
 
@@ -8,16 +7,16 @@ use crate::memory;
 use crate::model::{Config, Layout};
 use crate::view::page::Table;
 
-/// This process's command line, as a shell takes it.
+/// Returns this process's command line, quoted for a shell.
 pub fn command() -> String {
     let arguments = std::env::args().skip(1);
-    // A null byte can't be in an argument: the system ends arguments with it.
+    // Quoting fails only for null bytes, which an argument can't have.
     let quoted = arguments.map(|a| shlex::try_quote(&a).map_or(a.clone(), |q| q.into_owned()));
     let words: Vec<String> = std::iter::once("cloze".to_owned()).chain(quoted).collect();
     words.join(" ")
 }
 
-/// What computes.
+/// Describes the machine.
 pub fn machine(setup: Setup) -> Table {
     let table = Table::new("Machine")
         .row("processor", processor())
@@ -30,7 +29,7 @@ pub fn machine(setup: Setup) -> Table {
     table.row("Cloze", env!("CARGO_PKG_VERSION"))
 }
 
-/// What is trained.
+/// Describes the model.
 pub fn model(config: &Config, layout: &Layout) -> Table {
     Table::new("Model")
         .row("layers", config.num_hidden_layers)
@@ -41,15 +40,15 @@ pub fn model(config: &Config, layout: &Layout) -> Table {
         .row("parameters", layout.total())
 }
 
-/// A folder's own name.
+/// Returns a folder's own name.
 pub fn name_of(folder: &Path) -> String {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let name = whole.file_name().unwrap_or(whole.as_os_str());
     name.to_string_lossy().into_owned()
 }
 
-/// A model's name: the Hub's where the folder lies in its cache (`models--ORG--NAME/snapshots/…`), else
-/// the folder's own.
+/// Returns a model's name: its name on the Hub if the folder is in the Hub's cache
+/// (`models--ORG--NAME/snapshots/…`), else the folder's own.
 pub fn name_of_model(folder: &Path) -> String {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let mut names = whole.iter().map(|part| part.to_string_lossy());
@@ -59,7 +58,7 @@ pub fn name_of_model(folder: &Path) -> String {
     }
 }
 
-/// The processor's name, where the system tells; else its kind.
+/// Returns the processor's name, or its architecture if the system doesn't report the name.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text

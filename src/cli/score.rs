@@ -1,4 +1,4 @@
-//! `cloze score`: files of predictions scored as the official scripts do, whatever made them.
+//! `cloze score`: scores files of predictions as the official scripts do, whatever program wrote them.
 
 use std::path::{Path, PathBuf};
 
@@ -29,14 +29,13 @@ struct SquadArgs {
     /// Predicted answers: {"question id": "text"}
     #[arg(long, value_name = "FILE")]
     predictions: PathBuf,
-    /// How sure it is that a question has no answer, such as null_odds.json: the best threshold is
-    /// looked for
+    /// Scores of having no answer, such as null_odds.json; the best threshold is searched for
     #[arg(long, value_name = "FILE")]
     na_prob: Option<PathBuf>,
-    /// Take predictions as empty where that number is larger
+    /// Take a prediction as empty if its score is larger
     #[arg(long, requires = "na_prob", default_value_t = 1.0, value_name = "X")]
     na_prob_thresh: f64,
-    /// Write the scores as JSON to a file too
+    /// Also write the scores as JSON to a file
     #[arg(long, value_name = "FILE")]
     out_file: Option<PathBuf>,
     /// Print one JSON object on stdout: the official script's keys
@@ -67,7 +66,7 @@ fn run_squad(args: &SquadArgs) -> Result<()> {
     };
     unknown(&data, &predictions, args)?;
     let scores = squad::score(&data, &predictions, no_answer.as_ref()).map_err(|error| {
-        // The data has its answers, so what is lacking is a number.
+        // The data has its answers, so a number is missing.
         let path: &Path = args.na_prob.as_deref().unwrap_or(&args.data);
         Error::file(path, error.to_string())
     })?;
@@ -91,8 +90,10 @@ fn run_squad(args: &SquadArgs) -> Result<()> {
     Ok(())
 }
 
-/// Predictions for other questions are left out, which is said; no prediction for any of the
-/// questions means that the two files don't belong together.
+/// Reports predictions for other questions, which are ignored.
+///
+/// # Errors
+/// If no prediction is for a question of the data: the two files don't belong together.
 fn unknown(data: &Squad, predictions: &Predictions, args: &SquadArgs) -> Result<()> {
     let ids: std::collections::HashSet<&str> =
         data.questions().map(|(_, q)| q.id.as_str()).collect();
@@ -111,7 +112,7 @@ fn unknown(data: &Squad, predictions: &Predictions, args: &SquadArgs) -> Result<
         return Err(Error::file(&args.predictions, message));
     }
     note!(
-        "{}: {} predictions for questions that {data} doesn't have are left out, one is {first:?}",
+        "{}: {} predictions for questions that {data} doesn't have are ignored, one is {first:?}",
         args.predictions.display(),
         unknown.len()
     );

@@ -1,4 +1,4 @@
-//! `cloze vocab`: train a WordPiece vocabulary from text.
+//! `cloze vocab`: trains a WordPiece vocabulary from text.
 
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ pub struct Args {
     /// Number of tokens, special tokens included
     #[arg(long, value_name = "N")]
     size: usize,
-    /// Where to write the vocabulary, one token a line
+    /// File to write, with one token on each line
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Tell upper from lower case and keep accents
+    /// Keep upper case and accents
     #[arg(long)]
     cased: bool,
     /// Print one JSON object on stdout

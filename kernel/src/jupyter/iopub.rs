@@ -106,7 +106,7 @@ async fn publish(mut socket: KernelIoPubXPubConnection, queue: Arc<Queue>) {
         } else {
             tokio::select! {
                 subscription = socket.recv_subscription() => match subscription {
-                    // Tells a subscriber that it is connected (JEP 65).
+                    // Reports to a subscriber that it is connected (JEP 65).
                     Ok(SubscriptionEvent::Subscribe(topic)) => {
                         JupyterMessage::new(IoPubWelcome::new(topic), None)
                     }

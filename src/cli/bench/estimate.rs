@@ -1,5 +1,5 @@
-//! `cloze bench estimate`: days, device-hours and money of a pre-training run, from a speed that was
-//! measured or is given.
+//! `cloze bench estimate`: days, device-hours and price of a pre-training run, from a measured or given
+//! speed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -34,26 +34,26 @@ pub struct Args {
     /// Tokens a sequence in the last tenth of the steps
     #[arg(long, default_value_t = PAPER_LENGTHS[1], value_name = "N")]
     seq: u64,
-    /// Tokens a sequence in the first nine tenths; as --seq for one length throughout [default: 128,
-    /// or --seq where that is less]
+    /// Tokens a sequence in the first nine tenths; --seq for one length throughout [default: 128, or --seq
+    /// if that is less]
     #[arg(long, value_name = "N")]
     first_seq: Option<u64>,
     /// Speed of one device in tokens a second
     #[arg(long, group = "pace", value_name = "X")]
     tokens_per_s: Option<f64>,
-    /// Speed of one device in 10^12 floating-point operations of the model a second
+    /// Speed of one device in TFLOP/s of the model
     #[arg(long, group = "pace", value_name = "X")]
     tflops: Option<f64>,
-    /// That of a measurement: what `cloze bench train --json` printed, - for stdin
+    /// Measured speed: the output of `cloze bench train --json`, - for stdin
     #[arg(long, group = "pace", value_name = "FILE|-")]
     from: Option<PathBuf>,
-    /// How long the run takes: tells what speed that needs
+    /// Duration of the run; the needed speed is computed
     #[arg(long, group = "pace", value_name = "X")]
     days: Option<f64>,
     /// The paper's chips and days, for base and large
     #[arg(long, group = "pace", conflicts_with = "devices")]
     paper: bool,
-    /// Devices that work on the run
+    /// Number of devices
     #[arg(long, default_value_t = 1, value_name = "N")]
     devices: u64,
     /// Share of their speeds that the devices reach together
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<()> {
     let published = args.published();
     let (pace, devices) = args.pace(published)?;
     let budget = Budget::of(&work, pace, devices, args.efficiency, args.price_per_hour);
-    // The paper's hours are of the paper's plan alone.
+    // The paper's hours are those of the paper's plan.
     let [first, last] = PAPER_LENGTHS;
     let papers_plan = phases == plan(PAPER_STEPS, PAPER_BATCH, first, last);
     let published = published.filter(|_| papers_plan);
@@ -135,7 +135,7 @@ impl Args {
         plan(self.steps, self.batch, first, self.seq)
     }
 
-    /// What the paper says of this size.
+    /// Returns what the paper reports for this size.
     fn published(&self) -> Option<Published> {
         match self.size.parse() {
             Ok(Size::Base) => Some(Published::BASE),
@@ -144,12 +144,12 @@ impl Args {
         }
     }
 
-    /// How fast, and on how many devices.
+    /// Returns the speed and the number of devices.
     fn pace(&self, published: Option<Published>) -> Result<(Pace, u64)> {
         let days = |days: f64| Pace::Seconds(days * 86400.0);
         if self.paper {
             let published = published.ok_or_else(|| {
-                let message = format!("--paper: it tells of base and large, not of {}", self.size);
+                let message = format!("--paper: it reports base and large, not {}", self.size);
                 Error::Usage(message)
             })?;
             return Ok((days(published.days as f64), published.chips));
@@ -215,7 +215,7 @@ impl Args {
     ) -> String {
         let mut lines = String::new();
         let mut row = |name: &str, value: String| lines += &format!("{name:<14} {value}\n");
-        let told: Vec<String> = phases
+        let plan: Vec<String> = phases
             .iter()
             .map(|p| {
                 let steps = grouped(p.steps as f64);
@@ -230,7 +230,7 @@ impl Args {
                 grouped(work.parameters as f64)
             ),
         );
-        row("run", told.join(", then "));
+        row("run", plan.join(", then "));
         row("tokens", format!("{:.3} billion", work.tokens / 1e9));
         row(
             "operations",
@@ -274,7 +274,7 @@ impl Args {
     }
 }
 
-/// The speed that `cloze bench train --json` told, in 10^12 operations a second.
+/// Reads the speed from the output of `cloze bench train --json`, in TFLOP/s.
 fn measured(file: &Path) -> Result<f64> {
     let mut text = String::new();
     let read = if file == Path::new("-") {
@@ -300,7 +300,7 @@ fn measured(file: &Path) -> Result<f64> {
     })
 }
 
-/// A number with its thousands set apart, without decimals from ten on.
+/// Formats a number with separated thousands, and from ten on without decimals.
 fn grouped(value: f64) -> String {
     style::grouped(value, if value < 10.0 { 2 } else { 0 })
 }

@@ -1,4 +1,4 @@
-//! `cloze bench`: measurements on this machine, one file a subject.
+//! `cloze bench`: measurements on this machine, with a file for each subject.
 
 mod budget;
 mod cells;
@@ -25,13 +25,13 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Time training steps, or those of a peer beside them
+    /// Time training steps, with a peer's beside them if one is given
     Train(speed::Args),
-    /// Time forward passes, or those of a peer beside them
+    /// Time forward passes, with a peer's beside them if one is given
     Infer(speed::Args),
-    /// Tell what a pre-training run costs: tokens, days, device-hours, money
+    /// Estimate the cost of a pre-training run: tokens, days, device-hours, money
     Estimate(estimate::Args),
-    /// Time a notebook kernel's cells, or those of several kernels beside each other
+    /// Time the cells of a notebook kernel, or of several kernels beside each other
     // The options are those of `cloze-bench-cells`, which answers `--help` too.
     #[command(disable_help_flag = true)]
     Cells {
@@ -54,8 +54,7 @@ pub fn run(args: Args) -> Result<()> {
         #[cfg(feature = "cuda")]
         None if args.selftest.asked() => selftest::run(args.selftest),
         None => Err(Error::Usage(
-            "what is to be measured? One of train, infer, estimate, cells, or --gpu-selftest"
-                .into(),
+            "expected train, infer, estimate, cells, or --gpu-selftest".into(),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! A peer: another program that does the same work and tells how fast.
+//! A peer: another program that does the same work and reports its speed.
 
 use std::process::Command;
 
@@ -9,13 +9,13 @@ use crate::error::{Error, Result};
 /// One measured run.
 pub struct Measured {
     pub tokens_per_s: f64,
-    /// Of the device that computes.
+    /// Peak memory of the device.
     pub peak_bytes: Option<u64>,
 }
 
 /// The program and its work.
 pub struct Peer<'a> {
-    /// Program and arguments, with spaces between.
+    /// Program and arguments, separated by spaces.
     pub command: &'a str,
     pub size: &'a str,
     pub dtype: &'a str,

@@ -98,7 +98,7 @@ pub fn run(args: Args, pass: Pass) -> Result<()> {
     let mut rows = Vec::new();
     for batch in batches {
         if pass == Pass::Train {
-            memory::tell(&args.memory(&config, &layout, setup, batch))?;
+            memory::check(&args.memory(&config, &layout, setup, batch))?;
         }
         let mut engine = setup.engine(&config, &layout, layout.initialise(0))?;
         let (own, peer) = args.alternate(engine.as_mut(), batch, pass)?;
@@ -292,7 +292,7 @@ impl Args {
     }
 }
 
-/// The median speed and the first memory that was told.
+/// Returns the median speed and the first reported memory.
 fn middle(runs: Vec<Measured>) -> Measured {
     let mut speeds: Vec<f64> = runs.iter().map(|run| run.tokens_per_s).collect();
     Measured {

@@ -1,4 +1,4 @@
-//! `--frozen`: a head on an encoder that stands still.
+//! `--frozen`: a head on a frozen encoder.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::train::identity::checksum;
 
 #[derive(clap::Args)]
 pub struct FrozenArgs {
-    /// Leave the encoder as it is and train a head on its vectors, which are computed once
+    /// Freeze the encoder and train a head on its vectors, which are computed once
     #[arg(long, conflicts_with = "recompute")]
     frozen: bool,
     /// Layers that such a head reads, counted as `cloze features` counts [default: -4..-1, the
@@ -37,7 +37,7 @@ pub struct FrozenArgs {
     /// How several layers become one vector [default: concat]
     #[arg(long, value_enum, requires = "frozen")]
     combine: Option<Combine>,
-    /// How tokens become one vector where the head reads whole texts [default: as the model folder
+    /// How the vectors of tokens become one if the head reads whole texts [default: as the model folder
     /// says, else mean]
     #[arg(long, value_enum, requires = "frozen")]
     pool: Option<Pool>,
@@ -49,7 +49,7 @@ pub struct FrozenArgs {
     lstm_width: usize,
 }
 
-/// What stands on the vectors.
+/// The head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// A linear layer.
@@ -59,8 +59,8 @@ enum Kind {
 }
 
 impl FrozenArgs {
-    /// Whether the encoder stands still.
-    pub fn asked(&self) -> bool {
+    /// Returns whether the encoder is frozen.
+    pub fn is_set(&self) -> bool {
         self.frozen
     }
 
@@ -77,8 +77,8 @@ impl FrozenArgs {
         (self.head == Kind::Bilstm).then_some(self.lstm_width)
     }
 
-    /// What is said of the encoder in a recipe.
-    pub fn told(&self, config: &Config) -> Option<String> {
+    /// Describes the encoder and the head for the records.
+    pub fn describe(&self, config: &Config) -> Option<String> {
         let combine = format!("{:?}", self.combine()).to_lowercase();
         let layers = self.layers(config);
         let head = match self.lstm() {
@@ -86,10 +86,10 @@ impl FrozenArgs {
             Some(width) => format!("a two-layer BiLSTM of {width} and a linear head"),
         };
         self.frozen
-            .then(|| format!("stands still; {head} over layers {layers}, {combine}"))
+            .then(|| format!("frozen; {head} over layers {layers}, {combine}"))
     }
 
-    /// What the head of `task` reads; None where the whole model is trained.
+    /// Returns what the head of `task` reads; None if the whole model is trained.
     pub fn plan(&self, folder: &Path, task: &dyn Task, config: &Config) -> Result<Option<Plan>> {
         if !self.frozen {
             return Ok(None);
@@ -119,7 +119,7 @@ impl FrozenArgs {
     }
 }
 
-/// What every run with the same encoder shares.
+/// The frozen encoder and its vectors, which all runs share.
 pub struct Head {
     plan: Plan,
     layout: Arc<Layout>,
@@ -137,14 +137,13 @@ impl Head {
         }
     }
 
-    /// Computes the vectors of all training data, if there is room for them: else they are computed
-    /// in every epoch anew.
+    /// Computes the vectors of all training data if memory suffices; otherwise every epoch recomputes them.
     pub fn compute(&self, config: &Config, setup: Setup, sequences: &Sequences) -> Result<()> {
         let needs = Frozen::bytes(config, &self.plan, sequences);
         if free().is_some_and(|free| needs > free / 2) {
             note!(
-                "the vectors of the training data would take {}, more than half of what is free: \
-                 they are computed again in every epoch",
+                "the vectors of the training data would take {}, more than half of the free memory: \
+                 every epoch recomputes them",
                 format_bytes(needs)
             );
             return Ok(());
@@ -160,8 +159,8 @@ impl Head {
         Ok(())
     }
 
-    /// Which encoder it is and what is read of it, so that a run on another is not taken for the same.
-    pub fn told(&self) -> String {
+    /// Describes the encoder and what is read from it, so that a run on another one is not continued.
+    pub fn describe(&self) -> String {
         let Settings {
             layers,
             combine,
@@ -176,7 +175,7 @@ impl Head {
         Ok(setup.engine(config, &self.layout, self.encoder.clone())?)
     }
 
-    /// A fresh head on the encoder.
+    /// Builds an engine with a new head on the encoder.
     pub fn engine(
         &self,
         config: &Config,

@@ -1,11 +1,11 @@
 //! `cloze finetune`: a pre-trained model trained for a task, once or with several seeds and learning
 //! rates.
 
+mod description;
 mod frozen;
 mod run;
 mod several;
 mod summary;
-mod told;
 
 use std::path::{Path, PathBuf};
 
@@ -77,7 +77,7 @@ pub struct Args {
     /// Highest learning rate, reached after the warm-up [default: 5e-5, with --frozen 1e-3]
     #[arg(long, value_name = "RATE")]
     lr: Option<f64>,
-    /// Try the paper's learning rates, 5e-5, 4e-5, 3e-5 and 2e-5, and go on with the best on the
+    /// Try the paper's learning rates, 5e-5, 4e-5, 3e-5 and 2e-5, and continue with the best on the
     /// development file
     #[arg(long, conflicts_with_all = ["lr", "frozen"])]
     lr_search: bool,
@@ -92,10 +92,10 @@ pub struct Args {
     /// Key of the order of rows, of dropout, and of the head's first weights
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Train with so many seeds from --seed on, keep the best model, tell mean and deviation
+    /// Train with N seeds from --seed on, keep the best model, print the scores' mean and deviation
     #[arg(long, default_value_t = 1, value_name = "N")]
     seeds: u64,
-    /// Start the encoder from random weights too: what pre-training is worth
+    /// Start the encoder from random weights too, to measure the effect of pre-training
     #[arg(long, conflicts_with = "frozen")]
     from_scratch: bool,
     #[command(flatten)]
@@ -106,13 +106,13 @@ pub struct Args {
     /// Measure after every epoch and keep the model of the best one, not of the last
     #[arg(long)]
     keep_best: bool,
-    /// What a step does whose loss or gradient is not a number, or whose loss jumps
+    /// What to do with a step whose loss or gradient is not a number, or whose loss jumps
     #[arg(long, value_enum, default_value_t = BadSteps::Stop)]
     bad_steps: BadSteps,
     /// A loss above X times the running mean is a bad step too
     #[arg(long, value_name = "X")]
     spike: Option<f64>,
-    /// Steps between two checkpoints; one is written where a run is stopped
+    /// Steps between two checkpoints; one is always written when a run is stopped
     #[arg(long, default_value_t = 0, value_name = "N")]
     save_every: u64,
     /// Continue the run in --out; if it has finished, print its results
@@ -162,7 +162,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let head = match plan {
         Some(plan) => Some(Head::new(plan, &first)),
         None => {
-            memory::tell(&memory::Run {
+            memory::check(&memory::Run {
                 config,
                 layout: &first.layout,
                 setup,
@@ -173,7 +173,7 @@ pub fn run(mut args: Args) -> Result<()> {
             None
         }
     };
-    settings.frozen = head.as_ref().map(Head::told);
+    settings.frozen = head.as_ref().map(Head::describe);
     let about = args.about(task.as_ref(), &first, train.as_ref(), &devs)?;
     let mut records = Records::new(args.out.join("trainer"), about.clone());
     let runner = Runner {
@@ -201,7 +201,7 @@ pub fn run(mut args: Args) -> Result<()> {
             runs
         }
     };
-    summary::tell(&args, task.as_ref(), train.rows(), &runs)
+    summary::print(&args, task.as_ref(), train.rows(), &runs)
 }
 
 impl Args {
@@ -251,12 +251,12 @@ impl Args {
 
     fn epochs(&self) -> u32 {
         self.epochs
-            .unwrap_or(if self.frozen.asked() { 20 } else { 3 })
+            .unwrap_or(if self.frozen.is_set() { 20 } else { 3 })
     }
 
     fn lr(&self) -> f64 {
         self.lr
-            .unwrap_or(if self.frozen.asked() { 1e-3 } else { 5e-5 })
+            .unwrap_or(if self.frozen.is_set() { 1e-3 } else { 5e-5 })
     }
 
     /// Whether the command trains more than once.
@@ -305,7 +305,7 @@ impl Args {
     /// The pre-trained model with the task's head, which stands apart where the encoder is frozen, and
     /// the labels in its configuration.
     fn model(&self, task: &dyn Task, seed: u64) -> Result<Model> {
-        let parts = if self.frozen.asked() {
+        let parts = if self.frozen.is_set() {
             vec![Part::Encoder]
         } else {
             task.part().with_encoder()

@@ -1,4 +1,4 @@
-//! One run of fine-tuning: training, checkpoints, measuring.
+//! One run of fine-tuning: training, checkpoints, evaluation.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ use crate::train::finetune::{Outcome, Settings, State, TaskReport, TaskStep};
 use crate::train::identity::FinetuningIdentity;
 use crate::train::{Finetuner, Records, Stop, checkpoint};
 
-/// What every run of a command shares.
+/// What all runs of a command share.
 pub struct Runner<'a> {
     pub args: &'a Args,
     pub task: &'a dyn Task,
@@ -31,12 +31,12 @@ pub struct Runner<'a> {
     pub devs: &'a [Measured],
     pub wordpiece: &'a WordPiece,
     pub setup: Setup,
-    /// What is trained on an encoder that stands still.
+    /// The head on a frozen encoder.
     pub head: Option<&'a Head>,
     pub stop: Stop,
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     pub seed: u64,
@@ -44,24 +44,24 @@ pub struct Run {
     pub outcome: Outcome,
     /// Scores on every development file, by the name of the result.
     pub scores: Vec<(String, Scores)>,
-    /// The epoch whose model it is, where that is not simply the last.
+    /// The epoch whose model was kept; None for the last.
     #[serde(default)]
     pub kept: Option<u32>,
 }
 
 impl Run {
-    /// Which of several runs it is, as its folder of records is called.
+    /// Returns the name of one of several runs, which is that of its folder of records.
     pub fn name(&self) -> String {
         format!("lr-{:e}-seed-{}", self.learning_rate, self.seed)
     }
 
-    /// The score that the task is judged by.
+    /// Returns the score by which models are compared.
     pub fn score(&self, task: &dyn Task) -> f64 {
         let scores = self.scores.first();
         scores.map_or(NO_SCORE, |(_, scores)| score(task, scores))
     }
 
-    /// As JSON, the scores under the names of their results.
+    /// Returns the results as JSON, with the scores under the names of their files.
     pub fn json(&self) -> Value {
         let outcome = &self.outcome;
         let mut object = json!({
@@ -90,40 +90,41 @@ impl Run {
     }
 }
 
-/// What a command came to.
+/// The results of a command.
 pub struct Runs {
-    /// Those that came to their end; where the first one was stopped, that one.
+    /// The finished runs; if the first was stopped, only that one.
     pub done: Vec<Run>,
-    /// The place of the run whose model is in `--out`.
+    /// Index of the run whose model is in `--out`.
     pub best: usize,
-    /// The run behind them that was stopped.
+    /// A later run that was stopped.
     pub stopped: Option<Run>,
 }
 
 impl Runs {
-    /// The run whose model is in `--out`.
+    /// Returns the run whose model is in `--out`.
     pub fn kept(&self) -> &Run {
         &self.done[self.best]
     }
 
-    /// The run in which the command was stopped, if it was.
+    /// Returns the run in which the command was stopped, if it was.
     pub fn unfinished(&self) -> Option<&Run> {
         let last = self.stopped.as_ref().or(self.done.last());
         last.filter(|run| run.outcome.stopped())
     }
 }
 
-/// Below every score. Not minus infinity: the best epoch's is kept as JSON, which has no such number.
+/// Below every score. It is not minus infinity, because the best score is stored as JSON, which has no
+/// such number.
 const NO_SCORE: f64 = f64::MIN;
 
-/// The score of a model that the task is judged by.
+/// Returns the score by which models are compared.
 fn score(task: &dyn Task, scores: &Scores) -> f64 {
     let score = scores.get(task.metric()).and_then(Value::as_f64);
     score.unwrap_or(NO_SCORE)
 }
 
 impl<'a> Runner<'a> {
-    /// A run over the training data, at its beginning.
+    /// Creates a run over the training data.
     pub fn trainer(&self, model: Model, settings: Settings) -> Result<Finetuner<'a>> {
         let Model {
             config,
@@ -138,8 +139,8 @@ impl<'a> Runner<'a> {
         Finetuner::new(engine, self.train.examples(), settings)
     }
 
-    /// Trains; `resume` from the state that `--out` holds. A run that is stopped leaves its state
-    /// there, and one that is done that of its last checkpoint, until its model is safe.
+    /// Trains, with `resume` from the state in `--out`. A stopped run leaves its state there; a finished one
+    /// leaves its last checkpoint until its model is written.
     pub fn train(
         &self,
         mut trainer: Finetuner<'a>,
@@ -198,9 +199,9 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Measures on every development file. Of a single run the model is written.
+    /// Evaluates on every development file. The model of a single run is written.
     pub fn measure(&self, trained: &mut Trained<'_>, records: &mut Records) -> Result<()> {
-        // It is safe before it is measured: that may take long.
+        // Before the evaluation, which may take long.
         if !self.args.several() {
             self.write(trained)?;
         }
@@ -225,7 +226,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Continues the run that `folder` holds, if it is the same; gives the steps that are done.
+/// Continues the run in `folder`. Returns the number of steps done; None if there is no run.
 fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     let Some(state) = State::read(folder)? else {
         note!(
@@ -244,7 +245,7 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     Ok(Some(step))
 }
 
-/// Refuses to go on with a run as another: with the first thing in which they differ.
+/// Checks that `now` continues the run in `folder`, whose identity is `was`.
 pub fn same_run(folder: &Path, was: &FinetuningIdentity, now: &FinetuningIdentity) -> Result<()> {
     let was = FinetuningIdentity {
         precision: was.precision.or(now.precision),
@@ -252,11 +253,11 @@ pub fn same_run(folder: &Path, was: &FinetuningIdentity, now: &FinetuningIdentit
         model: was.model.clone().or(now.model.clone()),
         ..was.clone()
     };
-    checkpoint::same_run(folder, &told(&was), &told(now))
+    checkpoint::same_run(folder, &settings(&was), &settings(now))
 }
 
-/// What makes a run this run, in the words of the command line.
-fn told(identity: &FinetuningIdentity) -> Vec<(&'static str, String)> {
+/// Returns the settings that may not change, by the names of their options.
+fn settings(identity: &FinetuningIdentity) -> Vec<(&'static str, String)> {
     let frozen = identity.frozen.clone();
     vec![
         ("--seed", identity.seed.to_string()),
@@ -317,14 +318,14 @@ fn told(identity: &FinetuningIdentity) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Shows and records a run, and measures after epochs where that is asked for.
+/// Shows and records a run, and evaluates after every epoch if required.
 struct Reporter<'a> {
     bar: TrainingBar,
     task: &'a dyn Task,
     dev: Option<&'a Measured>,
-    /// Of the last epoch, until they are asked for.
+    /// The last epoch's, until they are read.
     scores: Option<Scores>,
-    /// The folder that the best epoch's parameters are kept in, where they are.
+    /// The folder for the best epoch's parameters, if they are kept.
     keep_in: Option<&'a Path>,
     records: &'a mut Records,
 }

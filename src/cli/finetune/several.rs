@@ -1,8 +1,8 @@
 //! The runs of one command: one, or one with every learning rate and then one with every seed.
 //!
-//! Of several runs the model of the best is kept. What the finished ones came to is kept too, so that
-//! a command that was stopped goes on with the run that it was stopped in, and one that is done is
-//! not trained again by `--resume`.
+//! Of several runs, the best one's model is kept. The results of the finished ones are kept too, so that a
+//! command that was stopped continues with the run in which it was stopped, and `--resume` does not train
+//! a finished one again.
 
 use std::path::{Path, PathBuf};
 
@@ -23,17 +23,17 @@ use crate::train::{Records, checkpoint};
 /// The finished runs of a command.
 #[derive(Serialize, Deserialize)]
 struct Finished {
-    /// Of the last of them.
+    /// The last run's.
     identity: FinetuningIdentity,
     runs: Vec<Run>,
 }
 
-/// Where they are kept of a command that has more to do.
+/// Returns the file of the finished runs of a command that has not ended.
 pub fn path(out: &Path) -> PathBuf {
     out.join("trainer").join("finished.json")
 }
 
-/// Where they are kept of a command that is done.
+/// Returns the file of the runs of a command that has ended.
 pub fn done_path(out: &Path) -> PathBuf {
     out.join("trainer").join("done.json")
 }
@@ -51,14 +51,14 @@ impl Finished {
     }
 
     fn write(&self, path: &Path) -> Result<()> {
-        // Numbers, strings and lists: nothing in it can fail to serialise.
+        // It has only numbers, strings and lists, which always serialise.
         write_atomic(path, &serde_json::to_vec(self).expect("plain data"))
     }
 }
 
 impl Args {
-    /// Learning rate and seed of the run after `runs`: every rate with the first seed, then the best
-    /// of them with the other seeds.
+    /// Returns learning rate and seed of the run after `runs`: every rate with the first seed, then the
+    /// best rate with the other seeds.
     fn next(&self, runs: &[Run], task: &dyn Task) -> Option<(f64, u64)> {
         let own = [self.lr()];
         let rates = if self.lr_search { &RATES[..] } else { &own };
@@ -70,7 +70,7 @@ impl Args {
         (more < self.seeds).then(|| (rate, self.seed + more))
     }
 
-    /// Refuses to go on after runs that this command doesn't begin with.
+    /// Checks that this command begins with these runs.
     fn begins_with(&self, runs: &[Run], task: &dyn Task) -> Result<()> {
         for (i, run) in runs.iter().enumerate() {
             if self.next(&runs[..i], task) != Some((run.learning_rate, run.seed)) {
@@ -96,7 +96,7 @@ impl Args {
     }
 }
 
-/// The place of the run with the highest score, the first of equal ones.
+/// Returns the index of the run with the highest score, the first of equal ones.
 fn best(runs: &[Run], task: &dyn Task) -> usize {
     let better = |best: usize, next: usize| {
         let ahead = runs[next].score(task) > runs[best].score(task);
@@ -106,12 +106,14 @@ fn best(runs: &[Run], task: &dyn Task) -> usize {
 }
 
 impl Runner<'_> {
-    /// The runs of this command where `--out` holds all of them, done, and it is to be continued;
-    /// another command is refused then. Where it asks for more runs than the several that are done,
-    /// they become those that it goes on after.
+    /// Returns the runs of this command if it is to be continued and `--out` holds all of them. If it asks
+    /// for more runs than the several that are done, it will continue after these.
+    ///
+    /// # Errors
+    /// If `--out` holds the runs of another command.
     pub fn done(&self, settings: &Settings) -> Result<Option<Runs>> {
         let args = self.args;
-        // Without its model a run is as good as not done.
+        // A run without its model is not done.
         let there = args.resume && args.out.join(weights::WEIGHTS).exists();
         let done = match there {
             true => Finished::read(&done_path(&args.out))?,
@@ -133,7 +135,7 @@ impl Runner<'_> {
         }
         args.begins_with(&runs, self.task)?;
         if args.next(&runs, self.task).is_some() {
-            // The records of a single run lie where those of all stand.
+            // The records of a single run have the place of those of all runs.
             if runs.len() == 1 {
                 return Err(Error::Usage(format!(
                     "the run in {} is done, and --seeds or --lr-search give more now: give \
@@ -144,7 +146,7 @@ impl Runner<'_> {
             Finished { identity, runs }.write(&path(&args.out))?;
             return Ok(None);
         }
-        // They are left if the command was killed between writing the one and removing the others.
+        // They are left if the command was killed after writing the list and before removing them.
         self.forget_unfinished()?;
         note!(
             "the run in {} is done: nothing is trained",
@@ -157,12 +159,12 @@ impl Runner<'_> {
         }))
     }
 
-    /// Trains all of them; `first` is the model of the first run.
+    /// Trains all runs; `first` is the model of the first.
     pub fn all(&self, records: &mut Records, first: Model, settings: &Settings) -> Result<Runs> {
         let args = self.args;
         remove_if_there(&done_path(&args.out))?;
         if !args.resume {
-            // First, or what is begun here could be taken for the run that was there before.
+            // First, so that the new run is never taken for the old one.
             self.forget_unfinished()?;
         }
         if let Some(head) = self.head {
@@ -236,19 +238,19 @@ impl Runner<'_> {
         })
     }
 
-    /// Removes what the run in `--out` would go on from.
+    /// Removes the state of the run in `--out`.
     fn forget_state(&self) -> Result<()> {
         checkpoint::remove(&self.args.out)?;
         Best::remove(&self.args.out)
     }
 
-    /// The same, and the list of the runs before it.
+    /// Removes also the list of the runs before it.
     fn forget_unfinished(&self) -> Result<()> {
         self.forget_state()?;
         remove_if_there(&path(&self.args.out))
     }
 
-    /// The runs that `--out` holds of this command, where it is to be continued.
+    /// Returns the finished runs in `--out`, if this command continues them.
     fn finished(&self, records: &mut Records) -> Result<Option<Finished>> {
         let args = self.args;
         if !args.resume {

@@ -1,4 +1,4 @@
-//! What fine-tuning came to, for people and as JSON.
+//! The results of fine-tuning, for people and as JSON.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
         .save(folder.join("loss.svg"))
 }
 
-/// A line about one of several runs.
+/// Prints a line about one of several runs on stderr.
 pub fn progress(task: &dyn Task, run: &Run) {
     note!(
         "seed {}, learning rate {:e}: {} {:.4}",
@@ -39,7 +39,7 @@ pub fn progress(task: &dyn Task, run: &Run) {
 }
 
 /// Prints the results.
-pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()> {
+pub fn print(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()> {
     let kept = runs.kept();
     let several = Several::of(&runs.done, kept.learning_rate);
     if args.json {
@@ -90,22 +90,22 @@ pub fn tell(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()
             false => String::new(),
         };
         note!(
-            "stopped after step {done} of {planned}{of}: the same command with --resume goes on from there"
+            "stopped after step {done} of {planned}{of}: the same command with --resume continues from there"
         );
     }
     Ok(())
 }
 
-/// Mean and deviation over two or more seeds of one learning rate.
+/// Mean and standard deviation over two or more seeds of one learning rate.
 pub struct Several {
     pub seeds: usize,
     pub mean: Scores,
-    /// The sample's: divided by one less than the seeds.
+    /// The sample's: the sum of squares is divided by one less than the number of seeds.
     pub deviation: Scores,
 }
 
 impl Several {
-    /// Of the runs with this learning rate; none where there is but one.
+    /// Returns those of the runs with this learning rate; None if there is only one.
     pub fn of(runs: &[Run], learning_rate: f64) -> Option<Self> {
         let same: Vec<&Scores> = runs
             .iter()

@@ -1,8 +1,7 @@
-//! What the commands that train on plain text share: their options, and the run from a first model
-//! to a last one.
+//! What the commands that train on plain text share: their options and the run.
 
+mod description;
 mod summary;
-mod told;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,11 +28,11 @@ use super::progress::{TrainingBar, measured};
 
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// Text files (.txt, .txt.gz, WikiExtractor's wiki_00) and folders of them; every tenth document, of
-    /// much text fewer, is kept apart to measure on. Without, a small corpus of our own is used
+    /// Text files (.txt, .txt.gz, WikiExtractor's wiki_00) and folders of them; every tenth document is
+    /// held out, fewer of much text [default: a small corpus of our own]
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub text: Vec<PathBuf>,
-    /// Text to measure on, in place of documents of --text: all of that is trained on then
+    /// Held-out text; the run then trains on all documents of --text
     #[arg(long, num_args = 1.., value_name = "PATH")]
     held_out: Vec<PathBuf>,
     /// Folder for the model, its vocabulary and the checkpoints
@@ -45,8 +44,8 @@ pub struct RunArgs {
     /// Longest sequence in tokens [default: 128; without --text 40]
     #[arg(long)]
     seq: Option<usize>,
-    /// Longest sequence in the first phase; as --seq for no such phase [default: as --seq; 40 for a
-    /// new model narrower than 768]
+    /// Longest sequence in the first phase; there is no such phase if it is --seq [default: --seq; 40 for
+    /// a new model narrower than 768]
     #[arg(long, value_name = "SEQ")]
     first_seq: Option<usize>,
     /// The first phase's share of the steps [default: 0.8]; the paper's is 0.9
@@ -55,20 +54,20 @@ pub struct RunArgs {
     /// Sequences a step
     #[arg(long, default_value_t = 16)]
     batch: usize,
-    /// Sequences that go through the model at once; the gradients of a step's parts are added up
+    /// Sequences that are computed at once: gradient accumulation over the parts of a batch
     #[arg(long, value_name = "N")]
     micro_batch: Option<usize>,
     #[command(flatten)]
     optimizer: OptimizerArgs,
-    /// Highest learning rate, reached after the warm-up [default: for a new model 1e-4 from 768 wide
-    /// on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for `pretrain --init`]
+    /// Highest learning rate, reached after the warm-up [default: for a new model 1e-4, or 0.192 / H if it
+    /// is narrower than 768: 1.5e-3 for tiny; a fifth of that for `pretrain --init`]
     #[arg(long, allow_negative_numbers = true)]
     lr: Option<f64>,
     /// Share of the steps in which the learning rate rises; the paper's is 0.01
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     warmup: f64,
-    /// Dropout in the encoder [default: as the configuration or the first model says; for new models
-    /// 0.1, narrower than 768 0]
+    /// Dropout in the encoder [default: as in the configuration or the model to start from; for new models
+    /// 0.1, or 0 if they are narrower than 768]
     #[arg(long, value_name = "P")]
     dropout: Option<f64>,
     #[command(flatten)]
@@ -76,16 +75,16 @@ pub struct RunArgs {
     /// Mask all pieces of a word together
     #[arg(long)]
     pub whole_word: bool,
-    /// Share of the tokens that are to be predicted
+    /// Share of the tokens to predict
     #[arg(long, default_value_t = 0.15, value_name = "SHARE")]
     mask_prob: f64,
-    /// Share of the sequences that are shorter than they need be [default: 0.1; with full sentences 0]
+    /// Share of sequences that are made shorter [default: 0.1; with full sentences 0]
     #[arg(long, value_name = "SHARE")]
     short_seq_prob: Option<f64>,
-    /// What the global norm of the gradients is cut to
+    /// Upper limit of the gradients' global norm
     #[arg(long, default_value_t = 1.0, value_name = "NORM")]
     max_grad_norm: f64,
-    /// What a step does whose loss or gradient is not a number, or whose loss jumps
+    /// What to do with a step whose loss or gradient is not a number, or whose loss jumps
     #[arg(long, value_enum, default_value_t = BadSteps::Stop)]
     bad_steps: BadSteps,
     /// A loss above X times the running mean is a bad step too
@@ -100,7 +99,7 @@ pub struct RunArgs {
     /// Steps between two evaluations on held-out documents [default: a tenth of the steps]
     #[arg(long, value_name = "N")]
     eval_every: Option<u64>,
-    /// Held-out sequences in an evaluation, at most
+    /// Upper limit of held-out sequences in an evaluation
     #[arg(long, default_value_t = 512, value_name = "N")]
     eval_sequences: usize,
     /// Continue the run in DIR
@@ -114,7 +113,7 @@ pub struct RunArgs {
     json: bool,
 }
 
-/// A run whose options have been looked at.
+/// A run with checked options.
 pub struct Begun {
     started: Instant,
     /// Held until the run ends.
@@ -137,7 +136,7 @@ pub struct Origin {
     pub base: Option<String>,
 }
 
-/// What the records say about the model of a run.
+/// The model of a run, for the records.
 struct Described<'a> {
     origin: &'a Origin,
     config: Config,
@@ -148,8 +147,8 @@ struct Described<'a> {
 }
 
 impl RunArgs {
-    /// Refuses what can't be run; reads the state of the run that is continued. `from` is the folder of
-    /// the model that the run starts from.
+    /// Checks the options, locks the folder, and reads the state of the run that is continued. `from` is the
+    /// folder of the model to start from.
     pub fn begin(&self, from: Option<&Path>) -> Result<Begun> {
         let started = Instant::now();
         self.check()?;
@@ -202,15 +201,15 @@ impl RunArgs {
         Ok(())
     }
 
-    /// Refuses an `--out` in which something would be lost.
+    /// Checks that nothing in `--out` would be lost.
     fn room_in_out(&self, from: Option<&Path>) -> Result<()> {
         not_the_same(&self.out, from)?;
         let unfinished = [checkpoint::path(&self.out)];
         Intent::of(self.resume, self.overwrite).check(&self.out, &unfinished, &[])
     }
 
-    /// Refuses sequences that the model or the phases have no room for. `first` is the length of the
-    /// first phase where the command line names none.
+    /// Checks that the sequences fit the model and the phases. `first` is the default length of the first
+    /// phase.
     pub fn fits(&self, config: &Config, first: Option<usize>) -> Result<()> {
         let seq = self.seq();
         if seq > config.max_position_embeddings {
@@ -227,7 +226,7 @@ impl RunArgs {
         Ok(())
     }
 
-    /// The state of the run that `--out` holds, where it is to be continued.
+    /// Returns the state of the run in `--out`, if it is to be continued.
     fn previous_state(&self) -> Result<Option<State>> {
         if self.resume {
             let state = State::read(&self.out)?;
@@ -242,18 +241,18 @@ impl RunArgs {
         Ok(None)
     }
 
-    /// Longest sequence. Our own corpus is small and regular: short ones are all it needs.
+    /// Returns the longest sequence. Our own corpus is small and regular, so short ones suffice.
     fn seq(&self) -> usize {
         let default = if self.text.is_empty() { 40 } else { 128 };
         self.seq.unwrap_or(default)
     }
 
-    /// Longest sequence of the first phase; `usual` where the command line doesn't say.
+    /// Returns the longest sequence of the first phase, by default `usual`.
     fn first_seq(&self, usual: Option<usize>) -> usize {
         self.first_seq.or(usual).unwrap_or(self.seq())
     }
 
-    /// Trains, measures and writes the model that `start` becomes.
+    /// Trains the model `start`, evaluates it, and writes it.
     pub fn train(&self, begun: Begun, mut start: Start, origin: &Origin) -> Result<()> {
         let seq = self.seq();
         if let Some(p) = self.dropout {
@@ -270,7 +269,7 @@ impl RunArgs {
             longest: seq,
         };
         let setup = self.engine.setup()?;
-        memory::tell(&memory::Run {
+        memory::check(&memory::Run {
             config: &start.config,
             layout: &start.layout,
             setup,
@@ -302,14 +301,14 @@ impl RunArgs {
         let trainer = run.trainer();
         let (data, held_out) = trainer.data();
         let baselines = summary::Baselines::of(data, held_out, model.config.vocab_size);
-        let text = told::text((&self.text, data), (&self.held_out, held_out));
+        let text = description::text((&self.text, data), (&self.held_out, held_out));
         let mut about = self.about(&model, setup, trainer);
         about.tables.insert(1, text);
         about.charts = baselines.charts(model.packing);
         let resumed = begun.state.as_ref().map(|state| state.step);
         match begun.state {
             Some(state) => self.continue_from(trainer, state)?,
-            // First, or what is begun here could be taken for the run that was there before.
+            // First, so that the new run is never taken for the old one.
             None => checkpoint::remove(&self.out)?,
         }
         if let Some(teacher) = trainer.evaluate_teacher()? {
@@ -328,7 +327,7 @@ impl RunArgs {
         self.card(about, &model, trainer, &evaluation)
             .write(&self.out)?;
         let seconds = begun.started.elapsed().as_secs_f64();
-        summary::tell(self, trainer, &evaluation, baselines, seconds)
+        summary::print(self, trainer, &evaluation, baselines, seconds)
     }
 
     fn options(&self, packing: Packing) -> PretrainingOptions {
@@ -371,14 +370,14 @@ impl RunArgs {
 
     fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
         let mut identity = trainer.identity();
-        // A state of an earlier version knows only how many tokens and parameters there were.
+        // A state of an earlier version has only the numbers of tokens and parameters.
         identity.checksum = state.run.identity.checksum.and(identity.checksum);
         identity.model = identity
             .model
             .filter(|_| state.run.identity.model.is_some());
         let (was, now) = (
-            told::identity(&state.run.identity),
-            told::identity(&identity),
+            description::identity(&state.run.identity),
+            description::identity(&identity),
         );
         checkpoint::same_run(&self.out, &was, &now)?;
         let expected = trainer.engine().layout().total();
@@ -396,8 +395,8 @@ impl RunArgs {
             ..recipe
         });
         let (before, now) = (
-            before.as_ref().map(told::changeable),
-            told::changeable(&now),
+            before.as_ref().map(description::changeable),
+            description::changeable(&now),
         );
         for ((what, was), (_, is)) in before.iter().flatten().zip(&now) {
             if was != is {

@@ -1,4 +1,4 @@
-//! What a run on plain text says at its start and at its end.
+//! What a run on plain text prints at its start and at its end.
 
 use serde_json::{Value, json};
 
@@ -11,20 +11,20 @@ use crate::train::record::Chart;
 use crate::train::report::mean;
 use crate::train::{EvalReport, Pretrainer};
 
-use super::{RunArgs, told};
+use super::{RunArgs, description};
 use crate::cli::progress::measured;
 
-/// What guesses cost, in nats a token.
+/// The losses of guesses, in nats a token.
 #[derive(Clone, Copy)]
 pub struct Baselines {
-    /// A guess among all tokens alike.
+    /// The uniform guess.
     uniform: f64,
-    /// The best guess that looks at no context.
+    /// The best guess without context.
     unigram: f64,
 }
 
 impl Baselines {
-    /// Finds them and says them on stderr, with how much text there is.
+    /// Computes them and reports them on stderr, with the sizes of the text.
     pub fn of(data: &PretrainingData, held_out: &PretrainingData, vocab_size: usize) -> Self {
         note!(
             "{} tokens in {} documents to train on, {} tokens in {} documents held out; {} examples an epoch",
@@ -35,8 +35,8 @@ impl Baselines {
             data.examples_per_epoch(),
         );
         let uniform = (vocab_size as f64).ln();
-        // Of the text that is trained on: a few held-out documents repeat themselves more and would
-        // give a smaller figure, which no model that knows only the text's word counts could reach.
+        // Of the training text: a few held-out documents repeat themselves more and would give a smaller
+        // number, which no model that knows only the word counts could reach.
         let unigram = data.unigram_entropy();
         note!(
             "loss of a uniform guess: ln({vocab_size}) = {uniform:.3}; of a guess from the text's token counts alone (unigram entropy): {unigram:.3}",
@@ -44,14 +44,14 @@ impl Baselines {
         Self { uniform, unigram }
     }
 
-    /// The curves of the run's report, with these as references.
+    /// Returns the charts of the run's report, with these losses as references.
     pub fn charts(self, packing: Packing) -> Vec<Chart> {
-        told::charts(packing, self.uniform, self.unigram)
+        description::charts(packing, self.uniform, self.unigram)
     }
 }
 
-/// Saves the run's chart and says how it went.
-pub fn tell(
+/// Saves the run's chart and prints the results.
+pub fn print(
     args: &RunArgs,
     trainer: &mut Pretrainer,
     evaluation: &EvalReport,
@@ -101,7 +101,7 @@ pub fn tell(
     }
     if stopped {
         note!(
-            "stopped after step {} of {}: the same command with --resume goes on from there",
+            "stopped after step {} of {}: the same command with --resume continues from there",
             trainer.step(),
             args.steps
         );
@@ -109,7 +109,7 @@ pub fn tell(
     Ok(())
 }
 
-/// A measurement as JSON; what was not measured is null.
+/// Returns an evaluation as JSON, with null for what was not measured.
 fn object(evaluation: &EvalReport) -> Value {
     json!({
         "mlm_accuracy": evaluation.mlm_accuracy,

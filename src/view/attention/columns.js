@@ -187,7 +187,7 @@ class Columns {
         this.shade(button, across ? this.seen(maps, index) : []);
       }
     }
-    this.tell(maps);
+    this.describe(maps);
   }
 
   // Returns the weight between the chosen token and another one in every head that is drawn.
@@ -213,7 +213,7 @@ class Columns {
   }
 
   // Lists the largest shares of the chosen token, or of all.
-  tell(maps) {
+  describe(maps) {
     const { chosen } = this;
     const which = this.drawn.length === 1 ? `Head ${this.drawn[0]}` : `Mean of ${this.drawn.length} heads`;
     const about = `${which}, layer ${data.layers[this.layer]}`;

@@ -52,16 +52,16 @@ class ModelView {
   }
 
   cell(layer, head) {
-    const tell = () => this.tell(layer, head);
+    const describe = () => this.describe(layer, head);
     const cell = make("button", {
       type: "button",
       class: "cell",
       tabindex: this.cells.length ? -1 : 0,
       "aria-label": `layer ${data.layers[layer]}, head ${head}`,
-      onmouseenter: tell,
+      onmouseenter: describe,
       onfocus: () => {
         rove(this.cells, this.cells.indexOf(cell));
-        tell();
+        describe();
       },
       onclick: () => this.detail.open(layer, head, cell),
     }, make("canvas", { "aria-hidden": "true" }));
@@ -69,7 +69,7 @@ class ModelView {
     return cell;
   }
 
-  tell(layer, head) {
+  describe(layer, head) {
     this.status.textContent = `Layer ${data.layers[layer]}, head ${head}: ${habit(layer, head)}.`;
   }
 

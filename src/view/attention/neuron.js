@@ -67,7 +67,7 @@ class NeuronView {
     stage.replaceChildren(make("div", { class: count > MANY ? "neurons many" : "neurons" },
       make("div", {}, make("h2", {}, "token"), this.list),
       make("div", {}, this.table, this.note)));
-    this.table.addEventListener("mousemove", (event) => this.tell(event));
+    this.table.addEventListener("mousemove", (event) => this.describe(event));
     this.table.addEventListener("mouseleave", () => this.legend());
     this.legend();
     this.filter = null;
@@ -162,7 +162,7 @@ class NeuronView {
   }
 
   // Shows the number under the pointer.
-  tell(event) {
+  describe(event) {
     const canvas = event.target.closest("canvas");
     if (!canvas) return;
     const box = canvas.getBoundingClientRect();

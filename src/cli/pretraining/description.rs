@@ -1,5 +1,5 @@
-//! What the records and the model card tell of a run on plain text, and what makes it that run, in the
-//! words of the command line.
+//! The description of a run on plain text in the records and the model card, and its settings by the names
+//! of their options.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::view::page::Table;
 
 use super::{Described, RunArgs};
 
-/// The curves of a run's report.
+/// Returns the charts of a run's report.
 pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
     let two = |chart: Chart, name: &str| {
         chart
@@ -25,8 +25,8 @@ pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
     };
     let masked = Chart::new("Masked-LM loss", "cross-entropy (nats a masked token)");
     let next = Chart::new("Next-sentence loss", "cross-entropy (nats a pair)");
-    let accuracy = Chart::new("Held-out documents", "share told right")
-        .curve("masked tokens", "eval/mlm_accuracy");
+    let accuracy =
+        Chart::new("Held-out documents", "accuracy").curve("masked tokens", "eval/mlm_accuracy");
     let masked = two(masked, "mlm_loss")
         .reference("uniform guess: ln(V)", uniform)
         .reference("unigram entropy", unigram);
@@ -41,7 +41,7 @@ pub fn charts(packing: Packing, uniform: f64, unigram: f64) -> Vec<Chart> {
     all
 }
 
-/// The text of a run, and that which is measured on where it is another.
+/// Describes the text of a run and the held-out text.
 pub fn text(
     (text, data): (&[PathBuf], &PretrainingData),
     (other, held_out): (&[PathBuf], &PretrainingData),
@@ -69,7 +69,7 @@ pub fn text(
         .row("examples an epoch", data.examples_per_epoch())
 }
 
-/// What the model learns, in words.
+/// Describes what the model learns.
 fn learned(model: &Described<'_>) -> &'static str {
     match model.packing {
         _ if model.config.is_decoder => "next words, from left to right",
@@ -78,14 +78,14 @@ fn learned(model: &Described<'_>) -> &'static str {
     }
 }
 
-/// What makes a run this run, in the words of the command line.
+/// Returns the settings that may not change when the run is resumed, by the names of their options.
 pub fn identity(identity: &PretrainingIdentity) -> Vec<(&'static str, String)> {
     let packing = match identity.packing {
         Packing::Pairs => "in pairs",
         Packing::Document => "sentences of one document",
         Packing::Full => "full sentences",
     };
-    let taught = match &identity.distilled {
+    let distillation = match &identity.distilled {
         None => "without a teacher".to_owned(),
         Some(Distilled { recipe, teacher }) => format!(
             "temperature {}, alphas {} {} {}, a teacher of checksum {teacher:08x}",
@@ -98,7 +98,7 @@ pub fn identity(identity: &PretrainingIdentity) -> Vec<(&'static str, String)> {
         ("--seq", identity.max_len.to_string()),
         ("--first-seq", identity.first_max_len.to_string()),
         ("--whole-word", identity.whole_word.to_string()),
-        ("the way it is taught", taught),
+        ("the distillation", distillation),
         ("--left-to-right", identity.left_to_right.to_string()),
         ("the cut of the text", packing.to_owned()),
         ("--mask-prob", identity.mask_probability.to_string()),
@@ -129,7 +129,7 @@ pub fn identity(identity: &PretrainingIdentity) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What may change when a run goes on, in the same words.
+/// Returns the settings that may change when the run is resumed, by the names of their options.
 pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
     let Recipe {
         schedule,
@@ -161,7 +161,7 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
 }
 
 impl RunArgs {
-    /// What the records tell of the run beside its numbers.
+    /// Describes the run for the records.
     pub(super) fn about(&self, model: &Described<'_>, setup: Setup, trainer: &Pretrainer) -> About {
         let Described {
             config, first_seq, ..
@@ -189,7 +189,7 @@ impl RunArgs {
                 "warm-up",
                 format!("a share of {} of the steps", self.warmup),
             )
-            .row("optimizer", self.optimizer.told(settings.optimizer))
+            .row("optimizer", self.optimizer.describe(settings.optimizer))
             .row("dropout", config.hidden_dropout_prob)
             .row(
                 "masking",
@@ -213,7 +213,7 @@ impl RunArgs {
         }
     }
 
-    /// The model's card.
+    /// Returns the model's card.
     pub(super) fn card(
         &self,
         about: About,
@@ -249,8 +249,8 @@ impl RunArgs {
         };
         Card {
             summary: format!(
-                "A BERT pre-trained with Cloze from {}: {}.{stopped} The results are of documents \
-                 that were held out.",
+                "A BERT pre-trained with Cloze from {}: {}.{stopped} The results were measured on \
+                 held-out documents.",
                 model.origin.words,
                 learned(model)
             ),

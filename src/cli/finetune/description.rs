@@ -1,4 +1,4 @@
-//! What the records and the model card tell of fine-tuning.
+//! The description of fine-tuning in the records and the model card.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use super::summary::Several;
 use super::{Args, Measured};
 
 impl Args {
-    /// What the records tell of the command beside its numbers.
+    /// Describes the command for the records.
     pub(super) fn about(
         &self,
         task: &dyn Task,
@@ -66,7 +66,7 @@ impl Args {
             .row("batch", batch)
             .row("highest learning rate", rate)
             .row("share of steps with a rising rate", self.warmup)
-            .row("optimizer", self.optimizer.told(Optimizer::default()))
+            .row("optimizer", self.optimizer.describe(Optimizer::default()))
             .row("dropout", model.config.hidden_dropout_prob)
             .row("number format", self.engine.dtype())
             .row("seed", self.seed);
@@ -78,7 +78,7 @@ impl Args {
             true => table.row("kept", "the best epoch on the development data"),
             false => table,
         };
-        match (self.from_scratch, self.frozen.told(&model.config)) {
+        match (self.from_scratch, self.frozen.describe(&model.config)) {
             (true, _) => table.row("encoder", "started from random weights"),
             (false, Some(reads)) => table.row("encoder", reads),
             (false, None) => table,
@@ -86,19 +86,19 @@ impl Args {
     }
 
     fn data_table(&self, train: &dyn Dataset, devs: &[Measured]) -> Result<Table> {
-        let told = |data: &dyn Dataset| {
+        let size = |data: &dyn Dataset| {
             let tokens = data.examples().sequences.tokens();
             format!("{} rows, {tokens} tokens", data.rows())
         };
         let file = self.train_file()?.display().to_string();
-        let mut table = Table::new("Data").row(format!("trained on {file}"), told(train));
+        let mut table = Table::new("Data").row(format!("trained on {file}"), size(train));
         for ((name, data), (_, path)) in devs.iter().zip(self.dev_files()?) {
-            table = table.row(format!("{name}: {}", path.display()), told(data.as_ref()));
+            table = table.row(format!("{name}: {}", path.display()), size(data.as_ref()));
         }
         Ok(table)
     }
 
-    /// The card of the model that was kept.
+    /// Returns the card of the model that was kept.
     pub(super) fn card(&self, about: About, task: &dyn Task, runs: &Runs) -> Card {
         let kept = runs.kept();
         let name = records::name_of(&self.out);
@@ -161,11 +161,11 @@ impl Args {
             results: results.collect(),
             tables,
             command: about.command,
-            usage: if self.frozen.asked() {
+            usage: if self.frozen.is_set() {
                 format!(
                     "`cloze predict {} --model {name} --input FILE`. The encoder is \
                      `BertModel.from_pretrained(\"{name}\")` with transformers, the head is in \
-                     `head.safetensors`, whose header says what it reads.",
+                     `head.safetensors`, whose header names the layers that it reads.",
                     task.name(),
                 )
             } else {
@@ -180,12 +180,12 @@ impl Args {
     }
 }
 
-/// Whether a score is a measure of the model, and no count of rows and no threshold.
+/// Returns whether a score measures the model: counts of rows and thresholds don't.
 fn is_metric(scores: &Scores, name: &str) -> bool {
     !name.contains("thresh") && scores.get(name).is_some_and(Value::is_f64)
 }
 
-/// What every run came to, and the mean over the seeds of the rate that was kept.
+/// Returns a table of the score of every run, and of the mean over the seeds of the kept learning rate.
 fn all(task: &dyn Task, runs: &[Run], learning_rate: f64) -> Table {
     let mut table = Table::new(format!("Runs: {} on the development file", task.metric()));
     for run in runs {
@@ -203,7 +203,7 @@ fn all(task: &dyn Task, runs: &[Run], learning_rate: f64) -> Table {
     table
 }
 
-/// The hub's name of a task's data set, and of its part of it; none for your own data.
+/// Returns the Hub's names of a task's data set and of its part; None for your own data.
 fn hub(task: &str) -> Option<(&'static str, Option<&'static str>)> {
     const GLUE: &str = "nyu-mll/glue";
     Some(match task {
@@ -225,7 +225,7 @@ fn hub(task: &str) -> Option<(&'static str, Option<&'static str>)> {
     })
 }
 
-/// The hub's name of the rows behind a result.
+/// Returns the Hub's name of the split of a result.
 fn split(task: &str, result: &str) -> &'static str {
     match (task, result) {
         ("mnli", "dev") => "validation_matched",
@@ -235,7 +235,7 @@ fn split(task: &str, result: &str) -> &'static str {
     }
 }
 
-/// What the hub calls the work of a head, and the class of transformers that loads it.
+/// Returns the Hub's name of a head's task, and the class of transformers that loads it.
 fn transformers(part: Part) -> (&'static str, &'static str) {
     match part {
         Part::TokenClassifier(_) => ("token-classification", "BertForTokenClassification"),
