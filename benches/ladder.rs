@@ -24,9 +24,7 @@ use cloze::random::{Site, Stream};
 /// BERT's uncased vocabulary.
 const VOCABULARY: usize = 30522;
 /// Token counts of pairs in MRPC, in their order; the mean is 53.
-const LENGTHS: [usize; 16] = [
-    50, 59, 53, 54, 46, 41, 72, 60, 39, 62, 66, 37, 48, 57, 80, 45,
-];
+const LENGTHS: [usize; 16] = [50, 59, 53, 54, 46, 41, 72, 60, 39, 62, 66, 37, 48, 57, 80, 45];
 
 #[derive(Parser)]
 struct Args {
@@ -48,9 +46,7 @@ fn batch(padded: bool) -> Packed {
     let mut batch = Packed::default();
     for (example, &length) in LENGTHS.iter().enumerate() {
         let length = if padded { longest } else { length };
-        let ids: Vec<u32> = (0..length)
-            .map(|_| draws.below(VOCABULARY as u32))
-            .collect();
+        let ids: Vec<u32> = (0..length).map(|_| draws.below(VOCABULARY as u32)).collect();
         batch.push(example as u64, &ids, &vec![0; length]);
     }
     batch
@@ -81,9 +77,7 @@ fn step(engine: &mut dyn TaskEngine, batch: &Packed, step: u32) {
 /// Runs a step in which the encoder is one operation of dfdx and the head is written in dfdx.
 fn step_of_dfdx_head<const H: usize>(encoder: &Encoder, batch: &Arc<Packed>, step: u32) {
     let dev = Cpu::default();
-    let hidden = encoder
-        .encode::<H>(batch, Dropout { seed: 1, step })
-        .unwrap();
+    let hidden = encoder.encode::<H>(batch, Dropout { seed: 1, step }).unwrap();
     let first: Vec<u32> = batch.ranges().map(|range| range.start as u32).collect();
     let weight: Tensor<Rank2<2, H>, f32, _> = dev.sample_normal();
     let logits = pick(hidden, &first).matmul(weight.retaped::<OwnedTape<f32, Cpu>>().permute());
@@ -101,51 +95,25 @@ fn rungs<const H: usize>(config: &Config) -> Vec<Rung> {
         let engine = CpuEngine::new(config, &layout, values()).unwrap();
         engine.with_precision(precision)
     };
-    let one_thread = rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
-        .build()
-        .unwrap();
-    let mut alone = one_thread
-        .install(|| Reference::new(config, &layout, values()))
-        .unwrap();
+    let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let mut alone = one_thread.install(|| Reference::new(config, &layout, values())).unwrap();
     let mut reference = Reference::new(config, &layout, values()).unwrap();
     let encoder = Encoder::new(cpu(Precision::F32));
     let (mut padded, mut packed) = (cpu(Precision::F32), cpu(Precision::F32));
     let mut bf16 = cpu(Precision::Bf16);
     let (ragged, full) = (Arc::new(batch(false)), batch(true));
     let of = |batch: &Arc<Packed>| batch.clone();
-    let (a, b, c, d, e) = (
-        of(&ragged),
-        of(&ragged),
-        of(&ragged),
-        of(&ragged),
-        of(&ragged),
-    );
+    let (a, b, c, d, e) = (of(&ragged), of(&ragged), of(&ragged), of(&ragged), of(&ragged));
     vec![
-        (
-            "dfdx, one thread",
-            Box::new(move |n| one_thread.install(|| step(&mut alone, &a, n))),
-        ),
-        (
-            "dfdx, a part of the batch a thread",
-            Box::new(move |n| step(&mut reference, &b, n)),
-        ),
-        (
-            "engine f32, padded to the longest",
-            Box::new(move |n| step(&mut padded, &full, n)),
-        ),
+        ("dfdx, one thread", Box::new(move |n| one_thread.install(|| step(&mut alone, &a, n)))),
+        ("dfdx, a part of the batch a thread", Box::new(move |n| step(&mut reference, &b, n))),
+        ("engine f32, padded to the longest", Box::new(move |n| step(&mut padded, &full, n))),
         (
             "engine f32, packed, under a dfdx head",
             Box::new(move |n| step_of_dfdx_head::<H>(&encoder, &c, n)),
         ),
-        (
-            "engine f32, packed",
-            Box::new(move |n| step(&mut packed, &d, n)),
-        ),
-        (
-            "engine bf16, packed",
-            Box::new(move |n| step(&mut bf16, &e, n)),
-        ),
+        ("engine f32, packed", Box::new(move |n| step(&mut packed, &d, n))),
+        ("engine bf16, packed", Box::new(move |n| step(&mut bf16, &e, n))),
     ]
 }
 

@@ -26,24 +26,15 @@ struct Args {
 }
 
 fn run(wordpiece: &WordPiece, precision: Precision, steps: u64) -> cloze::Result<History> {
-    let options = PretrainingOptions {
-        max_len: 40,
-        ..PretrainingOptions::default()
-    };
+    let options = PretrainingOptions { max_len: 40, ..PretrainingOptions::default() };
     let paragraphs = embedded::paragraphs().map(Ok);
     let (data, held_out) = PretrainingData::build_split(paragraphs, wordpiece, &options, None, 10)?;
     let mut config = Size::Tiny.config(wordpiece.vocab_size());
     // The initial values that `cloze pretrain` gives narrow models.
     config.initializer_range = 0.9 / (config.hidden_size as f64).sqrt();
-    (
-        config.hidden_dropout_prob,
-        config.attention_probs_dropout_prob,
-    ) = (0.0, 0.0);
+    (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (0.0, 0.0);
     let layout = Layout::new(&config, &PRETRAINING);
-    let setup = Setup {
-        precision,
-        ..Setup::from(Backend::Cpu)
-    };
+    let setup = Setup { precision, ..Setup::from(Backend::Cpu) };
     let engine = setup.engine(&config, &layout, layout.initialise(0))?;
     let settings = Settings::new(steps, 16, 1.5e-3);
     let mut trainer = Pretrainer::new(engine, data, held_out, settings);
@@ -59,11 +50,8 @@ fn main() -> cloze::Result<()> {
         .axes("step", "masked-LM loss (nats a masked token)");
     for (name, precision) in [("f32", Precision::F32), ("bf16", Precision::Bf16)] {
         let history = run(&wordpiece, precision, args.steps)?;
-        let points: Vec<(f64, f64)> = history
-            .steps
-            .iter()
-            .map(|step| (step.step as f64, step.mlm_loss))
-            .collect();
+        let points: Vec<(f64, f64)> =
+            history.steps.iter().map(|step| (step.step as f64, step.mlm_loss)).collect();
         chart = chart.smoothed(name, &points);
         if let Some(last) = history.evaluations.last() {
             println!(

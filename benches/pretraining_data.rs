@@ -38,18 +38,12 @@ fn pretraining_data(c: &mut Criterion) {
         PretrainingData::build(paragraphs, &wordpiece, &options, cache).unwrap()
     };
     let (in_memory, in_files) = (build(None), build(Some(folder.path())));
-    println!(
-        "{} tokens, {} examples",
-        in_memory.tokens(),
-        in_memory.examples_per_epoch()
-    );
+    println!("{} tokens, {} examples", in_memory.tokens(), in_memory.examples_per_epoch());
 
     let mut group = c.benchmark_group("pretraining data");
     group.sample_size(10);
     group.throughput(Throughput::Elements(in_memory.tokens()));
-    group.bench_function("build (tokens)", |b| {
-        b.iter(|| black_box(build(None)).tokens())
-    });
+    group.bench_function("build (tokens)", |b| b.iter(|| black_box(build(None)).tokens()));
     let batches = in_memory.examples_per_epoch() / BATCH as u64;
     let rows = |data: &PretrainingData| {
         let rows = (0..batches).map(|k| data.batch(k, BATCH).unwrap().packed.rows());
@@ -59,9 +53,7 @@ fn pretraining_data(c: &mut Criterion) {
     group.bench_function("an epoch of batches from memory (tokens)", |b| {
         b.iter(|| rows(&in_memory))
     });
-    group.bench_function("an epoch of batches from files (tokens)", |b| {
-        b.iter(|| rows(&in_files))
-    });
+    group.bench_function("an epoch of batches from files (tokens)", |b| b.iter(|| rows(&in_files)));
     group.finish();
 }
 

@@ -14,10 +14,7 @@ use cloze::text::{Casing, WordPiece, embedded};
 fn batch(sequences: usize, max_len: usize) -> (PretrainingBatch, usize) {
     let texts = embedded::paragraphs().map(|p| Ok(p.text));
     let wordpiece = WordPiece::train(texts, 2000, Casing::Uncased).unwrap();
-    let options = PretrainingOptions {
-        max_len,
-        ..PretrainingOptions::default()
-    };
+    let options = PretrainingOptions { max_len, ..PretrainingOptions::default() };
     let paragraphs = embedded::paragraphs().map(Ok);
     let data = PretrainingData::build(paragraphs, &wordpiece, &options, None).unwrap();
     (data.batch(0, sequences).unwrap(), wordpiece.vocab_size())
@@ -36,10 +33,7 @@ fn step(c: &mut Criterion, size: Size, backend: Backend) {
     group.bench_function(size.name(), |b| {
         b.iter(|| {
             count += 1;
-            let dropout = Dropout {
-                seed: 1,
-                step: count,
-            };
+            let dropout = Dropout { seed: 1, step: count };
             engine.pretraining_gradients(&batch, dropout).unwrap();
             let update = Update {
                 optimizer: Optimizer::default(),

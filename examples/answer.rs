@@ -10,10 +10,7 @@ fn main() -> cloze::Result<()> {
         return Err(Error::Usage(usage.into()));
     };
     let text = std::fs::read_to_string(file).map_err(|e| Error::io(file, e))?;
-    let pairs: Vec<(&str, &str)> = questions
-        .iter()
-        .map(|q| (q.as_str(), text.as_str()))
-        .collect();
+    let pairs: Vec<(&str, &str)> = questions.iter().map(|q| (q.as_str(), text.as_str())).collect();
 
     let answers = QuestionAnswerer::load(model)?.answer(&pairs)?;
     for (question, answer) in questions.iter().zip(answers) {

@@ -10,9 +10,7 @@ fn main() -> cloze::Result<()> {
         let usage = "usage: finetune_csv COLUMNS TRAIN DEV OUT [MODEL]";
         return Err(cloze::Error::Usage(usage.into()));
     };
-    let model = model
-        .first()
-        .map_or("lessons/data/cloze-tiny", String::as_str);
+    let model = model.first().map_or("lessons/data/cloze-tiny", String::as_str);
 
     let task = tasks::your_own(columns, train)?;
     let mut run = Finetuning::builder(task, model)

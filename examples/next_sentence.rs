@@ -9,10 +9,7 @@ fn main() -> cloze::Result<()> {
         let usage = "usage: next_sentence MODEL SENTENCE SENTENCE..";
         return Err(cloze::Error::Usage(usage.into()));
     };
-    let pairs: Vec<(&str, &str)> = others
-        .iter()
-        .map(|b| (first.as_str(), b.as_str()))
-        .collect();
+    let pairs: Vec<(&str, &str)> = others.iter().map(|b| (first.as_str(), b.as_str())).collect();
 
     let probabilities = NextSentence::load(model)?.probabilities(&pairs)?;
     let mut ranked: Vec<_> = probabilities.into_iter().zip(others).collect();

@@ -45,27 +45,17 @@ pub enum Error {
 impl Error {
     /// Creates an operating-system error about `path`.
     pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
-        Self::Io {
-            path: path.as_ref().to_path_buf(),
-            source,
-        }
+        Self::Io { path: path.as_ref().to_path_buf(), source }
     }
 
     /// Creates an error about the content of a file.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
-        Self::File {
-            path: path.as_ref().to_path_buf(),
-            message: message.into(),
-        }
+        Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
     }
 
     /// Creates an error about one line of a file; `line` counts from 1.
     pub fn line(path: impl AsRef<Path>, line: usize, message: impl Into<String>) -> Self {
-        Self::Line {
-            path: path.as_ref().to_path_buf(),
-            line,
-            message: message.into(),
-        }
+        Self::Line { path: path.as_ref().to_path_buf(), line, message: message.into() }
     }
 
     /// Returns the exit code of the `cloze` command: 2 for wrong usage, 1 for failed work.

@@ -51,15 +51,10 @@ impl Staged {
             // The system applies the process's umask to these.
             options.permissions(fs::Permissions::from_mode(0o666));
         }
-        let file = options
-            .tempfile_in(folder)
-            .map_err(|e| Error::io(folder, e))?;
+        let file = options.tempfile_in(folder).map_err(|e| Error::io(folder, e))?;
         // The lock protects the file from [`sweep`], which removes nothing in a file system without locks.
         let _ = file.as_file().try_lock();
-        Ok(Self {
-            file,
-            path: path.to_path_buf(),
-        })
+        Ok(Self { file, path: path.to_path_buf() })
     }
 
     /// Returns the file, for writing.
@@ -103,9 +98,7 @@ pub fn stage(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> R
 
 /// Writes `bytes` to a temporary file for `path`.
 pub fn stage_bytes(path: &Path, bytes: &[u8]) -> Result<Staged> {
-    stage(path, |file| {
-        file.write_all(bytes).map_err(|e| Error::io(path, e))
-    })
+    stage(path, |file| file.write_all(bytes).map_err(|e| Error::io(path, e)))
 }
 
 /// Replaces the file at `path` by `bytes`, durably.
@@ -192,9 +185,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 
 #[cfg(unix)]
 fn sync_folder(folder: &Path) -> Result<()> {
-    File::open(folder)
-        .and_then(|f| f.sync_all())
-        .map_err(|e| Error::io(folder, e))
+    File::open(folder).and_then(|f| f.sync_all()).map_err(|e| Error::io(folder, e))
 }
 
 /// Only Unix can open and sync a folder.
@@ -232,10 +223,7 @@ mod tests {
     fn files_that_belong_together_appear_together() {
         let folder = tempfile::tempdir().unwrap();
         let paths = ["a", "deep/b"].map(|name| folder.path().join(name));
-        let staged = paths
-            .iter()
-            .map(|path| stage_bytes(path, b"x").unwrap())
-            .collect();
+        let staged = paths.iter().map(|path| stage_bytes(path, b"x").unwrap()).collect();
         assert!(paths.iter().all(|path| !path.exists()));
         Staged::place(staged).unwrap();
         assert!(paths.iter().all(|path| path.exists()));
@@ -259,12 +247,7 @@ mod tests {
     fn leftovers_of_killed_processes_are_removed_and_open_files_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let kept = [
-            ".cloze-notes.txt",
-            ".tmp",
-            ".tmp-notes",
-            "model.safetensors",
-        ];
+        let kept = [".cloze-notes.txt", ".tmp", ".tmp-notes", "model.safetensors"];
         for name in [".cloze-a1B2c3", ".tmpXyZ012"].iter().chain(&kept) {
             fs::write(path(name), "x").unwrap();
         }

@@ -85,10 +85,7 @@ impl Stream {
     pub fn new(seed: u64, step: u32, site: Site, example: u64) -> Self {
         // An odd multiplier spreads the few upper bits of the index over the step's word.
         let high = ((example >> 32) as u32).wrapping_mul(0x9E37_79B1);
-        Self {
-            seed,
-            words: [step ^ high, site.number(), example as u32],
-        }
+        Self { seed, words: [step ^ high, site.number(), example as u32] }
     }
 
     /// Returns the generator's key and words 1 to 3 of its counter.
@@ -107,12 +104,7 @@ impl Stream {
     /// [`Stream::block`], computed so that the compiler uses vector instructions.
     #[inline(always)]
     pub fn group(&self, group: u32) -> [u32; 64] {
-        let mut c = [
-            [0; 16],
-            [self.words[0]; 16],
-            [self.words[1]; 16],
-            [self.words[2]; 16],
-        ];
+        let mut c = [[0; 16], [self.words[0]; 16], [self.words[1]; 16], [self.words[2]; 16]];
         for (block, word) in c[0].iter_mut().enumerate() {
             *word = (group * 16).wrapping_add(block as u32);
         }
@@ -184,19 +176,13 @@ mod tests {
     /// The known-answer vectors that the authors published with Random123 (kat_vectors, philox4x32 10).
     #[test]
     fn philox_gives_the_published_vectors() {
-        assert_eq!(
-            philox(0, [0; 4]),
-            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
-        );
+        assert_eq!(philox(0, [0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             philox(u64::MAX, [u32::MAX; 4]),
             [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
         );
         assert_eq!(
-            philox(
-                0x299f_31d0_a409_3822,
-                [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344]
-            ),
+            philox(0x299f_31d0_a409_3822, [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344]),
             [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
         );
     }

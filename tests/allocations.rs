@@ -75,10 +75,7 @@ fn batch(lengths: &[usize], vocabulary: u32) -> Packed {
 
 fn update(rule: Rule) -> Update {
     Update {
-        optimizer: Optimizer {
-            rule,
-            ..Optimizer::default()
-        },
+        optimizer: Optimizer { rule, ..Optimizer::default() },
         learning_rate: 1e-4,
         step: 1,
         max_norm: 1.0,
@@ -118,10 +115,7 @@ fn steps_allocate_nothing_and_memory_is_as_forecast() {
             engine.pretraining_gradients(&pretraining, DROPOUT).unwrap();
             engine.update(&update(rule)).unwrap();
         });
-        assert_eq!(
-            allocated, 0,
-            "allocations in a step of pre-training, {rule:?}"
-        );
+        assert_eq!(allocated, 0, "allocations in a step of pre-training, {rule:?}");
     }
     let mut teacher = CpuEngine::new(&config, &layout, layout.initialise(2)).unwrap();
     let mut targets = SoftTargets::default();
@@ -129,19 +123,15 @@ fn steps_allocate_nothing_and_memory_is_as_forecast() {
     let allocated = allocations(|| {
         let rows = &pretraining.masked_rows;
         teacher.soft_targets(&packed, rows, &mut targets).unwrap();
-        engine
-            .distillation_gradients_of_part(&pretraining, &targets, weights, DROPOUT)
-            .unwrap();
+        engine.distillation_gradients_of_part(&pretraining, &targets, weights, DROPOUT).unwrap();
     });
     assert_eq!(allocated, 0, "allocations in a step of distillation");
     drop((engine, teacher));
 
     let wide = batch(&[128; 12], 500);
-    for (part, recompute) in [
-        (Part::SequenceClassifier(2), false),
-        (Part::Span, false),
-        (Part::Span, true),
-    ] {
+    for (part, recompute) in
+        [(Part::SequenceClassifier(2), false), (Part::Span, false), (Part::Span, true)]
+    {
         let layout = Layout::new(&config, &part.with_encoder());
         let before = IN_USE.load(Relaxed);
         PEAK.store(before, Relaxed);
@@ -157,11 +147,7 @@ fn steps_allocate_nothing_and_memory_is_as_forecast() {
         });
         assert_eq!(allocated, 0, "allocations in a step, {part:?}");
         let peak = (PEAK.load(Relaxed) - before) as f64;
-        let work = Work {
-            rows: wide.rows(),
-            sequences: wide.sequences(),
-            longest: 128,
-        };
+        let work = Work { rows: wide.rows(), sequences: wide.sequences(), longest: 128 };
         let forecast = Forecast::of(&config, &layout, work, recompute).total() as f64;
         // The products pack their operands into a few MiB per thread, for any model.
         let difference = peak - forecast;

@@ -13,12 +13,7 @@ mod lessons {
     macro_rules! lesson {
         ($name:ident) => {
             mod $name {
-                include!(concat!(
-                    env!("CLOZE_LESSONS_ON_CUDA"),
-                    "/",
-                    stringify!($name),
-                    ".rs"
-                ));
+                include!(concat!(env!("CLOZE_LESSONS_ON_CUDA"), "/", stringify!($name), ".rs"));
             }
         };
     }
@@ -31,10 +26,7 @@ mod lessons {
 fn the_reference_on_a_gpu_gives_the_gradients_that_it_gives_on_the_cpu() {
     let texts = embedded::paragraphs().take(60).map(|p| Ok(p.text));
     let wordpiece = WordPiece::train(texts, 300, Casing::Uncased).unwrap();
-    let options = PretrainingOptions {
-        max_len: 48,
-        ..PretrainingOptions::default()
-    };
+    let options = PretrainingOptions { max_len: 48, ..PretrainingOptions::default() };
     let paragraphs = embedded::paragraphs().take(60).map(Ok);
     let data = PretrainingData::build(paragraphs, &wordpiece, &options, None).unwrap();
     let batch = data.batch(0, 6).unwrap();
@@ -52,8 +44,5 @@ fn the_reference_on_a_gpu_gives_the_gradients_that_it_gives_on_the_cpu() {
     let norm =
         |v: &mut dyn Iterator<Item = f32>| v.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
     let apart = norm(&mut cpu.1.iter().zip(&gpu.1).map(|(a, b)| a - b));
-    assert!(
-        apart < 1e-4 * norm(&mut cpu.1.iter().copied()),
-        "{apart:.1e}"
-    );
+    assert!(apart < 1e-4 * norm(&mut cpu.1.iter().copied()), "{apart:.1e}");
 }

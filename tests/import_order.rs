@@ -29,9 +29,7 @@ const ORDER: &[&[&str]] = &[
 /// Returns the `use` paths of a file without its unit tests: `crate::a::{b, c::d}` gives `crate::a::b` and
 /// `crate::a::c::d`.
 fn imports(source: &str) -> Vec<String> {
-    let tests = source
-        .find("#[cfg(test)]\nmod tests {")
-        .unwrap_or(source.len());
+    let tests = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
     let mut paths = Vec::new();
     for statement in source[..tests].split(';') {
         let line = statement.lines().find_map(|line| {
@@ -43,11 +41,8 @@ fn imports(source: &str) -> Vec<String> {
         });
         if let Some((line, path)) = line {
             let rest = &statement[statement.find(line).unwrap() + line.len()..];
-            let text: String = [path, rest]
-                .concat()
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" ");
+            let text: String =
+                [path, rest].concat().split_whitespace().collect::<Vec<_>>().join(" ");
             expand("", &text, &mut paths);
         }
     }
@@ -70,11 +65,7 @@ fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
             '}' => depth -= 1,
             ',' if depth == 0 => {
                 if !inside[start..at].trim().is_empty() {
-                    expand(
-                        &format!("{prefix}{}", before.trim()),
-                        &inside[start..at],
-                        paths,
-                    );
+                    expand(&format!("{prefix}{}", before.trim()), &inside[start..at], paths);
                 }
                 start = at + 1;
             }
@@ -97,14 +88,8 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
 /// Returns the module path of a file: `src/engine/cpu/mod.rs` is `["engine", "cpu"]`.
 fn module_of(root: &Path, file: &Path) -> Vec<String> {
     let path = file.strip_prefix(root).unwrap().with_extension("");
-    let mut names: Vec<String> = path
-        .iter()
-        .map(|name| name.to_string_lossy().into())
-        .collect();
-    if names
-        .last()
-        .is_some_and(|name| name == "mod" || name == "lib" || name == "main")
-    {
+    let mut names: Vec<String> = path.iter().map(|name| name.to_string_lossy().into()).collect();
+    if names.last().is_some_and(|name| name == "mod" || name == "lib" || name == "main") {
         names.pop();
     }
     names
@@ -181,11 +166,7 @@ fn no_folder_imports_from_one_after_it() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "arrows that point back up:\n{}",
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "arrows that point back up:\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -210,19 +191,12 @@ fn no_files_import_from_each_other_in_a_circle() {
             .iter()
             .filter(|(module, _)| reached(module).contains(module))
             .map(|(module, targets)| {
-                let targets = targets
-                    .iter()
-                    .filter(|target| reached(target).contains(module));
+                let targets = targets.iter().filter(|target| reached(target).contains(module));
                 let targets: Vec<String> = targets.map(|target| target.join("/")).collect();
                 format!("{} -> {}", module.join("/"), targets.join(", "))
             })
             .collect();
-        assert!(
-            circles.is_empty(),
-            "in {}:\n{}",
-            root.display(),
-            circles.join("\n")
-        );
+        assert!(circles.is_empty(), "in {}:\n{}", root.display(), circles.join("\n"));
     }
 }
 

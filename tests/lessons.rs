@@ -15,13 +15,7 @@ use unicase::UniCase;
 /// Returns a lesson's program, which `cargo test` has built.
 fn program(lesson: &Lesson) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let path = test
-        .parent()
-        .unwrap()
-        .parent()
-        .unwrap()
-        .join("examples")
-        .join(&lesson.name);
+    let path = test.parent().unwrap().parent().unwrap().join("examples").join(&lesson.name);
     assert!(
         path.is_file(),
         "{} is missing: run `cargo build --examples`, or all of `cargo test`",
@@ -60,20 +54,14 @@ fn each_stub_gets_its_first_hint_and_breaks_nothing_else() {
     for lesson in lessons::all().unwrap() {
         // Leaves every second exercise open, then the others: one after an open one must still pass.
         for turn in 0..2 {
-            let (open, solved): (Vec<_>, Vec<_>) = lesson
-                .exercises
-                .iter()
-                .enumerate()
-                .partition(|(place, _)| place % 2 == turn);
+            let (open, solved): (Vec<_>, Vec<_>) =
+                lesson.exercises.iter().enumerate().partition(|(place, _)| place % 2 == turn);
             let ids: Vec<&str> = open.iter().map(|(_, each)| each.id.as_str()).collect();
             let (output, text) = run(&lesson, &ids.join(","));
             let errors = String::from_utf8_lossy(&output.stderr);
             for (_, exercise) in open {
                 let answer = format!("○ {} not solved yet", exercise.heading());
-                assert!(
-                    text.contains(&answer),
-                    "{answer:?} is missing in\n{text}\n{errors}"
-                );
+                assert!(text.contains(&answer), "{answer:?} is missing in\n{text}\n{errors}");
                 assert!(text.contains(&exercise.hints[0]), "no hint in\n{text}");
             }
             for (_, exercise) in solved {
@@ -109,11 +97,7 @@ fn notebooks_are_valid_nbformat_with_stable_ids() {
         let paths = [&built.index].into_iter().chain(&built.lessons);
         for (path, twin) in paths.zip([&twin.index].into_iter().chain(&twin.lessons)) {
             let bytes = std::fs::read(path).unwrap();
-            assert_eq!(
-                bytes,
-                std::fs::read(twin).unwrap(),
-                "built twice, the same file"
-            );
+            assert_eq!(bytes, std::fs::read(twin).unwrap(), "built twice, the same file");
             check_notebook(&serde_json::from_slice(&bytes).unwrap());
         }
     }
@@ -121,10 +105,7 @@ fn notebooks_are_valid_nbformat_with_stable_ids() {
 
 /// Checks the rules of the nbformat 4.5 schema that our notebooks could break.
 fn check_notebook(notebook: &Value) {
-    assert_eq!(
-        (&notebook["nbformat"], &notebook["nbformat_minor"]),
-        (&4.into(), &5.into())
-    );
+    assert_eq!((&notebook["nbformat"], &notebook["nbformat_minor"]), (&4.into(), &5.into()));
     assert_eq!(notebook["metadata"]["kernelspec"]["name"], "cloze");
     assert_eq!(notebook["metadata"]["language_info"]["name"], "rust");
     let mut ids = HashSet::new();
@@ -132,15 +113,8 @@ fn check_notebook(notebook: &Value) {
     assert!(cells.len() > 3);
     for cell in cells {
         let id = cell["id"].as_str().unwrap();
-        assert!(
-            (1..=64).contains(&id.len()) && ids.insert(id.to_owned()),
-            "{id}"
-        );
-        assert!(
-            id.chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)),
-            "{id}"
-        );
+        assert!((1..=64).contains(&id.len()) && ids.insert(id.to_owned()), "{id}");
+        assert!(id.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "{id}");
         assert!(cell["metadata"].is_object());
         let lines = cell["source"].as_array().unwrap();
         assert!(!lines.is_empty(), "an empty cell");
@@ -158,16 +132,10 @@ fn check_notebook(notebook: &Value) {
 #[test]
 fn a_learner_s_notebook_holds_stubs_and_never_a_solution() {
     let dir = tempfile::tempdir().unwrap();
-    let learner = lessons::build(&dir.path().join("learner"), false)
-        .unwrap()
-        .lessons;
-    let solved = lessons::build(&dir.path().join("solved"), true)
-        .unwrap()
-        .lessons;
-    for (lesson, (learner, solved)) in lessons::all()
-        .unwrap()
-        .iter()
-        .zip(learner.iter().zip(&solved))
+    let learner = lessons::build(&dir.path().join("learner"), false).unwrap().lessons;
+    let solved = lessons::build(&dir.path().join("solved"), true).unwrap().lessons;
+    for (lesson, (learner, solved)) in
+        lessons::all().unwrap().iter().zip(learner.iter().zip(&solved))
     {
         let code = |path: &Path| {
             let notebook: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -184,13 +152,8 @@ fn a_learner_s_notebook_holds_stubs_and_never_a_solution() {
             assert!(!solved.contains(&stub));
         }
         for text in [&learner, &solved] {
-            for mark in [
-                "BEGIN SOLUTION",
-                "END SOLUTION",
-                "cloze::solution!",
-                "fn main",
-                "finish(",
-            ] {
+            for mark in ["BEGIN SOLUTION", "END SOLUTION", "cloze::solution!", "fn main", "finish("]
+            {
                 assert!(!text.contains(mark), "{mark:?} in {}", lesson.name);
             }
         }
@@ -208,12 +171,7 @@ fn every_lesson_file_is_listed_and_is_an_example() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|e| {
-            (
-                e["name"].as_str().unwrap().into(),
-                e["path"].as_str().unwrap().into(),
-            )
-        })
+        .map(|e| (e["name"].as_str().unwrap().into(), e["path"].as_str().unwrap().into()))
         .collect();
     let expected: HashSet<(String, String)> = lessons::all()
         .unwrap()
@@ -241,9 +199,7 @@ fn links_needs_and_minutes_hold() {
 fn accepted_words() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/words.txt");
     let text = std::fs::read_to_string(path).unwrap();
-    let words = text
-        .lines()
-        .filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let words = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
     words.map(str::to_lowercase).collect()
 }
 
@@ -286,9 +242,7 @@ fn without_code(text: &str) -> String {
         let first = parts.next().unwrap_or_default().to_owned();
         parts.fold(first, |whole, part| whole + " " + &cut(part))
     };
-    ["```", "`", "$$", "$"]
-        .iter()
-        .fold(links(text), |text, mark| outside(&text, mark))
+    ["```", "`", "$$", "$"].iter().fold(links(text), |text, mark| outside(&text, mark))
 }
 
 #[test]
@@ -332,14 +286,8 @@ fn spelling_is_british() {
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
     // Words that are no longer needed must go.
-    let idle: Vec<_> = accepted
-        .iter()
-        .filter(|word| !met.contains(*word))
-        .collect();
-    assert!(
-        idle.is_empty(),
-        "lessons/words.txt has words that no lesson needs: {idle:?}"
-    );
+    let idle: Vec<_> = accepted.iter().filter(|word| !met.contains(*word)).collect();
+    assert!(idle.is_empty(), "lessons/words.txt has words that no lesson needs: {idle:?}");
 }
 
 #[test]
@@ -370,11 +318,8 @@ fn the_readme_of_the_data_lists_every_folder() {
 
 /// Returns the progress that the command reads from `data`.
 fn progress(data: &Path) -> Value {
-    let output = cloze()
-        .args(["lessons", "progress", "--json"])
-        .env("CLOZE_DATA", data)
-        .output()
-        .unwrap();
+    let output =
+        cloze().args(["lessons", "progress", "--json"]).env("CLOZE_DATA", data).output().unwrap();
     assert!(output.status.success());
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -408,11 +353,8 @@ fn progress_is_saved_and_shown_and_the_lessons_own_solutions_do_not_count() {
     assert_contains(&failed, &expected);
     assert_eq!(progress(dir.path()), kept);
 
-    let table = cloze()
-        .args(["lessons", "progress"])
-        .env("CLOZE_DATA", dir.path())
-        .output()
-        .unwrap();
+    let table =
+        cloze().args(["lessons", "progress"]).env("CLOZE_DATA", dir.path()).output().unwrap();
     let table = stdout(&table);
     assert_contains(&table, "●○");
     assert_contains(&table, "last on 2026-01-31");
@@ -425,21 +367,13 @@ fn the_command_lists_builds_and_checks() {
     let list = cloze().args(["lessons", "list"]).output().unwrap();
     let list = stdout(&list);
     let out = dir.path().join("notebooks");
-    let build = cloze()
-        .args(["lessons", "build", "--out"])
-        .arg(&out)
-        .output()
-        .unwrap();
+    let build = cloze().args(["lessons", "build", "--out"]).arg(&out).output().unwrap();
     assert!(build.status.success());
     for lesson in lessons::all().unwrap() {
         assert_contains(&list, &lesson.title);
         assert!(out.join(format!("{}.ipynb", lesson.name)).is_file());
     }
-    let check = cloze()
-        .args(["lessons", "check"])
-        .current_dir(dir.path())
-        .output()
-        .unwrap();
+    let check = cloze().args(["lessons", "check"]).current_dir(dir.path()).output().unwrap();
     assert!(check.status.success());
     let unknown = cloze().args(["lessons", "check", "77"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));

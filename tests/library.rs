@@ -17,20 +17,14 @@ use serde_json::Value;
 const TINY: &str = "cloze-tiny";
 
 fn lesson_data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("lessons/data")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("lessons/data").join(name)
 }
 
 /// The folder of a model that was fine-tuned on a set of the lessons for a few steps.
 fn tuned(task: &str, data: &str, more: &[&str]) -> tempfile::TempDir {
     let (folder, data) = (tempfile::tempdir().unwrap(), lesson_data(data));
     let out = folder.path().join("model");
-    let rate = if more.contains(&"--frozen") {
-        "1e-2"
-    } else {
-        "1e-3"
-    };
+    let rate = if more.contains(&"--frozen") { "1e-2" } else { "1e-3" };
     let args = ["finetune", task, "--model", TINY, "--data", text(&data)];
     let rest = ["--out", text(&out), "--epochs", "2", "--lr", rate];
     succeeds([&args[..], &rest, more].concat());
@@ -53,25 +47,13 @@ model!(endings, "swag", "endings", &[]);
 
 /// The lines that `cloze predict --json` prints.
 fn predicted(task: &str, model: &Path, input: &Path) -> Vec<Value> {
-    let args = [
-        "predict",
-        task,
-        "--model",
-        text(model),
-        "--input",
-        text(input),
-        "--json",
-    ];
+    let args = ["predict", task, "--model", text(model), "--input", text(input), "--json"];
     lines(&succeeds(args).stdout)
 }
 
 fn lines(stdout: &[u8]) -> Vec<Value> {
-    let lines = stdout
-        .split(|&byte| byte == b'\n')
-        .filter(|line| !line.is_empty());
-    lines
-        .map(|line| serde_json::from_slice(line).unwrap())
-        .collect()
+    let lines = stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
 /// A number of the command as the library has it.
@@ -89,15 +71,9 @@ fn near(a: f32, b: f32) -> bool {
 
 #[test]
 fn blanks_are_filled_as_by_the_command_in_the_order_of_the_texts() {
-    let texts = [
-        "The baker sells [MASK] and [MASK].",
-        "[MASK]!",
-        "She opened the [MASK] and went in.",
-    ];
-    let model = FillMask::builder(TINY)
-        .backend(Backend::Cpu)
-        .load()
-        .unwrap();
+    let texts =
+        ["The baker sells [MASK] and [MASK].", "[MASK]!", "She opened the [MASK] and went in."];
+    let model = FillMask::builder(TINY).backend(Backend::Cpu).load().unwrap();
     let answers = model.top(&texts, 4).unwrap();
     for (text, blanks) in texts.iter().zip(&answers) {
         let alone = &model.top(&[text], 4).unwrap()[0];
@@ -124,10 +100,7 @@ fn blanks_are_filled_as_by_the_command_in_the_order_of_the_texts() {
     assert!(all.len() == 8000 && near(sum, 1.0));
 
     let fails = |text: &str| model.top(&[texts[0], text], 1).unwrap_err().to_string();
-    assert_eq!(
-        fails("no blank"),
-        "\"no blank\" has no [MASK]: write one where a word is missing"
-    );
+    assert_eq!(fails("no blank"), "\"no blank\" has no [MASK]: write one where a word is missing");
     let long = "[MASK] ".repeat(200);
     assert!(
         fails(&long)
@@ -139,10 +112,7 @@ fn blanks_are_filled_as_by_the_command_in_the_order_of_the_texts() {
 fn pairs_are_judged_as_by_the_command() {
     let pairs = [
         ("The baker opened the shop.", "A customer came in."),
-        (
-            "A.",
-            "The owl flew over the barn while the farmer slept in the hay.",
-        ),
+        ("A.", "The owl flew over the barn while the farmer slept in the hay."),
         ("", ""),
     ];
     let model = NextSentence::load(TINY).unwrap();
@@ -161,52 +131,25 @@ fn pairs_are_judged_as_by_the_command() {
 #[test]
 fn vectors_are_those_of_the_command() {
     use std::io::Write as _;
-    let texts = [
-        "A cat sat on the mat.",
-        "Rates",
-        "",
-        "The owl flew over the barn at night.",
-    ];
+    let texts = ["A cat sat on the mat.", "Rates", "", "The owl flew over the barn at night."];
     let mut command = cloze();
     command.args(["features", "--model", TINY, "--json"]);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(texts.join("\n").as_bytes())
-        .unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(texts.join("\n").as_bytes()).unwrap();
     let printed = lines(&child.wait_with_output().unwrap().stdout);
     let model = Embedder::load(TINY).unwrap();
     let vectors = model.embed(&texts).unwrap();
     assert_eq!((printed.len(), vectors.len(), model.width()), (4, 4, 128));
     for ((printed, vector), text) in printed.iter().zip(&vectors).zip(texts) {
-        let printed: Vec<f32> = printed["vector"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(number)
-            .collect();
+        let printed: Vec<f32> = printed["vector"].as_array().unwrap().iter().map(number).collect();
         assert_eq!(&printed, vector);
         let alone = &model.embed(&[text]).unwrap()[0];
-        assert!(
-            alone.iter().zip(vector).all(|(a, b)| near(*a, *b)),
-            "alone and in a batch"
-        );
+        assert!(alone.iter().zip(vector).all(|(a, b)| near(*a, *b)), "alone and in a batch");
     }
     assert!(model.embed(&[]).unwrap().is_empty());
 
-    let cut = Embedder::builder(TINY)
-        .max_len(5)
-        .normalize(true)
-        .layers(-2..=-1)
-        .load()
-        .unwrap();
+    let cut = Embedder::builder(TINY).max_len(5).normalize(true).layers(-2..=-1).load().unwrap();
     let vectors = cut.embed(&["a b c d e f g", "a b c"]).unwrap();
     assert_eq!(vectors[0], vectors[1], "longer texts are cut");
     let length: f32 = vectors[0].iter().map(|x| x * x).sum();
@@ -237,31 +180,17 @@ fn texts_are_classified_as_by_the_command() {
         assert_eq!(printed.len(), predictions.len());
         for (printed, prediction) in printed.iter().zip(&predictions) {
             assert_eq!(printed["prediction"], prediction.label);
-            assert_eq!(
-                number(&printed["probabilities"][&prediction.label]),
-                prediction.score
-            );
-            assert_eq!(
-                number(&printed["probabilities"]["spam"]),
-                prediction.scores[1]
-            );
+            assert_eq!(number(&printed["probabilities"][&prediction.label]), prediction.score);
+            assert_eq!(number(&printed["probabilities"]["spam"]), prediction.scores[1]);
         }
-        assert!(
-            predictions
-                .iter()
-                .any(|prediction| prediction.label == "spam")
-        );
+        assert!(predictions.iter().any(|prediction| prediction.label == "spam"));
         let alone = &model.predict(&texts[3..4]).unwrap()[0];
         assert!(near(alone.score, predictions[3].score));
         assert!(model.predict(&[]).unwrap().is_empty());
     }
-    let serialised = serde_json::to_value(
-        &TextClassifier::load(spam())
-            .unwrap()
-            .predict(&["a"])
-            .unwrap()[0],
-    )
-    .unwrap();
+    let serialised =
+        serde_json::to_value(&TextClassifier::load(spam()).unwrap().predict(&["a"]).unwrap()[0])
+            .unwrap();
     assert!(serialised["label"].is_string() && serialised["scores"].is_array());
 }
 
@@ -272,16 +201,10 @@ fn pairs_of_texts_get_a_class_or_a_number() {
     let pairs: Vec<(&str, &str)> = rows.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
     let folder = tuned("qnli", "answerable", &["--max-len", "32"]);
     let folder = folder.path().join("model");
-    let predictions = TextClassifier::load(&folder)
-        .unwrap()
-        .predict_pairs(&pairs)
-        .unwrap();
+    let predictions = TextClassifier::load(&folder).unwrap().predict_pairs(&pairs).unwrap();
     for (printed, prediction) in predicted("qnli", &folder, &file).iter().zip(&predictions) {
         assert_eq!(printed["prediction"], prediction.label);
-        assert_eq!(
-            number(&printed["probabilities"][&prediction.label]),
-            prediction.score
-        );
+        assert_eq!(number(&printed["probabilities"][&prediction.label]), prediction.score);
     }
 
     let data = tempfile::tempdir().unwrap();
@@ -290,24 +213,9 @@ fn pairs_of_texts_get_a_class_or_a_number() {
         std::fs::write(data.path().join(name), format!("text\tscore\n{rows}")).unwrap();
     }
     let out = data.path().join("model");
-    let more = [
-        "--columns",
-        "text,score",
-        "--kind",
-        "number",
-        "--epochs",
-        "1",
-    ];
-    let args = [
-        "finetune",
-        "custom",
-        "--model",
-        TINY,
-        "--data",
-        text(data.path()),
-        "--out",
-        text(&out),
-    ];
+    let more = ["--columns", "text,score", "--kind", "number", "--epochs", "1"];
+    let args =
+        ["finetune", "custom", "--model", TINY, "--data", text(data.path()), "--out", text(&out)];
     succeeds([&args[..], &more].concat());
     let model = TextClassifier::load(&out).unwrap();
     assert!(model.labels().is_empty());
@@ -328,9 +236,7 @@ fn entities_are_those_of_the_command_with_offsets_in_characters() {
         let printed = predicted("ner", &folder, &file);
         let words = |line: &Value| -> Vec<String> {
             let words = line["words"].as_array().unwrap().iter();
-            words
-                .map(|word| word.as_str().unwrap().to_owned())
-                .collect()
+            words.map(|word| word.as_str().unwrap().to_owned()).collect()
         };
         let texts: Vec<String> = printed.iter().map(|line| words(line).join(" ")).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -366,11 +272,7 @@ fn entities_are_those_of_the_command_with_offsets_in_characters() {
     // A text of several sequences.
     let long = "Luca Ferrante fell ill. ".repeat(60);
     let found = &model.entities(&[&long]).unwrap()[0];
-    assert!(
-        found.last().unwrap().end > long.len() - 40,
-        "{:?}",
-        found.last()
-    );
+    assert!(found.last().unwrap().end > long.len() - 40, "{:?}", found.last());
 }
 
 #[test]
@@ -401,10 +303,7 @@ fn questions_are_answered_as_by_the_command_with_offsets_in_characters() {
         assert_eq!(part, answer.text);
     }
     let alone = &model.answer(&asked[2..3]).unwrap()[0];
-    assert_eq!(
-        (&alone.text, alone.start),
-        (&answers[2].text, answers[2].start)
-    );
+    assert_eq!((&alone.text, alone.start), (&answers[2].text, answers[2].start));
     assert!(model.answer(&[]).unwrap().is_empty());
     assert_eq!(model.answer(&[("Who?", "")]).unwrap()[0].text, "");
 }
@@ -456,50 +355,26 @@ fn an_ending_is_chosen_as_by_the_command_from_any_number() {
         .collect();
     let endings_of: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| {
-            row[7..11]
-                .iter()
-                .map(|ending| format!("{} {ending}", row[5]))
-                .collect()
-        })
+        .map(|row| row[7..11].iter().map(|ending| format!("{} {ending}", row[5])).collect())
         .collect();
-    let borrowed: Vec<Vec<&str>> = endings_of
-        .iter()
-        .map(|all| all.iter().map(String::as_str).collect())
-        .collect();
-    let asked: Vec<(&str, &[&str])> = rows
-        .iter()
-        .zip(&borrowed)
-        .map(|(row, all)| (row[4], all.as_slice()))
-        .collect();
+    let borrowed: Vec<Vec<&str>> =
+        endings_of.iter().map(|all| all.iter().map(String::as_str).collect()).collect();
+    let asked: Vec<(&str, &[&str])> =
+        rows.iter().zip(&borrowed).map(|(row, all)| (row[4], all.as_slice())).collect();
     assert!(asked.len() > 10);
     let model = MultipleChoice::load(endings()).unwrap();
     let choices = model.choose(&asked).unwrap();
     let printed = predicted("swag", &endings(), &file);
-    let plain = text_of
-        .lines()
-        .skip(1)
-        .enumerate()
-        .filter(|(_, line)| !line.contains('"'));
+    let plain = text_of.lines().skip(1).enumerate().filter(|(_, line)| !line.contains('"'));
     for ((place, _), choice) in plain.zip(&choices) {
         assert_eq!(printed[place]["prediction"], choice.index);
         let shares = printed[place]["probabilities"].as_array().unwrap();
-        assert!(
-            shares
-                .iter()
-                .zip(&choice.scores)
-                .all(|(a, b)| near(number(a), *b))
-        );
+        assert!(shares.iter().zip(&choice.scores).all(|(a, b)| near(number(a), *b)));
     }
-    let mixed: [(&str, &[&str]); 2] = [
-        ("The bus stops.", &["He gets on."]),
-        ("It rains.", &["a", "b", "c"]),
-    ];
+    let mixed: [(&str, &[&str]); 2] =
+        [("The bus stops.", &["He gets on."]), ("It rains.", &["a", "b", "c"])];
     let choices = model.choose(&mixed).unwrap();
-    assert_eq!(
-        (choices[0].index, choices[0].scores.as_slice()),
-        (0, [1.0].as_slice())
-    );
+    assert_eq!((choices[0].index, choices[0].scores.as_slice()), (0, [1.0].as_slice()));
     assert_eq!(choices[1].scores.len(), 3);
     assert!(model.choose(&[]).unwrap().is_empty());
     let none = model.choose(&[("It rains.", &[])]).unwrap_err().to_string();
@@ -509,15 +384,12 @@ fn an_ending_is_chosen_as_by_the_command_from_any_number() {
 #[test]
 fn threads_of_a_pool_may_call_one_model() {
     let model = Embedder::builder(TINY).threads(2).load().unwrap();
-    let texts: Vec<String> = (0..64)
-        .map(|i| format!("text number {i} {}", "of many ".repeat(i)))
-        .collect();
+    let texts: Vec<String> =
+        (0..64).map(|i| format!("text number {i} {}", "of many ".repeat(i))).collect();
     let all: Vec<&str> = texts.iter().map(String::as_str).collect();
     let expected = model.embed(&all).unwrap();
-    let one_by_one: Vec<Vec<f32>> = all
-        .par_iter()
-        .map(|text| model.embed(&[text]).unwrap().remove(0))
-        .collect();
+    let one_by_one: Vec<Vec<f32>> =
+        all.par_iter().map(|text| model.embed(&[text]).unwrap().remove(0)).collect();
     for (one, expected) in one_by_one.iter().zip(&expected) {
         assert!(one.iter().zip(expected).all(|(a, b)| near(*a, *b)));
     }
@@ -534,36 +406,15 @@ fn errors_name_what_is_wrong_and_no_option_of_the_command() {
         loaded.map(|_| ())
     }
     for (result, expected) in [
-        (
-            drop_value(FillMask::load("no/such/folder")),
-            "no/such/folder",
-        ),
+        (drop_value(FillMask::load("no/such/folder")), "no/such/folder"),
         (drop_value(FillMask::load(spam())), "masked-LM head"),
-        (
-            drop_value(TextClassifier::load(TINY)),
-            "no sequence classifier",
-        ),
+        (drop_value(TextClassifier::load(TINY)), "no sequence classifier"),
         (drop_value(TextClassifier::load(names())), "no pooler"),
-        (
-            drop_value(TokenClassifier::load(spam())),
-            "is of a BertForSequenceClassification",
-        ),
-        (
-            drop_value(QuestionAnswerer::load(TINY)),
-            "holds no span head",
-        ),
-        (
-            drop_value(Embedder::builder(TINY).max_len(129).load()),
-            "only 128 positions",
-        ),
-        (
-            drop_value(Embedder::builder(TINY).threads(0).load()),
-            "0 threads",
-        ),
-        (
-            drop_value(Embedder::builder(TINY).layers(3..=3).load()),
-            "layers 0 (embeddings) to 2",
-        ),
+        (drop_value(TokenClassifier::load(spam())), "is of a BertForSequenceClassification"),
+        (drop_value(QuestionAnswerer::load(TINY)), "holds no span head"),
+        (drop_value(Embedder::builder(TINY).max_len(129).load()), "only 128 positions"),
+        (drop_value(Embedder::builder(TINY).threads(0).load()), "0 threads"),
+        (drop_value(Embedder::builder(TINY).layers(3..=3).load()), "layers 0 (embeddings) to 2"),
         (
             Embedder::builder(TINY)
                 .max_len(2)
@@ -596,16 +447,9 @@ fn example(name: &str, arguments: &[&str]) -> String {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap().parent().unwrap().join("examples");
     let program = folder.join(name);
-    assert!(
-        program.is_file(),
-        "{name} is missing: run `cargo build --examples`"
-    );
+    assert!(program.is_file(), "{name} is missing: run `cargo build --examples`");
     let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{name}: {}",
-        common::stderr(&output)
-    );
+    assert!(output.status.success(), "{name}: {}", common::stderr(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -618,55 +462,29 @@ fn every_example_runs() {
     std::fs::write(&file, notes).unwrap();
     let file = text(&file);
 
-    let filled = example(
-        "fill_mask",
-        &[TINY, "The [MASK] sells [MASK].", "It [MASK]."],
-    );
+    let filled = example("fill_mask", &[TINY, "The [MASK] sells [MASK].", "It [MASK]."]);
     assert_eq!(filled.matches(" %  ").count(), 9, "{filled}");
     assert!(filled.contains("It [MASK].\n  blank 1:"), "{filled}");
 
-    let ranked = example(
-        "next_sentence",
-        &[TINY, "It rains.", "The owl sleeps.", "Take a coat."],
-    );
-    assert!(
-        ranked.lines().count() == 2 && ranked.contains(" %  Take a coat."),
-        "{ranked}"
-    );
+    let ranked = example("next_sentence", &[TINY, "It rains.", "The owl sleeps.", "Take a coat."]);
+    assert!(ranked.lines().count() == 2 && ranked.contains(" %  Take a coat."), "{ranked}");
 
     let found = example("embed_and_search", &[TINY, file, "The baker sells bread."]);
-    assert!(
-        found.starts_with("1.000  The baker sells bread.\n"),
-        "{found}"
-    );
+    assert!(found.starts_with("1.000  The baker sells bread.\n"), "{found}");
     assert_eq!(found.lines().count(), 3);
 
     let (train, out) = (lesson_data("spam/train.tsv"), folder.path().join("spam"));
     let dev = lesson_data("spam/dev.tsv");
-    let trained = example(
-        "finetune_csv",
-        &["text,label", text(&train), text(&dev), text(&out)],
-    );
+    let trained = example("finetune_csv", &["text,label", text(&train), text(&dev), text(&out)]);
     assert!(trained.contains("accuracy 0."), "{trained}");
-    let classified = example(
-        "classify",
-        &[
-            text(&out),
-            "You have won a prize! Send us your bank details.",
-        ],
-    );
+    let classified =
+        example("classify", &[text(&out), "You have won a prize! Send us your bank details."]);
     assert!(classified.contains(" %  spam"), "{classified}");
 
     let tagged = example("tag", &[text(&names()), "Luca Ferrante fell ill."]);
-    assert!(
-        tagged.contains("  0..") && tagged.contains("PER"),
-        "{tagged}"
-    );
+    assert!(tagged.contains("  0..") && tagged.contains("PER"), "{tagged}");
 
-    let answered = example(
-        "answer",
-        &[text(&questions()), file, "Who sells bread?", "Why?"],
-    );
+    let answered = example("answer", &[text(&questions()), file, "Who sells bread?", "Why?"]);
     assert_eq!(answered.lines().count(), 4, "{answered}");
 
     let out = folder.path().join("model");

@@ -154,9 +154,7 @@ fn ensure_rust_src() {
         return;
     }
     cloze::note!("Getting the standard library's sources (rustup component add rust-src) …");
-    let added = Command::new("rustup")
-        .args(["component", "add", "rust-src"])
-        .status();
+    let added = Command::new("rustup").args(["component", "add", "rust-src"]).status();
     if !added.is_ok_and(|status| status.success()) {
         cloze::note!(
             "The standard library's sources could not be added: variables that live on in later \
@@ -222,10 +220,7 @@ mod tests {
         let text = std::fs::read_to_string(folder.join("kernel.json")).unwrap();
         let spec: JupyterKernelspec = serde_json::from_str(&text).unwrap();
         assert_eq!(spec.language, "rust");
-        assert_eq!(
-            spec.argv,
-            ["/x/cloze-kernel", "jupyter", "{connection_file}"]
-        );
+        assert_eq!(spec.argv, ["/x/cloze-kernel", "jupyter", "{connection_file}"]);
         assert_eq!(spec.interrupt_mode.as_deref(), Some("message"));
         assert!(spec.metadata.is_some());
     }

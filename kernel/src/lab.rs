@@ -39,11 +39,7 @@ pub fn run(options: Options) -> Result<()> {
     install::install(None)?;
     install::start_spare()?;
     let notebooks = cloze::lessons::build(&folder, false)?;
-    cloze::note!(
-        "{} lessons are in {}.",
-        notebooks.lessons.len(),
-        folder.display()
-    );
+    cloze::note!("{} lessons are in {}.", notebooks.lessons.len(), folder.display());
 
     let mut command = jupyter.command();
     command.arg("--ServerApp.root_dir").arg(&folder);
@@ -85,16 +81,8 @@ impl JupyterLab {
 
     /// Returns its version, if it starts.
     fn version(&self) -> Option<String> {
-        let output = self
-            .command()
-            .arg("--version")
-            .stdin(Stdio::null())
-            .output()
-            .ok()?;
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        let output = self.command().arg("--version").stdin(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
     /// Finds one that starts: the private one, one on PATH, or one that Python can import.
@@ -106,10 +94,7 @@ impl JupyterLab {
             on_path("jupyter-lab").map(Self::Program),
             on_path("python3").map(|python| Self::Module { python }),
         ];
-        Ok(candidates
-            .into_iter()
-            .flatten()
-            .find(|candidate| candidate.version().is_some()))
+        Ok(candidates.into_iter().flatten().find(|candidate| candidate.version().is_some()))
     }
 
     /// Creates a private Python environment with JupyterLab.
@@ -169,11 +154,7 @@ fn check() -> Result<()> {
     let no_python = "install Python 3 with its venv module, or JupyterLab itself";
     let no_jupyter = "`cargo lab` installs it in an environment of its own";
     let rows = [
-        (
-            "Rust compiler",
-            program("rustc"),
-            "install Rust with rustup",
-        ),
+        ("Rust compiler", program("rustc"), "install Rust with rustup"),
         ("linker", program("cc"), no_linker),
         ("rust-src", rust_src, "`cargo lab` adds it with rustup"),
         ("Python 3", program("python3"), no_python),
@@ -194,8 +175,6 @@ fn check() -> Result<()> {
     if missing == 0 {
         Ok(())
     } else {
-        Err(Error::Failed(format!(
-            "{missing} of the requirements of notebooks are missing"
-        )))
+        Err(Error::Failed(format!("{missing} of the requirements of notebooks are missing")))
     }
 }

@@ -63,10 +63,7 @@ mod tests {
     fn limits_are_where_the_sentences_say() {
         assert!(at_least_one("--batch", 1).is_ok());
         let message = |result: Result<()>| result.unwrap_err().to_string();
-        assert_eq!(
-            message(at_least_one("--batch", 0)),
-            "--batch 0: at least 1 is needed"
-        );
+        assert_eq!(message(at_least_one("--batch", 0)), "--batch 0: at least 1 is needed");
         assert!(positive("--lr", 1e-9).is_ok());
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(message(positive("--lr", value)).ends_with("a positive number is needed"));

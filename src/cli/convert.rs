@@ -49,14 +49,8 @@ pub fn run(args: Args) -> Result<()> {
         model.check_vocabulary(&wordpiece)?;
     }
     let (config, layout) = (&model.config, &model.layout);
-    let (files, _) = weights::stage(
-        &args.output,
-        config,
-        layout,
-        &model.values,
-        Some(&wordpiece),
-        args.dtype,
-    )?;
+    let (files, _) =
+        weights::stage(&args.output, config, layout, &model.values, Some(&wordpiece), args.dtype)?;
     Staged::place(files)?;
     for &part in &model.left_out {
         note!(

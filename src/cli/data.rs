@@ -69,12 +69,7 @@ fn list(json: bool) -> Result<()> {
             None => "size not published".into(),
         };
         say!("{:<13} {}", set.name, set.what)?;
-        say!(
-            "{:<13} {size}; licence: {}; {}",
-            "",
-            set.licence,
-            set.homepage
-        )?;
+        say!("{:<13} {size}; licence: {}; {}", "", set.licence, set.homepage)?;
     }
     Ok(())
 }
@@ -147,16 +142,8 @@ impl Get {
             });
             say!("{object}")
         } else {
-            let names: Vec<&str> = obtained
-                .files
-                .iter()
-                .map(|(name, _)| name.as_str())
-                .collect();
-            let state = if obtained.fresh {
-                ""
-            } else {
-                " (already there, unchanged)"
-            };
+            let names: Vec<&str> = obtained.files.iter().map(|(name, _)| name.as_str()).collect();
+            let state = if obtained.fresh { "" } else { " (already there, unchanged)" };
             say!("{}: {} in {folder}{state}", set.name, names.join(", "))?;
             say!("licence: {}; {}", set.licence, set.homepage)
         }

@@ -57,33 +57,20 @@ pub fn run(args: Args) -> Result<()> {
         ));
     }
     let wordpiece = wordpiece_of(&folder, &model)?;
-    let Model {
-        config: theirs,
-        layout: their_layout,
-        values: their_values,
-        ..
-    } = model;
+    let Model { config: theirs, layout: their_layout, values: their_values, .. } = model;
     let layers = chosen(args.layers.as_deref(), theirs.num_hidden_layers)?;
     let listed = layers.iter().map(usize::to_string).collect::<Vec<_>>();
     let listed = listed.join(", ");
-    note!(
-        "the student starts from layers {listed} of the teacher's {}",
-        theirs.num_hidden_layers
-    );
+    note!("the student starts from layers {listed} of the teacher's {}", theirs.num_hidden_layers);
     let mut config = theirs.clone();
     config.clear_labels();
     config.num_hidden_layers = layers.len();
     let layout = Layout::new(&config, &parts);
     let values = student_of((&their_layout, &their_values), &layout, &layers)?;
-    let teacher = args
-        .run
-        .engine
-        .engine(&theirs, &their_layout, their_values)?;
+    let teacher = args.run.engine.engine(&theirs, &their_layout, their_values)?;
     let name = records::name_of_model(&folder);
-    let origin = Origin {
-        words: format!("layers {listed} of the teacher {name}"),
-        base: Some(name),
-    };
+    let origin =
+        Origin { words: format!("layers {listed} of the teacher {name}"), base: Some(name) };
     let start = Start {
         learning_rate: learning_rate(&config),
         config,
@@ -129,25 +116,18 @@ fn chosen(asked: Option<&str>, count: usize) -> Result<Vec<usize>> {
         return Ok((0..count).step_by(2).collect());
     };
     let usage = |why: String| Err(Error::Usage(format!("--layers {asked}: {why}")));
-    let numbers: std::result::Result<Vec<usize>, _> = asked
-        .split(',')
-        .map(|number| number.trim().parse())
-        .collect();
+    let numbers: std::result::Result<Vec<usize>, _> =
+        asked.split(',').map(|number| number.trim().parse()).collect();
     match numbers.as_deref() {
         Err(_) => usage("a number of layers or a list such as 0,2,4 is needed".into()),
         Ok([wanted]) if (1..=count).contains(wanted) => {
             Ok((0..*wanted).map(|layer| layer * count / wanted).collect())
         }
-        Ok([_]) => usage(format!(
-            "the teacher has {count}, so 1 to {count} are needed"
-        )),
+        Ok([_]) => usage(format!("the teacher has {count}, so 1 to {count} are needed")),
         Ok(list) if list.is_sorted_by(|a, b| a < b) && list.iter().all(|&layer| layer < count) => {
             Ok(list.to_vec())
         }
-        Ok(_) => usage(format!(
-            "layers from 0 to {} are needed, in rising order",
-            count - 1
-        )),
+        Ok(_) => usage(format!("layers from 0 to {} are needed, in rising order", count - 1)),
     }
 }
 

@@ -92,10 +92,7 @@ impl EngineArgs {
 impl TrainingEngineArgs {
     /// Returns the engine's settings.
     pub fn setup(&self) -> Result<Setup> {
-        let setup = Setup {
-            recompute: self.recompute.unwrap_or_default(),
-            ..self.run.setup()?
-        };
+        let setup = Setup { recompute: self.recompute.unwrap_or_default(), ..self.run.setup()? };
         setup.check()?;
         Ok(setup)
     }

@@ -37,13 +37,8 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     at_least_one("--limit", args.limit.unwrap_or(1) as u64)?;
     let setup = args.engine.setup()?;
-    let Opened {
-        task,
-        mut engine,
-        data,
-    } = args
-        .task
-        .open_model(&args.model, &args.data, Role::Dev, args.limit, setup)?;
+    let Opened { task, mut engine, data } =
+        args.task.open_model(&args.model, &args.data, Role::Dev, args.limit, setup)?;
     let scores = tasks::measure(engine.as_mut(), data.as_ref())?;
     if args.json {
         let object = json!({"task": task.name(), "rows": data.rows(), "dev": scores});

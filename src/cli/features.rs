@@ -23,12 +23,7 @@ pub struct Args {
     #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Layer, or first and last of several, counted as in Python: 0 is the embeddings, -1 the last layer
-    #[arg(
-        long,
-        default_value = "-1",
-        value_name = "N|N..M",
-        allow_hyphen_values = true
-    )]
+    #[arg(long, default_value = "-1", value_name = "N|N..M", allow_hyphen_values = true)]
     layers: String,
     /// How the vectors of several layers become one
     #[arg(long, value_enum, default_value_t = Combine::Concat)]
@@ -173,11 +168,7 @@ fn json(
                 vectors: vectors.chunks_exact(model.width()).collect(),
             })
         } else {
-            serde_json::to_string(&OfText {
-                text,
-                pair,
-                vector: vectors,
-            })
+            serde_json::to_string(&OfText { text, pair, vector: vectors })
         };
         line.expect("text and numbers are always JSON")
     };
@@ -252,12 +243,7 @@ impl Sink {
             }
             Format::Safetensors => {
                 let tokens = settings.pool == Pool::None;
-                Self::Tensors(Vectors::create(
-                    path,
-                    width,
-                    tokens,
-                    &args.entries(settings),
-                )?)
+                Self::Tensors(Vectors::create(path, width, tokens, &args.entries(settings))?)
             }
         })
     }

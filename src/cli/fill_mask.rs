@@ -30,9 +30,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     at_least_one("--top-k", args.top_k as u64)?;
     // The CPU answers one text before a GPU is ready.
-    let model = FillMask::builder(&args.model)
-        .backend(Backend::Cpu)
-        .load()?;
+    let model = FillMask::builder(&args.model).backend(Backend::Cpu).load()?;
     let masks = model.top_ids(&[&args.text], args.top_k)?.concat();
     if args.json {
         let guess =

@@ -65,12 +65,7 @@ pub fn run(args: Args) -> Result<()> {
             }
             Ok(())
         }
-        Command::Check {
-            lesson,
-            dir,
-            fix,
-            times,
-        } => {
+        Command::Check { lesson, dir, fix, times } => {
             check(lesson.as_deref(), &dir, fix)?;
             match times {
                 Some(file) => print_times(&file),
@@ -184,16 +179,10 @@ fn progress_as_table() -> Result<()> {
     let widest = all.iter().map(|lesson| lesson.title.chars().count()).max();
     let widest = widest.unwrap_or(0);
     for lesson in &all {
-        let days: Vec<Option<&str>> = lesson
-            .exercises
-            .iter()
-            .map(|exercise| progress.day(&exercise.id))
-            .collect();
+        let days: Vec<Option<&str>> =
+            lesson.exercises.iter().map(|exercise| progress.day(&exercise.id)).collect();
         let done = days.iter().flatten().count();
-        let dots: String = days
-            .iter()
-            .map(|day| if day.is_some() { '●' } else { '○' })
-            .collect();
+        let dots: String = days.iter().map(|day| if day.is_some() { '●' } else { '○' }).collect();
         let last = match days.iter().flatten().max() {
             Some(day) => format!("  last on {day}"),
             None => String::new(),

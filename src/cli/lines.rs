@@ -20,9 +20,7 @@ pub fn answer(mut answers: impl FnMut(&[String]) -> Result<Vec<String>>) -> Resu
     loop {
         let (batch, fault) = next_batch(&mut lines);
         for answer in answers(&batch)? {
-            let written = out
-                .write_all(answer.as_bytes())
-                .and_then(|()| out.write_all(b"\n"));
+            let written = out.write_all(answer.as_bytes()).and_then(|()| out.write_all(b"\n"));
             if !still_read(written)? {
                 return Ok(());
             }

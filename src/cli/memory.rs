@@ -17,18 +17,11 @@ pub fn largest(sequences: &Sequences, size: BatchSize, micro_batch: usize) -> Wo
         BatchSize::Examples(count) => count,
         BatchSize::Tokens(_) => sequences.examples(),
     };
-    let most = if micro_batch == 0 {
-        most
-    } else {
-        most.min(micro_batch)
-    };
+    let most = if micro_batch == 0 { most } else { most.min(micro_batch) };
     let mut work = Work {
         rows: 0,
         sequences: 0,
-        longest: (0..sequences.len())
-            .map(|i| sequences.length(i))
-            .max()
-            .unwrap_or(0),
+        longest: (0..sequences.len()).map(|i| sequences.length(i)).max().unwrap_or(0),
     };
     for &index in largest_first.iter().take(most) {
         let tokens = sequences.tokens_of(index);
@@ -120,10 +113,7 @@ enum Place {
 
 impl Run<'_> {
     fn forecast(&self, work: Work, recompute: Recompute) -> Forecast {
-        let setup = Setup {
-            recompute,
-            ..self.setup
-        };
+        let setup = Setup { recompute, ..self.setup };
         let teacher = self.teacher.is_some();
         setup.forecast(self.config, self.layout, work, teacher)
     }
@@ -209,21 +199,13 @@ mod tests {
         let config = Size::Base.config(30522);
         let layout = Layout::new(&config, &Part::Span.with_encoder());
         let setup = Setup::from(Backend::Cpu);
-        let work = Work {
-            rows: 32 * 384,
-            sequences: 32,
-            longest: 384,
-        };
+        let work = Work { rows: 32 * 384, sequences: 32, longest: 384 };
         let check = |gibibytes: u64, recompute: bool| {
             let run = Run {
                 config: &config,
                 layout: &layout,
                 setup: Setup {
-                    recompute: if recompute {
-                        Recompute::Layers
-                    } else {
-                        Recompute::Nothing
-                    },
+                    recompute: if recompute { Recompute::Layers } else { Recompute::Nothing },
                     ..setup
                 },
                 work,
@@ -242,21 +224,12 @@ mod tests {
         let (fit, again) = (number("--micro-batch "), number("--recompute "));
         assert!(fit >= 1 && fit < again && again <= 32, "{message}");
         let of = |sequences, recompute| {
-            let work = Work {
-                rows: sequences * 384,
-                sequences,
-                longest: 384,
-            };
+            let work = Work { rows: sequences * 384, sequences, longest: 384 };
             Forecast::of(&config, &layout, work, recompute).total()
         };
         assert!(of(fit, false) <= 4 << 30 && of(fit + 1, false) > 4 << 30);
         assert!(again == 32 || of(again + 1, true) > 4 << 30);
-        assert!(
-            check(1, true)
-                .unwrap_err()
-                .to_string()
-                .contains("not even one")
-        );
+        assert!(check(1, true).unwrap_err().to_string().contains("not even one"));
     }
 
     #[test]
@@ -267,11 +240,7 @@ mod tests {
             config: &config,
             layout: &layout,
             setup: Setup::from(Backend::Cpu),
-            work: Work {
-                rows: (1 << 20) * 384,
-                sequences: 1 << 20,
-                longest: 384,
-            },
+            work: Work { rows: (1 << 20) * 384, sequences: 1 << 20, longest: 384 },
             teacher: None,
             option: "--batch",
         };
@@ -293,11 +262,7 @@ mod tests {
             config: &small,
             layout: &layouts[1],
             setup: Setup::from(Backend::Cpu),
-            work: Work {
-                rows: 64 * 128,
-                sequences: 64,
-                longest: 128,
-            },
+            work: Work { rows: 64 * 128, sequences: 64, longest: 128 },
             teacher: None,
             option: "--micro-batch",
         };

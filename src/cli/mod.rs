@@ -62,8 +62,7 @@ impl Cli {
             checks::at_least_one("--threads", threads as u64)?;
             // It fails only if the pool exists, but nothing has computed yet.
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-            pool.build_global()
-                .map_err(|e| Error::Failed(format!("--threads {threads}: {e}")))?;
+            pool.build_global().map_err(|e| Error::Failed(format!("--threads {threads}: {e}")))?;
         }
         self.command.run()
     }

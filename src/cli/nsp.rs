@@ -26,9 +26,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     // The CPU answers one pair before a GPU is ready.
-    let model = NextSentence::builder(&args.model)
-        .backend(Backend::Cpu)
-        .load()?;
+    let model = NextSentence::builder(&args.model).backend(Backend::Cpu).load()?;
     let is_next = model.in_f64(&[(&args.a, &args.b)])?[0];
     if args.json {
         say!("{}", json!({ "is_next": is_next }))

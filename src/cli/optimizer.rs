@@ -42,13 +42,7 @@ impl OptimizerArgs {
 
     /// Describes the optimizer for the records.
     pub fn describe(&self, usual: Optimizer) -> String {
-        let Optimizer {
-            rule,
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay,
-        } = self.over(usual);
+        let Optimizer { rule, beta1, beta2, epsilon, weight_decay } = self.over(usual);
         format!(
             "{}, betas {beta1} and {beta2}, epsilon {epsilon:e}, weight decay {weight_decay}",
             option_name(rule)

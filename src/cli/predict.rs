@@ -39,11 +39,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let setup = args.engine.setup()?;
-    let Opened {
-        mut engine, data, ..
-    } = args
-        .task
-        .open_model(&args.model, &args.input, Role::Test, None, setup)?;
+    let Opened { mut engine, data, .. } =
+        args.task.open_model(&args.model, &args.input, Role::Test, None, setup)?;
     let logits = logits(engine.as_mut(), &data.examples().sequences)?;
     let answers = data.answers(&logits)?;
     match &args.out {
@@ -65,10 +62,7 @@ fn save(answers: &Answers, folder: &Path) -> Result<()> {
 fn print(answers: &Answers, json: bool) -> Result<()> {
     let mut out = io::stdout().lock();
     let written = if json {
-        answers
-            .lines
-            .iter()
-            .try_for_each(|line| writeln!(out, "{line}"))
+        answers.lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     } else {
         let main = answers.documents.first();
         main.map_or(Ok(()), |(_, text)| out.write_all(text.as_bytes()))

@@ -113,10 +113,7 @@ impl Args {
         let wordpiece = self.wordpiece(continues)?;
         config.vocab_size = wordpiece.vocab_size();
         memory::parameters_fit(&Layout::new(&config, parts(packing)))?;
-        let origin = Origin {
-            words: "random weights".into(),
-            base: None,
-        };
+        let origin = Origin { words: "random weights".into(), base: None };
         let start = Start::new_model(config, wordpiece, packing, self.run.seed);
         Ok((start, origin))
     }
@@ -135,10 +132,7 @@ impl Args {
             );
         }
         let name = records::name_of_model(folder);
-        let origin = Origin {
-            words: format!("the weights of {name}"),
-            base: Some(name),
-        };
+        let origin = Origin { words: format!("the weights of {name}"), base: Some(name) };
         Ok((Start::trained(model, wordpiece, packing), origin))
     }
 
@@ -189,11 +183,7 @@ impl Args {
 
     /// The vocabulary: given, left by the run that is continued, or trained.
     fn wordpiece(&self, continues: bool) -> Result<WordPiece> {
-        let casing = if self.cased {
-            Casing::Cased
-        } else {
-            Casing::Uncased
-        };
+        let casing = if self.cased { Casing::Cased } else { Casing::Uncased };
         match &self.vocab {
             Some(path) => WordPiece::from_file(path, self.cased.then_some(Casing::Cased)),
             None if continues => WordPiece::from_file(&self.run.out, None),

@@ -28,12 +28,7 @@ impl TrainingBar {
         let bar = ProgressBar::new(total).with_style(style);
         bar.set_position(done);
         bar.reset_eta();
-        Self {
-            bar,
-            total,
-            last_line: Instant::now(),
-            smooth: None,
-        }
+        Self { bar, total, last_line: Instant::now(), smooth: None }
     }
 
     /// Removes the bar.
@@ -76,10 +71,9 @@ pub fn measured(report: &EvalReport) -> String {
         100.0 * report.mlm_accuracy,
     );
     match (report.nsp_loss, report.nsp_accuracy) {
-        (Some(loss), Some(accuracy)) => format!(
-            "{words}; next sentence loss {loss:.3}, accuracy {:.1} %",
-            100.0 * accuracy
-        ),
+        (Some(loss), Some(accuracy)) => {
+            format!("{words}; next sentence loss {loss:.3}, accuracy {:.1} %", 100.0 * accuracy)
+        }
         _ => words,
     }
 }
@@ -90,11 +84,7 @@ impl Report for TrainingBar {
     }
 
     fn evaluated(&mut self, report: &EvalReport) {
-        self.say(&format!(
-            "step {}: held out: {}",
-            report.step,
-            measured(report)
-        ));
+        self.say(&format!("step {}: held out: {}", report.step, measured(report)));
     }
 
     fn saved(&mut self, step: u64) {

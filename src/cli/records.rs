@@ -61,9 +61,7 @@ pub fn name_of_model(folder: &Path) -> String {
 /// Returns the processor's name, or its architecture if the system doesn't report the name.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
     match line.and_then(|line| line.split_once(':')) {
         Some((_, name)) => name.trim().to_owned(),
         None => std::env::consts::ARCH.to_owned(),
@@ -83,11 +81,7 @@ mod tests {
         assert_eq!(name_of(&inner.join("..").join("mrpc")), "mrpc");
         assert_eq!(name_of(Path::new("not/there/yet")), "yet");
         assert_eq!(name_of_model(&inner), "mrpc");
-        let cached = folder
-            .path()
-            .join("models--a--b-c")
-            .join("snapshots")
-            .join("1f");
+        let cached = folder.path().join("models--a--b-c").join("snapshots").join("1f");
         assert_eq!(name_of_model(&cached), "a/b-c");
     }
 }

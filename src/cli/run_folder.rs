@@ -94,9 +94,7 @@ impl RunFolder {
                 out.display()
             ),
         }
-        let said = file
-            .set_len(0)
-            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         said.map_err(|e| Error::io(&path, e))?;
         for folder in [out, &trainer] {
             sweep(folder)?;

@@ -59,10 +59,9 @@ fn run_squad(args: &SquadArgs) -> Result<()> {
     let predictions = squad::read_texts(&args.predictions)?;
     let no_answer = match &args.na_prob {
         None => None,
-        Some(path) => Some(NoAnswer {
-            scores: squad::read_numbers(path)?,
-            threshold: args.na_prob_thresh,
-        }),
+        Some(path) => {
+            Some(NoAnswer { scores: squad::read_numbers(path)?, threshold: args.na_prob_thresh })
+        }
     };
     unknown(&data, &predictions, args)?;
     let scores = squad::score(&data, &predictions, no_answer.as_ref()).map_err(|error| {
@@ -97,11 +96,8 @@ fn run_squad(args: &SquadArgs) -> Result<()> {
 fn unknown(data: &Squad, predictions: &Predictions, args: &SquadArgs) -> Result<()> {
     let ids: std::collections::HashSet<&str> =
         data.questions().map(|(_, q)| q.id.as_str()).collect();
-    let mut unknown: Vec<&str> = predictions
-        .keys()
-        .map(String::as_str)
-        .filter(|id| !ids.contains(id))
-        .collect();
+    let mut unknown: Vec<&str> =
+        predictions.keys().map(String::as_str).filter(|id| !ids.contains(id)).collect();
     unknown.sort_unstable();
     let Some(first) = unknown.first() else {
         return Ok(());

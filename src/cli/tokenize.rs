@@ -32,11 +32,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let wordpiece = WordPiece::from_file(&args.vocab, args.cased.then_some(Casing::Cased))?;
     lines::answer(|batch| {
-        Ok(batch
-            .par_iter()
-            .with_min_len(16)
-            .map(|line| answer(&args, &wordpiece, line))
-            .collect())
+        Ok(batch.par_iter().with_min_len(16).map(|line| answer(&args, &wordpiece, line)).collect())
     })
 }
 
@@ -58,12 +54,7 @@ fn answer(args: &Args, wordpiece: &WordPiece, line: &str) -> String {
             })
             .to_string()
         } else if args.offsets {
-            joined(
-                encoding
-                    .offsets
-                    .iter()
-                    .map(|(start, end)| format!("{start}-{end}")),
-            )
+            joined(encoding.offsets.iter().map(|(start, end)| format!("{start}-{end}")))
         } else {
             joined(encoding.tokens.iter())
         }

@@ -29,11 +29,7 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<()> {
-    let casing = if args.cased {
-        Casing::Cased
-    } else {
-        Casing::Uncased
-    };
+    let casing = if args.cased { Casing::Cased } else { Casing::Uncased };
     let texts = Paragraphs::new(&args.text)?.map(|paragraph| paragraph.map(|p| p.text));
     let wordpiece = WordPiece::train(texts, args.size, casing)?;
     write_atomic(&args.out, wordpiece.vocab_text().as_bytes())?;

@@ -25,10 +25,7 @@ impl BadRows {
 
     /// Skips bad rows if `skip`; otherwise they are errors.
     pub fn skipped_if(skip: bool) -> Self {
-        Self {
-            skip,
-            ..Self::default()
-        }
+        Self { skip, ..Self::default() }
     }
 
     /// Returns whether bad rows are skipped.
@@ -92,11 +89,7 @@ impl Width {
     /// Returns an error if a row has more columns: a separator in a text has split it, and the fields after
     /// it are in the wrong columns.
     pub fn check(self, path: &Path, line: usize, found: usize) -> Result<()> {
-        let Self {
-            columns,
-            of,
-            advice,
-        } = self;
+        let Self { columns, of, advice } = self;
         if found <= columns {
             return Ok(());
         }

@@ -36,9 +36,7 @@ impl Question {
             "" => ending.clone(),
             start => format!("{start} {ending}"),
         };
-        self.endings
-            .each_ref()
-            .map(|ending| (self.context.clone(), second(ending)))
+        self.endings.each_ref().map(|ending| (self.context.clone(), second(ending)))
     }
 }
 
@@ -85,18 +83,9 @@ impl SwagColumns {
         Ok(Self {
             context: need("sent1")?,
             start: need("sent2")?,
-            endings: [
-                need("ending0")?,
-                need("ending1")?,
-                need("ending2")?,
-                need("ending3")?,
-            ],
+            endings: [need("ending0")?, need("ending1")?, need("ending2")?, need("ending3")?],
             label: find("label"),
-            width: Width {
-                columns: header.fields.len(),
-                of: "the header",
-                advice: QUOTES,
-            },
+            width: Width { columns: header.fields.len(), of: "the header", advice: QUOTES },
         })
     }
 
@@ -119,19 +108,13 @@ impl SwagColumns {
             start: field(self.start),
             endings: self.endings.map(field),
             labelled: self.label.is_some(),
-            right: label
-                .map(|column| number(path, line, &fields[column]))
-                .transpose()?,
+            right: label.map(|column| number(path, line, &fields[column])).transpose()?,
         })
     }
 }
 
 /// The columns of CODAH.
-const CODAH: Width = Width {
-    columns: 7,
-    of: "CODAH's layout",
-    advice: NO_TABS,
-};
+const CODAH: Width = Width { columns: 7, of: "CODAH's layout", advice: NO_TABS };
 
 /// Reads CODAH's `full_data.tsv`, which has no header: category, beginning, four endings, label. `labels`
 /// says whether to read labels.
@@ -211,11 +194,7 @@ mod tests {
 
     #[test]
     fn codah_is_read_without_header() {
-        let questions = good(
-            "o\tI am hungry. I\teat.\tfly.\tsing.\t\"sleep\".\t0\n",
-            false,
-            true,
-        );
+        let questions = good("o\tI am hungry. I\teat.\tfly.\tsing.\t\"sleep\".\t0\n", false, true);
         assert_eq!(questions[0].pairs()[3].1, "\"sleep\".");
         assert_eq!(questions[0].right, Some(0));
     }

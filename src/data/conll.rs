@@ -33,13 +33,7 @@ pub fn read(path: &Path, labelled: bool, bad: &mut BadRows) -> Result<Vec<Senten
 /// Reads a file of columns with the tags that it may hold.
 pub fn read_tagged(path: &Path, tags: &Tags<'_>, bad: &mut BadRows) -> Result<Vec<Sentence>> {
     let mut sentences = Vec::new();
-    let mut reader = Reader {
-        path,
-        tags,
-        columns: None,
-        open: Sentence::default(),
-        fault: None,
-    };
+    let mut reader = Reader { path, tags, columns: None, open: Sentence::default(), fault: None };
     for (number, line) in (1..).zip(Lines::new(open_or_stdin(path)?, path)) {
         match line {
             Ok(line) => match line.trim_end() {
@@ -72,9 +66,7 @@ impl Reader<'_> {
         let expected = *self.columns.get_or_insert(fields.len());
         let complaint = if fields.len() != expected {
             let found = fields.len();
-            Some(format!(
-                "the line has {found} columns, but those before it have {expected}"
-            ))
+            Some(format!("the line has {found} columns, but those before it have {expected}"))
         } else if *self.tags == Tags::Unread {
             None
         } else if let [_, .., tag] = fields.as_slice() {

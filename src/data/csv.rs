@@ -40,19 +40,15 @@ fn read_up_to_fault(
     path: &Path,
     records: &mut Vec<Result<Record>>,
 ) -> Result<Option<(usize, usize)>> {
-    let mut reader = ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .from_reader(bytes);
+    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
     let mut record = ByteRecord::new();
     while reader
         .read_byte_record(&mut record)
         .map_err(|e| Error::file(path, format!("is no CSV file: {e}")))?
     {
         // A record that has just been read has a position.
-        let (start, line) = record
-            .position()
-            .map_or((0, 0), |at| (at.byte() as usize, at.line() as usize));
+        let (start, line) =
+            record.position().map_or((0, 0), |at| (at.byte() as usize, at.line() as usize));
         // It is before empty lines and the end of the line before, which the reader skips.
         let raw = &bytes[start..reader.position().byte() as usize];
         let skipped = raw.iter().take_while(|byte| b"\r\n".contains(byte));
@@ -79,10 +75,7 @@ fn decoded(raw: &[u8], line: usize, record: &ByteRecord, path: &Path) -> Result<
     }
     // The lines are UTF-8 and were split at ASCII characters: nothing is lost.
     let text = |field: &[u8]| without_zeros(String::from_utf8_lossy(field).into_owned());
-    Ok(Record {
-        line,
-        fields: record.iter().map(text).collect(),
-    })
+    Ok(Record { line, fields: record.iter().map(text).collect() })
 }
 
 /// Returns the line of a record, counted from 0, in which a quote opens that is not closed: there is no
@@ -125,19 +118,14 @@ mod tests {
         let records: Vec<Record> = records.map(|record| record.unwrap()).collect();
         assert_eq!(records.len(), expected.len());
         for (record, (line, fields)) in records.iter().zip(expected) {
-            assert!(
-                record.line == *line && record.fields == *fields,
-                "{record:?}"
-            );
+            assert!(record.line == *line && record.fields == *fields, "{record:?}");
         }
     }
 
     /// Lines of good records, and the errors of bad ones.
     fn lines(text: &[u8]) -> Vec<std::result::Result<usize, String>> {
         let records = records(text).into_iter();
-        records
-            .map(|record| record.map(|r| r.line).map_err(|e| e.to_string()))
-            .collect()
+        records.map(|record| record.map(|r| r.line).map_err(|e| e.to_string())).collect()
     }
 
     #[test]

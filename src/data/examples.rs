@@ -113,10 +113,7 @@ mod tests {
             sequences.push(&[(&vec![7; length], 0)]);
         }
         let rows = vec![None, Some(1), Some(2), Some(3), None, Some(4)];
-        let examples = Examples {
-            sequences,
-            targets: Targets::Rows(rows),
-        };
+        let examples = Examples { sequences, targets: Targets::Rows(rows) };
         let part = examples.targets_of(&[2, 0]);
         let expected = vec![Some(3), None, Some(4), None, Some(1)];
         assert_eq!(part, Targets::Rows(expected));

@@ -123,13 +123,7 @@ pub const TASKS: [Task; 10] = [
         hub_classes: Some(&["not_equivalent", "equivalent"]),
         ..PAIRS
     },
-    Task {
-        name: "sts-b",
-        submission: "STS-B.tsv",
-        label: "score",
-        labels: Labels::Score,
-        ..PAIRS
-    },
+    Task { name: "sts-b", submission: "STS-B.tsv", label: "score", labels: Labels::Score, ..PAIRS },
     Task {
         name: "qqp",
         submission: "QQP.tsv",
@@ -145,10 +139,7 @@ pub const TASKS: [Task; 10] = [
         submission_mismatched: Some("MNLI-mm.tsv"),
         label: "gold_label",
         labels: NLI,
-        dev: &[
-            ("dev", "dev_matched.tsv"),
-            ("dev_mismatched", "dev_mismatched.tsv"),
-        ],
+        dev: &[("dev", "dev_matched.tsv"), ("dev_mismatched", "dev_mismatched.tsv")],
         ..PAIRS
     },
     Task {
@@ -159,25 +150,14 @@ pub const TASKS: [Task; 10] = [
         labels: ENTAILMENT,
         ..PAIRS
     },
-    Task {
-        name: "rte",
-        submission: "RTE.tsv",
-        labels: ENTAILMENT,
-        ..PAIRS
-    },
+    Task { name: "rte", submission: "RTE.tsv", labels: ENTAILMENT, ..PAIRS },
     Task {
         name: "wnli",
         submission: "WNLI.tsv",
         hub_classes: Some(&["not_entailment", "entailment"]),
         ..PAIRS
     },
-    Task {
-        name: "ax",
-        submission: "AX.tsv",
-        labels: NLI,
-        dev: &[],
-        ..PAIRS
-    },
+    Task { name: "ax", submission: "AX.tsv", labels: NLI, dev: &[], ..PAIRS },
 ];
 
 /// Indices of the columns in a file.
@@ -215,18 +195,8 @@ impl Task {
         let (columns, row) = match (self.columns(&first), self.without_header) {
             (Some(columns), _) => (columns, None),
             (None, Some([text, label, columns])) => {
-                let width = Width {
-                    columns,
-                    of: "the layout without a header",
-                    advice: NO_TABS,
-                };
-                let columns = Columns {
-                    index: None,
-                    a: text,
-                    b: None,
-                    label: Some(label),
-                    width,
-                };
+                let width = Width { columns, of: "the layout without a header", advice: NO_TABS };
+                let columns = Columns { index: None, a: text, b: None, label: Some(label), width };
                 (columns, Some((number, Ok(first))))
             }
             (None, None) => return Err(Error::line(path, number, self.expected(&first))),
@@ -251,11 +221,7 @@ impl Task {
                 None => None,
             },
             label: find(self.label),
-            width: Width {
-                columns: names.len(),
-                of: "the header",
-                advice: NO_TABS,
-            },
+            width: Width { columns: names.len(), of: "the header", advice: NO_TABS },
         })
     }
 

@@ -65,9 +65,7 @@ impl Packed {
 
     /// Iterates over the rows of each sequence.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        self.cu_seqlens
-            .windows(2)
-            .map(|w| w[0] as usize..w[1] as usize)
+        self.cu_seqlens.windows(2).map(|w| w[0] as usize..w[1] as usize)
     }
 
     /// Iterates over example and position of every row.
@@ -161,10 +159,7 @@ mod tests {
         assert_eq!(packed.cu_seqlens, [0, 3, 5]);
         assert_eq!(packed.positions, [0, 1, 2, 0, 1]);
         assert_eq!(packed.examples, [7, 9]);
-        assert_eq!(
-            (packed.rows(), packed.sequences(), packed.longest()),
-            (5, 2, 3)
-        );
+        assert_eq!((packed.rows(), packed.sequences(), packed.longest()), (5, 2, 3));
         assert_eq!(packed.rows_of(1), 3..5);
     }
 

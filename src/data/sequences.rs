@@ -28,13 +28,7 @@ pub struct Sequences {
 
 impl Default for Sequences {
     fn default() -> Self {
-        Self {
-            ids: Vec::new(),
-            segments: Vec::new(),
-            ends: Vec::new(),
-            choices: 1,
-            cut: 0,
-        }
+        Self { ids: Vec::new(), segments: Vec::new(), ends: Vec::new(), choices: 1, cut: 0 }
     }
 }
 
@@ -110,8 +104,7 @@ impl Sequences {
     pub fn push(&mut self, parts: &[(&[u32], u32)]) {
         for &(ids, segment) in parts {
             self.ids.extend_from_slice(ids);
-            self.segments
-                .extend(std::iter::repeat_n(segment, ids.len()));
+            self.segments.extend(std::iter::repeat_n(segment, ids.len()));
         }
         self.ends.push(self.ids.len());
     }
@@ -262,11 +255,7 @@ mod tests {
 
     #[test]
     fn the_longer_text_of_a_pair_is_truncated() {
-        let texts = [
-            ("a a a a a a", Some("b b")),
-            ("c", None),
-            ("a", Some("b b b b b b")),
-        ];
+        let texts = [("a a a a a a", Some("b b")), ("c", None), ("a", Some("b b b b b b"))];
         let sequences = Sequences::tokenise(&wordpiece(), &texts, 8).unwrap();
         assert_eq!(sequences.ids(0), [2, 5, 5, 5, 3, 6, 6, 3]);
         assert_eq!(sequences.ids(1), [2, 7, 3]);

@@ -217,11 +217,7 @@ impl Columns {
         needed: usize,
         mut take: impl FnMut(Result<Row>) -> Result<()>,
     ) -> Result<()> {
-        let width = |record: &Record, of| Width {
-            columns: record.fields.len(),
-            of,
-            advice,
-        };
+        let width = |record: &Record, of| Width { columns: record.fields.len(), of, advice };
         let (indices, mut width_limit) = match self.numbers() {
             Some(numbers) => (numbers.into_iter().map(Some).collect(), None),
             None => match records.next().transpose()? {
@@ -283,11 +279,7 @@ impl Columns {
             },
         };
         let fields = self.0.iter().enumerate().map(field);
-        Ok(Row {
-            line: number,
-            place,
-            fields: fields.collect::<Result<_>>()?,
-        })
+        Ok(Row { line: number, place, fields: fields.collect::<Result<_>>()? })
     }
 }
 
@@ -326,11 +318,7 @@ fn picked(
         Ok(text.map(|text| Field::Text(text.clone())))
     };
     let picked = indices.iter().enumerate().map(field);
-    Ok(Row {
-        line,
-        place,
-        fields: picked.collect::<Result<_>>()?,
-    })
+    Ok(Row { line, place, fields: picked.collect::<Result<_>>()? })
 }
 
 #[cfg(test)]
@@ -354,10 +342,7 @@ mod tests {
         for (name, text) in [
             ("a.tsv", "text\tlabel\nBuy, \"now\"!\tspam\n"),
             ("a.csv", "text,label\n\"Buy, \"\"now\"\"!\",spam\n"),
-            (
-                "a.jsonl",
-                r#"{"text": "Buy, \"now\"!", "label": "spam", "more": {}}"#,
-            ),
+            ("a.jsonl", r#"{"text": "Buy, \"now\"!", "label": "spam", "more": {}}"#),
         ] {
             let rows = read(name, text, "label,text", 2).unwrap();
             assert_eq!(rows.len(), 1, "{name}");
@@ -373,11 +358,9 @@ mod tests {
 
     #[test]
     fn a_column_that_is_not_needed_may_be_missing() {
-        for (name, text) in [
-            ("a.tsv", "text\nA\n"),
-            ("a.csv", "text\nA\n"),
-            ("a.jsonl", "{\"text\":\"A\"}\n"),
-        ] {
+        for (name, text) in
+            [("a.tsv", "text\nA\n"), ("a.csv", "text\nA\n"), ("a.jsonl", "{\"text\":\"A\"}\n")]
+        {
             let rows = read(name, text, "text,label", 1).unwrap();
             assert_eq!(texts(&rows[0]), [Some("A".into()), None], "{name}");
         }
@@ -386,35 +369,15 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         for (name, text, expected) in [
-            (
-                "a.tsv",
-                "text\tx\n1\t2\n",
-                ":1: there is no column label; there are text, x",
-            ),
-            (
-                "a.csv",
-                "text,label\nA\n",
-                ":2: the row has 1 columns, but column 2",
-            ),
-            (
-                "a.jsonl",
-                r#"{"text":1}"#,
-                ":1: the object has no \"label\"; it has text",
-            ),
+            ("a.tsv", "text\tx\n1\t2\n", ":1: there is no column label; there are text, x"),
+            ("a.csv", "text,label\nA\n", ":2: the row has 1 columns, but column 2"),
+            ("a.jsonl", r#"{"text":1}"#, ":1: the object has no \"label\"; it has text"),
             ("a.jsonl", r#"{"text":"#, ":1: is no JSON object"),
-            (
-                "a.jsonl",
-                r#"{"text":{},"label":1}"#,
-                "neither text, a number",
-            ),
+            ("a.jsonl", r#"{"text":{},"label":1}"#, "neither text, a number"),
             ("a.parquet", "x", "neither .tsv, .csv nor .jsonl"),
             ("a.tsv", "text\tlabel\n", "holds no row"),
             ("a.csv", "", "holds no row"),
-            (
-                "a.csv",
-                "text,label\nA,\"x\nB,y\n",
-                "a.csv:2: a quote opens",
-            ),
+            ("a.csv", "text,label\nA,\"x\nB,y\n", "a.csv:2: a quote opens"),
         ] {
             let error = read(name, text, "text,label", 2).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
@@ -428,11 +391,9 @@ mod tests {
         let csv = b"text,label\nA,x\nonly\n\xff,x\n\nHello, world,x\nC,y\n";
         let jsonl = b"{\"text\":\"A\",\"label\":1}\n{}\n{\"text\":\"\xff\"}\n\n[]\n{\"text\":\"C\",\"label\":2}";
         let columns = Columns::parse("text,label").unwrap();
-        for (name, text, first) in [
-            ("a.tsv", &tsv[..], 2),
-            ("a.csv", csv, 2),
-            ("a.jsonl", jsonl, 1),
-        ] {
+        for (name, text, first) in
+            [("a.tsv", &tsv[..], 2), ("a.csv", csv, 2), ("a.jsonl", jsonl, 1)]
+        {
             let (_folder, path) = test_file(name, text);
             let mut bad = BadRows::skipped();
             let rows = columns.read_as(&path, 2, &mut bad, Ok).unwrap();

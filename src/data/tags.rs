@@ -42,11 +42,7 @@ pub fn entities<'a>(tags: &[&'a str]) -> Vec<Entity<'a>> {
         match found.last_mut() {
             Some(last) if continues => last.end = index + 1,
             _ if now.0 == 'O' => {}
-            _ => found.push(Entity {
-                kind: now.1,
-                start: index,
-                end: index + 1,
-            }),
+            _ => found.push(Entity { kind: now.1, start: index, end: index + 1 }),
         }
         before = now;
     }
@@ -120,9 +116,7 @@ impl<'a> Tags<'a> {
 /// Returns the types of the entity tags, each once, sorted.
 pub fn types<'a>(tags: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let entities = tags.filter(|tag| is_entity_tag(tag));
-    let mut types: Vec<&str> = entities
-        .filter_map(|tag| Some(tag.split_once('-')?.1))
-        .collect();
+    let mut types: Vec<&str> = entities.filter_map(|tag| Some(tag.split_once('-')?.1)).collect();
     types.sort_unstable();
     types.dedup();
     types
@@ -139,11 +133,7 @@ pub fn broken_scheme(labels: &[&str]) -> bool {
 /// Returns entity tags in IOB2, and other tags unchanged.
 pub fn in_iob2(tags: Vec<String>) -> Vec<String> {
     let all: Vec<&str> = tags.iter().map(String::as_str).collect();
-    if all.iter().all(|tag| is_entity_tag(tag)) {
-        iob2(&all)
-    } else {
-        tags
-    }
+    if all.iter().all(|tag| is_entity_tag(tag)) { iob2(&all) } else { tags }
 }
 
 #[cfg(test)]
@@ -198,10 +188,7 @@ mod tests {
         let labels = ["NOUN", "VERB"].map(str::to_owned);
         let tags = Tags::known(&labels);
         assert_eq!(tags.complaint("VERB"), None);
-        assert_eq!(
-            tags.complaint("verb").unwrap(),
-            "unknown label \"verb\"; known are NOUN, VERB"
-        );
+        assert_eq!(tags.complaint("verb").unwrap(), "unknown label \"verb\"; known are NOUN, VERB");
         // A model without entity labels can predict none.
         let none = Tags::entities(&labels).complaint("B-PER").unwrap();
         assert!(none.ends_with("known are none"), "{none}");

@@ -28,9 +28,7 @@ impl TransferBar {
         // The template is a constant; every test of a transfer would fail if it didn't parse.
         let style = ProgressStyle::with_template(template).expect("a valid template");
         Self {
-            bar: bar
-                .with_style(style)
-                .with_message(visible(name).into_owned()),
+            bar: bar.with_style(style).with_message(visible(name).into_owned()),
             name: name.to_owned(),
             last_line: Instant::now(),
         }

@@ -92,11 +92,7 @@ pub fn fetch(wanted: &Wanted) -> Result<String> {
             Err(Broken::Final(error)) => return Err(error),
             Err(Broken::Passing(why)) => why,
         };
-        fruitless = if part.length() >= best + LEAST {
-            0
-        } else {
-            fruitless + 1
-        };
+        fruitless = if part.length() >= best + LEAST { 0 } else { fruitless + 1 };
         best = best.max(part.length());
         if fruitless == FRUITLESS {
             if part.length() == 0 {
@@ -123,10 +119,7 @@ impl Part {
             name.push(end);
             path.with_file_name(name)
         };
-        Self {
-            path: named(".part"),
-            version: named(".part.version"),
-        }
+        Self { path: named(".part"), version: named(".part.version") }
     }
 
     fn length(&self) -> u64 {
@@ -179,12 +172,7 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
         let path = Path::new(wanted.from);
         let open = || Ok((File::open(path)?, path.metadata()?.len()));
         let (file, length) = open().map_err(|e| Error::io(path, e))?;
-        Coming {
-            from: 0,
-            total: Some(length),
-            version: None,
-            body: Box::new(file),
-        }
+        Coming { from: 0, total: Some(length), version: None, body: Box::new(file) }
     };
     if let (Some(total), Some((size, known))) = (coming.total, wanted.size)
         && total != size
@@ -215,8 +203,7 @@ fn transfer(wanted: &Wanted, part: &Part) -> std::result::Result<bool, Broken> {
                 return Err(Error::Failed(message).into());
             }
             Ok(n) => {
-                file.write_all(&buffer[..n])
-                    .map_err(|e| Error::io(&part.path, e))?;
+                file.write_all(&buffer[..n]).map_err(|e| Error::io(&part.path, e))?;
                 there += n as u64;
                 bar.at(there);
             }
@@ -295,10 +282,8 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
             return Err(Broken::Passing(why.into()));
         }
         Err(ureq::Error::StatusCode(code @ 400..500)) => {
-            let message = format!(
-                "{}: the server answered with status {code}{}",
-                wanted.from, wanted.advice
-            );
+            let message =
+                format!("{}: the server answered with status {code}{}", wanted.from, wanted.advice);
             return Err(Error::Failed(message).into());
         }
         Err(error @ ureq::Error::RequireHttpsOnly(_)) => {
@@ -323,12 +308,7 @@ fn request(wanted: &Wanted, part: &Part) -> std::result::Result<Coming, Broken> 
     };
     let body = Steady::new(response.into_body(), wanted.limits.stall)
         .map_err(|e| Broken::Passing(e.to_string()))?;
-    Ok(Coming {
-        from,
-        total,
-        version,
-        body: Box::new(body),
-    })
+    Ok(Coming { from, total, version, body: Box::new(body) })
 }
 
 /// Returns what identifies a file's version: its ETag, or else its time of modification.

@@ -72,10 +72,7 @@ pub fn send(
 fn target(from: &Uri, location: &str) -> Result<Uri, ureq::Error> {
     let scheme = from.scheme_str().unwrap_or_default();
     let host = from.authority().map_or("", |host| host.as_str());
-    let folder = from
-        .path()
-        .rsplit_once('/')
-        .map_or("", |(folder, _)| folder);
+    let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
     let first = location.split(['/', '?', '#']).next().unwrap_or_default();
     let whole = match location {
         // Rejected below.
@@ -127,13 +124,7 @@ impl Steady {
         let (sender, chunks) = sync_channel(4);
         let read = move || forward(body.into_reader(), &sender);
         std::thread::Builder::new().spawn(read)?;
-        Ok(Self {
-            chunks,
-            chunk: Cursor::default(),
-            stall,
-            since: Instant::now(),
-            brought: 0,
-        })
+        Ok(Self { chunks, chunk: Cursor::default(), stall, since: Instant::now(), brought: 0 })
     }
 }
 
@@ -191,10 +182,7 @@ mod tests {
         let to = |from: &str, location| target(&uri(from), location).map(|to| to.to_string());
         let from = "https://a.example:8443/x/y?q=1";
         for (location, expected) in [
-            (
-                "https://b.example/z?q=http://c/",
-                "https://b.example/z?q=http://c/",
-            ),
+            ("https://b.example/z?q=http://c/", "https://b.example/z?q=http://c/"),
             ("//b.example/z", "https://b.example/z"),
             ("/z?q=http://c/", "https://a.example:8443/z?q=http://c/"),
             ("z", "https://a.example:8443/x/z"),
@@ -207,19 +195,9 @@ mod tests {
             let error = to(from, location).unwrap_err();
             assert!(matches!(error, ureq::Error::RequireHttpsOnly(_)), "{error}");
         }
-        for location in [
-            "",
-            "ftp://b.example/z",
-            "file:///etc/passwd",
-            "x:y",
-            "//",
-            "/ /",
-        ] {
+        for location in ["", "ftp://b.example/z", "file:///etc/passwd", "x:y", "//", "/ /"] {
             let error = to(from, location).unwrap_err();
-            assert!(
-                matches!(error, ureq::Error::BadUri(_)),
-                "{location}: {error}"
-            );
+            assert!(matches!(error, ureq::Error::BadUri(_)), "{location}: {error}");
         }
     }
 

@@ -34,12 +34,7 @@ pub struct Distillation {
 impl Default for Distillation {
     /// DistilBERT's weights (from its README's command line).
     fn default() -> Self {
-        Self {
-            temperature: 2.0,
-            ce: 5.0,
-            mlm: 2.0,
-            cos: 1.0,
-        }
+        Self { temperature: 2.0, ce: 5.0, mlm: 2.0, cos: 1.0 }
     }
 }
 

@@ -15,8 +15,7 @@ pub const BATCH_TOKENS: usize = 4096;
 /// If the model has no task head.
 pub fn outputs(engine: &dyn Engine) -> Result<usize> {
     let head = engine.layout().task_head();
-    head.map(|head| head.outputs)
-        .ok_or_else(|| Error::Failed("the model has no task head".into()))
+    head.map(|head| head.outputs).ok_or_else(|| Error::Failed("the model has no task head".into()))
 }
 
 /// The task head's outputs for the examples of a data set, in order.
@@ -83,9 +82,5 @@ pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logi
             rest = others;
         }
     }
-    Ok(Logits {
-        values,
-        ends,
-        outputs,
-    })
+    Ok(Logits { values, ends, outputs })
 }

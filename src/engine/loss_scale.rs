@@ -60,11 +60,7 @@ impl LossScale {
 
 impl Default for LossScale {
     fn default() -> Self {
-        Self {
-            scale: Self::FIRST,
-            good: 0,
-            overflow: None,
-        }
+        Self { scale: Self::FIRST, good: 0, overflow: None }
     }
 }
 

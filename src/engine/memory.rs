@@ -65,11 +65,7 @@ impl Forecast {
     pub fn of(config: &Config, layout: &Layout, work: Work, recompute: bool) -> Self {
         let (h, i) = (config.hidden_size, config.intermediate_size);
         let (layers, heads) = (config.num_hidden_layers, config.num_attention_heads);
-        let Work {
-            rows,
-            sequences,
-            longest,
-        } = work;
+        let Work { rows, sequences, longest } = work;
         // A LayerNorm keeps mean and deviation of a row; attention keeps the log-sum-exp per head.
         let kept = rows * (7 * h + 2 * i + heads + 4);
         let kept = kept * if recompute { 1 } else { layers };

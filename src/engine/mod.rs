@@ -353,11 +353,7 @@ pub struct Setup {
 
 impl From<Backend> for Setup {
     fn from(backend: Backend) -> Self {
-        Self {
-            backend,
-            precision: Precision::default(),
-            recompute: Recompute::default(),
-        }
+        Self { backend, precision: Precision::default(), recompute: Recompute::default() }
     }
 }
 

@@ -37,11 +37,7 @@ impl Numerics {
         Self {
             backend: backend.into(),
             unit,
-            processor: format!(
-                "{} with caches of {}",
-                Simd::detect().name(),
-                caches.join(" and ")
-            ),
+            processor: format!("{} with caches of {}", Simd::detect().name(), caches.join(" and ")),
             micro_batch,
         }
     }
@@ -83,11 +79,7 @@ mod tests {
         let now = Numerics::of(Backend::Cpu.into(), 0);
         assert!(now.changes(&now).is_empty());
         assert!(now.processor.contains("KiB"), "{now:?}");
-        let before = Numerics {
-            unit: "AMX".into(),
-            micro_batch: 4,
-            ..now.clone()
-        };
+        let before = Numerics { unit: "AMX".into(), micro_batch: 4, ..now.clone() };
         let changes = now.changes(&before);
         assert_eq!(changes.len(), 2, "{changes:?}");
         assert!(changes[0].contains("was AMX and is f32 from here on"));

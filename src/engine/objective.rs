@@ -112,21 +112,15 @@ mod tests {
         let values = [0.5, -1.25, 2.0, 0.0, 3.5, -0.75];
         check(&values, |x| cross_entropy(x, 3, &[1, 2], 1.0).loss);
         check(&values, |x| 0.5 * cross_entropy(x, 2, &[1, 0, 1], 0.5).loss);
-        check(&values, |x| {
-            squared_error(x, &[1.0, 0.0, 2.0, -1.0, 3.0, 0.5], 1.0).loss
-        });
+        check(&values, |x| squared_error(x, &[1.0, 0.0, 2.0, -1.0, 3.0, 0.5], 1.0).loss);
     }
 
     #[test]
     fn gradients_of_spans_and_of_rows_without_labels_are_the_slopes_too() {
         let values = [0.5, -1.25, 2.0, 0.0, 3.5, -0.75, 1.0, 0.25];
-        check(&values, |x| {
-            spans(x, &[0, 3, 4], &[[0, 2], [0, 0]], 1.0).loss
-        });
+        check(&values, |x| spans(x, &[0, 3, 4], &[[0, 2], [0, 0]], 1.0).loss);
         let labels = || [Some(1), None, Some(0), None];
-        check(&values, |x| {
-            labelled_cross_entropy(x, 2, labels(), 1.0).loss
-        });
+        check(&values, |x| labelled_cross_entropy(x, 2, labels(), 1.0).loss);
         let mut logits = values;
         let scored = spans(&mut logits, &[0, 3, 4], &[[1, 0], [0, 0]], 1.0);
         // The only row of a sequence is always correct, with loss 0.

@@ -38,13 +38,7 @@ pub struct Optimizer {
 impl Default for Optimizer {
     /// AdamW with BERT's constants: 0.9, 0.999, 1e-6, 0.01.
     fn default() -> Self {
-        Self {
-            rule: Rule::Adamw,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-6,
-            weight_decay: 0.01,
-        }
+        Self { rule: Rule::Adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, weight_decay: 0.01 }
     }
 }
 
@@ -73,9 +67,6 @@ pub struct Moments {
 impl Moments {
     /// Returns the zero state of `len` parameters.
     pub fn zeros(len: usize) -> Self {
-        Self {
-            first: vec![0.0; len],
-            second: vec![0.0; len],
-        }
+        Self { first: vec![0.0; len], second: vec![0.0; len] }
     }
 }

@@ -51,10 +51,7 @@ impl State {
 
     /// Borrows parameters and moments.
     pub fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot {
-            parameters: Cow::Borrowed(&self.values),
-            moments: Cow::Borrowed(&self.moments),
-        }
+        Snapshot { parameters: Cow::Borrowed(&self.values), moments: Cow::Borrowed(&self.moments) }
     }
 
     /// Replaces the parameters; returns an error if their number differs from the layout's.

@@ -36,9 +36,8 @@ pub fn pass_seconds(
         let ids: Vec<u32> = (0..length).map(|_| draws.below(vocabulary)).collect();
         batch.push(example, &ids, &vec![0; length]);
     }
-    let spans: Vec<[u32; 2]> = (0..sequences)
-        .map(|_| [0; 2].map(|_| draws.below(length as u32)))
-        .collect();
+    let spans: Vec<[u32; 2]> =
+        (0..sequences).map(|_| [0; 2].map(|_| draws.below(length as u32))).collect();
     let mut seconds = Vec::new();
     for step in 1..=warm_up + steps {
         let started = Instant::now();
@@ -69,10 +68,7 @@ pub fn median(values: &mut [f64]) -> f64 {
 
 /// Runs one training step.
 fn train(engine: &mut dyn TaskEngine, batch: &Packed, spans: &[[u32; 2]], step: u64) -> Result<()> {
-    let dropout = Dropout {
-        seed: 0,
-        step: step as u32,
-    };
+    let dropout = Dropout { seed: 0, step: step as u32 };
     engine.task_gradients(batch, dropout, &mut |logits| {
         let weight = 1.0 / spans.len() as f32;
         objective::spans(logits, &batch.cu_seqlens, spans, weight);

@@ -24,10 +24,7 @@ impl Counts {
             ("precision", ratio(right, predicted)),
             ("recall", ratio(right, gold)),
         ];
-        scores
-            .map(|(name, value)| (name.to_owned(), value.into()))
-            .into_iter()
-            .collect()
+        scores.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect()
     }
 }
 
@@ -51,18 +48,14 @@ pub fn score<'a>(sentences: impl IntoIterator<Item = (Vec<&'a str>, Vec<&'a str>
             counts.entry(entity.kind).or_default().gold += 1;
         }
     }
-    let all = counts
-        .values()
-        .fold(Counts::default(), |sum, of_kind| Counts {
-            right: sum.right + of_kind.right,
-            predicted: sum.predicted + of_kind.predicted,
-            gold: sum.gold + of_kind.gold,
-        });
+    let all = counts.values().fold(Counts::default(), |sum, of_kind| Counts {
+        right: sum.right + of_kind.right,
+        predicted: sum.predicted + of_kind.predicted,
+        gold: sum.gold + of_kind.gold,
+    });
     let mut scores = all.scores();
     scores.insert("accuracy".into(), ratio(right as f64, words as f64).into());
-    let types = counts
-        .iter()
-        .map(|(kind, counts)| ((*kind).to_owned(), counts.scores().into()));
+    let types = counts.iter().map(|(kind, counts)| ((*kind).to_owned(), counts.scores().into()));
     scores.insert("types".into(), types.collect::<Scores>().into());
     scores
 }

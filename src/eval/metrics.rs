@@ -132,11 +132,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 
 /// Divides; an undefined metric, whose denominator is 0, is 0.
 pub(super) fn ratio(numerator: f64, denominator: f64) -> f64 {
-    if denominator > 0.0 {
-        numerator / denominator
-    } else {
-        0.0
-    }
+    if denominator > 0.0 { numerator / denominator } else { 0.0 }
 }
 
 #[cfg(test)]

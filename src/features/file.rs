@@ -45,23 +45,15 @@ impl Vectors {
         let staged = Staged::begin(path)?;
         let mut file = BufWriter::new(staged.file().try_clone().map_err(failed)?);
         file.write_all(&[b' '; HEAD]).map_err(failed)?;
-        let entries = entries
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let entries = entries.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         Ok(Self {
             file,
             staged,
             path: path.to_path_buf(),
             width,
             rows: 0,
-            tokens: tokens.then(|| Tokens {
-                ends: vec![0],
-                ids: Vec::new(),
-            }),
-            entries: [("format".to_owned(), "pt".to_owned())]
-                .into_iter()
-                .chain(entries)
-                .collect(),
+            tokens: tokens.then(|| Tokens { ends: vec![0], ids: Vec::new() }),
+            entries: [("format".to_owned(), "pt".to_owned())].into_iter().chain(entries).collect(),
         })
     }
 
@@ -97,17 +89,10 @@ impl Vectors {
             let start = end;
             end += 4 * shape.iter().product::<usize>();
             let data_offsets = (start, end);
-            let info = TensorInfo {
-                dtype,
-                shape,
-                data_offsets,
-            };
+            let info = TensorInfo { dtype, shape, data_offsets };
             (name.to_owned(), info)
         });
-        let head = head(
-            Metadata::new(Some(self.entries), tensors.collect()),
-            &self.path,
-        )?;
+        let head = head(Metadata::new(Some(self.entries), tensors.collect()), &self.path)?;
         let failed = |e| Error::io(&self.path, e);
         let mut put = || -> std::io::Result<()> {
             for value in &rest {
@@ -132,10 +117,7 @@ fn head(
     let metadata = metadata.map_err(|e| failed(&e))?;
     let mut text = serde_json::to_vec(&metadata).map_err(|e| failed(&e))?;
     if text.len() > HEAD - 8 {
-        return Err(failed(&format!(
-            "it has {} bytes, which are too many",
-            text.len()
-        )));
+        return Err(failed(&format!("it has {} bytes, which are too many", text.len())));
     }
     text.resize(HEAD - 8, b' ');
     let mut head = ((HEAD - 8) as u64).to_le_bytes().to_vec();
@@ -171,10 +153,7 @@ mod tests {
         let (words, _) = vectors.data().as_chunks::<4>();
         let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
         assert_eq!(values, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        assert_eq!(
-            numbers(read.tensor("cu_seqlens").unwrap().data()),
-            [0, 2, 3]
-        );
+        assert_eq!(numbers(read.tensor("cu_seqlens").unwrap().data()), [0, 2, 3]);
         assert_eq!(numbers(read.tensor("ids").unwrap().data()), [7, 8, 9]);
         let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(metadata.metadata().as_ref().unwrap()["layers"], "-4..-1");
@@ -184,10 +163,7 @@ mod tests {
         pooled.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let read = SafeTensors::deserialize(&bytes).unwrap();
-        assert_eq!(
-            (read.len(), read.tensor("vectors").unwrap().shape()),
-            (1, &[1, 2][..])
-        );
+        assert_eq!((read.len(), read.tensor("vectors").unwrap().shape()), (1, &[1, 2][..]));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -177,20 +177,9 @@ fn json(path: &Path) -> Result<Option<Value>> {
 fn pooling(path: &Path) -> Result<Pool> {
     let config = json(path)?.ok_or_else(|| Error::file(path, "is missing"))?;
     let on = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
-    let others = [
-        "max_tokens",
-        "mean_sqrt_len_tokens",
-        "weightedmean_tokens",
-        "lasttoken",
-    ];
-    let other = others
-        .iter()
-        .find(|mode| on(&format!("pooling_mode_{mode}")));
-    match (
-        on("pooling_mode_mean_tokens"),
-        on("pooling_mode_cls_token"),
-        other,
-    ) {
+    let others = ["max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"];
+    let other = others.iter().find(|mode| on(&format!("pooling_mode_{mode}")));
+    match (on("pooling_mode_mean_tokens"), on("pooling_mode_cls_token"), other) {
         (true, false, None) => Ok(Pool::Mean),
         (false, true, None) => Ok(Pool::Cls),
         _ => Err(Error::file(
@@ -232,11 +221,7 @@ pub fn embed_batch(
         let mut tokens = vec![0.0; rows.len() * width];
         for (row, vector) in rows.zip(tokens.chunks_exact_mut(width)) {
             let at = row * hidden..(row + 1) * hidden;
-            combine(
-                states.layers.iter().map(|layer| &layer[at.clone()]),
-                settings.combine,
-                vector,
-            );
+            combine(states.layers.iter().map(|layer| &layer[at.clone()]), settings.combine, vector);
         }
         let mut vectors = match settings.pool {
             Pool::None => tokens,
@@ -283,15 +268,9 @@ fn mean(tokens: &[f32], width: usize) -> Vec<f32> {
 
 /// Scales a vector to length 1, unless it is all zeros.
 fn normalize(vector: &mut [f32]) {
-    let length = vector
-        .iter()
-        .map(|&x| f64::from(x).powi(2))
-        .sum::<f64>()
-        .sqrt();
+    let length = vector.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
     if length > 0.0 {
-        vector
-            .iter_mut()
-            .for_each(|x| *x = (f64::from(*x) / length) as f32);
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
     }
 }
 
@@ -310,16 +289,10 @@ mod tests {
         assert_eq!(layers("0..=2").unwrap(), 0..=2);
         assert_eq!(layers("-7").unwrap(), 0..=0);
         for (text, expected) in [
-            (
-                "-8",
-                "layers -8: the model has layers 0 (embeddings) to 6, or -7 to -1",
-            ),
+            ("-8", "layers -8: the model has layers 0 (embeddings) to 6, or -7 to -1"),
             ("7", "layers 0 (embeddings) to 6"),
             ("last", "expected a layer such as -1"),
-            (
-                "-1..-4",
-                "layers -1..-4: the first layer comes after the last",
-            ),
+            ("-1..-4", "layers -1..-4: the first layer comes after the last"),
         ] {
             let message = layers(text).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
@@ -347,12 +320,7 @@ mod tests {
         let of = |layer: usize, row: usize, i: usize| states.layers[layer][row * 8 + i];
         for combine in [Combine::Concat, Combine::Sum, Combine::Mean] {
             for pool in [Pool::Mean, Pool::Cls, Pool::None] {
-                let settings = Settings {
-                    layers: 2..=3,
-                    combine,
-                    pool,
-                    normalize: false,
-                };
+                let settings = Settings { layers: 2..=3, combine, pool, normalize: false };
                 let got = embed(&mut engine, &sequences, &settings).unwrap();
                 assert_eq!(got.len(), 3);
                 let width = settings.width(8);
@@ -362,9 +330,7 @@ mod tests {
                     Combine::Mean => (of(2, row, i) + of(3, row, i)) / 2.0,
                 };
                 let expected: Vec<f32> = match pool {
-                    Pool::None => (0..rows * width)
-                        .map(|k| token(k / width, k % width))
-                        .collect(),
+                    Pool::None => (0..rows * width).map(|k| token(k / width, k % width)).collect(),
                     Pool::Cls => (0..width).map(|i| token(0, i)).collect(),
                     Pool::Mean => (0..width)
                         .map(|i| (0..rows).map(|row| token(row, i)).sum::<f32>() / rows as f32)
@@ -380,12 +346,8 @@ mod tests {
 
     #[test]
     fn normalised_vectors_have_length_one() {
-        let settings = Settings {
-            layers: 3..=3,
-            combine: Combine::Concat,
-            pool: Pool::Mean,
-            normalize: true,
-        };
+        let settings =
+            Settings { layers: 3..=3, combine: Combine::Concat, pool: Pool::Mean, normalize: true };
         for vector in embed(&mut engine(), &sequences(), &settings).unwrap() {
             let length: f32 = vector.iter().map(|x| x * x).sum();
             assert!((length - 1.0).abs() < 1e-5);
@@ -408,25 +370,16 @@ mod tests {
             )
         };
         write("modules.json", &modules("Normalize"));
-        write(
-            "1_Pooling/config.json",
-            r#"{"pooling_mode_cls_token": true}"#,
-        );
+        write("1_Pooling/config.json", r#"{"pooling_mode_cls_token": true}"#);
         let advice = Advice::read(folder.path()).unwrap();
         assert_eq!(
             (advice.pool, advice.normalize, advice.max_len),
             (Some(Pool::Cls), true, Some(99))
         );
-        write(
-            "1_Pooling/config.json",
-            r#"{"pooling_mode_max_tokens": true}"#,
-        );
+        write("1_Pooling/config.json", r#"{"pooling_mode_max_tokens": true}"#);
         let message = Advice::read(folder.path()).unwrap_err().to_string();
         assert!(message.contains("choose one of these"), "{message}");
-        write(
-            "1_Pooling/config.json",
-            r#"{"pooling_mode_mean_tokens": true}"#,
-        );
+        write("1_Pooling/config.json", r#"{"pooling_mode_mean_tokens": true}"#);
         write("modules.json", &modules("Dense"));
         let message = Advice::read(folder.path()).unwrap_err().to_string();
         assert!(message.contains("a module \"Dense\""), "{message}");

@@ -23,11 +23,7 @@ pub(super) struct Cached<'a> {
 impl<'a> Cached<'a> {
     pub(super) fn new(cache: &Path, id: &'a Id) -> Self {
         let name = format!("models--{}", id.name.replace('/', "--"));
-        Self {
-            id,
-            folder: cache.join(&name),
-            locks: cache.join(".locks").join(name),
-        }
+        Self { id, folder: cache.join(&name), locks: cache.join(".locks").join(name) }
     }
 
     /// Returns the folder of a commit's files.
@@ -103,11 +99,7 @@ impl<'a> Cached<'a> {
         let done = {
             // Links are relative, as in Python, so that a cache can be moved. Both paths begin with the
             // model's folder.
-            let below = |path: &Path| {
-                path.strip_prefix(&self.folder)
-                    .unwrap_or(path)
-                    .to_path_buf()
-            };
+            let below = |path: &Path| path.strip_prefix(&self.folder).unwrap_or(path).to_path_buf();
             let up = "../".repeat(below(path).components().count().saturating_sub(1));
             std::os::unix::fs::symlink(Path::new(&up).join(below(blob)), path)
         };

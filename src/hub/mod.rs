@@ -61,14 +61,10 @@ impl Id {
         let good = |part: &str, more: &str| {
             part.starts_with(|c: char| c.is_ascii_alphanumeric())
                 && !part.contains("..")
-                && part
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
         };
-        (good(org, "-_.") && good(model, "-_.") && good(revision, "-_./")).then(|| Self {
-            name: name.into(),
-            revision: revision.into(),
-        })
+        (good(org, "-_.") && good(model, "-_.") && good(revision, "-_./"))
+            .then(|| Self { name: name.into(), revision: revision.into() })
     }
 }
 
@@ -136,11 +132,7 @@ impl Hub {
                 .snapshot()
                 .map_err(|missing| Error::Failed(format!("HF_HUB_OFFLINE is set, and {missing}")));
         }
-        let remote = Remote {
-            hub: self,
-            id,
-            cached: &cached,
-        };
+        let remote = Remote { hub: self, id, cached: &cached };
         match remote.description() {
             Ok(description) => remote.download(&description),
             Err(error) if unreachable(&error) => {
@@ -164,10 +156,7 @@ mod tests {
     fn names_on_the_hub_are_distinguished_from_paths() {
         let id = |text: &str| Id::parse(text).map(|id| (id.name, id.revision));
         let some = |name: &str, revision: &str| Some((name.to_owned(), revision.to_owned()));
-        assert_eq!(
-            id("google-bert/bert-base"),
-            some("google-bert/bert-base", "main")
-        );
+        assert_eq!(id("google-bert/bert-base"), some("google-bert/bert-base", "main"));
         assert_eq!(id("a/b.c_d@refs/pr/1"), some("a/b.c_d", "refs/pr/1"));
         for path in [
             "model", "./a/b", "../b", "/a/b", "a/b/c", "a/..", "a/b@../c", "~/x", "a\\b", "a/",

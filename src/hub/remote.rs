@@ -60,15 +60,10 @@ impl Remote<'_> {
     pub(super) fn description(&self) -> std::result::Result<Vec<u8>, ureq::Error> {
         let Id { name, revision } = self.id;
         let revision = escaped(revision).replace('/', "%2F");
-        let url = format!(
-            "{}/api/models/{name}/revision/{revision}",
-            self.hub.endpoint
-        );
+        let url = format!("{}/api/models/{name}/revision/{revision}", self.hub.endpoint);
         let response = send(ask(Method::GET, &url, self.token()), |_| false)?;
         let mut text = Vec::new();
-        Steady::new(response.into_body(), STALL)?
-            .take(DESCRIPTION + 1)
-            .read_to_end(&mut text)?;
+        Steady::new(response.into_body(), STALL)?.take(DESCRIPTION + 1).read_to_end(&mut text)?;
         if text.len() as u64 > DESCRIPTION {
             return Err(ureq::Error::BodyExceedsLimit(DESCRIPTION));
         }
@@ -86,9 +81,7 @@ impl Remote<'_> {
         let folder = self.cached.commit(&sha);
         let get = |name: &str| self.get(name, &sha, &folder);
         if !names.contains(CONFIG) {
-            return Err(self.failed(format!(
-                "it has no {CONFIG}: it is no model of transformers"
-            )));
+            return Err(self.failed(format!("it has no {CONFIG}: it is no model of transformers")));
         }
         get(CONFIG)?;
         if names.contains(WEIGHTS) {

@@ -194,9 +194,7 @@ pub fn seconds(lessons: &[Lesson], measured: &Path) -> Result<Vec<String>> {
             )));
         }
         let name = &lesson.name;
-        lines.push(format!(
-            "{name}: {stated:.0} s stated, {measured:.0} s measured"
-        ));
+        lines.push(format!("{name}: {stated:.0} s stated, {measured:.0} s measured"));
     }
     let line = format!("this machine's pace: {pace:.2} of the stated times");
     lines.push(line);
@@ -263,13 +261,8 @@ mod tests {
     #[test]
     fn measured_seconds_are_compared_at_the_machine_s_own_pace() {
         let names = ["01_a", "01_b", "01_c"];
-        let lessons: Vec<Lesson> = names
-            .iter()
-            .map(|name| Lesson {
-                name: (*name).to_owned(),
-                ..lesson("a")
-            })
-            .collect();
+        let lessons: Vec<Lesson> =
+            names.iter().map(|name| Lesson { name: (*name).to_owned(), ..lesson("a") }).collect();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("times.json");
         let check = |times: [f64; 3]| {
@@ -295,10 +288,7 @@ mod tests {
 
     #[test]
     fn a_needed_lesson_that_does_not_exist_is_named() {
-        let alone = Lesson {
-            needs: vec!["00".into()],
-            ..lesson("a")
-        };
+        let alone = Lesson { needs: vec!["00".into()], ..lesson("a") };
         let error = needs(&[alone]).unwrap_err().to_string();
         assert!(error.contains("needs lesson 00"), "{error}");
     }

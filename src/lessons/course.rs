@@ -63,9 +63,7 @@ pub fn with_table(readme: &str, lessons: &[Lesson]) -> Option<String> {
     let (before, rest) = readme.split_once(TABLE_BEGINS)?;
     let (_, after) = rest.split_once(TABLE_ENDS)?;
     let table = table(lessons, ".rs");
-    Some(format!(
-        "{before}{TABLE_BEGINS}\n{table}{TABLE_ENDS}{after}"
-    ))
+    Some(format!("{before}{TABLE_BEGINS}\n{table}{TABLE_ENDS}{after}"))
 }
 
 /// Returns the cells of the notebook that opens the course, with their types and sources.

@@ -147,15 +147,8 @@ pub fn check(id: &str, judge: impl FnOnce(&mut Judge)) {
     let exercise = declared(id);
     let before = record(&exercise, passed);
     // The session needs it for `:next`.
-    wire::send(&wire::Record::Checked {
-        id: id.to_owned(),
-        passed,
-    });
-    let report = Report {
-        exercise,
-        verdict,
-        before,
-    };
+    wire::send(&wire::Record::Checked { id: id.to_owned(), passed });
+    let report = Report { exercise, verdict, before };
     display::show(&report);
 }
 
@@ -194,14 +187,12 @@ fn judged(judge: impl FnOnce(&mut Judge)) -> Verdict {
             (Ok(unsolved), _) => Verdict::Unsolved { id: unsolved.0 },
             // The first fault is more useful than a panic that follows from it.
             (Err(_), Some(fault)) => Verdict::Wrong { fault },
-            (Err(payload), None) => Verdict::Panicked {
-                message: explained(&panic_text(&*payload), PANICKED_AT.take()),
-            },
+            (Err(payload), None) => {
+                Verdict::Panicked { message: explained(&panic_text(&*payload), PANICKED_AT.take()) }
+            }
         },
         (Ok(()), Some(fault)) => Verdict::Wrong { fault },
-        (Ok(()), None) => Verdict::Right {
-            checks: findings.right,
-        },
+        (Ok(()), None) => Verdict::Right { checks: findings.right },
     }
 }
 
@@ -288,11 +279,7 @@ mod tests {
     use crate::view::display::Show;
 
     fn text(id: &str, verdict: Verdict) -> String {
-        let report = Report {
-            exercise: declared(id),
-            verdict,
-            before: None,
-        };
+        let report = Report { exercise: declared(id), verdict, before: None };
         report.content().plain()
     }
 
@@ -320,9 +307,7 @@ mod tests {
             judge.same_list("f()", &[1, 2, 3], &[1, 5, 3], "Think of the second.");
             judge.equal("g()", 1, 2, "Not shown: one thing at a time.");
         });
-        let Verdict::Wrong { fault } = verdict else {
-            panic!("{verdict:?}")
-        };
+        let Verdict::Wrong { fault } = verdict else { panic!("{verdict:?}") };
         assert!(fault.contains("entry 1 is 2, expected 5"), "{fault}");
         assert!(fault.ends_with("Think of the second."));
     }

@@ -169,9 +169,7 @@ impl Cell {
 /// learner replaces it.
 fn gate(line: &str) -> Option<&str> {
     let call = line.trim().strip_prefix("cloze::")?;
-    let id = call
-        .strip_prefix("solution!(\"")
-        .or_else(|| call.strip_prefix("answer!(\""))?;
+    let id = call.strip_prefix("solution!(\"").or_else(|| call.strip_prefix("answer!(\""))?;
     id.strip_suffix("\");")
 }
 
@@ -191,10 +189,7 @@ struct FrontMatter {
 
 /// Parses the lesson `name` (its file name without `.rs`). Errors name the file and the line.
 pub fn parse(name: &str, source: &str) -> Result<Lesson> {
-    let parser = Parser {
-        path: format!("lessons/{name}.rs"),
-        lines: source.lines().collect(),
-    };
+    let parser = Parser { path: format!("lessons/{name}.rs"), lines: source.lines().collect() };
     parser.lesson(name)
 }
 
@@ -293,9 +288,7 @@ impl Parser<'_> {
     }
 
     fn cells(&self, name: &str, after: usize) -> Result<Vec<Cell>> {
-        let main = (after..self.lines.len())
-            .find(|&i| !self.lines[i].is_empty())
-            .unwrap_or(after);
+        let main = (after..self.lines.len()).find(|&i| !self.lines[i].is_empty()).unwrap_or(after);
         if self.lines.get(main) != Some(&MAIN) {
             return Err(self.error(main, format!("expected {MAIN:?}")));
         }
@@ -345,11 +338,7 @@ impl Parser<'_> {
                     continue;
                 }
             };
-            cells.push(Cell {
-                kind,
-                source: String::new(),
-                line: index + 1,
-            });
+            cells.push(Cell { kind, source: String::new(), line: index + 1 });
         }
         Err(self.error(self.lines.len(), NO_END))
     }
@@ -430,9 +419,7 @@ impl Parser<'_> {
                 return Err(self.error(line, format!("exercise {id} has no solution")));
             };
             let check = format!("check!(\"{id}\"");
-            let later = cells[cell + 1..]
-                .iter()
-                .filter(|c| c.kind == CellKind::Code);
+            let later = cells[cell + 1..].iter().filter(|c| c.kind == CellKind::Code);
             let checks = later.filter(|c| c.source.replace(['\n', ' '], "").contains(&check));
             let count = checks.count();
             if count != 1 {
@@ -460,11 +447,7 @@ mod tests {
     #[test]
     fn a_heading_ends_in_a_colon_unless_it_asks() {
         let heading = |title: &str| {
-            let exercise = Exercise {
-                id: "01.1".into(),
-                title: title.into(),
-                hints: Vec::new(),
-            };
+            let exercise = Exercise { id: "01.1".into(), title: title.into(), hints: Vec::new() };
             exercise.heading()
         };
         assert_eq!(heading("Normalise"), "01.1 Normalise:");
@@ -555,69 +538,25 @@ fn main() -> cloze::lessons::LessonResult {
         let cases = [
             ("// title = \"Tokens\"\n", "", "2: missing field `title`"),
             ("// minutes = 30", "// minutes = x", "4: "),
-            (
-                "// minutes = 30",
-                "minutes = 30",
-                "4: front matter lines start",
-            ),
+            ("// minutes = 30", "minutes = 30", "4: front matter lines start"),
             ("fn main()", "fn man()", "12: expected \"fn main()"),
-            (
-                "    // %% [markdown]\n",
-                "    1;\n",
-                "13: expected a cell mark",
-            ),
-            (
-                "// %% [markdown]",
-                "// %% [md]",
-                "13: unknown cell mark \"[md]\"",
-            ),
+            ("    // %% [markdown]\n", "    1;\n", "13: expected a cell mark"),
+            ("// %% [markdown]", "// %% [md]", "13: unknown cell mark \"[md]\""),
             ("    // Text.", "    Text.", "16: lines of a text cell"),
-            (
-                "    // %%\n    check",
-                "// %%\n    check",
-                "26: expected a line inside of main",
-            ),
-            (
-                "id = \"01.1\"",
-                "id = \"01.2\"",
-                "7: exercise \"01.2\" should be \"01.1\"",
-            ),
-            (
-                "hints = [\"Look at str's methods.\"]",
-                "hints = []",
-                "7: exercise 01.1 has no hint",
-            ),
+            ("    // %%\n    check", "// %%\n    check", "26: expected a line inside of main"),
+            ("id = \"01.1\"", "id = \"01.2\"", "7: exercise \"01.2\" should be \"01.1\""),
+            ("hints = [\"Look at str's methods.\"]", "hints = []", "7: exercise 01.1 has no hint"),
             ("        // END SOLUTION\n", "", "20: the solution has no"),
-            (
-                "        // BEGIN SOLUTION\n",
-                "",
-                "20: cloze::solution! stands behind",
-            ),
+            ("        // BEGIN SOLUTION\n", "", "20: cloze::solution! stands behind"),
             (
                 "        cloze::solution!(\"01.1\");\n",
                 "",
                 "20: \"// BEGIN SOLUTION\" is followed by",
             ),
-            (
-                "solution!(\"01.1\")",
-                "solution!(\"01.7\")",
-                "21: the front matter has no exercise",
-            ),
-            (
-                "// END SOLUTION\n",
-                "// END SOLUTION\n        ;\n",
-                "23: a solution must end",
-            ),
-            (
-                "check!(\"01.1\"",
-                "check!(\"01.3\"",
-                "7: exercise 01.1 has 0 checks",
-            ),
-            (
-                "finish(\"01_x\")",
-                "finish(\"01_y\")",
-                "30: expected \"    cloze::lessons::finish",
-            ),
+            ("solution!(\"01.1\")", "solution!(\"01.7\")", "21: the front matter has no exercise"),
+            ("// END SOLUTION\n", "// END SOLUTION\n        ;\n", "23: a solution must end"),
+            ("check!(\"01.1\"", "check!(\"01.3\"", "7: exercise 01.1 has 0 checks"),
+            ("finish(\"01_x\")", "finish(\"01_y\")", "30: expected \"    cloze::lessons::finish"),
             ("    // %% [end]\n", "", "30: expected \"// %% [end]\""),
         ];
         for (from, to, message) in cases {

@@ -92,10 +92,7 @@ impl Judge {
         let (got, wanted) = (yours.as_vec(), expected.as_vec());
         let differs = |(a, b): &(&E, &E)| {
             let apart = (number(a) - number(b)).abs();
-            !matches!(
-                apart.partial_cmp(&tolerance),
-                Some(Ordering::Less | Ordering::Equal)
-            )
+            !matches!(apart.partial_cmp(&tolerance), Some(Ordering::Less | Ordering::Equal))
         };
         let first = got.iter().zip(&wanted).position(|pair| differs(&pair));
         self.note(first.is_none(), || {

@@ -46,10 +46,7 @@ const SOURCES: [(&str, &str); 17] = sources! {
 
 /// Returns all lessons in order.
 pub fn all() -> Result<Vec<Lesson>> {
-    SOURCES
-        .iter()
-        .map(|(name, source)| format::parse(name, source))
-        .collect()
+    SOURCES.iter().map(|(name, source)| format::parse(name, source)).collect()
 }
 
 /// Returns the lesson called `name`: `01_tokens`, or its number, `01` or `1`.
@@ -126,9 +123,7 @@ pub fn check_folder(dir: &Path) -> Result<()> {
         if OTHERS.contains(&&*name) {
             continue;
         }
-        let listed = SOURCES
-            .iter()
-            .find(|(lesson, _)| name.strip_suffix(".rs") == Some(lesson));
+        let listed = SOURCES.iter().find(|(lesson, _)| name.strip_suffix(".rs") == Some(lesson));
         let Some((_, built_from)) = listed else {
             return Err(Error::file(&path, "is no lesson of the course"));
         };
@@ -146,12 +141,8 @@ pub fn check_folder(dir: &Path) -> Result<()> {
 /// Ends a lesson that runs as a program; an error names the exercises whose check was not passed.
 pub fn finish(name: &str) -> LessonResult {
     let lesson = find(name)?;
-    let open: Vec<&str> = lesson
-        .exercises
-        .iter()
-        .map(|e| e.id.as_str())
-        .filter(|id| !exercise::passed(id))
-        .collect();
+    let open: Vec<&str> =
+        lesson.exercises.iter().map(|e| e.id.as_str()).filter(|id| !exercise::passed(id)).collect();
     if open.is_empty() {
         let given = |exercise: &Exercise| exercise::was_given(&exercise.id);
         if lesson.exercises.iter().any(given) {

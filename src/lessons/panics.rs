@@ -14,9 +14,7 @@ pub enum Meaning {
 
 /// Explains a panic by its message and location; returns `None` if the message needs no explanation.
 pub fn meaning(message: &str, file: &str, line: u32) -> Option<Meaning> {
-    dfdx(message, file, line)
-        .map(Meaning::Sentence)
-        .or_else(|| common(message).map(Meaning::Hint))
+    dfdx(message, file, line).map(Meaning::Sentence).or_else(|| common(message).map(Meaning::Hint))
 }
 
 /// Returns the operation that a file of dfdx's source implements: the name of its folder or of the file.
@@ -122,19 +120,14 @@ fn sides(message: &str) -> Option<(&str, &str)> {
 fn shape(text: &str) -> String {
     let sizes = text.trim_matches(['(', ')', '[', ']']).split(',');
     let sizes = sizes.map(str::trim).filter(|size| !size.is_empty());
-    let sizes: Vec<_> = sizes
-        .map(|size| if size == "Const" { "?" } else { size })
-        .collect();
+    let sizes: Vec<_> = sizes.map(|size| if size == "Const" { "?" } else { size }).collect();
     sizes.join("×")
 }
 
 /// Lists the sizes that differ.
 fn differing(left: &str, right: &str) -> String {
     let (left, right) = (shape(left), shape(right));
-    let pairs = left
-        .split('×')
-        .zip(right.split('×'))
-        .filter(|(a, b)| a != b);
+    let pairs = left.split('×').zip(right.split('×')).filter(|(a, b)| a != b);
     let pairs: Vec<_> = pairs.map(|(a, b)| format!("{a} and {b}")).collect();
     if pairs.is_empty() {
         return String::new();
@@ -219,11 +212,7 @@ mod tests {
                 "utilities/ops.rs",
                 "2×? and the right is 4×?: the sizes 2 and 4 differ",
             ),
-            (
-                equal("3", "5"),
-                "concat_along/mod.rs",
-                "the sizes 3 and 5 of another one",
-            ),
+            (equal("3", "5"), "concat_along/mod.rs", "the sizes 3 and 5 of another one"),
             (
                 "called `Result::unwrap()` on an `Err` value: Tensor { id: 1, data: [0.5"
                     .to_owned(),
@@ -244,20 +233,12 @@ mod tests {
     #[test]
     fn the_line_of_dfdx_distinguishes_batch_sizes_from_inner_sizes() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder
-            .path()
-            .join("dfdx-0.13.0/src/tensor_ops/matmul/mod.rs");
+        let file = folder.path().join("dfdx-0.13.0/src/tensor_ops/matmul/mod.rs");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         let message = "assertion `left == right` failed\n  left: 2\n right: 5";
         for (line, part) in [
-            (
-                "assert_eq!(self.shape.0, rhs.shape.0);",
-                "batch sizes 2 and 5",
-            ),
-            (
-                "assert_eq!(self.shape.2, rhs.shape.1);",
-                "inner sizes 2 and 5",
-            ),
+            ("assert_eq!(self.shape.0, rhs.shape.0);", "batch sizes 2 and 5"),
+            ("assert_eq!(self.shape.2, rhs.shape.1);", "inner sizes 2 and 5"),
             ("assert_eq!(k1, k2);", "inner sizes 2 and 5"),
         ] {
             std::fs::write(&file, line).unwrap();

@@ -98,19 +98,12 @@ mod tests {
             Verdict::Right { checks: 3 },
             Verdict::Unsolved { id: "01.1".into() },
             Verdict::Unsolved { id: "01.2".into() },
-            Verdict::Wrong {
-                fault: "f()".into(),
-            },
-            Verdict::Panicked {
-                message: "f()".into(),
-            },
+            Verdict::Wrong { fault: "f()".into() },
+            Verdict::Panicked { message: "f()".into() },
         ];
         for verdict in verdicts {
-            let report = Report {
-                exercise: exercise("01.1"),
-                verdict,
-                before: Some("2026-01-31".into()),
-            };
+            let report =
+                Report { exercise: exercise("01.1"), verdict, before: Some("2026-01-31".into()) };
             let text = report.content().plain();
             let first = text.lines().next().unwrap();
             assert!(first.ends_with("(passed before, on 2026-01-31)"), "{text}");

@@ -16,25 +16,14 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
 {
     /// Builds the model from `values`, which are laid out as `layout` describes.
     pub fn build(config: &Config, layout: &Layout, values: &[E], device: &D) -> Result<Self> {
-        assert_eq!(
-            values.len(),
-            layout.total(),
-            "one value for every declared element"
-        );
-        let b = Builder {
-            layout,
-            values,
-            device,
-            epsilon: config.layer_norm_eps,
-        };
+        assert_eq!(values.len(), layout.total(), "one value for every declared element");
+        let b = Builder { layout, values, device, epsilon: config.layer_norm_eps };
         let layer = |i| Stored::build(&b, &layer_name(i));
         let task = |head: super::TaskHead| Ok::<_, Error>((head, Stored::build(&b, head.name)?));
         Ok(Self {
             config: config.clone(),
             embeddings: Stored::build(&b, "embeddings")?,
-            layers: (0..config.num_hidden_layers)
-                .map(layer)
-                .collect::<Result<_>>()?,
+            layers: (0..config.num_hidden_layers).map(layer).collect::<Result<_>>()?,
             pooler: Stored::build(&b, "pooler.dense")?,
             masked_lm: Stored::build(&b, "cls.predictions")?,
             next_sentence: Stored::build(&b, "cls.seq_relationship")?,
@@ -56,11 +45,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
 
     fn collect(&self, layout: &Layout, values: &mut [E], gradients: Option<&mut Gradients<E, D>>) {
         assert_eq!(values.len(), layout.total(), "a value for every element");
-        let c = &mut Collector {
-            layout,
-            values,
-            gradients,
-        };
+        let c = &mut Collector { layout, values, gradients };
         self.embeddings.collect(c, "embeddings");
         for (i, layer) in self.layers.iter().enumerate() {
             layer.collect(c, &layer_name(i));
@@ -139,11 +124,7 @@ impl<S: Shape, E: Real, D: BertDevice<E>> Stored<E, D> for Tensor<S, E, D> {
 /// A head that only some models have.
 impl<M: Stored<E, D>, E: Real, D: BertDevice<E>> Stored<E, D> for Option<M> {
     fn build(b: &Builder<'_, E, D>, name: &str) -> Result<Self> {
-        let mut names = b
-            .layout
-            .parameters()
-            .iter()
-            .map(|parameter| &parameter.name);
+        let mut names = b.layout.parameters().iter().map(|parameter| &parameter.name);
         let declared = names.any(|declared| declared.starts_with(name));
         declared.then(|| M::build(b, name)).transpose()
     }

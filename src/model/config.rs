@@ -122,12 +122,10 @@ impl Config {
     /// Stores the names of a classifier's classes in the form that transformers uses.
     pub fn set_labels<S: AsRef<str>>(&mut self, labels: &[S]) {
         let labels = || labels.iter().map(AsRef::as_ref).enumerate();
-        let by_id: serde_json::Map<_, _> = labels()
-            .map(|(id, label)| (id.to_string(), label.into()))
-            .collect();
-        let by_label: serde_json::Map<_, _> = labels()
-            .map(|(id, label)| (label.to_owned(), id.into()))
-            .collect();
+        let by_id: serde_json::Map<_, _> =
+            labels().map(|(id, label)| (id.to_string(), label.into())).collect();
+        let by_label: serde_json::Map<_, _> =
+            labels().map(|(id, label)| (label.to_owned(), id.into())).collect();
         // An explicit number of classes would override the names.
         self.other.remove("num_labels");
         self.other.insert("id2label".into(), by_id.into());
@@ -145,9 +143,7 @@ impl Config {
     /// none or an id has no name.
     pub fn labels(&self) -> Option<Vec<&str>> {
         let by_id = self.other.get("id2label")?.as_object()?;
-        (0..by_id.len())
-            .map(|id| by_id.get(&id.to_string())?.as_str())
-            .collect()
+        (0..by_id.len()).map(|id| by_id.get(&id.to_string())?.as_str()).collect()
     }
 
     /// Returns the number of classes of a transformers classifier with this configuration; its
@@ -211,11 +207,7 @@ impl Config {
             ("num_hidden_layers", self.num_hidden_layers, 1 << 12),
             ("num_attention_heads", self.num_attention_heads, 1 << 8),
             ("intermediate_size", self.intermediate_size, 1 << 20),
-            (
-                "max_position_embeddings",
-                self.max_position_embeddings,
-                1 << 20,
-            ),
+            ("max_position_embeddings", self.max_position_embeddings, 1 << 20),
             ("type_vocab_size", self.type_vocab_size, 1 << 16),
         ] {
             if value == 0 {
@@ -233,10 +225,7 @@ impl Config {
         }
         for (name, p) in [
             ("hidden_dropout_prob", self.hidden_dropout_prob),
-            (
-                "attention_probs_dropout_prob",
-                self.attention_probs_dropout_prob,
-            ),
+            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
         ] {
             if !(0.0..1.0).contains(&p) {
                 return Err(format!("{name} is {p}, but must be at least 0 and under 1"));
@@ -251,9 +240,7 @@ impl Config {
                 && found != expected
                 && found != "null"
             {
-                return Err(format!(
-                    "{name} is {found}, but only {expected} is supported"
-                ));
+                return Err(format!("{name} is {found}, but only {expected} is supported"));
             }
         }
         Ok(())
@@ -274,9 +261,7 @@ mod tests {
     #[test]
     fn unknown_fields_survive_a_round_trip() {
         let mut config = Config::new(2, 128, 2, 512, 1000);
-        config
-            .other
-            .insert("gradient_checkpointing".into(), false.into());
+        config.other.insert("gradient_checkpointing".into(), false.into());
         let (_dir, path) = written(&config.to_json());
         assert_eq!(Config::read(&path).unwrap(), config);
     }
@@ -298,11 +283,7 @@ mod tests {
     fn a_wrong_configuration_gets_one_sentence() {
         let good = Config::new(2, 128, 2, 512, 1000).to_json();
         let cases = [
-            (
-                "\"num_attention_heads\": 2",
-                "\"num_attention_heads\": 3",
-                "not a multiple",
-            ),
+            ("\"num_attention_heads\": 2", "\"num_attention_heads\": 3", "not a multiple"),
             ("\"gelu\"", "\"relu\"", "only \"gelu\""),
             ("\"bert\"", "\"gpt2\"", "only \"bert\""),
             (
@@ -320,11 +301,7 @@ mod tests {
                 "\"add_cross_attention\": true, \"hidden_act\"",
                 "only self-attention",
             ),
-            (
-                "\"vocab_size\": 1000",
-                "\"vocab_size\": 0",
-                "vocab_size is 0",
-            ),
+            ("\"vocab_size\": 1000", "\"vocab_size\": 0", "vocab_size is 0"),
             (
                 "\"hidden_dropout_prob\": 0.1",
                 "\"hidden_dropout_prob\": 1.5",
@@ -335,10 +312,7 @@ mod tests {
         for (from, to, expected) in cases {
             let (_dir, path) = written(&good.replacen(from, to, 1));
             let message = Config::read(&path).unwrap_err().to_string();
-            assert!(
-                message.contains("config.json") && message.contains(expected),
-                "{message}"
-            );
+            assert!(message.contains("config.json") && message.contains(expected), "{message}");
         }
     }
 
@@ -365,10 +339,8 @@ mod tests {
                 Config::read(&path)
             };
             assert!(with(most).is_ok(), "{field}");
-            let expected = format!(
-                "config.json: {field} is {0}, but must be at most {most}",
-                most * 2
-            );
+            let expected =
+                format!("config.json: {field} is {0}, but must be at most {most}", most * 2);
             let message = with(most * 2).unwrap_err().to_string();
             assert!(message.ends_with(&expected), "{message}");
         }

@@ -110,11 +110,9 @@ impl Dropout {
         p: f64,
     ) -> Tensor<S, E, D, T> {
         let mut mask = vec![E::default(); places.len() * H];
-        mask.par_chunks_mut(H)
-            .zip(places)
-            .for_each(|(mask, &(example, position))| {
-                self.fill(site, example, position * H as u32, p, mask);
-            });
+        mask.par_chunks_mut(H).zip(places).for_each(|(mask, &(example, position))| {
+            self.fill(site, example, position * H as u32, p, mask);
+        });
         D::scaled(x, mask)
     }
 
@@ -131,13 +129,11 @@ impl Dropout {
         }
         let length = x.shape().3;
         let mut mask = vec![E::default(); batch.sequences() * A * length * length];
-        mask.par_chunks_mut(length)
-            .enumerate()
-            .for_each(|(row, mask)| {
-                let (sequence, head, query) = (row / (A * length), row / length % A, row % length);
-                let offset = (head as u32 * ATTENTION_STRIDE + query as u32) * ATTENTION_STRIDE;
-                self.fill(site, batch.examples[sequence], offset, p, mask);
-            });
+        mask.par_chunks_mut(length).enumerate().for_each(|(row, mask)| {
+            let (sequence, head, query) = (row / (A * length), row / length % A, row % length);
+            let offset = (head as u32 * ATTENTION_STRIDE + query as u32) * ATTENTION_STRIDE;
+            self.fill(site, batch.examples[sequence], offset, p, mask);
+        });
         D::scaled(x, mask)
     }
 }
@@ -169,12 +165,8 @@ mod tests {
     #[test]
     fn masks_do_not_depend_on_padding_or_neighbours() {
         let alone = DROPOUT.hidden(ones(1, 3), &batch(&[8], &[3]), Site::EmbeddingDropout, 0.4);
-        let among = DROPOUT.hidden(
-            ones(2, 5),
-            &batch(&[4, 8], &[5, 3]),
-            Site::EmbeddingDropout,
-            0.4,
-        );
+        let among =
+            DROPOUT.hidden(ones(2, 5), &batch(&[4, 8], &[5, 3]), Site::EmbeddingDropout, 0.4);
         assert_eq!(alone.as_vec()[..18], among.as_vec()[30..48]);
         assert_ne!(among.as_vec()[..18], among.as_vec()[30..48]);
     }
@@ -182,9 +174,7 @@ mod tests {
     #[test]
     fn the_share_and_the_mean_are_right() {
         let packed = batch(&(0..100).collect::<Vec<_>>(), &[50; 100]);
-        let y = DROPOUT
-            .hidden(ones(100, 50), &packed, Site::HeadDropout, 0.1)
-            .as_vec();
+        let y = DROPOUT.hidden(ones(100, 50), &packed, Site::HeadDropout, 0.1).as_vec();
         let n = y.len() as f64;
         let dropped = y.iter().filter(|&&v| v == 0.0).count() as f64;
         // Standard error of the share: sqrt(0.09 / 30000) = 0.0017.
@@ -199,9 +189,7 @@ mod tests {
             let x: Tensor<(usize, Const<2>, usize, usize), f64, _> =
                 dev.ones_like(&(1, Const::<2>, length, length));
             let packed = batch(&[1], &[length]);
-            DROPOUT
-                .attention(x, &packed, Site::AttentionDropout(1), 0.5)
-                .as_vec()
+            DROPOUT.attention(x, &packed, Site::AttentionDropout(1), 0.5).as_vec()
         };
         let (short, long) = (run(3), run(5));
         for head in 0..2 {

@@ -68,8 +68,5 @@ pub fn cross_entropy<V: Dim, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     let labels: Vec<usize> = labels.iter().map(|&label| label as usize).collect();
     let shape = (labels.len(),);
     let labels = logits.device().tensor_from_vec(labels, shape);
-    -logits
-        .log_softmax::<Axis<1>>()
-        .select::<(usize,), _>(labels)
-        .sum::<Rank0, Axis<0>>()
+    -logits.log_softmax::<Axis<1>>().select::<(usize,), _>(labels).sum::<Rank0, Axis<0>>()
 }

@@ -89,9 +89,7 @@ impl SequenceAttention {
         let dev = Cpu::default();
         let take = |name: &str| {
             let found = layout.find(name);
-            &values[found
-                .unwrap_or_else(|| panic!("the layout has no {name}"))
-                .1]
+            &values[found.unwrap_or_else(|| panic!("the layout has no {name}")).1]
         };
         let heads = (1, tokens, config.num_attention_heads, config.head_size());
         // A layer reads the output of the one before it; no layer reads the last.
@@ -131,9 +129,7 @@ impl<E: Real> LayerAttention<E> {
         q: Queries<A, K, E, D>,
         k: Keys<A, K, E, D>,
     ) -> Self {
-        let future = config
-            .is_decoder
-            .then(|| future_mask(q.shape().2, q.device()));
+        let future = config.is_decoder.then(|| future_mask(q.shape().2, q.device()));
         Self {
             queries: q.as_vec(),
             keys: k.clone().permute::<_, Axes4<0, 1, 3, 2>>().as_vec(),
@@ -161,12 +157,6 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
                 layers.push(LayerAttention::of(&self.config, q, layer.attention.keys(x)));
             }
         });
-        SequenceAttention {
-            tokens: batch.rows(),
-            heads: A,
-            head_size: K,
-            layers,
-            hidden,
-        }
+        SequenceAttention { tokens: batch.rows(), heads: A, head_size: K, layers, hidden }
     }
 }

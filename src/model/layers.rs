@@ -238,10 +238,8 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         let attended = pass.drop_hidden(attended, Site::AttentionOutputDropout(layer));
         let x = self.attention_norm.forward(attended + x);
         let inner = gelu(at_every_position(&self.intermediate, x.retaped::<T>()));
-        let inner = pass.drop_hidden(
-            at_every_position(&self.output, inner),
-            Site::FeedForwardDropout(layer),
-        );
+        let inner = pass
+            .drop_hidden(at_every_position(&self.output, inner), Site::FeedForwardDropout(layer));
         self.output_norm.forward(inner + x)
     }
 }

@@ -110,30 +110,21 @@ where
     // Gradient buffers follow a tensor's strides, so a permuted view is made row-major first.
     let (x, mut tape) = x.contiguous().split_tape();
     let mut values = x.as_vec();
-    let mut slopes = if T::OWNS_TAPE {
-        vec![E::default(); values.len()]
-    } else {
-        Vec::new()
-    };
+    let mut slopes = if T::OWNS_TAPE { vec![E::default(); values.len()] } else { Vec::new() };
     if T::OWNS_TAPE {
-        values
-            .par_chunks_mut(CHUNK)
-            .zip(slopes.par_chunks_mut(CHUNK))
-            .enumerate()
-            .for_each(|(chunk, (values, slopes))| {
+        values.par_chunks_mut(CHUNK).zip(slopes.par_chunks_mut(CHUNK)).enumerate().for_each(
+            |(chunk, (values, slopes))| {
                 for (i, (v, s)) in values.iter_mut().zip(slopes).enumerate() {
                     (*v, *s) = f(chunk * CHUNK + i, *v);
                 }
-            });
+            },
+        );
     } else {
-        values
-            .par_chunks_mut(CHUNK)
-            .enumerate()
-            .for_each(|(chunk, values)| {
-                for (i, v) in values.iter_mut().enumerate() {
-                    *v = f(chunk * CHUNK + i, *v).0;
-                }
-            });
+        values.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, values)| {
+            for (i, v) in values.iter_mut().enumerate() {
+                *v = f(chunk * CHUNK + i, *v).0;
+            }
+        });
     }
     let y = x.device().tensor_from_vec(values, *x.shape());
     let (input, output) = (x.ghost(), y.ghost());
@@ -202,10 +193,7 @@ mod tests {
         for (x, slope) in POINTS.into_iter().zip(slopes) {
             let h = 1e-5;
             let difference = (value(x + h) - value(x - h)) / (2.0 * h);
-            assert!(
-                (slope - difference).abs() < 1e-9,
-                "at {x}: {slope} and {difference}"
-            );
+            assert!((slope - difference).abs() < 1e-9, "at {x}: {slope} and {difference}");
         }
     }
 
@@ -248,10 +236,6 @@ mod tests {
         let twice = gelu(x.leaky_trace()) + gelu(x.leaky_trace());
         let once = gelu(x.leaky_trace()).sum().backward().get(&x).array();
         let both = twice.sum().backward().get(&x).array();
-        assert!(
-            once.into_iter()
-                .zip(both)
-                .all(|(a, b)| (2.0 * a - b).abs() < 1e-12)
-        );
+        assert!(once.into_iter().zip(both).all(|(a, b)| (2.0 * a - b).abs() < 1e-12));
     }
 }

@@ -100,12 +100,8 @@ pub struct TaskHead {
 impl Part {
     /// Returns the task head that this part is, if it is one.
     pub fn task_head(self) -> Option<TaskHead> {
-        let classifier = |input, outputs| TaskHead {
-            name: "classifier",
-            input,
-            outputs,
-            dropout: true,
-        };
+        let classifier =
+            |input, outputs| TaskHead { name: "classifier", input, outputs, dropout: true };
         match self {
             Self::Encoder | Self::Pooler | Self::MaskedLm | Self::NextSentence => None,
             Self::SequenceClassifier(classes) => Some(classifier(HeadInput::Pooled, classes)),
@@ -123,10 +119,7 @@ impl Part {
     /// Returns all parts of a model with this part as its head.
     pub fn with_encoder(self) -> Vec<Self> {
         let mut parts = vec![Self::Encoder];
-        if self
-            .task_head()
-            .is_some_and(|head| head.input == HeadInput::Pooled)
-        {
+        if self.task_head().is_some_and(|head| head.input == HeadInput::Pooled) {
             parts.push(Self::Pooler);
         }
         parts.push(self);
@@ -135,12 +128,8 @@ impl Part {
 }
 
 /// The parts that pre-training needs.
-pub const PRETRAINING: [Part; 4] = [
-    Part::Encoder,
-    Part::Pooler,
-    Part::MaskedLm,
-    Part::NextSentence,
-];
+pub const PRETRAINING: [Part; 4] =
+    [Part::Encoder, Part::Pooler, Part::MaskedLm, Part::NextSentence];
 
 /// Builds the declaration, one group of parameters at a time.
 struct Declaration {
@@ -151,13 +140,7 @@ struct Declaration {
 
 impl Declaration {
     fn add(&mut self, name: String, shape: &[usize], decay: bool, init: Init) {
-        self.list.push(Parameter {
-            name,
-            shape: shape.to_vec(),
-            decay,
-            init,
-            part: self.part,
-        });
+        self.list.push(Parameter { name, shape: shape.to_vec(), decay, init, part: self.part });
     }
 
     fn embedding(&mut self, name: &str, rows: usize, width: usize) {
@@ -193,23 +176,12 @@ impl Declaration {
 /// except for the weights and biases of queries, keys and values.
 pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     let (h, i) = (config.hidden_size, config.intermediate_size);
-    let mut d = Declaration {
-        list: Vec::new(),
-        part: Part::Encoder,
-        deviation: config.initializer_range,
-    };
+    let mut d =
+        Declaration { list: Vec::new(), part: Part::Encoder, deviation: config.initializer_range };
 
     d.embedding("embeddings.word_embeddings", config.vocab_size, h);
-    d.embedding(
-        "embeddings.position_embeddings",
-        config.max_position_embeddings,
-        h,
-    );
-    d.embedding(
-        "embeddings.token_type_embeddings",
-        config.type_vocab_size,
-        h,
-    );
+    d.embedding("embeddings.position_embeddings", config.max_position_embeddings, h);
+    d.embedding("embeddings.token_type_embeddings", config.type_vocab_size, h);
     d.layer_norm("embeddings.LayerNorm", h);
     for layer in 0..config.num_hidden_layers {
         let name = |rest: &str| format!("encoder.layer.{layer}.{rest}");
@@ -230,12 +202,7 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     }
     if parts.contains(&Part::MaskedLm) {
         d.part = Part::MaskedLm;
-        d.add(
-            "cls.predictions.bias".into(),
-            &[config.vocab_size],
-            false,
-            Init::Zeros,
-        );
+        d.add("cls.predictions.bias".into(), &[config.vocab_size], false, Init::Zeros);
         d.linear("cls.predictions.transform.dense", h, h);
         d.layer_norm("cls.predictions.transform.LayerNorm", h);
     }
@@ -282,17 +249,9 @@ impl Layout {
                 start..end
             })
             .collect();
-        let by_name = parameters
-            .iter()
-            .enumerate()
-            .map(|(index, p)| (p.name.clone(), index))
-            .collect();
-        Arc::new(Self {
-            parameters,
-            ranges,
-            by_name,
-            parts: parts.to_vec(),
-        })
+        let by_name =
+            parameters.iter().enumerate().map(|(index, p)| (p.name.clone(), index)).collect();
+        Arc::new(Self { parameters, ranges, by_name, parts: parts.to_vec() })
     }
 
     /// Returns the declared parameters in order.
@@ -357,16 +316,9 @@ impl Layout {
                 Init::TruncatedNormal(deviation) => {
                     let site = Site::Init(index as u32);
                     // One stream per 1,024 values, so that threads can share the work.
-                    values
-                        .par_chunks_mut(1024)
-                        .enumerate()
-                        .for_each(|(row, chunk)| {
-                            truncated_normal(
-                                &Stream::new(seed, 0, site, row as u64),
-                                deviation,
-                                chunk,
-                            );
-                        });
+                    values.par_chunks_mut(1024).enumerate().for_each(|(row, chunk)| {
+                        truncated_normal(&Stream::new(seed, 0, site, row as u64), deviation, chunk);
+                    });
                 }
             }
         }
@@ -460,11 +412,7 @@ mod tests {
         // A normal distribution truncated at two deviations keeps 0.7737 of its variance: 0.88 of
         // the deviation.
         assert!(mean.abs() < 1e-4, "mean {mean}");
-        assert!(
-            (variance.sqrt() / 0.02 - 0.8796).abs() < 5e-3,
-            "deviation {}",
-            variance.sqrt()
-        );
+        assert!((variance.sqrt() / 0.02 - 0.8796).abs() < 5e-3, "deviation {}", variance.sqrt());
         assert!(words.iter().all(|x| x.abs() <= 0.04));
         let (_, range) = layout.find("embeddings.LayerNorm.weight").unwrap();
         assert!(values[range].iter().all(|&x| x == 1.0));

@@ -26,15 +26,8 @@ pub enum Size {
 
 impl Size {
     /// All sizes, smallest first.
-    pub const ALL: [Self; 7] = [
-        Self::Tiny,
-        Self::Mini,
-        Self::Small,
-        Self::Medium,
-        Self::Minilm,
-        Self::Base,
-        Self::Large,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Tiny, Self::Mini, Self::Small, Self::Medium, Self::Minilm, Self::Base, Self::Large];
 
     /// Returns the name used on the command line.
     pub fn name(self) -> &'static str {
@@ -73,16 +66,13 @@ impl std::str::FromStr for Size {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|size| size.name() == name)
-            .ok_or_else(|| {
-                let names: Vec<_> = Self::ALL.iter().map(|s| s.name()).collect();
-                Error::Usage(format!(
-                    "unknown size {name:?}: expected one of {} or the path of a config.json",
-                    names.join(", ")
-                ))
-            })
+        Self::ALL.into_iter().find(|size| size.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|s| s.name()).collect();
+            Error::Usage(format!(
+                "unknown size {name:?}: expected one of {} or the path of a config.json",
+                names.join(", ")
+            ))
+        })
     }
 }
 
@@ -95,12 +85,6 @@ mod tests {
         for size in Size::ALL {
             assert_eq!(size.name().parse::<Size>().unwrap(), size);
         }
-        assert!(
-            "huge"
-                .parse::<Size>()
-                .unwrap_err()
-                .to_string()
-                .contains("tiny, mini")
-        );
+        assert!("huge".parse::<Size>().unwrap_err().to_string().contains("tiny, mini"));
     }
 }

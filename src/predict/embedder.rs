@@ -78,9 +78,7 @@ impl Open for Embedder {
             layers: features::layers(layers, model.config.num_hidden_layers)?,
             combine: wanted.combine.unwrap_or(Combine::Concat),
             pool,
-            normalize: wanted
-                .normalize
-                .unwrap_or(advice.normalize && pool != Pool::None),
+            normalize: wanted.normalize.unwrap_or(advice.normalize && pool != Pool::None),
         };
         Ok(Self { model, settings })
     }
@@ -107,9 +105,8 @@ impl Embedder {
         texts: &[(&str, Option<&str>)],
     ) -> Result<(Sequences, Vec<Vec<f32>>)> {
         let sequences = self.model.cut(texts)?;
-        let vectors = self
-            .model
-            .run(|engine| features::embed(engine, &sequences, &self.settings))?;
+        let vectors =
+            self.model.run(|engine| features::embed(engine, &sequences, &self.settings))?;
         Ok((sequences, vectors))
     }
 

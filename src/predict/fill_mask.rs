@@ -52,11 +52,7 @@ loading!(FillMask);
 impl Open for FillMask {
     fn open(folder: &Path, settings: &Builder<Self>) -> Result<Self> {
         let parts = [Part::Encoder, Part::MaskedLm];
-        let model = Shared::new(
-            Loaded::read(folder, &parts, settings.setup)?,
-            None,
-            settings,
-        )?;
+        let model = Shared::new(Loaded::read(folder, &parts, settings.setup)?, None, settings)?;
         if model.config.is_decoder {
             return Err(Error::file(
                 folder,
@@ -84,9 +80,7 @@ impl FillMask {
         };
         let guesses = |blank: Vec<(u32, f64)>| blank.into_iter().map(guess).collect();
         let answers = self.top_ids(texts, count)?.into_iter();
-        Ok(answers
-            .map(|blanks| blanks.into_iter().map(guesses).collect())
-            .collect())
+        Ok(answers.map(|blanks| blanks.into_iter().map(guesses).collect()).collect())
     }
 
     /// Returns the same as ids with their probabilities.

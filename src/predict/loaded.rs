@@ -30,10 +30,7 @@ impl Loaded {
     pub fn read(folder: &Path, parts: &[Part], setup: Setup) -> Result<Self> {
         let model = Model::read(folder, parts, None)?;
         let wordpiece = wordpiece_of(folder, &model)?;
-        Ok(Self {
-            engine: setup.engine(&model.config, &model.layout, model.values)?,
-            wordpiece,
-        })
+        Ok(Self { engine: setup.engine(&model.config, &model.layout, model.values)?, wordpiece })
     }
 
     /// Reads a folder that was fine-tuned for the task with this head, on a trained or on a frozen encoder.
@@ -43,10 +40,7 @@ impl Loaded {
             return Ok(Loaded { engine, wordpiece });
         }
         let Self { engine, wordpiece } = Self::read(folder, &[Part::Encoder], setup)?;
-        Ok(Loaded {
-            engine: Box::new(Frozen::open(folder, engine, head)?),
-            wordpiece,
-        })
+        Ok(Loaded { engine: Box::new(Frozen::open(folder, engine, head)?), wordpiece })
     }
 }
 
@@ -123,11 +117,7 @@ impl<E: Engine + ?Sized> Shared<E> {
         let tokenise = || Sequences::tokenise(&self.wordpiece, texts, usize::MAX);
         let sequences = self.threads.install(tokenise)?;
         let lengths = (0..texts.len()).map(|index| sequences.length(index));
-        match texts
-            .iter()
-            .zip(lengths)
-            .find(|(_, length)| *length > self.max_len)
-        {
+        match texts.iter().zip(lengths).find(|(_, length)| *length > self.max_len) {
             None => Ok(sequences),
             Some(((text, _), length)) => Err(Error::Failed(format!(
                 "the text {:?} has {length} tokens with its special tokens, but the model takes only {}",
@@ -157,8 +147,6 @@ pub fn task_of(config: &Config) -> Option<&'static str> {
 pub fn labels_of(config: &Config) -> Vec<String> {
     match config.labels() {
         Some(labels) => labels.into_iter().map(str::to_owned).collect(),
-        None => (0..config.classes())
-            .map(|i| format!("LABEL_{i}"))
-            .collect(),
+        None => (0..config.classes()).map(|i| format!("LABEL_{i}")).collect(),
     }
 }

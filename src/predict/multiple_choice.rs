@@ -57,17 +57,13 @@ impl MultipleChoice {
     /// If a context has no text to choose from, or an output of the model is not a finite number.
     pub fn choose(&self, questions: &[(&str, &[&str])]) -> Result<Vec<Choice>> {
         if let Some((context, _)) = questions.iter().find(|(_, texts)| texts.is_empty()) {
-            return Err(Error::Usage(format!(
-                "{context:?} has no text to choose from"
-            )));
+            return Err(Error::Usage(format!("{context:?} has no text to choose from")));
         }
         let pairs = questions
             .iter()
             .flat_map(|&(context, texts)| texts.iter().map(move |&text| (context, Some(text))));
         let sequences = self.model.cut(&pairs.collect::<Vec<_>>())?;
-        let logits = self
-            .model
-            .run(|engine| inference::logits(engine, &sequences))?;
+        let logits = self.model.run(|engine| inference::logits(engine, &sequences))?;
         let mut rest = logits.values();
         let choice = |(_, texts): &(&str, &[&str])| {
             let (own, others) = rest.split_at(texts.len());

@@ -36,11 +36,7 @@ loading!(NextSentence);
 impl Open for NextSentence {
     fn open(folder: &Path, settings: &Builder<Self>) -> Result<Self> {
         let parts = [Part::Encoder, Part::Pooler, Part::NextSentence];
-        let model = Shared::new(
-            Loaded::read(folder, &parts, settings.setup)?,
-            None,
-            settings,
-        )?;
+        let model = Shared::new(Loaded::read(folder, &parts, settings.setup)?, None, settings)?;
         Ok(Self { model })
     }
 }
@@ -52,9 +48,7 @@ impl NextSentence {
     /// If a pair is too long.
     pub fn probabilities(&self, pairs: &[(&str, &str)]) -> Result<Vec<f32>> {
         let probabilities = self.in_f64(pairs)?.into_iter();
-        Ok(probabilities
-            .map(|probability| probability as f32)
-            .collect())
+        Ok(probabilities.map(|probability| probability as f32).collect())
     }
 
     /// Returns the same at full precision.

@@ -77,9 +77,7 @@ impl QuestionAnswerer {
     pub fn answer(&self, questions: &[(&str, &str)]) -> Result<Vec<Answer>> {
         let file = squad_of(questions);
         let answers = self.model.run(|engine| {
-            let Shared {
-                wordpiece, max_len, ..
-            } = &self.model;
+            let Shared { wordpiece, max_len, .. } = &self.model;
             let windows =
                 QuestionWindows::cut(file, self.may_be_empty, *max_len, self.options, wordpiece)?;
             windows.answers(&inference::logits(engine, &windows.sequences())?)

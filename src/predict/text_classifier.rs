@@ -61,11 +61,7 @@ impl Open for TextClassifier {
             labels.clear();
         }
         let limits = task_of(&model.config).and_then(tasks::limits);
-        Ok(Self {
-            model,
-            labels,
-            limits,
-        })
+        Ok(Self { model, labels, limits })
     }
 }
 
@@ -95,9 +91,7 @@ impl TextClassifier {
 
     fn classify(&self, texts: &[(&str, Option<&str>)]) -> Result<Vec<Prediction>> {
         let sequences = self.model.cut(texts)?;
-        let logits = self
-            .model
-            .run(|engine| inference::logits(engine, &sequences))?;
+        let logits = self.model.run(|engine| inference::logits(engine, &sequences))?;
         let rows = logits.values().chunks_exact(logits.outputs);
         Ok(rows.map(|row| self.prediction(row)).collect())
     }
@@ -105,18 +99,10 @@ impl TextClassifier {
     fn prediction(&self, logits: &[f32]) -> Prediction {
         if self.labels.is_empty() {
             let score = tasks::limited(logits[0], self.limits);
-            return Prediction {
-                label: String::new(),
-                score,
-                scores: vec![score],
-            };
+            return Prediction { label: String::new(), score, scores: vec![score] };
         }
         let class = best(logits) as usize;
         let scores: Vec<f32> = softmax(logits).into_iter().map(|p| p as f32).collect();
-        Prediction {
-            label: self.labels[class].clone(),
-            score: scores[class],
-            scores,
-        }
+        Prediction { label: self.labels[class].clone(), score: scores[class], scores }
     }
 }

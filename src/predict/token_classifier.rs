@@ -82,9 +82,7 @@ impl TokenClassifier {
         let texts: Vec<Text> = texts.iter().map(|text| Text::new(text)).collect();
         let sentences: Vec<Sentence> = texts.iter().map(Text::sentence).collect();
         let cut = WordSequences::new(&sentences, &self.model.wordpiece, self.model.max_len)?;
-        let logits = self
-            .model
-            .run(|engine| inference::logits(engine, &cut.sequences))?;
+        let logits = self.model.run(|engine| inference::logits(engine, &cut.sequences))?;
         let mut rows = cut
             .first_rows
             .iter()
@@ -100,9 +98,7 @@ impl TokenClassifier {
             };
             if self.labels.iter().all(|label| is_entity_tag(label)) {
                 let entities = entities(&tags).into_iter();
-                entities
-                    .map(|found| entity((found.kind, found.start..found.end)))
-                    .collect()
+                entities.map(|found| entity((found.kind, found.start..found.end))).collect()
             } else {
                 let single = |(word, label)| entity((label, word..word + 1));
                 tags.iter().copied().enumerate().map(single).collect()
@@ -121,18 +117,12 @@ struct Text {
 impl Text {
     fn new(text: &str) -> Self {
         let chars: Vec<char> = text.chars().collect();
-        Self {
-            words: words(&chars),
-            chars,
-        }
+        Self { words: words(&chars), chars }
     }
 
     fn sentence(&self) -> Sentence {
         let word = |word: &Range<usize>| self.chars[word.clone()].iter().collect();
-        Sentence {
-            words: self.words.iter().map(word).collect(),
-            tags: Vec::new(),
-        }
+        Sentence { words: self.words.iter().map(word).collect(), tags: Vec::new() }
     }
 
     fn entity(&self, label: &str, words: Range<usize>, scores: &[f64]) -> Entity {

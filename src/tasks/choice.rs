@@ -33,12 +33,8 @@ impl Choice {
     /// the others are for training.
     pub fn codah(fold: u32) -> Result<Self> {
         match fold {
-            1..=FOLDS => Ok(Self {
-                fold: Some(fold - 1),
-            }),
-            _ => Err(Error::Usage(format!(
-                "fold {fold}: expected a number from 1 to {FOLDS}"
-            ))),
+            1..=FOLDS => Ok(Self { fold: Some(fold - 1) }),
+            _ => Err(Error::Usage(format!("fold {fold}: expected a number from 1 to {FOLDS}"))),
         }
     }
 
@@ -57,10 +53,8 @@ impl Choice {
             Role::Test => true,
         };
         let rows = all.into_iter().enumerate();
-        let rows: Vec<Question> = rows
-            .filter(|(index, _)| wanted(*index))
-            .map(|(_, row)| row)
-            .collect();
+        let rows: Vec<Question> =
+            rows.filter(|(index, _)| wanted(*index)).map(|(_, row)| row).collect();
         if rows.is_empty() {
             let purpose = match role {
                 Role::Train => "train on",
@@ -110,14 +104,10 @@ impl Task for Choice {
             _ => {}
         }
         let pairs: Vec<(String, String)> = rows.iter().flat_map(Question::pairs).collect();
-        let texts: Vec<(&str, Option<&str>)> = pairs
-            .iter()
-            .map(|(a, b)| (a.as_str(), Some(b.as_str())))
-            .collect();
+        let texts: Vec<(&str, Option<&str>)> =
+            pairs.iter().map(|(a, b)| (a.as_str(), Some(b.as_str()))).collect();
         let sequences = Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?;
-        reading
-            .notes
-            .extend(sequences.cut_note(path, reading.max_len));
+        reading.notes.extend(sequences.cut_note(path, reading.max_len));
         Ok(Box::new(Read {
             name: self.name().to_owned(),
             indices: rows.iter().map(|row| row.place).collect(),
@@ -171,9 +161,6 @@ impl Dataset for Read {
                 "probabilities": softmax(row),
             }));
         }
-        Ok(Answers {
-            documents: vec![(format!("{}.tsv", self.name), text)],
-            lines,
-        })
+        Ok(Answers { documents: vec![(format!("{}.tsv", self.name), text)], lines })
     }
 }

@@ -98,16 +98,14 @@ pub fn outputs_of(task: &glue::Task, names: &[&str], config: &Config) -> Result<
     };
     let mut namings = [Some(names), task.hub_classes].into_iter().flatten();
     let found = namings.find_map(|names| names.iter().map(output).collect::<Option<Vec<u32>>>());
-    found
-        .filter(|_| stored.len() == names.len())
-        .ok_or_else(|| {
-            Error::Failed(format!(
-                "the model's classes are {}, but those of {} are {}",
-                listed(&stored),
-                task.name,
-                names.join(", ")
-            ))
-        })
+    found.filter(|_| stored.len() == names.len()).ok_or_else(|| {
+        Error::Failed(format!(
+            "the model's classes are {}, but those of {} are {}",
+            listed(&stored),
+            task.name,
+            names.join(", ")
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -138,15 +136,9 @@ mod tests {
             let message = outputs("qnli", &["0", stored[1]]).unwrap_err().to_string();
             assert!(message.contains("but those of qnli are entailment, not_entailment"));
         }
-        assert_eq!(
-            outputs("qnli", &["not_entailment", "entailment"]).unwrap(),
-            [1, 0]
-        );
+        assert_eq!(outputs("qnli", &["not_entailment", "entailment"]).unwrap(), [1, 0]);
         assert_eq!(outputs("rte", &["LABEL_0", "LABEL_1"]).unwrap(), [0, 1]);
-        for stored in [
-            &["equivalent"][..],
-            &["not_equivalent", "equivalent", "neither"],
-        ] {
+        for stored in [&["equivalent"][..], &["not_equivalent", "equivalent", "neither"]] {
             assert!(outputs("mrpc", stored).is_err());
         }
         for task in &glue::TASKS {
@@ -165,16 +157,8 @@ mod tests {
     #[test]
     fn a_row_whose_label_cannot_be_a_class_is_bad() {
         for (name, text, expected) in [
-            (
-                "a.tsv",
-                "text\tlabel\na\tx\nb\t\nc\ty\n",
-                "a.tsv:3: the label is empty",
-            ),
-            (
-                "a.tsv",
-                "text\tlabel\na\tx\nb\nc\ty\n",
-                "a.tsv:3: the row has 1 columns",
-            ),
+            ("a.tsv", "text\tlabel\na\tx\nb\t\nc\ty\n", "a.tsv:3: the label is empty"),
+            ("a.tsv", "text\tlabel\na\tx\nb\nc\ty\n", "a.tsv:3: the row has 1 columns"),
             (
                 "a.csv",
                 "text,label\na,x\nb,\"t\tz\"\nc,y\n",

@@ -104,10 +104,7 @@ pub fn usual_max_len(name: &str) -> usize {
 /// Returns the task of learning the last of these columns of your own TSV, CSV or JSONL file, such as
 /// `text,label` or `text,pair,label`, from the others. The file to train on names the classes.
 pub fn your_own(columns: &str, train: impl AsRef<Path>) -> Result<Box<dyn Task>> {
-    let options = Options {
-        columns: Some(Columns::parse(columns)?),
-        ..Options::default()
-    };
+    let options = Options { columns: Some(Columns::parse(columns)?), ..Options::default() };
     open("custom", &options, Labels::Training(train.as_ref()))
 }
 
@@ -123,10 +120,9 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
         let message = "columns are needed for your own data: that of the text, of a second text if there is \
                        one, and of the label, such as text,label";
         match &options.columns {
-            Some(columns) => Ok(OwnData {
-                columns: columns.clone(),
-                labelled: !options.unlabelled,
-            }),
+            Some(columns) => {
+                Ok(OwnData { columns: columns.clone(), labelled: !options.unlabelled })
+            }
             None => Err(Error::Usage(message.into())),
         }
     };
@@ -142,12 +138,9 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
         ("codah", _) => Box::new(choice::Choice::codah(options.fold)?),
         ("ner", _) => Box::new(words::Words::conll(labels, &mut bad)?),
         ("custom", Kind::Tokens) => Box::new(words::Words::custom(source()?, labels, &mut bad)?),
-        ("custom", kind) => Box::new(sentences::Sentences::custom(
-            source()?,
-            kind,
-            labels,
-            &mut bad,
-        )?),
+        ("custom", kind) => {
+            Box::new(sentences::Sentences::custom(source()?, kind, labels, &mut bad)?)
+        }
         _ => return Err(Error::Usage(format!("{name:?} is no task"))),
     })
 }
@@ -170,10 +163,7 @@ impl OwnData {
         if texts.contains(&self.texts()) {
             return Ok(());
         }
-        Err(Error::Usage(format!(
-            "columns {}: expected {expected}",
-            self.columns
-        )))
+        Err(Error::Usage(format!("columns {}: expected {expected}", self.columns)))
     }
 }
 

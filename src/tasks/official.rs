@@ -25,27 +25,12 @@ pub fn files(name: &str) -> Option<Files> {
         "ax" => return None,
         "mnli" => Files {
             train: GLUE,
-            dev: &[
-                ("dev", &["dev_matched.tsv"]),
-                ("dev_mismatched", &["dev_mismatched.tsv"]),
-            ],
+            dev: &[("dev", &["dev_matched.tsv"]), ("dev_mismatched", &["dev_mismatched.tsv"])],
         },
-        "squad" => Files {
-            train: &["train-v1.1.json"],
-            dev: &[("dev", &["dev-v1.1.json"])],
-        },
-        "squad2" => Files {
-            train: &["train-v2.0.json"],
-            dev: &[("dev", &["dev-v2.0.json"])],
-        },
-        "swag" => Files {
-            train: &["train.csv"],
-            dev: &[("dev", &["val.csv"])],
-        },
-        "codah" => Files {
-            train: CODAH,
-            dev: &[("dev", CODAH)],
-        },
+        "squad" => Files { train: &["train-v1.1.json"], dev: &[("dev", &["dev-v1.1.json"])] },
+        "squad2" => Files { train: &["train-v2.0.json"], dev: &[("dev", &["dev-v2.0.json"])] },
+        "swag" => Files { train: &["train.csv"], dev: &[("dev", &["val.csv"])] },
+        "codah" => Files { train: CODAH, dev: &[("dev", CODAH)] },
         "ner" => Files {
             train: &["eng.train", "train.txt"],
             dev: &[
@@ -53,14 +38,8 @@ pub fn files(name: &str) -> Option<Files> {
                 ("test", &["eng.testb", "test.txt"]),
             ],
         },
-        "custom" => Files {
-            train: OWN_TRAIN,
-            dev: &[("dev", OWN_DEV)],
-        },
-        _ => Files {
-            train: GLUE,
-            dev: &[("dev", &["dev.tsv"])],
-        },
+        "custom" => Files { train: OWN_TRAIN, dev: &[("dev", OWN_DEV)] },
+        _ => Files { train: GLUE, dev: &[("dev", &["dev.tsv"])] },
     })
 }
 

@@ -57,17 +57,14 @@ impl Sentences {
     /// A task of GLUE.
     pub fn glue(task: &'static glue::Task, labels: Labels<'_>) -> Result<Self> {
         let outputs = match task.classes() {
-            None => Outputs::Number {
-                limits: limits(task.name),
-            },
+            None => Outputs::Number { limits: limits(task.name) },
             Some(classes) => {
                 let names: Vec<String> = classes.iter().map(|&name| name.to_owned()).collect();
                 match labels {
                     Labels::Training(_) => Outputs::classes(names),
-                    Labels::Model(config) => Outputs::Classes {
-                        outputs: outputs_of(task, classes, config)?,
-                        names,
-                    },
+                    Labels::Model(config) => {
+                        Outputs::Classes { outputs: outputs_of(task, classes, config)?, names }
+                    }
                 }
             }
         };
@@ -93,12 +90,7 @@ impl Sentences {
             Outputs::Classes { names, .. } if names.len() == 2 => &[Metric::Accuracy, Metric::F1],
             Outputs::Classes { .. } => &[Metric::Accuracy, Metric::MacroF1],
         };
-        Ok(Self {
-            name: "custom".into(),
-            source: Source::Custom(own),
-            outputs,
-            metrics,
-        })
+        Ok(Self { name: "custom".into(), source: Source::Custom(own), outputs, metrics })
     }
 
     fn rows(&self, path: &Path, role: Role, bad: &mut BadRows) -> Result<Vec<Row>> {
@@ -108,9 +100,8 @@ impl Sentences {
             Source::Custom(own) => {
                 let labels = labels && own.labelled;
                 let needed = own.texts() + usize::from(labels);
-                own.columns.read_as(path, needed, bad, |row| {
-                    self.own_row(path, &row, own.texts(), labels)
-                })
+                own.columns
+                    .read_as(path, needed, bad, |row| self.own_row(path, &row, own.texts(), labels))
             }
         }
     }
@@ -156,10 +147,7 @@ impl Sentences {
                 }),
             Outputs::Number { .. } => match label.trim().parse::<f32>() {
                 Ok(value) if value.is_finite() => Ok(Target::Value(value)),
-                _ => Err(format!(
-                    "the label is {:?}; expected a number",
-                    shortened(label)
-                )),
+                _ => Err(format!("the label is {:?}; expected a number", shortened(label))),
             },
         }
     }
@@ -221,21 +209,13 @@ impl Task for Sentences {
             Role::Train | Role::Dev if labelled < rows.len() => return Err(unlabelled(path)),
             _ => {}
         }
-        let texts: Vec<(&str, Option<&str>)> = rows
-            .iter()
-            .map(|row| (row.a.as_str(), row.b.as_deref()))
-            .collect();
+        let texts: Vec<(&str, Option<&str>)> =
+            rows.iter().map(|row| (row.a.as_str(), row.b.as_deref())).collect();
         let sequences = Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?;
-        reading
-            .notes
-            .extend(sequences.cut_note(path, reading.max_len));
+        reading.notes.extend(sequences.cut_note(path, reading.max_len));
         let examples = Examples {
             sequences,
-            targets: if role == Role::Test {
-                Targets::Unknown
-            } else {
-                targets(&rows)
-            },
+            targets: if role == Role::Test { Targets::Unknown } else { targets(&rows) },
         };
         Ok(Box::new(Read {
             examples,
@@ -261,11 +241,7 @@ fn targets(rows: &[Row]) -> Targets {
             None => {}
         }
     }
-    if values.is_empty() {
-        Targets::Classes(classes)
-    } else {
-        Targets::Values(values)
-    }
+    if values.is_empty() { Targets::Classes(classes) } else { Targets::Values(values) }
 }
 
 /// A file of texts.
@@ -321,11 +297,7 @@ impl Dataset for Read {
     fn answers(&self, logits: &Logits) -> Result<Answers> {
         let mut text = String::from("index\tprediction\n");
         let mut lines = Vec::new();
-        for (index, row) in self
-            .indices
-            .iter()
-            .zip(logits.values().chunks_exact(logits.outputs))
-        {
+        for (index, row) in self.indices.iter().zip(logits.values().chunks_exact(logits.outputs)) {
             let (prediction, line) = match &self.outputs {
                 Outputs::Classes { names, outputs } => {
                     let name = &names[class(outputs, row) as usize];
@@ -351,9 +323,6 @@ impl Dataset for Read {
             let _ = writeln!(text, "{index}\t{prediction}");
             lines.push(line);
         }
-        Ok(Answers {
-            documents: vec![(self.submission.clone(), text)],
-            lines,
-        })
+        Ok(Answers { documents: vec![(self.submission.clone(), text)], lines })
     }
 }

@@ -38,13 +38,7 @@ pub struct SpanOptions {
 
 impl Default for SpanOptions {
     fn default() -> Self {
-        Self {
-            stride: 128,
-            max_question: 64,
-            max_answer: 30,
-            n_best: 20,
-            threshold: None,
-        }
+        Self { stride: 128, max_question: 64, max_answer: 30, n_best: 20, threshold: None }
     }
 }
 
@@ -88,10 +82,7 @@ impl Spans {
         Ok(Self {
             name: if may_be_empty { "squad2" } else { "squad" },
             may_be_empty,
-            options: SpanOptions {
-                threshold: options.threshold.or(stored),
-                ..options
-            },
+            options: SpanOptions { threshold: options.threshold.or(stored), ..options },
         })
     }
 
@@ -156,10 +147,7 @@ impl Task for Spans {
         if role == Role::Train {
             for (count, what) in [
                 (file.misplaced, "answers that are not at their place"),
-                (
-                    windows.dropped(),
-                    "questions whose answer no word piece covers",
-                ),
+                (windows.dropped(), "questions whose answer no word piece covers"),
             ] {
                 if count > 0 {
                     let note = format!("{}: {what}, skipped: {count}", path.display());
@@ -176,10 +164,7 @@ impl Task for Spans {
             }));
         }
         Ok(Box::new(Read {
-            examples: Examples {
-                sequences: windows.sequences(),
-                targets: Targets::Unknown,
-            },
+            examples: Examples { sequences: windows.sequences(), targets: Targets::Unknown },
             questions,
             windows: Some(cut),
         }))
@@ -214,17 +199,9 @@ impl QuestionWindows {
         options: SpanOptions,
         wordpiece: &WordPiece,
     ) -> Result<Self> {
-        let how = WindowOptions {
-            max_len,
-            stride: options.stride,
-            max_question: options.max_question,
-        };
-        Ok(Self {
-            windows: Windows::cut(&file, wordpiece, how)?,
-            file,
-            options,
-            may_be_empty,
-        })
+        let how =
+            WindowOptions { max_len, stride: options.stride, max_question: options.max_question };
+        Ok(Self { windows: Windows::cut(&file, wordpiece, how)?, file, options, may_be_empty })
     }
 
     /// Returns all windows.
@@ -272,9 +249,7 @@ impl Dataset for Read {
         let threshold = match questions.options.threshold {
             Some(threshold) => threshold,
             // Without a threshold it is best to answer everything.
-            None => squad::threshold(&questions.file, &answers)?
-                .threshold
-                .unwrap_or(f64::MAX),
+            None => squad::threshold(&questions.file, &answers)?.threshold.unwrap_or(f64::MAX),
         };
         let texts = squad::predictions(&answers, threshold);
         let mut scores = squad::score(&questions.file, &texts, None)?.json();
@@ -288,10 +263,7 @@ impl Dataset for Read {
         let threshold = questions.options.threshold.unwrap_or(0.0);
         let files = squad::files(&answers, threshold);
         let line = |answers: &squad::Answers| {
-            let best = answers
-                .n_best
-                .iter()
-                .find(|ranked| ranked.text == answers.best);
+            let best = answers.n_best.iter().find(|ranked| ranked.text == answers.best);
             let mut line = json!({
                 "id": answers.id,
                 "prediction": answers.text(threshold),
@@ -304,10 +276,7 @@ impl Dataset for Read {
             line
         };
         Ok(Answers {
-            documents: files
-                .into_iter()
-                .map(|(name, text)| (name.to_owned(), text))
-                .collect(),
+            documents: files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect(),
             lines: answers.iter().map(line).collect(),
         })
     }

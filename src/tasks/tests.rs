@@ -72,10 +72,7 @@ fn own(columns: &str, kind: Kind) -> Options {
 }
 
 fn skipping(options: Options) -> Options {
-    Options {
-        skip_bad: true,
-        ..options
-    }
+    Options { skip_bad: true, ..options }
 }
 
 const SWAG: &str = "sent1,sent2,ending0,ending1,ending2,ending3,label\n";
@@ -95,34 +92,10 @@ fn labels_in_a_file_for_prediction_are_not_read() {
             File::new("test.tsv", "sentence1\tsentence2\tlabel\na\tb\t-1\n"),
             1,
         ),
-        (
-            "sts-b",
-            class(),
-            &[],
-            File::new("test.tsv", "sentence1\tsentence2\tscore\na\tb\t?\n"),
-            1,
-        ),
-        (
-            "swag",
-            class(),
-            &[],
-            File::new("test.csv", &format!("{SWAG}a,b,a,b,a,b,-1\n")),
-            1,
-        ),
-        (
-            "codah",
-            class(),
-            &[],
-            File::new("test.tsv", "o\ta\tb\ta\tb\ta\t?\n"),
-            1,
-        ),
-        (
-            "custom",
-            class(),
-            &classes,
-            File::new("a.tsv", "text\tlabel\na\tegg\nb\t\nb\n"),
-            3,
-        ),
+        ("sts-b", class(), &[], File::new("test.tsv", "sentence1\tsentence2\tscore\na\tb\t?\n"), 1),
+        ("swag", class(), &[], File::new("test.csv", &format!("{SWAG}a,b,a,b,a,b,-1\n")), 1),
+        ("codah", class(), &[], File::new("test.tsv", "o\ta\tb\ta\tb\ta\t?\n"), 1),
+        ("custom", class(), &classes, File::new("a.tsv", "text\tlabel\na\tegg\nb\t\nb\n"), 3),
         (
             "custom",
             class(),
@@ -144,13 +117,7 @@ fn labels_in_a_file_for_prediction_are_not_read() {
             File::new("a.tsv", "text\tlabel\na b\to B-PRE\na b\tO\n"),
             2,
         ),
-        (
-            "ner",
-            class(),
-            &tags,
-            File::new("a.txt", "a o\nb B-PRE\n"),
-            1,
-        ),
+        ("ner", class(), &tags, File::new("a.txt", "a o\nb B-PRE\n"), 1),
     ] {
         let (read, report, notes) = file.read_for(name, &options, labels, Role::Test).unwrap();
         assert_eq!((read, report.as_str()), (rows, ""), "{name}");
@@ -159,19 +126,11 @@ fn labels_in_a_file_for_prediction_are_not_read() {
                 "has labels, which are not used here; `cloze evaluate` measures by them"
             )
         );
-        assert!(
-            file.read_for(name, &options, labels, Role::Dev).is_err(),
-            "{name}"
-        );
+        assert!(file.read_for(name, &options, labels, Role::Dev).is_err(), "{name}");
     }
     let file = File::new("dev-v2.0.json", SQUAD);
-    assert_eq!(
-        file.read_for("squad", &class(), &[], Role::Test).unwrap().0,
-        1
-    );
-    let error = file
-        .read_for("squad", &class(), &[], Role::Dev)
-        .unwrap_err();
+    assert_eq!(file.read_for("squad", &class(), &[], Role::Test).unwrap().0, 1);
+    let error = file.read_for("squad", &class(), &[], Role::Dev).unwrap_err();
     assert!(error.to_string().contains("this is a file for squad2"));
 }
 
@@ -182,15 +141,12 @@ fn an_unknown_label_is_named_beside_the_first_known_ones() {
     let file = File::new("a.tsv", "text\tlabel\na\tlabel7\nb\tegg\n");
     for kind in [Kind::Class, Kind::Tokens] {
         let options = own("text,label", kind);
-        let error = file
-            .read_for("custom", &options, &names, Role::Dev)
-            .unwrap_err();
+        let error = file.read_for("custom", &options, &names, Role::Dev).unwrap_err();
         let expected = "a.tsv:3: unknown label \"egg\"; known are label0, label1, label2, label3, \
                         label4, label5, label6, label7, label8, label9, … (500 in all)";
         assert!(error.to_string().ends_with(expected), "{error}");
-        let (rows, report, _) = file
-            .read_for("custom", &skipping(options), &names, Role::Dev)
-            .unwrap();
+        let (rows, report, _) =
+            file.read_for("custom", &skipping(options), &names, Role::Dev).unwrap();
         assert_eq!(rows, 1);
         assert!(report.starts_with("one bad row left out: "), "{report}");
     }
@@ -201,30 +157,20 @@ fn a_bad_tag_is_named_with_its_line() {
     let options = own("words,tags", Kind::Tokens);
     let file = File::new("train.txt", "a B-PER\n\na O\nb o\n\nb I-LOC\n");
     let message = file.train_fails("ner", &options);
-    assert!(
-        message.contains("train.txt:4: the tag \"o\" is no entity's"),
-        "{message}"
-    );
+    assert!(message.contains("train.txt:4: the tag \"o\" is no entity's"), "{message}");
     let (rows, report, _) = file.train("ner", &skipping(options.clone())).unwrap();
     assert_eq!(rows, 2);
     assert!(report.contains("one bad row left out: ") && report.contains("train.txt:4: "));
     let file = File::new("train.txt", "a B-ORG\nb\n");
     let message = file.train_fails("ner", &options);
-    assert!(
-        message.contains("train.txt:2: the line has 1 columns"),
-        "{message}"
-    );
+    assert!(message.contains("train.txt:2: the line has 1 columns"), "{message}");
 
     let labels = ["O", "B-PER", "I-PER"];
     let file = File::new("dev.txt", "a O\nb B-PRE\n\na I-PER\n");
-    let error = file
-        .read_for("ner", &options, &labels, Role::Dev)
-        .unwrap_err();
+    let error = file.read_for("ner", &options, &labels, Role::Dev).unwrap_err();
     let expected = "dev.txt:2: the tag \"B-PRE\" is of an unknown type; known are PER";
     assert!(error.to_string().ends_with(expected), "{error}");
-    let read = file
-        .read_for("ner", &skipping(options), &labels, Role::Dev)
-        .unwrap();
+    let read = file.read_for("ner", &skipping(options), &labels, Role::Dev).unwrap();
     assert_eq!(read.0, 1);
 }
 
@@ -233,24 +179,12 @@ fn your_own_tags_of_entities_keep_to_their_scheme() {
     let options = own("words,tags", Kind::Tokens);
     let file = File::new("a.tsv", "words\ttags\na b\tB-X O\nb\tI-Y\na b\tO o\n");
     let message = file.train_fails("custom", &options);
-    assert!(
-        message.contains("a.tsv:4: the tag \"o\" is no entity's"),
-        "{message}"
-    );
+    assert!(message.contains("a.tsv:4: the tag \"o\" is no entity's"), "{message}");
     let (rows, report, _) = file.train("custom", &skipping(options.clone())).unwrap();
     assert_eq!(rows, 2);
-    assert!(
-        report.contains("a.tsv:4: the tag \"o\" is no entity's"),
-        "{report}"
-    );
-    let error = file
-        .read_for("custom", &options, &["O", "B-X", "I-X"], Role::Dev)
-        .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("a.tsv:3: the tag \"I-Y\" is of an unknown type")
-    );
+    assert!(report.contains("a.tsv:4: the tag \"o\" is no entity's"), "{report}");
+    let error = file.read_for("custom", &options, &["O", "B-X", "I-X"], Role::Dev).unwrap_err();
+    assert!(error.to_string().contains("a.tsv:3: the tag \"I-Y\" is of an unknown type"));
     // Labels that follow no scheme are taken as they are.
     let file = File::new("a.tsv", "words\ttags\na b\tB-X NOUN\nb\to\n");
     assert_eq!(file.train("custom", &options).unwrap().0, 2);
@@ -259,10 +193,7 @@ fn your_own_tags_of_entities_keep_to_their_scheme() {
         "{\"words\":[\"a\"],\"tags\":[\"x\"]}\n{\"words\":[\"a\"],\"tags\":[\"\"]}\n",
     );
     let message = file.train_fails("custom", &options);
-    assert!(
-        message.contains("a.jsonl:2: the label is empty"),
-        "{message}"
-    );
+    assert!(message.contains("a.jsonl:2: the label is empty"), "{message}");
 }
 
 #[test]
@@ -275,51 +206,18 @@ fn nothing_is_trained_or_measured_on_no_rows() {
         message.contains("has too few questions (1): with fold 1 none is left to train on"),
         "{message}"
     );
-    let last = Options {
-        fold: 5,
-        ..options.clone()
-    };
+    let last = Options { fold: 5, ..options.clone() };
     let error = file.read_for("codah", &last, &[], Role::Dev).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("with fold 5 none is left to measure on")
-    );
-    assert_eq!(
-        File::new("full_data.tsv", &codah.repeat(2))
-            .train("codah", &options)
-            .unwrap()
-            .0,
-        1
-    );
+    assert!(error.to_string().contains("with fold 5 none is left to measure on"));
+    assert_eq!(File::new("full_data.tsv", &codah.repeat(2)).train("codah", &options).unwrap().0, 1);
     for (name, kind, file) in [
-        (
-            "rte",
-            Kind::Class,
-            File::new("a.tsv", "sentence1\tsentence2\tlabel\na\tb\t?\n"),
-        ),
-        (
-            "swag",
-            Kind::Class,
-            File::new("a.csv", &format!("{SWAG}a,b,a,b,a,b,9\n")),
-        ),
+        ("rte", Kind::Class, File::new("a.tsv", "sentence1\tsentence2\tlabel\na\tb\t?\n")),
+        ("swag", Kind::Class, File::new("a.csv", &format!("{SWAG}a,b,a,b,a,b,9\n"))),
         ("codah", Kind::Class, File::new("a.tsv", "a\n")),
         ("ner", Kind::Class, File::new("a.txt", "a o\n")),
-        (
-            "custom",
-            Kind::Class,
-            File::new("a.tsv", "text\tlabel\na\t \n"),
-        ),
-        (
-            "custom",
-            Kind::Number,
-            File::new("a.tsv", "text\tlabel\na\thigh\n"),
-        ),
-        (
-            "custom",
-            Kind::Tokens,
-            File::new("a.tsv", "text\tlabel\na\tx y\n"),
-        ),
+        ("custom", Kind::Class, File::new("a.tsv", "text\tlabel\na\t \n")),
+        ("custom", Kind::Number, File::new("a.tsv", "text\tlabel\na\thigh\n")),
+        ("custom", Kind::Tokens, File::new("a.tsv", "text\tlabel\na\tx y\n")),
     ] {
         let message = file.train_fails(name, &skipping(own("text,label", kind)));
         assert!(
@@ -339,12 +237,7 @@ fn a_header_that_is_read_as_a_row_gets_a_remark() {
         notes[0].ends_with("a.tsv:1: the label kind occurs nowhere else: is this a header? Then give the columns by name"),
         "{notes:?}"
     );
-    assert!(
-        file.train("custom", &own("message,kind", Kind::Class))
-            .unwrap()
-            .2
-            .is_empty()
-    );
+    assert!(file.train("custom", &own("message,kind", Kind::Class)).unwrap().2.is_empty());
     // Not if another row has the label, or if there are few rows.
     assert!(
         File::new("a.tsv", &format!("a\tspam\n{rows}"))

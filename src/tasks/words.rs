@@ -37,10 +37,7 @@ impl Words {
             Labels::Model(config) => stored_labels(config)?,
             Labels::Training(path) => discovered(&conll::read(path, true, bad)?),
         };
-        Ok(Self {
-            columns: None,
-            labels,
-        })
+        Ok(Self { columns: None, labels })
     }
 
     /// Your own words and labels. The labels are collected from the training file, whose malformed rows go to
@@ -54,10 +51,7 @@ impl Words {
                 discovered(&in_scheme(path, rows, bad)?)
             }
         };
-        Ok(Self {
-            columns: Some(own.columns),
-            labels,
-        })
+        Ok(Self { columns: Some(own.columns), labels })
     }
 
     fn sentences(&self, path: &Path, role: Role, bad: &mut BadRows) -> Result<Vec<Sentence>> {
@@ -98,20 +92,13 @@ fn sentence(row: &Row, expected: &Tags<'_>) -> std::result::Result<Sentence, Str
     let mut tags = list(1).unwrap_or_default();
     if tags.len() != words.len() {
         if *expected != Tags::Unread {
-            return Err(format!(
-                "the row has {} words, but {} labels",
-                words.len(),
-                tags.len()
-            ));
+            return Err(format!("the row has {} words, but {} labels", words.len(), tags.len()));
         }
         tags.clear();
     }
     match tags.iter().find_map(|tag| expected.complaint(tag)) {
         Some(complaint) => Err(complaint),
-        None => Ok(Sentence {
-            words,
-            tags: in_iob2(tags),
-        }),
+        None => Ok(Sentence { words, tags: in_iob2(tags) }),
     }
 }
 
@@ -123,11 +110,7 @@ fn in_scheme(
     bad: &mut BadRows,
 ) -> Result<Vec<Sentence>> {
     let broken = broken_scheme(&labels(rows.iter().map(|(_, sentence)| sentence)));
-    let tags = if broken {
-        Tags::Entities(None)
-    } else {
-        Tags::Any
-    };
+    let tags = if broken { Tags::Entities(None) } else { Tags::Any };
     let mut sentences = Vec::new();
     for (line, sentence) in rows {
         let complaint = sentence.tags.iter().find_map(|tag| tags.complaint(tag));
@@ -141,10 +124,8 @@ fn in_scheme(
 
 /// Returns the different labels of sentences, sorted by name.
 fn labels<'s>(sentences: impl Iterator<Item = &'s Sentence>) -> Vec<&'s str> {
-    let mut labels: Vec<&str> = sentences
-        .flat_map(|sentence| &sentence.tags)
-        .map(String::as_str)
-        .collect();
+    let mut labels: Vec<&str> =
+        sentences.flat_map(|sentence| &sentence.tags).map(String::as_str).collect();
     labels.sort_unstable();
     labels.dedup();
     labels
@@ -210,10 +191,7 @@ impl Task for Words {
             Role::Train | Role::Dev => Targets::Rows(cut.targets(&sentences, &self.labels)),
         };
         Ok(Box::new(Read {
-            examples: Examples {
-                sequences: cut.sequences,
-                targets,
-            },
+            examples: Examples { sequences: cut.sequences, targets },
             first_rows: cut.first_rows,
             sentences,
             labels: self.labels.clone(),
@@ -268,10 +246,7 @@ impl WordSequences {
             sequences.push(&[(&ids, 0)]);
             ids.clear();
         }
-        Ok(Self {
-            sequences,
-            first_rows,
-        })
+        Ok(Self { sequences, first_rows })
     }
 
     /// Returns the label of every word's first piece; None for a tag that the model does not know.
@@ -305,9 +280,7 @@ impl Read {
         };
         let mut all = self.first_rows.iter().map(label);
         let words = self.sentences.iter().map(|sentence| sentence.words.len());
-        words
-            .map(|words| all.by_ref().take(words).collect())
-            .collect()
+        words.map(|words| all.by_ref().take(words).collect()).collect()
     }
 }
 
@@ -343,11 +316,7 @@ impl Dataset for Read {
             tags.iter().flatten().map(index).collect()
         };
         let metrics = [Metric::Accuracy, Metric::MacroF1];
-        Ok(measure_classes(
-            &metrics,
-            &classes(&predicted),
-            &classes(&gold),
-        ))
+        Ok(measure_classes(&metrics, &classes(&predicted), &classes(&gold)))
     }
 
     fn answers(&self, logits: &Logits) -> Result<Answers> {
@@ -369,9 +338,6 @@ impl Dataset for Read {
                 .collect();
             lines.push(json!({"words": sentence.words, "tags": tags, "entities": found}));
         }
-        Ok(Answers {
-            documents: vec![("predictions.txt".into(), text)],
-            lines,
-        })
+        Ok(Answers { documents: vec![("predictions.txt".into(), text)], lines })
     }
 }

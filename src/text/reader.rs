@@ -71,11 +71,7 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>> {
 
 /// Opens a file as [`open`] does; `-` is standard input.
 pub fn open_or_stdin(path: &Path) -> Result<Box<dyn BufRead + Send>> {
-    if path == Path::new("-") {
-        unpacked(std::io::stdin(), path)
-    } else {
-        open(path)
-    }
+    if path == Path::new("-") { unpacked(std::io::stdin(), path) } else { open(path) }
 }
 
 fn unpacked(source: impl Read + Send + 'static, path: &Path) -> Result<Box<dyn BufRead + Send>> {
@@ -98,20 +94,14 @@ pub struct Lines<R> {
 impl<R: BufRead> Lines<R> {
     /// Reads lines from `reader`; `path` is for error messages.
     pub fn new(reader: R, path: &Path) -> Self {
-        Self {
-            reader,
-            path: path.to_path_buf(),
-            line: 0,
-        }
+        Self { reader, path: path.to_path_buf(), line: 0 }
     }
 
     /// Iterates over the lines that aren't empty, each with its number, counted from 1. Zero bytes are
     /// dropped: a tokenizer drops them from texts, and in labels they are invisible.
     pub fn filled(self) -> impl Iterator<Item = (usize, Result<String>)> {
         let lines = self.map(|line| line.map(without_zeros));
-        (1..)
-            .zip(lines)
-            .filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()))
+        (1..).zip(lines).filter(|(_, line)| !matches!(line, Ok(line) if line.is_empty()))
     }
 
     /// Returns the underlying reader.
@@ -193,8 +183,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> 
         let message = format!("{field}{}; expected {expected}", error.inner());
         Error::file(path, message)
     })?;
-    json.end()
-        .map_err(|error| Error::file(path, error.to_string()))?;
+    json.end().map_err(|error| Error::file(path, error.to_string()))?;
     Ok(value)
 }
 
@@ -301,10 +290,7 @@ impl Paragraphs {
                     }
                     self.found[argument] = true;
                     self.document_open = true;
-                    return Ok(Some(Paragraph {
-                        document: self.document,
-                        text: text.to_owned(),
-                    }));
+                    return Ok(Some(Paragraph { document: self.document, text: text.to_owned() }));
                 }
             }
         }
@@ -330,9 +316,7 @@ mod tests {
     use std::io::Write;
 
     fn read(paths: &[&Path]) -> Result<Vec<(u64, String)>> {
-        Paragraphs::new(paths)?
-            .map(|p| p.map(|p| (p.document, p.text)))
-            .collect()
+        Paragraphs::new(paths)?.map(|p| p.map(|p| (p.document, p.text))).collect()
     }
 
     fn pairs(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
@@ -345,13 +329,7 @@ mod tests {
         let (a, b) = (folder.path().join("a.txt"), folder.path().join("b.txt"));
         fs::write(&a, "\u{feff}one\r\n two \n\n \t \nthree\n\n").unwrap();
         fs::write(&b, "four\nfive").unwrap();
-        let expected = [
-            (0, "one"),
-            (0, "two"),
-            (1, "three"),
-            (2, "four"),
-            (2, "five"),
-        ];
+        let expected = [(0, "one"), (0, "two"), (1, "three"), (2, "four"), (2, "five")];
         assert_eq!(read(&[&a, &b]).unwrap(), pairs(&expected));
     }
 

@@ -77,10 +77,7 @@ fn settle(paragraph: &str, cut: usize) -> usize {
 
 /// Returns whether a character is a quotation mark or a closing bracket.
 fn is_mark(c: char) -> bool {
-    matches!(
-        c,
-        '"' | '“' | '”' | '„' | '«' | '»' | '‘' | '’' | '\'' | ')' | ']' | '}'
-    )
+    matches!(c, '"' | '“' | '”' | '„' | '«' | '»' | '‘' | '’' | '\'' | ')' | ']' | '}')
 }
 
 #[cfg(test)]
@@ -99,10 +96,7 @@ mod tests {
                 "What a fine thing for our girls!”",
             ],
             &["“How so? how can it affect them?”", "“So.”"],
-            &[
-                "“Is he married or single?” asked Mr. and Mrs. Long.",
-                "He was not.",
-            ],
+            &["“Is he married or single?” asked Mr. and Mrs. Long.", "He was not."],
             &["“I see no occasion for that.", "You and the girls may go.”"],
             &[
                 "He stopped.",
@@ -110,10 +104,7 @@ mod tests {
                 "“Because—” she began.",
                 "It was 3.14 metres off.",
             ],
-            &[
-                "Dr. J. R. Watson lived at 221 Baker St. in London.",
-                "He liked it.",
-            ],
+            &["Dr. J. R. Watson lived at 221 Baker St. in London.", "He liked it."],
             &["\"Stop!\" he cried.", "\"Who goes there?\""],
             &["(He had seen it.)", "She had not (or so she said)."],
             &["She waited… and waited.", "Nobody came."],
@@ -129,10 +120,7 @@ mod tests {
 
     #[test]
     fn marks_alone_join_their_neighbour() {
-        assert_eq!(
-            sentences("“Go.” — “…” — He went. ”"),
-            ["“Go.”", "— “…” — He went. ”"]
-        );
+        assert_eq!(sentences("“Go.” — “…” — He went. ”"), ["“Go.”", "— “…” — He went. ”"]);
         assert_eq!(sentences("* * *"), ["* * *"]);
         assert!(sentences("  ").is_empty());
     }

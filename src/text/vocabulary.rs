@@ -60,10 +60,8 @@ fn count_words(
         if batch.is_empty() {
             break;
         }
-        let parts: Vec<HashMap<String, u64>> = batch
-            .par_chunks(BATCH / 64)
-            .map(|texts| count_batch(texts, casing))
-            .collect();
+        let parts: Vec<HashMap<String, u64>> =
+            batch.par_chunks(BATCH / 64).map(|texts| count_batch(texts, casing)).collect();
         for (word, count) in parts.into_iter().flatten() {
             *counts.entry(word).or_default() += count;
         }
@@ -130,9 +128,8 @@ fn merge(words: Vec<(String, u64)>, size: usize) -> Vec<String> {
     }
     for (text, count) in words {
         // A word with a character outside the alphabet is [UNK]: there is nothing to learn from it.
-        let spelled: Option<Vec<Symbol>> = characters(&text)
-            .map(|character| symbols.get(&character).copied())
-            .collect();
+        let spelled: Option<Vec<Symbol>> =
+            characters(&text).map(|character| symbols.get(&character).copied()).collect();
         if let Some(symbols) = spelled {
             merges.words.push(Word { symbols, count });
         }
@@ -222,11 +219,8 @@ impl Merges {
 
     fn apply(&mut self, pair: Pair) {
         let tail = &self.vocab[pair.1 as usize];
-        let joined = format!(
-            "{}{}",
-            self.vocab[pair.0 as usize],
-            tail.strip_prefix("##").unwrap_or(tail)
-        );
+        let joined =
+            format!("{}{}", self.vocab[pair.0 as usize], tail.strip_prefix("##").unwrap_or(tail));
         let symbol = self.symbol(joined);
         let mut indices = self.words_with.remove(&pair).unwrap_or_default();
         indices.sort_unstable();
@@ -293,10 +287,7 @@ mod tests {
         assert!(vocab.len() > 20);
         for (text, count) in &words {
             let symbols = text.chars().map(|c| c as Symbol).collect();
-            merges.words.push(Word {
-                symbols,
-                count: *count,
-            });
+            merges.words.push(Word { symbols, count: *count });
         }
         for c in 0..128u8 {
             merges.symbol((c as char).to_string());

@@ -95,11 +95,7 @@ impl Card {
         }
         let _ = writeln!(out, "## Use\n\n{}\n", self.usage);
         let version = env!("CARGO_PKG_VERSION");
-        let _ = writeln!(
-            out,
-            "## Made by\n\nCloze {version}:\n\n```\n{}\n```",
-            self.command
-        );
+        let _ = writeln!(out, "## Made by\n\nCloze {version}:\n\n```\n{}\n```", self.command);
         out
     }
 
@@ -110,11 +106,7 @@ impl Card {
         if let Some(base) = &self.base_model {
             let _ = writeln!(out, "base_model: {}", quoted(base));
         }
-        list(
-            &mut out,
-            "datasets",
-            self.datasets.iter().map(String::as_str),
-        );
+        list(&mut out, "datasets", self.datasets.iter().map(String::as_str));
         let mut metrics: Vec<&str> = Vec::new();
         for (name, _) in self.results.iter().flat_map(|result| &result.scores) {
             if !metrics.contains(&metric(name)) {
@@ -124,11 +116,7 @@ impl Card {
         list(&mut out, "metrics", metrics.into_iter());
         list(&mut out, "tags", ["bert", "cloze"].into_iter());
         if !self.results.is_empty() {
-            let _ = writeln!(
-                out,
-                "model-index:\n- name: {}\n  results:",
-                quoted(&self.name)
-            );
+            let _ = writeln!(out, "model-index:\n- name: {}\n  results:", quoted(&self.name));
             for result in &self.results {
                 self.result(&mut out, result);
             }
@@ -249,10 +237,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         assert_eq!(card().write(folder.path()).unwrap(), path(README));
-        let again = Card {
-            name: "other".into(),
-            ..card()
-        };
+        let again = Card { name: "other".into(), ..card() };
         assert_eq!(again.write(folder.path()).unwrap(), path(README));
         let text = std::fs::read_to_string(path(README)).unwrap();
         assert!(text.contains("# other") && !path(OTHER).exists());

@@ -8,16 +8,10 @@ use crate::view::LineChart;
 /// loss of a uniform guess, `unigram` that of the best guess without context: only a model below it uses
 /// the context.
 pub fn pretraining_chart(history: &History, uniform: f64, unigram: f64) -> LineChart {
-    let steps: Vec<(f64, f64)> = history
-        .steps
-        .iter()
-        .map(|s| (s.step as f64, s.mlm_loss))
-        .collect();
-    let held_out: Vec<(f64, f64)> = history
-        .evaluations
-        .iter()
-        .map(|e| (e.step as f64, e.mlm_loss))
-        .collect();
+    let steps: Vec<(f64, f64)> =
+        history.steps.iter().map(|s| (s.step as f64, s.mlm_loss)).collect();
+    let held_out: Vec<(f64, f64)> =
+        history.evaluations.iter().map(|e| (e.step as f64, e.mlm_loss)).collect();
     LineChart::new("Loss")
         .axes("step", "cross-entropy (nats a predicted token)")
         .smoothed("training batches", &steps)
@@ -54,12 +48,7 @@ mod tests {
             evaluations: vec![evaluation],
         };
         let svg = pretraining_chart(&history, 7.0, 5.0).svg();
-        for name in [
-            "training batches",
-            "held-out documents",
-            "ln(V)",
-            "unigram entropy",
-        ] {
+        for name in ["training batches", "held-out documents", "ln(V)", "unigram entropy"] {
             assert!(svg.contains(name), "{name} is missing");
         }
     }

@@ -212,11 +212,7 @@ impl Stored {
     /// Reads the file; None if there is no such file.
     pub fn open(path: PathBuf, damaged: &'static str) -> Result<Option<Self>> {
         match std::fs::read(&path) {
-            Ok(bytes) => Ok(Some(Self {
-                path,
-                bytes,
-                damaged,
-            })),
+            Ok(bytes) => Ok(Some(Self { path, bytes, damaged })),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(&path, e)),
         }
@@ -288,11 +284,7 @@ mod tests {
             run: PretrainingRun {
                 identity,
                 recipe: Some(Recipe {
-                    schedule: Schedule {
-                        peak: 0.1,
-                        warmup: 2,
-                        total: 9,
-                    },
+                    schedule: Schedule { peak: 0.1, warmup: 2, total: 9 },
                     first_until: 4,
                     optimizer: Optimizer::default(),
                     max_norm: 1.0,
@@ -303,10 +295,7 @@ mod tests {
                 history,
             },
             parameters: vec![1.0, -2.5, step as f32],
-            moments: Moments {
-                first: vec![0.5; 3],
-                second: vec![0.25; 3],
-            },
+            moments: Moments { first: vec![0.5; 3], second: vec![0.25; 3] },
             loss_scale: Some(LossScale::default()),
             guard: GuardState::default(),
             numerics: None,
@@ -374,20 +363,14 @@ mod tests {
         std::fs::write(path(folder.path()), other).unwrap();
         let message = State::<PretrainingRun>::read(folder.path()).unwrap_err();
         let message = message.to_string();
-        assert!(
-            message.contains("value 2 of the second_moment is NaN"),
-            "{message}"
-        );
+        assert!(message.contains("value 2 of the second_moment is NaN"), "{message}");
 
         // Values of another type would be read as wrong numbers.
         let at = whole.windows(3).position(|bytes| bytes == b"F32").unwrap();
         let other = [&whole[..at], b"I32", &whole[at + 3..]].concat();
         std::fs::write(path(folder.path()), other).unwrap();
         let message = State::<PretrainingRun>::read(folder.path()).unwrap_err();
-        assert!(
-            message.to_string().contains("but F32 is expected"),
-            "{message}"
-        );
+        assert!(message.to_string().contains("but F32 is expected"), "{message}");
     }
 
     /// Earlier versions wrote NaN as null.
@@ -413,12 +396,7 @@ mod tests {
         state(1).write(folder.path()).unwrap();
         let whole = std::fs::read(path(folder.path())).unwrap();
         std::fs::write(path(folder.path()), &whole[..whole.len() - 5]).unwrap();
-        let message = State::<PretrainingRun>::read(folder.path())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("state.safetensors: is no trainer state"),
-            "{message}"
-        );
+        let message = State::<PretrainingRun>::read(folder.path()).unwrap_err().to_string();
+        assert!(message.contains("state.safetensors: is no trainer state"), "{message}");
     }
 }

@@ -43,10 +43,7 @@ impl Teacher {
 
     /// Returns the settings that may not change when the run is resumed.
     pub fn identity(&self) -> Distilled {
-        Distilled {
-            recipe: self.recipe,
-            teacher: self.checksum,
-        }
+        Distilled { recipe: self.recipe, teacher: self.checksum }
     }
 
     /// Adds the student's gradients of a batch, in parts of `size` sequences (0 for the whole batch).
@@ -62,8 +59,7 @@ impl Teacher {
         let mut scores = DistillationScores::default();
         for part in micro_batches(batch, size) {
             let targets = &mut self.targets;
-            self.engine
-                .soft_targets(&part.packed, &part.masked_rows, targets)?;
+            self.engine.soft_targets(&part.packed, &part.masked_rows, targets)?;
             scores += student.distillation_gradients_of_part(&part, targets, weights, dropout)?;
         }
         Ok((scores.loss(&self.recipe), scores.hard))
@@ -137,9 +133,6 @@ mod tests {
             assert!(same(name, name), "{name}");
         }
         let message = student_of((&teacher, &theirs), &student, &[0, 4]).unwrap_err();
-        assert!(
-            message.to_string().contains("encoder.layer.4."),
-            "{message}"
-        );
+        assert!(message.to_string().contains("encoder.layer.4."), "{message}");
     }
 }

@@ -254,10 +254,7 @@ impl<'a> Finetuner<'a> {
 
     /// Writes the run's state into `folder`.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let run = FinetuningRun {
-            identity: self.identity.clone(),
-            outcome: self.outcome.clone(),
-        };
+        let run = FinetuningRun { identity: self.identity.clone(), outcome: self.outcome.clone() };
         let (engine, snapshot) = (self.engine.as_ref(), self.engine.snapshot()?);
         let (step, numerics) = (self.outcome.done(), self.settings.numerics.as_ref());
         let state =
@@ -311,10 +308,7 @@ impl<'a> Finetuner<'a> {
 
     fn train_step(&mut self, batch: &[usize], step: u64) -> Result<Step<TaskStep>> {
         let started = Instant::now();
-        let dropout = Dropout {
-            seed: self.settings.seed,
-            step: step as u32,
-        };
+        let dropout = Dropout { seed: self.settings.seed, step: step as u32 };
         let micro_batch = self.settings.micro_batch;
         let engine = self.engine.as_mut();
         let (loss, tokens) = gradients(engine, self.data, batch, micro_batch, dropout)?;

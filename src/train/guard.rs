@@ -50,10 +50,7 @@ pub struct GuardState {
 impl Guard {
     /// Creates a guard for a new run.
     pub fn new(settings: GuardSettings) -> Self {
-        Self {
-            settings,
-            ..Self::default()
-        }
+        Self { settings, ..Self::default() }
     }
 
     /// Returns what the guard knows by now.
@@ -96,9 +93,7 @@ impl Guard {
             BadSteps::Skip if self.state.in_a_row < MOST_IN_A_ROW => return Ok(()),
             BadSteps::Skip => "that happened many times in a row; lower the learning rate",
         };
-        Err(Error::Failed(format!(
-            "step {step}: {fault}: the run has diverged; {why}"
-        )))
+        Err(Error::Failed(format!("step {step}: {fault}: the run has diverged; {why}")))
     }
 }
 
@@ -108,10 +103,7 @@ mod tests {
 
     #[test]
     fn what_is_no_number_or_far_above_the_others_is_bad() {
-        let mut guard = Guard::new(GuardSettings {
-            bad_steps: BadSteps::Skip,
-            spike: Some(3.0),
-        });
+        let mut guard = Guard::new(GuardSettings { bad_steps: BadSteps::Skip, spike: Some(3.0) });
         assert_eq!(guard.fault(100.0), None);
         for _ in 0..SETTLED {
             guard.good(2.0);
@@ -131,10 +123,7 @@ mod tests {
     fn a_run_ends_at_once_or_after_too_many_bad_steps() {
         let message = Guard::default().bad(7, "x").unwrap_err().to_string();
         assert!(message.starts_with("step 7: x: the run has diverged"));
-        let mut guard = Guard::new(GuardSettings {
-            bad_steps: BadSteps::Skip,
-            spike: None,
-        });
+        let mut guard = Guard::new(GuardSettings { bad_steps: BadSteps::Skip, spike: None });
         for step in 1..u64::from(MOST_IN_A_ROW) {
             guard.bad(step, "x").unwrap();
         }

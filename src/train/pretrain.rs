@@ -75,15 +75,8 @@ impl Settings {
         Self {
             batch,
             micro_batch: 0,
-            schedule: Schedule {
-                peak,
-                warmup: steps / 10,
-                total: steps,
-            },
-            optimizer: Optimizer {
-                beta2: 0.98,
-                ..Optimizer::default()
-            },
+            schedule: Schedule { peak, warmup: steps / 10, total: steps },
+            optimizer: Optimizer { beta2: 0.98, ..Optimizer::default() },
             max_norm: 1.0,
             save_every: 0,
             evaluate_every: (steps / 10).max(1),
@@ -261,15 +254,8 @@ impl Pretrainer {
             history: self.history.clone(),
         };
         let numerics = self.settings.numerics.as_ref();
-        let state = checkpoint::stage(
-            folder,
-            self.step,
-            &run,
-            engine,
-            &snapshot,
-            &self.guard,
-            numerics,
-        )?;
+        let state =
+            checkpoint::stage(folder, self.step, &run, engine, &snapshot, &self.guard, numerics)?;
         let (mut files, _) = weights::stage(
             folder,
             engine.config(),
@@ -337,10 +323,7 @@ impl Pretrainer {
             Some((done, batch)) if done == self.step => batch,
             _ => batch_after(self.step),
         }?;
-        let dropout = Dropout {
-            seed: data.options().seed,
-            step: step as u32,
-        };
+        let dropout = Dropout { seed: data.options().seed, step: step as u32 };
         let (engine, teacher) = (self.engine.as_mut(), self.teacher.as_mut());
         let (computed, next) = std::thread::scope(|scope| {
             let ahead = (step < settings.schedule.total).then(|| scope.spawn(|| batch_after(step)));
@@ -456,10 +439,7 @@ mod tests {
     use crate::train::Silent;
 
     fn data(wordpiece: &WordPiece, max_len: usize) -> (PretrainingData, PretrainingData) {
-        let options = PretrainingOptions {
-            max_len,
-            ..PretrainingOptions::default()
-        };
+        let options = PretrainingOptions { max_len, ..PretrainingOptions::default() };
         let paragraphs = embedded::paragraphs().take(60).map(Ok);
         PretrainingData::build_split(paragraphs, wordpiece, &options, None, 4).unwrap()
     }
@@ -474,11 +454,7 @@ mod tests {
         let mut trainer = Pretrainer::new(Box::new(engine), train, held_out, settings);
         if let Some(until) = until {
             let (data, held_out) = data(wordpiece, 24);
-            trainer = trainer.with_first_phase(FirstPhase {
-                data,
-                held_out,
-                until,
-            });
+            trainer = trainer.with_first_phase(FirstPhase { data, held_out, until });
         }
         trainer.run(None, &mut Silent, &Stop::default()).unwrap();
         let history = trainer.history().clone();

@@ -47,11 +47,7 @@ pub const PHASE_SHARE: f64 = 0.8;
 
 /// Returns the highest learning rate for a new model.
 pub fn learning_rate(config: &Config) -> f64 {
-    if config.hidden_size < PAPER_WIDTH {
-        0.192 / config.hidden_size as f64
-    } else {
-        1e-4
-    }
+    if config.hidden_size < PAPER_WIDTH { 0.192 / config.hidden_size as f64 } else { 1e-4 }
 }
 
 /// Returns the longest sequence of a new model's first phase, in tokens; None if it needs no such phase.
@@ -298,9 +294,7 @@ impl PretrainingBuilder {
             None => self.new_model()?,
         };
         let config = &start.config;
-        let seq = self
-            .seq
-            .unwrap_or(if self.text.is_empty() { 40 } else { 128 });
+        let seq = self.seq.unwrap_or(if self.text.is_empty() { 40 } else { 128 });
         if seq > config.max_position_embeddings {
             return Err(Error::Usage(format!(
                 "sequences of {seq} tokens: the model has only {} positions",
@@ -327,10 +321,7 @@ impl PretrainingBuilder {
             .with_vocabulary(start.wordpiece.clone());
         let first_seq = self.first_seq.or(start.first_seq).unwrap_or(seq);
         if first_seq < seq {
-            let options = PretrainingOptions {
-                max_len: first_seq,
-                ..options
-            };
+            let options = PretrainingOptions { max_len: first_seq, ..options };
             let folder = tokens.path().join("first");
             let (data, held_out) = self.data(&start.wordpiece, &options, &folder)?;
             trainer = trainer.with_first_phase(FirstPhase {
@@ -342,11 +333,7 @@ impl PretrainingBuilder {
         if let Some(teacher) = start.teacher {
             trainer = trainer.with_teacher(teacher);
         }
-        Ok(Pretraining {
-            trainer,
-            stop: self.stop,
-            _tokens: tokens,
-        })
+        Ok(Pretraining { trainer, stop: self.stop, _tokens: tokens })
     }
 
     fn new_model(&self) -> Result<Start> {
@@ -360,12 +347,7 @@ impl PretrainingBuilder {
             }
         };
         let (packing, seed) = (self.options.packing, self.options.seed);
-        Ok(Start::new_model(
-            self.config.clone(),
-            wordpiece,
-            packing,
-            seed,
-        ))
+        Ok(Start::new_model(self.config.clone(), wordpiece, packing, seed))
     }
 
     /// Returns the data to train on and the held-out data, whose tokens go to files in `folder`.

@@ -47,16 +47,9 @@ pub enum Progress {
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Step {
-                step,
-                steps,
-                loss,
-                tokens_per_s,
-                ..
-            } => write!(
-                f,
-                "step {step} of {steps}: loss {loss:.3}, {tokens_per_s:.0} tokens/s"
-            ),
+            Self::Step { step, steps, loss, tokens_per_s, .. } => {
+                write!(f, "step {step} of {steps}: loss {loss:.3}, {tokens_per_s:.0} tokens/s")
+            }
             Self::Skipped { step, reason } => write!(f, "step {step} skipped: {reason}"),
             Self::HeldOut(report) => write!(
                 f,
@@ -94,10 +87,7 @@ impl<'a> Callback<'a> {
     }
 
     fn skip(&mut self, step: u64, why: &str) {
-        (self.call)(&Progress::Skipped {
-            step,
-            reason: why.to_owned(),
-        });
+        (self.call)(&Progress::Skipped { step, reason: why.to_owned() });
     }
 }
 

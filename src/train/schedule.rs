@@ -32,11 +32,7 @@ mod tests {
 
     #[test]
     fn rises_to_the_peak_and_falls_to_almost_nothing() {
-        let schedule = Schedule {
-            peak: 1.0,
-            warmup: 10,
-            total: 110,
-        };
+        let schedule = Schedule { peak: 1.0, warmup: 10, total: 110 };
         assert!((schedule.rate(1) - 0.1).abs() < 1e-12);
         assert!((schedule.rate(10) - 1.0).abs() < 1e-12);
         assert!((schedule.rate(60) - 51.0 / 101.0).abs() < 1e-12);
@@ -47,11 +43,7 @@ mod tests {
 
     #[test]
     fn a_run_without_warm_up_starts_at_the_peak() {
-        let schedule = Schedule {
-            peak: 2.0,
-            warmup: 0,
-            total: 5,
-        };
+        let schedule = Schedule { peak: 2.0, warmup: 0, total: 5 };
         assert!((schedule.rate(1) - 5.0 / 6.0 * 2.0).abs() < 1e-12);
     }
 }

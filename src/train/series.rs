@@ -20,12 +20,7 @@ pub struct Series<T, const MOST: usize = 8192> {
 
 impl<T, const MOST: usize> Default for Series<T, MOST> {
     fn default() -> Self {
-        Self {
-            kept: Vec::new(),
-            latest: VecDeque::new(),
-            every: 1,
-            count: 0,
-        }
+        Self { kept: Vec::new(), latest: VecDeque::new(), every: 1, count: 0 }
     }
 }
 
@@ -102,10 +97,7 @@ mod tests {
             assert!(all.len() <= 101);
             assert_eq!((all[0], *all.last().unwrap()), (0, number));
             assert_eq!(series.len(), number + 1);
-            let apart: Vec<u64> = all[..all.len() - 1]
-                .windows(2)
-                .map(|w| w[1] - w[0])
-                .collect();
+            let apart: Vec<u64> = all[..all.len() - 1].windows(2).map(|w| w[1] - w[0]).collect();
             assert!(apart.iter().all(|&gap| gap == apart[0]), "{all:?}");
         }
         let newest: Vec<u64> = series.latest(3).copied().collect();

@@ -44,10 +44,7 @@ impl Stop {
                 }
             }
         };
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(watch)
-            .map_err(failed)?;
+        std::thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
         Ok(stop)
     }
 
@@ -67,9 +64,7 @@ impl Stop {
 fn hangup_is_ignored() -> bool {
     let ignored = || {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let mask = status
-            .lines()
-            .find_map(|line| line.strip_prefix("SigIgn:"))?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
         u64::from_str_radix(mask.trim(), 16).ok()
     };
     // Bit 0 is signal 1.

@@ -99,11 +99,7 @@ pub fn describe(task: &dyn Task, max_len: usize, config: &mut Config) {
     other.insert("finetuning_task".into(), task.name().into());
     let mut options = Map::new();
     options.insert("max_len".into(), max_len.into());
-    options.extend(
-        task.options()
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value)),
-    );
+    options.extend(task.options().into_iter().map(|(key, value)| (key.to_owned(), value)));
     other.insert(OPTIONS.into(), options.into());
 }
 

@@ -21,9 +21,7 @@ impl Axis {
     pub fn over(values: impl Iterator<Item = f64>, padding: f64, logarithmic: bool) -> Self {
         let (low, high) = values
             .filter(|value| value.is_finite())
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
-                (low.min(v), high.max(v))
-            });
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         let (low, high) = if low > high { (0.0, 1.0) } else { (low, high) };
         let pad = match (high - low) * padding {
             // A single value needs room around it, so that the axis has a length.
@@ -40,11 +38,7 @@ impl Axis {
             false => *place,
         };
         let labels = style::numbers(&places.iter().map(measured).collect::<Vec<f64>>());
-        Self {
-            low,
-            high,
-            ticks: places.into_iter().zip(labels).collect(),
-        }
+        Self { low, high, ticks: places.into_iter().zip(labels).collect() }
     }
 
     /// Returns the ticks, ascending: positions on the axis and labels.

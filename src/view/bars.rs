@@ -30,10 +30,7 @@ struct Bar {
 impl BarChart {
     /// Creates an empty chart.
     pub fn new(title: impl Into<String>) -> Self {
-        Self {
-            title: title.into(),
-            ..Self::default()
-        }
+        Self { title: title.into(), ..Self::default() }
     }
 
     /// Sets the unit that is written after each value ("%", "tokens").
@@ -59,11 +56,7 @@ impl BarChart {
     }
 
     fn with(mut self, name: String, value: f64, beside: bool) -> Self {
-        self.bars.push(Bar {
-            name,
-            value,
-            beside,
-        });
+        self.bars.push(Bar { name, value, beside });
         self
     }
 
@@ -77,9 +70,7 @@ impl BarChart {
         let values: Vec<f64> = self.bars.iter().map(|bar| bar.value).collect();
         let mut labels = style::numbers(&values);
         if !self.unit.is_empty() {
-            labels
-                .iter_mut()
-                .for_each(|label| *label += &format!(" {}", self.unit));
+            labels.iter_mut().for_each(|label| *label += &format!(" {}", self.unit));
         }
         labels
     }

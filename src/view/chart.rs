@@ -56,10 +56,7 @@ const DOTS: usize = 800;
 impl LineChart {
     /// Creates an empty chart.
     pub fn new(title: impl Into<String>) -> Self {
-        Self {
-            title: title.into(),
-            ..Self::default()
-        }
+        Self { title: title.into(), ..Self::default() }
     }
 
     /// Sets the titles of the axes, with their units.
@@ -119,11 +116,7 @@ impl LineChart {
     }
 
     fn with(mut self, name: impl Into<String>, stroke: Stroke, points: &[(f64, f64)]) -> Self {
-        self.series.push(Series {
-            name: name.into(),
-            stroke,
-            points: points.to_vec(),
-        });
+        self.series.push(Series { name: name.into(), stroke, points: points.to_vec() });
         self
     }
 
@@ -162,11 +155,7 @@ impl LineChart {
 
     /// Draws everything except the series; returns the area for these.
     fn draw_frame(&self, root: &Canvas<'_>, drawn: &[Drawn]) -> Outcome<Plot> {
-        let all = || {
-            drawn
-                .iter()
-                .flat_map(|one| one.line.iter().chain(&one.dots))
-        };
+        let all = || drawn.iter().flat_map(|one| one.line.iter().chain(&one.dots));
         let levels = self.levels();
         let heights = all().map(|p| p.1).chain(levels.iter().map(|l| l.1));
         let x = Axis::over(all().map(|p| p.0), 0.0, self.logarithmic);
@@ -344,9 +333,8 @@ mod tests {
     use super::*;
 
     fn loss() -> LineChart {
-        let points: Vec<(f64, f64)> = (0..200)
-            .map(|i| (f64::from(i), 9.0 - f64::from(i).sqrt() / 4.0))
-            .collect();
+        let points: Vec<(f64, f64)> =
+            (0..200).map(|i| (f64::from(i), 9.0 - f64::from(i).sqrt() / 4.0)).collect();
         LineChart::new("Loss")
             .axes("step", "loss")
             .smoothed("training", &points)
@@ -357,14 +345,7 @@ mod tests {
     #[test]
     fn the_picture_has_all_names() {
         let svg = loss().svg();
-        for text in [
-            "Loss",
-            "step",
-            "loss",
-            "training",
-            "ln V = 9",
-            "unigram entropy = 8.95",
-        ] {
+        for text in ["Loss", "step", "loss", "training", "ln V = 9", "unigram entropy = 8.95"] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(!svg.contains("#FFFFFF"), "no background is painted");
@@ -409,10 +390,7 @@ mod tests {
                 .map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap()))
                 .collect()
         };
-        found
-            .filter(|l| l.contains(attribute))
-            .map(points)
-            .collect()
+        found.filter(|l| l.contains(attribute)).map(points).collect()
     }
 
     #[test]
@@ -449,14 +427,7 @@ mod tests {
 
     #[test]
     fn repeated_measurements_are_dots_and_their_means_a_line_sorted_by_x() {
-        let points = [
-            (4.0, 1.0),
-            (1.0, 3.0),
-            (4.0, 2.0),
-            (2.0, 8.0),
-            (1.0, 5.0),
-            (4.0, 6.0),
-        ];
+        let points = [(4.0, 1.0), (1.0, 3.0), (4.0, 2.0), (2.0, 8.0), (1.0, 5.0), (4.0, 6.0)];
         assert_eq!(means(&points), [(1.0, 4.0), (2.0, 8.0), (4.0, 3.0)]);
         assert_eq!(means(&[]), []);
         let svg = LineChart::new("seeds").repeated("F1", &points).svg();
@@ -470,9 +441,8 @@ mod tests {
 
     #[test]
     fn a_reference_that_is_not_on_a_logarithmic_axis_is_left_out() {
-        let chart = LineChart::new("Zipf")
-            .logarithmic()
-            .points("words", &[(1.0, 1000.0), (10.0, 10.0)]);
+        let chart =
+            LineChart::new("Zipf").logarithmic().points("words", &[(1.0, 1000.0), (10.0, 10.0)]);
         let with = chart.clone().reference("nothing", 0.0);
         assert!(chart.svg().contains("1,000") && chart.text().contains("1,000 ┤"));
         assert_eq!(with.svg(), chart.svg());
@@ -494,13 +464,7 @@ mod tests {
     #[test]
     fn a_terminal_gets_the_curve_the_references_and_the_axes() {
         let text = loss().text();
-        for part in [
-            "Loss · loss",
-            "⠒ training",
-            "ln V = 9",
-            "unigram entropy = 8.95",
-            "step",
-        ] {
+        for part in ["Loss · loss", "⠒ training", "ln V = 9", "unigram entropy = 8.95", "step"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(LineChart::new("empty").text().starts_with("empty\n"));

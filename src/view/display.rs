@@ -269,11 +269,7 @@ pub mod wire {
         /// The cell waits for a line on standard input.
         Input { prompt: String },
         /// A panic on the cell's thread, which is the cell's error unless it was caught.
-        Panic {
-            message: String,
-            file: String,
-            line: u32,
-        },
+        Panic { message: String, file: String, line: u32 },
         /// A value starts or ends displaying itself by `evcxr_display`: only text between evcxr's marks that
         /// is printed in the meantime is a display.
         Own { open: bool },
@@ -325,10 +321,8 @@ mod tests {
             content: Content::html("a\nb\u{1e}c").with_text("ü"),
         };
         let line = record.line("secret");
-        let json = line
-            .strip_prefix("\u{1e}secret ")
-            .and_then(|rest| rest.strip_suffix('\n'))
-            .unwrap();
+        let json =
+            line.strip_prefix("\u{1e}secret ").and_then(|rest| rest.strip_suffix('\n')).unwrap();
         assert!(!json.contains(['\n', '\u{1e}']));
         assert_eq!(serde_json::from_str::<Record>(json).unwrap(), record);
     }

@@ -34,24 +34,13 @@ pub struct Flow {
 impl Flow {
     /// Creates a chart with only an input.
     pub fn new(title: impl Into<String>, input: impl Into<String>) -> Self {
-        let input = Step {
-            name: input.into(),
-            note: String::new(),
-            from: None,
-        };
-        Self {
-            title: title.into(),
-            steps: vec![input],
-        }
+        let input = Step { name: input.into(), note: String::new(), from: None };
+        Self { title: title.into(), steps: vec![input] }
     }
 
     /// Adds a step with a note beside it, such as the shape of its result.
     pub fn step(mut self, name: impl Into<String>, note: impl Into<String>) -> Self {
-        self.steps.push(Step {
-            name: name.into(),
-            note: note.into(),
-            from: None,
-        });
+        self.steps.push(Step { name: name.into(), note: note.into(), from: None });
         self
     }
 
@@ -61,16 +50,8 @@ impl Flow {
     /// # Panics
     /// If `from` is not above the sum.
     pub fn add(mut self, from: usize, note: impl Into<String>) -> Self {
-        assert!(
-            from < self.steps.len(),
-            "step {from} is not above step {}",
-            self.steps.len()
-        );
-        self.steps.push(Step {
-            name: "+".into(),
-            note: note.into(),
-            from: Some(from),
-        });
+        assert!(from < self.steps.len(), "step {from} is not above step {}", self.steps.len());
+        self.steps.push(Step { name: "+".into(), note: note.into(), from: Some(from) });
         self
     }
 
@@ -183,10 +164,7 @@ mod tests {
     use super::*;
 
     fn layer() -> Flow {
-        Flow::new("Layer", "x")
-            .step("attention", "(B, S, H)")
-            .add(0, "")
-            .step("norm", "")
+        Flow::new("Layer", "x").step("attention", "(B, S, H)").add(0, "").step("norm", "")
     }
 
     #[test]

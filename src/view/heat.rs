@@ -168,8 +168,7 @@ impl HeatMap {
             let width = style::text_width(&text, TEXT_SIZE - 2);
             let at = (x, top + BOX.1 / 2);
             let style = style::text(TEXT_SIZE - 2, INK, HPos::Left, VPos::Center);
-            root.draw(&Text::new(text, at, style))
-                .map(|()| x + width + 6)
+            root.draw(&Text::new(text, at, style)).map(|()| x + width + 6)
         };
         x = number(x, if negative { -strongest } else { 0.0 })?;
         for step in first..=STEPS {
@@ -295,10 +294,7 @@ mod tests {
     #[test]
     fn strong_cells_are_dark_and_negative_ones_have_another_colour() {
         let map = HeatMap::new("map", &[1.0, 0.0, -1.0, 0.5], 2).labels(&["a", "b"], &["x", "y"]);
-        assert_eq!(
-            map.text(),
-            "map\n     x y\n  a |██  |\n  b |≡≡▒▒|\n     -1 ≡=-· 0 ░▒▓█ 1"
-        );
+        assert_eq!(map.text(), "map\n     x y\n  a |██  |\n  b |≡≡▒▒|\n     -1 ≡=-· 0 ░▒▓█ 1");
         let svg = map.svg();
         assert!(svg.contains("#2F86D1") && svg.contains("#E07B1F"));
         assert!(svg.contains("rotate(270") && svg.contains(".50"));
@@ -334,10 +330,7 @@ mod tests {
     fn cells_hold_whole_numbers_without_decimals() {
         let whole = [10.0, -20.0, f32::NAN, 2010.0];
         assert_eq!(texts(&whole, 2), ["10", "-20", "2010"]);
-        assert_eq!(
-            texts(&[1.0, 0.0, -1.0, 0.5], 2),
-            ["1.00", ".00", "-1.00", ".50"]
-        );
+        assert_eq!(texts(&[1.0, 0.0, -1.0, 0.5], 2), ["1.00", ".00", "-1.00", ".50"]);
     }
 
     #[test]
@@ -354,9 +347,7 @@ mod tests {
     fn a_large_map_fits_a_terminal_and_keeps_its_strongest_cells() {
         let mut values = vec![0.0; 100 * 300];
         values[50 * 300 + 299] = -2.0;
-        let text = HeatMap::new("large", &values, 300)
-            .labels(&["a"; 100], &["b"; 300])
-            .text();
+        let text = HeatMap::new("large", &values, 300).labels(&["a"; 100], &["b"; 300]).text();
         assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
         assert!(text.lines().count() < 40, "{text}");
         assert!(text.contains("≡≡|") && text.contains("4×10"), "{text}");

@@ -11,9 +11,7 @@ use super::display::wire::{self, Record};
 /// # Errors
 /// If nobody can answer (the notebook is executed by a program, or the input has ended).
 pub fn ask(prompt: &str) -> io::Result<String> {
-    let record = Record::Input {
-        prompt: prompt.to_owned(),
-    };
+    let record = Record::Input { prompt: prompt.to_owned() };
     if !wire::send(&record) {
         let mut out = io::stdout().lock();
         out.write_all(prompt.as_bytes())?;

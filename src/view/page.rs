@@ -18,10 +18,7 @@ pub struct Table {
 impl Table {
     /// Creates an empty table.
     pub fn new(heading: impl Into<String>) -> Self {
-        Self {
-            heading: heading.into(),
-            rows: Vec::new(),
-        }
+        Self { heading: heading.into(), rows: Vec::new() }
     }
 
     /// Adds a row.

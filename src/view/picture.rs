@@ -145,9 +145,7 @@ pub fn png(svg: &str) -> Result<Vec<u8>> {
         .and_then(|size| Pixmap::new(size.width(), size.height()))
         .ok_or_else(|| {
             let (width, height) = (size.width(), size.height());
-            failed(format!(
-                "{width}×{height} are too many pixels; an SVG may be as large"
-            ))
+            failed(format!("{width}×{height} are too many pixels; an SVG may be as large"))
         })?;
     pixels.fill(PAGE);
     let scale = Transform::from_scale(f32::from(SCALE), f32::from(SCALE));
@@ -223,11 +221,8 @@ mod tests {
         let pixels = decoded(&chart().png().unwrap());
         assert_eq!((pixels.width(), pixels.height()), (1440, 720));
         assert_eq!(size_on_page(&chart().png().unwrap()), Some((720, 360)));
-        let colours: HashSet<[u8; 4]> = pixels
-            .pixels()
-            .iter()
-            .map(|p| [p.red(), p.green(), p.blue(), p.alpha()])
-            .collect();
+        let colours: HashSet<[u8; 4]> =
+            pixels.pixels().iter().map(|p| [p.red(), p.green(), p.blue(), p.alpha()]).collect();
         assert!(colours.len() > 100, "{}", colours.len());
         for index in 0..2 {
             let RGBColor(red, green, blue) = style::series(index);

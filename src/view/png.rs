@@ -40,10 +40,7 @@ pub fn size_on_page(file: &[u8]) -> Option<(u32, u32)> {
         // The density of CSS pixels, rounded to a whole number, is not finer.
         (scale > 1.001).then(|| (f64::from(pixels) / scale).round().max(1.0) as u32)
     };
-    Some((
-        size(info.width, density.xppu)?,
-        size(info.height, density.yppu)?,
-    ))
+    Some((size(info.width, density.xppu)?, size(info.height, density.yppu)?))
 }
 
 #[cfg(test)]

@@ -105,10 +105,7 @@ impl TermLike for Screen {
 }
 
 fn content(text: &str) -> Content {
-    let html = format!(
-        "<pre style=\"margin:0;line-height:1.3\">{}</pre>",
-        escape(text)
-    );
+    let html = format!("<pre style=\"margin:0;line-height:1.3\">{}</pre>", escape(text));
     Content::html(html).with_text(text)
 }
 
@@ -134,14 +131,8 @@ mod tests {
         let text = shown.plain();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
-        assert!(
-            lines[0].starts_with(&format!("one {} 10 of 10", "█".repeat(40))),
-            "{text}"
-        );
-        assert!(
-            lines[1].starts_with("two █") && lines[1].contains("5 of 10"),
-            "{text}"
-        );
+        assert!(lines[0].starts_with(&format!("one {} 10 of 10", "█".repeat(40))), "{text}");
+        assert!(lines[1].starts_with("two █") && lines[1].contains("5 of 10"), "{text}");
         assert!(shown.get("text/html").unwrap().contains("10 of 10"));
     }
 }

@@ -32,20 +32,12 @@ pub struct Measured {
 impl RooflineChart {
     /// Creates an empty chart of a machine with `bandwidth` bytes and `peak` operations a second.
     pub fn new(title: impl Into<String>, bandwidth: f64, peak: f64) -> Self {
-        Self {
-            title: title.into(),
-            bandwidth,
-            peak,
-            groups: Vec::new(),
-        }
+        Self { title: title.into(), bandwidth, peak, groups: Vec::new() }
     }
 
     /// Adds a kernel to a group of points, which may be new.
     pub fn kernel(mut self, group: &str, measured: Measured) -> Self {
-        let point = (
-            measured.flops / measured.bytes,
-            measured.flops / measured.seconds / 1e12,
-        );
+        let point = (measured.flops / measured.bytes, measured.flops / measured.seconds / 1e12);
         if [point.0, point.1].iter().all(|x| x.is_finite() && *x > 0.0) {
             match self.groups.iter_mut().find(|(name, _)| name == group) {
                 Some((_, points)) => points.push(point),
@@ -66,17 +58,11 @@ impl RooflineChart {
         let ridge = self.ridge();
         let left = all().fold(ridge, f64::min) / 2.0;
         let right = all().fold(ridge, f64::max) * 2.0;
-        [left, ridge, right]
-            .map(|x| (x, (x * self.bandwidth).min(self.peak) / 1e12))
-            .to_vec()
+        [left, ridge, right].map(|x| (x, (x * self.bandwidth).min(self.peak) / 1e12)).to_vec()
     }
 
     fn chart(&self) -> LineChart {
-        let roof = format!(
-            "{:.0} GB/s, {:.0} TFLOP/s",
-            self.bandwidth / 1e9,
-            self.peak / 1e12
-        );
+        let roof = format!("{:.0} GB/s, {:.0} TFLOP/s", self.bandwidth / 1e9, self.peak / 1e12);
         let chart = LineChart::new(&self.title)
             .axes("operations a byte", "TFLOP/s")
             .logarithmic()
@@ -103,11 +89,7 @@ mod tests {
     use super::*;
 
     fn measured(bytes: f64, flops: f64, seconds: f64) -> Measured {
-        Measured {
-            bytes,
-            flops,
-            seconds,
-        }
+        Measured { bytes, flops, seconds }
     }
 
     #[test]
@@ -117,10 +99,7 @@ mod tests {
             .kernel("products", measured(1e9, 900e9, 2e-3))
             .kernel("products", measured(2e9, 900e9, 2e-3));
         assert_eq!(chart.ridge(), 200.0);
-        assert_eq!(
-            chart.roof(),
-            [(25.0, 100.0), (200.0, 800.0), (1800.0, 800.0)]
-        );
+        assert_eq!(chart.roof(), [(25.0, 100.0), (200.0, 800.0), (1800.0, 800.0)]);
         assert_eq!(chart.groups[1].1, [(900.0, 450.0), (450.0, 450.0)]);
         let svg = chart.svg();
         for text in ["attention", "products", "4000 GB/s, 800 TFLOP/s"] {

@@ -38,10 +38,7 @@ type Box = (i32, i32, i32, i32);
 impl Scatter {
     /// Creates an empty plot.
     pub fn new(title: impl Into<String>) -> Self {
-        Self {
-            title: title.into(),
-            ..Self::default()
-        }
+        Self { title: title.into(), ..Self::default() }
     }
 
     /// Sets the titles of the axes.
@@ -73,9 +70,8 @@ impl Scatter {
     fn placed(&self) -> Vec<Vec<(String, i32, i32)>> {
         let all = || self.groups.iter().flat_map(|group| &group.1);
         let across = |values: &mut dyn Iterator<Item = f64>| {
-            let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
-                (l.min(v), h.max(v))
-            });
+            let (low, high) =
+                values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
             let span = if high > low { high - low } else { 1.0 };
             (low, span)
         };
@@ -90,9 +86,7 @@ impl Scatter {
             (label.clone(), SIDE + 20 + across, HEAD + 20 + down)
         };
         let groups = self.groups.iter();
-        groups
-            .map(|(_, points)| points.iter().map(place).collect())
-            .collect()
+        groups.map(|(_, points)| points.iter().map(place).collect()).collect()
     }
 
     fn draw(&self, root: &Canvas<'_>) -> Outcome<()> {
@@ -105,15 +99,11 @@ impl Scatter {
             left += 15 + style::text_width(name, TEXT_SIZE) + 16;
         }
         let (right, bottom) = (WIDTH as i32 - SIDE, HEAD + AREA);
-        root.draw(&Rectangle::new(
-            [(SIDE, HEAD), (right, bottom)],
-            INK.mix(0.4),
-        ))?;
+        root.draw(&Rectangle::new([(SIDE, HEAD), (right, bottom)], INK.mix(0.4)))?;
         let (x, y) = &self.axes;
-        for (title, at, h) in [
-            (x, (right, bottom + 8), HPos::Right),
-            (y, (SIDE + 6, HEAD + 8), HPos::Left),
-        ] {
+        for (title, at, h) in
+            [(x, (right, bottom + 8), HPos::Right), (y, (SIDE + 6, HEAD + 8), HPos::Left)]
+        {
             let style = style::text(TEXT_SIZE, INK, h, VPos::Top);
             root.draw(&Text::new(title.clone(), at, style))?;
         }
@@ -170,9 +160,8 @@ impl Scatter {
         .text();
         for (name, points) in &self.groups {
             let labelled = points.iter().filter(|point| !point.0.is_empty());
-            let labels: Vec<String> = labelled
-                .map(|(label, x, y)| format!("{label} ({x:.1}, {y:.1})"))
-                .collect();
+            let labels: Vec<String> =
+                labelled.map(|(label, x, y)| format!("{label} ({x:.1}, {y:.1})")).collect();
             if !labels.is_empty() {
                 out += &format!("\n  {name}: {}", labels.join(", "));
             }
@@ -203,9 +192,8 @@ fn free(label: &str, (x, y): (i32, i32), taken: &[Box]) -> Box {
         let out = GAP + 2 * step.abs();
         [x + out, x - out - width].map(|left| at(left, y + step * HALF))
     });
-    let mut free = places
-        .filter(inside)
-        .filter(|place| !taken.iter().any(|other| meets(place, other)));
+    let mut free =
+        places.filter(inside).filter(|place| !taken.iter().any(|other| meets(place, other)));
     free.next().unwrap_or(at(x + GAP, y))
 }
 
@@ -225,16 +213,7 @@ mod tests {
     #[test]
     fn every_point_has_its_label_and_every_group_its_colour() {
         let svg = plot().svg();
-        for text in [
-            "Words",
-            "first",
-            "second",
-            "monday",
-            "friday",
-            "rome &lt;",
-            "days",
-            "towns",
-        ] {
+        for text in ["Words", "first", "second", "monday", "friday", "rome &lt;", "days", "towns"] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(!svg.contains("nowhere") && !svg.contains("#FFFFFF"));

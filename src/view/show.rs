@@ -78,10 +78,7 @@ fn wrap(text: &str, width: usize) -> String {
 /// Marks the display that a value prints itself for evcxr: `own(&value).evcxr_display()`. Everywhere else the
 /// session treats evcxr's marks as text, because any printed file may contain them.
 pub fn own<T: ?Sized>(value: &T) -> Own<'_, T> {
-    Own {
-        value,
-        mark: OnceCell::new(),
-    }
+    Own { value, mark: OnceCell::new() }
 }
 
 /// A borrowed value whose display starts at the first call of one of its methods and ends when this is

@@ -54,9 +54,7 @@ mod tests {
     use super::*;
 
     fn series(count: u32, y: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
-        (0..count)
-            .map(|i| (f64::from(i), y(f64::from(i))))
-            .collect()
+        (0..count).map(|i| (f64::from(i), y(f64::from(i)))).collect()
     }
 
     #[test]

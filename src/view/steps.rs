@@ -58,10 +58,7 @@ struct Link {
 impl StepMap {
     /// Creates a map without steps.
     pub fn new(title: impl Into<String>) -> Self {
-        Self {
-            title: title.into(),
-            steps: Vec::new(),
-        }
+        Self { title: title.into(), steps: Vec::new() }
     }
 
     /// Adds a step at the bottom.
@@ -83,9 +80,8 @@ impl StepMap {
         let mut direct = Vec::new();
         for (row, step) in self.steps.iter().enumerate() {
             let above = &self.steps[..row];
-            let named: Vec<usize> = (0..row)
-                .filter(|&i| step.needs.contains(&above[i].key))
-                .collect();
+            let named: Vec<usize> =
+                (0..row).filter(|&i| step.needs.contains(&above[i].key)).collect();
             let by_another =
                 |need: usize| named.iter().any(|&other| other != need && all[other][need]);
             let kept: Vec<usize> = named.iter().copied().filter(|&n| !by_another(n)).collect();
@@ -274,10 +270,7 @@ mod tests {
     fn a_terminal_gets_a_line_for_each_step() {
         let text = map().text();
         assert!(text.contains("\n00  Lesson 00 (30 min) ●●\n"), "{text}");
-        assert!(
-            text.contains("\n02  Lesson 02 (30 min, after 00 01) ○\n"),
-            "{text}"
-        );
+        assert!(text.contains("\n02  Lesson 02 (30 min, after 00 01) ○\n"), "{text}");
     }
 
     #[test]

@@ -37,10 +37,7 @@ pub fn series(index: usize) -> RGBColor {
 
 /// Returns a text style of that size and colour; `h` and `v` say which point of the text is placed.
 pub fn text(size: u32, color: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
-    ("sans-serif", size)
-        .into_font()
-        .color(&color)
-        .pos(Pos::new(h, v))
+    ("sans-serif", size).into_font().color(&color).pos(Pos::new(h, v))
 }
 
 /// Estimates the width of `text` in pixels: sans-serif letters are a little over half as wide as their size
@@ -271,10 +268,7 @@ mod tests {
         };
         assert_eq!(shown(0.5, 2000.0), ["1", "10", "100", "1,000"]);
         assert_eq!(shown(1.5, 40.0), ["2", "5", "10", "20"]);
-        assert_eq!(
-            shown(2e-9, 5e3),
-            ["1e-8", "1e-6", "0.0001", "0.01", "1", "100"]
-        );
+        assert_eq!(shown(2e-9, 5e3), ["1e-8", "1e-6", "0.0001", "0.01", "1", "100"]);
         assert_eq!(shown(1.0, 48.0), ["1", "2", "5", "10", "20"]);
         assert_eq!(shown(310.0, 480.0), ["350", "400", "450"]);
         assert_eq!(shown(1.0, 1.0), [] as [&str; 0]);
@@ -306,10 +300,7 @@ mod tests {
     #[test]
     fn numbers_that_stand_together_have_one_form() {
         let cases: [(&[f64], &[&str]); 11] = [
-            (
-                &[80.48, 9.476, 0.89, 0.085],
-                &["80.48", "9.48", "0.89", "0.09"],
-            ),
+            (&[80.48, 9.476, 0.89, 0.085], &["80.48", "9.48", "0.89", "0.09"]),
             (&[0.0, 0.5, 1.0, 1.25], &["0.00", "0.50", "1.00", "1.25"]),
             (&[12.0, 1000.0], &["12", "1,000"]),
             (&[0.25, 0.5, 1.0], &["0.25", "0.50", "1.00"]),

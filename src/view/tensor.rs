@@ -97,10 +97,8 @@ impl Summary {
 
     fn html(&self) -> String {
         let (rows, width) = self.first_matrix();
-        let mut out = format!(
-            "<div style=\"margin:4px 0\"><b>{}</b></div>",
-            style::escape(&self.headline())
-        );
+        let mut out =
+            format!("<div style=\"margin:4px 0\"><b>{}</b></div>", style::escape(&self.headline()));
         if let Some(part) = self.part() {
             out += &format!("<div style=\"opacity:.75\">{part}</div>");
         }
@@ -155,9 +153,7 @@ pub fn row<S: Shape, E: Dtype, D: Storage<E>, T>(
 /// Shows a table of tensors' shapes, for the session's command `:shapes`.
 pub fn shapes(rows: &[(String, String)]) {
     let width = style::longest(rows.iter().map(|row| &row.0));
-    let lines = rows
-        .iter()
-        .map(|(name, kind)| format!("{name:<width$}  {kind}"));
+    let lines = rows.iter().map(|(name, kind)| format!("{name:<width$}  {kind}"));
     let text: Vec<String> = lines.collect();
     let cells = rows.iter().map(|(name, kind)| {
         let cell =

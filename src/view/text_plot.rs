@@ -144,12 +144,7 @@ impl TextPlot<'_> {
         let right = longest(self.levels.iter().map(|level| &level.0));
         let columns = COLUMNS.saturating_sub(left + right + 4).max(NARROWEST);
 
-        let mut area = Area {
-            cells: vec![Cell::Empty; columns * ROWS],
-            columns,
-            x: &x,
-            y: &y,
-        };
+        let mut area = Area { cells: vec![Cell::Empty; columns * ROWS], columns, x: &x, y: &y };
         let mut names = vec![String::new(); ROWS];
         for (name, y) in &self.levels {
             let Some(row) = area.row(*y) else { continue };
@@ -194,9 +189,8 @@ impl TextPlot<'_> {
             y => format!("{} · {y}", self.title),
         };
         let named = self.curves.iter().zip(self.marks());
-        let named: Vec<String> = named
-            .map(|(curve, mark)| format!("{} {}", mark.unwrap_or('⠒'), curve.name))
-            .collect();
+        let named: Vec<String> =
+            named.map(|(curve, mark)| format!("{} {}", mark.unwrap_or('⠒'), curve.name)).collect();
         if !named.is_empty() {
             out += &format!("\n{}", named.join("   "));
         }
@@ -236,20 +230,14 @@ mod tests {
         TextPlot {
             title: "Loss",
             axes: ("step", "nats"),
-            curves: vec![Curve {
-                name: "training",
-                points,
-                connected: true,
-            }],
+            curves: vec![Curve { name: "training", points, connected: true }],
             levels: vec![("guess 9".to_owned(), 9.0)],
             logarithmic: false,
         }
     }
 
     fn falling() -> Vec<(f64, f64)> {
-        (0..=100)
-            .map(|i| (f64::from(i), 8.0 - f64::from(i) / 20.0))
-            .collect()
+        (0..=100).map(|i| (f64::from(i), 8.0 - f64::from(i) / 20.0)).collect()
     }
 
     #[test]

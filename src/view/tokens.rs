@@ -43,10 +43,7 @@ impl TokenStrip {
     /// Colours each token's box by a number, such as its segment; [plain](Self::PLAIN) boxes and those without a
     /// number are grey.
     pub fn colored(mut self, groups: &[u32]) -> Self {
-        self.colors = groups
-            .iter()
-            .map(|&g| (g != Self::PLAIN).then_some(g as usize))
-            .collect();
+        self.colors = groups.iter().map(|&g| (g != Self::PLAIN).then_some(g as usize)).collect();
         self
     }
 }
@@ -78,10 +75,8 @@ impl TokenStrip {
 
     /// Returns the strip as HTML, for a notebook.
     pub fn html(&self) -> String {
-        let mut out = format!(
-            "<div style=\"margin:4px 0\"><b>{}</b></div>",
-            style::escape(&self.title)
-        );
+        let mut out =
+            format!("<div style=\"margin:4px 0\"><b>{}</b></div>", style::escape(&self.title));
         let mut start = 0;
         for end in self.line_ends() {
             // TEXT_SIZE in pixels.
@@ -194,10 +189,7 @@ mod tests {
     #[test]
     fn rows_are_aligned_with_their_tokens() {
         let strip = TokenStrip::new("ids", &["[CLS]", "em", "##bed"]).row("id", &[2, 7001, 15]);
-        assert_eq!(
-            strip.text(),
-            "ids\n      [CLS]  em    ##bed\n  id  2      7001  15"
-        );
+        assert_eq!(strip.text(), "ids\n      [CLS]  em    ##bed\n  id  2      7001  15");
     }
 
     #[test]
@@ -227,11 +219,7 @@ mod tests {
     #[test]
     fn long_names_shorten_the_lines() {
         let tokens = ["token"; 60];
-        let ends = |name: &str| {
-            TokenStrip::new("x", &tokens)
-                .row(name, &[0; 60])
-                .line_ends()
-        };
+        let ends = |name: &str| TokenStrip::new("x", &tokens).row(name, &[0; 60]).line_ends();
         // A token takes 39 pixels of letters, 16 of its box and 4 of the gap; the name 10 more than its text.
         let name = style::text_width("id", TEXT_SIZE) + 10;
         let fit = (WIDTH as i32 - name) / 59;

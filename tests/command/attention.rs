@@ -25,12 +25,7 @@ fn the_weights_are_printed_and_the_page_is_written() {
         assert_eq!((heads.len(), heads[0].as_array().unwrap().len()), (3, 19));
         let rows = heads.iter().flat_map(|head| head.as_array().unwrap());
         let weights: Vec<f32> = rows.flat_map(numbers).map(|weight| weight as f32).collect();
-        close(
-            "weights",
-            &weights,
-            &numbers(&expected["weights"][layer]),
-            1e-5,
-        );
+        close("weights", &weights, &numbers(&expected["weights"][layer]), 1e-5);
     }
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("\"view\":\"neuron\""));
@@ -56,10 +51,7 @@ fn wrong_arguments_exit_2_and_failed_work_exits_1() {
     assert!(wrong(&[""], &[], 2).contains("the first text has no tokens"));
     assert!(wrong(&["store", " \u{200b}\t"], &[], 2).contains("the second text has no tokens"));
     let layers = wrong(&["store"], &["--layers", "2"], 2);
-    assert_contains(
-        &layers,
-        "layers 2: the model has layers 0 to 1, or -2 to -1",
-    );
+    assert_contains(&layers, "layers 2: the model has layers 0 to 1, or -2 to -1");
     wrong(&["store"], &["--view", "tail"], 2);
     fails(["attention", "--model", model, "store"], 2);
     let long = wrong(&[&"store ".repeat(23)], &[], 1);
@@ -77,9 +69,6 @@ fn wrong_arguments_exit_2_and_failed_work_exits_1() {
     let below = folder.path().join("file/view.html");
     let message = fails(arguments(model, &["store"], &["--out", text(&below)]), 1);
     assert_contains(&message, "file");
-    let message = fails(
-        arguments(model, &["store"], &["--out", text(folder.path())]),
-        1,
-    );
+    let message = fails(arguments(model, &["store"], &["--out", text(folder.path())]), 1);
     assert!(message.contains(text(folder.path())), "{message}");
 }

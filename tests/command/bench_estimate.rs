@@ -40,9 +40,7 @@ fn the_papers_runs_take_its_chips_and_days() {
 
 #[test]
 fn the_time_of_a_run_is_tokens_by_speed() {
-    let own: Vec<&str> = "--steps 1000 --batch 8 --seq 64 --devices 4"
-        .split(' ')
-        .collect();
+    let own: Vec<&str> = "--steps 1000 --batch 8 --seq 64 --devices 4".split(' ').collect();
     let with = |more: &[&str]| estimate(&[&own, more].concat());
     let run = with(&["--tokens-per-s", "100", "--efficiency", "0.8"]);
     close(&run["tokens"], 512_000.0);
@@ -67,13 +65,10 @@ fn wrong_usage_is_reported() {
     run(&[]);
     run(&["--days", "4", "--tflops", "1"]);
     assert!(run(&["--days", "0"]).contains("--days 0: a positive number"));
-    assert!(run(&["--paper", "--size", "tiny"]).contains("of base and large, not of tiny"));
+    assert!(run(&["--paper", "--size", "tiny"]).contains("base and large, not tiny"));
     assert!(run(&["--days", "1", "--seq", "513"]).contains("only 512 positions"));
     assert!(run(&["--days", "1", "--efficiency", "1.5"]).contains("--efficiency 1.5"));
     assert!(run(&["--days", "1", "--size", "huge"]).contains("unknown size"));
     let message = fails(["bench", "estimate", "--from", "/dev/null"], 1);
-    assert_contains(
-        &message,
-        "/dev/null: holds no JSON object with model_tflops",
-    );
+    assert_contains(&message, "/dev/null: holds no JSON object with model_tflops");
 }

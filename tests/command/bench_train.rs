@@ -2,9 +2,8 @@
 
 use crate::common::{assert_contains, fails, json, succeeds, text};
 
-const SMALL: [&str; 10] = [
-    "bench", "train", "--size", "tiny", "--batch", "2", "--seq", "32", "--steps", "1",
-];
+const SMALL: [&str; 10] =
+    ["bench", "train", "--size", "tiny", "--batch", "2", "--seq", "32", "--steps", "1"];
 
 fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     SMALL.iter().copied().chain(more.iter().copied()).collect()
@@ -14,17 +13,11 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 fn the_measurement_has_every_key_of_its_contract() {
     for dtype in ["f32", "bf16"] {
         let got = json(&succeeds(with(&["--dtype", dtype, "--json"])));
-        assert_eq!(
-            (&got["size"], &got["dtype"]),
-            (&"tiny".into(), &dtype.into())
-        );
+        assert_eq!((&got["size"], &got["dtype"]), (&"tiny".into(), &dtype.into()));
         assert_eq!((&got["batch"], &got["seq"]), (&2.into(), &32.into()));
         assert_eq!(got["backend"], "cpu");
         let number = |key: &str| got[key].as_f64().unwrap();
-        assert!(
-            number("tokens_per_s") > 0.0 && number("peak_bytes") > 1e6,
-            "{got}"
-        );
+        assert!(number("tokens_per_s") > 0.0 && number("peak_bytes") > 1e6, "{got}");
         assert!((0.0..1.5).contains(&number("mfu")), "{got}");
         // Six for every weight of two layers, and those of attention over 32 positions.
         let flops = 6.0 * 2.0 * 12.0 * 128.0 * 128.0 + 12.0 * 2.0 * 128.0 * 32.0;

@@ -14,11 +14,7 @@ fn unreadable_models_are_reported_in_a_sentence() {
     for (from, to, expected) in [
         ("\"bert\"", "\"roberta\"", "model_type is \"roberta\""),
         ("\"gelu\"", "\"relu\"", "hidden_act is \"relu\""),
-        (
-            "\"add_cross_attention\": false",
-            "\"add_cross_attention\": true",
-            "only self-attention",
-        ),
+        ("\"add_cross_attention\": false", "\"add_cross_attention\": true", "only self-attention"),
         (
             "\"use_cache\"",
             "\"position_embedding_type\": \"relative_key\", \"use_cache\"",
@@ -70,27 +66,15 @@ fn a_configuration_that_would_need_too_much_memory_is_refused_first() {
         ("vocab_size", 1 << 60, "must be at most 16777216"),
         ("hidden_size", 1 << 40, "must be at most 65536"),
         ("intermediate_size", 1 << 40, "must be at most 1048576"),
-        (
-            "max_position_embeddings",
-            1 << 60,
-            "must be at most 1048576",
-        ),
+        ("max_position_embeddings", 1 << 60, "must be at most 1048576"),
         ("type_vocab_size", 1 << 60, "must be at most 65536"),
         (
             "num_hidden_layers",
             1 << 12,
             "encoder.layer.2.attention.self.query.weight of shape [16, 16] is missing",
         ),
-        (
-            "vocab_size",
-            1 << 24,
-            "has shape [25, 16], but config.json asks for [16777216, 16]",
-        ),
-        (
-            "hidden_size",
-            1 << 16,
-            "has shape [25, 16], but config.json asks for [25, 65536]",
-        ),
+        ("vocab_size", 1 << 24, "has shape [25, 16], but config.json asks for [16777216, 16]"),
+        ("hidden_size", 1 << 16, "has shape [25, 16], but config.json asks for [25, 65536]"),
         (
             "intermediate_size",
             1 << 20,

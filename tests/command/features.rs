@@ -15,10 +15,7 @@ fn features(model: &Path, lines: &str, more: &[&str]) -> Vec<Value> {
     let output = piped(args, lines);
     assert!(output.status.success(), "{}", stderr(&output));
     let objects = stdout(&output);
-    objects
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    objects.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -34,10 +31,7 @@ fn vectors_come_in_the_order_of_the_lines() {
 
     let tokens = features(tiny(), lines, &["--pool", "none", "--layers", "-2..-1"]);
     let names = tokens[1]["tokens"].as_array().unwrap();
-    assert_eq!(
-        (&names[0], names.last().unwrap()),
-        (&"[CLS]".into(), &"[SEP]".into())
-    );
+    assert_eq!((&names[0], names.last().unwrap()), (&"[CLS]".into(), &"[SEP]".into()));
     let vectors = tokens[1]["vectors"].as_array().unwrap();
     assert_eq!(vectors.len(), names.len());
     assert_eq!(numbers(&vectors[0]).len(), 256);
@@ -65,19 +59,12 @@ fn a_safetensors_file_holds_the_same_numbers() {
         let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
         let tensor = file.tensor("vectors").unwrap();
         let (words, _) = tensor.data().as_chunks::<4>();
-        let values = words
-            .iter()
-            .map(|word| f64::from(f32::from_le_bytes(*word)));
+        let values = words.iter().map(|word| f64::from(f32::from_le_bytes(*word)));
         let expected: Vec<f64> = objects
             .iter()
             .flat_map(|object| match object.get("vector") {
                 Some(one) => numbers(one),
-                None => object["vectors"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .flat_map(numbers)
-                    .collect(),
+                None => object["vectors"].as_array().unwrap().iter().flat_map(numbers).collect(),
             })
             .collect();
         assert_eq!(tensor.shape(), [expected.len() / 256, 256]);
@@ -90,9 +77,8 @@ fn a_safetensors_file_holds_the_same_numbers() {
             let lengths = ends
                 .windows(2)
                 .map(|pair| i32::from_le_bytes(pair[1]) - i32::from_le_bytes(pair[0]));
-            let tokens = objects
-                .iter()
-                .map(|object| object["tokens"].as_array().unwrap().len() as i32);
+            let tokens =
+                objects.iter().map(|object| object["tokens"].as_array().unwrap().len() as i32);
             assert!(lengths.eq(tokens));
             assert_eq!(file.tensor("ids").unwrap().shape(), [tensor.shape()[0]]);
         }
@@ -143,10 +129,8 @@ fn similarities_are_those_of_the_model_card() {
         return;
     };
     let lines = "The weather is lovely today.\nIt's so sunny outside!\nHe drove to the stadium.\n";
-    let vectors: Vec<_> = features(&model, lines, &[])
-        .iter()
-        .map(|object| numbers(&object["vector"]))
-        .collect();
+    let vectors: Vec<_> =
+        features(&model, lines, &[]).iter().map(|object| numbers(&object["vector"])).collect();
     let dot = |a: usize, b: usize| -> f64 {
         vectors[a].iter().zip(&vectors[b]).map(|(x, y)| x * y).sum()
     };

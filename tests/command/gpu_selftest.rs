@@ -21,10 +21,7 @@ fn without_a_gpu_one_sentence_names_what_is_missing() {
     assert!(output.stdout.is_empty());
     let message = stderr(&output);
     assert_eq!(message.trim_end().lines().count(), 1, "{message}");
-    assert!(
-        message.starts_with("error: ") && !message.contains("panicked"),
-        "{message}"
-    );
+    assert!(message.starts_with("error: ") && !message.contains("panicked"), "{message}");
 }
 
 #[test]

@@ -100,9 +100,7 @@ pub fn text(path: &Path) -> &str {
 
 /// Returns a file or folder of `tests/fixtures`.
 pub fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
 /// Returns a JSON list of numbers.
@@ -116,10 +114,7 @@ pub fn close(what: &str, values: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(values.len(), expected.len(), "{what}");
     for (i, (&value, expected)) in values.iter().zip(expected).enumerate() {
         let error = (f64::from(value) - expected).abs() / expected.abs().max(1.0);
-        assert!(
-            error < tolerance,
-            "{what} [{i}]: {value}, expected {expected}"
-        );
+        assert!(error < tolerance, "{what} [{i}]: {value}, expected {expected}");
     }
 }
 
@@ -188,10 +183,7 @@ fn real(variable: &str) -> Option<PathBuf> {
 pub fn wait_for(condition: impl Fn() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(
-            started.elapsed() < Duration::from_secs(240),
-            "waited for too long"
-        );
+        assert!(started.elapsed() < Duration::from_secs(240), "waited for too long");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -199,10 +191,7 @@ pub fn wait_for(condition: impl Fn() -> bool) {
 /// Starts a run that will be stopped.
 pub fn started<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Child {
     let mut command = cloze();
-    command
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 

@@ -26,14 +26,6 @@ pub fn corpus(folder: &Path) -> PathBuf {
 pub fn run<'a>(corpus: &'a Path, out: &'a Path, steps: &'a str) -> Vec<&'a str> {
     let mut args = vec!["pretrain", "--text", text(corpus), "--out", text(out)];
     args.extend(["--steps", steps, "--seq", "32", "--first-seq", "24"]);
-    args.extend([
-        "--batch",
-        "8",
-        "--vocab-size",
-        "200",
-        "--seed",
-        "5",
-        "--json",
-    ]);
+    args.extend(["--batch", "8", "--vocab-size", "200", "--seed", "5", "--json"]);
     args
 }

@@ -33,10 +33,7 @@ impl Corpus {
                 starts.insert(first as u32 + SPECIALS as u32);
                 let words: Vec<String> = (first..last).map(|word| format!("w{word}")).collect();
                 owner.extend(words.iter().map(|_| document));
-                corpus.push(Paragraph {
-                    document,
-                    text: words.join(" "),
-                });
+                corpus.push(Paragraph { document, text: words.join(" ") });
             }
         }
         let words = (0..owner.len()).map(|word| format!("w{word}"));
@@ -64,10 +61,7 @@ impl Corpus {
 }
 
 fn options() -> PretrainingOptions {
-    PretrainingOptions {
-        seed: 17,
-        ..PretrainingOptions::default()
-    }
+    PretrainingOptions { seed: 17, ..PretrainingOptions::default() }
 }
 
 /// Puts the labels of an example back and returns the tokens of its two segments.
@@ -140,10 +134,7 @@ fn an_epoch_uses_every_word_once() {
 #[test]
 fn chunks_start_and_end_with_whole_sentences() {
     let corpus = Corpus::new(60);
-    let options = PretrainingOptions {
-        short_probability: 0.0,
-        ..options()
-    };
+    let options = PretrainingOptions { short_probability: 0.0, ..options() };
     let data = corpus.build(&options);
     for index in 0..data.examples_per_epoch() {
         let example = data.example(index).unwrap();
@@ -158,11 +149,7 @@ fn chunks_start_and_end_with_whole_sentences() {
 #[test]
 fn without_pairs_an_example_is_one_run_of_text_and_nothing_is_lost() {
     let corpus = Corpus::new(40);
-    let options = PretrainingOptions {
-        packing: Packing::Document,
-        max_len: 32,
-        ..options()
-    };
+    let options = PretrainingOptions { packing: Packing::Document, max_len: 32, ..options() };
     let data = corpus.build(&options);
     let mut words = HashSet::new();
     for index in 0..data.examples_per_epoch() {
@@ -221,19 +208,11 @@ fn full_sentences_continue_with_the_next_document_after_a_separator() {
         examples.push(text.to_vec());
     }
     examples.sort();
-    let words: Vec<u32> = examples
-        .concat()
-        .into_iter()
-        .filter(|&id| id != 3)
-        .collect();
+    let words: Vec<u32> = examples.concat().into_iter().filter(|&id| id != 3).collect();
     assert!(is_run(&words) && words.len() == corpus.documents.len());
     // There are 39 borders, some of them between two examples; sentences have at most 17 words.
     assert!((30..=39).contains(&crossings), "{crossings}");
-    assert!(
-        rows > examples.len() * (64 - 17),
-        "{rows} of {}",
-        examples.len()
-    );
+    assert!(rows > examples.len() * (64 - 17), "{rows} of {}", examples.len());
 }
 
 #[test]
@@ -257,10 +236,7 @@ fn a_batch_is_a_pure_function_of_seed_and_number() {
     let ids = [&forward[6].packed.ids[..], &forward[7].packed.ids[..]].concat();
     assert_eq!(wide.packed.ids, ids);
     assert_eq!(wide.packed.examples, (42..56).collect::<Vec<u64>>());
-    let other = corpus.build(&PretrainingOptions {
-        seed: 18,
-        ..options()
-    });
+    let other = corpus.build(&PretrainingOptions { seed: 18, ..options() });
     assert_ne!(other.batch(0, 7).unwrap(), forward[0]);
 }
 
@@ -277,10 +253,7 @@ fn only_masked_rows_have_labels_and_never_special_tokens() {
             let example = data.example(k * 8 + i as u64).unwrap();
             assert_eq!(batch.packed.ids[range.clone()], example.ids);
             let rows = |row: &&u32| range.contains(&(**row as usize));
-            assert!(
-                batch.masked_rows.iter().any(|row| rows(&row)),
-                "one at least"
-            );
+            assert!(batch.masked_rows.iter().any(|row| rows(&row)), "one at least");
         }
         for (&row, &label) in batch.masked_rows.iter().zip(&batch.masked_labels) {
             let id = batch.packed.ids[row as usize];
@@ -307,18 +280,13 @@ fn chi_square(observed: &[u64], shares: &[f64]) -> f64 {
 
 /// Returns the value that the statistic exceeds by chance once in 10,000 times.
 fn critical(degrees: usize) -> f64 {
-    [
-        15.14, 18.42, 21.11, 23.51, 25.74, 27.86, 29.88, 31.83, 33.72,
-    ][degrees - 1]
+    [15.14, 18.42, 21.11, 23.51, 25.74, 27.86, 29.88, 31.83, 33.72][degrees - 1]
 }
 
 #[test]
 fn shares_are_15_percent_of_which_80_10_10_and_pairs_50_50() {
     let corpus = Corpus::new(200);
-    let data = corpus.build(&PretrainingOptions {
-        short_probability: 0.0,
-        ..options()
-    });
+    let data = corpus.build(&PretrainingOptions { short_probability: 0.0, ..options() });
     let words = corpus.documents.len() as f64;
     let (mut plain, mut chosen) = (0u64, 0u64);
     let mut fates = [0u64; 3];
@@ -368,10 +336,7 @@ fn shares_are_15_percent_of_which_80_10_10_and_pairs_50_50() {
 #[test]
 fn every_epoch_has_new_masks() {
     let corpus = Corpus::new(40);
-    let options = PretrainingOptions {
-        packing: Packing::Document,
-        ..options()
-    };
+    let options = PretrainingOptions { packing: Packing::Document, ..options() };
     let data = corpus.build(&options);
     let positions = |epoch: u64| {
         let mut labels = HashSet::new();
@@ -384,39 +349,17 @@ fn every_epoch_has_new_masks() {
     let (first, second) = (positions(0), positions(1));
     let both = first.intersection(&second).count() as f64;
     let share = both / first.len() as f64;
-    assert!(
-        (0.08..0.23).contains(&share),
-        "{share} instead of about 0.15"
-    );
+    assert!((0.08..0.23).contains(&share), "{share} instead of about 0.15");
 }
 
 #[test]
 fn whole_words_are_masked_whole() {
-    let names = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "[unused1]",
-        "a",
-        "##b",
-        "##c",
-        "d",
-    ];
+    let names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "a", "##b", "##c", "d"];
     let vocab = names.map(str::to_owned).to_vec();
     let wordpiece = WordPiece::from_vocab(vocab, Casing::Cased).unwrap();
     let text = "abc d ab a d abcb d a a abc d zzz";
-    let paragraphs = (0..200).map(|i| {
-        Ok(Paragraph {
-            document: i / 4,
-            text: text.to_owned(),
-        })
-    });
-    let options = PretrainingOptions {
-        whole_word: true,
-        ..options()
-    };
+    let paragraphs = (0..200).map(|i| Ok(Paragraph { document: i / 4, text: text.to_owned() }));
+    let options = PretrainingOptions { whole_word: true, ..options() };
     let data = PretrainingData::build(paragraphs, &wordpiece, &options, None).unwrap();
     let mut whole_words = 0;
     for index in 0..2000 {
@@ -426,19 +369,12 @@ fn whole_words_are_masked_whole() {
         for target in &example.targets {
             ids[target.position as usize] = target.label;
             let id = example.ids[target.position as usize];
-            assert!(
-                id == 4 || id >= 6,
-                "no special or unused token as a replacement"
-            );
+            assert!(id == 4 || id >= 6, "no special or unused token as a replacement");
         }
         for position in 1..ids.len() {
             if [7, 8].contains(&ids[position]) && ids[position - 1] >= 6 {
                 let here = targets.contains(&(position as u32));
-                assert_eq!(
-                    here,
-                    targets.contains(&(position as u32 - 1)),
-                    "all or none"
-                );
+                assert_eq!(here, targets.contains(&(position as u32 - 1)), "all or none");
                 whole_words += usize::from(here);
             }
             // [UNK] is never a target: nothing can be learned from it.
@@ -467,22 +403,12 @@ fn zero_bytes_leave_no_trace_in_the_data() {
     let clean = build(&text);
     let spoilt = build(&format!(
         "{}\n\0\0\0\0\n\0",
-        text.replace("w2", "w\x002")
-            .replace('\n', "\0\n")
-            .replace("\n\0\n", "\n\n")
+        text.replace("w2", "w\x002").replace('\n', "\0\n").replace("\n\0\n", "\n\n")
     ));
     assert_eq!(spoilt.checksum(), clean.checksum());
     assert_eq!(
-        (
-            spoilt.documents(),
-            spoilt.tokens(),
-            spoilt.examples_per_epoch()
-        ),
-        (
-            clean.documents(),
-            clean.tokens(),
-            clean.examples_per_epoch()
-        )
+        (spoilt.documents(), spoilt.tokens(), spoilt.examples_per_epoch()),
+        (clean.documents(), clean.tokens(), clean.examples_per_epoch())
     );
 }
 
@@ -493,10 +419,7 @@ fn held_out_documents_are_not_trained_on() {
         PretrainingData::build_split(corpus.paragraphs(), &corpus.wordpiece, &options(), None, 20)
             .unwrap();
     assert_eq!((train.documents(), held_out.documents()), (56, 4));
-    assert_eq!(
-        train.tokens() + held_out.tokens(),
-        corpus.documents.len() as u64
-    );
+    assert_eq!(train.tokens() + held_out.tokens(), corpus.documents.len() as u64);
     let documents = |data: &PretrainingData| {
         let examples = (0..data.examples_per_epoch()).map(|i| data.example(i).unwrap().documents);
         examples.flat_map(|(a, b)| [a, b]).collect::<HashSet<u32>>()
@@ -513,12 +436,8 @@ fn two_million_tokens_of_a_large_text_are_held_out() {
     let wordpiece =
         WordPiece::from_vocab(names.map(str::to_owned).to_vec(), Casing::Cased).unwrap();
     let text = "a ".repeat(3000);
-    let paragraphs = (0..1600).map(|i| {
-        Ok(Paragraph {
-            document: i / 100,
-            text: text.trim_end().to_owned(),
-        })
-    });
+    let paragraphs =
+        (0..1600).map(|i| Ok(Paragraph { document: i / 100, text: text.trim_end().to_owned() }));
     let (train, held_out) =
         PretrainingData::build_split(paragraphs, &wordpiece, &options(), None, 2).unwrap();
     assert_eq!((held_out.documents(), train.documents()), (7, 9));
@@ -530,10 +449,7 @@ fn two_million_tokens_of_a_large_text_are_held_out() {
 #[test]
 fn unequal_documents_still_give_random_pairs_of_two_documents() {
     // One document has almost all of the text, so swapping within a block is not enough.
-    let text = |document: u64| Paragraph {
-        document,
-        text: "a a a a a a d d d".to_owned(),
-    };
+    let text = |document: u64| Paragraph { document, text: "a a a a a a d d d".to_owned() };
     let names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "d"];
     let wordpiece =
         WordPiece::from_vocab(names.map(str::to_owned).to_vec(), Casing::Cased).unwrap();
@@ -559,27 +475,9 @@ fn text_that_cannot_become_examples_is_reported() {
     let error = build(&options()).to_string();
     assert_contains(&error, "only one: separate documents by blank lines");
     for (options, words) in [
-        (
-            PretrainingOptions {
-                max_len: 7,
-                ..options()
-            },
-            "7 tokens are too short",
-        ),
-        (
-            PretrainingOptions {
-                mask_probability: 0.0,
-                ..options()
-            },
-            "expected a number above 0",
-        ),
-        (
-            PretrainingOptions {
-                short_probability: 1.5,
-                ..options()
-            },
-            "from 0 to 1",
-        ),
+        (PretrainingOptions { max_len: 7, ..options() }, "7 tokens are too short"),
+        (PretrainingOptions { mask_probability: 0.0, ..options() }, "expected a number above 0"),
+        (PretrainingOptions { short_probability: 1.5, ..options() }, "from 0 to 1"),
     ] {
         let error = build(&options);
         assert!(error.to_string().contains(words), "{error}");
@@ -612,10 +510,7 @@ fn a_real_book_loses_little_text() {
     let vocab = folder.join("vocab/bert-base-uncased-vocab.txt");
     let wordpiece = WordPiece::from_vocab_file(&vocab, Casing::Uncased).unwrap();
     for max_len in [64, 128, 512] {
-        let options = PretrainingOptions {
-            max_len,
-            ..options()
-        };
+        let options = PretrainingOptions { max_len, ..options() };
         let paragraphs = Paragraphs::new(&[&book]).unwrap();
         let data = PretrainingData::build(paragraphs, &wordpiece, &options, None).unwrap();
         assert_eq!(data.documents(), 61, "chapters");

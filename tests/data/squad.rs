@@ -77,9 +77,7 @@ fn published_predictions_score_what_is_published() {
         let set = data.join(format!("squad/dev-{version}.json.gz"));
         let predictions = data.join(format!("squad/predictions/{predictions}-dev.json"));
         let args = ["--data", text(&set), "--predictions", text(&predictions)];
-        printed(&succeeds(
-            [&["score", "squad", "--json"], &args[..]].concat(),
-        ))
+        printed(&succeeds([&["score", "squad", "--json"], &args[..]].concat()))
     };
     assert_eq!(
         run("v1.1", "bert-ensemble-v1.1"),
@@ -119,10 +117,7 @@ fn an_answer_that_normalises_to_nothing_counts_as_in_the_script_of_its_version()
         json(&succeeds([&args[..], &of].concat()))
     };
     let (older, newer) = (scores(false), scores(true));
-    assert_eq!(
-        (&older["exact"], older["f1"].as_f64()),
-        (&json!(100.0), Some(200.0 / 3.0))
-    );
+    assert_eq!((&older["exact"], older["f1"].as_f64()), (&json!(100.0), Some(200.0 / 3.0)));
     assert_eq!(
         (newer["exact"].as_f64(), newer["f1"].as_f64()),
         (Some(100.0 / 3.0), Some(100.0 / 3.0))
@@ -151,10 +146,7 @@ fn files_that_do_not_match_are_reported_in_a_sentence() {
     let mut some = run["predictions"].clone();
     some.as_object_mut().unwrap().shift_remove("q7").unwrap();
     some["other"] = "x".into();
-    let output = cloze()
-        .args(scored(&file("some.json", &some), None))
-        .output()
-        .unwrap();
+    let output = cloze().args(scored(&file("some.json", &some), None)).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert_contains(&message, "some.json: 1 of 60 questions have no prediction");
     assert_contains(&message, "\"q7\"");
@@ -194,11 +186,7 @@ fn perfect(windows: &Windows) -> Vec<f32> {
 
 /// Scores the answers of up to `max_answer` pieces that perfect logits give.
 fn found(squad: &Squad, windows: &Windows, may_be_empty: bool, max_answer: usize) -> Scores {
-    let options = AnswerOptions {
-        may_be_empty,
-        max_answer,
-        ..AnswerOptions::default()
-    };
+    let options = AnswerOptions { may_be_empty, max_answer, ..AnswerOptions::default() };
     let answers = answer(squad, windows, &perfect(windows), options).unwrap();
     score(squad, &predictions(&answers, 0.0), None).unwrap()
 }
@@ -267,10 +255,7 @@ fn the_whole_training_set_is_cut_into_windows() {
         windows.dropped()
     );
     assert_eq!((squad.questions().count(), squad.misplaced), (87_599, 0));
-    assert_eq!(
-        (sequences.len(), targets.len()),
-        (windows.len(), windows.len())
-    );
+    assert_eq!((sequences.len(), targets.len()), (windows.len(), windows.len()));
     assert_eq!(windows.dropped(), 0);
     // The log of run_squad.py on this set says "Num split examples = 88641".
     assert_eq!(windows.len(), 88_641);
@@ -310,10 +295,7 @@ fn the_files_of_a_run_score_as_its_answers_do() {
             logits[0] += 30.0;
         }
     }
-    let options = AnswerOptions {
-        may_be_empty: true,
-        ..AnswerOptions::default()
-    };
+    let options = AnswerOptions { may_be_empty: true, ..AnswerOptions::default() };
     let answers: Vec<Answers> = answer(&squad, &windows, &logits, options).unwrap();
     let tau = threshold(&squad, &answers).unwrap();
     // All questions but 13 are right; with a threshold of 0 none with an answer would be.
@@ -325,46 +307,24 @@ fn the_files_of_a_run_score_as_its_answers_do() {
     let args = |extra: &[&str]| {
         let predictions = file("predictions.json");
         let args = ["--data", text(&path), "--predictions", text(&predictions)];
-        json(&succeeds(
-            [&["score", "squad", "--json"], &args[..], extra].concat(),
-        ))
+        json(&succeeds([&["score", "squad", "--json"], &args[..], extra].concat()))
     };
-    assert_eq!(
-        (args(&[])["exact"].as_f64(), args(&[])["f1"].as_f64()),
-        (Some(95.0), Some(95.0))
-    );
+    assert_eq!((args(&[])["exact"].as_f64(), args(&[])["f1"].as_f64()), (Some(95.0), Some(95.0)));
     assert_eq!(args(&[])["NoAns_exact"], 100.0);
     // With answers to all questions the sweep finds the threshold.
     save(folder.path(), &answers, f64::INFINITY);
     let odds = file("null_odds.json");
-    let swept = args(&[
-        "--na-prob",
-        text(&odds),
-        "--na-prob-thresh",
-        &tau.to_string(),
-    ]);
+    let swept = args(&["--na-prob", text(&odds), "--na-prob-thresh", &tau.to_string()]);
     assert_eq!(swept["best_f1_thresh"].as_f64(), Some(tau));
-    assert_eq!(
-        (&swept["best_f1"], &swept["f1"]),
-        (&json!(95.0), &json!(95.0))
-    );
+    assert_eq!((&swept["best_f1"], &swept["f1"]), (&json!(95.0), &json!(95.0)));
     let raw = std::fs::read_to_string(&odds).unwrap();
-    assert!(
-        raw.starts_with("{\n    \"q0\": ") && raw.ends_with("\n}\n"),
-        "{raw}"
-    );
+    assert!(raw.starts_with("{\n    \"q0\": ") && raw.ends_with("\n}\n"), "{raw}");
     let n_best = std::fs::read(file("nbest_predictions.json")).unwrap();
     let n_best: Value = serde_json::from_slice(&n_best).unwrap();
     let first = n_best["q1"].as_array().unwrap();
     let keys: Vec<&String> = first[0].as_object().unwrap().keys().collect();
     assert_eq!(keys, ["text", "probability", "start_logit", "end_logit"]);
-    assert_eq!(
-        (&first[0]["text"], &first[1]["text"]),
-        (&json!(""), &json!("normans"))
-    );
-    let sum: f64 = first
-        .iter()
-        .map(|r| r["probability"].as_f64().unwrap())
-        .sum();
+    assert_eq!((&first[0]["text"], &first[1]["text"]), (&json!(""), &json!("normans")));
+    let sum: f64 = first.iter().map(|r| r["probability"].as_f64().unwrap()).sum();
     assert!((sum - 1.0).abs() < 1e-12);
 }

@@ -20,9 +20,7 @@ fn golden(data: &Path, kind: &str) -> Vec<Value> {
     let path = data.join(format!("golden/tokenizer-{kind}.jsonl.gz"));
     let file = std::fs::File::open(path).unwrap();
     let mut text = String::new();
-    flate2::read::MultiGzDecoder::new(file)
-        .read_to_string(&mut text)
-        .unwrap();
+    flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
     let rows: Vec<Value> = text
         .split('\n')
         .filter(|line| !line.is_empty())
@@ -58,10 +56,8 @@ fn the_command_equals_the_reference_in_every_id_and_offset() {
         // The command reads lines; the library's test has the texts with line ends.
         rows.retain(|row| !row["text"].as_str().unwrap().contains('\n'));
         assert!(rows.len() >= 688);
-        let lines: String = rows
-            .iter()
-            .map(|row| format!("{}\n", row["text"].as_str().unwrap()))
-            .collect();
+        let lines: String =
+            rows.iter().map(|row| format!("{}\n", row["text"].as_str().unwrap())).collect();
         let flags = ["--json", "--cased"];
         let flags = &flags[..if kind == "cased" { 2 } else { 1 }];
         let printed = pieces(&vocab(&data, kind), flags, &lines);
@@ -88,10 +84,7 @@ fn small_vocab(lines: &str) -> (tempfile::TempDir, PathBuf) {
 const SMALL: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nem\n##bed\n##ding\n##s\nthe\n.\n";
 
 fn tokenize(vocab: &Path, flags: &[&str], input: impl AsRef<[u8]> + Send) -> Output {
-    piped(
-        [&["tokenize", "--vocab", text(vocab)], flags].concat(),
-        input,
-    )
+    piped([&["tokenize", "--vocab", text(vocab)], flags].concat(), input)
 }
 
 /// Returns what `cloze tokenize` prints.
@@ -110,16 +103,8 @@ fn each_output_form_has_one_line_per_input_line() {
             "The embeddings.\n\n[MASK] xyz",
             "[CLS] the em ##bed ##ding ##s . [SEP]\n[CLS] [SEP]\n[CLS] [MASK] [UNK] [SEP]\n",
         ),
-        (
-            &["--ids"],
-            "The embeddings.\n\n[MASK] xyz",
-            "2 9 5 6 7 8 10 3\n2 3\n2 4 1 3\n",
-        ),
-        (
-            &["--offsets"],
-            "The embeddings.",
-            "0-0 0-3 4-6 6-9 9-13 13-14 14-15 0-0\n",
-        ),
+        (&["--ids"], "The embeddings.\n\n[MASK] xyz", "2 9 5 6 7 8 10 3\n2 3\n2 4 1 3\n"),
+        (&["--offsets"], "The embeddings.", "0-0 0-3 4-6 6-9 9-13 13-14 14-15 0-0\n"),
         (
             &["--json"],
             "the",
@@ -166,27 +151,12 @@ fn a_bad_vocabulary_gets_one_sentence_with_file_and_line() {
 fn bad_input_gets_one_sentence_after_the_lines_before_it() {
     let (_folder, vocab) = small_vocab(SMALL);
     for (input, printed, message) in [
-        (
-            &b"the\nthe \xff\n"[..],
-            "2 9 3\n",
-            "stdin:2: byte 5 of the line is not valid UTF-8",
-        ),
-        (
-            b"\x7fELF\x02\x01\x01\0\0\n",
-            "",
-            "stdin: this is a binary file or in another encoding",
-        ),
-        (
-            b"\xff\xfet\0h\0e\0\n\0",
-            "",
-            "stdin: this looks like UTF-16",
-        ),
+        (&b"the\nthe \xff\n"[..], "2 9 3\n", "stdin:2: byte 5 of the line is not valid UTF-8"),
+        (b"\x7fELF\x02\x01\x01\0\0\n", "", "stdin: this is a binary file or in another encoding"),
+        (b"\xff\xfet\0h\0e\0\n\0", "", "stdin: this looks like UTF-16"),
     ] {
         let output = tokenize(&vocab, &["--ids"], input);
-        assert_eq!(
-            (output.status.code(), &*stdout(&output)),
-            (Some(1), printed)
-        );
+        assert_eq!((output.status.code(), &*stdout(&output)), (Some(1), printed));
         let expected = format!("error: {message}; expected UTF-8 text\n");
         assert_eq!(stderr(&output), expected);
     }
@@ -200,16 +170,8 @@ type Pieces = &'static [(u32, (usize, usize))];
 const ZERO_BYTES: [(&str, Pieces, Pieces); 10] = [
     ("\0", &[], &[]),
     ("\0\0 \0", &[], &[]),
-    (
-        "\0Hello world",
-        &[(7592, (1, 6)), (2088, (7, 12))],
-        &[(8667, (1, 6)), (1362, (7, 12))],
-    ),
-    (
-        "He\0llo wor\0\0ld\0",
-        &[(7592, (0, 6)), (2088, (7, 14))],
-        &[(8667, (0, 6)), (1362, (7, 14))],
-    ),
+    ("\0Hello world", &[(7592, (1, 6)), (2088, (7, 12))], &[(8667, (1, 6)), (1362, (7, 12))]),
+    ("He\0llo wor\0\0ld\0", &[(7592, (0, 6)), (2088, (7, 14))], &[(8667, (0, 6)), (1362, (7, 14))]),
     (
         "un\0affable \0 em\0beddings",
         &[
@@ -232,19 +194,10 @@ const ZERO_BYTES: [(&str, Pieces, Pieces); 10] = [
             (1116, (23, 24)),
         ],
     ),
-    (
-        "Zürich\0 S\0ão",
-        &[(10204, (0, 6)), (7509, (8, 12))],
-        &[(16592, (0, 6)), (7447, (8, 12))],
-    ),
+    ("Zürich\0 S\0ão", &[(10204, (0, 6)), (7509, (8, 12))], &[(16592, (0, 6)), (7447, (8, 12))]),
     (
         "[MA\0SK] [MASK]\0",
-        &[
-            (1031, (0, 1)),
-            (7308, (1, 6)),
-            (1033, (6, 7)),
-            (103, (8, 14)),
-        ],
+        &[(1031, (0, 1)), (7308, (1, 6)), (1033, (6, 7)), (103, (8, 14))],
         &[
             (164, (0, 1)),
             (9960, (1, 3)),
@@ -256,18 +209,8 @@ const ZERO_BYTES: [(&str, Pieces, Pieces); 10] = [
     ),
     (
         "\0the\0.\0 中\0文",
-        &[
-            (1996, (1, 4)),
-            (1012, (5, 6)),
-            (1746, (8, 9)),
-            (1861, (10, 11)),
-        ],
-        &[
-            (1103, (1, 4)),
-            (119, (5, 6)),
-            (980, (8, 9)),
-            (1030, (10, 11)),
-        ],
+        &[(1996, (1, 4)), (1012, (5, 6)), (1746, (8, 9)), (1861, (10, 11))],
+        &[(1103, (1, 4)), (119, (5, 6)), (980, (8, 9)), (1030, (10, 11))],
     ),
     (
         "a\u{fffd}b\0\x01c\x7f d",
@@ -332,28 +275,15 @@ fn a_line_that_never_ends_is_refused() {
     }
     packed.finish().unwrap();
     let out = folder.path().join("out");
-    let args = [
-        "vocab",
-        "--size",
-        "32",
-        "--text",
-        text(&path),
-        "--out",
-        text(&out),
-    ];
+    let args = ["vocab", "--size", "32", "--text", text(&path), "--out", text(&out)];
     let message = fails(args, 1);
-    assert!(
-        message.ends_with(&format!("bomb.txt.gz: {}", expected.trim_end())),
-        "{message}"
-    );
+    assert!(message.ends_with(&format!("bomb.txt.gz: {}", expected.trim_end())), "{message}");
 }
 
 /// Starts `cloze tokenize` with pipes.
 fn tokenizing(vocab: &Path) -> Child {
     let mut command = cloze();
-    command
-        .args(["tokenize", "--vocab", text(vocab)])
-        .stdin(Stdio::piped());
+    command.args(["tokenize", "--vocab", text(vocab)]).stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
@@ -385,10 +315,7 @@ fn a_closed_pipe_is_no_error() {
 fn a_model_folder_configures_its_vocabulary() {
     let (folder, path) = small_vocab(SMALL);
     let file = |name: &str| folder.path().join(name);
-    assert_eq!(
-        WordPiece::from_file(&path, None).unwrap().casing(),
-        Casing::Uncased
-    );
+    assert_eq!(WordPiece::from_file(&path, None).unwrap().casing(), Casing::Uncased);
     std::fs::write(file("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
     let cased = WordPiece::from_file(folder.path(), None).unwrap();
     assert_eq!(cased.casing(), Casing::Cased);
@@ -398,39 +325,20 @@ fn a_model_folder_configures_its_vocabulary() {
     let saved = tempfile::tempdir().unwrap();
     cased.save(saved.path()).unwrap();
     let read = WordPiece::from_file(saved.path(), None).unwrap();
-    assert_eq!(
-        (read.tokens(), read.casing()),
-        (cased.tokens(), Casing::Cased)
-    );
+    assert_eq!((read.tokens(), read.casing()), (cased.tokens(), Casing::Cased));
     assert_eq!(read.encode("the [MASK]."), cased.encode("the [MASK]."));
     let wrong = WordPiece::from_file(saved.path(), Some(Casing::Uncased)).unwrap_err();
-    assert!(
-        wrong
-            .to_string()
-            .contains("is Cased, but Uncased was asked for")
-    );
+    assert!(wrong.to_string().contains("is Cased, but Uncased was asked for"));
     std::fs::remove_file(saved.path().join("tokenizer.json")).unwrap();
     let read = WordPiece::from_file(saved.path(), None).unwrap();
-    assert_eq!(
-        (read.tokens(), read.casing()),
-        (cased.tokens(), Casing::Cased)
-    );
+    assert_eq!((read.tokens(), read.casing()), (cased.tokens(), Casing::Cased));
 
     let empty = tempfile::tempdir().unwrap();
     let error = WordPiece::from_file(empty.path(), None).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("neither a tokenizer.json nor a vocab.txt")
-    );
+    assert!(error.to_string().contains("neither a tokenizer.json nor a vocab.txt"));
     std::fs::write(empty.path().join("tokenizer.json"), "{").unwrap();
     let error = WordPiece::from_file(empty.path(), None).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("tokenizer.json: this is no tokenizer.json"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("tokenizer.json: this is no tokenizer.json"), "{error}");
 }
 
 /// As transformers' BertTokenizer reads its configuration.
@@ -476,23 +384,11 @@ fn pairs_and_decoding_follow_bert() {
     let tokens = ["[CLS]", "the", "em", "##bed", ".", "[SEP]", "em", "[SEP]"];
     assert_eq!(pair.tokens, tokens);
     assert_eq!(segments, [0, 0, 0, 0, 0, 0, 1, 1]);
-    let words = [
-        None,
-        Some(0),
-        Some(1),
-        Some(1),
-        Some(2),
-        None,
-        Some(0),
-        None,
-    ];
+    let words = [None, Some(0), Some(1), Some(1), Some(2), None, Some(0), None];
     assert_eq!(pair.words, words);
     assert_eq!(wordpiece.decode(&pair.ids), "the embed. em");
     assert_eq!(wordpiece.token(6), Some("##bed"));
-    assert_eq!(
-        (wordpiece.id("##bed"), wordpiece.token(99)),
-        (Some(6), None)
-    );
+    assert_eq!((wordpiece.id("##bed"), wordpiece.token(99)), (Some(6), None));
     assert!(wordpiece.is_continuation(6) && !wordpiece.is_continuation(5));
 }
 
@@ -502,11 +398,7 @@ fn a_trained_vocabulary_spells_its_text() {
     folder.write("t.txt", "The cat sat. The cats sat and sat.\n\nA cat!\n");
     let (from, to) = (folder.path("t.txt"), folder.path("v.txt"));
     let train = |size: &str| {
-        words(&format!(
-            "vocab --size {size} --text {} --out {}",
-            text(&from),
-            text(&to)
-        ))
+        words(&format!("vocab --size {size} --text {} --out {}", text(&from), text(&to)))
     };
     let trained = || {
         succeeds(train("32"));
@@ -514,15 +406,9 @@ fn a_trained_vocabulary_spells_its_text() {
     };
     let first = trained();
     assert_eq!(trained(), first);
-    assert!(
-        first.starts_with("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"),
-        "{first}"
-    );
+    assert!(first.starts_with("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"), "{first}");
     assert!(first.lines().any(|token| token == "cat"), "{first}");
-    assert_eq!(
-        pieces(&to, &[], "The cats sat"),
-        "[CLS] the cat ##s sat [SEP]\n"
-    );
+    assert_eq!(pieces(&to, &[], "The cats sat"), "[CLS] the cat ##s sat [SEP]\n");
     fails(train("3"), 2);
     folder.write("t.txt", "");
     assert_contains(&fails(train("32"), 1), "t.txt: there is no text here");

@@ -21,9 +21,7 @@ const INSIDE: &str = "wikitext-2-raw/wiki.train.raw";
 fn wikitext(seed: u64) -> String {
     let mut state = seed;
     let mut word = || {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         format!("w{:x}", state >> 44)
     };
     let mut paragraph = || (0..400).map(|_| word() + " ").collect::<String>();
@@ -118,11 +116,7 @@ fn a_set_is_downloaded_and_unpacked_once() {
     });
     let first = get(&server, dir.path());
     succeeded(&first);
-    assert!(
-        stderr(&first).contains("no published checksum"),
-        "{}",
-        stderr(&first)
-    );
+    assert!(stderr(&first).contains("no published checksum"), "{}", stderr(&first));
     assert_eq!(json(&first)["fresh"], true);
     check_text(dir.path(), 1);
     let folder = dir.path().join("WikiText-2");
@@ -148,10 +142,7 @@ fn a_set_is_downloaded_and_unpacked_once() {
     seed.store(2, Ordering::SeqCst);
     let message = error_line(&get(&server, dir.path()), 1);
     assert_contains(&message, "is what came the first time");
-    assert!(
-        message.contains("it was thrown away") && !path.exists(),
-        "{message}"
-    );
+    assert!(message.contains("it was thrown away") && !path.exists(), "{message}");
     seed.store(1, Ordering::SeqCst);
     succeeded(&get(&server, dir.path()));
     check_text(dir.path(), 1);
@@ -223,11 +214,7 @@ fn parts_of_different_versions_are_never_joined() {
     run("other", cutting(3000, Some("\"one\""), other), 2);
     run("ignores", cutting(3000, Some("\"one\""), same_whole), 1);
     // Without a version the whole file is downloaded again.
-    let asked = run(
-        "nothing",
-        cutting(3000, None, |r| Response::ranged(r, &archive(2))),
-        2,
-    );
+    let asked = run("nothing", cutting(3000, None, |r| Response::ranged(r, &archive(2))), 2);
     assert_eq!(asked[1].range(), None);
     // A weak ETag cannot be sent with If-Range, but is compared.
     let weak = |request: &Request| Response::ranged(request, &archive(1)).with("ETag", "W/\"one\"");
@@ -254,10 +241,7 @@ fn wanted<'a>(from: &'a str, to: &'a Path) -> Wanted<'a> {
         size: None,
         digest: None,
         advice: "",
-        limits: Limits {
-            stall: Duration::from_millis(500),
-            unannounced: 1 << 20,
-        },
+        limits: Limits { stall: Duration::from_millis(500), unannounced: 1 << 20 },
     }
 }
 
@@ -270,10 +254,8 @@ fn a_checksum_detects_joined_versions() {
     let server = cutting(3000, None, |request| Response::ranged(request, &archive(2)));
     let to = dir.path().join("file.zip");
     let from = format!("{}{ZIP}", server.address);
-    let wanted = Wanted {
-        digest: Some((Digest::Sha256(&sha256), "published")),
-        ..wanted(&from, &to)
-    };
+    let wanted =
+        Wanted { digest: Some((Digest::Sha256(&sha256), "published")), ..wanted(&from, &to) };
     assert_eq!(fetch(&wanted).unwrap(), sha256);
     assert_eq!(std::fs::read(&to).unwrap(), archive(2));
     let ranges: Vec<_> = server.requests().iter().map(Request::range).collect();
@@ -306,10 +288,7 @@ fn wrong_bytes_and_errors_of_servers_are_reported() {
     let message = cola(&endless);
     assert_contains(&message, "broke off at byte 0");
     // No server listens on port 9 of this machine.
-    let message = error_line(
-        &command("http://127.0.0.1:9", dir.path()).output().unwrap(),
-        1,
-    );
+    let message = error_line(&command("http://127.0.0.1:9", dir.path()).output().unwrap(), 1);
     assert_contains(&message, "http://127.0.0.1:9/wikitext-2-raw-v1.zip: ");
     let left = std::fs::read_dir(dir.path().join("CoLA")).unwrap().count();
     assert_eq!(left, 0);
@@ -341,9 +320,7 @@ fn no_server_sends_more_than_was_announced() {
     std::fs::write(dir.path().join("rest.part"), "a part").unwrap();
     std::fs::write(dir.path().join("rest.part.version"), "\"one\"").unwrap();
     let rest = Server::start(|_| {
-        Response::new(206, "rest")
-            .with("ETag", "\"one\"")
-            .with("Content-Range", "bytes 6-9/3")
+        Response::new(206, "rest").with("ETag", "\"one\"").with("Content-Range", "bytes 6-9/3")
     });
     let message = refused(&rest, "rest");
     assert_contains(&message, "more than 3 bytes, its size");
@@ -403,10 +380,7 @@ fn a_stalled_download_is_aborted() {
             .with("Content-Length", "12288")
             .endless(1024, Duration::from_millis(125))
     });
-    let (from, to) = (
-        format!("{}{ZIP}", server.address),
-        dir.path().join("steady"),
-    );
+    let (from, to) = (format!("{}{ZIP}", server.address), dir.path().join("steady"));
     fetch(&wanted(&from, &to)).unwrap();
     assert_eq!(to.metadata().unwrap().len(), 12288);
     assert_eq!(server.requests().len(), 1);
@@ -440,10 +414,9 @@ fn sets_under_a_licence_agreement_come_from_a_local_folder() {
 fn real_files_agree_with_the_published_checksums() {
     let Some(data) = real_data() else { return };
     let (dir, mirror) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for (copy, name) in [
-        ("codah/full_data.tsv", "full_data.tsv"),
-        ("glue/diagnostic/diagnostic.tsv", "AX.tsv"),
-    ] {
+    for (copy, name) in
+        [("codah/full_data.tsv", "full_data.tsv"), ("glue/diagnostic/diagnostic.tsv", "AX.tsv")]
+    {
         std::fs::copy(data.join(copy), mirror.path().join(name)).unwrap();
     }
     let (to, from) = (text(dir.path()), text(mirror.path()));
@@ -461,16 +434,10 @@ fn malicious_archives_write_nothing_outside() {
     let out = |name: &str| dir.path().join(name);
     // Members that are not needed are not unpacked, whatever their paths.
     let raw = wikitext(1);
-    let evil = [
-        ("../evil.txt", "x"),
-        ("/tmp/cloze-evil.txt", "x"),
-        (INSIDE, raw.as_str()),
-    ];
+    let evil = [("../evil.txt", "x"), ("/tmp/cloze-evil.txt", "x"), (INSIDE, raw.as_str())];
     succeeded(&get(&serve(zipped(&evil, None)), &out("outside/data")));
     check_text(&out("outside/data"), 1);
-    let all: Vec<_> = std::fs::read_dir(out("outside/data/WikiText-2"))
-        .unwrap()
-        .collect();
+    let all: Vec<_> = std::fs::read_dir(out("outside/data/WikiText-2")).unwrap().collect();
     assert_eq!(all.len(), 2);
     assert!(!out("outside/evil.txt").exists() && !out("outside/data/evil.txt").exists());
     assert!(!Path::new("/tmp/cloze-evil.txt").exists());
@@ -488,10 +455,7 @@ fn malicious_archives_write_nothing_outside() {
     let message = run("damaged", bytes);
     assert_contains(&message, "is damaged in it");
     for name in ["link", "empty", "text", "damaged"] {
-        assert!(
-            !out(name).join("WikiText-2/wikitext-2.txt").exists(),
-            "{name}"
-        );
+        assert!(!out(name).join("WikiText-2/wikitext-2.txt").exists(), "{name}");
     }
 }
 

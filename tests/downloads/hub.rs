@@ -54,11 +54,7 @@ struct Hub {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/models"
-    ))
-    .join(name)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models")).join(name)
 }
 
 /// Returns the transfer of a file, with its fault.
@@ -99,9 +95,7 @@ impl Hub {
         let files = files.map(|f| f.unwrap().file_name().into_string().unwrap());
         let repository = Arc::new(Mutex::new(Repository {
             folder,
-            files: files
-                .chain(["README.md".into(), "pytorch_model.bin".into()])
-                .collect(),
+            files: files.chain(["README.md".into(), "pytorch_model.bin".into()]).collect(),
             commit: COMMIT.into(),
             faults: BTreeMap::new(),
         }));
@@ -112,12 +106,7 @@ impl Hub {
         });
         let (own, store_address) = (repository.clone(), store.address.clone());
         let server = Server::start(move |request| answer(request, &own, &store_address));
-        Self {
-            server,
-            store,
-            repository,
-            home: tempfile::tempdir().unwrap(),
-        }
+        Self { server, store, repository, home: tempfile::tempdir().unwrap() }
     }
 
     fn fault(self, name: &str, fault: Fault) -> Self {
@@ -141,10 +130,13 @@ impl Hub {
         ] {
             command.env_remove(name);
         }
-        command
-            .env("HF_ENDPOINT", &self.server.address)
-            .env("HF_HOME", self.home.path())
-            .args(["fill-mask", "--json", "--model", model, "the [MASK] sat"]);
+        command.env("HF_ENDPOINT", &self.server.address).env("HF_HOME", self.home.path()).args([
+            "fill-mask",
+            "--json",
+            "--model",
+            model,
+            "the [MASK] sat",
+        ]);
         command
     }
 
@@ -170,11 +162,7 @@ fn answer(request: &Request, repository: &Mutex<Repository>, store: &str) -> Res
         if !["main", "v1", "refs%2Fpr%2F1"].contains(&revision) {
             return Response::new(404, "{}");
         }
-        let siblings: Vec<_> = known
-            .files
-            .iter()
-            .map(|f| json!({"rfilename": f}))
-            .collect();
+        let siblings: Vec<_> = known.files.iter().map(|f| json!({"rfilename": f})).collect();
         let info = json!({"id": "org/name", "sha": commit, "siblings": siblings});
         return Response::new(200, info.to_string()).with("Content-Type", "application/json");
     }
@@ -247,11 +235,7 @@ fn only_the_needed_files_of_a_model_are_downloaded_and_only_once() {
     let named = hub.run("org/name");
     succeeded(&named);
     assert_eq!(here.stdout, named.stdout);
-    assert!(
-        stderr(&named).contains("model.safetensors: "),
-        "{}",
-        stderr(&named)
-    );
+    assert!(stderr(&named).contains("model.safetensors: "), "{}", stderr(&named));
     let asked = hub.server.requests();
     for unwanted in ["README.md", "pytorch_model.bin", "expected.json"] {
         let found = paths(&asked).iter().any(|path| path.contains(unwanted));
@@ -260,11 +244,7 @@ fn only_the_needed_files_of_a_model_are_downloaded_and_only_once() {
     // The cache has the layout of Python's, and files in it are not downloaded again.
     assert!(hub.cached("vocab.txt").is_symlink());
     hub.store.requests();
-    let again = hub
-        .command("org/name")
-        .env("HF_TOKEN", "secret")
-        .output()
-        .unwrap();
+    let again = hub.command("org/name").env("HF_TOKEN", "secret").output().unwrap();
     assert_eq!(named.stdout, again.stdout);
     let asked = hub.server.requests();
     assert_eq!(paths(&asked), ["/api/models/org/name/revision/main"]);
@@ -275,10 +255,7 @@ fn only_the_needed_files_of_a_model_are_downloaded_and_only_once() {
     hub.repository.lock().unwrap().commit = OTHER_COMMIT.into();
     succeeded(&hub.run("org/name"));
     let asked = hub.server.requests();
-    assert!(
-        asked[1..].iter().all(|r| r.method == "HEAD") && asked.len() > 1,
-        "{asked:?}"
-    );
+    assert!(asked[1..].iter().all(|r| r.method == "HEAD") && asked.len() > 1, "{asked:?}");
     assert!(hub.store.requests().is_empty());
     let reference = hub.home.path().join("hub/models--org--name/refs/main");
     assert_eq!(std::fs::read_to_string(reference).unwrap(), OTHER_COMMIT);
@@ -303,11 +280,7 @@ fn a_head_beside_the_encoder_is_downloaded_too() {
 fn revisions_shards_and_another_cache_folder_work() {
     let hub = Hub::new("shards");
     let cache = hub.home.path().join("elsewhere");
-    let run = hub
-        .command("org/name@v1")
-        .env("HF_HUB_CACHE", &cache)
-        .output()
-        .unwrap();
+    let run = hub.command("org/name@v1").env("HF_HUB_CACHE", &cache).output().unwrap();
     succeeded(&run);
     assert_eq!(run.stdout, hub.run(text(&fixture("shards"))).stdout);
     let reference = cache.join("models--org--name/refs/v1");
@@ -323,12 +296,7 @@ fn revisions_shards_and_another_cache_folder_work() {
 #[test]
 fn without_a_network_the_cache_is_used_and_missing_files_are_named() {
     let hub = Hub::new("shards");
-    let offline = || {
-        hub.command("org/name")
-            .env("HF_HUB_OFFLINE", "1")
-            .output()
-            .unwrap()
-    };
+    let offline = || hub.command("org/name").env("HF_HUB_OFFLINE", "1").output().unwrap();
     let message = error_line(&offline(), 1);
     assert_contains(
         &message,
@@ -343,25 +311,15 @@ fn without_a_network_the_cache_is_used_and_missing_files_are_named() {
     // No server listens on port 9 of this machine.
     let nobody = || {
         let mut command = hub.command("org/name");
-        command
-            .env("HF_ENDPOINT", "http://127.0.0.1:9")
-            .output()
-            .unwrap()
+        command.env("HF_ENDPOINT", "http://127.0.0.1:9").output().unwrap()
     };
     let run = nobody();
     succeeded(&run);
-    assert!(
-        stderr(&run).contains("org/name is taken from the cache as it is"),
-        "{}",
-        stderr(&run)
-    );
+    assert!(stderr(&run).contains("org/name is taken from the cache as it is"), "{}", stderr(&run));
 
     std::fs::remove_file(hub.cached("model-00002-of-00002.safetensors")).unwrap();
     let message = error_line(&offline(), 1);
-    assert_contains(
-        &message,
-        "the cache has no model-00002-of-00002.safetensors",
-    );
+    assert_contains(&message, "the cache has no model-00002-of-00002.safetensors");
     let message = error_line(&nobody(), 1);
     assert_contains(&message, "can't be reached");
     assert_contains(&message, "the cache has no");
@@ -376,10 +334,7 @@ fn an_unknown_name_is_reported_as_no_folder_and_no_model() {
     let message = error_line(&hub.run("some/deep/path"), 1);
     assert_contains(&message, "some/deep/path is neither a folder nor the name");
     let mut command = hub.command("org/name");
-    let message = error_line(
-        &command.env("HF_ENDPOINT", "hub.example").output().unwrap(),
-        2,
-    );
+    let message = error_line(&command.env("HF_ENDPOINT", "hub.example").output().unwrap(), 2);
     assert_contains(&message, "HF_ENDPOINT is \"hub.example\"");
 }
 
@@ -389,12 +344,7 @@ fn an_aborted_download_continues_where_it_was() {
     let run = hub.run("org/name");
     succeeded(&run);
     assert!(stderr(&run).contains("trying again"), "{}", stderr(&run));
-    let ranges: Vec<_> = hub
-        .store
-        .requests()
-        .iter()
-        .filter_map(Request::range)
-        .collect();
+    let ranges: Vec<_> = hub.store.requests().iter().filter_map(Request::range).collect();
     assert!(ranges.contains(&(9000, None)), "{ranges:?}");
 
     // From a server without ranges, the whole file is downloaded again.
@@ -413,21 +363,9 @@ fn wrong_bytes_are_thrown_away_and_never_used() {
     for (name, fault, expected) in [
         ("model.safetensors", Fault::WrongBytes, "came with checksum"),
         ("config.json", Fault::WrongBytes, "came with checksum"),
-        (
-            "model.safetensors",
-            Fault::WrongSize,
-            "but 999999 were announced",
-        ),
-        (
-            "model.safetensors",
-            Fault::Endless,
-            "bytes, its size: it was thrown away",
-        ),
-        (
-            "vocab.txt",
-            Fault::OtherCommit,
-            "it changed while it was downloaded",
-        ),
+        ("model.safetensors", Fault::WrongSize, "but 999999 were announced"),
+        ("model.safetensors", Fault::Endless, "bytes, its size: it was thrown away"),
+        ("vocab.txt", Fault::OtherCommit, "it changed while it was downloaded"),
     ] {
         let hub = Hub::new("BertForMaskedLM").fault(name, fault);
         let message = error_line(&hub.run("org/name"), 1);
@@ -441,26 +379,18 @@ fn wrong_bytes_are_thrown_away_and_never_used() {
 #[test]
 fn a_repository_with_only_pickle_files_is_refused_with_advice() {
     let hub = Hub::new("BertForMaskedLM");
-    hub.repository
-        .lock()
-        .unwrap()
-        .files
-        .retain(|name| name != "model.safetensors");
+    hub.repository.lock().unwrap().files.retain(|name| name != "model.safetensors");
     let message = error_line(&hub.run("org/name"), 1);
     assert_contains(&message, "pytorch_model.bin, a pickle file");
     let line = "from transformers import BertForMaskedLM as M; M.from_pretrained('org/name')";
     assert_contains(&message, line);
-    let bin = paths(&hub.server.requests())
-        .iter()
-        .any(|path| path.contains("pytorch_model.bin"));
+    let bin = paths(&hub.server.requests()).iter().any(|path| path.contains("pytorch_model.bin"));
     assert!(!bin);
 }
 
 /// Returns all files below `folder`.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|e| e.unwrap().path());
+    let entries = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
     let below = |path: PathBuf| match path.is_dir() && !path.is_symlink() {
         true => files_below(&path),
         false => vec![path],
@@ -508,10 +438,7 @@ fn the_token_stays_with_the_hub() {
     // Redirects within the Hub keep it.
     let asked = hub.server.requests();
     let inside = paths(&asked);
-    assert!(
-        inside.contains(&"/api/resolve-cache/config.json"),
-        "{inside:?}"
-    );
+    assert!(inside.contains(&"/api/resolve-cache/config.json"), "{inside:?}");
     for request in asked {
         assert_eq!(request.header("authorization"), Some("Bearer secret"));
     }

@@ -22,10 +22,7 @@ impl Request {
 
     /// Returns the first byte of the requested range, and the last one if it is given.
     pub fn range(&self) -> Option<(usize, Option<usize>)> {
-        let (first, last) = self
-            .header("range")?
-            .strip_prefix("bytes=")?
-            .split_once('-')?;
+        let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((first.parse().ok()?, last.parse().ok()))
     }
 }
@@ -43,13 +40,7 @@ pub struct Response {
 
 impl Response {
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self {
-            status,
-            headers: Vec::new(),
-            body: body.into(),
-            cut: None,
-            more: None,
-        }
+        Self { status, headers: Vec::new(), body: body.into(), cut: None, more: None }
     }
 
     pub fn with(mut self, name: &str, value: &str) -> Self {
@@ -128,21 +119,11 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request
         })
         .collect();
     let head = method == "HEAD";
-    let request = Request {
-        method,
-        path,
-        headers,
-    };
+    let request = Request { method, path, headers };
     seen.lock().unwrap().push(request.clone());
     let response = answer(&request);
-    let mut top = format!(
-        "HTTP/1.1 {} Status\r\nConnection: close\r\n",
-        response.status
-    );
-    let has_length = response
-        .headers
-        .iter()
-        .any(|(name, _)| name == "Content-Length");
+    let mut top = format!("HTTP/1.1 {} Status\r\nConnection: close\r\n", response.status);
+    let has_length = response.headers.iter().any(|(name, _)| name == "Content-Length");
     if !has_length && response.more.is_none() {
         top += &format!("Content-Length: {}\r\n", response.body.len());
     }

@@ -32,29 +32,17 @@ fn weights_queries_keys_and_hidden_states_are_those_of_transformers() {
         Bert::<24, 3, 8, 40, f32, Cpu>::build(config, layout, &model.values, &Cpu::default());
     let reference = bert.unwrap().attention(&batch);
     let values = model.values.clone();
-    let engine = Backend::Cpu
-        .engine(config, layout, values)
-        .unwrap()
-        .attention(&batch);
+    let engine = Backend::Cpu.engine(config, layout, values).unwrap().attention(&batch);
     for (which, found) in [("reference", reference), ("engine", engine.unwrap())] {
-        let [found, short] = &found[..] else {
-            panic!("two sequences")
-        };
+        let [found, short] = &found[..] else { panic!("two sequences") };
         assert_eq!((found.tokens, found.heads, found.head_size), (19, 3, 8));
         assert_eq!((short.tokens, short.layers[1].weights.len()), (5, 3 * 25));
         for (i, layer) in found.layers.iter().enumerate() {
-            for (what, values) in [
-                ("weights", &layer.weights),
-                ("queries", &layer.queries),
-                ("keys", &layer.keys),
-            ] {
+            for (what, values) in
+                [("weights", &layer.weights), ("queries", &layer.queries), ("keys", &layer.keys)]
+            {
                 let expected = numbers(&expected[what][i]);
-                close(
-                    &format!("{which}, layer {i}, {what}"),
-                    values,
-                    &expected,
-                    1e-5,
-                );
+                close(&format!("{which}, layer {i}, {what}"), values, &expected, 1e-5);
             }
         }
         for (i, hidden) in found.hidden.iter().enumerate() {
@@ -125,10 +113,6 @@ fn the_reference_and_the_engine_attend_alike() {
             assert!(far < 1e-4, "{far}");
         }
     }
-    let uneven = reference[2].layers[2]
-        .weights
-        .iter()
-        .copied()
-        .fold(0.0, f32::max);
+    let uneven = reference[2].layers[2].weights.iter().copied().fold(0.0, f32::max);
     assert!(uneven > 0.1, "even weights would prove little: {uneven}");
 }

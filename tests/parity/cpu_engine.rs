@@ -113,10 +113,7 @@ fn loss_and_gradients_agree(mut config: Config) {
         let dropout = Dropout { seed: 5, step: 9 };
         let got = cpu.pretraining_gradients(&batch, dropout).unwrap();
         let expected = reference.pretraining_gradients(&batch, dropout).unwrap();
-        assert!(
-            (got.loss() / expected.loss() - 1.0).abs() < 1e-5,
-            "{got:?} {expected:?}"
-        );
+        assert!((got.loss() / expected.loss() - 1.0).abs() < 1e-5, "{got:?} {expected:?}");
         assert_eq!(got.mlm_correct, expected.mlm_correct);
         assert_eq!(got.nsp_correct, expected.nsp_correct);
         let (got, expected) = (cpu.gradients().unwrap(), reference.gradients().unwrap());
@@ -131,29 +128,16 @@ fn ten_training_steps_agree() {
     let (layout, mut cpu, mut reference) = engines(&config);
     for step in 1..=10 {
         let batch = batch(step, &[20, 7, 33, 12], 97);
-        let dropout = Dropout {
-            seed: 1,
-            step: step as u32,
-        };
-        let update = Update {
-            optimizer: Optimizer::default(),
-            learning_rate: 1e-4,
-            step,
-            max_norm: 1.0,
-        };
+        let dropout = Dropout { seed: 1, step: step as u32 };
+        let update =
+            Update { optimizer: Optimizer::default(), learning_rate: 1e-4, step, max_norm: 1.0 };
         let run = |engine: &mut dyn BertEngine| {
             let scores = engine.pretraining_gradients(&batch, dropout).unwrap();
             (scores.loss(), engine.update(&update).unwrap())
         };
         let (got, expected) = (run(&mut cpu), run(&mut reference));
-        assert!(
-            (got.0 / expected.0 - 1.0).abs() < 1e-4,
-            "{got:?} {expected:?}"
-        );
-        assert!(
-            (got.1 / expected.1 - 1.0).abs() < 1e-4,
-            "{got:?} {expected:?}"
-        );
+        assert!((got.0 / expected.0 - 1.0).abs() < 1e-4, "{got:?} {expected:?}");
+        assert!((got.1 / expected.1 - 1.0).abs() < 1e-4, "{got:?} {expected:?}");
     }
     let (got, expected) = (cpu.parameters().unwrap(), reference.parameters().unwrap());
     compare(&layout, &got, &expected, 1e-4);
@@ -165,22 +149,13 @@ fn hidden_states_and_logits_are_the_references() {
     let batch = batch(4, &[5, 31, 1, 18], 61).packed;
     let close = |a: &[f32], b: &[f32]| {
         assert_eq!(a.len(), b.len());
-        let worst = a
-            .iter()
-            .zip(b)
-            .map(|(a, b)| (a - b).abs())
-            .fold(0.0, f32::max);
+        let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(worst < 2e-5, "{worst}");
     };
-    let (a, b) = (
-        cpu.hidden_states(&batch, 0..3).unwrap(),
-        reference.hidden_states(&batch, 0..3).unwrap(),
-    );
+    let (a, b) =
+        (cpu.hidden_states(&batch, 0..3).unwrap(), reference.hidden_states(&batch, 0..3).unwrap());
     assert_eq!(a.layers.len(), b.layers.len());
-    a.layers
-        .iter()
-        .zip(&b.layers)
-        .for_each(|(a, b)| close(a, b));
+    a.layers.iter().zip(&b.layers).for_each(|(a, b)| close(a, b));
     close(&a.pooled.unwrap(), &b.pooled.unwrap());
     let rows = [40, 0, 7];
     close(
@@ -222,9 +197,7 @@ fn odd_sizes(left_to_right: bool) {
         pick(hidden.retaped::<OwnedTape<f64, Cpu>>(), &batch.masked_rows),
         &bert.embeddings.words,
     );
-    let pooled = bert
-        .pool(hidden.retaped::<OwnedTape<f64, Cpu>>(), &batch.packed)
-        .unwrap();
+    let pooled = bert.pool(hidden.retaped::<OwnedTape<f64, Cpu>>(), &batch.packed).unwrap();
     let pairs = bert.next_sentence.as_ref().unwrap().forward(pooled);
     let loss = cross_entropy(words, &batch.masked_labels) / batch.masked_rows.len() as f64
         + cross_entropy(pairs, &batch.next_labels) / batch.next_labels.len() as f64;
@@ -266,10 +239,8 @@ fn tasks_agree(mut config: Config) {
         let values = parameters(&layout);
         let mut cpu = CpuEngine::new(&config, &layout, values.clone()).unwrap();
         let mut reference = Reference::new(&config, &layout, values).unwrap();
-        let (got, expected) = (
-            cpu.task_logits(&batch).unwrap(),
-            reference.task_logits(&batch).unwrap(),
-        );
+        let (got, expected) =
+            (cpu.task_logits(&batch).unwrap(), reference.task_logits(&batch).unwrap());
         let outputs = layout.task_head().unwrap().outputs;
         assert_eq!(got.len(), expected.len(), "{part:?}");
         for (got, expected) in got.iter().zip(&expected) {
@@ -316,15 +287,12 @@ fn distillation_has_the_losses_and_gradients_of_the_reference() {
     ];
     let answers = teachers.each_mut().map(|teacher| {
         let mut targets = SoftTargets::default();
-        teacher
-            .soft_targets(&batch.packed, rows, &mut targets)
-            .unwrap();
+        teacher.soft_targets(&batch.packed, rows, &mut targets).unwrap();
         targets
     });
-    for (a, b) in [
-        (&answers[0].logits, &answers[1].logits),
-        (&answers[0].hidden, &answers[1].hidden),
-    ] {
+    for (a, b) in
+        [(&answers[0].logits, &answers[1].logits), (&answers[0].hidden, &answers[1].hidden)]
+    {
         assert!(a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 5e-5));
     }
 
@@ -332,9 +300,8 @@ fn distillation_has_the_losses_and_gradients_of_the_reference() {
     let (weights, dropout) = (recipe.weights(&batch), Dropout { seed: 5, step: 9 });
     let targets = &answers[1];
     let run = |engine: &mut dyn BertEngine| {
-        let scores = engine
-            .distillation_gradients_of_part(&batch, targets, weights, dropout)
-            .unwrap();
+        let scores =
+            engine.distillation_gradients_of_part(&batch, targets, weights, dropout).unwrap();
         (scores, engine.gradients().unwrap())
     };
     let (got, expected) = (run(&mut cpu), run(&mut reference));
@@ -354,11 +321,8 @@ fn distillation_has_the_losses_and_gradients_of_the_reference() {
         let part = batch.slice(which);
         let mut targets = SoftTargets::default();
         let (packed, rows) = (&part.packed, &part.masked_rows);
-        teachers[0]
-            .soft_targets(packed, rows, &mut targets)
-            .unwrap();
-        cpu.distillation_gradients_of_part(&part, &targets, weights, dropout)
-            .unwrap();
+        teachers[0].soft_targets(packed, rows, &mut targets).unwrap();
+        cpu.distillation_gradients_of_part(&part, &targets, weights, dropout).unwrap();
     }
     compare(&layout, &cpu.gradients().unwrap(), &got.1, 1e-4);
 }
@@ -393,19 +357,12 @@ fn parts_of_a_batch_add_up_to_the_whole() {
         let mut engine = CpuEngine::new(&config, &layout, parameters(&layout)).unwrap();
         for part in parts {
             let weights = LossWeights::of(&whole);
-            engine
-                .pretraining_gradients_of_part(part, weights, dropout)
-                .unwrap();
+            engine.pretraining_gradients_of_part(part, weights, dropout).unwrap();
         }
         engine.gradients().unwrap()
     };
     let parts: Vec<_> = [0..1, 1..3, 3..4].map(|part| whole.slice(part)).into();
-    compare(
-        &layout,
-        &run(&parts),
-        &run(std::slice::from_ref(&whole)),
-        1e-5,
-    );
+    compare(&layout, &run(&parts), &run(std::slice::from_ref(&whole)), 1e-5);
 }
 
 /// bf16 has a precision of 8 bits, so loss and gradients change a little; three products of split factors
@@ -567,16 +524,7 @@ fn input_that_the_model_cannot_take_is_refused() {
     assert_contains(&text, "token id 11");
     let mut packed = Packed::default();
     packed.push(0, &[1], &[0]);
-    assert!(
-        engine
-            .hidden_states(&packed, 0..3)
-            .unwrap()
-            .pooled
-            .is_none()
-    );
-    let text = engine
-        .masked_lm_logits(&packed, &[0])
-        .unwrap_err()
-        .to_string();
+    assert!(engine.hidden_states(&packed, 0..3).unwrap().pooled.is_none());
+    let text = engine.masked_lm_logits(&packed, &[0]).unwrap_err().to_string();
     assert_contains(&text, "no masked-LM head");
 }

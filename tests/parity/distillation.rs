@@ -41,18 +41,13 @@ fn losses_and_every_gradient_are_those_of_pytorch() {
         mlm: number("mlm"),
         cos: number("cos"),
     };
-    let (mut teacher, mut student) = (
-        engine(&folder.join("teacher")),
-        engine(&folder.join("student")),
-    );
+    let (mut teacher, mut student) =
+        (engine(&folder.join("teacher")), engine(&folder.join("student")));
     let mut targets = SoftTargets::default();
-    teacher
-        .soft_targets(&batch.packed, &batch.masked_rows, &mut targets)
-        .unwrap();
+    teacher.soft_targets(&batch.packed, &batch.masked_rows, &mut targets).unwrap();
     let weights = recipe.weights(&batch);
-    let scores = student
-        .distillation_gradients_of_part(&batch, &targets, weights, NO_DROPOUT)
-        .unwrap();
+    let scores =
+        student.distillation_gradients_of_part(&batch, &targets, weights, NO_DROPOUT).unwrap();
     let masked = batch.masked_rows.len() as f64;
     for (got, key) in [
         (scores.soft / masked, "soft"),
@@ -61,10 +56,7 @@ fn losses_and_every_gradient_are_those_of_pytorch() {
         (scores.loss(&recipe), "loss"),
     ] {
         let expected = number(key);
-        assert!(
-            (got / expected - 1.0).abs() < 1e-5,
-            "{key}: {got}, {expected}"
-        );
+        assert!((got / expected - 1.0).abs() < 1e-5, "{key}: {got}, {expected}");
     }
 
     compare_gradients("distillation", &folder, student.as_ref());
@@ -81,10 +73,7 @@ fn a_teacher_of_another_width_is_refused() {
         masked_labels: vec![4],
         next_labels: Vec::new(),
     };
-    let targets = SoftTargets {
-        logits: vec![0.0; 50],
-        hidden: vec![0.0; 3 * 8],
-    };
+    let targets = SoftTargets { logits: vec![0.0; 50], hidden: vec![0.0; 3 * 8] };
     let weights = Distillation::default().weights(&batch);
     let refused = student.distillation_gradients_of_part(&batch, &targets, weights, NO_DROPOUT);
     let message = refused.unwrap_err().to_string();

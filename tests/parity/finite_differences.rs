@@ -57,9 +57,7 @@ impl Problem {
 /// Returns values far larger than initial ones, so that every part has curvature.
 fn values(layout: &Layout) -> Vec<f64> {
     let stream = Stream::new(1, 0, Site::Other(9), 0);
-    (0..layout.total() as u32)
-        .map(|i| 1.2 * (stream.uniform(i) - 0.5))
-        .collect()
+    (0..layout.total() as u32).map(|i| 1.2 * (stream.uniform(i) - 0.5)).collect()
 }
 
 fn check(problem: &Problem, dropout: Option<Dropout>) {
@@ -70,9 +68,7 @@ fn check(problem: &Problem, dropout: Option<Dropout>) {
     let loss = |values: &[f64]| problem.loss::<NoneTape>(&build(values), dropout).array();
 
     let bert = build(&values);
-    let mut tape = problem
-        .loss::<OwnedTape<f64, Cpu>>(&bert, dropout)
-        .backward();
+    let mut tape = problem.loss::<OwnedTape<f64, Cpu>>(&bert, dropout).backward();
     let mut gradients = vec![0.0; layout.total()];
     bert.add_gradients(&mut tape, &layout, &mut gradients);
 

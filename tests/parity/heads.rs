@@ -26,8 +26,7 @@ fn rows(value: &Value) -> Vec<Vec<u32>> {
 fn labels(value: &Value) -> Vec<Option<u32>> {
     let sequences = value.as_array().unwrap().iter();
     let rows = sequences.flat_map(|row| row.as_array().unwrap());
-    rows.map(|x| u32::try_from(x.as_i64().unwrap()).ok())
-        .collect()
+    rows.map(|x| u32::try_from(x.as_i64().unwrap()).ok()).collect()
 }
 
 fn packed(batch: &Value) -> Packed {
@@ -61,10 +60,7 @@ fn gradients(engine: &mut dyn BertEngine, head: &str, batch: &Value) -> f64 {
         sequences.push(&[(a, 0), (b, 1)]);
     }
     let choices = if head == "choice" { 4 } else { 1 };
-    let examples = Examples {
-        sequences: sequences.with_choices(choices),
-        targets,
-    };
+    let examples = Examples { sequences: sequences.with_choices(choices), targets };
     let all: Vec<usize> = (0..examples.len()).collect();
     let (loss, tokens) =
         cloze::train::finetune::gradients(engine, &examples, &all, 0, NO_DROPOUT).unwrap();
@@ -74,11 +70,7 @@ fn gradients(engine: &mut dyn BertEngine, head: &str, batch: &Value) -> f64 {
 
 fn pretraining_gradients(engine: &mut dyn BertEngine, packed: Packed, batch: &Value) -> f64 {
     let all = labels(&batch["targets"]);
-    let masked = || {
-        all.iter()
-            .enumerate()
-            .filter_map(|(row, label)| Some((row as u32, (*label)?)))
-    };
+    let masked = || all.iter().enumerate().filter_map(|(row, label)| Some((row as u32, (*label)?)));
     let batch = PretrainingBatch {
         packed,
         masked_rows: masked().map(|(row, _)| row).collect(),
@@ -88,10 +80,7 @@ fn pretraining_gradients(engine: &mut dyn BertEngine, packed: Packed, batch: &Va
             following => numbers(following),
         },
     };
-    engine
-        .pretraining_gradients(&batch, NO_DROPOUT)
-        .unwrap()
-        .loss()
+    engine.pretraining_gradients(&batch, NO_DROPOUT).unwrap().loss()
 }
 
 fn parts(head: &str) -> Vec<Part> {
@@ -111,28 +100,19 @@ fn agrees(head: &str) {
     let file = read_json(&folder.join("batches.json"));
     let model = Model::read(&folder, &parts(head), None).unwrap();
     let layout = model.layout.clone();
-    let mut engine = Backend::Cpu
-        .engine(&model.config, &layout, model.values)
-        .unwrap();
+    let mut engine = Backend::Cpu.engine(&model.config, &layout, model.values).unwrap();
     let batches = file["batches"].as_array().unwrap();
     for (step, expected) in (1u64..).zip(file["losses"].as_array().unwrap()) {
         let batch = &batches[(step as usize - 1) % batches.len()];
         let loss = gradients(engine.as_mut(), head, batch);
         let expected = expected.as_f64().unwrap();
         let error = (loss - expected).abs() / expected.max(1.0);
-        assert!(
-            error < 1e-4,
-            "{head}, step {step}: loss {loss}, transformers {expected}"
-        );
+        assert!(error < 1e-4, "{head}, step {step}: loss {loss}, transformers {expected}");
         if step == 1 {
             compare_gradients(head, &folder, engine.as_ref());
         }
-        let update = Update {
-            optimizer: Optimizer::default(),
-            learning_rate: 1e-3,
-            step,
-            max_norm: 1.0,
-        };
+        let update =
+            Update { optimizer: Optimizer::default(), learning_rate: 1e-3, step, max_norm: 1.0 };
         engine.update(&update).unwrap();
     }
 }

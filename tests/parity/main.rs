@@ -21,18 +21,12 @@ fn compare_gradients(what: &str, folder: &Path, engine: &dyn Engine) {
     let bytes = std::fs::read(folder.join("gradients.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let ours = engine.gradients().unwrap();
-    let whole = ours
-        .iter()
-        .map(|x| f64::from(*x).powi(2))
-        .sum::<f64>()
-        .sqrt();
+    let whole = ours.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     let mut seen = 0;
     for (name, tensor) in file.tensors() {
         let plain = name.strip_prefix("bert.").unwrap_or(&name);
-        let (_, range) = engine
-            .layout()
-            .find(plain)
-            .unwrap_or_else(|| panic!("{name} is not ours"));
+        let (_, range) =
+            engine.layout().find(plain).unwrap_or_else(|| panic!("{name} is not ours"));
         let (values, _) = tensor.data().as_chunks::<4>();
         let theirs: Vec<f32> = values.iter().map(|v| f32::from_le_bytes(*v)).collect();
         let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();

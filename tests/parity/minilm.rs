@@ -42,9 +42,7 @@ fn every_layer_of_minilm_is_reproduced() {
     }
     for backend in [Backend::Reference, Backend::Cpu] {
         let values = model.values.clone();
-        let mut engine = backend
-            .engine(&model.config, &model.layout, values)
-            .unwrap();
+        let mut engine = backend.engine(&model.config, &model.layout, values).unwrap();
         let states = engine.hidden_states(&batch, 0..7).unwrap();
         let pooled = states.pooled.unwrap();
 
@@ -53,12 +51,7 @@ fn every_layer_of_minilm_is_reproduced() {
             let of = |layer: usize| &states.layers[layer][rows.start * hidden..rows.end * hidden];
             for (layer, &expected) in numbers(&case["layer_mean_abs"]).iter().enumerate() {
                 let mean = of(layer).iter().map(|x| x.abs()).sum::<f32>() / of(layer).len() as f32;
-                close(
-                    &format!("case {i}, layer {layer}"),
-                    &[mean],
-                    &[expected],
-                    1e-4,
-                );
+                close(&format!("case {i}, layer {layer}"), &[mean], &[expected], 1e-4);
             }
             let last = of(6);
             for (what, got) in [

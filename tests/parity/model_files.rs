@@ -26,9 +26,8 @@ fn compare(folder: &Path, expected: &Value, tolerance: f64) {
     for i in 0..ids.as_array().unwrap().len() {
         batch.push(i as u64, &row(ids, i), &row(segments, i));
     }
-    let mut engine: Box<dyn BertEngine> = Backend::Cpu
-        .engine(&model.config, &model.layout, model.values)
-        .unwrap();
+    let mut engine: Box<dyn BertEngine> =
+        Backend::Cpu.engine(&model.config, &model.layout, model.values).unwrap();
     let rows: Vec<u32> = (0..batch.rows() as u32).collect();
     let outputs = expected["outputs"].as_object().unwrap();
     assert!(!outputs.is_empty());
@@ -64,10 +63,8 @@ fn compare(folder: &Path, expected: &Value, tolerance: f64) {
 
 fn all() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(fixture("models")).unwrap();
-    let folders: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_dir())
-        .collect();
+    let folders: Vec<PathBuf> =
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
     assert_eq!(folders.len(), 12);
     folders
 }
@@ -75,11 +72,7 @@ fn all() -> Vec<PathBuf> {
 #[test]
 fn every_class_and_file_layout_gives_the_outputs_of_pytorch() {
     for folder in all() {
-        compare(
-            &folder,
-            &read_json(&folder.join("expected.json")),
-            TOLERANCE,
-        );
+        compare(&folder, &read_json(&folder.join("expected.json")), TOLERANCE);
     }
 }
 
@@ -93,14 +86,7 @@ fn converted_models_give_the_same_outputs_and_are_half_as_large_in_half_precisio
         // Rounding the weights changes the outputs; bf16 has a precision of 8 bits.
         for (dtype, tolerance) in [("f32", TOLERANCE), ("f16", 2e-2), ("bf16", 2e-1)] {
             let to = out.path().join(format!("{name}-{dtype}"));
-            let args = [
-                "convert",
-                text(&folder),
-                text(&to),
-                "--dtype",
-                dtype,
-                "--json",
-            ];
+            let args = ["convert", text(&folder), text(&to), "--dtype", dtype, "--json"];
             assert_eq!(json(&succeeds(args))["left_out"], json!([]));
             compare(&to, &expected, tolerance);
             sizes.push(to.join("model.safetensors").metadata().unwrap().len());
@@ -114,9 +100,6 @@ fn converted_models_give_the_same_outputs_and_are_half_as_large_in_half_precisio
             assert_eq!(before.unwrap(), after.unwrap());
         }
         // The names of the tensors take 5,000 bytes, much in so small a model.
-        assert!(
-            sizes[1].abs_diff(sizes[2]) < 100 && sizes[1] < sizes[0] * 2 / 3,
-            "{sizes:?}"
-        );
+        assert!(sizes[1].abs_diff(sizes[2]) < 100 && sizes[1] < sizes[0] * 2 / 3, "{sizes:?}");
     }
 }

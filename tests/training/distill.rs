@@ -25,11 +25,8 @@ fn a_student_of_half_the_layers_learns_from_its_teacher() {
     let folder = tempfile::tempdir().unwrap();
     let teacher = teacher(folder.path());
     let run = |out: &str, steps: u32, more: &str| {
-        let files = format!(
-            "--teacher {} --out {}",
-            text(&teacher),
-            text(&folder.path().join(out))
-        );
+        let files =
+            format!("--teacher {} --out {}", text(&teacher), text(&folder.path().join(out)));
         words(format!("distill --json {files} --steps {steps} {more}").trim_end())
     };
 
@@ -55,9 +52,7 @@ fn a_student_of_half_the_layers_learns_from_its_teacher() {
     let parts = "--micro-batch 16 --lr 1e-3 --eval-every 100";
     succeeds(run("whole", 6, parts));
     let state = folder.path().join("broken/trainer/state.safetensors");
-    killed(run("broken", 6, &format!("{parts} --save-every 2")), || {
-        state.exists()
-    });
+    killed(run("broken", 6, &format!("{parts} --save-every 2")), || state.exists());
     succeeds(run("broken", 6, &format!("{parts} --resume")));
     assert!(weights("whole") == weights("broken"));
     let hotter = format!("{parts} --resume --temperature 3");

@@ -59,22 +59,12 @@ fn a_token_classifier_is_trained_alone_and_loaded_again() {
 
     // Five labels from all two layers of 128; the encoder is unchanged.
     let head = tensors(&folder.path("out/head.safetensors"));
-    let shapes: Vec<_> = head
-        .iter()
-        .map(|(name, shape, _)| (name.as_str(), shape.clone()))
-        .collect();
-    assert_eq!(
-        shapes,
-        [
-            ("classifier.bias", vec![5]),
-            ("classifier.weight", vec![5, 256])
-        ]
-    );
+    let shapes: Vec<_> =
+        head.iter().map(|(name, shape, _)| (name.as_str(), shape.clone())).collect();
+    assert_eq!(shapes, [("classifier.bias", vec![5]), ("classifier.weight", vec![5, 256])]);
     let before = tensors(&tiny().join("model.safetensors"));
     for (name, _, values) in tensors(&folder.path("out/model.safetensors")) {
-        let old = before
-            .iter()
-            .find(|(old, ..)| *old == format!("bert.{name}"));
+        let old = before.iter().find(|(old, ..)| *old == format!("bert.{name}"));
         assert_eq!(old.unwrap().2, values, "{name}");
     }
 
@@ -87,14 +77,9 @@ fn a_token_classifier_is_trained_alone_and_loaded_again() {
 #[test]
 fn a_text_classifier_reads_pooled_vectors() {
     let folder = data();
-    let more = [
-        "--frozen", "--lr", "1e-2", "--layers", "-1", "--pool", "cls",
-    ];
+    let more = ["--frozen", "--lr", "1e-2", "--layers", "-1", "--pool", "cls"];
     let trained = folder.finetuned("sst-2", &more);
-    assert!(
-        trained["dev"]["accuracy"].as_f64().unwrap() > 0.9,
-        "{trained}"
-    );
+    assert!(trained["dev"]["accuracy"].as_f64().unwrap() > 0.9, "{trained}");
     assert_eq!(folder.evaluated("sst-2", "dev.tsv", &[]), trained["dev"]);
     let head = tensors(&folder.path("out/head.safetensors"));
     assert_eq!(head[1].1, [2, 128]);

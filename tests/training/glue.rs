@@ -8,10 +8,7 @@ fn a_rule_is_learned_and_evaluation_repeats_the_scores() {
     let folder = sentiment(240, 60);
     let trained = folder.finetuned("sst-2", &["--epochs", "4"]);
     assert_eq!(trained["task"], "sst-2");
-    assert_eq!(
-        (&trained["rows"], &trained["steps"]),
-        (&240.into(), &32.into())
-    );
+    assert_eq!((&trained["rows"], &trained["steps"]), (&240.into(), &32.into()));
     let accuracy = trained["dev"]["accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.95, "{trained}");
     assert!(trained["loss_last"].as_f64().unwrap() < 0.6, "{trained}");
@@ -29,9 +26,7 @@ fn micro_batches_and_recomputed_layers_change_nothing() {
     let folder = sentiment(64, 8);
     let loss = |more: &[&str]| {
         let all = [&["--epochs", "1"], more].concat();
-        folder.finetuned("sst-2", &all)["loss_last"]
-            .as_f64()
-            .unwrap()
+        folder.finetuned("sst-2", &all)["loss_last"].as_f64().unwrap()
     };
     let whole = loss(&[]);
     assert!((loss(&["--micro-batch", "5"]) - whole).abs() < 1e-4);
@@ -52,12 +47,7 @@ fn wrong_usage_and_bad_data_are_reported_in_a_sentence() {
     refused("sst-2", &["--max-len", "513"], 2, "only 512 positions");
     refused("sst-2", &["--max-len", "4"], 2, "at least 5");
     let reference = ["--backend", "reference", "--dtype", "bf16"];
-    refused(
-        "sst-2",
-        &reference,
-        2,
-        "the reference engine computes in f32",
-    );
+    refused("sst-2", &reference, 2, "the reference engine computes in f32");
     let fast = ["--matmul", "fast", "--dtype", "bf16"];
     refused("sst-2", &fast, 2, "not with --dtype bf16");
     refused("mrpc", &[], 1, "no columns #1 String, #2 String, Quality");
@@ -65,21 +55,9 @@ fn wrong_usage_and_bad_data_are_reported_in_a_sentence() {
     refused("sst-2", &["--dev", text(&missing)], 1, "nothing.tsv");
     folder.write("test.tsv", "index\tsentence\n0\tfine\n");
     let unlabelled = folder.path("test.tsv");
-    refused(
-        "sst-2",
-        &["--train", text(&unlabelled)],
-        1,
-        "has no label column",
-    );
+    refused("sst-2", &["--train", text(&unlabelled)], 1, "has no label column");
     let dev = folder.path("dev.tsv");
-    let args = [
-        "evaluate",
-        "sst-2",
-        "--data",
-        text(&dev),
-        "--model",
-        text(tiny()),
-    ];
+    let args = ["evaluate", "sst-2", "--data", text(&dev), "--model", text(tiny())];
     assert_contains(&fails(args, 1), "holds no sequence classifier");
 }
 
@@ -93,9 +71,7 @@ fn paraphrases_and_similarity_are_learned_from_a_real_model() {
     let mrpc = finetuned(&model, "mrpc", &data.join("glue/MRPC"), &more);
     assert!(mrpc["dev"]["accuracy"].as_f64().unwrap() > 0.70, "{mrpc}");
     assert!(mrpc["dev"]["f1"].as_f64().unwrap() > 0.80, "{mrpc}");
-    let more = [
-        "--limit", "2000", "--epochs", "2", "--lr", "1e-4", "--batch", "16",
-    ];
+    let more = ["--limit", "2000", "--epochs", "2", "--lr", "1e-4", "--batch", "16"];
     let similarity = finetuned(&model, "sts-b", &data.join("glue/STS-B"), &more);
     for metric in ["pearson", "spearman"] {
         let value = similarity["dev"][metric].as_f64().unwrap();

@@ -17,10 +17,7 @@ fn a_model_is_trained_and_used() {
     let trained = json(&succeeds(run(&corpus, &out, "40")));
     assert_eq!(trained["steps"], 40);
     let number = |key: &str| trained[key].as_f64().unwrap();
-    assert!(
-        number("loss_last") < number("loss_first") - 1.0,
-        "{trained}"
-    );
+    assert!(number("loss_last") < number("loss_first") - 1.0, "{trained}");
     assert!(number("tokens_per_s") > 0.0 && number("seconds") > 0.0);
     for key in ["mlm_accuracy", "mlm_loss", "nsp_accuracy"] {
         assert!(trained["eval"][key].is_number(), "{trained}");
@@ -31,13 +28,7 @@ fn a_model_is_trained_and_used() {
     }
 
     let sentence = "the cat sat in the [MASK] . the [MASK] was warm";
-    let filled = json(&succeeds([
-        "fill-mask",
-        "--model",
-        text(&out),
-        sentence,
-        "--json",
-    ]));
+    let filled = json(&succeeds(["fill-mask", "--model", text(&out), sentence, "--json"]));
     let probability = |word: &serde_json::Value| word["probability"].as_f64().unwrap();
     let masks = filled["masks"].as_array().unwrap();
     assert_eq!(masks.len(), 2);
@@ -50,12 +41,7 @@ fn a_model_is_trained_and_used() {
     }
     let args = ["fill-mask", "--model", text(&out), "a [MASK]", "--json"];
     let all = json(&succeeds([&args[..], &["--top-k", "999"]].concat()));
-    let sum: f64 = all["masks"][0]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(probability)
-        .sum();
+    let sum: f64 = all["masks"][0].as_array().unwrap().iter().map(probability).sum();
     assert!((sum - 1.0).abs() < 1e-6);
 
     let pair = ["the cat sat", "the mat was warm"];
@@ -201,10 +187,7 @@ fn impossible_options_are_refused_before_the_text_is_read() {
     for (more, expected) in [
         ("--size gigantic", "unknown size"),
         ("--seq 9999", "--seq 9999: the model has only 512 positions"),
-        (
-            "--phase-share 0.5 --first-seq 128",
-            "--phase-share: there is only one phase",
-        ),
+        ("--phase-share 0.5 --first-seq 128", "--phase-share: there is only one phase"),
         ("--dtype bf16 --matmul fast", "--matmul fast"),
         ("--dtype f16 --backend cpu", "dtype f16 needs a GPU"),
         ("--mask-prob 1.5", "--mask-prob 1.5"),

@@ -20,11 +20,7 @@ fn without_pairs_there_is_no_next_sentence_anywhere() {
     let (corpus, out) = (corpus(folder.path()), folder.path().join("model"));
     let args = [&run(&corpus, &out, "12")[..], &["--no-nsp"]].concat();
     let output = succeeds(&args);
-    assert!(
-        !stderr(&output).contains("next sentence"),
-        "{}",
-        stderr(&output)
-    );
+    assert!(!stderr(&output).contains("next sentence"), "{}", stderr(&output));
     let trained = json(&output);
     let measured = &trained["eval"];
     assert!(measured["nsp_accuracy"].is_null() && measured["nsp_loss"].is_null());
@@ -52,10 +48,7 @@ fn without_pairs_there_is_no_next_sentence_anywhere() {
     let resumed = [&run(&corpus, &out, "20")[..], &["--resume"]].concat();
     let message = fails(&resumed, 2);
     assert_contains(&message, "full sentences");
-    let message = fails(
-        [&run(&corpus, &other, "1")[..], &["--sentences", "full"]].concat(),
-        2,
-    );
+    let message = fails([&run(&corpus, &other, "1")[..], &["--sentences", "full"]].concat(), 2);
     assert_contains(&message, "--no-nsp");
 }
 
@@ -69,11 +62,7 @@ fn held_out_text_may_be_another_file() {
     fs::write(&other, document).unwrap();
     let args = [&run(&corpus, &out, "4")[..], &["--held-out", text(&other)]].concat();
     let trained = json(&succeeds(&args));
-    assert!(
-        trained["eval"]["mlm_loss"]
-            .as_f64()
-            .is_some_and(f64::is_finite)
-    );
+    assert!(trained["eval"]["mlm_loss"].as_f64().is_some_and(f64::is_finite));
     let card = fs::read_to_string(out.join("README.md")).unwrap();
     assert_contains(&card, "tokens in 8 documents");
     assert_contains(&card, "tokens in 6 documents (");
@@ -104,10 +93,7 @@ fn a_left_to_right_model_predicts_what_follows() {
     let args = [&run(&corpus, &out, "60")[..], &["--left-to-right"]].concat();
     let trained = json(&succeeds(&args));
     let loss = trained["eval"]["mlm_loss"].as_f64().unwrap();
-    assert!(
-        loss < trained["unigram_entropy"].as_f64().unwrap(),
-        "{trained}"
-    );
+    assert!(loss < trained["unigram_entropy"].as_f64().unwrap(), "{trained}");
     assert!(trained["eval"]["nsp_accuracy"].is_null());
     let written = config(&out);
     assert_eq!(written["architectures"][0], "BertLMHeadModel");
@@ -120,24 +106,13 @@ fn a_left_to_right_model_predicts_what_follows() {
         let message = fails(args, 2);
         assert_contains(&message, expected);
     };
-    let masked = [
-        &run(&corpus, &other, "1")[..],
-        &["--left-to-right", "--whole-word"],
-    ]
-    .concat();
+    let masked = [&run(&corpus, &other, "1")[..], &["--left-to-right", "--whole-word"]].concat();
     usage(&masked, "nothing is masked");
     usage(
         &[&run(&corpus, &out, "70")[..], &["--no-nsp", "--resume"]].concat(),
         "--left-to-right was true",
     );
-    let init = [
-        "pretrain",
-        "--text",
-        text(&corpus),
-        "--out",
-        text(&other),
-        "--init",
-    ];
+    let init = ["pretrain", "--text", text(&corpus), "--out", text(&other), "--init"];
     let init = [&init[..], &[text(&out), "--steps", "1", "--seq", "32"]].concat();
     usage(&init, "goes on with --left-to-right only");
     succeeds([&init[..], &["--left-to-right"]].concat());
@@ -157,10 +132,7 @@ fn a_left_to_right_model_predicts_what_follows() {
     let tuned = folder.path().join("tuned");
     let line = "finetune custom --columns text,label --epochs 30 --batch 8 --lr 1e-3 --json";
     let files = format!("--data {} --model {} --out", text(&data), text(&out));
-    let tuned_run = json(&succeeds(words(&format!(
-        "{line} {files} {}",
-        text(&tuned)
-    ))));
+    let tuned_run = json(&succeeds(words(&format!("{line} {files} {}", text(&tuned)))));
     assert_eq!(tuned_run["dev"]["accuracy"], 1.0, "{tuned_run}");
     assert_eq!(config(&tuned)["is_decoder"], true);
 }
@@ -176,10 +148,7 @@ fn the_first_phase_ends_as_configured() {
         let lines = message.lines().filter(|line| line.contains("held out: "));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
-    let (usual, long) = (
-        measured("usual", &[]),
-        measured("long", &["--phase-share", "0.9"]),
-    );
+    let (usual, long) = (measured("usual", &[]), measured("long", &["--phase-share", "0.9"]));
     assert_eq!((usual.len(), long.len()), (11, 11));
     assert!(usual[3].contains("perplexity"), "{}", usual[3]);
     // The evaluations differ from the first step of the second phase on: usually step 9.
@@ -206,14 +175,9 @@ fn pretraining_starts_from_a_models_weights() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = corpus(folder.path());
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
-    let trained = json(&succeeds(
-        [&run(&corpus, &first, "60")[..], &["--no-nsp"]].concat(),
-    ));
+    let trained = json(&succeeds([&run(&corpus, &first, "60")[..], &["--no-nsp"]].concat()));
     let further = |out: &Path, steps: &'static str| {
-        let mut args: Vec<String> = run(&corpus, out, steps)
-            .into_iter()
-            .map(Into::into)
-            .collect();
+        let mut args: Vec<String> = run(&corpus, out, steps).into_iter().map(Into::into).collect();
         let size = args.iter().position(|a| a == "--vocab-size").unwrap();
         args.drain(size..size + 2);
         args.extend(["--init".into(), text(&first).into()]);
@@ -252,10 +216,8 @@ fn pretraining_starts_from_a_models_weights() {
     // Options that agree with the model are accepted, others are refused.
     let vocab = first.join("vocab.txt");
     let third = folder.path().join("third");
-    let again = with(
-        &further(&third, "1"),
-        &["--size", "tiny", "--vocab", text(&vocab), "--no-nsp"],
-    );
+    let again =
+        with(&further(&third, "1"), &["--size", "tiny", "--vocab", text(&vocab), "--no-nsp"]);
     succeeds(&again);
     let fourth = further(&folder.path().join("fourth"), "1");
     let message = fails(&with(&fourth, &["--size", "mini"]));

@@ -14,9 +14,7 @@ fn read(path: &Path) -> String {
 fn metrics(folder: &Path) -> Vec<Value> {
     let text = read(&folder.join("metrics.jsonl"));
     assert!(text.ends_with('\n'), "whole lines");
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Returns the steps of the lines that have `name`.
@@ -28,9 +26,7 @@ fn steps(lines: &[Value], name: &str) -> Vec<u64> {
 fn event_files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
-    paths
-        .filter(|path| text(path).contains("events.out.tfevents."))
-        .collect()
+    paths.filter(|path| text(path).contains("events.out.tfevents.")).collect()
 }
 
 /// Returns the messages of an event file in TensorFlow's record format.
@@ -55,13 +51,8 @@ fn a_resumed_pretraining_run_has_every_step_once() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path();
     let run = |steps: u32, more: &str| {
-        let line = format!(
-            "pretrain --out {} --steps {steps} --batch 2 --seed 3",
-            text(out)
-        );
-        succeeds(words(&format!(
-            "{line} --save-every 4 --eval-every 5 --lr 1e-3{more}"
-        )));
+        let line = format!("pretrain --out {} --steps {steps} --batch 2 --seed 3", text(out));
+        succeeds(words(&format!("{line} --save-every 4 --eval-every 5 --lr 1e-3{more}")));
     };
     let state = out.join("trainer").join("state.safetensors");
     run(4, "");
@@ -105,12 +96,7 @@ fn a_resumed_pretraining_run_has_every_step_once() {
     assert!(page.contains("unigram entropy") && page.contains("--save-every 4"));
     let card = read(&out.join("README.md"));
     assert!(card.starts_with("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n"));
-    for part in [
-        "held-out documents",
-        "perplexity",
-        "--resume",
-        "Cloze's own small corpus",
-    ] {
+    for part in ["held-out documents", "perplexity", "--resume", "Cloze's own small corpus"] {
         assert_contains(&card, part);
     }
 }

@@ -9,11 +9,7 @@ use crate::{opinions, sentiment};
 
 /// Returns the arguments of a run into `out`, of 4 epochs if `more` names no other number.
 fn run(folder: &Folder, out: &str, more: &[&str]) -> Vec<String> {
-    let epochs = if more.contains(&"--epochs") {
-        &[][..]
-    } else {
-        &["--epochs", "4"]
-    };
+    let epochs = if more.contains(&"--epochs") { &[][..] } else { &["--epochs", "4"] };
     let usual = ["--batch", "4", "--save-every", "1"];
     folder.finetune_into(out, "sst-2", &[&usual, epochs, more].concat())
 }
@@ -61,17 +57,11 @@ fn several_runs_resume_in_the_one_that_was_stopped() {
         assert_eq!(without_times(&resumed), without_times(&whole), "{run}");
     }
     assert_eq!(resumed["dev"], whole["dev"]);
-    assert!(
-        !finished.exists() && !state.exists(),
-        "all runs have finished"
-    );
+    assert!(!finished.exists() && !state.exists(), "all runs have finished");
     for seed in 1..=3 {
         let lines = trainer.join(format!("runs/lr-1e-3-seed-{seed}/metrics.jsonl"));
         let lines = std::fs::read_to_string(lines).unwrap();
-        let steps = lines
-            .lines()
-            .filter(|line| line.contains("\"loss\""))
-            .count();
+        let steps = lines.lines().filter(|line| line.contains("\"loss\"")).count();
         assert_eq!(whole["steps"], steps, "seed {seed}");
     }
 }
@@ -160,9 +150,7 @@ fn scores_of_epochs_are_reported_after_a_stop() {
     let measured = || std::fs::read_to_string(&lines).is_ok_and(|text| text.contains("\"dev\""));
     let part = stopped(&args, measured);
     assert!(part["stopped"] == true && part["epochs"][0]["epoch"] == 1);
-    let whole = json(&succeeds(
-        args.iter().map(String::as_str).chain(["--resume"]),
-    ));
+    let whole = json(&succeeds(args.iter().map(String::as_str).chain(["--resume"])));
     let epochs = whole["epochs"].as_array().unwrap();
     let numbers = epochs.iter().filter_map(|e| e["epoch"].as_u64());
     assert!(numbers.eq(1..=40), "{whole}");

@@ -129,8 +129,7 @@ fn files_of_two_models_are_refused() {
     let vocabulary = String::from_utf8(place.read("a/vocab.txt")).unwrap();
     let swapped = |text: &str| {
         let text = text.replace("\"monday\"", "\"@\"");
-        text.replace("\"friday\"", "\"monday\"")
-            .replace("\"@\"", "\"friday\"")
+        text.replace("\"friday\"", "\"monday\"").replace("\"@\"", "\"friday\"")
     };
     assert_ne!(swapped(&tokenizer), tokenizer);
     fs::write(place.path("a/tokenizer.json"), swapped(&tokenizer)).unwrap();
@@ -376,11 +375,7 @@ fn a_closed_terminal_stops_a_run_with_a_checkpoint_but_not_under_nohup() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(json(&output)["stopped"], true);
     let message = stderr(&output);
-    assert_eq!(
-        message.matches("stopping after this step").count(),
-        1,
-        "{message}"
-    );
+    assert_eq!(message.matches("stopping after this step").count(), 1, "{message}");
 }
 
 #[test]

@@ -59,10 +59,7 @@ fn the_fold_left_out_of_training_is_evaluated() {
     let again = evaluate(&folder, "codah", "full_data.tsv", &[]);
     assert!(!stderr(&again).contains("--fold"), "{}", stderr(&again));
     let again = json(&again);
-    assert_eq!(
-        (&again["rows"], &again["dev"]),
-        (&4.into(), &trained["dev"])
-    );
+    assert_eq!((&again["rows"], &again["dev"]), (&4.into(), &trained["dev"]));
     let other = evaluate(&folder, "codah", "full_data.tsv", &["--fold", "1"]);
     let note = "--fold 1: the model was fine-tuned with --fold 2, so it was trained on the rows";
     assert!(stderr(&other).contains(note), "{}", stderr(&other));
@@ -75,10 +72,7 @@ fn the_fold_left_out_of_training_is_evaluated() {
 #[test]
 fn the_longest_sequence_is_that_of_training_and_truncation_is_reported() {
     let folder = Folder::new();
-    let rows = pairs(
-        "sentence1\tsentence2\tlabel\n",
-        ["entailment", "not_entailment"],
-    );
+    let rows = pairs("sentence1\tsentence2\tlabel\n", ["entailment", "not_entailment"]);
     folder.write("train.tsv", &rows).write("dev.tsv", &rows);
     let trained = finetune(&folder, "RTE", &["--max-seq-length", "20"]);
     let message = stderr(&trained);
@@ -92,12 +86,7 @@ fn the_longest_sequence_is_that_of_training_and_truncation_is_reported() {
     let again = evaluate(&folder, "rte", "dev.tsv", &[]);
     assert!(stderr(&again).contains("8 of 24 texts were cut to 20 tokens"));
     assert_eq!(json(&again)["dev"], trained["dev"]);
-    let whole = evaluate(
-        &folder,
-        "rte",
-        "dev.tsv",
-        &["--max-len", "64", "--limit", "7"],
-    );
+    let whole = evaluate(&folder, "rte", "dev.tsv", &["--max-len", "64", "--limit", "7"]);
     assert!(!stderr(&whole).contains("were cut"), "{}", stderr(&whole));
     assert_eq!(json(&whole)["rows"], 7);
 
@@ -124,13 +113,7 @@ fn columns_are_those_of_training_and_prediction_needs_no_labels() {
     let again = json(&evaluate(&folder, "custom", "dev.tsv", &[]));
     assert_eq!(again["dev"], trained["dev"]);
     for columns in ["a,label", "a,b"] {
-        let message = refused(
-            &folder,
-            "evaluate",
-            "custom",
-            "dev.tsv",
-            &["--columns", columns],
-        );
+        let message = refused(&folder, "evaluate", "custom", "dev.tsv", &["--columns", columns]);
         let expected = format!(
             "--columns {columns}: expected two columns of text and one of labels, as the model was \
              fine-tuned on a,b,label"
@@ -145,32 +128,19 @@ fn columns_are_those_of_training_and_prediction_needs_no_labels() {
         assert_eq!(same, answer, "{columns}");
     }
     let message = refused(&folder, "predict", "custom", "new.tsv", &["--columns", "a"]);
-    assert_contains(
-        &message,
-        "expected two columns of text, with or without one of labels",
-    );
+    assert_contains(&message, "expected two columns of text, with or without one of labels");
     // Without kept options, two columns are a text and a label.
     remove_options(&folder);
     let message = refused(&folder, "evaluate", "custom", "dev.tsv", &[]);
     assert_contains(&message, "columns are needed");
     folder.predicted("custom", "new.tsv", &["--columns", "a"]);
     evaluate(&folder, "custom", "dev.tsv", &["--columns", "a,label"]);
-    let message = refused(
-        &folder,
-        "evaluate",
-        "custom",
-        "dev.tsv",
-        &["--columns", "a"],
-    );
+    let message = refused(&folder, "evaluate", "custom", "dev.tsv", &["--columns", "a"]);
     assert_contains(&message, "expected two or three");
 
     let tokens = "words\ttags\nwarm day\tGOOD -\ncold day\t- -\n";
     folder.write("train.tsv", tokens).write("dev.tsv", tokens);
-    finetuned(
-        &folder,
-        "custom",
-        &["--columns", "words,tags", "--kind", "tokens"],
-    );
+    finetuned(&folder, "custom", &["--columns", "words,tags", "--kind", "tokens"]);
     folder.write("words.tsv", "words\nit was warm\n");
     for more in [&[][..], &["--columns", "words"]] {
         let answer = folder.predicted("custom", "words.tsv", more);
@@ -181,10 +151,7 @@ fn columns_are_those_of_training_and_prediction_needs_no_labels() {
 #[test]
 fn missing_files_are_named_and_a_folder_is_no_file() {
     let folder = Folder::new();
-    let rows = pairs(
-        "sentence1\tsentence2\tlabel\n",
-        ["entailment", "not_entailment"],
-    );
+    let rows = pairs("sentence1\tsentence2\tlabel\n", ["entailment", "not_entailment"]);
     folder.write("train.tsv", &rows);
     let message = error_line(&finetune(&folder, "rte", &[]), 1);
     assert!(message.ends_with(": holds no dev.tsv, packed (.gz) or not"));
@@ -193,10 +160,7 @@ fn missing_files_are_named_and_a_folder_is_no_file() {
     assert_contains(&message, ": holds no full_data.tsv");
     let here = text(folder.0.path()).to_owned();
     let message = error_line(&finetune(&folder, "rte", &["--dev", &here]), 2);
-    assert!(
-        message.ends_with(": is a folder; expected a file"),
-        "{message}"
-    );
+    assert!(message.ends_with(": is a folder; expected a file"), "{message}");
     let (file, out) = (folder.path("train.tsv"), folder.path("out"));
     let line = format!("finetune rte --data {} --out {}", text(&file), text(&out));
     let message = fails(words(&line), 2);
@@ -217,17 +181,12 @@ fn wrong_values_are_reported_with_their_option() {
     let folder = Folder::new();
     let squad = r#"{"data": [{"paragraphs": [{"context": "Oslo", "qas": [
         {"id": "1", "question": "Where?", "answers": [{"text": "Oslo", "answer_start": 0}]}]}]}]}"#;
-    folder
-        .write("train-v1.1.json", squad)
-        .write("dev-v1.1.json", squad);
+    folder.write("train-v1.1.json", squad).write("dev-v1.1.json", squad);
     for (more, expected) in [
         (["--lr", "-1"], "--lr -1: a positive number is needed"),
         (["--weight-decay", "-1"], "--weight-decay -1: "),
         (["--doc-stride", "0"], "stride 0 never gets through"),
-        (
-            ["--max-query-len", "500"],
-            "question of up to 500 pieces (max_question)",
-        ),
+        (["--max-query-len", "500"], "question of up to 500 pieces (max_question)"),
         (["--max-len", "9"], "max_len 9 leaves no room"),
     ] {
         let message = error_line(&finetune(&folder, "squad", &more), 2);

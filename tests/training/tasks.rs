@@ -42,9 +42,7 @@ fn the_right_ending_is_chosen() {
         }
         csv
     };
-    folder
-        .write("train.csv", &swag(0..160))
-        .write("val.csv", &swag(160..200));
+    folder.write("train.csv", &swag(0..160)).write("val.csv", &swag(160..200));
     let trained = folder.finetuned("swag", &["--epochs", "6", "--batch", "16"]);
     assert!(number(&trained["dev"]["accuracy"]) > 0.9, "{trained}");
     assert_eq!(folder.evaluated("swag", "val.csv", &[]), trained["dev"]);
@@ -60,12 +58,7 @@ fn the_right_ending_is_chosen() {
     let mut tsv = String::new();
     for i in 0..100 {
         let (right, endings) = endings(i);
-        writeln!(
-            tsv,
-            "o\tWe saw it. The house\t{}\t{right}",
-            endings.join("\t")
-        )
-        .unwrap();
+        writeln!(tsv, "o\tWe saw it. The house\t{}\t{right}", endings.join("\t")).unwrap();
     }
     folder.write("full_data.tsv", &tsv);
     let trained = folder.finetuned("codah", &["--epochs", "1", "--fold", "5"]);
@@ -95,16 +88,11 @@ fn tagged(rows: std::ops::Range<usize>) -> String {
 #[test]
 fn entities_are_found_and_written_in_columns() {
     let folder = Folder::new();
-    folder
-        .write("eng.train", &tagged(0..120))
-        .write("eng.testa", &tagged(120..150));
+    folder.write("eng.train", &tagged(0..120)).write("eng.testa", &tagged(120..150));
     folder.write("eng.testb", &tagged(7..20));
     let trained = folder.finetuned("ner", &["--epochs", "4", "--batch", "8"]);
     assert!(number(&trained["dev"]["f1"]) > 0.9, "{trained}");
-    assert!(
-        number(&trained["test"]["types"]["LOC"]["f1"]) > 0.9,
-        "{trained}"
-    );
+    assert!(number(&trained["test"]["types"]["LOC"]["f1"]) > 0.9, "{trained}");
     // A long sentence continues in a second sequence: every word gets a tag.
     let short = folder.evaluated("ner", "eng.testa", &["--max-len", "8"]);
     assert!(number(&short["accuracy"]) > 0.5, "{short}");
@@ -123,34 +111,24 @@ fn entities_are_found_and_written_in_columns() {
 #[test]
 fn your_own_data_is_learned_in_every_format() {
     let folder = Folder::new();
-    let (mut csv, mut jsonl, mut tsv) = (
-        String::from("label,text\n"),
-        String::new(),
-        String::from("a\tb\tscore\n"),
-    );
+    let (mut csv, mut jsonl, mut tsv) =
+        (String::from("label,text\n"), String::new(), String::from("a\tb\tscore\n"));
     for i in 0..200 {
         let (good, sentence) = opinion(i);
         let label = if good { "fine" } else { "bad, alas" };
         writeln!(csv, "\"{label}\",\"{sentence}, \"\"truly\"\"\"").unwrap();
         let words: Vec<&str> = sentence.split(' ').collect();
-        let tags: Vec<&str> = words
-            .iter()
-            .map(|w| if GOOD.contains(w) { "GOOD" } else { "-" })
-            .collect();
+        let tags: Vec<&str> =
+            words.iter().map(|w| if GOOD.contains(w) { "GOOD" } else { "-" }).collect();
         writeln!(jsonl, "{}", json!({"words": words, "tags": tags})).unwrap();
         let score = if good { 1.5 } else { -0.5 };
         writeln!(tsv, "{sentence}\tyes\t{score}").unwrap();
     }
-    folder
-        .write("own.csv", &csv)
-        .write("own.jsonl", &jsonl)
-        .write("own.tsv", &tsv);
+    folder.write("own.csv", &csv).write("own.jsonl", &jsonl).write("own.tsv", &tsv);
     let file = |name: &str| text(&folder.path(name)).to_owned();
     let train = |name: &str, more: &[&str]| {
         let file = file(name);
-        let all = [
-            "--train", &file, "--dev", &file, "--epochs", "4", "--batch", "16",
-        ];
+        let all = ["--train", &file, "--dev", &file, "--epochs", "4", "--batch", "16"];
         folder.finetuned("custom", &[&all, more].concat())
     };
     let classes = train("own.csv", &["--columns", "text,label"]);
@@ -206,11 +184,7 @@ fn your_own_data_is_learned_in_every_format() {
     assert_contains(&message, "only the label fine");
     assert_contains(&message, "one.tsv:3: the row has 1");
     let line = "finetune custom --columns text,label";
-    let line = format!(
-        "{line} --out {} --train {}",
-        file("nothing"),
-        file("one.tsv")
-    );
+    let line = format!("{line} --out {} --train {}", file("nothing"), file("one.tsv"));
     let message = fails(words(&line), 2);
     assert_contains(&message, "--dev FILE is needed");
 }
@@ -222,29 +196,19 @@ fn seeds_and_learning_rates_are_compared_and_the_best_model_kept() {
     let trained = folder.finetuned("sst-2", &more);
     let runs = trained["runs"].as_array().unwrap();
     assert_eq!((runs.len(), &trained["seeds"]), (3, &3.into()));
-    let scores: Vec<f64> = runs
-        .iter()
-        .map(|run| number(&run["dev"]["accuracy"]))
-        .collect();
+    let scores: Vec<f64> = runs.iter().map(|run| number(&run["dev"]["accuracy"])).collect();
     let best = scores.iter().copied().fold(0.0, f64::max);
     assert_eq!(number(&trained["dev"]["accuracy"]), best);
     let mean = scores.iter().sum::<f64>() / 3.0;
     assert!((number(&trained["mean"]["accuracy"]) - mean).abs() < 1e-12);
     let squares: f64 = scores.iter().map(|x| (x - mean).powi(2)).sum();
     assert!((number(&trained["deviation"]["accuracy"]) - (squares / 2.0).sqrt()).abs() < 1e-12);
-    assert_eq!(
-        number(&folder.evaluated("sst-2", "dev.tsv", &[])["accuracy"]),
-        best
-    );
+    assert_eq!(number(&folder.evaluated("sst-2", "dev.tsv", &[])["accuracy"]), best);
 
     let more = ["--lr-search", "--seeds", "2", "--epochs", "1"];
     let searched = folder.finetuned("sst-2", &more);
-    let rates: Vec<f64> = searched["runs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|r| number(&r["lr"]))
-        .collect();
+    let rates: Vec<f64> =
+        searched["runs"].as_array().unwrap().iter().map(|r| number(&r["lr"])).collect();
     assert_eq!(rates[..4], [5e-5, 4e-5, 3e-5, 2e-5]);
     assert_eq!((rates.len(), &searched["seeds"]), (5, &2.into()));
 }
@@ -287,10 +251,7 @@ fn submissions_have_official_names_and_layouts() {
         .write("dev_mismatched.tsv", &train);
     let trained = folder.finetuned("mnli", &["--epochs", "1"]);
     assert!(trained["dev_mismatched"]["accuracy"].is_f64(), "{trained}");
-    folder.write(
-        "diagnostic.tsv",
-        &format!("{header}\n7\tA.\tB.\n9\tB.\tA.\n"),
-    );
+    folder.write("diagnostic.tsv", &format!("{header}\n7\tA.\tB.\n9\tB.\tA.\n"));
     let submission = folder.path("submission");
     folder.predicted("ax", "diagnostic.tsv", &["--out", text(&submission)]);
     let answers = std::fs::read_to_string(submission.join("AX.tsv")).unwrap();
@@ -300,10 +261,9 @@ fn submissions_have_official_names_and_layouts() {
         lines[2].starts_with("9\t")
             && ["neutral", "entailment", "contradiction"].contains(&&lines[2][2..])
     );
-    for (input, file) in [
-        ("test_matched.tsv", "MNLI-m.tsv"),
-        ("test_mismatched.tsv", "MNLI-mm.tsv"),
-    ] {
+    for (input, file) in
+        [("test_matched.tsv", "MNLI-m.tsv"), ("test_mismatched.tsv", "MNLI-mm.tsv")]
+    {
         folder.write(input, &format!("{header}\n0\tA.\tB.\n"));
         folder.predicted("mnli", input, &["--out", text(&submission)]);
         assert!(submission.join(file).exists(), "{file}");
@@ -326,14 +286,7 @@ fn submissions_have_official_names_and_layouts() {
     };
     for (then, now) in lines.iter().zip(after.lines()).skip(1) {
         let (then, now) = (&then[2..], &now[2..]);
-        assert_eq!(
-            now,
-            if then == "neutral" {
-                then
-            } else {
-                swapped(then)
-            }
-        );
+        assert_eq!(now, if then == "neutral" { then } else { swapped(then) });
     }
     assert!(before["accuracy"].is_f64());
     let out = folder.path("out");
@@ -391,25 +344,16 @@ fn a_row_with_more_columns_than_the_header_is_refused_or_left_out() {
     let run = |args: &[String]| cloze().args(args).output().unwrap();
     assert!(run(&train(&good, &[])).status.success());
     let model = path("out");
-    for (file, advice) in [
-        ("bad.csv", "a text with commas needs quotes"),
-        ("bad.tsv", "a text must not hold tabs"),
-    ] {
+    for (file, advice) in
+        [("bad.csv", "a text with commas needs quotes"), ("bad.tsv", "a text must not hold tabs")]
+    {
         let expected = format!("{file}:10: the row has 3 columns, but the header has 2: {advice}");
         let input = path(file);
         let ask = |command: &str, option: &str| -> Vec<String> {
-            let args = [
-                &[command],
-                &custom[..],
-                &["--model", &model, option, &input],
-            ];
+            let args = [&[command], &custom[..], &["--model", &model, option, &input]];
             args.concat().into_iter().map(str::to_owned).collect()
         };
-        for mut args in [
-            train(&input, &[]),
-            ask("evaluate", "--data"),
-            ask("predict", "--input"),
-        ] {
+        for mut args in [train(&input, &[]), ask("evaluate", "--data"), ask("predict", "--input")] {
             let message = error_line(&run(&args), 1);
             assert!(message.ends_with(&expected), "{args:?}: {message}");
             args.push("--skip-bad".into());
@@ -433,9 +377,7 @@ fn real_choices_and_entities_are_learned() {
     assert_eq!(ner["rows"], 1500);
     assert!(number(&ner["dev"]["f1"]) > 0.6, "{ner}");
     // Chance is 0.25.
-    let more = [
-        "--limit", "600", "--epochs", "2", "--lr", "2e-4", "--batch", "16",
-    ];
+    let more = ["--limit", "600", "--epochs", "2", "--lr", "2e-4", "--batch", "16"];
     let codah = finetuned(&model, "codah", &data.join("codah"), &more);
     assert!(number(&codah["dev"]["accuracy"]) > 0.3, "{codah}");
 }
@@ -473,18 +415,11 @@ fn answers_are_found_in_paragraphs_and_predictions_score_the_same() {
         .write("dev-v1.1.json", &asked(240..300, false));
     let trained = folder.finetuned("squad", &["--epochs", "6", "--batch", "16"]);
     assert!(number(&trained["dev"]["exact"]) > 90.0, "{trained}");
-    assert_eq!(
-        folder.evaluated("squad", "dev-v1.1.json", &[]),
-        trained["dev"]
-    );
+    assert_eq!(folder.evaluated("squad", "dev-v1.1.json", &[]), trained["dev"]);
     let out = folder.path("answers");
     folder.predicted("squad", "dev-v1.1.json", &["--out", text(&out)]);
     let (data, predictions) = (folder.path("dev-v1.1.json"), out.join("predictions.json"));
-    let files = format!(
-        "--data {} --predictions {}",
-        text(&data),
-        text(&predictions)
-    );
+    let files = format!("--data {} --predictions {}", text(&data), text(&predictions));
     let scored = json(&succeeds(words(&format!("score squad --json {files}"))));
     assert_eq!(scored["f1"], trained["dev"]["f1"]);
     assert!(out.join("nbest_predictions.json").exists() && !out.join("null_odds.json").exists());
@@ -494,27 +429,15 @@ fn answers_are_found_in_paragraphs_and_predictions_score_the_same() {
         .write("dev-v2.0.json", &asked(240..300, true));
     let newer = folder.path("train-v2.0.json");
     let message = fails(folder.finetune("squad", &["--train", text(&newer)]), 1);
-    assert_contains(
-        &message,
-        "question \"q0\" has no answer: this is a file for squad2",
-    );
+    assert_contains(&message, "question \"q0\" has no answer: this is a file for squad2");
     let trained = folder.finetuned("squad2", &["--epochs", "6", "--batch", "16"]);
     assert!(number(&trained["dev"]["exact"]) > 90.0, "{trained}");
     assert!(number(&trained["dev"]["NoAns_exact"]) > 80.0, "{trained}");
     // The threshold is saved with the model.
-    assert_eq!(
-        folder.config()["null_score_threshold"],
-        trained["dev"]["null_score_threshold"]
-    );
-    assert_eq!(
-        folder.evaluated("squad2", "dev-v2.0.json", &[]),
-        trained["dev"]
-    );
+    assert_eq!(folder.config()["null_score_threshold"], trained["dev"]["null_score_threshold"]);
+    assert_eq!(folder.evaluated("squad2", "dev-v2.0.json", &[]), trained["dev"]);
     let silent = folder.evaluated("squad2", "dev-v2.0.json", &["--null-threshold=-1e9"]);
-    assert_eq!(
-        (&silent["NoAns_exact"], &silent["HasAns_exact"]),
-        (&100.0.into(), &0.0.into())
-    );
+    assert_eq!((&silent["NoAns_exact"], &silent["HasAns_exact"]), (&100.0.into(), &0.0.into()));
     // A model of SQuAD 2.0 answers all questions of SQuAD 1.1, here from standard input.
     let out = folder.path("out");
     let asked = asked(240..300, true);
@@ -524,8 +447,5 @@ fn answers_are_found_in_paragraphs_and_predictions_score_the_same() {
     assert_eq!(answers.as_object().unwrap().len(), 60);
     let line = folder.predicted("squad2", "dev-v2.0.json", &["--json"]);
     let line: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
-    assert!(
-        line["null_odds"].is_f64() && line["probability"].is_f64(),
-        "{line}"
-    );
+    assert!(line["null_odds"].is_f64() && line["probability"].is_f64(), "{line}");
 }

@@ -21,11 +21,7 @@ fn one_step(more: &str) -> Vec<String> {
 fn classifier() -> Folder {
     let folder = Folder::new();
     let (data, out) = (spam(), folder.path("spam"));
-    succeeds(one_step(&format!(
-        "--data {} --out {}",
-        text(&data),
-        text(&out)
-    )));
+    succeeds(one_step(&format!("--data {} --out {}", text(&data), text(&out))));
     folder
 }
 
@@ -51,13 +47,9 @@ fn a_regression_model_predicts_numbers_without_kind() {
     let (rows, out) = (folder.path("rows.tsv"), folder.path("out"));
     let (rows, out) = (text(&rows), text(&out));
     let line = "finetune custom --kind number --columns text,score --epochs 1";
-    succeeds(words(&format!(
-        "{line} --train {rows} --dev {rows} --out {out}"
-    )));
+    succeeds(words(&format!("{line} --train {rows} --dev {rows} --out {out}")));
     let line = "predict custom --columns text,score";
-    let printed = stdout(&succeeds(words(&format!(
-        "{line} --input {rows} --model {out}"
-    ))));
+    let printed = stdout(&succeeds(words(&format!("{line} --input {rows} --model {out}"))));
     let numbers = printed.lines().filter(|line| {
         let last = line.split('\t').next_back().unwrap_or_default();
         last.parse::<f64>().is_ok()
@@ -90,10 +82,7 @@ fn weights_that_are_nan_are_named() {
     std::fs::write(&file, safetensors::serialize(views, None).unwrap()).unwrap();
     let dev = spam().join("dev.tsv");
     let files = format!("--data {} --model {}", text(&dev), text(&model));
-    let message = fails(
-        words(&format!("evaluate custom --columns text,label {files}")),
-        1,
-    );
+    let message = fails(words(&format!("evaluate custom --columns text,label {files}")), 1);
     assert_contains(&message, "tensor classifier.bias holds NaN (value 1)");
 }
 
@@ -135,12 +124,7 @@ fn a_regression_model_that_is_fine_tuned_on_words_predicts_words() {
     };
     let (first, second) = (folder.path("first"), folder.path("second"));
     tune("numbers.tsv", "number", "", "first");
-    tune(
-        "words.tsv",
-        "tokens",
-        &format!(" --model {}", text(&first)),
-        "second",
-    );
+    tune("words.tsv", "tokens", &format!(" --model {}", text(&first)), "second");
     let rows = folder.path("words.tsv");
     let files = format!("--input {} --model {}", text(&rows), text(&second));
     let output = succeeds(words(&format!("predict custom --columns 1,2 {files}")));

@@ -78,13 +78,7 @@ impl<'a> Session<'a> {
         run.take("first_tensor", first.seconds);
         run.take("start_to_first_tensor", started.elapsed().as_secs_f64());
         run.setup = setup;
-        Ok(Self {
-            spec,
-            client,
-            run,
-            warm: Default::default(),
-            wrong: Vec::new(),
-        })
+        Ok(Self { spec, client, run, warm: Default::default(), wrong: Vec::new() })
     }
 
     /// Runs each of the warm cells once.
@@ -152,9 +146,8 @@ impl Run {
 fn good(code: &str, cell: Cell) -> Result<Cell> {
     match &cell.error {
         None => Ok(cell),
-        Some(error) => Err(Error::Failed(format!(
-            "the cell `{}` failed: {error}",
-            code.replace('\n', " ")
-        ))),
+        Some(error) => {
+            Err(Error::Failed(format!("the cell `{}` failed: {error}", code.replace('\n', " "))))
+        }
     }
 }

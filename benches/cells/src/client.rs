@@ -79,13 +79,7 @@ impl Client {
         let iopub = jupyter_zmq_client::create_client_iopub_connection(&info, "", session)
             .await
             .map_err(failed)?;
-        let mut client = Self {
-            process,
-            info: about,
-            shell,
-            control,
-            iopub,
-        };
+        let mut client = Self { process, info: about, shell, control, iopub };
         client.subscribe().await?;
         Ok((client, ready))
     }
@@ -135,11 +129,7 @@ impl Client {
 
     /// Waits for a cell's reply and its last output; its seconds count from `started`.
     pub async fn finish(&mut self, cell: &str, started: Instant) -> Result<Cell> {
-        let mut done = Cell {
-            seconds: 0.0,
-            value: None,
-            error: None,
-        };
+        let mut done = Cell { seconds: 0.0, value: None, error: None };
         let (mut replied, mut idle) = (false, false);
         while !(replied && idle) {
             let message = tokio::select! {

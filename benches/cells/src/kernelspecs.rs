@@ -24,11 +24,7 @@ pub async fn find(names: &[String]) -> Result<Vec<KernelspecDir>> {
     }
     names
         .iter()
-        .map(|name| {
-            named(&known, name)
-                .cloned()
-                .ok_or_else(|| unknown(name, &known))
-        })
+        .map(|name| named(&known, name).cloned().ok_or_else(|| unknown(name, &known)))
         .collect()
 }
 
@@ -43,10 +39,7 @@ fn unknown(name: &str, known: &[KernelspecDir]) -> Error {
     Error::Usage(if names.is_empty() {
         format!("there is no kernel `{name}`: Jupyter knows none here")
     } else {
-        format!(
-            "there is no kernel `{name}`: Jupyter knows {}",
-            names.join(", ")
-        )
+        format!("there is no kernel `{name}`: Jupyter knows {}", names.join(", "))
     })
 }
 
@@ -70,7 +63,5 @@ fn folders() -> Vec<PathBuf> {
 async fn asked() -> Vec<PathBuf> {
     let answer = jupyter_zmq_client::ask_jupyter().await.unwrap_or_default();
     let folders = answer["data"].as_array().into_iter().flatten();
-    folders
-        .filter_map(|folder| folder.as_str().map(PathBuf::from))
-        .collect()
+    folders.filter_map(|folder| folder.as_str().map(PathBuf::from)).collect()
 }

@@ -103,10 +103,7 @@ async fn measure(options: &Options, setup: Option<&str>) -> Result<Vec<report::M
         }
     }
     let names = specs.into_iter().map(|spec| spec.kernel_name);
-    Ok(names
-        .zip(runs)
-        .map(|(name, runs)| report::Measured { name, runs })
-        .collect())
+    Ok(names.zip(runs).map(|(name, runs)| report::Measured { name, runs }).collect())
 }
 
 /// Adds the kernel's name to an error.

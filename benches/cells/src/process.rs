@@ -90,10 +90,7 @@ impl Process {
         // The last line may not have arrived yet.
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        let line = self
-            .last_line
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
         let line = match line.as_str() {
             "" => "nothing on standard error",
             line => line,
@@ -169,9 +166,7 @@ fn expand(value: &str, variable: impl Fn(&str) -> Option<String>) -> String {
     let mut rest = value;
     while let Some((before, after)) = rest.split_once("${") {
         expanded += before;
-        let known = after
-            .split_once('}')
-            .and_then(|(name, after)| Some((variable(name)?, after)));
+        let known = after.split_once('}').and_then(|(name, after)| Some((variable(name)?, after)));
         rest = match known {
             Some((value, after)) => {
                 expanded += &value;
@@ -188,9 +183,7 @@ fn expand(value: &str, variable: impl Fn(&str) -> Option<String>) -> String {
 
 fn resident(process: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib / 1024.0)
 }
@@ -211,12 +204,7 @@ fn descendants(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut next = 0;
     while let Some(&above) = found.get(next) {
-        found.extend(
-            parents
-                .iter()
-                .filter(|(_, parent)| *parent == above)
-                .map(|(id, _)| id),
-        );
+        found.extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(id, _)| id));
         next += 1;
     }
     found.split_off(1)
@@ -236,10 +224,8 @@ mod tests {
 
     #[test]
     fn children_of_children_are_counted() {
-        let mut shell = std::process::Command::new("sh")
-            .args(["-c", "sleep 30 & wait"])
-            .spawn()
-            .unwrap();
+        let mut shell =
+            std::process::Command::new("sh").args(["-c", "sleep 30 & wait"]).spawn().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while descendants(shell.id()).is_empty() && std::time::Instant::now() < deadline {
             std::thread::sleep(std::time::Duration::from_millis(10));

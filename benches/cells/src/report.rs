@@ -8,31 +8,16 @@ use super::cells::Run;
 /// The figures: their name in JSON and their meaning. Those that end in `mib` are in MiB, all others in
 /// seconds.
 pub const ROWS: [(&str, &str); 11] = [
-    (
-        "ready",
-        "start of the process to the first kernel_info_reply",
-    ),
-    (
-        "first_tensor",
-        "the first tensor cell, sent when the kernel is ready",
-    ),
-    (
-        "start_to_first_tensor",
-        "start of the process to the end of that cell",
-    ),
+    ("ready", "start of the process to the first kernel_info_reply"),
+    ("first_tensor", "the first tensor cell, sent when the kernel is ready"),
+    ("start_to_first_tensor", "start of the process to the end of that cell"),
     ("let", "let a = 1;"),
     ("tensor", "a sum over a tensor of an earlier cell"),
     ("expression", "1 + 1"),
     ("first_error", "the first cell that does not compile"),
     ("error", "the same again"),
-    (
-        "interrupt",
-        "from the interrupt to the end of loop { n += 1; }",
-    ),
-    (
-        "memory_kernel_mib",
-        "resident memory of the kernel's process",
-    ),
+    ("interrupt", "from the interrupt to the end of loop { n += 1; }"),
+    ("memory_kernel_mib", "resident memory of the kernel's process"),
     ("memory_mib", "the same with all processes below it"),
 ];
 
@@ -69,10 +54,7 @@ impl Measured {
         for (name, _) in ROWS {
             // Milliseconds, and tenths of a MiB: more digits would be noise.
             let digits = if name.ends_with("mib") { 10.0 } else { 1000.0 };
-            object[name] = self
-                .median(name)
-                .map(|value| (value * digits).round() / digits)
-                .into();
+            object[name] = self.median(name).map(|value| (value * digits).round() / digits).into();
         }
         object["variables_kept"] = self.variables_kept().into();
         object["setup"] = self.runs.first().map(|run| run.setup.as_str()).into();
@@ -82,12 +64,7 @@ impl Measured {
 
 /// Returns the figures as a table.
 pub fn table(kernels: &[Measured]) -> String {
-    let width = kernels
-        .iter()
-        .map(|kernel| kernel.name.len())
-        .max()
-        .unwrap_or(0)
-        .max(8);
+    let width = kernels.iter().map(|kernel| kernel.name.len()).max().unwrap_or(0).max(8);
     let mut text = format!("{:22}", "");
     for kernel in kernels {
         text += &format!(" {:>width$}", kernel.name);
@@ -95,11 +72,7 @@ pub fn table(kernels: &[Measured]) -> String {
     text += "\n";
     for (name, meaning) in ROWS {
         text += &format!("{name:22}");
-        let (unit, digits) = if name.ends_with("mib") {
-            ("MiB", 0)
-        } else {
-            ("s", 3)
-        };
+        let (unit, digits) = if name.ends_with("mib") { ("MiB", 0) } else { ("s", 3) };
         for kernel in kernels {
             let value = kernel.median(name).map(|value| format!("{value:.digits$}"));
             text += &format!(" {:>width$}", value.as_deref().unwrap_or("-"));
@@ -145,10 +118,7 @@ mod tests {
             setup: "let x = 1;".to_owned(),
             implementation: "test 1".to_owned(),
         });
-        Measured {
-            name: name.to_owned(),
-            runs: runs.into(),
-        }
+        Measured { name: name.to_owned(), runs: runs.into() }
     }
 
     #[test]
@@ -168,9 +138,7 @@ mod tests {
     #[test]
     fn each_kernel_has_a_column() {
         let table = table(&[measured("a", [Some(0.1); 2]), measured("b", [Some(2.0); 2])]);
-        let row = table
-            .lines()
-            .find(|line| line.starts_with("variables_kept"));
+        let row = table.lines().find(|line| line.starts_with("variables_kept"));
         let words: Vec<&str> = row.unwrap().split_whitespace().collect();
         assert_eq!(words[..3], ["variables_kept", "yes", "no"]);
     }

@@ -26,10 +26,7 @@ pub fn parse(path: &Path) -> Result<ConnectionInfo> {
     if info.signature_scheme != "hmac-sha256" {
         return Err(Error::file(
             path,
-            format!(
-                "expected the signature scheme hmac-sha256, found {}",
-                info.signature_scheme
-            ),
+            format!("expected the signature scheme hmac-sha256, found {}", info.signature_scheme),
         ));
     }
     // Without a key, unsigned messages would be accepted.

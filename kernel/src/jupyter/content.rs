@@ -21,11 +21,7 @@ pub fn kernel_info() -> JupyterMessageContent {
     let mut info = serde_json::json!(about());
     // Neither `debugger` nor `kernel subshells`. The protocol crate does not have this field yet.
     info["supported_features"] = serde_json::json!([]);
-    UnknownMessage {
-        msg_type: "kernel_info_reply".to_owned(),
-        content: info,
-    }
-    .into()
+    UnknownMessage { msg_type: "kernel_info_reply".to_owned(), content: info }.into()
 }
 
 fn about() -> KernelInfoReply {
@@ -60,10 +56,8 @@ fn about() -> KernelInfoReply {
 
 /// Returns a content's formats as the protocol's bundle.
 pub fn media(content: &Content) -> Media {
-    let bundle: serde_json::Map<String, serde_json::Value> = content
-        .formats()
-        .map(|(mime, data)| (mime.to_owned(), data.into()))
-        .collect();
+    let bundle: serde_json::Map<String, serde_json::Value> =
+        content.formats().map(|(mime, data)| (mime.to_owned(), data.into())).collect();
     // Every format is a string here; if the protocol has another type for one, the bundle is empty.
     serde_json::from_value(bundle.into()).unwrap_or_default()
 }
@@ -80,11 +74,7 @@ fn metadata(content: &Content) -> serde_json::Map<String, serde_json::Value> {
 /// Returns the message for an event of the cell numbered `count`.
 pub fn message(event: Event, count: usize) -> JupyterMessageContent {
     match event {
-        Event::Input { prompt } => InputRequest {
-            prompt,
-            password: false,
-        }
-        .into(),
+        Event::Input { prompt } => InputRequest { prompt, password: false }.into(),
         Event::Stream { stream, text } => {
             let name = match stream {
                 Stream::Stdout => Stdio::Stdout,
@@ -118,10 +108,7 @@ pub fn message(event: Event, count: usize) -> JupyterMessageContent {
 /// Returns the completions in `code`. Their kinds and types are JupyterLab's extension of the protocol,
 /// which other front ends ignore.
 pub fn completions(code: &str, found: Completions) -> CompleteReply {
-    let (start, end) = (
-        to_characters(code, found.start),
-        to_characters(code, found.end),
-    );
+    let (start, end) = (to_characters(code, found.start), to_characters(code, found.end));
     let described = found.matches.iter().zip(&found.details);
     let described: serde_json::Value = described
         .map(|(name, detail)| {
@@ -147,16 +134,12 @@ pub fn completions(code: &str, found: Completions) -> CompleteReply {
 
 /// Returns the byte at which the `characters`-th character of `text` begins.
 pub fn to_bytes(text: &str, characters: usize) -> usize {
-    text.char_indices()
-        .nth(characters)
-        .map_or(text.len(), |(byte, _)| byte)
+    text.char_indices().nth(characters).map_or(text.len(), |(byte, _)| byte)
 }
 
 /// Returns how many characters of `text` come before `byte`.
 pub fn to_characters(text: &str, byte: usize) -> usize {
-    text.char_indices()
-        .take_while(|(index, _)| *index < byte)
-        .count()
+    text.char_indices().take_while(|(index, _)| *index < byte).count()
 }
 
 #[cfg(test)]
@@ -210,9 +193,7 @@ mod tests {
 
     #[test]
     fn a_bundle_has_every_format_of_its_content() {
-        let content = Content::html("<b>1</b>")
-            .with_text("1")
-            .with("image/svg+xml", "<svg/>");
+        let content = Content::html("<b>1</b>").with_text("1").with("image/svg+xml", "<svg/>");
         let value = serde_json::to_value(message(Event::Result(content), 3)).unwrap();
         assert_eq!(value["execution_count"], 3);
         assert_eq!(
@@ -231,14 +212,8 @@ mod tests {
         let (update, display) = (content.clone(), content.clone());
         for event in [
             Event::Result(content),
-            Event::Update {
-                content: update,
-                id: "one".to_owned(),
-            },
-            Event::Display {
-                content: display,
-                id: None,
-            },
+            Event::Update { content: update, id: "one".to_owned() },
+            Event::Display { content: display, id: None },
         ] {
             let value = serde_json::to_value(message(event, 3)).unwrap();
             let size = serde_json::json!({ "image/png": { "width": 720, "height": 360 } });

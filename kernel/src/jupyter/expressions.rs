@@ -39,21 +39,13 @@ async fn one(session: &Session, code: &str) -> ExpressionResult {
         return refused(error);
     }
     match lock(&value).take() {
-        Some(value) => ExpressionResult::Ok {
-            data: content::media(&value),
-            metadata: Default::default(),
-        },
-        None => refused(CellError::new(
-            "value",
-            &format!("`{code}` has no value to show"),
-        )),
+        Some(value) => {
+            ExpressionResult::Ok { data: content::media(&value), metadata: Default::default() }
+        }
+        None => refused(CellError::new("value", &format!("`{code}` has no value to show"))),
     }
 }
 
 fn refused(error: CellError) -> ExpressionResult {
-    ExpressionResult::Error {
-        ename: error.name,
-        evalue: error.value,
-        traceback: error.traceback,
-    }
+    ExpressionResult::Error { ename: error.name, evalue: error.value, traceback: error.traceback }
 }

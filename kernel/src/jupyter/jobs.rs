@@ -30,10 +30,7 @@ pub struct Notice {
 
 impl Notice {
     pub fn new(iopub: IoPub) -> Self {
-        Self {
-            iopub,
-            state: Mutex::default(),
-        }
+        Self { iopub, state: Mutex::default() }
     }
 
     /// Takes the session's messages, for the log and for the cell.
@@ -132,10 +129,7 @@ async fn execute(
     if !asked.silent {
         kernel.iopub.publish(
             request,
-            ExecuteInput {
-                code: asked.code.clone(),
-                execution_count: ExecutionCount::new(number),
-            },
+            ExecuteInput { code: asked.code.clone(), execution_count: ExecutionCount::new(number) },
         );
     }
     let (iopub, parent, silent) = (kernel.iopub.clone(), Arc::clone(request), asked.silent);
@@ -165,9 +159,7 @@ async fn execute(
     // The evaluator answers every request unless it panicked.
     let Outcome { error, pages } = outcome.unwrap_or_else(|_| CellError::session_lost().into());
     if let Some(note) = limit.note() {
-        kernel
-            .iopub
-            .publish(request, content::message(note, number));
+        kernel.iopub.publish(request, content::message(note, number));
     }
     let mut reply = ExecuteReply {
         status: ReplyStatus::Ok,
@@ -202,20 +194,14 @@ async fn execute(
 }
 
 fn page(text: String) -> Payload {
-    Payload::Page {
-        data: MediaType::Plain(text).into(),
-        start: 0,
-    }
+    Payload::Page { data: MediaType::Plain(text).into(), start: 0 }
 }
 
 /// Refuses the cells that were sent before the failed one had ended; other requests stay queued.
 fn abort(kernel: &Kernel, waiting: VecDeque<Job>) -> VecDeque<Job> {
-    let (cells, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|job| {
-        matches!(
-            job.request.content,
-            JupyterMessageContent::ExecuteRequest(_)
-        )
-    });
+    let (cells, rest): (Vec<_>, Vec<_>) = waiting
+        .into_iter()
+        .partition(|job| matches!(job.request.content, JupyterMessageContent::ExecuteRequest(_)));
     for Job { request, replies } in cells {
         kernel.iopub.status(&request, Status::busy());
         // Without a number, which a front end would show as if the cell had run. The protocol crate has no

@@ -41,10 +41,7 @@ impl Limit {
     }
 
     fn new(text: usize) -> Self {
-        Self {
-            text,
-            state: Mutex::default(),
-        }
+        Self { text, state: Mutex::default() }
     }
 
     /// Passes on the part of an event that the limit allows.
@@ -130,10 +127,7 @@ impl State {
 }
 
 fn note(text: String) -> Event {
-    Event::Stream {
-        stream: Stream::Stderr,
-        text,
-    }
+    Event::Stream { stream: Stream::Stderr, text }
 }
 
 /// Formats bytes as megabytes, with one decimal if they are not a round number.
@@ -162,17 +156,11 @@ mod tests {
     }
 
     fn print(text: &str) -> Event {
-        Event::Stream {
-            stream: Stream::Stdout,
-            text: text.to_owned(),
-        }
+        Event::Stream { stream: Stream::Stdout, text: text.to_owned() }
     }
 
     fn display(size: usize) -> Event {
-        Event::Display {
-            content: Content::text("x".repeat(size)),
-            id: None,
-        }
+        Event::Display { content: Content::text("x".repeat(size)), id: None }
     }
 
     #[test]
@@ -186,10 +174,7 @@ mod tests {
         let Some(Event::Stream { text, .. }) = limit.note() else {
             panic!();
         };
-        assert!(
-            text.contains("2.5 MB of text") && text.contains(VARIABLE),
-            "{text}"
-        );
+        assert!(text.contains("2.5 MB of text") && text.contains(VARIABLE), "{text}");
     }
 
     #[test]
@@ -203,14 +188,8 @@ mod tests {
     #[test]
     fn displays_have_a_limit_of_their_own_and_updates_have_none() {
         let limit = Limit::new(10);
-        let update = Event::Update {
-            content: Content::text("x".repeat(1000)),
-            id: "a".to_owned(),
-        };
-        let seen = shown(
-            &limit,
-            [display(50), display(50), update.clone(), display(20)],
-        );
+        let update = Event::Update { content: Content::text("x".repeat(1000)), id: "a".to_owned() };
+        let seen = shown(&limit, [display(50), display(50), update.clone(), display(20)]);
         assert_eq!(seen, [display(50), update, display(20)]);
         let Some(Event::Stream { text, .. }) = limit.note() else {
             panic!();

@@ -94,26 +94,14 @@ struct Kernel {
 
 async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<()> {
     let failed = |error: RuntimeError| {
-        Error::Failed(format!(
-            "cannot open the ports of the connection file: {error}"
-        ))
+        Error::Failed(format!("cannot open the ports of the connection file: {error}"))
     };
     let id = format!("cloze-{}", std::process::id());
-    let shell = create_kernel_shell_connection(info, &id)
-        .await
-        .map_err(failed)?;
-    let control = create_kernel_control_connection(info, &id)
-        .await
-        .map_err(failed)?;
-    let stdin = create_kernel_stdin_connection(info, &id)
-        .await
-        .map_err(failed)?;
-    let heartbeat = create_kernel_heartbeat_connection(info)
-        .await
-        .map_err(failed)?;
-    let publisher = create_kernel_iopub_xpub_connection(info, &id)
-        .await
-        .map_err(failed)?;
+    let shell = create_kernel_shell_connection(info, &id).await.map_err(failed)?;
+    let control = create_kernel_control_connection(info, &id).await.map_err(failed)?;
+    let stdin = create_kernel_stdin_connection(info, &id).await.map_err(failed)?;
+    let heartbeat = create_kernel_heartbeat_connection(info).await.map_err(failed)?;
+    let publisher = create_kernel_iopub_xpub_connection(info, &id).await.map_err(failed)?;
 
     let beating = tokio::spawn(echo(heartbeat.socket));
     let (iopub, publishing) = iopub::start(publisher);
@@ -153,11 +141,7 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
         tokio::spawn(ask(Arc::clone(&kernel), asked, stdin_requests.clone())),
         tokio::spawn(listen(Arc::clone(&kernel), stdin_replies, stdin_requests)),
         tokio::spawn(listen(Arc::clone(&kernel), shell_requests, shell_replies)),
-        tokio::spawn(listen(
-            Arc::clone(&kernel),
-            control_requests,
-            control_replies,
-        )),
+        tokio::spawn(listen(Arc::clone(&kernel), control_requests, control_replies)),
     ];
     let watching = [
         tokio::spawn(watch_process(Arc::clone(&kernel))),
@@ -257,10 +241,7 @@ impl Kernel {
             Content::ExecuteRequest(_) | Content::CompleteRequest(_) | Content::InspectRequest(_)
         ) {
             // The worker ends only with the kernel.
-            let _ = self.jobs.send(Job {
-                request,
-                replies: replies.clone(),
-            });
+            let _ = self.jobs.send(Job { request, replies: replies.clone() });
             return;
         }
         if let Content::InputReply(answer) = &request.content {
@@ -284,10 +265,7 @@ impl Kernel {
                 // The kernel has no comm targets, so the protocol says to close it.
                 self.iopub.publish(
                     &request,
-                    CommClose {
-                        comm_id: open.comm_id.clone(),
-                        ..Default::default()
-                    },
+                    CommClose { comm_id: open.comm_id.clone(), ..Default::default() },
                 );
                 None
             }
@@ -296,12 +274,8 @@ impl Kernel {
                 Some(InterruptReply::new().into())
             }
             Content::ShutdownRequest(asked) => Some(
-                ShutdownReply {
-                    restart: asked.restart,
-                    status: ReplyStatus::Ok,
-                    error: None,
-                }
-                .into(),
+                ShutdownReply { restart: asked.restart, status: ReplyStatus::Ok, error: None }
+                    .into(),
             ),
             Content::UnknownMessage(unknown) => {
                 cloze::note!(
@@ -326,10 +300,9 @@ impl Kernel {
 
 /// Handles signals, and the end of the process that started the kernel.
 async fn watch_process(kernel: Arc<Kernel>) {
-    let (Ok(mut interrupts), Ok(mut terminations)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
+    let (Ok(mut interrupts), Ok(mut terminations)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         cloze::note!("cloze-kernel: signals cannot be received");
         return;
     };

@@ -120,9 +120,7 @@ mod tests {
 
     #[test]
     fn a_bare_execute_request_stops_on_errors_and_is_remembered() {
-        let content = decode(message("execute_request", json!({"code": "1"})))
-            .unwrap()
-            .content;
+        let content = decode(message("execute_request", json!({"code": "1"}))).unwrap().content;
         assert!(matches!(
             content,
             JupyterMessageContent::ExecuteRequest(asked)

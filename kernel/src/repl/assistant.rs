@@ -34,12 +34,7 @@ pub struct Assistant {
 
 impl Assistant {
     pub fn new(session: Arc<Session>, rewriting: Rewriting, colours: bool) -> Self {
-        Self {
-            session,
-            rewriting,
-            colours,
-            entered: Cell::new(false),
-        }
+        Self { session, rewriting, colours, entered: Cell::new(false) }
     }
 
     fn completions(&self, code: &str, position: usize) -> Completions {
@@ -78,10 +73,7 @@ impl Completer for Assistant {
         _context: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         if let Some((start, line)) = self.rewriting.take(&line[..position]) {
-            let rewritten = Pair {
-                display: line.clone(),
-                replacement: line,
-            };
+            let rewritten = Pair { display: line.clone(), replacement: line };
             return Ok((start, vec![rewritten]));
         }
         let found = self.completions(line, position);
@@ -133,10 +125,7 @@ impl Earlier {
             Some(_) => format!("{first} …"),
             None => first.to_owned(),
         };
-        Some(Self {
-            rest: rest.to_owned(),
-            shown,
-        })
+        Some(Self { rest: rest.to_owned(), shown })
     }
 }
 
@@ -180,10 +169,9 @@ impl Highlighter for Assistant {
         _completion: CompletionType,
     ) -> Cow<'c, str> {
         match candidate.split_once(GAP) {
-            Some((name, detail)) => Cow::Owned(format!(
-                "{name}{}",
-                highlight::dim(&format!("{GAP}{detail}"))
-            )),
+            Some((name, detail)) => {
+                Cow::Owned(format!("{name}{}", highlight::dim(&format!("{GAP}{detail}"))))
+            }
             None => Cow::Borrowed(candidate),
         }
     }
@@ -201,10 +189,7 @@ mod tests {
 
     #[test]
     fn a_type_follows_its_name_and_is_cut() {
-        assert_eq!(
-            display("len", 6, "fn(&self) -> usize"),
-            "len     fn(&self) -> usize"
-        );
+        assert_eq!(display("len", 6, "fn(&self) -> usize"), "len     fn(&self) -> usize");
         assert_eq!(display("len", 6, ""), "len");
         let long = display("x", 1, &"é".repeat(200));
         assert_eq!(long.chars().count(), 1 + GAP.len() + DETAIL);

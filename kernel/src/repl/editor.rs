@@ -10,22 +10,15 @@ const DEFAULT: &str = "vi";
 
 /// Opens `code` in `$VISUAL`, `$EDITOR` or vi, and returns the edited text.
 pub fn edit(code: &str) -> Result<String> {
-    let named = |variable| {
-        std::env::var(variable)
-            .ok()
-            .filter(|name| !name.trim().is_empty())
-    };
+    let named = |variable| std::env::var(variable).ok().filter(|name| !name.trim().is_empty());
     let editor = named("VISUAL").or_else(|| named("EDITOR"));
     edit_with(editor.as_deref().unwrap_or(DEFAULT), code)
 }
 
 fn edit_with(editor: &str, code: &str) -> Result<String> {
     let failed = |source| Error::io("the text for the editor", source);
-    let mut file = tempfile::Builder::new()
-        .prefix("cell-")
-        .suffix(".rs")
-        .tempfile()
-        .map_err(failed)?;
+    let mut file =
+        tempfile::Builder::new().prefix("cell-").suffix(".rs").tempfile().map_err(failed)?;
     file.write_all(code.as_bytes()).map_err(failed)?;
     // The variable is a shell command, such as `code --wait`.
     let ended = Command::new("sh")

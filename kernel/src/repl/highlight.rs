@@ -49,10 +49,8 @@ pub fn highlight(code: &str, cursor: Option<usize>) -> String {
         match if bracket { Some(BRACKET) } else { piece.style } {
             Some(style) => {
                 // Each line separately, because a line editor may repaint from the middle.
-                let lines: Vec<String> = text
-                    .split('\n')
-                    .map(|line| format!("{style}{line}{OFF}"))
-                    .collect();
+                let lines: Vec<String> =
+                    text.split('\n').map(|line| format!("{style}{line}{OFF}")).collect();
                 out += &lines.join("\n");
             }
             None => out += text,
@@ -99,11 +97,7 @@ fn rust(code: &str, part: Range<usize>, pieces: &mut Vec<Piece>) {
             TokenKind::Ident => of_name(text),
             kind => of_token(kind),
         };
-        pieces.push(Piece {
-            range,
-            style,
-            kind: token.kind,
-        });
+        pieces.push(Piece { range, style, kind: token.kind });
     }
 }
 

@@ -41,18 +41,10 @@ pub fn run(folder: SessionFolder) -> Result<()> {
     let session = super::start(folder, above_the_prompt(above))?;
     let (leaving, rewriting) = (Leaving::default(), Rewriting::default());
     keys::bind(&mut editor, &leaving, &rewriting);
-    editor.set_helper(Some(Assistant::new(
-        Arc::clone(&session),
-        rewriting,
-        !screen::no_colour(),
-    )));
+    editor.set_helper(Some(Assistant::new(Arc::clone(&session), rewriting, !screen::no_colour())));
     let screen = Screen::standard();
     let interrupts = Interrupts::pass_on(&session, &screen, false)?;
-    let mut prompt = Prompt {
-        past: Past::open(&mut editor)?,
-        editor,
-        leaving,
-    };
+    let mut prompt = Prompt { past: Past::open(&mut editor)?, editor, leaving };
     while let Some(code) = prompt.next()? {
         wait(&session, &screen, &interrupts, &code, true);
     }
@@ -144,10 +136,7 @@ impl Past {
         if let Some(folder) = file.parent() {
             paths::create(folder)?;
         }
-        let mut past = Self {
-            broken: false,
-            file,
-        };
+        let mut past = Self { broken: false, file };
         // The first time it does not exist.
         if past.file.exists() {
             let loaded = editor.load_history(&past.file);
@@ -179,8 +168,6 @@ impl Past {
         let history = editor.history();
         let last = history.len().checked_sub(1);
         let entry = last.and_then(|index| history.get(index, SearchDirection::Reverse).ok()?);
-        entry
-            .map(|found| found.entry.into_owned())
-            .unwrap_or_default()
+        entry.map(|found| found.entry.into_owned()).unwrap_or_default()
     }
 }

@@ -29,15 +29,12 @@ impl Interrupts {
         let screen = screen.clone();
         let failed =
             |error: std::io::Error| Error::Failed(format!("cannot wait for signals: {error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(failed)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         // The handler must exist before the line editor starts: after each line that restores the handler
         // it has found, and without one the signal ends the process.
-        let mut signals = runtime
-            .block_on(async { signal(SignalKind::interrupt()) })
-            .map_err(failed)?;
+        let mut signals =
+            runtime.block_on(async { signal(SignalKind::interrupt()) }).map_err(failed)?;
         std::thread::spawn(move || {
             runtime.block_on(async {
                 while signals.recv().await.is_some() {

@@ -65,20 +65,14 @@ pub fn bind<H: Helper, I: rustyline::history::History>(
     bind(KeyEvent(KeyCode::Enter, Modifiers::NONE).into(), Key::Enter);
     // Enter, if it was pressed before the prompt appeared.
     bind(KeyEvent::ctrl('J').into(), Key::Enter);
-    bind(
-        KeyEvent(KeyCode::Enter, Modifiers::ALT).into(),
-        Key::NewLine,
-    );
+    bind(KeyEvent(KeyCode::Enter, Modifiers::ALT).into(), Key::NewLine);
     bind(KeyEvent::from('\t').into(), Key::Tab);
     for bracket in ['}', ')', ']'] {
         let key = Key::Close(bracket, rewriting.clone());
         bind(KeyEvent::from(bracket).into(), key);
     }
     bind(KeyEvent::ctrl('C').into(), Key::Interrupt(leaving.clone()));
-    bind(
-        Event::KeySeq(vec![KeyEvent::ctrl('X'), KeyEvent::ctrl('E')]),
-        Key::Edit(leaving.clone()),
-    );
+    bind(Event::KeySeq(vec![KeyEvent::ctrl('X'), KeyEvent::ctrl('E')]), Key::Edit(leaving.clone()));
 }
 
 enum Key {

@@ -69,10 +69,7 @@ fn cells_of(
     let ended = loop {
         match next() {
             Ok(Some((place, code))) => {
-                if wait(&session, &screen, &interrupts, &code, free)
-                    .error
-                    .is_some()
-                {
+                if wait(&session, &screen, &interrupts, &code, free).error.is_some() {
                     break Err(Error::Failed(format!(
                         "{place}: the script ended at its first error"
                     )));

@@ -72,14 +72,8 @@ mod tests {
     fn terminals_are_known_by_their_environment() {
         assert_eq!(detect(&[("TERM", "xterm-256color")]), None);
         assert_eq!(detect(&[("TERM", "xterm-kitty")]), Some(Protocol::Kitty));
-        assert_eq!(
-            detect(&[("TERM_PROGRAM", "WezTerm")]),
-            Some(Protocol::Iterm)
-        );
-        assert_eq!(
-            detect(&[("KITTY_WINDOW_ID", "1"), ("TMUX", "/tmp/x")]),
-            None
-        );
+        assert_eq!(detect(&[("TERM_PROGRAM", "WezTerm")]), Some(Protocol::Iterm));
+        assert_eq!(detect(&[("KITTY_WINDOW_ID", "1"), ("TMUX", "/tmp/x")]), None);
     }
 
     #[test]
@@ -88,12 +82,7 @@ mod tests {
         let drawn = Protocol::Kitty.draw(&data).unwrap();
         assert_eq!(drawn.matches("\x1b_G").count(), 3);
         assert!(drawn.starts_with("\x1b_Ga=T,f=100,m=1;") && drawn.contains("\x1b_Gm=0;"));
-        assert!(
-            Protocol::Iterm
-                .draw("QUJD\nQUJD")
-                .unwrap()
-                .contains(":QUJDQUJD\x07")
-        );
+        assert!(Protocol::Iterm.draw("QUJD\nQUJD").unwrap().contains(":QUJDQUJD\x07"));
         assert_eq!(Protocol::Iterm.draw("\x1b[2J"), None);
         assert_eq!(Protocol::Kitty.draw(""), None);
     }

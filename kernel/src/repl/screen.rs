@@ -89,9 +89,8 @@ pub fn no_colour() -> bool {
 }
 
 fn size() -> Size {
-    terminal_size::terminal_size().map_or((80, 24), |(width, height)| {
-        (usize::from(width.0), usize::from(height.0))
-    })
+    terminal_size::terminal_size()
+        .map_or((80, 24), |(width, height)| (usize::from(width.0), usize::from(height.0)))
 }
 
 /// The display at the end of the screen.
@@ -122,10 +121,7 @@ impl State {
                 Stream::Stderr => self.print_error(&text),
             },
             Event::Display { content, id: None } | Event::Result(content) => self.show(&content),
-            Event::Display {
-                content,
-                id: Some(id),
-            } => match self.size {
+            Event::Display { content, id: Some(id) } => match self.size {
                 Some(_) => self.show_as(id, &content),
                 None => self.postpone(id, content),
             },
@@ -174,9 +170,7 @@ impl State {
 
     fn show(&mut self, content: &Content) {
         self.new_line();
-        let picture = self
-            .pictures
-            .and_then(|protocol| protocol.draw(content.get(PNG)?));
+        let picture = self.pictures.and_then(|protocol| protocol.draw(content.get(PNG)?));
         let text = picture.unwrap_or_else(|| lines(content));
         self.print(&text);
     }
@@ -270,19 +264,13 @@ mod tests {
     }
 
     fn print(text: &str) -> Event {
-        Event::Stream {
-            stream: Stream::Stdout,
-            text: text.into(),
-        }
+        Event::Stream { stream: Stream::Stdout, text: text.into() }
     }
 
     fn live(text: &str, first: bool) -> Event {
         let (content, id) = (Content::text(text), "live".to_owned());
         match first {
-            true => Event::Display {
-                content,
-                id: Some(id),
-            },
+            true => Event::Display { content, id: Some(id) },
             false => Event::Update { content, id },
         }
     }
@@ -300,20 +288,12 @@ mod tests {
     #[test]
     fn the_last_display_is_updated_in_place() {
         let events = [live("a\nb", true), live("c", false), live("d", false)];
-        assert_eq!(
-            shown(true, &events),
-            "a\nb\n\x1b[2A\r\x1b[Jc\n\x1b[1A\r\x1b[Jd\n"
-        );
+        assert_eq!(shown(true, &events), "a\nb\n\x1b[2A\r\x1b[Jc\n\x1b[1A\r\x1b[Jd\n");
     }
 
     #[test]
     fn other_displays_are_shown_in_their_last_state_at_the_end() {
-        let events = [
-            live("a", true),
-            print("x"),
-            live("b", false),
-            live("c", false),
-        ];
+        let events = [live("a", true), print("x"), live("b", false), live("c", false)];
         assert_eq!(shown(true, &events), "a\nx\nc\n");
         assert_eq!(shown(false, &events), "x\nc\n");
         let tall = [live("1\n2\n3\n4\n5", true), live("6", false)];

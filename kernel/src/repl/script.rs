@@ -51,12 +51,7 @@ impl Script {
                 }
             }
         });
-        Self {
-            lines,
-            ahead: None,
-            name: name.to_owned(),
-            line: 0,
-        }
+        Self { lines, ahead: None, name: name.to_owned(), line: 0 }
     }
 
     /// Its name in error messages.

@@ -141,11 +141,7 @@ fn prune(metadata: &mut Value) {
         let node = nodes.iter().find(|node| node["id"] == id.as_str());
         if let Some(dependencies) = node.and_then(|node| node["dependencies"].as_array()) {
             let dependencies = dependencies.iter().filter_map(Value::as_str);
-            waiting.extend(
-                dependencies
-                    .filter(|id| !kept.contains(*id))
-                    .map(str::to_owned),
-            );
+            waiting.extend(dependencies.filter(|id| !kept.contains(*id)).map(str::to_owned));
         }
         kept.insert(id);
     }
@@ -230,18 +226,7 @@ mod tests {
             .map(|package| package["id"].as_str().unwrap())
             .collect();
         kept.sort();
-        assert_eq!(
-            kept,
-            [
-                "cloze",
-                "cloze-session",
-                "ctx",
-                "dfdx",
-                "half",
-                "rand",
-                "rand_core"
-            ]
-        );
+        assert_eq!(kept, ["cloze", "cloze-session", "ctx", "dfdx", "half", "rand", "rand_core"]);
         assert_eq!(metadata["resolve"]["nodes"].as_array().unwrap().len(), 7);
     }
 

@@ -94,9 +94,8 @@ fn run(folder: &Path) -> std::io::Result<()> {
     for (run, line) in commands.lines().enumerate() {
         let run = run as u64;
         let line = line?;
-        let Some((library, function)) = line
-            .strip_prefix("LOAD_AND_RUN ")
-            .and_then(|rest| rest.rsplit_once(' '))
+        let Some((library, function)) =
+            line.strip_prefix("LOAD_AND_RUN ").and_then(|rest| rest.rsplit_once(' '))
         else {
             return Err(std::io::Error::other(format!("unknown command `{line}`")));
         };
@@ -216,10 +215,7 @@ struct Calls {
 
 impl DylibRoot {
     fn new(folder: &Path) -> Self {
-        Self {
-            libraries: libraries(folder),
-            calls: Mutex::new(None),
-        }
+        Self { libraries: libraries(folder), calls: Mutex::new(None) }
     }
 
     /// Loads the library if it exists; the first cells of a new template run before it does.
@@ -245,14 +241,9 @@ impl DylibRoot {
                 library.get::<extern "C" fn(bool)>(b"cloze_session_interrupt"),
                 library.get(b"cloze_session_end"),
             ) {
-                (Ok(start), Ok(flush), Ok(interrupt), Ok(end)) => Some((
-                    start,
-                    Calls {
-                        flush,
-                        interrupt: *interrupt,
-                        end: *end,
-                    },
-                )),
+                (Ok(start), Ok(flush), Ok(interrupt), Ok(end)) => {
+                    Some((start, Calls { flush, interrupt: *interrupt, end: *end }))
+                }
                 _ => None,
             }
         };
@@ -275,11 +266,7 @@ impl DylibRoot {
         };
         // SAFETY: pointer and length are those of one slice.
         let written = unsafe { (calls.end)(stdout.as_fd(), mark.as_ptr(), mark.len()) };
-        if written {
-            Ok(())
-        } else {
-            Err(std::io::ErrorKind::BrokenPipe.into())
-        }
+        if written { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
     }
 
     fn interrupt(&self, on: bool) {

@@ -39,9 +39,7 @@ pub fn judge(code: &str) -> Completeness {
                     return Completeness::Invalid;
                 }
             }
-            TokenKind::BlockComment {
-                terminated: false, ..
-            } => unterminated = true,
+            TokenKind::BlockComment { terminated: false, .. } => unterminated = true,
             TokenKind::Literal { kind, .. } => match closed(kind) {
                 Some(true) => {}
                 Some(false) => unterminated = true,
@@ -58,14 +56,10 @@ pub fn judge(code: &str) -> Completeness {
         }
     }
     if unterminated {
-        return Completeness::Incomplete {
-            indent: String::new(),
-        };
+        return Completeness::Incomplete { indent: String::new() };
     }
     if !open.is_empty() || last.is_some_and(|(kind, text)| needs_more(kind, text, &code)) {
-        return Completeness::Incomplete {
-            indent: INDENT.repeat(open.len()),
-        };
+        return Completeness::Incomplete { indent: INDENT.repeat(open.len()) };
     }
     Completeness::Complete
 }
@@ -113,9 +107,7 @@ mod tests {
     use super::*;
 
     fn indent(depth: usize) -> Completeness {
-        Completeness::Incomplete {
-            indent: INDENT.repeat(depth),
-        }
+        Completeness::Incomplete { indent: INDENT.repeat(depth) }
     }
 
     #[test]

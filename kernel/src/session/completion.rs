@@ -31,11 +31,7 @@ pub struct Detail {
 impl Completions {
     /// Returns no completions.
     pub fn none(position: usize) -> Self {
-        Self {
-            start: position,
-            end: position,
-            ..Self::default()
-        }
+        Self { start: position, end: position, ..Self::default() }
     }
 }
 
@@ -72,19 +68,12 @@ pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Co
     if let Some(before) = code.get(..start) {
         add_types(context, before, &matches, &mut details);
     }
-    Completions {
-        matches,
-        details,
-        start,
-        end,
-    }
+    Completions { matches, details, start, end }
 }
 
 /// Returns the name of a function or macro without the arguments that rust-analyzer adds for editors.
 fn bare_name(code: &str) -> &str {
-    let end = code
-        .find(['(', '{', '[', '<', ' ', ';'])
-        .unwrap_or(code.len());
+    let end = code.find(['(', '{', '[', '<', ' ', ';']).unwrap_or(code.len());
     let name = code[..end].trim_end_matches("::");
     if name.is_empty() { code } else { name }
 }
@@ -145,11 +134,8 @@ fn inferred(
         _ => "()".to_owned(),
     };
     let values: Vec<String> = matches.iter().zip(details).map(value).collect();
-    let code = format!(
-        "{}\nlet cloze_types = ({},);\ncloze_types",
-        place.statements,
-        values.join(", ")
-    );
+    let code =
+        format!("{}\nlet cloze_types = ({},);\ncloze_types", place.statements, values.join(", "));
     let (text, _) = hover(context, &code)?;
     let tuple = text.strip_prefix("let cloze_types: ")?;
     types::parts(tuple).filter(|types| types.len() == matches.len())
@@ -169,10 +155,7 @@ impl<'a> Place<'a> {
         let statements = &rest[..end];
         // Inside a block the statements before are not complete by themselves.
         let whole = completeness::judge(statements) == Completeness::Complete;
-        Self {
-            statements: if whole { statements } else { "" },
-            receiver,
-        }
+        Self { statements: if whole { statements } else { "" }, receiver }
     }
 }
 
@@ -285,10 +268,7 @@ mod tests {
             (")))).", "", "))))."),
             ("", "", ""),
         ] {
-            let place = Place {
-                statements,
-                receiver,
-            };
+            let place = Place { statements, receiver };
             assert_eq!(Place::before(code), place, "{code}");
         }
     }

@@ -34,9 +34,7 @@ impl Course {
         let wrong = |message: &str| CellError::new("command", message);
         let id = match (named, &self.current) {
             ("", None) => {
-                return Err(wrong(&format!(
-                    "which exercise? Name one, as in `{command} 01.2`"
-                )));
+                return Err(wrong(&format!("which exercise? Name one, as in `{command} 01.2`")));
             }
             ("", Some(current)) => current,
             (named, _) => named,

@@ -9,18 +9,14 @@ pub const AFTERWARDS: &str = "All variables are lost: a new process is ready, an
 /// Returns the error of a cell whose process ended with `status` (evcxr's text). `stderr` is the end of
 /// its standard error.
 pub fn explain(status: &str, stderr: &str) -> CellError {
-    let status = status
-        .rsplit_once("status: ")
-        .map_or(status, |(_, status)| status);
+    let status = status.rsplit_once("status: ").map_or(status, |(_, status)| status);
     let reason = reason(status.trim(), stderr);
     CellError::new("crash", &format!("{reason}. {AFTERWARDS}"))
 }
 
 fn reason(status: &str, stderr: &str) -> String {
     // `signal: 11 (SIGSEGV) (core dumped)`
-    let signal = status
-        .split_once('(')
-        .and_then(|(_, rest)| Some(rest.split_once(')')?.0));
+    let signal = status.split_once('(').and_then(|(_, rest)| Some(rest.split_once(')')?.0));
     match signal {
         Some("SIGABRT") if stderr.contains("stack overflow") => {
             "the cell ended its process by a stack overflow: a function calls itself without end, \
@@ -47,9 +43,7 @@ fn reason(status: &str, stderr: &str) -> String {
             .to_owned(),
         Some(name) => format!("the cell's process was ended by the signal {name}"),
         None => {
-            let code = status
-                .trim_start_matches("exit status: ")
-                .trim_start_matches("exit code: ");
+            let code = status.trim_start_matches("exit status: ").trim_start_matches("exit code: ");
             let last = stderr.trim_end().lines().next_back().unwrap_or_default();
             // The user's own code may exit with that code too, but prints no such line.
             let why = last.strip_prefix(REASON);
@@ -77,24 +71,12 @@ mod tests {
             ("signal: 11 (SIGSEGV)", "", "memory fault"),
             ("signal: 11 (SIGSEGV) (core dumped)", "", "(SIGSEGV)"),
             ("signal: 6 (SIGABRT)", overflow, "a stack overflow"),
-            (
-                "signal: 6 (SIGABRT)",
-                memory,
-                "70368744177664 bytes at once",
-            ),
-            (
-                "signal: 6 (SIGABRT)",
-                "memory allocation of",
-                "asked for more and",
-            ),
+            ("signal: 6 (SIGABRT)", memory, "70368744177664 bytes at once"),
+            ("signal: 6 (SIGABRT)", "memory allocation of", "asked for more and"),
             ("signal: 6 (SIGABRT)", "", "an abort"),
             ("signal: 9 (SIGKILL)", "", "memory ran out"),
             ("signal: 15 (SIGTERM)", "", "signal SIGTERM"),
-            (
-                "exit status: 99",
-                &unloadable,
-                "could not be loaded: libctx.so: undefined symbol",
-            ),
+            ("exit status: 99", &unloadable, "could not be loaded: libctx.so: undefined symbol"),
             ("exit status: 99", "", "exit code 99"),
             ("exit status: 3", "", "exit code 3"),
             ("3", "", "exit code 3"),

@@ -39,12 +39,7 @@ mod tests {
         ] {
             definitions.keep(code);
         }
-        let kept = [
-            "use std::fmt;",
-            "fn f() {}",
-            "let a = 1;",
-            "f();\nlet b = 2;\nb",
-        ];
+        let kept = ["use std::fmt;", "fn f() {}", "let a = 1;", "f();\nlet b = 2;\nb"];
         assert_eq!(definitions.0, kept);
     }
 }

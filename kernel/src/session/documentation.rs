@@ -42,10 +42,8 @@ fn is_rust(attributes: &str) -> bool {
     let class = attributes.split('"').nth(1).unwrap_or_default();
     let language = class.strip_prefix("language-").unwrap_or_default();
     language.split(',').all(|word| {
-        matches!(
-            word,
-            "" | "rust" | "should_panic" | "no_run" | "compile_fail" | "ignore"
-        ) || word.starts_with("ignore-")
+        matches!(word, "" | "rust" | "should_panic" | "no_run" | "compile_fail" | "ignore")
+            || word.starts_with("ignore-")
             || word.starts_with("edition20")
     })
 }
@@ -85,10 +83,7 @@ mod tests {
         let text = "Examples# #![allow(x)]\n#\n\nlet a: Vec<u8> = f();\n  ## two\n#[derive(Debug)]\n\
                     \nafter";
         let (last, _) = shown(text.trim_end_matches("\n\nafter"), html);
-        assert!(
-            last.ends_with("\n#[derive(Debug)]") && !last.contains("allow"),
-            "{last}"
-        );
+        assert!(last.ends_with("\n#[derive(Debug)]") && !last.contains("allow"), "{last}");
         let (text, html) = shown(text, html);
         let code = "let a: Vec<u8> = f();\n  # two\n#[derive(Debug)]\n";
         assert_eq!(text, format!("Examples\n{code}\nafter"));
@@ -115,13 +110,7 @@ mod tests {
 
     #[test]
     fn text_without_a_complete_block_stays() {
-        for html in [
-            "",
-            "<p># a</p>",
-            "<pre><code",
-            "<pre><code>a",
-            "<pre><code class=\"x",
-        ] {
+        for html in ["", "<p># a</p>", "<pre><code", "<pre><code>a", "<pre><code class=\"x"] {
             assert_eq!(shown("# a", html), ("# a".to_owned(), html.to_owned()));
         }
     }

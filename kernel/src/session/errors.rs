@@ -27,10 +27,8 @@ pub fn user_error(printed: String) -> CellError {
 
 /// Returns the error of a `return` outside functions in line `line` of the cell.
 pub fn stray_return(cell: &str, line: usize) -> CellError {
-    let mut error = CellError::new(
-        "error[E0572]",
-        "`return` leaves a function, and a cell is none",
-    );
+    let mut error =
+        CellError::new("error[E0572]", "`return` leaves a function, and a cell is none");
     error.traceback.extend(placed(line, cell));
     error.traceback.push(attributed(
         "hint",
@@ -53,15 +51,11 @@ pub fn panic(panic: Option<Panic>, cell: &str, compiled: &str, source: &str) -> 
             error.traceback.extend(placed(line, cell));
         }
     } else if !panic.file.is_empty() {
-        error
-            .traceback
-            .push(elsewhere(&panic.file, panic.line, cell));
+        error.traceback.push(elsewhere(&panic.file, panic.line, cell));
     }
     if explanation.sentence.is_some() {
         // Only dfdx's panics have a sentence.
-        error
-            .traceback
-            .push(attributed("dfdx", &shortened(&panic.message)));
+        error.traceback.push(attributed("dfdx", &shortened(&panic.message)));
     }
     error.traceback.extend(hint(&explanation));
     error
@@ -81,17 +75,13 @@ fn elsewhere(file: &str, line: u32, cell: &str) -> String {
         .and_then(|(_, path)| Some(path.split_once('/')?.1))
         .unwrap_or(file);
     let calls = cloze::lessons::panics::callers(file);
-    let mut lines = cell
-        .lines()
-        .enumerate()
-        .filter(|(_, text)| calls.iter().any(|call| text.contains(call)));
+    let mut lines =
+        cell.lines().enumerate().filter(|(_, text)| calls.iter().any(|call| text.contains(call)));
     let at = format!("{short}:{line}");
     match (lines.next(), lines.next()) {
-        (Some((index, text)), None) => format!(
-            "{}, most likely, in {at}\n{}",
-            place(index + 1),
-            numbered(index + 1, text)
-        ),
+        (Some((index, text)), None) => {
+            format!("{}, most likely, in {at}\n{}", place(index + 1), numbered(index + 1, text))
+        }
         _ => format!("{BLUE}  -->{OFF} {at}"),
     }
 }
@@ -133,11 +123,7 @@ fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
     let line = if shows(at(line)?) { line + 1 } else { line };
     let wanted = at(line)?;
     let same = |text: &&str| !text.trim().is_empty() && wanted.ends_with(text.trim());
-    let later = source
-        .lines()
-        .skip(line)
-        .filter(|text| text.trim() == wanted)
-        .count();
+    let later = source.lines().skip(line).filter(|text| text.trim() == wanted).count();
     let candidates: Vec<usize> = cell
         .lines()
         .enumerate()
@@ -182,16 +168,12 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
     let mut seen = Vec::new();
     let mut unknown = Vec::new();
     let mut left = 0;
-    let diagnostics: Vec<Diagnostic> = errors
-        .iter()
-        .map(|error| Diagnostic::new(error, cell))
-        .collect();
+    let diagnostics: Vec<Diagnostic> =
+        errors.iter().map(|error| Diagnostic::new(error, cell)).collect();
     for (error, diagnostic) in errors.iter().zip(&diagnostics) {
         let same = (diagnostic.message.clone(), diagnostic.marks.clone());
         let follows = errors.iter().any(|cause| follows_from(error, cause))
-            || diagnostics
-                .iter()
-                .any(|other| diagnostic.is_covered_by(other));
+            || diagnostics.iter().any(|other| diagnostic.is_covered_by(other));
         let name = unknown_name(error);
         let repeats = name.is_some() && unknown.contains(&name) || seen.contains(&same);
         if (has_error && error.level() != "error") || follows || repeats {
@@ -217,8 +199,7 @@ fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
     };
     if left > 0 {
         all.traceback.push(String::new());
-        all.traceback
-            .push(format!("and {left} more: begin with the first"));
+        all.traceback.push(format!("and {left} more: begin with the first"));
     }
     all
 }
@@ -279,18 +260,11 @@ fn excerpt(error: &CompilationError, complete: bool, cell: &str, out: &mut Vec<S
         .spanned_messages()
         .iter()
         .filter_map(|message| {
-            Some((
-                message.span?,
-                label(&message.label, complete),
-                message.is_primary,
-            ))
+            Some((message.span?, label(&message.label, complete), message.is_primary))
         })
         .collect();
     spans.sort_by_key(|(span, ..)| (span.start_line, span.start_column));
-    let first = spans
-        .iter()
-        .find(|(.., primary)| *primary)
-        .or(spans.first());
+    let first = spans.iter().find(|(.., primary)| *primary).or(spans.first());
     match first {
         Some((span, ..)) => out.push(place(span.start_line)),
         None => out.extend(by_text(error, cell)),
@@ -322,9 +296,8 @@ fn by_text(error: &CompilationError, cell: &str) -> Vec<String> {
     let Some(span) = spans.find(|span| span["is_primary"] == Value::Bool(true)) else {
         return Vec::new();
     };
-    let generated: Vec<&str> = entries(&span["text"])
-        .filter_map(|line| line["text"].as_str())
-        .collect();
+    let generated: Vec<&str> =
+        entries(&span["text"]).filter_map(|line| line["text"].as_str()).collect();
     let mut lines = cell.lines().enumerate().filter(|(_, line)| {
         // Short lines (`}`) are part of too many others.
         let line = line.trim();
@@ -345,13 +318,8 @@ fn helps(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
     // evcxr gives one place for each child with one span, in order.
     let mut places = error.help_spanned().iter();
     for child in entries(&error.json["children"]) {
-        let single = child["spans"]
-            .as_array()
-            .is_some_and(|spans| spans.len() == 1);
-        let span = single
-            .then(|| places.next())
-            .flatten()
-            .and_then(|place| place.span);
+        let single = child["spans"].as_array().is_some_and(|spans| spans.len() == 1);
+        let span = single.then(|| places.next()).flatten().and_then(|place| place.span);
         let Some(message) = child["message"].as_str() else {
             continue;
         };
@@ -367,10 +335,7 @@ fn helps(error: &CompilationError, cell: &str, out: &mut Vec<String>) {
         let new = new.as_deref();
         let fixed = span.zip(new).and_then(|(span, new)| {
             let text = cell.lines().nth(span.start_line.checked_sub(1)?)?;
-            let (from, to) = (
-                span.start_column.checked_sub(1)?,
-                span.end_column.checked_sub(1)?,
-            );
+            let (from, to) = (span.start_column.checked_sub(1)?, span.end_column.checked_sub(1)?);
             (span.start_line == span.end_line)
                 .then(|| changed(span.start_line, text, from, to, new))?
         });
@@ -416,11 +381,7 @@ fn label(label: &str, complete: bool) -> &str {
         "method cannot be called",
     ];
     let repeats = label.starts_with("error: ") || label.starts_with("note: ");
-    if repeats || (complete && TRAITS.iter().any(|of| label.starts_with(of))) {
-        ""
-    } else {
-        label
-    }
+    if repeats || (complete && TRAITS.iter().any(|of| label.starts_with(of))) { "" } else { label }
 }
 
 #[cfg(test)]
@@ -438,11 +399,7 @@ mod tests {
             ("src/lib.rs", 5, "this cell, line 4"),
             ("/x/dfdx/src/shapes.rs", 7, "/x/dfdx/src/shapes.rs:7"),
         ] {
-            let at = Panic {
-                message: "no".into(),
-                file: file.into(),
-                line,
-            };
+            let at = Panic { message: "no".into(), file: file.into(), line };
             let error = panic(Some(at), CELL, CELL, &source);
             assert_eq!((error.name.as_str(), error.value.as_str()), ("panic", "no"));
             let text = without_colours(&error.traceback.join("\n"));
@@ -462,10 +419,7 @@ mod tests {
     fn a_panic_in_dfdx_is_placed_if_one_line_can_have_called_it() {
         let file = "/r/registry/src/index/dfdx-0.13.0/src/tensor_ops/reshape_to/mod.rs";
         let one = without_colours(&elsewhere(file, 88, "let n = 4;\nx.reshape_like(&(n,));"));
-        assert!(
-            one.contains("this cell, line 2, most likely, in dfdx-0.13.0/src"),
-            "{one}"
-        );
+        assert!(one.contains("this cell, line 2, most likely, in dfdx-0.13.0/src"), "{one}");
         let calls = "x.reshape_like(&n);\ny.reshape_like(&n);";
         let two = without_colours(&elsewhere(file, 88, calls));
         assert_eq!(two, "  --> dfdx-0.13.0/src/tensor_ops/reshape_to/mod.rs:88");

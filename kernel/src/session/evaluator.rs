@@ -48,10 +48,7 @@ pub fn serve(
     say: &Sink,
 ) {
     let say = |line: &str| {
-        say(Event::Stream {
-            stream: Stream::Stderr,
-            text: format!("{line}\n"),
-        });
+        say(Event::Stream { stream: Stream::Stderr, text: format!("{line}\n") });
     };
     let opened = Template::find_or_build(say)
         .and_then(|template| template.open(folder))
@@ -182,9 +179,7 @@ impl Evaluator {
     pub(super) fn move_to(&mut self, folder: &Path, environment: &[(String, String)]) {
         let _ = std::env::set_current_dir(folder);
         let variables = environment.iter();
-        self.environment = variables
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect();
+        self.environment = variables.map(|(name, value)| (name.into(), value.into())).collect();
         let child = lock(&self.context.process_handle()).id();
         let _ = self.channel.monitor().move_child(child, environment);
     }
@@ -270,22 +265,14 @@ impl Evaluator {
                 }
                 self.run_time_error(code, compiled, collected)
             }
-            Err(error) => Some(errors::from_evcxr(
-                error,
-                code,
-                interrupted,
-                &collected.error_tail,
-            )),
+            Err(error) => Some(errors::from_evcxr(error, code, interrupted, &collected.error_tail)),
         };
         if let Some(value) = value {
             // A cell that ends in `;` has no value.
             sink(if error.is_none() && !code.trim_end().ends_with(';') {
                 Event::Result(value)
             } else {
-                Event::Display {
-                    content: value,
-                    id: None,
-                }
+                Event::Display { content: value, id: None }
             });
         }
         if error.is_none() {
@@ -314,8 +301,7 @@ impl Evaluator {
     }
 
     fn evaluate(&mut self, code: &str) -> std::result::Result<evcxr::EvalOutputs, evcxr::Error> {
-        self.context
-            .execute_with_callbacks(code, &mut Default::default())
+        self.context.execute_with_callbacks(code, &mut Default::default())
     }
 
     /// Returns the error of a cell that evcxr reports as a success: a panic, an interrupt, a `?`.
@@ -332,9 +318,7 @@ impl Evaluator {
             let source = self.context.last_source().unwrap_or_default();
             return Some(errors::panic(collected.panic, code, compiled, &source));
         }
-        collected
-            .user_error
-            .then(|| errors::user_error(collected.last_error_line()))
+        collected.user_error.then(|| errors::user_error(collected.last_error_line()))
     }
 }
 
@@ -358,9 +342,7 @@ fn content_of(by_mime: std::collections::HashMap<String, String>) -> Option<Cont
     (!by_mime.is_empty()).then(|| {
         by_mime
             .into_iter()
-            .fold(Content::default(), |content, (mime, data)| {
-                content.with(mime, data)
-            })
+            .fold(Content::default(), |content, (mime, data)| content.with(mime, data))
     })
 }
 

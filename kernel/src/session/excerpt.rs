@@ -30,11 +30,8 @@ pub fn marks(text: &str, from: usize, to: usize, mark: &str, colour: &str, label
     };
     let start = columns(from);
     let length = columns(to).saturating_sub(start).max(1);
-    let line = format!(
-        "     {BLUE}|{OFF} {}{colour}{} {label}",
-        " ".repeat(start),
-        mark.repeat(length),
-    );
+    let line =
+        format!("     {BLUE}|{OFF} {}{colour}{} {label}", " ".repeat(start), mark.repeat(length),);
     format!("{}{OFF}", line.trim_end())
 }
 
@@ -54,10 +51,7 @@ pub fn changed(line: usize, text: &str, from: usize, to: usize, new: &str) -> Op
     }
     (fixed != text).then(|| {
         let end = from + new.chars().count();
-        vec![
-            numbered(line, &fixed),
-            marks(&fixed, from, end, mark, GREEN, ""),
-        ]
+        vec![numbered(line, &fixed), marks(&fixed, from, end, mark, GREEN, "")]
     })
 }
 
@@ -99,10 +93,7 @@ mod tests {
     #[test]
     fn a_suggestion_is_shown_in_its_line() {
         let shown = changed(1, "f(x);", 3, 3, ".clone()").unwrap().join("\n");
-        assert_eq!(
-            without_colours(&shown),
-            "   1 | f(x.clone());\n     |    ++++++++"
-        );
+        assert_eq!(without_colours(&shown), "   1 | f(x.clone());\n     |    ++++++++");
         let shown = changed(1, "f(x);", 4, 5, "").unwrap().join("\n");
         assert_eq!(without_colours(&shown), "   1 | f(x)");
         assert_eq!(changed(1, "f(x);", 4, 4, ""), None);

@@ -19,12 +19,8 @@ const EVCXR_SETTINGS: &str = "EVCXR_CONFIG_DIR";
 
 /// The variables that [`SessionFolder::reserve`] sets for this process. Programs that the user starts
 /// get the values from before.
-pub const CHANGED_VARIABLES: [&str; 4] = [
-    EVCXR_FOLDER,
-    EVCXR_SETTINGS,
-    TOOLCHAIN_VARIABLE,
-    CARGO_VARIABLE,
-];
+pub const CHANGED_VARIABLES: [&str; 4] =
+    [EVCXR_FOLDER, EVCXR_SETTINGS, TOOLCHAIN_VARIABLE, CARGO_VARIABLE];
 
 /// The file that a session keeps locked as long as it lives. A process number alone is not enough:
 /// containers that share a home directory each have their own processes 1, 2, 3.
@@ -60,11 +56,7 @@ impl SessionFolder {
                 std::env::set_var(name, value);
             }
         }
-        Ok(Self {
-            path: folder,
-            before,
-            _lock: lock,
-        })
+        Ok(Self { path: folder, before, _lock: lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -76,8 +68,7 @@ impl SessionFolder {
         let changed = |name: &OsString| self.before.iter().any(|(of, _)| name == of);
         let kept = std::env::vars_os().filter(|(name, _)| !changed(name));
         let before = self.before.iter();
-        kept.chain(before.filter_map(|(name, value)| Some((name.into(), value.clone()?))))
-            .collect()
+        kept.chain(before.filter_map(|(name, value)| Some((name.into(), value.clone()?)))).collect()
     }
 }
 
@@ -205,11 +196,8 @@ mod tests {
         };
         assert_eq!(of("PATH"), Some("/as/it/was".into()));
         assert_eq!(of("HOME"), None);
-        let names = |all: &OsString| {
-            !["HOME", EVCXR_FOLDER, EVCXR_SETTINGS]
-                .iter()
-                .any(|of| all == of)
-        };
+        let names =
+            |all: &OsString| !["HOME", EVCXR_FOLDER, EVCXR_SETTINGS].iter().any(|of| all == of);
         let expected = std::env::vars_os().filter(|(name, _)| names(name)).count();
         assert_eq!(found.len(), expected);
     }

@@ -27,10 +27,8 @@ struct Environment {
 
 /// Writes what children inherit from now on: `variables`, and this process's working folder.
 pub fn write(session: &Path, variables: &[(String, String)]) -> std::io::Result<()> {
-    let environment = Environment {
-        folder: std::env::current_dir()?,
-        variables: variables.to_vec(),
-    };
+    let environment =
+        Environment { folder: std::env::current_dir()?, variables: variables.to_vec() };
     write_private(&session.join(FILE), &serde_json::to_vec(&environment)?)
 }
 
@@ -87,9 +85,9 @@ pub fn restart(
         return error.into();
     }
     match std::env::current_exe() {
-        Ok(program) => Command::new(program)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .exec(),
+        Ok(program) => {
+            Command::new(program).envs(variables.iter().map(|(name, value)| (name, value))).exec()
+        }
         Err(error) => error,
     }
 }

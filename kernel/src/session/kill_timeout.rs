@@ -14,8 +14,7 @@ pub const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Returns whether a cell's time is up that has run for `over` since its interrupt. Calls `waited`,
 /// which reads `/proc`, only if it matters.
 pub fn is_over(over: Duration, waited: impl FnOnce() -> Duration) -> bool {
-    over.checked_sub(KILL_TIMEOUT)
-        .is_some_and(|late| late > waited())
+    over.checked_sub(KILL_TIMEOUT).is_some_and(|late| late > waited())
 }
 
 /// The waiting times of a process's threads at one moment.
@@ -26,10 +25,7 @@ pub struct Waits {
 
 impl Waits {
     pub fn of(process: u32) -> Waits {
-        Waits {
-            process,
-            before: waits(process),
-        }
+        Waits { process, before: waits(process) }
     }
 
     /// Returns how long since then the thread that waited longest was ready to run but did not. Zero on
@@ -83,10 +79,7 @@ mod tests {
 
     #[test]
     fn a_process_that_sleeps_or_has_ended_waits_for_no_processor() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         std::thread::sleep(Duration::from_millis(100));
         let waits = Waits::of(child.id());
         std::thread::sleep(Duration::from_millis(100));

@@ -96,12 +96,7 @@ mod tests {
             "println!(\"EVCXR_BEGIN_CONTENT text/html\\n<i>\\nEVCXR_END_CONTENT\");",
             "// pub const USER_ERROR_OCCURRED: &str = \"EVCXR_ERROR_OCCURRED\";",
         ];
-        let code = |mark: &str| {
-            [&generated[..], &own]
-                .concat()
-                .join("\n")
-                .replace('@', mark)
-        };
+        let code = |mark: &str| [&generated[..], &own].concat().join("\n").replace('@', mark);
         assert_eq!(signed(&code(""), "t"), code("\\x1et "));
         assert_eq!(signed("", "t"), "");
     }

@@ -71,10 +71,7 @@ pub enum Event {
     /// Printed text, not necessarily whole lines.
     Stream { stream: Stream, text: String },
     /// A display, with an id if it will be updated.
-    Display {
-        content: Content,
-        id: Option<String>,
-    },
+    Display { content: Content, id: Option<String> },
     /// Replaces the displays with that id.
     Update { content: Content, id: String },
     /// The value of the cell's last expression.
@@ -111,10 +108,7 @@ impl CellError {
 
     /// The error of a cell that stopped at a poll.
     pub fn interrupted() -> Self {
-        Self::new(
-            "interrupted",
-            "the cell was stopped; variables of earlier cells are kept",
-        )
+        Self::new("interrupted", "the cell was stopped; variables of earlier cells are kept")
     }
 
     /// The error of a cell whose session no longer exists.
@@ -136,10 +130,7 @@ pub struct Outcome {
 
 impl From<CellError> for Outcome {
     fn from(error: CellError) -> Self {
-        Self {
-            error: Some(error),
-            pages: Vec::new(),
-        }
+        Self { error: Some(error), pages: Vec::new() }
     }
 }
 
@@ -197,13 +188,7 @@ impl Session {
         let evaluator = std::thread::Builder::new()
             .name("evaluator".to_owned())
             .spawn(move || evaluator::serve(&path, environment, inbox, &shared, order, &say))?;
-        Ok(Self {
-            requests: Some(requests),
-            running,
-            turns,
-            evaluator: Some(evaluator),
-            folder,
-        })
+        Ok(Self { requests: Some(requests), running, turns, evaluator: Some(evaluator), folder })
     }
 
     /// Runs a cell or a command after those requested before it.

@@ -78,15 +78,9 @@ fn add_polls(rust: &str, offset: usize, insertions: &mut Vec<Insertion>) {
 /// Returns what goes around the values on which the cell itself calls [`OWN_DISPLAY`].
 fn around_receivers(rust: &str) -> impl Iterator<Item = Insertion> {
     let nodes = statements(rust).into_iter();
-    let calls = nodes.flat_map(|statement| {
-        statement
-            .descendants()
-            .filter_map(ast::MethodCallExpr::cast)
-    });
-    let own = calls.filter(|call| {
-        call.name_ref()
-            .is_some_and(|name| name.text() == OWN_DISPLAY)
-    });
+    let calls =
+        nodes.flat_map(|statement| statement.descendants().filter_map(ast::MethodCallExpr::cast));
+    let own = calls.filter(|call| call.name_ref().is_some_and(|name| name.text() == OWN_DISPLAY));
     own.filter_map(|call| call.receiver()).flat_map(|value| {
         let at = place(value.syntax());
         [(at.start, OWN_BEGIN), (at.end, OWN_END)]
@@ -173,10 +167,7 @@ mod tests {
         check(definition, definition);
         check(&format!("{definition}\n‹A›"), &format!("{definition}\nA"));
         check("‹a›.evcxr_display();", "a.evcxr_display();");
-        check(
-            "for a in &all {@ ‹a›.evcxr_display() };",
-            "for a in &all { a.evcxr_display() }",
-        );
+        check("for a in &all {@ ‹a›.evcxr_display() };", "for a in &all { a.evcxr_display() }");
         check("‹‹f(a)?.b›.evcxr_display()›", "f(a)?.b.evcxr_display()");
         check(
             "fn f(a: &A) {\n    ‹a›\n        .evcxr_display()\n}",

@@ -47,18 +47,13 @@ pub fn run_if_recorder() -> Option<ExitCode> {
     let arguments: Vec<OsString> = arguments.collect();
     // Without a recipe the next cell only takes longer.
     let _ = record(&program, &arguments);
-    let error = Command::new(&program)
-        .args(&arguments)
-        .env_remove(RECORD_VARIABLE)
-        .exec();
+    let error = Command::new(&program).args(&arguments).env_remove(RECORD_VARIABLE).exec();
     cloze::note!("cannot run {}: {error}", program.display());
     Some(ExitCode::FAILURE)
 }
 
 fn record(program: &Path, arguments: &[OsString]) -> Option<()> {
-    let is_cell = arguments
-        .windows(2)
-        .any(|pair| pair[0] == "--crate-name" && pair[1] == CRATE);
+    let is_cell = arguments.windows(2).any(|pair| pair[0] == "--crate-name" && pair[1] == CRATE);
     let path = std::env::var_os(RECORD_VARIABLE)?;
     if !is_cell {
         return None;
@@ -68,10 +63,7 @@ fn record(program: &Path, arguments: &[OsString]) -> Option<()> {
         // Set by `keep`, once cargo has succeeded.
         state: 0,
         program: program.to_owned(),
-        arguments: arguments
-            .iter()
-            .map(|argument| text(argument))
-            .collect::<Option<_>>()?,
+        arguments: arguments.iter().map(|argument| text(argument)).collect::<Option<_>>()?,
         environment: std::env::vars_os()
             .filter(|(name, _)| name != RECORD_VARIABLE)
             .map(|(name, value)| Some((text(&name)?, text(&value)?)))
@@ -137,9 +129,7 @@ impl Replay {
     pub fn record(&self, cargo: &mut Command) {
         // If cargo has nothing to compile, the recipe of another state must not remain.
         let _ = std::fs::remove_file(&self.recipe);
-        cargo
-            .env("RUSTC_WRAPPER", &self.recorder)
-            .env(RECORD_VARIABLE, &self.recipe);
+        cargo.env("RUSTC_WRAPPER", &self.recorder).env(RECORD_VARIABLE, &self.recipe);
     }
 
     /// Validates the recorded call: cargo has succeeded, so all other crates are compiled.
@@ -162,9 +152,8 @@ fn state(arguments: &[OsString]) -> Option<u64> {
     arguments.hash(&mut hasher);
     let manifest = std::fs::read_to_string("Cargo.toml").ok()?;
     let (_, dependencies) = manifest.split_once("[dependencies]")?;
-    let own_crates = dependencies
-        .lines()
-        .any(|line| line.contains("path") && !line.starts_with("cloze = "));
+    let own_crates =
+        dependencies.lines().any(|line| line.contains("path") && !line.starts_with("cloze = "));
     if own_crates {
         return None;
     }

@@ -109,10 +109,7 @@ mod tests {
     #[test]
     fn output_comes_while_a_command_runs_and_an_interrupt_ends_it_with_all_it_started() {
         // The second one ignores the interrupt, so it is killed.
-        for script in [
-            "echo on; sleep 60 & sleep 60; echo off",
-            "trap '' INT; echo on; sleep 60",
-        ] {
+        for script in ["echo on; sleep 60 & sleep 60; echo off", "trap '' INT; echo on; sleep 60"] {
             let (_folder, mut channel, events) = opened();
             let monitor = channel.monitor();
             let started = Instant::now();

@@ -54,8 +54,7 @@ pub fn statements(rust: &str) -> Vec<SyntaxNode> {
     }
     let function = parsed.tree().syntax().children().find_map(ast::Fn::cast);
     let list = function.and_then(|function| function.body()?.stmt_list());
-    list.map(|list| list.syntax().children().collect())
-        .unwrap_or_default()
+    list.map(|list| list.syntax().children().collect()).unwrap_or_default()
 }
 
 /// Returns the line, from 1, of a `return` that belongs to no function or closure of the cell. It would
@@ -63,9 +62,7 @@ pub fn statements(rust: &str) -> Vec<SyntaxNode> {
 /// because they are missing.
 pub fn stray_return(code: &str) -> Option<usize> {
     let rust = without_commands(code);
-    let mut nodes = statements(&rust)
-        .into_iter()
-        .flat_map(|node| node.descendants());
+    let mut nodes = statements(&rust).into_iter().flat_map(|node| node.descendants());
     let stray = nodes.find(|node| {
         node.kind() == SyntaxKind::RETURN_EXPR
             && !node.ancestors().skip(1).any(|node| takes_return(&node))
@@ -79,9 +76,7 @@ fn takes_return(node: &SyntaxNode) -> bool {
     match node.kind() {
         SyntaxKind::FN => node.text_range().start() != 0.into(),
         SyntaxKind::CLOSURE_EXPR => true,
-        SyntaxKind::BLOCK_EXPR => node
-            .first_token()
-            .is_some_and(|word| word.text() == "async"),
+        SyntaxKind::BLOCK_EXPR => node.first_token().is_some_and(|word| word.text() == "async"),
         _ => false,
     }
 }
@@ -108,15 +103,9 @@ mod tests {
     #[test]
     fn lines_for_the_session_come_before_all_rust() {
         for (code, rust) in [
-            (
-                ":vars\n!ls\r\n// why\n\n  :dep é\nf()",
-                "     \n   \r\n// why\n\n         \nf()",
-            ),
+            (":vars\n!ls\r\n// why\n\n  :dep é\nf()", "     \n   \r\n// why\n\n         \nf()"),
             ("let both =\n    !a && !b;", "let both =\n    !a && !b;"),
-            (
-                "let x\n    : u8 = 1;\n:vars\n!ls",
-                "let x\n    : u8 = 1;\n:vars\n!ls",
-            ),
+            ("let x\n    : u8 = 1;\n:vars\n!ls", "let x\n    : u8 = 1;\n:vars\n!ls"),
             ("/* a */\n!ls", "/* a */\n!ls"),
             ("  !ls", "  !ls"),
             ("!(a || b)\n:vars", "!(a || b)\n:vars"),
@@ -139,10 +128,7 @@ mod tests {
     fn a_return_outside_functions_is_stray() {
         assert_eq!(stray_return("let a = 1;\nreturn a"), Some(2));
         assert_eq!(stray_return(":vars\nlet a = 1;\nreturn a"), Some(3));
-        assert_eq!(
-            stray_return("for i in 0..3 {\n  if i > 1 { return; }\n}"),
-            Some(2)
-        );
+        assert_eq!(stray_return("for i in 0..3 {\n  if i > 1 { return; }\n}"), Some(2));
         for code in [
             "fn f() -> u8 { return 1; }",
             "let f = |x: u8| { if x > 1 { return 2; } x };",

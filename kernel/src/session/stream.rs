@@ -185,12 +185,7 @@ fn next_content(text: &str) -> Option<(&str, &str, &str, &str)> {
     let (before, rest) = text.split_once(CONTENT_BEGIN)?;
     let (mime, rest) = rest.split_once('\n')?;
     let (data, after) = rest.split_once(CONTENT_END)?;
-    Some((
-        before,
-        mime,
-        data,
-        after.strip_prefix('\n').unwrap_or(after),
-    ))
+    Some((before, mime, data, after.strip_prefix('\n').unwrap_or(after)))
 }
 
 /// Finds the first of `marks` in `body`, and its position. The first `searched` bytes of `body` have been
@@ -283,10 +278,7 @@ mod tests {
 
     #[test]
     fn records_are_found_in_any_split_and_after_a_partial_line() {
-        let record = Record::Display {
-            mode: Mode::Result,
-            content: Content::html("<b>\nü</b>"),
-        };
+        let record = Record::Display { mode: Mode::Result, content: Content::html("<b>\nü</b>") };
         let bytes = format!("half ü{}{}end\n", record.line("t"), marker(PANIC));
         for cut in 0..=bytes.len() {
             assert_eq!(
@@ -335,10 +327,7 @@ mod tests {
             assert_eq!(
                 pieces(shown.as_bytes(), cut),
                 [
-                    content(
-                        "text/plain",
-                        "1\nEVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT text/html\n2"
-                    ),
+                    content("text/plain", "1\nEVCXR_END_CONTENT\nEVCXR_BEGIN_CONTENT text/html\n2"),
                     text("after")
                 ]
             );
@@ -389,10 +378,7 @@ mod tests {
                 own(true) + &own(true) + "EVCXR_BEGIN_CONTENT text/html\n<b>",
                 "EVCXR_BEGIN_CONTENT text/html\n<b>",
             ),
-            (
-                "EVCXR_BEGIN_CONTENT text".to_owned(),
-                "EVCXR_BEGIN_CONTENT text",
-            ),
+            ("EVCXR_BEGIN_CONTENT text".to_owned(), "EVCXR_BEGIN_CONTENT text"),
             ("\u{1e}t {\"html\": \"<b".to_owned(), ""),
             ("\u{1e}t EVCXR_".to_owned(), ""),
         ] {
@@ -434,16 +420,10 @@ mod tests {
             panic!("{} pieces", pieces.len());
         };
         assert_eq!(data.len(), 4000 << 14);
-        let record = Record::Display {
-            mode: Mode::New { id: None },
-            content: Content::text("x"),
-        };
+        let record = Record::Display { mode: Mode::New { id: None }, content: Content::text("x") };
         let many = record.line("t").repeat(100_000);
-        let shown: usize = many
-            .as_bytes()
-            .chunks(1 << 16)
-            .map(|chunk| splitter.push(chunk).len())
-            .sum();
+        let shown: usize =
+            many.as_bytes().chunks(1 << 16).map(|chunk| splitter.push(chunk).len()).sum();
         assert_eq!(shown, 100_000);
         // It takes a second; searching everything again at each read takes minutes.
         assert!(started.elapsed() < std::time::Duration::from_secs(30));

@@ -125,13 +125,7 @@ impl Template {
     fn place() -> Result<PathBuf> {
         let sources = sources()?;
         let mut hasher = DefaultHasher::new();
-        (
-            FORMAT,
-            DYLIB_ROOT_SOURCE,
-            FEATURES,
-            cargo_settings(&sources)?,
-            compiler()?,
-        )
+        (FORMAT, DYLIB_ROOT_SOURCE, FEATURES, cargo_settings(&sources)?, compiler()?)
             .hash(&mut hasher);
         for name in SOURCES {
             hash_tree(&sources.join(name), &mut hasher)?;
@@ -148,8 +142,7 @@ impl Template {
         paths::create(&templates)?;
         let lock_path = templates.join("lock");
         let lock = File::create(&lock_path).map_err(|source| Error::io(&lock_path, source))?;
-        lock.lock()
-            .map_err(|source| Error::io(&lock_path, source))?;
+        lock.lock().map_err(|source| Error::io(&lock_path, source))?;
         if is_finished(&folder) {
             return Ok(());
         }
@@ -165,12 +158,7 @@ impl Template {
         let completed = folder.join(CRATE).join(LOCK);
         std::fs::copy(&completed, folder.join(LOCK))
             .map_err(|source| Error::io(&completed, source))?;
-        for pipe in [
-            channel::STDOUT,
-            channel::STDERR,
-            channel::CONTROL,
-            input::STDIN,
-        ] {
+        for pipe in [channel::STDOUT, channel::STDERR, channel::CONTROL, input::STDIN] {
             remove(&folder.join(pipe))?;
         }
         write(&folder.join(FINISHED), "")?;
@@ -185,19 +173,13 @@ impl Template {
         for name in [CRATE, ".cargo", LOCK] {
             copy_tree(&self.folder.join(name), &session.join(name))?;
         }
-        Ok(Workshop {
-            folder: session.to_path_buf(),
-            dylib_root: self.folder.join(DYLIB_ROOT),
-        })
+        Ok(Workshop { folder: session.to_path_buf(), dylib_root: self.folder.join(DYLIB_ROOT) })
     }
 }
 
 /// The system's loader searches these folders for libraries.
-const LIBRARY_PATH: &str = if cfg!(target_os = "macos") {
-    "DYLD_FALLBACK_LIBRARY_PATH"
-} else {
-    "LD_LIBRARY_PATH"
-};
+const LIBRARY_PATH: &str =
+    if cfg!(target_os = "macos") { "DYLD_FALLBACK_LIBRARY_PATH" } else { "LD_LIBRARY_PATH" };
 
 /// Returns the value of [`LIBRARY_PATH`] with the folder of Rust's own libraries. evcxr's first cell
 /// has no other way to the standard library: it is compiled with a path relative to one folder, and
@@ -252,9 +234,7 @@ fn origin() -> String {
     let folder = folder.to_string_lossy();
     // The standard hasher will do: only this program reads the hashes, and they protect no secret.
     let mut hasher = DefaultHasher::new();
-    folder
-        .trim_end_matches(env!("CARGO_PKG_VERSION"))
-        .hash(&mut hasher);
+    folder.trim_end_matches(env!("CARGO_PKG_VERSION")).hash(&mut hasher);
     format!("{:08x}", hasher.finish() as u32)
 }
 
@@ -290,32 +270,20 @@ fn lay_out(sources: &Path, folder: &Path) -> Result<Workshop> {
     copy_tree(&sources.join(LOCK), &folder.join(LOCK))?;
     let dylib_root = folder.join(DYLIB_ROOT);
     write(&dylib_root.join("src/lib.rs"), DYLIB_ROOT_SOURCE)?;
-    write(
-        &dylib_root.join("Cargo.toml"),
-        &dylib_root_manifest(&source)?,
-    )?;
-    write(
-        &folder.join(".cargo/config.toml"),
-        &cargo_settings(sources)?,
-    )?;
+    write(&dylib_root.join("Cargo.toml"), &dylib_root_manifest(&source)?)?;
+    write(&folder.join(".cargo/config.toml"), &cargo_settings(sources)?)?;
     paths::create(&folder.join(CRATE))?;
-    Ok(Workshop {
-        folder: folder.to_path_buf(),
-        dylib_root,
-    })
+    Ok(Workshop { folder: folder.to_path_buf(), dylib_root })
 }
 
 /// Returns a value of Cloze's own manifest.
 fn manifest_value(sources: &Path, keys: &[&str]) -> Result<toml::Value> {
     let path = sources.join("Cargo.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
-    let manifest: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| Error::file(&path, error.message()))?;
-    let value = keys
-        .iter()
-        .try_fold(&toml::Value::Table(manifest), |value, key| value.get(key))
-        .cloned();
+    let manifest: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| Error::file(&path, error.message()))?;
+    let value =
+        keys.iter().try_fold(&toml::Value::Table(manifest), |value, key| value.get(key)).cloned();
     value.ok_or_else(|| Error::file(&path, format!("expected `{}`", keys.join("."))))
 }
 
@@ -353,9 +321,7 @@ fn cargo_settings(sources: &Path) -> Result<String> {
     });
     let nest =
         |inner: toml::Table, name: &str| toml::Table::from_iter([(name.to_owned(), inner.into())]);
-    let settings = ["package", "dev", "profile"]
-        .into_iter()
-        .fold(packages, nest);
+    let settings = ["package", "dev", "profile"].into_iter().fold(packages, nest);
     Ok(settings.to_string())
 }
 
@@ -379,9 +345,7 @@ pub fn compiler_version() -> Option<&'static str> {
 }
 
 fn release(description: &str) -> Option<&str> {
-    description
-        .lines()
-        .find_map(|line| line.strip_prefix("release: "))
+    description.lines().find_map(|line| line.strip_prefix("release: "))
 }
 
 fn is_finished(template: &Path) -> bool {
@@ -400,10 +364,7 @@ fn newest(templates: &Path, prefix: &str) -> Option<PathBuf> {
 }
 
 fn name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Removes other templates of this origin that no running session uses. A template that cannot be
@@ -427,11 +388,7 @@ mod tests {
         assert_eq!(release(description), Some("1.95.0"));
         assert_eq!(release("rustc 1.95.0"), None);
         let version = compiler_version().unwrap();
-        assert!(
-            compiler()
-                .unwrap()
-                .starts_with(&format!("rustc {version} ("))
-        );
+        assert!(compiler().unwrap().starts_with(&format!("rustc {version} (")));
     }
 
     #[test]
@@ -439,11 +396,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let templates = folder.path().join("templates");
         let deps = Path::new("ctx/target/x/debug/deps");
-        for (name, file) in [
-            ("a", "libdfdx-1.rlib"),
-            ("a", "libcloze-1.rlib"),
-            ("b", "new"),
-        ] {
+        for (name, file) in [("a", "libdfdx-1.rlib"), ("a", "libcloze-1.rlib"), ("b", "new")] {
             write(&templates.join(name).join(deps).join(file), "x").unwrap();
         }
         assert_eq!(newest(&templates, ""), None);

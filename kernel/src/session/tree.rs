@@ -17,9 +17,7 @@ pub fn hash_tree(path: &Path, hasher: &mut DefaultHasher) -> Result<()> {
             hash_tree(&entry, hasher)?;
         }
     } else if path.is_file() {
-        std::fs::read(path)
-            .map_err(|source| Error::io(path, source))?
-            .hash(hasher);
+        std::fs::read(path).map_err(|source| Error::io(path, source))?.hash(hasher);
     }
     Ok(())
 }
@@ -28,9 +26,7 @@ pub fn hash_tree(path: &Path, hasher: &mut DefaultHasher) -> Result<()> {
 pub fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut entries = std::fs::read_dir(folder)
         .and_then(|entries| {
-            entries
-                .map(|entry| Ok(entry?.path()))
-                .collect::<std::io::Result<Vec<_>>>()
+            entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()
         })
         .map_err(|source| Error::io(folder, source))?;
     entries.sort();
@@ -71,20 +67,14 @@ fn copy_file(from: &Path, to: &Path) -> Result<()> {
 /// Returns whether cargo made a file for a dependency: the file lies below a profile's folder, and no
 /// part of its path below that is named after evcxr's crate.
 fn is_dependency(path: &Path) -> bool {
-    let parts: Vec<_> = path
-        .components()
-        .map(|part| part.as_os_str().to_string_lossy())
-        .collect();
+    let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
     let Some(target) = parts.iter().rposition(|part| part == "target") else {
         return false;
     };
     let below = parts[target..].iter().position(|part| part == "debug");
     below.is_some_and(|debug| {
         let rest = &parts[target + debug + 1..];
-        rest.len() > 1
-            && !rest
-                .iter()
-                .any(|part| part.trim_start_matches("lib").starts_with(CRATE))
+        rest.len() > 1 && !rest.iter().any(|part| part.trim_start_matches("lib").starts_with(CRATE))
     })
 }
 
@@ -99,22 +89,15 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
 /// Writes a file that only the user can read, because it contains secrets.
 pub fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file =
+        File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     std::io::Write::write_all(&mut file, bytes)
 }
 
 /// Removes a file or a folder, if it exists.
 pub fn remove(path: &Path) -> Result<()> {
-    let removed = if path.is_dir() {
-        std::fs::remove_dir_all(path)
-    } else {
-        std::fs::remove_file(path)
-    };
+    let removed =
+        if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path, error)),
         _ => Ok(()),
@@ -160,13 +143,9 @@ mod tests {
         let target = Path::new("/home/a/target/x/ctx/target/debug");
         assert!(is_dependency(&target.join(".fingerprint/dfdx-1/lib-dfdx")));
         assert!(!is_dependency(&target.join(".fingerprint/ctx-1/lib-ctx")));
-        assert!(!is_dependency(
-            &target.join("incremental/ctx-1/s-1/query-cache.bin")
-        ));
+        assert!(!is_dependency(&target.join("incremental/ctx-1/s-1/query-cache.bin")));
         assert!(!is_dependency(&target.join(".cargo-lock")));
-        assert!(!is_dependency(Path::new(
-            "/home/target/debug/ctx/Cargo.toml"
-        )));
+        assert!(!is_dependency(Path::new("/home/target/debug/ctx/Cargo.toml")));
     }
 
     /// Sets a file's time to 1970.

@@ -72,9 +72,7 @@ impl Keeper {
             self.spare = None;
         }
         let quiet = !self.busy && self.used.is_some_and(|used| used.elapsed() > QUIET);
-        let paused = self
-            .started
-            .is_some_and(|started| started.elapsed() < PAUSE);
+        let paused = self.started.is_some_and(|started| started.elapsed() < PAUSE);
         let recent = self.used > self.started;
         if self.place.is_none() || self.spare.is_some() || !quiet || paused || !recent {
             return;

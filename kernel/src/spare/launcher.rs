@@ -52,9 +52,7 @@ fn order(stream: &mut UnixStream, connection_file: &Path) -> std::io::Result<boo
 }
 
 fn stay(stream: UnixStream) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         stream.set_nonblocking(true)?;
         let mut stream = tokio::net::UnixStream::from_std(stream)?;

@@ -71,11 +71,8 @@ impl Place {
         template.hash(&mut hasher);
         let binary = std::env::current_exe().and_then(std::fs::metadata);
         let made = binary.and_then(|binary| Ok((binary.len(), binary.modified()?)));
-        made.map_err(|source| Error::io("this program", source))?
-            .hash(&mut hasher);
-        let mut variables: Vec<_> = std::env::vars_os()
-            .filter(|(name, _)| decides(name))
-            .collect();
+        made.map_err(|source| Error::io("this program", source))?.hash(&mut hasher);
+        let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| decides(name)).collect();
         variables.sort();
         variables.hash(&mut hasher);
         let spares = paths::spares()?;
@@ -119,10 +116,7 @@ fn decides(name: &OsStr) -> bool {
     const NAMES: [&str; 6] = ["PATH", "HOME", "CC", "LD_LIBRARY_PATH", "TMPDIR", "LANG"];
     const BEGINNINGS: [&str; 6] = ["CARGO", "RUST", "CLOZE", "EVCXR", "XDG_DATA", "XDG_CONFIG"];
     let name = name.to_string_lossy();
-    NAMES.contains(&&*name)
-        || BEGINNINGS
-            .iter()
-            .any(|beginning| name.starts_with(beginning))
+    NAMES.contains(&&*name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
 /// Starts a spare of `program` in the background, with the variables of `environment`, in which future

@@ -50,22 +50,13 @@ pub fn stand_by(
         session.shut_down();
         return Ok(None);
     };
-    let Order {
-        connection_file,
-        folder,
-        environment,
-        launcher,
-    } = order;
+    let Order { connection_file, folder, environment, launcher } = order;
     // The log goes to the launcher's standard error, if that can be opened.
-    if let Ok(log) = File::options()
-        .append(true)
-        .open(format!("/proc/{launcher}/fd/2"))
-    {
+    if let Ok(log) = File::options().append(true).open(format!("/proc/{launcher}/fd/2")) {
         let _ = nix::unistd::dup2_stderr(&log);
     }
     session.move_to(folder, environment);
-    link.take()
-        .map_err(|source| Error::io("the launcher", source))?;
+    link.take().map_err(|source| Error::io("the launcher", source))?;
     Ok(Some((session, link, connection_file)))
 }
 

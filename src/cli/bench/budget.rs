@@ -129,11 +129,7 @@ pub const PAPER_LENGTHS: [u64; 2] = [128, 512];
 
 /// Returns a plan of `steps` steps, nine tenths with `first` tokens a sequence, the rest with `length`.
 pub fn plan(steps: u64, batch: u64, first: u64, length: u64) -> Vec<Phase> {
-    let phase = |steps, length| Phase {
-        steps,
-        batch,
-        length,
-    };
+    let phase = |steps, length| Phase { steps, batch, length };
     if first == length {
         return vec![phase(steps, length)];
     }
@@ -162,10 +158,7 @@ mod tests {
         close(tokens, 29.4912e9 + 13.1072e9);
         // "256 sequences * 512 tokens = 128,000 tokens/batch".
         close(plan(1, 256, 512, 512)[0].tokens(), 131_072.0);
-        assert_eq!(
-            plan(7, 1, 128, 512)[0].steps + plan(7, 1, 128, 512)[1].steps,
-            7
-        );
+        assert_eq!(plan(7, 1, 128, 512)[0].steps + plan(7, 1, 128, 512)[1].steps, 7);
     }
 
     #[test]
@@ -184,10 +177,7 @@ mod tests {
     fn operations_are_six_for_each_weight_and_the_attentions() {
         let config = Size::Base.config(30522);
         let layers = 6.0 * 12.0 * (4.0 * 589_824.0 + 2.0 * 768.0 * 3072.0);
-        close(
-            flops_per_token(&config, 128),
-            layers + 12.0 * 12.0 * 768.0 * 128.0,
-        );
+        close(flops_per_token(&config, 128), layers + 12.0 * 12.0 * 768.0 * 128.0);
         let head = 0.15 * 6.0 * (589_824.0 + 768.0 * 30522.0);
         let work = Work::of(&config, &plan(10, 4, 128, 128));
         close(work.tokens, 5120.0);

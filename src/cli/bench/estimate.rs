@@ -87,10 +87,7 @@ pub fn run(args: Args) -> Result<()> {
     let papers_plan = phases == plan(PAPER_STEPS, PAPER_BATCH, first, last);
     let published = published.filter(|_| papers_plan);
     if args.json {
-        say!(
-            "{}",
-            args.object(&phases, &work, devices, &budget, published)
-        )?;
+        say!("{}", args.object(&phases, &work, devices, &budget, published))?;
     } else {
         let table = args.table(&phases, &work, devices, &budget, published);
         say!("{}", table.trim_end())?;
@@ -222,24 +219,10 @@ impl Args {
                 format!("{steps} steps of {} × {} tokens", p.batch, p.length)
             })
             .collect();
-        row(
-            "model",
-            format!(
-                "{}, {} parameters",
-                self.size,
-                grouped(work.parameters as f64)
-            ),
-        );
+        row("model", format!("{}, {} parameters", self.size, grouped(work.parameters as f64)));
         row("run", plan.join(", then "));
         row("tokens", format!("{:.3} billion", work.tokens / 1e9));
-        row(
-            "operations",
-            format!(
-                "{:.3e}, {:.3e} a token",
-                work.flops,
-                work.flops / work.tokens
-            ),
-        );
+        row("operations", format!("{:.3e}, {:.3e} a token", work.flops, work.flops / work.tokens));
         row("devices", devices.to_string());
         row(
             "each of them",
@@ -286,12 +269,7 @@ fn measured(file: &Path) -> Result<f64> {
     let speed = text
         .lines()
         .rev()
-        .find_map(|line| {
-            serde_json::from_str::<Value>(line)
-                .ok()?
-                .get("model_tflops")?
-                .as_f64()
-        })
+        .find_map(|line| serde_json::from_str::<Value>(line).ok()?.get("model_tflops")?.as_f64())
         .filter(|speed| *speed > 0.0);
     speed.ok_or_else(|| {
         let message =

@@ -35,11 +35,7 @@ enum Command {
     // The options are those of `cloze-bench-cells`, which answers `--help` too.
     #[command(disable_help_flag = true)]
     Cells {
-        #[arg(
-            value_name = "OPTIONS",
-            trailing_var_arg = true,
-            allow_hyphen_values = true
-        )]
+        #[arg(value_name = "OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
 }
@@ -53,8 +49,8 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Cells { options }) => cells::run(options),
         #[cfg(feature = "cuda")]
         None if args.selftest.asked() => selftest::run(args.selftest),
-        None => Err(Error::Usage(
-            "expected train, infer, estimate, cells, or --gpu-selftest".into(),
-        )),
+        None => {
+            Err(Error::Usage("expected train, infer, estimate, cells, or --gpu-selftest".into()))
+        }
     }
 }

@@ -47,10 +47,8 @@ impl Peer<'_> {
             return Err(failed("failed"));
         }
         let text = String::from_utf8_lossy(&output.stdout);
-        let object: Option<Value> = text
-            .lines()
-            .rev()
-            .find_map(|line| serde_json::from_str(line).ok());
+        let object: Option<Value> =
+            text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
         let number = |key: &str| object.as_ref()?.get(key)?.as_f64();
         Ok(Measured {
             tokens_per_s: number("tokens_per_s")

@@ -36,12 +36,7 @@ pub struct Args {
     #[arg(long, default_value = "base", value_name = "SIZE|CONFIG")]
     size: String,
     /// Sequences a step; several numbers are measured one after the other
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "32",
-        value_name = "N[,N..]"
-    )]
+    #[arg(long, value_delimiter = ',', default_value = "32", value_name = "N[,N..]")]
     batch: Vec<usize>,
     /// Measure the largest batch that fits into memory
     #[arg(long, conflicts_with = "batch")]
@@ -168,11 +163,7 @@ impl Args {
             config,
             layout,
             setup,
-            work: Work {
-                rows: batch * self.seq,
-                sequences: batch,
-                longest: self.seq,
-            },
+            work: Work { rows: batch * self.seq, sequences: batch, longest: self.seq },
             teacher: None,
             option: "--batch",
         }
@@ -220,14 +211,7 @@ impl Args {
     }
 
     fn print(&self, row: &Row) -> Result<()> {
-        let Row {
-            batch,
-            tokens_per_s,
-            peak_bytes,
-            flops,
-            peak_flops,
-            ref peer,
-        } = *row;
+        let Row { batch, tokens_per_s, peak_bytes, flops, peak_flops, ref peer } = *row;
         if self.json {
             let mut object = json!({
                 "size": self.size.as_str(),
@@ -307,10 +291,7 @@ mod tests {
 
     #[test]
     fn two_runs_count_alike() {
-        let run = |tokens_per_s, peak_bytes| Measured {
-            tokens_per_s,
-            peak_bytes,
-        };
+        let run = |tokens_per_s, peak_bytes| Measured { tokens_per_s, peak_bytes };
         let both = middle(vec![run(300.0, None), run(100.0, Some(7))]);
         assert_eq!((both.tokens_per_s, both.peak_bytes), (200.0, Some(7)));
     }

@@ -109,12 +109,7 @@ impl Args {
         };
         let results = kept.scores.iter().map(|(result, scores)| OnData {
             data: format!("{} ({result})", task.name()),
-            dataset: if dataset.is_empty() {
-                "own-data"
-            } else {
-                dataset
-            }
-            .into(),
+            dataset: if dataset.is_empty() { "own-data" } else { dataset }.into(),
             config: config.map(str::to_owned),
             split: split(task.name(), result),
             scores: numbers(scores)
@@ -136,14 +131,8 @@ impl Args {
         }
         let speed = Table::new("Speed")
             .row("steps", outcome.done())
-            .row(
-                "seconds of training",
-                format!("{:.1}", outcome.training.as_secs_f64()),
-            )
-            .row(
-                "real tokens a second",
-                format!("{:.0}", outcome.tokens_per_s()),
-            );
+            .row("seconds of training", format!("{:.1}", outcome.training.as_secs_f64()))
+            .row("real tokens a second", format!("{:.0}", outcome.tokens_per_s()));
         tables.push(speed);
         Card {
             summary: format!(
@@ -154,10 +143,7 @@ impl Args {
             ),
             pipeline,
             base_model: Some(base),
-            datasets: Some(dataset.to_owned())
-                .into_iter()
-                .filter(|id| !id.is_empty())
-                .collect(),
+            datasets: Some(dataset.to_owned()).into_iter().filter(|id| !id.is_empty()).collect(),
             results: results.collect(),
             tables,
             command: about.command,

@@ -27,12 +27,7 @@ pub struct FrozenArgs {
     frozen: bool,
     /// Layers that such a head reads, counted as `cloze features` counts [default: -4..-1, the
     /// paper's last four]
-    #[arg(
-        long,
-        value_name = "N|N..M",
-        allow_hyphen_values = true,
-        requires = "frozen"
-    )]
+    #[arg(long, value_name = "N|N..M", allow_hyphen_values = true, requires = "frozen")]
     layers: Option<String>,
     /// How several layers become one vector [default: concat]
     #[arg(long, value_enum, requires = "frozen")]
@@ -85,8 +80,7 @@ impl FrozenArgs {
             None => "a linear head".to_owned(),
             Some(width) => format!("a two-layer BiLSTM of {width} and a linear head"),
         };
-        self.frozen
-            .then(|| format!("frozen; {head} over layers {layers}, {combine}"))
+        self.frozen.then(|| format!("frozen; {head} over layers {layers}, {combine}"))
     }
 
     /// Returns what the head of `task` reads; None if the whole model is trained.
@@ -149,10 +143,7 @@ impl Head {
             return Ok(());
         }
         let tokens = sequences.tokens();
-        note!(
-            "computing the vectors of {tokens} tokens, {}",
-            format_bytes(needs)
-        );
+        note!("computing the vectors of {tokens} tokens, {}", format_bytes(needs));
         let mut engine = self.encoder(config, setup)?;
         let vectors = features::embed(engine.as_mut(), sequences, &self.plan.vectors)?;
         self.known.get_or_init(|| Arc::new(vectors));
@@ -161,12 +152,7 @@ impl Head {
 
     /// Describes the encoder and what is read from it, so that a run on another one is not continued.
     pub fn describe(&self) -> String {
-        let Settings {
-            layers,
-            combine,
-            pool,
-            ..
-        } = &self.plan.vectors;
+        let Settings { layers, combine, pool, .. } = &self.plan.vectors;
         let encoder = checksum(&self.encoder);
         format!("layers {layers:?} ({combine:?}, {pool:?}) of an encoder of checksum {encoder:08x}")
     }

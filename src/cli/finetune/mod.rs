@@ -138,14 +138,11 @@ pub fn run(mut args: Args) -> Result<()> {
     let (train_file, dev_files) = (args.train_file()?, args.dev_files()?);
     let task = args.task.to_train(&train_file)?;
     let first = args.model(task.as_ref(), args.seed)?;
-    let plan = args
-        .frozen
-        .plan(&args.model, task.as_ref(), &first.config)?;
+    let plan = args.frozen.plan(&args.model, task.as_ref(), &first.config)?;
     let wordpiece = wordpiece_of(&args.model, &first)?;
     let config = &first.config;
     let read = |path: &Path, role, limit| {
-        args.task
-            .read(task.as_ref(), path, role, config, &wordpiece, limit)
+        args.task.read(task.as_ref(), path, role, config, &wordpiece, limit)
     };
     let train = read(&train_file, Role::Train, args.limit)?;
     let mut devs: Vec<Measured> = Vec::new();
@@ -190,10 +187,7 @@ pub fn run(mut args: Args) -> Result<()> {
         Some(runs) => runs,
         None => {
             for part in &first.fresh {
-                note!(
-                    "the {} starts from random weights",
-                    weights::describe(*part)
-                );
+                note!("the {} starts from random weights", weights::describe(*part));
             }
             let runs = runner.all(&mut records, first, &settings)?;
             summary::chart(&args.out, task.as_ref(), runs.kept())?;
@@ -250,13 +244,11 @@ impl Args {
     }
 
     fn epochs(&self) -> u32 {
-        self.epochs
-            .unwrap_or(if self.frozen.is_set() { 20 } else { 3 })
+        self.epochs.unwrap_or(if self.frozen.is_set() { 20 } else { 3 })
     }
 
     fn lr(&self) -> f64 {
-        self.lr
-            .unwrap_or(if self.frozen.is_set() { 1e-3 } else { 5e-5 })
+        self.lr.unwrap_or(if self.frozen.is_set() { 1e-3 } else { 5e-5 })
     }
 
     /// Whether the command trains more than once.
@@ -305,11 +297,8 @@ impl Args {
     /// The pre-trained model with the task's head, which stands apart where the encoder is frozen, and
     /// the labels in its configuration.
     fn model(&self, task: &dyn Task, seed: u64) -> Result<Model> {
-        let parts = if self.frozen.is_set() {
-            vec![Part::Encoder]
-        } else {
-            task.part().with_encoder()
-        };
+        let parts =
+            if self.frozen.is_set() { vec![Part::Encoder] } else { task.part().with_encoder() };
         let mut model = Model::read(&self.model, &parts, Some(seed))?;
         if self.from_scratch {
             model.values = model.layout.initialise(seed);
@@ -318,11 +307,8 @@ impl Args {
         let max_len = self.task.reading.max_len(task.name(), &model.config)?;
         describe(task, max_len, &mut model.config);
         if let Some(p) = self.dropout {
-            let Config {
-                hidden_dropout_prob,
-                attention_probs_dropout_prob,
-                ..
-            } = &mut model.config;
+            let Config { hidden_dropout_prob, attention_probs_dropout_prob, .. } =
+                &mut model.config;
             (*hidden_dropout_prob, *attention_probs_dropout_prob) = (p, p);
         }
         Ok(model)
@@ -341,10 +327,7 @@ impl Args {
             micro_batch: self.micro_batch.unwrap_or(0),
             seed: self.seed,
             save_every: self.save_every,
-            guard: GuardSettings {
-                bad_steps: self.bad_steps,
-                spike: self.spike,
-            },
+            guard: GuardSettings { bad_steps: self.bad_steps, spike: self.spike },
             keep_best: self.keep_best,
             ..Settings::default()
         }
@@ -354,10 +337,9 @@ impl Args {
 /// The path of a file; a folder is refused.
 fn a_file(option: &str, path: &Path) -> Result<PathBuf> {
     match path.is_dir() {
-        true => Err(Error::Usage(format!(
-            "{option} {}: is a folder; expected a file",
-            path.display()
-        ))),
+        true => {
+            Err(Error::Usage(format!("{option} {}: is a folder; expected a file", path.display())))
+        }
         false => Ok(path.to_owned()),
     }
 }

@@ -126,12 +126,7 @@ fn score(task: &dyn Task, scores: &Scores) -> f64 {
 impl<'a> Runner<'a> {
     /// Creates a run over the training data.
     pub fn trainer(&self, model: Model, settings: Settings) -> Result<Finetuner<'a>> {
-        let Model {
-            config,
-            layout,
-            values,
-            ..
-        } = model;
+        let Model { config, layout, values, .. } = model;
         let engine = match self.head {
             None => self.setup.engine(&config, &layout, values)?,
             Some(head) => head.engine(&config, self.task.part(), self.setup, settings.seed)?,
@@ -148,17 +143,9 @@ impl<'a> Runner<'a> {
         resume: bool,
         records: &mut Records,
     ) -> Result<Trained<'a>> {
-        let FinetuningIdentity {
-            seed,
-            learning_rate,
-            ..
-        } = *trainer.identity();
+        let FinetuningIdentity { seed, learning_rate, .. } = *trainer.identity();
         let out = self.args.out.as_path();
-        let resumed = if resume {
-            self::resume(&mut trainer, out)?
-        } else {
-            None
-        };
+        let resumed = if resume { self::resume(&mut trainer, out)? } else { None };
         let mut run = Run {
             seed,
             learning_rate,
@@ -175,9 +162,7 @@ impl<'a> Runner<'a> {
         let mut reporter = Reporter {
             bar: TrainingBar::new(trainer.steps(), trainer.outcome().done()),
             task: self.task,
-            dev: (self.args.eval_epochs || keep_best)
-                .then_some(self.devs)
-                .and_then(<[_]>::first),
+            dev: (self.args.eval_epochs || keep_best).then_some(self.devs).and_then(<[_]>::first),
             scores: None,
             keep_in: keep_best.then_some(out),
             records,
@@ -192,11 +177,7 @@ impl<'a> Runner<'a> {
             run.kept = Best::read(out)?.map(|best| best.epoch);
             Best::restore(out, trainer.engine())?;
         }
-        Ok(Trained {
-            run,
-            trainer,
-            config,
-        })
+        Ok(Trained { run, trainer, config })
     }
 
     /// Evaluates on every development file. The model of a single run is written.
@@ -229,10 +210,7 @@ impl<'a> Runner<'a> {
 /// Continues the run in `folder`. Returns the number of steps done; None if there is no run.
 fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     let Some(state) = State::read(folder)? else {
-        note!(
-            "{} holds no checkpoint: starting a fresh run",
-            folder.display()
-        );
+        note!("{} holds no checkpoint: starting a fresh run", folder.display());
         return Ok(None);
     };
     same_run(folder, &state.run.identity, trainer.identity())?;
@@ -267,54 +245,19 @@ fn settings(identity: &FinetuningIdentity) -> Vec<(&'static str, String)> {
         ("--warmup", identity.warmup.to_string()),
         ("--optimizer", option_name(identity.optimizer.rule)),
         ("--adam-beta2", identity.optimizer.beta2.to_string()),
-        (
-            "--adam-epsilon",
-            format!("{:e}", identity.optimizer.epsilon),
-        ),
-        (
-            "--weight-decay",
-            identity.optimizer.weight_decay.to_string(),
-        ),
+        ("--adam-epsilon", format!("{:e}", identity.optimizer.epsilon)),
+        ("--weight-decay", identity.optimizer.weight_decay.to_string()),
         ("the dropout", identity.dropout.to_string()),
         ("--bad-steps", option_name(identity.guard.bad_steps)),
-        (
-            "--spike",
-            identity
-                .guard
-                .spike
-                .map_or("none".into(), |x| x.to_string()),
-        ),
-        (
-            "--dtype",
-            identity
-                .precision
-                .map_or_else(String::new, |p| p.to_string()),
-        ),
+        ("--spike", identity.guard.spike.map_or("none".into(), |x| x.to_string())),
+        ("--dtype", identity.precision.map_or_else(String::new, |p| p.to_string())),
         ("the number of examples", identity.examples.to_string()),
         ("the number of their tokens", identity.tokens.to_string()),
-        (
-            "the training data (by checksum)",
-            format!("{:08x}", identity.checksum),
-        ),
-        (
-            "what the head reads",
-            frozen.unwrap_or_else(|| "an encoder that is trained".to_owned()),
-        ),
-        (
-            "--keep-best",
-            identity.keep_best.unwrap_or_default().to_string(),
-        ),
-        (
-            "the model",
-            identity
-                .model
-                .as_ref()
-                .map_or_else(String::new, |m| m.to_string()),
-        ),
-        (
-            "the model that it starts from (by checksum)",
-            format!("{:08x}", identity.started_from),
-        ),
+        ("the training data (by checksum)", format!("{:08x}", identity.checksum)),
+        ("what the head reads", frozen.unwrap_or_else(|| "an encoder that is trained".to_owned())),
+        ("--keep-best", identity.keep_best.unwrap_or_default().to_string()),
+        ("the model", identity.model.as_ref().map_or_else(String::new, |m| m.to_string())),
+        ("the model that it starts from (by checksum)", format!("{:08x}", identity.started_from)),
     ]
 }
 
@@ -347,10 +290,7 @@ impl TaskReport for Reporter<'_> {
             self.bar.say(&format!("epoch {epoch}: {}", line(&scores)));
             self.records.measured(step, name, &scores);
             if let Some(folder) = self.keep_in {
-                let this = Best {
-                    epoch,
-                    score: score(self.task, &scores),
-                };
+                let this = Best { epoch, score: score(self.task, &scores) };
                 if Best::read(folder)?.is_none_or(|best| this.score > best.score) {
                     this.write(folder, engine)?;
                 }
@@ -371,10 +311,7 @@ mod tests {
 
     #[test]
     fn an_epoch_without_a_score_can_be_kept_and_is_below_all_others() {
-        let best = Best {
-            epoch: 1,
-            score: NO_SCORE,
-        };
+        let best = Best { epoch: 1, score: NO_SCORE };
         let written = serde_json::to_string(&best).unwrap();
         assert_eq!(serde_json::from_str::<Best>(&written).unwrap(), best);
         assert!(best.score < -1e300);

@@ -124,11 +124,7 @@ impl Runner<'_> {
         };
         let before = &runs[..runs.len().saturating_sub(1)];
         if let Some((learning_rate, seed)) = args.next(before, self.task) {
-            let settings = Settings {
-                learning_rate,
-                seed,
-                ..settings.clone()
-            };
+            let settings = Settings { learning_rate, seed, ..settings.clone() };
             let model = args.model(self.task, seed)?;
             let now = self.trainer(model, settings)?;
             same_run(&args.out, &identity, now.identity())?;
@@ -148,15 +144,8 @@ impl Runner<'_> {
         }
         // They are left if the command was killed after writing the list and before removing them.
         self.forget_unfinished()?;
-        note!(
-            "the run in {} is done: nothing is trained",
-            args.out.display()
-        );
-        Ok(Some(Runs {
-            best: best(&runs, self.task),
-            done: runs,
-            stopped: None,
-        }))
+        note!("the run in {} is done: nothing is trained", args.out.display());
+        Ok(Some(Runs { best: best(&runs, self.task), done: runs, stopped: None }))
     }
 
     /// Trains all runs; `first` is the model of the first.
@@ -183,11 +172,7 @@ impl Runner<'_> {
                 Some(model) => model,
                 None => args.model(self.task, seed)?,
             };
-            let settings = Settings {
-                learning_rate,
-                seed,
-                ..settings.clone()
-            };
+            let settings = Settings { learning_rate, seed, ..settings.clone() };
             let config = model.config.clone();
             let trainer = self.trainer(model, settings)?;
             let identity = trainer.identity().clone();
@@ -231,11 +216,7 @@ impl Runner<'_> {
         if stopped.is_none() && !runs.iter().any(|run| run.outcome.stopped()) {
             remove_if_there(&path(&args.out))?;
         }
-        Ok(Runs {
-            best: best(&runs, self.task),
-            done: runs,
-            stopped,
-        })
+        Ok(Runs { best: best(&runs, self.task), done: runs, stopped })
     }
 
     /// Removes the state of the run in `--out`.

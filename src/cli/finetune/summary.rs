@@ -75,10 +75,7 @@ pub fn print(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<(
             say!("mean of {} seeds: {}", several.seeds, line(&several.mean))?;
             say!("standard deviation: {}", line(&several.deviation))?;
         }
-        say!(
-            "model in {0}, its curves in {0}/trainer/report.html",
-            args.out.display()
-        )?;
+        say!("model in {0}, its curves in {0}/trainer/report.html", args.out.display())?;
     }
     if kept.outcome.skipped > 0 {
         note!("{} steps were left out", kept.outcome.skipped);
@@ -125,10 +122,6 @@ impl Several {
             mean.insert(name.clone(), middle.into());
             deviation.insert(name.clone(), (squares / (n - 1.0)).sqrt().into());
         }
-        Some(Self {
-            seeds: same.len(),
-            mean,
-            deviation,
-        })
+        Some(Self { seeds: same.len(), mean, deviation })
     }
 }

@@ -104,42 +104,20 @@ pub fn identity(identity: &PretrainingIdentity) -> Vec<(&'static str, String)> {
         ("--mask-prob", identity.mask_probability.to_string()),
         ("--short-seq-prob", identity.short_probability.to_string()),
         ("the vocabulary's size", identity.vocab_size.to_string()),
-        (
-            "the number of tokens in the text",
-            identity.tokens.to_string(),
-        ),
+        ("the number of tokens in the text", identity.tokens.to_string()),
         (
             "the text, or the order of its files (by checksum),",
-            identity
-                .checksum
-                .map_or_else(String::new, |sum| format!("{sum:08x}")),
+            identity.checksum.map_or_else(String::new, |sum| format!("{sum:08x}")),
         ),
-        (
-            "the model",
-            identity
-                .model
-                .as_ref()
-                .map_or_else(String::new, |model| model.to_string()),
-        ),
-        (
-            "the order of the parameters in memory",
-            identity.order.to_string(),
-        ),
+        ("the model", identity.model.as_ref().map_or_else(String::new, |model| model.to_string())),
+        ("the order of the parameters in memory", identity.order.to_string()),
         ("--optimizer", option_name(identity.optimizer)),
     ]
 }
 
 /// Returns the settings that may change when the run is resumed, by the names of their options.
 pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
-    let Recipe {
-        schedule,
-        first_until,
-        optimizer,
-        max_norm,
-        guard,
-        dropout,
-        precision,
-    } = recipe;
+    let Recipe { schedule, first_until, optimizer, max_norm, guard, dropout, precision } = recipe;
     let spike = guard.spike.map_or("none".to_owned(), |x| x.to_string());
     vec![
         ("--steps", schedule.total.to_string()),
@@ -153,19 +131,14 @@ pub fn changeable(recipe: &Recipe) -> Vec<(&'static str, String)> {
         ("--bad-steps", option_name(guard.bad_steps)),
         ("--spike", spike),
         ("--dropout", dropout.to_string()),
-        (
-            "--dtype",
-            precision.map_or_else(String::new, |p| p.to_string()),
-        ),
+        ("--dtype", precision.map_or_else(String::new, |p| p.to_string())),
     ]
 }
 
 impl RunArgs {
     /// Describes the run for the records.
     pub(super) fn about(&self, model: &Described<'_>, setup: Setup, trainer: &Pretrainer) -> About {
-        let Described {
-            config, first_seq, ..
-        } = model;
+        let Described { config, first_seq, .. } = model;
         let settings = trainer.settings();
         let first_until = trainer.recipe().first_until;
         let mut recipe = Table::new("Recipe")
@@ -175,40 +148,21 @@ impl RunArgs {
             .row("sequences a step", self.batch)
             .row("longest sequence", self.seq());
         if *first_seq < self.seq() {
-            recipe = recipe.row(
-                "longest sequence at first",
-                format!("{first_seq}, for {first_until} steps"),
-            );
+            recipe = recipe
+                .row("longest sequence at first", format!("{first_seq}, for {first_until} steps"));
         }
         let recipe = recipe
-            .row(
-                "highest learning rate",
-                format!("{:e}", settings.schedule.peak),
-            )
-            .row(
-                "warm-up",
-                format!("a share of {} of the steps", self.warmup),
-            )
+            .row("highest learning rate", format!("{:e}", settings.schedule.peak))
+            .row("warm-up", format!("a share of {} of the steps", self.warmup))
             .row("optimizer", self.optimizer.describe(settings.optimizer))
             .row("dropout", config.hidden_dropout_prob)
-            .row(
-                "masking",
-                if self.whole_word {
-                    "whole words"
-                } else {
-                    "pieces"
-                },
-            )
+            .row("masking", if self.whole_word { "whole words" } else { "pieces" })
             .row("number format", self.engine.dtype())
             .row("seed", self.seed);
         About {
             title: format!("Pre-training {}", records::name_of(&self.out)),
             command: records::command(),
-            tables: vec![
-                recipe,
-                records::model(config, &model.layout),
-                records::machine(setup),
-            ],
+            tables: vec![recipe, records::model(config, &model.layout), records::machine(setup)],
             charts: Vec::new(),
         }
     }
@@ -236,11 +190,7 @@ impl RunArgs {
             ("accuracy".into(), evaluation.mlm_accuracy),
             ("perplexity".into(), evaluation.perplexity()),
         ];
-        scores.extend(
-            evaluation
-                .nsp_accuracy
-                .map(|share| ("nsp_accuracy".into(), share)),
-        );
+        scores.extend(evaluation.nsp_accuracy.map(|share| ("nsp_accuracy".into(), share)));
         let (pipeline, ask) = if model.config.is_decoder {
             ("text-generation", String::new())
         } else {

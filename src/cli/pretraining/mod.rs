@@ -156,11 +156,7 @@ impl RunArgs {
         let folder = RunFolder::open(&self.out)?;
         // Once more: another run may have ended since.
         self.room_in_out(from)?;
-        Ok(Begun {
-            started,
-            _folder: folder,
-            state: self.previous_state()?,
-        })
+        Ok(Begun { started, _folder: folder, state: self.previous_state()? })
     }
 
     fn check(&self) -> Result<()> {
@@ -194,9 +190,7 @@ impl RunArgs {
         if let Some(share) = self.phase_share
             && !(share > 0.0 && share < 1.0)
         {
-            return usage(format!(
-                "--phase-share {share}: a number above 0 and below 1 is needed"
-            ));
+            return usage(format!("--phase-share {share}: a number above 0 and below 1 is needed"));
         }
         Ok(())
     }
@@ -231,10 +225,7 @@ impl RunArgs {
         if self.resume {
             let state = State::read(&self.out)?;
             if state.is_none() {
-                note!(
-                    "{} holds no checkpoint: starting a fresh run",
-                    self.out.display()
-                );
+                note!("{} holds no checkpoint: starting a fresh run", self.out.display());
             }
             return Ok(state);
         }
@@ -256,18 +247,11 @@ impl RunArgs {
     pub fn train(&self, begun: Begun, mut start: Start, origin: &Origin) -> Result<()> {
         let seq = self.seq();
         if let Some(p) = self.dropout {
-            (
-                start.config.hidden_dropout_prob,
-                start.config.attention_probs_dropout_prob,
-            ) = (p, p);
+            (start.config.hidden_dropout_prob, start.config.attention_probs_dropout_prob) = (p, p);
         }
         self.fits(&start.config, start.first_seq)?;
         let sequences = self.micro_batch.map_or(self.batch, |n| n.min(self.batch));
-        let work = Work {
-            rows: sequences * seq,
-            sequences,
-            longest: seq,
-        };
+        let work = Work { rows: sequences * seq, sequences, longest: seq };
         let setup = self.engine.setup()?;
         memory::check(&memory::Run {
             config: &start.config,
@@ -324,8 +308,7 @@ impl RunArgs {
         let evaluation = trainer.latest()?;
         records.evaluated(&evaluation);
         records.end();
-        self.card(about, &model, trainer, &evaluation)
-            .write(&self.out)?;
+        self.card(about, &model, trainer, &evaluation).write(&self.out)?;
         let seconds = begun.started.elapsed().as_secs_f64();
         summary::print(self, trainer, &evaluation, baselines, seconds)
     }
@@ -344,10 +327,7 @@ impl RunArgs {
             (None, Packing::Full) => 0.0,
             (None, Packing::Pairs | Packing::Document) => options.short_probability,
         };
-        PretrainingOptions {
-            short_probability,
-            ..options
-        }
+        PretrainingOptions { short_probability, ..options }
     }
 
     fn settings(&self, lr: f64) -> Settings {
@@ -355,10 +335,7 @@ impl RunArgs {
         settings.schedule.warmup = (self.steps as f64 * self.warmup) as u64;
         settings.save_every = self.save_every;
         settings.max_norm = self.max_grad_norm;
-        settings.guard = GuardSettings {
-            bad_steps: self.bad_steps,
-            spike: self.spike,
-        };
+        settings.guard = GuardSettings { bad_steps: self.bad_steps, spike: self.spike };
         settings.micro_batch = self.micro_batch.unwrap_or(0);
         settings.optimizer = self.optimizer.over(settings.optimizer);
         if let Some(every) = self.eval_every {
@@ -372,13 +349,9 @@ impl RunArgs {
         let mut identity = trainer.identity();
         // A state of an earlier version has only the numbers of tokens and parameters.
         identity.checksum = state.run.identity.checksum.and(identity.checksum);
-        identity.model = identity
-            .model
-            .filter(|_| state.run.identity.model.is_some());
-        let (was, now) = (
-            description::identity(&state.run.identity),
-            description::identity(&identity),
-        );
+        identity.model = identity.model.filter(|_| state.run.identity.model.is_some());
+        let (was, now) =
+            (description::identity(&state.run.identity), description::identity(&identity));
         checkpoint::same_run(&self.out, &was, &now)?;
         let expected = trainer.engine().layout().total();
         if state.parameters.len() != expected {
@@ -390,14 +363,12 @@ impl RunArgs {
         }
         note!("continuing after step {}", state.step);
         let now = trainer.recipe();
-        let before = state.run.recipe.map(|recipe| Recipe {
-            precision: recipe.precision.or(now.precision),
-            ..recipe
-        });
-        let (before, now) = (
-            before.as_ref().map(description::changeable),
-            description::changeable(&now),
-        );
+        let before = state
+            .run
+            .recipe
+            .map(|recipe| Recipe { precision: recipe.precision.or(now.precision), ..recipe });
+        let (before, now) =
+            (before.as_ref().map(description::changeable), description::changeable(&now));
         for ((what, was), (_, is)) in before.iter().flatten().zip(&now) {
             if was != is {
                 note!("{what} was {was} and is {is} from here on");

@@ -94,10 +94,7 @@ pub fn print(
         if let Some(teacher) = &teacher {
             say!("the teacher, held out: {}", measured(teacher))?;
         }
-        say!(
-            "model in {0}, its curves in {0}/trainer/report.html",
-            args.out.display()
-        )?;
+        say!("model in {0}, its curves in {0}/trainer/report.html", args.out.display())?;
     }
     if stopped {
         note!(

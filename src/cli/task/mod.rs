@@ -124,19 +124,12 @@ impl TaskArgs {
         {
             note!("{note}");
         }
-        let args = Self {
-            reading: self.reading.or(&stored),
-            ..self.clone()
-        };
+        let args = Self { reading: self.reading.or(&stored), ..self.clone() };
         let unlabelled = args.reading.unlabelled(&stored, role)?;
         let task = args.open(Labels::Model(&config), unlabelled)?;
         let finetuned_for = config.other.get("finetuning_task").and_then(Value::as_str);
         if let Some(other) = finetuned_for.filter(|&other| !akin(other, task.name())) {
-            note!(
-                "{}: was fine-tuned for {other}, not for {}",
-                folder.display(),
-                task.name()
-            );
+            note!("{}: was fine-tuned for {other}, not for {}", folder.display(), task.name());
         }
         let Loaded { engine, wordpiece } = Loaded::read_task(&folder, task.part(), setup)?;
         let data = args.read(task.as_ref(), data, role, &config, &wordpiece, limit)?;
@@ -198,9 +191,7 @@ fn akin(finetuned_for: &str, task: &str) -> bool {
     let names = [finetuned_for, task];
     tasks::named(finetuned_for) == Some(task)
         || names.contains(&"custom")
-        || FAMILIES
-            .iter()
-            .any(|family| names.iter().all(|name| family.contains(name)))
+        || FAMILIES.iter().any(|family| names.iter().all(|name| family.contains(name)))
 }
 
 /// Formats scores in a line for people.
@@ -213,9 +204,5 @@ pub fn line(scores: &Scores) -> String {
         // Scores by type are only in the JSON.
         _ => None,
     };
-    scores
-        .iter()
-        .filter_map(format)
-        .collect::<Vec<_>>()
-        .join(", ")
+    scores.iter().filter_map(format).collect::<Vec<_>>().join(", ")
 }

@@ -148,9 +148,7 @@ mod tests {
     fn stored_options(task: &str, options: &tasks::Options) -> ReadingArgs {
         let mut config = Config::new(2, 128, 2, 512, 1000);
         let task = tasks::open(task, options, tasks::Labels::Training(Path::new("-"))).unwrap();
-        let max_len = ReadingArgs::default()
-            .max_len(task.name(), &config)
-            .unwrap();
+        let max_len = ReadingArgs::default().max_len(task.name(), &config).unwrap();
         crate::train::task::describe(task.as_ref(), max_len, &mut config);
         ReadingArgs::stored(&config, Path::new("config.json")).unwrap()
     }
@@ -158,10 +156,7 @@ mod tests {
     #[test]
     fn a_model_stores_how_its_files_are_read() {
         let options = tasks::Options {
-            spans: SpanOptions {
-                stride: 64,
-                ..SpanOptions::default()
-            },
+            spans: SpanOptions { stride: 64, ..SpanOptions::default() },
             fold: 1,
             ..tasks::Options::default()
         };
@@ -171,10 +166,7 @@ mod tests {
         let spans = stored.spans();
         assert_eq!((spans.stride, spans.max_question), (64, 64));
         assert_eq!(stored.max_query_len, Some(64), "defaults are stored too");
-        let other = ReadingArgs {
-            doc_stride: Some(32),
-            ..ReadingArgs::default()
-        };
+        let other = ReadingArgs { doc_stride: Some(32), ..ReadingArgs::default() };
         let both = other.or(&stored);
         assert_eq!((both.doc_stride, both.max_len), (Some(32), Some(384)));
         let stored = stored_options("codah", &options);
@@ -183,10 +175,8 @@ mod tests {
 
     #[test]
     fn another_number_of_texts_than_in_training_is_refused() {
-        let columns = |columns: &str| ReadingArgs {
-            columns: Some(columns.into()),
-            ..ReadingArgs::default()
-        };
+        let columns =
+            |columns: &str| ReadingArgs { columns: Some(columns.into()), ..ReadingArgs::default() };
         let (one, two) = (columns("x,y"), columns("x,y,z"));
         let none = ReadingArgs::default();
         for (given, stored, role, expected) in [

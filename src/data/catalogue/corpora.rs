@@ -16,10 +16,7 @@ pub(super) fn wikitext(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Resu
                 documents.next();
             }
         } else if !line.is_empty() {
-            let line = line
-                .replace(" @-@ ", "-")
-                .replace(" @,@ ", ",")
-                .replace(" @.@ ", ".");
+            let line = line.replace(" @-@ ", "-").replace(" @,@ ", ",").replace(" @.@ ", ".");
             documents.line(&line)?;
         }
     }
@@ -47,9 +44,8 @@ pub(super) fn books(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<
         if line.starts_with("_BOOK_TITLE_") {
             documents.next();
         } else if !line.is_empty() {
-            let line = SPELLINGS
-                .iter()
-                .fold(line.to_owned(), |line, (from, to)| line.replace(from, to));
+            let line =
+                SPELLINGS.iter().fold(line.to_owned(), |line, (from, to)| line.replace(from, to));
             documents.line(&line)?;
         }
     }
@@ -67,11 +63,7 @@ struct Documents<'a> {
 
 impl<'a> Documents<'a> {
     fn new(out: &'a mut dyn Write) -> Self {
-        Self {
-            out,
-            begun: false,
-            between: false,
-        }
+        Self { out, begun: false, between: false }
     }
 
     fn next(&mut self) {

@@ -24,11 +24,7 @@ pub(super) fn assemble(folder: &Path) -> Result<&'static [&'static str]> {
     let (mut train, mut dev) = (header.clone(), header);
     while let Some(row) = rows.next()? {
         let pair = format!("{}\t{}", row[1], row[2]);
-        let file = if dev_ids.contains(pair.as_str()) {
-            &mut dev
-        } else {
-            &mut train
-        };
+        let file = if dev_ids.contains(pair.as_str()) { &mut dev } else { &mut train };
         file.push_str(&row.join("\t"));
         file.push('\n');
     }
@@ -58,11 +54,7 @@ impl<'a> Rows<'a> {
     fn of(path: &'a Path, text: &'a str) -> Result<Self> {
         let mut lines = text.trim_start_matches('\u{feff}').lines().enumerate();
         match lines.next() {
-            Some((_, header)) => Ok(Self {
-                path,
-                header,
-                lines,
-            }),
+            Some((_, header)) => Ok(Self { path, header, lines }),
             None => Err(Error::file(path, "is empty")),
         }
     }
@@ -95,20 +87,14 @@ mod tests {
         assemble(folder.path()).unwrap();
         let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
         let header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n";
-        assert_eq!(
-            read("train.tsv"),
-            format!("{header}1\t10\t11\ta\tb\n1\t11\t10\tf\tg\n")
-        );
+        assert_eq!(read("train.tsv"), format!("{header}1\t10\t11\ta\tb\n1\t11\t10\tf\tg\n"));
         assert_eq!(read("dev.tsv"), format!("{header}0\t20\t21\tc \"d\te\n"));
         let header = "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n";
         assert_eq!(read("test.tsv"), format!("{header}0\t5\t6\th\ti\n"));
 
         std::fs::write(path(TEST), "Quality\n1\t5\t6\n").unwrap();
         let message = assemble(folder.path()).unwrap_err().to_string();
-        assert!(
-            message.contains("_test.txt:2: 3 fields where 5"),
-            "{message}"
-        );
+        assert!(message.contains("_test.txt:2: 3 fields where 5"), "{message}");
     }
 
     /// GLUE's own files, made from the original in the test data.

@@ -31,11 +31,7 @@ pub fn get(set: &Set, dir: &Path, mirror: Option<&str>) -> Result<Obtained> {
     let folder = dir.join(&set.folder);
     let mut sums = Sums::read(&folder.join(SUMS))?;
     if let Some(files) = there(set, &folder, &sums)? {
-        return Ok(Obtained {
-            folder,
-            files,
-            fresh: false,
-        });
+        return Ok(Obtained { folder, files, fresh: false });
     }
     if let (Some(why), None) = (&set.closed, mirror) {
         return Err(Error::Failed(format!("{}: {why}", set.name)));
@@ -62,11 +58,7 @@ pub fn get(set: &Set, dir: &Path, mirror: Option<&str>) -> Result<Obtained> {
     }
     sums.complete = true;
     sums.write()?;
-    Ok(Obtained {
-        folder,
-        files,
-        fresh: true,
-    })
+    Ok(Obtained { folder, files, fresh: true })
 }
 
 /// Returns the set's files if all of them are there; fails if one was changed since its download.
@@ -147,10 +139,7 @@ fn put(
     let path = folder.join(source.name_of(member));
     write_atomic_with(&path, |out| {
         // A failed read means a damaged archive, a failed write a full disk.
-        let mut content = Watched {
-            inner: content,
-            failed: false,
-        };
+        let mut content = Watched { inner: content, failed: false };
         let done = match source.form {
             Form::Same => std::io::copy(&mut content, out).map(|_| ()),
             Form::WikiText => corpora::wikitext(&mut content, out),
@@ -193,11 +182,7 @@ const COMPLETE: &str = "# complete";
 
 impl Sums {
     fn read(path: &Path) -> Result<Self> {
-        let mut sums = Self {
-            path: path.to_path_buf(),
-            known: BTreeMap::new(),
-            complete: false,
-        };
+        let mut sums = Self { path: path.to_path_buf(), known: BTreeMap::new(), complete: false };
         if !path.exists() {
             return Ok(sums);
         }
@@ -221,11 +206,8 @@ impl Sums {
     }
 
     fn write(&self) -> Result<()> {
-        let mut text: String = self
-            .known
-            .iter()
-            .map(|(name, hex)| format!("{hex}  {name}\n"))
-            .collect();
+        let mut text: String =
+            self.known.iter().map(|(name, hex)| format!("{hex}  {name}\n")).collect();
         if self.complete {
             text.push_str(COMPLETE);
             text.push('\n');

@@ -131,10 +131,7 @@ impl ChunkBuilder {
 
     /// Returns the last index up to `limit`, but not 0, at which a new word starts.
     fn word_boundary(&self, tokens: &[u32], limit: usize) -> usize {
-        (1..=limit)
-            .rev()
-            .find(|&place| !self.continuation[tokens[place] as usize])
-            .unwrap_or(limit)
+        (1..=limit).rev().find(|&place| !self.continuation[tokens[place] as usize]).unwrap_or(limit)
     }
 
     /// Writes the open chunk.

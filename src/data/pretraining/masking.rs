@@ -73,10 +73,8 @@ impl Masker {
             }
         }
         chosen.sort_unstable();
-        let targets = chosen.into_iter().map(|position| Target {
-            position,
-            label: ids[position as usize],
-        });
+        let targets =
+            chosen.into_iter().map(|position| Target { position, label: ids[position as usize] });
         let targets: Vec<Target> = targets.collect();
         for target in &targets {
             let id = &mut ids[target.position as usize];

@@ -389,22 +389,14 @@ impl PretrainingData {
         } else {
             self.masker.mask(index, &mut ids)
         };
-        Ok(PretrainingExample {
-            index,
-            ids,
-            segments,
-            targets,
-            next_label,
-            documents,
-        })
+        Ok(PretrainingExample { index, ids, segments, targets, next_label, documents })
     }
 }
 
 /// Returns the target of every token but the last: the next token, for a left-to-right model.
 fn next_tokens(ids: &[u32]) -> Vec<Target> {
     let next = (0..).zip(&ids[1..]);
-    next.map(|(position, &label)| Target { position, label })
-        .collect()
+    next.map(|(position, &label)| Target { position, label }).collect()
 }
 
 /// The plan of the last block: the examples of a batch share it.

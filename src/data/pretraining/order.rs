@@ -25,12 +25,7 @@ impl Permutation {
     /// Creates the permutation of [0, `n`), `n` not 0, for epoch `epoch`.
     pub fn new(n: u64, seed: u64, epoch: u32) -> Self {
         let bits = u64::BITS - n.saturating_sub(1).leading_zeros();
-        Self {
-            n,
-            seed,
-            epoch,
-            half_bits: bits.div_ceil(2).max(1),
-        }
+        Self { n, seed, epoch, half_bits: bits.div_ceil(2).max(1) }
     }
 
     /// Returns the entry at `index`, which is below `n`.

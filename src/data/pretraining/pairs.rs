@@ -46,9 +46,8 @@ impl BlockPlan {
     pub fn new(store: &Store, seed: u64, epoch: u32, block: u64) -> Result<Self> {
         let order = Permutation::new(store.chunks(), seed, epoch);
         let places = block * BLOCK..((block + 1) * BLOCK).min(store.chunks());
-        let first = places
-            .map(|place| store.chunk(order.at(place)))
-            .collect::<Result<Vec<Chunk>>>()?;
+        let first =
+            places.map(|place| store.chunk(order.at(place))).collect::<Result<Vec<Chunk>>>()?;
         let stream = Stream::new(seed, epoch, Site::Pairing, block);
         let [low, high, fraction, _] = stream.block(0);
         let coins = u64::from(high) << 32 | u64::from(low);
@@ -68,11 +67,7 @@ impl BlockPlan {
                 first[j]
             });
         }
-        Ok(Self {
-            first,
-            second,
-            fraction: f64::from(fraction) / 4_294_967_296.0,
-        })
+        Ok(Self { first, second, fraction: f64::from(fraction) / 4_294_967_296.0 })
     }
 
     /// Returns pair `index` of the block, of at most `room` tokens; `example` is its global index.
@@ -100,11 +95,7 @@ impl BlockPlan {
         let mut b = part(&other, cut(&other, self.fraction), other.tokens.len());
         let stream = Stream::new(seed, 0, TRUNCATION, example);
         truncate(&mut a, &mut b, room, stream);
-        Ok(Pair {
-            a: a.tokens,
-            b: b.tokens,
-            documents: (first.document, second.document),
-        })
+        Ok(Pair { a: a.tokens, b: b.tokens, documents: (first.document, second.document) })
     }
 }
 
@@ -131,17 +122,12 @@ fn cut(chunk: &Sentences, fraction: f64) -> usize {
     let wanted = fraction * chunk.tokens.len() as f64;
     let distance = |start: &usize| (*start as f64 - wanted).abs();
     let inner = chunk.starts.iter().skip(1).copied();
-    inner
-        .min_by(|x, y| distance(x).total_cmp(&distance(y)))
-        .unwrap_or(chunk.tokens.len())
+    inner.min_by(|x, y| distance(x).total_cmp(&distance(y))).unwrap_or(chunk.tokens.len())
 }
 
 /// Returns tokens `from..to` of a chunk; both are the start of a sentence or an end of the chunk.
 fn part(chunk: &Sentences, from: usize, to: usize) -> Sentences {
-    let inside = chunk
-        .starts
-        .iter()
-        .filter(|start| (from..to).contains(start));
+    let inside = chunk.starts.iter().filter(|start| (from..to).contains(start));
     Sentences {
         tokens: chunk.tokens[from..to].to_vec(),
         starts: inside.map(|start| start - from).collect(),

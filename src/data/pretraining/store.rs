@@ -195,9 +195,9 @@ impl Bytes {
                 into.copy_from_slice(bytes);
                 Ok(())
             }
-            Self::File(path, file) => file
-                .read_exact_at(into, offset)
-                .map_err(|e| Error::io(path, e)),
+            Self::File(path, file) => {
+                file.read_exact_at(into, offset).map_err(|e| Error::io(path, e))
+            }
         }
     }
 }
@@ -209,14 +209,8 @@ mod tests {
     #[test]
     fn a_store_is_read_back_from_memory_and_from_files() {
         let chunks = [
-            Sentences {
-                tokens: vec![5, 6, 7],
-                starts: vec![0, 2],
-            },
-            Sentences {
-                tokens: vec![30_000, 8],
-                starts: vec![0, 1],
-            },
+            Sentences { tokens: vec![5, 6, 7], starts: vec![0, 2] },
+            Sentences { tokens: vec![30_000, 8], starts: vec![0, 1] },
         ];
         let folder = tempfile::tempdir().unwrap();
         for place in [None, Some(folder.path()), Some(folder.path())] {

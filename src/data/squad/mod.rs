@@ -97,10 +97,7 @@ impl Squad {
             data: Vec<Article>,
         }
         let file: File = read_json(path, "SQuAD's JSON: data, paragraphs, qas")?;
-        let mut squad = Self {
-            articles: file.data,
-            misplaced: 0,
-        };
+        let mut squad = Self { articles: file.data, misplaced: 0 };
         squad.refuse_doubles(path)?;
         if misplaced != Misplaced::Keep {
             squad.check(path, misplaced)?;
@@ -246,21 +243,11 @@ fn text_or_number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Str
 impl Squad {
     /// Makes a file with a single question, whose id is "q".
     pub(crate) fn of_question(context: &str, text: &str, answers: Option<Vec<Answer>>) -> Self {
-        let question = Question {
-            id: "q".to_owned(),
-            text: text.to_owned(),
-            answers,
-            impossible: false,
-        };
-        let paragraph = Paragraph {
-            context: context.to_owned(),
-            questions: vec![question],
-        };
+        let question =
+            Question { id: "q".to_owned(), text: text.to_owned(), answers, impossible: false };
+        let paragraph = Paragraph { context: context.to_owned(), questions: vec![question] };
         Self {
-            articles: vec![Article {
-                title: String::new(),
-                paragraphs: vec![paragraph],
-            }],
+            articles: vec![Article { title: String::new(), paragraphs: vec![paragraph] }],
             misplaced: 0,
         }
     }
@@ -320,11 +307,8 @@ mod tests {
     fn misplaced_answers_are_skipped_with_questions_that_have_no_other() {
         let bad = answer("Rome", 4);
         let good = answer("Oslo", 0);
-        let questions = [
-            question("1", &bad),
-            question("2", &format!("{bad}, {good}")),
-            question("3", ""),
-        ];
+        let questions =
+            [question("1", &bad), question("2", &format!("{bad}, {good}")), question("3", "")];
         let text = file("Oslo, Norway", &questions.join(","));
         let squad = read(&text, Misplaced::Skip).unwrap();
         let ids: Vec<&str> = squad.questions().map(|(_, q)| q.id.as_str()).collect();

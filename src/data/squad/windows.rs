@@ -30,11 +30,7 @@ pub struct WindowOptions {
 
 impl Default for WindowOptions {
     fn default() -> Self {
-        Self {
-            max_len: 384,
-            stride: 128,
-            max_question: 64,
-        }
+        Self { max_len: 384, stride: 128, max_question: 64 }
     }
 }
 
@@ -121,8 +117,7 @@ impl Windows {
                 let first = all.windows.len();
                 let question = all.questions.len();
                 let parts = parts.into_iter();
-                all.windows
-                    .extend(parts.map(|pieces| Window { question, pieces }));
+                all.windows.extend(parts.map(|pieces| Window { question, pieces }));
                 all.questions.push(Asked {
                     context: all.contexts.len(),
                     ids,
@@ -199,9 +194,7 @@ impl Windows {
     /// Returns the number of questions whose answer no piece covers, so that they can't be trained on.
     pub fn dropped(&self) -> usize {
         let answers = self.questions.iter().map(|question| &question.answer);
-        answers
-            .filter(|&answer| *answer == Position::Dropped)
-            .count()
+        answers.filter(|&answer| *answer == Position::Dropped).count()
     }
 
     /// Returns all windows as sequences.
@@ -335,10 +328,7 @@ fn position(question: &Question, context: &str, offsets: &[(u32, u32)]) -> Posit
         return Position::Unknown;
     };
     let touches = |&(from, to): &(u32, u32)| (from as usize) < end && to as usize > start;
-    match (
-        offsets.iter().position(touches),
-        offsets.iter().rposition(touches),
-    ) {
+    match (offsets.iter().position(touches), offsets.iter().rposition(touches)) {
         (Some(first), Some(last)) => Position::Pieces(first..last + 1),
         _ => Position::Dropped,
     }
@@ -352,27 +342,19 @@ mod tests {
 
     fn wordpiece() -> WordPiece {
         let letters = ('a'..='z').map(String::from);
-        let special = [
-            "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##c", "##b", "京", ".",
-        ];
+        let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##c", "##b", "京", "."];
         let vocab = special.map(String::from).into_iter().chain(letters);
         WordPiece::from_vocab(vocab.collect(), Casing::Uncased).unwrap()
     }
 
     fn squad(context: &str, question: &str, answers: Option<&[(&str, i64)]>) -> Squad {
-        let answer = |&(text, start): &(&str, i64)| Answer {
-            text: text.to_owned(),
-            start: Some(start),
-        };
+        let answer =
+            |&(text, start): &(&str, i64)| Answer { text: text.to_owned(), start: Some(start) };
         let answers = answers.map(|answers| answers.iter().map(answer).collect());
         Squad::of_question(context, question, answers)
     }
 
-    const SMALL: WindowOptions = WindowOptions {
-        max_len: 12,
-        stride: 2,
-        max_question: 3,
-    };
+    const SMALL: WindowOptions = WindowOptions { max_len: 12, stride: 2, max_question: 3 };
 
     #[test]
     fn windows_overlap_and_show_question_and_part() {
@@ -401,9 +383,7 @@ mod tests {
         let best: Vec<Vec<usize>> = (0..windows.len())
             .map(|window| {
                 let pieces = windows.pieces(window);
-                pieces
-                    .filter(|&p| windows.is_best_window(window, p))
-                    .collect()
+                pieces.filter(|&p| windows.is_best_window(window, p)).collect()
             })
             .collect();
         // Windows 0..6, 3..9 and 6..11: the shorter side of piece 4 has one neighbour in the first two, of
@@ -432,10 +412,7 @@ mod tests {
         assert_eq!(cut("É á. b", "É á", 0).unwrap(), "É á");
         // Combining accents belong to the letter before them.
         assert_eq!(cut("z e\u{301} b", "e\u{301}", 2).unwrap(), "e\u{301}");
-        assert_eq!(
-            cut("z e\u{301}\u{323}. b", "e\u{301}\u{323}.", 2).unwrap(),
-            "e\u{301}\u{323}."
-        );
+        assert_eq!(cut("z e\u{301}\u{323}. b", "e\u{301}\u{323}.", 2).unwrap(), "e\u{301}\u{323}.");
         // Zero bytes count as code points, though no piece has them.
         assert_eq!(cut("z\0 \0 a\0b\0 d", "a\0b", 5).unwrap(), "a\0b");
         // An unknown word can't be split.
@@ -458,15 +435,9 @@ mod tests {
     #[test]
     fn options_that_leave_no_room_are_refused() {
         let squad = squad("a", "x", None);
-        let message = |options| {
-            Windows::cut(&squad, &wordpiece(), options)
-                .unwrap_err()
-                .to_string()
-        };
-        let short = WindowOptions {
-            max_len: 6,
-            ..SMALL
-        };
+        let message =
+            |options| Windows::cut(&squad, &wordpiece(), options).unwrap_err().to_string();
+        let short = WindowOptions { max_len: 6, ..SMALL };
         assert!(message(short).contains("at least 7 are needed"));
         let still = WindowOptions { stride: 0, ..SMALL };
         assert!(message(still).contains("stride 0 never"));

@@ -90,23 +90,19 @@ impl Scratch {
     ) {
         self.reserve(batch.longest(), heads.size);
         let scratch = &self.0;
-        (0..batch.sequences() * heads.count)
-            .into_par_iter()
-            .for_each(|index| {
-                let (sequence, head) = (index / heads.count, index % heads.count);
-                let task = Task {
-                    heads,
-                    rows: batch.rows_of(sequence),
-                    example: batch.examples[sequence],
-                    head,
-                };
-                // Each thread has its own lock, so it never waits.
-                let thread = rayon::current_thread_index().unwrap_or(0);
-                let mut buffers = scratch[thread]
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                work(task, &mut buffers);
-            });
+        (0..batch.sequences() * heads.count).into_par_iter().for_each(|index| {
+            let (sequence, head) = (index / heads.count, index % heads.count);
+            let task = Task {
+                heads,
+                rows: batch.rows_of(sequence),
+                example: batch.examples[sequence],
+                head,
+            };
+            // Each thread has its own lock, so it never waits.
+            let thread = rayon::current_thread_index().unwrap_or(0);
+            let mut buffers = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            work(task, &mut buffers);
+        });
     }
 }
 
@@ -127,11 +123,7 @@ unsafe impl Sync for Shared<'_> {}
 
 impl<'a> Shared<'a> {
     fn new(values: &'a mut [f32]) -> Self {
-        Self {
-            start: values.as_mut_ptr(),
-            len: values.len(),
-            borrowed: PhantomData,
-        }
+        Self { start: values.as_mut_ptr(), len: values.len(), borrowed: PhantomData }
     }
 
     /// Copies rows of `width` values to `first`, `first + stride`, …
@@ -176,27 +168,17 @@ impl Task<'_> {
     /// Returns the blocks of queries, relative to the sequence.
     fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> + use<> {
         let length = self.length();
-        (0..length)
-            .step_by(BLOCK)
-            .map(move |start| start..(start + BLOCK).min(length))
+        (0..length).step_by(BLOCK).map(move |start| start..(start + BLOCK).min(length))
     }
 
     /// Returns how many keys, from the first, a block of queries reads.
     fn keys(&self, block: &Range<usize>) -> usize {
-        if self.heads.causal {
-            block.end
-        } else {
-            self.length()
-        }
+        if self.heads.causal { block.end } else { self.length() }
     }
 
     /// Returns how many keys, from the first, a query attends to.
     fn seen(&self, query: usize) -> usize {
-        if self.heads.causal {
-            query + 1
-        } else {
-            self.length()
-        }
+        if self.heads.causal { query + 1 } else { self.length() }
     }
 
     /// Returns the offset of queries (0), keys (1) or values (2) of row `row` of the sequence.
@@ -350,10 +332,7 @@ impl Heads {
 
     /// Computes the gradient of queries, keys and values, laid out like `qkv`, from that of the
     /// context.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is another buffer of the pass"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
     pub fn backward(
         &self,
         simd: Simd,
@@ -424,15 +403,7 @@ impl Heads {
                 let into = MatrixMut::new(block_of, n, size);
                 let their_keys = task.part(qkv, 1, 0..keys);
                 let (one, precision) = (Threads::One, task.precision());
-                product(
-                    into,
-                    Output::Overwrite,
-                    scale,
-                    d,
-                    their_keys,
-                    one,
-                    precision,
-                );
+                product(into, Output::Overwrite, scale, d, their_keys, one, precision);
                 // SAFETY: only this task writes these rows of these columns.
                 unsafe { d_qkv.write(task.at(0, block.start), 3 * hidden, size, block_of) };
                 let queries = task.part(qkv, 0, block);
@@ -445,12 +416,7 @@ impl Heads {
             // SAFETY: as above.
             unsafe {
                 d_qkv.write(task.at(1, 0), 3 * hidden, size, &b.d_keys[..length * size]);
-                d_qkv.write(
-                    task.at(2, 0),
-                    3 * hidden,
-                    size,
-                    &b.d_values[..length * size],
-                );
+                d_qkv.write(task.at(2, 0), 3 * hidden, size, &b.d_values[..length * size]);
             }
         });
     }

@@ -32,21 +32,19 @@ fn normal(x: f32) -> (f32, f32) {
 /// `y = GELU(x + bias)` in every row, with the exact GELU `x Φ(x)` (arXiv 1606.08415).
 pub fn bias_gelu(simd: Simd, x: &[f32], bias: &[f32], y: &mut [f32]) {
     let width = bias.len();
-    x.par_chunks(ROWS * width)
-        .zip(y.par_chunks_mut(ROWS * width))
-        .for_each(|(x, y)| {
-            simd.run(
-                #[inline(always)]
-                || {
-                    for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-                        for ((x, y), b) in x.iter().zip(y).zip(bias) {
-                            let x = x + b;
-                            *y = x * normal(x).0;
-                        }
+    x.par_chunks(ROWS * width).zip(y.par_chunks_mut(ROWS * width)).for_each(|(x, y)| {
+        simd.run(
+            #[inline(always)]
+            || {
+                for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+                    for ((x, y), b) in x.iter().zip(y).zip(bias) {
+                        let x = x + b;
+                        *y = x * normal(x).0;
                     }
-                },
-            );
-        });
+                }
+            },
+        );
+    });
 }
 
 /// `d *= Φ(x + bias) + (x + bias) φ(x + bias)`: the gradient of [`bias_gelu`]. Adds the bias's
@@ -139,9 +137,8 @@ impl Partials {
 
     /// Sums the columns of `x`, whose rows have `width` values, for [`Partials::add_to`].
     pub fn column_sums(&mut self, simd: Simd, x: &[f32], width: usize) {
-        x.par_chunks(STRIPE * width)
-            .zip(self.start(x.len() / width, width))
-            .for_each(|(x, sums)| {
+        x.par_chunks(STRIPE * width).zip(self.start(x.len() / width, width)).for_each(
+            |(x, sums)| {
                 simd.run(
                     #[inline(always)]
                     || {
@@ -153,7 +150,8 @@ impl Partials {
                         }
                     },
                 );
-            });
+            },
+        );
     }
 }
 
@@ -166,9 +164,8 @@ mod tests {
         let exact = |x: f64| 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
         for width in [1, 15, 17, 31, 33, 127] {
             let (rows, bias) = (67, vec![0.25; width]);
-            let inputs: Vec<f32> = (0..rows * width)
-                .map(|i| (i as f32 * 0.61).sin() * 7.0)
-                .collect();
+            let inputs: Vec<f32> =
+                (0..rows * width).map(|i| (i as f32 * 0.61).sin() * 7.0).collect();
             for (name, simd) in Simd::all() {
                 let mut y = vec![0.0; inputs.len()];
                 bias_gelu(simd, &inputs, &bias, &mut y);
@@ -178,10 +175,7 @@ mod tests {
                 for ((&input, &y), &d) in inputs.iter().zip(&y).zip(&d) {
                     let x = f64::from(input + 0.25);
                     let slope = exact(x) + x * (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt();
-                    assert!(
-                        (f64::from(y) - x * exact(x)).abs() < 1e-6,
-                        "{name} {x}: {y}"
-                    );
+                    assert!((f64::from(y) - x * exact(x)).abs() < 1e-6, "{name} {x}: {y}");
                     assert!((f64::from(d) - 2.0 * slope).abs() < 2e-6, "{name} {x}: {d}");
                 }
                 for (column, got) in d_bias.iter().enumerate() {

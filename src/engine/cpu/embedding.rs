@@ -19,10 +19,7 @@ pub struct Tables<'a> {
 }
 
 /// `sum = words[id] + positions[p] + segments[s]`, `y = dropout(LayerNorm(sum))`.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is another buffer of the pass"
-)]
+#[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
 pub fn forward(
     simd: Simd,
     batch: &Packed,
@@ -43,10 +40,8 @@ pub fn forward(
             simd.run(
                 #[inline(always)]
                 || {
-                    let rows = sums
-                        .chunks_exact_mut(width)
-                        .zip(statistics)
-                        .zip(y.chunks_exact_mut(width));
+                    let rows =
+                        sums.chunks_exact_mut(width).zip(statistics).zip(y.chunks_exact_mut(width));
                     for (row, ((sums, statistics), y)) in rows.enumerate() {
                         let row = task * ROWS + row;
                         let word = &tables.words[entry(batch.ids[row])];
@@ -109,27 +104,24 @@ pub fn backward(
 pub fn add_to_table(simd: Simd, index: &[u32], d: &[f32], width: usize, table: &mut [f32]) {
     let entries = table.len() / width;
     let part = entries.div_ceil(4 * rayon::current_num_threads()).max(1);
-    table
-        .par_chunks_mut(part * width)
-        .enumerate()
-        .for_each(|(task, table)| {
-            let first = task * part;
-            simd.run(
-                #[inline(always)]
-                || {
-                    for (&index, d) in index.iter().zip(d.chunks_exact(width)) {
-                        // Wraps to a large number for entries before this part.
-                        let entry = (index as usize).wrapping_sub(first);
-                        if entry < part {
-                            let sums = &mut table[entry * width..(entry + 1) * width];
-                            for (sum, d) in sums.iter_mut().zip(d) {
-                                *sum += d;
-                            }
+    table.par_chunks_mut(part * width).enumerate().for_each(|(task, table)| {
+        let first = task * part;
+        simd.run(
+            #[inline(always)]
+            || {
+                for (&index, d) in index.iter().zip(d.chunks_exact(width)) {
+                    // Wraps to a large number for entries before this part.
+                    let entry = (index as usize).wrapping_sub(first);
+                    if entry < part {
+                        let sums = &mut table[entry * width..(entry + 1) * width];
+                        for (sum, d) in sums.iter_mut().zip(d) {
+                            *sum += d;
                         }
                     }
-                },
-            );
-        });
+                }
+            },
+        );
+    });
 }
 
 #[cfg(test)]

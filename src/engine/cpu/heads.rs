@@ -60,12 +60,10 @@ impl Pooler {
         grow(&mut b.picked, n * h);
         grow(&mut b.pooled, n * h);
         b.rows.clear();
-        b.rows
-            .extend(pass.batch.pooled_rows(pass.config.is_decoder));
+        b.rows.extend(pass.batch.pooled_rows(pass.config.is_decoder));
         pick(hidden, &b.rows, h, &mut b.picked[..n * h]);
         let pooled = &mut b.pooled[..n * h];
-        self.0
-            .forward(Precision::F32, values, &b.picked[..n * h], pooled);
+        self.0.forward(Precision::F32, values, &b.picked[..n * h], pooled);
         for row in pooled.chunks_exact_mut(h) {
             for (x, bias) in row.iter_mut().zip(&values[self.0.bias.clone()]) {
                 *x = (*x + bias).tanh();
@@ -87,14 +85,11 @@ impl Pooler {
         for (d, y) in d.iter_mut().zip(&b.pooled) {
             *d *= 1.0 - y * y;
         }
-        self.0
-            .add_bias_gradient(pass.simd, gradients, d, &mut b.partials);
+        self.0.add_bias_gradient(pass.simd, gradients, d, &mut b.partials);
         let picked = &mut b.picked[..n * h];
-        self.0
-            .add_weight_gradient(Precision::F32, gradients, picked, d);
+        self.0.add_weight_gradient(Precision::F32, gradients, picked, d);
         // The picked rows are not needed any more: their buffer takes their gradients.
-        self.0
-            .backward(Precision::F32, values, d, picked, Output::Overwrite);
+        self.0.backward(Precision::F32, values, d, picked, Output::Overwrite);
         add_picked(picked, &b.rows, h, d_hidden);
     }
 }
@@ -134,12 +129,7 @@ impl Head {
 
     /// Returns None if the model has no such head or lacks the pooler that it reads.
     pub fn task(layout: &Layout) -> Option<Self> {
-        let TaskHead {
-            name,
-            input,
-            dropout,
-            ..
-        } = layout.task_head()?;
+        let TaskHead { name, input, dropout, .. } = layout.task_head()?;
         Some(Self {
             linear: Linear::find(layout, name),
             pooler: match input {
@@ -191,25 +181,18 @@ impl Head {
         gradients: &mut [f32],
         d_hidden: &mut [f32],
     ) {
-        let (n, h, outputs) = (
-            self.rows(pass),
-            pass.config.hidden_size,
-            self.linear.outputs,
-        );
+        let (n, h, outputs) = (self.rows(pass), pass.config.hidden_size, self.linear.outputs);
         let d_logits = &b.logits[..n * outputs];
-        self.linear
-            .add_bias_gradient(pass.simd, gradients, d_logits, &mut b.partials);
+        self.linear.add_bias_gradient(pass.simd, gradients, d_logits, &mut b.partials);
         let mask = self.mask(pass);
         let input = match mask {
             None => self.reads(pass, hidden, &b.pooled),
             Some(_) => &b.input[..n * h],
         };
-        self.linear
-            .add_weight_gradient(Precision::F32, gradients, input, d_logits);
+        self.linear.add_weight_gradient(Precision::F32, gradients, input, d_logits);
         grow(&mut b.d, n * h);
         let d = &mut b.d[..n * h];
-        self.linear
-            .backward(Precision::F32, values, d_logits, d, Output::Overwrite);
+        self.linear.backward(Precision::F32, values, d_logits, d, Output::Overwrite);
         if let Some(mask) = mask {
             self.drop(pass, mask, d);
         }
@@ -232,11 +215,7 @@ impl Head {
 
     /// Returns the input of the linear layer before dropout.
     fn reads<'b>(&self, pass: Pass<'_>, hidden: &'b [f32], pooled: &'b [f32]) -> &'b [f32] {
-        let from = if self.pooler.is_some() {
-            pooled
-        } else {
-            hidden
-        };
+        let from = if self.pooler.is_some() { pooled } else { hidden };
         &from[..self.rows(pass) * pass.config.hidden_size]
     }
 

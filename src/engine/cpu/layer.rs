@@ -109,11 +109,7 @@ impl Gradients {
     /// Returns the gradient of the hidden states, and scratch for the embeddings' backward pass.
     pub fn for_embeddings(&mut self) -> (&mut [f32], &mut [f32], &mut Partials) {
         let rows = self.hidden.len();
-        (
-            &mut self.hidden,
-            &mut self.residual[..rows],
-            &mut self.partials,
-        )
+        (&mut self.hidden, &mut self.residual[..rows], &mut self.partials)
     }
 }
 
@@ -176,8 +172,7 @@ impl Layer {
         let bias = &values[self.intermediate.bias.clone()];
         bias_gelu(pass.simd, inner, bias, activated);
         let feed_forward = &mut saved.feed_forward[..rows * h];
-        self.output
-            .forward(precision, values, activated, feed_forward);
+        self.output.forward(precision, values, activated, feed_forward);
         norm::forward(
             pass.simd,
             SkipConnection {
@@ -195,10 +190,7 @@ impl Layer {
 
     /// Turns the gradient of the layer's output in `d.hidden` into that of its input `x`, and adds
     /// the parameters' gradients.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is another buffer of the pass"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
     pub fn backward(
         &self,
         pass: Pass<'_>,
@@ -216,20 +208,15 @@ impl Layer {
         let (partials, precision) = (&mut d.partials, pass.precision);
 
         // Feed-forward block.
-        let input = (
-            &saved.feed_forward[..rows * h],
-            &saved.feed_forward_statistics[..rows],
-        );
+        let input = (&saved.feed_forward[..rows * h], &saved.feed_forward_statistics[..rows]);
         let mask = pass.hidden_mask(Site::FeedForwardDropout(self.index));
         let dropout = mask.map(|mask| (mask, pass.rows));
         let norm = self.output_norm.of(values, pass.epsilon());
         let sums = Sums::of(gradients, &self.output_norm, &self.output, partials);
         norm::backward_through_dropout(simd, dropout, norm, input, hidden, residual, linear, sums);
         let activated = &saved.activated[..rows * i];
-        self.output
-            .add_weight_gradient(precision, gradients, activated, linear);
-        self.output
-            .backward(precision, values, linear, inner, Output::Overwrite);
+        self.output.add_weight_gradient(precision, gradients, activated, linear);
+        self.output.backward(precision, values, linear, inner, Output::Overwrite);
         let bias = self.intermediate.bias.clone();
         gelu_backward(
             simd,
@@ -240,27 +227,20 @@ impl Layer {
             partials,
         );
         let normed = &saved.normed[..rows * h];
-        self.intermediate
-            .add_weight_gradient(precision, gradients, normed, inner);
-        self.intermediate
-            .backward(precision, values, inner, residual, Output::Accumulate);
+        self.intermediate.add_weight_gradient(precision, gradients, normed, inner);
+        self.intermediate.backward(precision, values, inner, residual, Output::Accumulate);
 
         // Attention block: `residual` is now the gradient of its output.
         let context = &saved.context[..rows * h];
-        let input = (
-            &saved.attended[..rows * h],
-            &saved.attended_statistics[..rows],
-        );
+        let input = (&saved.attended[..rows * h], &saved.attended_statistics[..rows]);
         let mask = pass.hidden_mask(Site::AttentionOutputDropout(self.index));
         let dropout = mask.map(|mask| (mask, pass.rows));
         let norm = self.attention_norm.of(values, pass.epsilon());
         let sums = Sums::of(gradients, &self.attention_norm, &self.attention, partials);
         norm::backward_through_dropout(simd, dropout, norm, input, residual, hidden, linear, sums);
-        self.attention
-            .add_weight_gradient(precision, gradients, context, linear);
+        self.attention.add_weight_gradient(precision, gradients, context, linear);
         let d_context = residual;
-        self.attention
-            .backward(precision, values, linear, d_context, Output::Overwrite);
+        self.attention.backward(precision, values, linear, d_context, Output::Overwrite);
         let d_qkv = &mut d.qkv[..rows * 3 * h];
         heads.backward(
             simd,
@@ -274,8 +254,7 @@ impl Layer {
         );
         self.qkv.add_bias_gradient(simd, gradients, d_qkv, partials);
         self.qkv.add_weight_gradient(precision, gradients, x, d_qkv);
-        self.qkv
-            .backward(precision, values, d_qkv, hidden, Output::Accumulate);
+        self.qkv.backward(precision, values, d_qkv, hidden, Output::Accumulate);
     }
 }
 
@@ -283,12 +262,9 @@ impl Saved {
     fn reserve(&mut self, rows: usize, hidden: usize, intermediate: usize, heads: usize) {
         grow(&mut self.qkv, rows * 3 * hidden);
         grow(&mut self.log_sums, rows * heads);
-        for buffer in [
-            &mut self.context,
-            &mut self.attended,
-            &mut self.normed,
-            &mut self.feed_forward,
-        ] {
+        for buffer in
+            [&mut self.context, &mut self.attended, &mut self.normed, &mut self.feed_forward]
+        {
             grow(buffer, rows * hidden);
         }
         grow(&mut self.inner, rows * intermediate);

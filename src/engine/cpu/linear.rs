@@ -21,9 +21,7 @@ pub struct Linear {
 /// Returns the range of a parameter. The layout must declare it: both come from one declaration.
 pub fn parameter_range(layout: &Layout, name: &str) -> Range<usize> {
     let found = layout.find(name);
-    found
-        .unwrap_or_else(|| panic!("the declaration has no {name}"))
-        .1
+    found.unwrap_or_else(|| panic!("the declaration has no {name}")).1
 }
 
 impl Linear {
@@ -35,21 +33,14 @@ impl Linear {
     /// other, and then their biases.
     pub fn joined<const N: usize>(layout: &Layout, names: [String; N]) -> Self {
         let join = |what: &str| {
-            let parts = names
-                .each_ref()
-                .map(|n| parameter_range(layout, &format!("{n}.{what}")));
+            let parts = names.each_ref().map(|n| parameter_range(layout, &format!("{n}.{what}")));
             for pair in parts.windows(2) {
                 assert_eq!(pair[0].end, pair[1].start, "{names:?} are adjacent");
             }
             parts[0].start..parts[N - 1].end
         };
         let (weight, bias) = (join("weight"), join("bias"));
-        Self {
-            outputs: bias.len(),
-            inputs: weight.len() / bias.len(),
-            weight,
-            bias,
-        }
+        Self { outputs: bias.len(), inputs: weight.len() / bias.len(), weight, bias }
     }
 
     fn matrix<'a>(&self, values: &'a [f32]) -> Matrix<'a> {
@@ -59,20 +50,9 @@ impl Linear {
     /// `y = x Wᵀ` without the bias, which the next operation adds: (rows, inputs) to (rows, outputs).
     pub fn forward(&self, precision: Precision, values: &[f32], x: &[f32], y: &mut [f32]) {
         let rows = x.len() / self.inputs;
-        let (x, y) = (
-            Matrix::new(x, rows, self.inputs),
-            MatrixMut::new(y, rows, self.outputs),
-        );
+        let (x, y) = (Matrix::new(x, rows, self.inputs), MatrixMut::new(y, rows, self.outputs));
         let weight = self.matrix(values).t();
-        product(
-            y,
-            Output::Overwrite,
-            1.0,
-            x,
-            weight,
-            Threads::All,
-            precision,
-        );
+        product(y, Output::Overwrite, 1.0, x, weight, Threads::All, precision);
     }
 
     /// `dx = dy W`, or `dx += dy W`.
@@ -85,10 +65,7 @@ impl Linear {
         output: Output,
     ) {
         let rows = dy.len() / self.outputs;
-        let (dy, dx) = (
-            Matrix::new(dy, rows, self.outputs),
-            MatrixMut::new(dx, rows, self.inputs),
-        );
+        let (dy, dx) = (Matrix::new(dy, rows, self.outputs), MatrixMut::new(dx, rows, self.inputs));
         let weight = self.matrix(values);
         product(dx, output, 1.0, dy, weight, Threads::All, precision);
     }
@@ -104,10 +81,7 @@ impl Linear {
         let rows = dy.len() / self.outputs;
         let dw = &mut gradients[self.weight.clone()];
         let dw = MatrixMut::new(dw, self.outputs, self.inputs);
-        let (dy, x) = (
-            Matrix::new(dy, rows, self.outputs).t(),
-            Matrix::new(x, rows, self.inputs),
-        );
+        let (dy, x) = (Matrix::new(dy, rows, self.outputs).t(), Matrix::new(x, rows, self.inputs));
         product(dw, Output::Accumulate, 1.0, dy, x, Threads::All, precision);
     }
 

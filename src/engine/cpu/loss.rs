@@ -24,11 +24,8 @@ pub fn cross_entropy(
 ) -> Scored {
     let classes = bias.len();
     parts.resize(labels.len().div_ceil(ROWS), Scored::default());
-    logits
-        .par_chunks_mut(ROWS * classes)
-        .zip(labels.par_chunks(ROWS))
-        .zip(&mut *parts)
-        .for_each(|((logits, labels), part)| {
+    logits.par_chunks_mut(ROWS * classes).zip(labels.par_chunks(ROWS)).zip(&mut *parts).for_each(
+        |((logits, labels), part)| {
             *part = simd.run(
                 #[inline(always)]
                 || {
@@ -53,7 +50,8 @@ pub fn cross_entropy(
                     scored
                 },
             );
-        });
+        },
+    );
     parts.iter().fold(Scored::default(), |a, b| Scored {
         loss: a.loss + b.loss,
         correct: a.correct + b.correct,
@@ -93,9 +91,7 @@ pub fn distillation(
                 #[inline(always)]
                 || {
                     let mut scored = Distilled::default();
-                    let rows = logits
-                        .chunks_exact_mut(classes)
-                        .zip(teacher.chunks_exact(classes));
+                    let rows = logits.chunks_exact_mut(classes).zip(teacher.chunks_exact(classes));
                     for ((row, theirs), &label) in rows.zip(labels) {
                         for (x, b) in row.iter_mut().zip(bias) {
                             *x += b;
@@ -133,10 +129,7 @@ pub fn distillation(
             );
         });
     parts.iter().fold(Distilled::default(), |a, b| Distilled {
-        hard: Scored {
-            loss: a.hard.loss + b.hard.loss,
-            correct: a.hard.correct + b.hard.correct,
-        },
+        hard: Scored { loss: a.hard.loss + b.hard.loss, correct: a.hard.correct + b.hard.correct },
         soft: a.soft + b.soft,
     })
 }
@@ -185,19 +178,15 @@ mod tests {
     fn loss_and_gradient_are_those_of_the_definition() {
         for classes in [2, 17, 31, 1000] {
             let rows = 9;
-            let logits: Vec<f32> = (0..rows * classes)
-                .map(|i| 5.0 * (i as f32 * 0.77).sin())
-                .collect();
+            let logits: Vec<f32> =
+                (0..rows * classes).map(|i| 5.0 * (i as f32 * 0.77).sin()).collect();
             let bias: Vec<f32> = (0..classes).map(|i| (i as f32).cos()).collect();
             let labels: Vec<u32> = (0..rows).map(|r| (r * 5 % classes) as u32).collect();
             let mut expected = 0.0;
             let mut gradients = Vec::new();
             for (row, &label) in logits.chunks(classes).zip(&labels) {
-                let exps: Vec<f64> = row
-                    .iter()
-                    .zip(&bias)
-                    .map(|(x, b)| f64::from(x + b).exp())
-                    .collect();
+                let exps: Vec<f64> =
+                    row.iter().zip(&bias).map(|(x, b)| f64::from(x + b).exp()).collect();
                 let total: f64 = exps.iter().sum();
                 expected -= (exps[label as usize] / total).ln();
                 gradients.extend(
@@ -211,10 +200,7 @@ mod tests {
                 let scored = cross_entropy(simd, &mut d, &bias, &labels, 0.5, &mut Vec::new());
                 assert!((scored.loss - expected).abs() < 1e-5 * expected, "{name}");
                 for (&got, &exact) in d.iter().zip(&gradients) {
-                    assert!(
-                        (f64::from(got) - exact).abs() < 1e-6,
-                        "{name}: {got}, {exact}"
-                    );
+                    assert!((f64::from(got) - exact).abs() < 1e-6, "{name}: {got}, {exact}");
                 }
             }
         }
@@ -222,29 +208,16 @@ mod tests {
 
     #[test]
     fn a_row_is_right_when_its_label_is_on_top() {
-        let mut logits = vec![
-            0.0, 3.0, 1.0, /* */ 2.0, 0.0, 0.0, /* */ 0.0, 0.0, 9.0,
-        ];
-        let scored = cross_entropy(
-            Simd::detect(),
-            &mut logits,
-            &[0.0; 3],
-            &[1, 1, 2],
-            1.0,
-            &mut Vec::new(),
-        );
+        let mut logits = vec![0.0, 3.0, 1.0, /* */ 2.0, 0.0, 0.0, /* */ 0.0, 0.0, 9.0];
+        let scored =
+            cross_entropy(Simd::detect(), &mut logits, &[0.0; 3], &[1, 1, 2], 1.0, &mut Vec::new());
         assert_eq!(scored.correct, 2);
     }
 
     /// Compares losses and gradients with their definitions in f64, by finite differences.
     #[test]
     fn distillation_is_that_of_the_definition() {
-        let weights = DistillationWeights {
-            temperature: 2.0,
-            soft: 0.7,
-            hard: 0.3,
-            cosine: 0.0,
-        };
+        let weights = DistillationWeights { temperature: 2.0, soft: 0.7, hard: 0.3, cosine: 0.0 };
         for classes in [2, 17, 40] {
             let rows = 6;
             let wave = |scale: f64, step: f64| -> Vec<f64> {
@@ -285,10 +258,7 @@ mod tests {
                         0.3 * hard + 0.7 * soft
                     };
                     let slope = (at(1e-5) - at(-1e-5)) / 2e-5;
-                    assert!(
-                        (f64::from(got) - slope).abs() < 2e-6,
-                        "{name}: {got}, {slope}"
-                    );
+                    assert!((f64::from(got) - slope).abs() < 2e-6, "{name}: {got}, {slope}");
                 }
             }
         }
@@ -324,10 +294,7 @@ mod tests {
                     loss(&moved)
                 };
                 let slope = 1.0 + 0.5 * (at(1e-5) - at(-1e-5)) / 2e-5;
-                assert!(
-                    (f64::from(got) - slope).abs() < 1e-6,
-                    "{name}: {got}, {slope}"
-                );
+                assert!((f64::from(got) - slope).abs() < 1e-6, "{name}: {got}, {slope}");
             }
         }
     }

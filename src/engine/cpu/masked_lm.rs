@@ -72,22 +72,16 @@ impl MaskedLm {
         b: &mut MaskedLmBuffers,
     ) {
         let (n, h, v) = (rows.len(), pass.config.hidden_size, self.bias.len());
-        for buffer in [
-            &mut b.picked,
-            &mut b.dense,
-            &mut b.activated,
-            &mut b.normed,
-            &mut b.d,
-            &mut b.d_dense,
-        ] {
+        for buffer in
+            [&mut b.picked, &mut b.dense, &mut b.activated, &mut b.normed, &mut b.d, &mut b.d_dense]
+        {
             grow(buffer, n * h);
         }
         grow(&mut b.statistics, n);
         grow(&mut b.logits, n * v);
         pick(hidden, rows, h, &mut b.picked[..n * h]);
         let dense = &mut b.dense[..n * h];
-        self.dense
-            .forward(pass.precision, values, &b.picked[..n * h], dense);
+        self.dense.forward(pass.precision, values, &b.picked[..n * h], dense);
         let bias = &values[self.dense.bias.clone()];
         bias_gelu(pass.simd, dense, bias, &mut b.activated[..n * h]);
         let norm = self.norm.of(values, pass.epsilon());
@@ -127,10 +121,7 @@ impl MaskedLm {
     /// Scores the predictions of `rows`: `loss` gets their logits without the bias, and the bias,
     /// and overwrites the logits with the gradient of the loss. With `training` (gradients of the
     /// parameters, of the hidden states), adds the resulting gradients to both.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is another buffer of the pass"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
     pub fn score<S>(
         &self,
         pass: Pass<'_>,
@@ -180,10 +171,8 @@ impl MaskedLm {
             &mut b.partials,
         );
         let picked = &b.picked[..n * h];
-        self.dense
-            .add_weight_gradient(precision, gradients, picked, d_dense);
-        self.dense
-            .backward(precision, values, d_dense, d, Output::Overwrite);
+        self.dense.add_weight_gradient(precision, gradients, picked, d_dense);
+        self.dense.backward(precision, values, d_dense, d, Output::Overwrite);
         add_picked(d, rows, h, d_hidden);
         scored
     }

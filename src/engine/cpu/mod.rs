@@ -67,9 +67,7 @@ fn parts<'a, const N: usize>(
     values: &'a mut [f32],
     ranges: [&Range<usize>; N],
 ) -> [&'a mut [f32]; N] {
-    values
-        .get_disjoint_mut(ranges.map(Clone::clone))
-        .expect("the layout's ranges are disjoint")
+    values.get_disjoint_mut(ranges.map(Clone::clone)).expect("the layout's ranges are disjoint")
 }
 
 /// Runs `work` on a thread of the rayon pool, so that a step enters the pool once, not with each of
@@ -286,10 +284,7 @@ impl CpuEngine {
                 _ => &mut a.saved[0],
             };
             grow(&mut a.hidden[to], rows * h);
-            let [x, y] = a
-                .hidden
-                .get_disjoint_mut([from, to])
-                .expect("different indices");
+            let [x, y] = a.hidden.get_disjoint_mut([from, to]).expect("different indices");
             let (x, y) = (&x[..rows * h], &mut y[..rows * h]);
             layer.forward(pass, values, x, saved, y, &mut a.scratch);
             observe(index + 1, y);
@@ -421,10 +416,7 @@ impl Engine for CpuEngine {
             })?;
             let hidden = &run.hidden[run.last][..run.len()];
             let pooled = heads::pooled(run.pass, run.layout, run.values, hidden, run.head);
-            Ok(HiddenStates {
-                layers: copies,
-                pooled: pooled.map(<[f32]>::to_vec),
-            })
+            Ok(HiddenStates { layers: copies, pooled: pooled.map(<[f32]>::to_vec) })
         })
     }
 }
@@ -479,9 +471,7 @@ impl PretrainingEngine for CpuEngine {
             let run = self.infer(batch)?;
             let head = run.model.masked_lm()?;
             let hidden = &run.hidden[run.last][..run.len()];
-            Ok(head
-                .logits(run.pass, run.values, hidden, rows, run.masked_lm)
-                .to_vec())
+            Ok(head.logits(run.pass, run.values, hidden, rows, run.masked_lm).to_vec())
         })
     }
 
@@ -503,10 +493,7 @@ impl TaskEngine for CpuEngine {
         dropout: Dropout,
         loss: &mut (dyn FnMut(&mut [f32]) + Send),
     ) -> Result<()> {
-        on_the_pool(|| {
-            self.encode(batch, Some(dropout), &mut |_, _| {})?
-                .task(loss)
-        })
+        on_the_pool(|| self.encode(batch, Some(dropout), &mut |_, _| {})?.task(loss))
     }
 
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
@@ -514,9 +501,7 @@ impl TaskEngine for CpuEngine {
             let run = self.infer(batch)?;
             let head = run.model.task()?;
             let hidden = &run.hidden[run.last][..run.len()];
-            Ok(head
-                .forward(run.pass, run.values, hidden, run.head)
-                .to_vec())
+            Ok(head.forward(run.pass, run.values, hidden, run.head).to_vec())
         })
     }
 }

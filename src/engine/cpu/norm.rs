@@ -35,11 +35,7 @@ impl NormRanges {
     }
 
     pub fn of<'a>(&self, values: &'a [f32], epsilon: f32) -> Norm<'a> {
-        Norm {
-            weight: &values[self.weight.clone()],
-            bias: &values[self.bias.clone()],
-            epsilon,
-        }
+        Norm { weight: &values[self.weight.clone()], bias: &values[self.bias.clone()], epsilon }
     }
 }
 
@@ -205,21 +201,13 @@ impl<'a> Sums<'a> {
     ) -> Self {
         let ranges = [&norm.weight, &norm.bias, &linear.bias];
         let [weight, bias, linear_bias] = parts(gradients, ranges);
-        Self {
-            weight,
-            bias,
-            linear_bias,
-            partials,
-        }
+        Self { weight, bias, linear_bias, partials }
     }
 }
 
 /// Like [`backward`]; also computes the gradient of the linear layer's output, that of the residual
 /// after dropout, and adds the gradients of scale, shift and the linear layer's bias.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is another buffer of the pass"
-)]
+#[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
 pub fn backward_through_dropout(
     simd: Simd,
     dropout: Option<(Mask, &Rows)>,
@@ -239,34 +227,32 @@ pub fn backward_through_dropout(
         .zip(d_linear.par_chunks_mut(STRIPE * width))
         .zip(partials)
         .enumerate()
-        .for_each(
-            |(task, (((((x, statistics), dy), d_residual), d_linear), sums))| {
-                simd.run(
-                    #[inline(always)]
-                    || {
-                        sums.fill(0.0);
-                        let (parameters, linear_bias) = sums.split_at_mut(2 * width);
-                        let rows = x
-                            .chunks_exact(width)
-                            .zip(statistics)
-                            .zip(dy.chunks_exact(width))
-                            .zip(d_residual.chunks_exact_mut(width))
-                            .zip(d_linear.chunks_exact_mut(width));
-                        for (row, ((((x, &s), dy), d_residual), d_linear)) in rows.enumerate() {
-                            norm.row_backward(x, s, dy, d_residual);
-                            add_parameter_gradients_of_row(x, s, dy, parameters);
-                            d_linear.copy_from_slice(d_residual);
-                            if let Some((mask, rows)) = dropout {
-                                mask.apply_to_row(simd, rows, task * STRIPE + row, d_linear);
-                            }
-                            for (sum, d) in linear_bias.iter_mut().zip(&*d_linear) {
-                                *sum += d;
-                            }
+        .for_each(|(task, (((((x, statistics), dy), d_residual), d_linear), sums))| {
+            simd.run(
+                #[inline(always)]
+                || {
+                    sums.fill(0.0);
+                    let (parameters, linear_bias) = sums.split_at_mut(2 * width);
+                    let rows = x
+                        .chunks_exact(width)
+                        .zip(statistics)
+                        .zip(dy.chunks_exact(width))
+                        .zip(d_residual.chunks_exact_mut(width))
+                        .zip(d_linear.chunks_exact_mut(width));
+                    for (row, ((((x, &s), dy), d_residual), d_linear)) in rows.enumerate() {
+                        norm.row_backward(x, s, dy, d_residual);
+                        add_parameter_gradients_of_row(x, s, dy, parameters);
+                        d_linear.copy_from_slice(d_residual);
+                        if let Some((mask, rows)) = dropout {
+                            mask.apply_to_row(simd, rows, task * STRIPE + row, d_linear);
                         }
-                    },
-                );
-            },
-        );
+                        for (sum, d) in linear_bias.iter_mut().zip(&*d_linear) {
+                            *sum += d;
+                        }
+                    }
+                },
+            );
+        });
     sums.partials.add_to(simd, 0, sums.weight);
     sums.partials.add_to(simd, width, sums.bias);
     sums.partials.add_to(simd, 2 * width, sums.linear_bias);
@@ -340,11 +326,7 @@ mod tests {
             let (weight, shift) = (values(width, 1.0), values(width, 2.0));
             let (linear, bias) = (values(rows * width, 3.0), values(width, 4.0));
             let (residual, dy) = (values(rows * width, 5.0), values(rows * width, 6.0));
-            let norm = Norm {
-                weight: &weight,
-                bias: &shift,
-                epsilon: 1e-5,
-            };
+            let norm = Norm { weight: &weight, bias: &shift, epsilon: 1e-5 };
             for (name, simd) in Simd::all() {
                 let mut x = linear.clone();
                 let mut statistics = vec![Statistics::default(); rows];
@@ -364,22 +346,14 @@ mod tests {
                 add_parameter_gradients(simd, saved, &dy, &mut dw, &mut db, partials);
                 let [d_scale, d_shift, d_bias] = &mut [(); 3].map(|()| vec![1.0; width]);
                 let [d_residual, d_linear] = &mut [(); 2].map(|()| vec![f32::NAN; rows * width]);
-                let sums = Sums {
-                    weight: d_scale,
-                    bias: d_shift,
-                    linear_bias: d_bias,
-                    partials,
-                };
+                let sums = Sums { weight: d_scale, bias: d_shift, linear_bias: d_bias, partials };
                 backward_through_dropout(simd, None, norm, saved, &dy, d_residual, d_linear, sums);
                 assert!(*d_residual == dx && *d_linear == dx, "{name} {width}");
                 assert!(*d_scale == dw && *d_shift == db, "{name} {width}");
                 for (column, got) in d_bias.iter().enumerate() {
                     let column = || dx.iter().skip(column).step_by(width);
                     let (sum, size): (f32, f32) = (column().sum(), column().map(|d| d.abs()).sum());
-                    assert!(
-                        (got - 1.0 - sum).abs() < 1e-5 * (1.0 + size),
-                        "{name} {width}"
-                    );
+                    assert!((got - 1.0 - sum).abs() < 1e-5 * (1.0 + size), "{name} {width}");
                 }
                 let mut shift_gradient = vec![1.0; width];
                 for row in 0..rows {
@@ -425,10 +399,8 @@ mod tests {
                     (x[i] - s.mean) * s.rstd
                 };
                 for (column, got) in dw.iter().enumerate() {
-                    let sum: f32 = (column..rows * width)
-                        .step_by(width)
-                        .map(|i| dy[i] * normalised(i))
-                        .sum();
+                    let sum: f32 =
+                        (column..rows * width).step_by(width).map(|i| dy[i] * normalised(i)).sum();
                     assert!((got - 1.0 - sum).abs() < 1e-4, "{name} {width}");
                 }
             }

@@ -31,15 +31,12 @@ fn squares(values: &[f32]) -> f64 {
 pub fn global_norm(gradients: &[f32], partials: &mut Vec<f64>) -> f64 {
     let simd = Simd::detect();
     partials.resize(gradients.len().div_ceil(CHUNK), 0.0);
-    gradients
-        .par_chunks(CHUNK)
-        .zip(&mut *partials)
-        .for_each(|(chunk, sum)| {
-            *sum = simd.run(
-                #[inline(always)]
-                || squares(chunk),
-            )
-        });
+    gradients.par_chunks(CHUNK).zip(&mut *partials).for_each(|(chunk, sum)| {
+        *sum = simd.run(
+            #[inline(always)]
+            || squares(chunk),
+        )
+    });
     // Added in order, so that the norm doesn't depend on the threads.
     partials.iter().sum::<f64>().sqrt()
 }
@@ -117,11 +114,7 @@ impl Update {
         let optimizer = &self.optimizer;
         let power = self.step as i32;
         let step = Step {
-            clip: if norm > self.max_norm {
-                (self.max_norm / norm) as f32
-            } else {
-                1.0
-            },
+            clip: if norm > self.max_norm { (self.max_norm / norm) as f32 } else { 1.0 },
             beta1: optimizer.beta1 as f32,
             beta2: optimizer.beta2 as f32,
             epsilon: optimizer.epsilon as f32,
@@ -134,15 +127,13 @@ impl Update {
             .zip(moments.first.par_chunks_mut(CHUNK))
             .zip(moments.second.par_chunks_mut(CHUNK))
             .enumerate()
-            .map(
-                |(index, (((parameters, gradients), first), second))| Chunk {
-                    start: index * CHUNK,
-                    parameters,
-                    gradients,
-                    first,
-                    second,
-                },
-            );
+            .map(|(index, (((parameters, gradients), first), second))| Chunk {
+                start: index * CHUNK,
+                parameters,
+                gradients,
+                first,
+                second,
+            });
         match optimizer.rule {
             Rule::Adamw => chunks.for_each(|chunk| self.adamw(step, layout, chunk)),
             Rule::Lamb => {
@@ -154,11 +145,7 @@ impl Update {
     }
 
     fn decay(&self, parameter: &Parameter) -> f64 {
-        if parameter.decay {
-            self.optimizer.weight_decay
-        } else {
-            0.0
-        }
+        if parameter.decay { self.optimizer.weight_decay } else { 0.0 }
     }
 
     fn adamw(&self, step: Step, layout: &Layout, chunk: Chunk<'_>) {
@@ -260,11 +247,7 @@ fn update_means(step: Step, chunk: Chunk<'_>) {
 /// Returns the factor that scales an update to the norm of its parameters; 1 if either norm is
 /// zero.
 fn trust_ratio(parameters: f64, update: f64) -> f64 {
-    if parameters > 0.0 && update > 0.0 {
-        parameters / update
-    } else {
-        1.0
-    }
+    if parameters > 0.0 && update > 0.0 { parameters / update } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -301,21 +284,12 @@ mod tests {
         for (t, &gradient) in history.iter().enumerate() {
             let mut gradients = vec![gradient as f32; layout.total()];
             let update = Update {
-                optimizer: Optimizer {
-                    weight_decay: 0.1,
-                    ..Optimizer::default()
-                },
+                optimizer: Optimizer { weight_decay: 0.1, ..Optimizer::default() },
                 learning_rate: 0.01,
                 step: t as u64 + 1,
                 max_norm: f64::INFINITY,
             };
-            update.apply(
-                &layout,
-                &mut parameters,
-                &mut gradients,
-                &mut moments,
-                &mut Vec::new(),
-            );
+            update.apply(&layout, &mut parameters, &mut gradients, &mut moments, &mut Vec::new());
             assert!(gradients.iter().all(|&g| g == 0.0));
         }
         for (parameter, range) in layout.iter() {
@@ -337,16 +311,11 @@ mod tests {
         let start: Vec<f32> = vec![0.0; layout.total()];
         let run = |scale: f32, max_norm: f64| {
             let mut parameters = start.clone();
-            let mut gradients: Vec<f32> = (0..layout.total())
-                .map(|i| scale * (i as f32 - 20.0))
-                .collect();
+            let mut gradients: Vec<f32> =
+                (0..layout.total()).map(|i| scale * (i as f32 - 20.0)).collect();
             let mut moments = Moments::zeros(layout.total());
-            let update = Update {
-                optimizer: Optimizer::default(),
-                learning_rate: 1e-3,
-                step: 1,
-                max_norm,
-            };
+            let update =
+                Update { optimizer: Optimizer::default(), learning_rate: 1e-3, step: 1, max_norm };
             let norm = update.apply(
                 &layout,
                 &mut parameters,
@@ -381,21 +350,12 @@ mod tests {
             let mut gradients: Vec<f32> =
                 (0..layout.total()).map(|i| gradient(t, i) as f32).collect();
             let update = Update {
-                optimizer: Optimizer {
-                    rule: Rule::Lamb,
-                    ..Optimizer::default()
-                },
+                optimizer: Optimizer { rule: Rule::Lamb, ..Optimizer::default() },
                 learning_rate: 0.02,
                 step: t,
                 max_norm: f64::INFINITY,
             };
-            update.apply(
-                &layout,
-                &mut parameters,
-                &mut gradients,
-                &mut moments,
-                &mut partials,
-            );
+            update.apply(&layout, &mut parameters, &mut gradients, &mut moments, &mut partials);
             assert!(gradients.iter().all(|&g| g == 0.0));
             for (parameter, range) in layout.iter() {
                 let mut updates = Vec::new();
@@ -403,10 +363,8 @@ mod tests {
                     let (m, v) = &mut means[i];
                     *m = 0.9 * *m + 0.1 * gradient(t, i);
                     *v = 0.999 * *v + 0.001 * gradient(t, i).powi(2);
-                    let (mh, vh) = (
-                        *m / (1.0 - 0.9f64.powi(t as i32)),
-                        *v / (1.0 - 0.999f64.powi(t as i32)),
-                    );
+                    let (mh, vh) =
+                        (*m / (1.0 - 0.9f64.powi(t as i32)), *v / (1.0 - 0.999f64.powi(t as i32)));
                     let decay = if parameter.decay { 0.01 } else { 0.0 };
                     updates.push(mh / (vh.sqrt() + 1e-6) + decay * exact[i]);
                 }

@@ -167,10 +167,8 @@ impl Run<'_> {
     pub fn backward(&mut self) {
         let (pass, values, len) = (self.pass, self.values, self.len());
         for (index, layer) in self.model.layers.iter().enumerate().rev() {
-            let [x, y] = self
-                .hidden
-                .get_disjoint_mut([index, index + 1])
-                .expect("different indices");
+            let [x, y] =
+                self.hidden.get_disjoint_mut([index, index + 1]).expect("different indices");
             let (x, y) = (&x[..len], &mut y[..len]);
             let saved = if self.recompute {
                 layer.forward(pass, values, x, &mut self.saved[0], y, self.scratch);

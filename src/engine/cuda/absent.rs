@@ -37,10 +37,7 @@ pub fn choose() -> (Backend, Option<String>) {
 
 /// Returns zeros: nothing will be allocated on a GPU.
 pub fn forecast(_: &Config, _: &Layout, _: Work, _: Setup, _: bool) -> Forecast {
-    Forecast {
-        state: 0,
-        activations: 0,
-    }
+    Forecast { state: 0, activations: 0 }
 }
 
 #[cfg(test)]

@@ -48,10 +48,7 @@ impl Activations {
     /// Takes addresses for a pass.
     pub fn take(plan: &mut Plan, shape: &Shape<'_>) -> Self {
         let c = shape.config;
-        let pooled = shape
-            .head
-            .is_some_and(|head| head.input == HeadInput::Pooled)
-            || shape.states;
+        let pooled = shape.head.is_some_and(|head| head.input == HeadInput::Pooled) || shape.states;
         let f32_states = 4 * (shape.rows * c.hidden_size) as u64;
         let distilled = shape.masked == MaskedLmMode::Distilled;
         Self {

@@ -34,10 +34,7 @@ pub struct Plan {
 impl Plan {
     /// Measures the bytes that `take` needs.
     pub fn measure<T>(take: impl FnOnce(&mut Self) -> T) -> Self {
-        let mut plan = Self {
-            base: [0; 3],
-            used: [0; 3],
-        };
+        let mut plan = Self { base: [0; 3], used: [0; 3] };
         take(&mut plan);
         plan
     }
@@ -45,10 +42,7 @@ impl Plan {
     /// Runs `take`, which was measured, with addresses from `at` on.
     pub fn place<T>(self, at: Address, take: impl FnOnce(&mut Self) -> T) -> T {
         let shared = at.0 + self.used[Span::Step as usize];
-        let mut plan = Self {
-            base: [at.0, shared, shared],
-            used: [0; 3],
-        };
+        let mut plan = Self { base: [at.0, shared, shared], used: [0; 3] };
         let taken = take(&mut plan);
         assert_eq!(plan.used, self.used, "sizes as measured");
         taken
@@ -99,11 +93,7 @@ impl Arena {
         let grows = self.bytes > 0;
         self.release(device);
         let more = (bytes + bytes / 8).next_multiple_of(ALIGNMENT);
-        let size = if grows && device.free_memory()? > more {
-            more
-        } else {
-            bytes
-        };
+        let size = if grows && device.free_memory()? > more { more } else { bytes };
         self.at = device.allocate(size)?;
         self.bytes = size;
         Ok(true)

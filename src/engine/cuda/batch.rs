@@ -260,10 +260,7 @@ mod tests {
             next_labels: &[1, 0, 1],
             left_to_right: true,
         };
-        let dropout = Dropout {
-            seed: 2 | 9 << 32,
-            step: 77,
-        };
+        let dropout = Dropout { seed: 2 | 9 << 32, step: 77 };
         let mut staging = Staging::default();
         let offsets = staging.write(&packed, inputs, Some(dropout), 10);
         let on_device = offsets.on_device(&packed, Address(1 << 12));

@@ -78,14 +78,7 @@ pub struct Matrix {
 impl Matrix {
     /// Returns a matrix without gaps.
     pub fn new(at: Address, element: Element, rows: usize, columns: usize) -> Self {
-        Self {
-            at,
-            element,
-            rows,
-            columns,
-            stride: columns,
-            transposed: false,
-        }
+        Self { at, element, rows, columns, stride: columns, transposed: false }
     }
 
     /// Returns rows and columns after transposition.
@@ -98,10 +91,7 @@ impl Matrix {
 
     /// Returns the transpose.
     pub fn t(self) -> Self {
-        Self {
-            transposed: !self.transposed,
-            ..self
-        }
+        Self { transposed: !self.transposed, ..self }
     }
 }
 

@@ -41,8 +41,7 @@ impl Engine for CudaEngine {
     }
 
     fn set_parameters(&mut self, values: &[f32]) -> Result<()> {
-        self.state
-            .set_values(self.device.get_mut().as_mut(), values)?;
+        self.state.set_values(self.device.get_mut().as_mut(), values)?;
         self.copy_weights()
     }
 
@@ -57,8 +56,7 @@ impl Engine for CudaEngine {
 
     fn update(&mut self, update: &Update) -> Result<f64> {
         let device = self.device.get_mut().as_mut();
-        self.updater
-            .update(device, &mut self.graphs, &self.state, update)
+        self.updater.update(device, &mut self.graphs, &self.state, update)
     }
 
     fn device_bytes(&self) -> Option<u64> {
@@ -85,9 +83,7 @@ impl Engine for CudaEngine {
         if scale != 1.0 {
             // A power of two: exact.
             let factor = (1.0 / scale) as f32;
-            gradients
-                .iter_mut()
-                .for_each(|gradient| *gradient *= factor);
+            gradients.iter_mut().for_each(|gradient| *gradient *= factor);
         }
         Ok(gradients)
     }
@@ -101,10 +97,7 @@ impl Engine for CudaEngine {
                 pooled: self.model.pooler.as_ref().map(|_| Vec::new()),
             });
         }
-        let request = Request {
-            states: true,
-            ..Request::default()
-        };
+        let request = Request { states: true, ..Request::default() };
         let prepared = self.prepare(batch, None, request)?;
         let width = self.config.hidden_size;
         let mut pooled = None;
@@ -123,10 +116,7 @@ impl Engine for CudaEngine {
             }
             Ok(())
         })?;
-        Ok(HiddenStates {
-            layers: copies,
-            pooled,
-        })
+        Ok(HiddenStates { layers: copies, pooled })
     }
 }
 
@@ -181,22 +171,12 @@ impl PretrainingEngine for CudaEngine {
         let key = Key {
             work: Work::Distillation,
             sizes: prepared.sizes,
-            numbers: [
-                weights.temperature,
-                weights.soft,
-                weights.hard,
-                weights.cosine,
-            ]
-            .map(f32::to_bits),
+            numbers: [weights.temperature, weights.soft, weights.hard, weights.cosine]
+                .map(f32::to_bits),
         };
-        self.launch(&prepared, Some(key), true, |device, run| {
-            run.distillation(device, weights)
-        })?;
+        self.launch(&prepared, Some(key), true, |device, run| run.distillation(device, weights))?;
         let at = prepared.activations.scores;
-        let mut scores = DistillationScores {
-            rows: rows as u64,
-            ..DistillationScores::default()
-        };
+        let mut scores = DistillationScores { rows: rows as u64, ..DistillationScores::default() };
         let hard = &mut scores.hard;
         (hard.mlm_loss, hard.mlm_correct, scores.soft) = self.scored(at, masked, DISTILLED)?;
         hard.mlm_total = masked as u64;
@@ -238,21 +218,12 @@ impl TaskEngine for CudaEngine {
             loss(&mut []);
             return Ok(());
         }
-        let request = Request {
-            head: Some(shape),
-            ..Request::default()
-        };
+        let request = Request { head: Some(shape), ..Request::default() };
         let prepared = self.prepare(batch, Some(dropout), request)?;
         // The loss on the host separates two recordings.
-        let key = |work: Work| Key {
-            work,
-            sizes: prepared.sizes,
-            numbers: [0; 4],
-        };
+        let key = |work: Work| Key { work, sizes: prepared.sizes, numbers: [0; 4] };
         let forward = Some(key(Work::TaskForward));
-        self.launch(&prepared, forward, true, |device, run| {
-            run.logits(device, run.model.task()?)
-        })?;
+        self.launch(&prepared, forward, true, |device, run| run.logits(device, run.model.task()?))?;
         let buffers = prepared.activations.head.as_ref();
         let at = buffers.ok_or_else(|| missing_head("task"))?.logits;
         let rows = head_rows(shape, batch);

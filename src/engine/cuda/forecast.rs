@@ -26,21 +26,10 @@ pub fn forecast(
         purpose: Purpose::Training(settings.recompute),
         rows: work.rows,
         sequences: work.sequences,
-        picked: if masked_lm {
-            masked_share(config, work.rows)
-        } else {
-            0
-        },
-        masked: if distils {
-            MaskedLmMode::Distilled
-        } else {
-            MaskedLmMode::Scores
-        },
+        picked: if masked_lm { masked_share(config, work.rows) } else { 0 },
+        masked: if distils { MaskedLmMode::Distilled } else { MaskedLmMode::Scores },
         head: layout.task_head().or(pairs.then_some(NEXT_SENTENCE)),
         states: false,
     };
-    Forecast {
-        state: State::bytes(layout, settings.element),
-        activations: shape.bytes(),
-    }
+    Forecast { state: State::bytes(layout, settings.element), activations: shape.bytes() }
 }

@@ -18,12 +18,8 @@ use super::shape::Shape;
 use super::state::{Offsets, padded_outputs};
 
 /// The next-sentence head as a task head: two classes over the pooler.
-pub const NEXT_SENTENCE: TaskHead = TaskHead {
-    name: "cls.seq_relationship",
-    input: HeadInput::Pooled,
-    outputs: 2,
-    dropout: false,
-};
+pub const NEXT_SENTENCE: TaskHead =
+    TaskHead { name: "cls.seq_relationship", input: HeadInput::Pooled, outputs: 2, dropout: false };
 
 /// Activations and gradients of a head, for (sequences, …) or (rows, …).
 #[derive(Debug, Clone, Copy)]
@@ -64,11 +60,7 @@ impl Buffers {
             d: take(if_trains(pooled)),
             input: take(if dropped { input } else { 0 }),
             logits: take(4 * logits),
-            d_logits: take(if narrow {
-                shape.element.bytes() * logits
-            } else {
-                0
-            }),
+            d_logits: take(if narrow { shape.element.bytes() * logits } else { 0 }),
             partials: take(if_trains(partials(h.max(outputs) as u32))),
         }
     }
@@ -96,16 +88,8 @@ impl Pooler {
         let (n, single) = (pass.sequences(), Element::F32);
         let size = (n as u32, pass.width());
         let rows = pass.device_batch.pooled;
-        pick(
-            device,
-            pass.element(),
-            size,
-            hidden,
-            rows,
-            (b.picked, single),
-        )?;
-        self.0
-            .forward(device, pass, (n, single), b.picked, (b.pooled, single))?;
+        pick(device, pass.element(), size, hidden, rows, (b.picked, single))?;
+        self.0.forward(device, pass, (n, single), b.picked, (b.pooled, single))?;
         let bias = pass.value(self.0.bias);
         tanh_bias(device, pass.element(), size, b.pooled, bias)
     }
@@ -123,11 +107,9 @@ impl Pooler {
         tanh_backward(device, pass.element(), size, b.pooled, b.d)?;
         let into = pass.gradient(self.0.bias);
         bias_gradient(device, single, (size.0, h, h), b.d, into, b.partials)?;
-        self.0
-            .add_weight_gradient(device, pass, (n, single), b.picked, b.d)?;
+        self.0.add_weight_gradient(device, pass, (n, single), b.picked, b.d)?;
         // The picked rows are not needed any more: their buffer takes their gradients.
-        self.0
-            .backward(device, pass, (n, single), b.d, b.picked, false)?;
+        self.0.backward(device, pass, (n, single), b.d, b.picked, false)?;
         let from = (b.picked, single);
         let rows = pass.device_batch.pooled;
         add_picked(device, pass.element(), size, from, rows, d_hidden)
@@ -222,8 +204,7 @@ impl Head {
         let input = self.read(device, pass, hidden, b)?;
         let all = (self.rows(pass), self.element(pass));
         let logits = (b.logits, Element::F32);
-        self.linear
-            .forward_with_bias(device, pass, all, input, logits)
+        self.linear.forward_with_bias(device, pass, all, input, logits)
     }
 
     /// Scores by cross-entropy with a label per row into `scored`, and overwrites the logits with
@@ -278,15 +259,13 @@ impl Head {
             b.d_logits
         };
         let input = self.input(pass, hidden, b);
-        self.linear
-            .add_weight_gradient(device, pass, (n, element), input, dy)?;
+        self.linear.add_weight_gradient(device, pass, (n, element), input, dy)?;
         // A head over rows is the only one, so it overwrites the gradient of the hidden states.
         let d = match &self.pooler {
             Some(_) => b.d,
             None => d_hidden,
         };
-        self.linear
-            .backward(device, pass, (n, element), dy, d, false)?;
+        self.linear.backward(device, pass, (n, element), dy, d, false)?;
         if let Some(drops) = self.dropout(pass) {
             let rows = self.dropped_rows(pass);
             drop_rows(device, element, rows, pass.width(), d, drops)?;

@@ -173,8 +173,7 @@ impl Layer {
         let (element, batch, h) = (pass.element(), pass.batch(), pass.width());
         let (rows, inner) = (batch.rows, self.intermediate.outputs as u32);
         let all = (pass.rows(), element);
-        self.qkv
-            .forward_with_bias(device, pass, all, x, (saved.qkv, element))?;
+        self.qkv.forward_with_bias(device, pass, all, x, (saved.qkv, element))?;
         attention_forward(
             device,
             element,
@@ -185,8 +184,7 @@ impl Layer {
             saved.context,
             saved.log_sums,
         )?;
-        self.attention
-            .forward(device, pass, all, saved.context, (saved.attended, element))?;
+        self.attention.forward(device, pass, all, saved.context, (saved.attended, element))?;
         let drops = pass.hidden_dropout(Site::AttentionOutputDropout(self.index));
         let norm = NormForward {
             n: rows,
@@ -200,18 +198,11 @@ impl Layer {
             out: saved.normed,
         };
         norm_forward(device, element, &norm)?;
-        self.intermediate
-            .forward(device, pass, all, saved.normed, (saved.inner, element))?;
+        self.intermediate.forward(device, pass, all, saved.normed, (saved.inner, element))?;
         let bias = pass.value(self.intermediate.bias);
         let size = (rows, inner);
         bias_gelu(device, element, size, saved.inner, bias, saved.activated)?;
-        self.output.forward(
-            device,
-            pass,
-            all,
-            saved.activated,
-            (saved.feed_forward, element),
-        )?;
+        self.output.forward(device, pass, all, saved.activated, (saved.feed_forward, element))?;
         let drops = pass.hidden_dropout(Site::FeedForwardDropout(self.index));
         let norm = NormForward {
             x: saved.feed_forward,
@@ -249,14 +240,7 @@ impl Layer {
         normalise(device, pass, &self.attention_norm, sums, saved.normed)?;
         let size = (pass.batch().rows, self.intermediate.outputs as u32);
         let bias = pass.value(self.intermediate.bias);
-        bias_gelu(
-            device,
-            pass.element(),
-            size,
-            saved.inner,
-            bias,
-            saved.activated,
-        )
+        bias_gelu(device, pass.element(), size, saved.inner, bias, saved.activated)
     }
 
     /// Turns the gradient of the layer's output in `d.hidden` into that of its input `x`, and adds
@@ -291,10 +275,8 @@ impl Layer {
             partials: d.partials,
         };
         norm_backward(device, element, &norm)?;
-        self.output
-            .add_weight_gradient(device, pass, all, saved.activated, d.linear)?;
-        self.output
-            .backward(device, pass, all, d.linear, d.inner, false)?;
+        self.output.add_weight_gradient(device, pass, all, saved.activated, d.linear)?;
+        self.output.backward(device, pass, all, d.linear, d.inner, false)?;
         let bias = self.intermediate.bias;
         gelu_backward(
             device,
@@ -306,10 +288,8 @@ impl Layer {
             pass.gradient(bias),
             d.partials,
         )?;
-        self.intermediate
-            .add_weight_gradient(device, pass, all, saved.normed, d.inner)?;
-        self.intermediate
-            .backward(device, pass, all, d.inner, d.residual, true)?;
+        self.intermediate.add_weight_gradient(device, pass, all, saved.normed, d.inner)?;
+        self.intermediate.backward(device, pass, all, d.inner, d.residual, true)?;
 
         // Attention block: `residual` is now the gradient of its output.
         let drops = pass.hidden_dropout(Site::AttentionOutputDropout(self.index));
@@ -326,11 +306,9 @@ impl Layer {
             ..norm
         };
         norm_backward(device, element, &norm)?;
-        self.attention
-            .add_weight_gradient(device, pass, all, saved.context, d.linear)?;
+        self.attention.add_weight_gradient(device, pass, all, saved.context, d.linear)?;
         let d_context = d.residual;
-        self.attention
-            .backward(device, pass, all, d.linear, d_context, false)?;
+        self.attention.backward(device, pass, all, d.linear, d_context, false)?;
         attention_backward(
             device,
             element,

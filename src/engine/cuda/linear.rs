@@ -51,9 +51,7 @@ impl Linear {
     /// biases.
     pub fn joined<const N: usize>(offsets: &Offsets, names: [String; N]) -> Self {
         let join = |what: &str| -> Range<usize> {
-            let parts = names
-                .each_ref()
-                .map(|n| offsets.find(&format!("{n}.{what}")));
+            let parts = names.each_ref().map(|n| offsets.find(&format!("{n}.{what}")));
             for pair in parts.windows(2) {
                 assert_eq!(pair[0].end, pair[1].start, "{names:?} are adjacent");
             }

@@ -53,11 +53,8 @@ impl Buffers {
             MaskedLmMode::Distilled => (element.bytes(), 4),
             MaskedLmMode::Logits => (4, 0),
         };
-        let (d, sums) = if shape.trains() {
-            (rows, partials(shape.classes() as u32))
-        } else {
-            (0, 0)
-        };
+        let (d, sums) =
+            if shape.trains() { (rows, partials(shape.classes() as u32)) } else { (0, 0) };
         let mut take = |bytes: u64| plan.take(Span::Heads, bytes);
         Self {
             n,
@@ -116,8 +113,7 @@ impl MaskedLm {
         let (size, all) = ((b.n as u32, pass.width()), (b.n, element));
         let rows = pass.device_batch.rows;
         pick(device, element, size, hidden, rows, (b.picked, element))?;
-        self.dense
-            .forward(device, pass, all, b.picked, (b.dense, element))?;
+        self.dense.forward(device, pass, all, b.picked, (b.dense, element))?;
         let bias = pass.value(self.dense.bias);
         bias_gelu(device, element, size, b.dense, bias, b.activated)?;
         let norm = NormForward {
@@ -150,10 +146,7 @@ impl MaskedLm {
 
     /// Scores the predictions of the uploaded rows into `scored`. With `d_hidden`, adds the
     /// gradients of the parameters and of the hidden states.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is another buffer of the pass"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
     pub fn score(
         &self,
         device: &mut dyn Device,
@@ -175,16 +168,8 @@ impl MaskedLm {
         let bias = pass.value(self.bias);
         match loss {
             Loss::Labels(weight) => {
-                let loss = CrossEntropy {
-                    n,
-                    classes,
-                    stride,
-                    logits,
-                    bias,
-                    labels,
-                    weight,
-                    scored,
-                };
+                let loss =
+                    CrossEntropy { n, classes, stride, logits, bias, labels, weight, scored };
                 cross_entropy(device, element, &loss)?;
             }
             Loss::Teacher(weights) => {
@@ -253,17 +238,8 @@ impl MaskedLm {
             pass.gradient(self.dense.bias),
             b.partials,
         )?;
-        self.dense
-            .add_weight_gradient(device, pass, all, b.picked, b.d_dense)?;
-        self.dense
-            .backward(device, pass, all, b.d_dense, b.d, false)?;
-        add_picked(
-            device,
-            element,
-            size,
-            (b.d, element),
-            pass.device_batch.rows,
-            d_hidden,
-        )
+        self.dense.add_weight_gradient(device, pass, all, b.picked, b.d_dense)?;
+        self.dense.backward(device, pass, all, b.d_dense, b.d, false)?;
+        add_picked(device, element, size, (b.d, element), pass.device_batch.rows, d_hidden)
     }
 }

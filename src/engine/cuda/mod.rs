@@ -128,10 +128,7 @@ fn choice(found: std::result::Result<String, Missing>) -> (Backend, Option<Strin
     match found {
         Ok(name) => (Backend::Cuda, Some(format!("computing on {name}"))),
         Err(Missing::Driver(_) | Missing::Device { visible: None }) => (Backend::Cpu, None),
-        Err(missing) => (
-            Backend::Cpu,
-            Some(format!("computing on the CPU: {missing}")),
-        ),
+        Err(missing) => (Backend::Cpu, Some(format!("computing on the CPU: {missing}"))),
     }
 }
 
@@ -261,12 +258,7 @@ impl CudaEngine {
         }
         let from = (state.values, Element::F32);
         let to = (state.weights, state.element);
-        cast(
-            self.device.get_mut().as_mut(),
-            state.offsets.total() as u64,
-            from,
-            to,
-        )
+        cast(self.device.get_mut().as_mut(), state.offsets.total() as u64, from, to)
     }
 
     fn shape(&self, batch: &Packed, purpose: Purpose, request: &Request<'_>) -> Shape<'_> {
@@ -301,13 +293,10 @@ impl CudaEngine {
         self.check_memory(batch, purpose, &request, plan.bytes())?;
         let device = self.device.get_mut().as_mut();
         let moved = self.arena.reserve(device, plan.bytes())?;
-        let head_inputs = HeadInputs {
-            left_to_right: self.config.is_decoder,
-            ..request.head_inputs
-        };
+        let head_inputs =
+            HeadInputs { left_to_right: self.config.is_decoder, ..request.head_inputs };
         let (batch_on_device, elsewhere) =
-            self.staging
-                .send(device, batch, head_inputs, dropout, self.config.vocab_size)?;
+            self.staging.send(device, batch, head_inputs, dropout, self.config.vocab_size)?;
         if moved || elsewhere {
             self.graphs.clear(device);
         }
@@ -343,11 +332,8 @@ impl CudaEngine {
         if needs <= free {
             return Ok(());
         }
-        let work = Load {
-            rows: batch.rows(),
-            sequences: batch.sequences(),
-            longest: batch.longest(),
-        };
+        let work =
+            Load { rows: batch.rows(), sequences: batch.sequences(), longest: batch.longest() };
         let whole = self.shape(batch, purpose, request);
         let fit = memory::largest(work, free, |part| {
             let share = |n: usize| (n * part.sequences).div_ceil(work.sequences);
@@ -418,9 +404,7 @@ impl CudaEngine {
             return Ok(padded);
         }
         let rows = padded.chunks_exact(stride);
-        Ok(rows
-            .flat_map(|row| row[..columns].iter().copied())
-            .collect())
+        Ok(rows.flat_map(|row| row[..columns].iter().copied()).collect())
     }
 
     /// Returns the summed losses of `n` rows, the number of correct rows, and the sum of a third
@@ -499,14 +483,9 @@ impl CudaEngine {
         if batch.rows() == 0 {
             return Ok(Vec::new());
         }
-        let request = Request {
-            head: Some(shape),
-            ..Request::default()
-        };
+        let request = Request { head: Some(shape), ..Request::default() };
         let prepared = self.prepare(batch, None, request)?;
-        self.launch(&prepared, None, false, |device, run| {
-            run.logits(device, head(run.model)?)
-        })?;
+        self.launch(&prepared, None, false, |device, run| run.logits(device, head(run.model)?))?;
         let at = prepared.activations.head.map(|buffers| buffers.logits);
         let columns = head(&self.model)?.columns();
         let rows = head_rows(shape, batch);
@@ -526,10 +505,7 @@ impl CudaEngine {
             return Ok((Vec::new(), Vec::new()));
         }
         let request = Request {
-            head_inputs: HeadInputs {
-                rows,
-                ..HeadInputs::default()
-            },
+            head_inputs: HeadInputs { rows, ..HeadInputs::default() },
             masked: MaskedLmMode::Logits,
             states: hidden,
             ..Request::default()
@@ -552,10 +528,8 @@ impl CudaEngine {
         let Some(buffers) = prepared.activations.masked_lm else {
             return Ok((Vec::new(), states));
         };
-        let (classes, stride) = (
-            self.config.vocab_size,
-            state::padded_vocabulary(self.config.vocab_size),
-        );
+        let (classes, stride) =
+            (self.config.vocab_size, state::padded_vocabulary(self.config.vocab_size));
         let logits = self.download_rows(buffers.logits, rows.len(), classes, stride)?;
         Ok((logits, states))
     }
@@ -577,12 +551,7 @@ fn read_states(device: &mut dyn Device, run: Run<'_>, hidden: Address) -> Result
         return download(device, hidden, count);
     }
     let states = run.activations.states;
-    cast(
-        device,
-        count as u64,
-        (hidden, element),
-        (states, Element::F32),
-    )?;
+    cast(device, count as u64, (hidden, element), (states, Element::F32))?;
     download(device, states, count)
 }
 

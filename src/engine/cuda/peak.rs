@@ -30,11 +30,7 @@ impl<'a> Buffers<'a> {
         device: &'a mut dyn Device,
         work: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
-        let mut buffers = Self {
-            device,
-            allocated: Vec::new(),
-            flush: Address::NONE,
-        };
+        let mut buffers = Self { device, allocated: Vec::new(), flush: Address::NONE };
         let done = (|| {
             buffers.flush = buffers.take(FLUSH)?;
             work(&mut buffers)

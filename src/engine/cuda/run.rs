@@ -49,9 +49,7 @@ impl Model {
     }
 
     pub fn masked_lm(&self) -> Result<&MaskedLm> {
-        self.masked_lm
-            .as_ref()
-            .ok_or_else(|| missing_head("masked-LM"))
+        self.masked_lm.as_ref().ok_or_else(|| missing_head("masked-LM"))
     }
 
     pub fn next_sentence(&self) -> Result<&Head> {

@@ -61,11 +61,7 @@ fn padded_len(parameter: &Parameter) -> usize {
 fn starts(layout: &Layout) -> (Vec<usize>, usize) {
     let mut end = 0usize;
     let place = |parameter: &Parameter| {
-        let start = if continues(parameter) {
-            end
-        } else {
-            end.next_multiple_of(ALIGNMENT)
-        };
+        let start = if continues(parameter) { end } else { end.next_multiple_of(ALIGNMENT) };
         end = start + padded_len(parameter);
         start
     };
@@ -76,11 +72,7 @@ fn starts(layout: &Layout) -> (Vec<usize>, usize) {
 impl Offsets {
     pub fn new(layout: &Arc<Layout>) -> Self {
         let (starts, total) = starts(layout);
-        Self {
-            layout: layout.clone(),
-            starts,
-            total,
-        }
+        Self { layout: layout.clone(), starts, total }
     }
 
     pub fn layout(&self) -> &Arc<Layout> {
@@ -96,18 +88,14 @@ impl Offsets {
     pub fn iter(&self) -> impl Iterator<Item = (&Parameter, Range<usize>)> + '_ {
         let parameters = self.layout.parameters().iter();
         let place = |(parameter, &start): (&'_ Parameter, &usize)| start..start + parameter.len();
-        parameters
-            .zip(&self.starts)
-            .map(move |pair| (pair.0, place(pair)))
+        parameters.zip(&self.starts).map(move |pair| (pair.0, place(pair)))
     }
 
     /// Returns the range of a parameter. The layout must declare it: both come from one
     /// declaration.
     pub fn find(&self, name: &str) -> Range<usize> {
         let found = self.iter().find(|(parameter, _)| parameter.name == name);
-        found
-            .unwrap_or_else(|| panic!("the declaration has no {name}"))
-            .1
+        found.unwrap_or_else(|| panic!("the declaration has no {name}")).1
     }
 
     /// Moves values from the layout's order to their offsets.
@@ -245,10 +233,7 @@ mod tests {
 
     #[test]
     fn every_parameter_has_an_aligned_range_of_its_own() {
-        let configs = [
-            Config::new(2, 48, 2, 100, 203),
-            Config::new(1, 30, 3, 7, 65),
-        ];
+        let configs = [Config::new(2, 48, 2, 100, 203), Config::new(1, 30, 3, 7, 65)];
         for config in configs {
             let parts = [&PRETRAINING[..], &[Part::TokenClassifier(9)]].concat();
             let layout = Layout::new(&config, &parts);

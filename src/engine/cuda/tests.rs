@@ -17,10 +17,7 @@ use crate::model::{Config, Dropout, HeadInput, Layout, PRETRAINING, Part};
 use crate::random::{Site, Stream};
 
 const VOCABULARY: u32 = 203;
-const DROPOUT: Dropout = Dropout {
-    seed: 5 | 3 << 32,
-    step: 9,
-};
+const DROPOUT: Dropout = Dropout { seed: 5 | 3 << 32, step: 9 };
 
 /// Heads of 32, which attention on tensor cores takes, and of 24, which it doesn't.
 fn configs() -> [Config; 2] {
@@ -65,11 +62,7 @@ fn parameters(layout: &Layout) -> Vec<f32> {
 }
 
 fn settings(element: Element) -> Settings {
-    Settings {
-        element,
-        tf32: false,
-        recompute: Recompute::Nothing,
-    }
+    Settings { element, tf32: false, recompute: Recompute::Nothing }
 }
 
 /// Both engines with the same parameters, the CPU's in f32; None where there is no C++ compiler.
@@ -129,10 +122,7 @@ fn bounds(element: Element) -> (f64, f64) {
 /// Lowers the scale of the loss until the gradients of a batch are in the range of f16.
 fn find_scale(cuda: &mut CudaEngine, batch: &PretrainingBatch) {
     let before = cuda.parameters().unwrap();
-    let still = Update {
-        learning_rate: 0.0,
-        ..update(1, Rule::Adamw)
-    };
+    let still = Update { learning_rate: 0.0, ..update(1, Rule::Adamw) };
     loop {
         cuda.pretraining_gradients(batch, DROPOUT).unwrap();
         if cuda.update(&still).unwrap().is_finite() {
@@ -157,10 +147,7 @@ fn pretraining_agrees(config: &Config, element: Element) {
         let expected = cpu.pretraining_gradients(&batch, DROPOUT).unwrap();
         close(got.mean_mlm_loss(), expected.mean_mlm_loss(), loss_bound);
         close(got.mean_nsp_loss(), expected.mean_nsp_loss(), loss_bound);
-        assert_eq!(
-            (got.mlm_total, got.nsp_total),
-            (expected.mlm_total, expected.nsp_total)
-        );
+        assert_eq!((got.mlm_total, got.nsp_total), (expected.mlm_total, expected.nsp_total));
         if element == Element::F32 {
             assert_eq!(
                 (got.mlm_correct, got.nsp_correct),
@@ -208,10 +195,7 @@ fn in_f16_they_are_the_cpus_within_its_rounding() {
 
 fn update(step: u64, rule: Rule) -> Update {
     Update {
-        optimizer: Optimizer {
-            rule,
-            ..Optimizer::default()
-        },
+        optimizer: Optimizer { rule, ..Optimizer::default() },
         learning_rate: 1e-3,
         step,
         max_norm: 1.0,
@@ -231,25 +215,14 @@ fn ten_steps_of_pretraining_stay_together() {
             return;
         };
         for step in 1..=10 {
-            let lengths: &[usize] = if step % 3 == 0 {
-                &[9, 40]
-            } else {
-                &[20, 7, 33, 12]
-            };
+            let lengths: &[usize] = if step % 3 == 0 { &[9, 40] } else { &[20, 7, 33, 12] };
             let batch = batch(step, lengths);
-            let dropout = Dropout {
-                seed: 1,
-                step: step as u32,
-            };
+            let dropout = Dropout { seed: 1, step: step as u32 };
             let got = cuda.pretraining_gradients(&batch, dropout).unwrap();
             let expected = cpu.pretraining_gradients(&batch, dropout).unwrap();
             close(got.loss(), expected.loss(), 1e-4);
             let update = update(step, rule);
-            close(
-                cuda.update(&update).unwrap(),
-                cpu.update(&update).unwrap(),
-                1e-4,
-            );
+            close(cuda.update(&update).unwrap(), cpu.update(&update).unwrap(), 1e-4);
         }
         // Of each shape and of the update the first was launched and the second recorded.
         assert_eq!(cuda.replayed(), (7 - 2) + (3 - 2) + (10 - 2));
@@ -299,12 +272,8 @@ fn loss(logits: &mut [f32]) {
 
 #[test]
 fn task_heads_over_texts_and_over_tokens_are_the_cpus() {
-    let heads = [
-        Part::SequenceClassifier(3),
-        Part::MultipleChoice,
-        Part::TokenClassifier(9),
-        Part::Span,
-    ];
+    let heads =
+        [Part::SequenceClassifier(3), Part::MultipleChoice, Part::TokenClassifier(9), Part::Span];
     for (config, element) in configs().iter().zip([Element::F32, Element::Bf16]) {
         let bound = bounds(element).1;
         for head in heads {
@@ -334,9 +303,7 @@ fn task_heads_over_texts_and_over_tokens_are_the_cpus() {
             compare(&layout, &got, &expected, bound);
             let (got, expected) = (cuda.task_logits(&batch), cpu.task_logits(&batch));
             near(&got.unwrap(), &expected.unwrap(), bound);
-            let over_rows = head
-                .task_head()
-                .is_some_and(|head| head.input == HeadInput::Rows);
+            let over_rows = head.task_head().is_some_and(|head| head.input == HeadInput::Rows);
             let states = cuda.hidden_states(&batch, 0..1).unwrap();
             assert_eq!(states.pooled.is_none(), over_rows);
         }
@@ -382,10 +349,7 @@ fn what_is_asked_of_a_trained_model_is_the_cpus() {
             let got = flat(cuda.next_sentence_logits(packed).unwrap());
             let expected = flat(cpu.next_sentence_logits(packed).unwrap());
             near(&got, &expected, bound);
-            let (got, expected) = (
-                cuda.attention(packed).unwrap(),
-                cpu.attention(packed).unwrap(),
-            );
+            let (got, expected) = (cuda.attention(packed).unwrap(), cpu.attention(packed).unwrap());
             assert_eq!(got.len(), expected.len());
             let refused = cuda.task_logits(packed).unwrap_err().to_string();
             assert_eq!(refused, "the model has no task head");
@@ -408,16 +372,12 @@ fn distillation_is_the_cpus() {
         let mut teacher = CpuEngine::new(&config, &layout, teacher).unwrap();
         let mut targets = SoftTargets::default();
         let rows = &batch.masked_rows;
-        teacher
-            .soft_targets(&batch.packed, rows, &mut targets)
-            .unwrap();
+        teacher.soft_targets(&batch.packed, rows, &mut targets).unwrap();
         let recipe = Distillation::default();
         let weights = recipe.weights(&batch);
         for _ in 0..3 {
             let run = |engine: &mut dyn PretrainingEngine| {
-                engine
-                    .distillation_gradients_of_part(&batch, &targets, weights, DROPOUT)
-                    .unwrap()
+                engine.distillation_gradients_of_part(&batch, &targets, weights, DROPOUT).unwrap()
             };
             let (got, expected) = (run(&mut cuda), run(&mut cpu));
             close(got.loss(&recipe), expected.loss(&recipe), loss_bound);
@@ -426,12 +386,7 @@ fn distillation_is_the_cpus() {
             close(got.hard.mlm_loss, expected.hard.mlm_loss, loss_bound);
             assert_eq!(got.rows, expected.rows);
         }
-        compare(
-            &layout,
-            &cuda.gradients().unwrap(),
-            &cpu.gradients().unwrap(),
-            bound,
-        );
+        compare(&layout, &cuda.gradients().unwrap(), &cpu.gradients().unwrap(), bound);
         let mut own = SoftTargets::default();
         cuda.soft_targets(&batch.packed, rows, &mut own).unwrap();
         cpu.soft_targets(&batch.packed, rows, &mut targets).unwrap();
@@ -447,18 +402,13 @@ fn what_is_computed_again_is_what_was_kept() {
         let [mut config, _] = configs();
         config.num_hidden_layers = 3;
         let run = |recompute: Recompute| {
-            let settings = Settings {
-                recompute,
-                ..settings(element)
-            };
+            let settings = Settings { recompute, ..settings(element) };
             let (_, mut cuda, _) = engines(&config, &PRETRAINING, settings)?;
             let batch = batch(5, &[60, 1, 90]);
             let weights = LossWeights::of(&batch);
             let mut losses = Vec::new();
             for _ in 0..3 {
-                let scores = cuda
-                    .pretraining_gradients_of_part(&batch, weights, DROPOUT)
-                    .unwrap();
+                let scores = cuda.pretraining_gradients_of_part(&batch, weights, DROPOUT).unwrap();
                 losses.push(scores.loss());
             }
             Some((losses, cuda.gradients().unwrap(), cuda.activation_bytes()))
@@ -487,10 +437,7 @@ fn a_checkpoint_moves_between_engines() {
     };
     let step = |engine: &mut dyn PretrainingEngine, step: u64| {
         let batch = batch(step, &[20, 7, 1, 12]);
-        let dropout = Dropout {
-            seed: 1,
-            step: step as u32,
-        };
+        let dropout = Dropout { seed: 1, step: step as u32 };
         let scores = engine.pretraining_gradients(&batch, dropout).unwrap();
         engine.update(&update(step, Rule::Adamw)).unwrap();
         scores.loss()
@@ -521,15 +468,9 @@ fn a_run_that_is_resumed_is_the_run() {
     let [config, _] = configs();
     let step = |engine: &mut CudaEngine, step: u64| {
         let batch = batch(step, &[20, 7, 1, 12]);
-        let dropout = Dropout {
-            seed: 1,
-            step: step as u32,
-        };
+        let dropout = Dropout { seed: 1, step: step as u32 };
         let scores = engine.pretraining_gradients(&batch, dropout).unwrap();
-        (
-            scores.loss(),
-            engine.update(&update(step, Rule::Adamw)).unwrap(),
-        )
+        (scores.loss(), engine.update(&update(step, Rule::Adamw)).unwrap())
     };
     let Some((_, mut whole, _)) = engines(&config, &PRETRAINING, settings(Element::Bf16)) else {
         return;
@@ -556,8 +497,7 @@ fn gradients_that_are_no_numbers_change_nothing_and_lower_the_scale() {
         let before = cuda.parameters().unwrap();
         let packed = batch(6, &[12, 5]).packed;
         let spoil = |cuda: &mut CudaEngine, value: f32| {
-            cuda.task_gradients(&packed, DROPOUT, &mut |logits| logits.fill(value))
-                .unwrap();
+            cuda.task_gradients(&packed, DROPOUT, &mut |logits| logits.fill(value)).unwrap();
             cuda.update(&update(1, Rule::Adamw)).unwrap()
         };
         assert!(!spoil(&mut cuda, f32::NAN).is_finite());
@@ -604,20 +544,13 @@ fn a_batch_that_does_not_fit_is_refused_with_one_that_does() {
     assert!(cuda.device_bytes().unwrap() > bare && bare > 12 * layout.total() as u64);
     let refused = cuda.pretraining_gradients(&sequences(400), DROPOUT);
     let message = refused.unwrap_err().to_string();
-    assert!(
-        message.starts_with("400 sequences of up to 60 tokens need "),
-        "{message}"
-    );
+    assert!(message.starts_with("400 sequences of up to 60 tokens need "), "{message}");
     assert!(message.contains("of the GPU's memory, but "), "{message}");
     let number = message.split("(micro-batch ").nth(1).unwrap();
     let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
     let fit: usize = digits.parse().unwrap();
-    assert!(
-        cuda.pretraining_gradients(&sequences(fit + 1), DROPOUT)
-            .is_err()
-    );
-    cuda.pretraining_gradients(&sequences(fit), DROPOUT)
-        .unwrap();
+    assert!(cuda.pretraining_gradients(&sequences(fit + 1), DROPOUT).is_err());
+    cuda.pretraining_gradients(&sequences(fit), DROPOUT).unwrap();
     let mut empty = Packed::default();
     empty.ids.clear();
     assert!(cuda.hidden_states(&empty, 0..1).unwrap().layers[0].is_empty());
@@ -629,21 +562,15 @@ fn the_forecast_is_the_plan() {
     use crate::engine::memory::Work;
     let [config, _] = configs();
     for recompute in [Recompute::Nothing, Recompute::Cheap, Recompute::Layers] {
-        let settings = Settings {
-            recompute,
-            ..settings(Element::Bf16)
-        };
+        let settings = Settings { recompute, ..settings(Element::Bf16) };
         let parts = Part::TokenClassifier(5).with_encoder();
         let Some((layout, mut cuda, _)) = engines(&config, &parts, settings) else {
             return;
         };
         let packed = batch(8, RAGGED).packed;
         cuda.task_gradients(&packed, DROPOUT, &mut loss).unwrap();
-        let work = Work {
-            rows: packed.rows(),
-            sequences: packed.sequences(),
-            longest: packed.longest(),
-        };
+        let work =
+            Work { rows: packed.rows(), sequences: packed.sequences(), longest: packed.longest() };
         let forecast = super::forecast(&config, &layout, work, settings, false);
         assert_eq!(forecast.activations, cuda.activation_bytes());
         assert!(forecast.state > 18 * layout.total() as u64);
@@ -670,21 +597,14 @@ fn spans_train_as_on_the_cpu() {
                 scored = objective::spans(logits, &packed.cu_seqlens, &places, 0.5).loss;
             };
             engine.task_gradients(&packed, dropout, &mut loss).unwrap();
-            let norm = engine
-                .update(&update(u64::from(step), Rule::Adamw))
-                .unwrap();
+            let norm = engine.update(&update(u64::from(step), Rule::Adamw)).unwrap();
             (scored, norm)
         };
         let (got, expected) = (run(&mut cuda), run(&mut cpu));
         close(got.0, expected.0, 1e-4);
         close(got.1, expected.1, 1e-4);
     }
-    compare(
-        &layout,
-        &cuda.parameters().unwrap(),
-        &cpu.parameters().unwrap(),
-        1e-3,
-    );
+    compare(&layout, &cuda.parameters().unwrap(), &cpu.parameters().unwrap(), 1e-3);
 }
 
 #[test]
@@ -692,17 +612,11 @@ fn what_is_chosen_is_said_where_there_is_something_to_say() {
     use super::driver::Missing;
     use crate::engine::Backend;
     let (backend, said) = super::choice(Ok("NVIDIA H200".into()));
-    assert_eq!(
-        (backend, said.unwrap().as_str()),
-        (Backend::Cuda, "computing on NVIDIA H200")
-    );
+    assert_eq!((backend, said.unwrap().as_str()), (Backend::Cuda, "computing on NVIDIA H200"));
     let none = Missing::Device { visible: None };
     assert_eq!(super::choice(Err(none)), (Backend::Cpu, None));
     let old = Missing::OldDriver { driver: (11, 4) };
     let (backend, said) = super::choice(Err(old));
     assert_eq!(backend, Backend::Cpu);
-    assert!(
-        said.unwrap()
-            .starts_with("computing on the CPU: NVIDIA's driver is too old")
-    );
+    assert!(said.unwrap().starts_with("computing on the CPU: NVIDIA's driver is too old"));
 }

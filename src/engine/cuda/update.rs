@@ -101,14 +101,7 @@ impl Updater {
         let count = state.offsets.total() as u64;
         let partials = self.squares_partials;
         let element = state.element;
-        sum_of_squares(
-            device,
-            element,
-            count,
-            state.gradients,
-            partials,
-            self.squares,
-        )?;
+        sum_of_squares(device, element, count, state.gradients, partials, self.squares)?;
         let parameters = Parameters {
             chunks: &self.chunks,
             chunks_at: self.chunks_at,

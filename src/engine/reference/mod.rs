@@ -36,12 +36,7 @@ impl Reference {
     /// Builds a model with these parameters on the CPU. Returns an error for sizes that have no
     /// type.
     pub fn new(config: &Config, layout: &Arc<Layout>, values: Vec<f32>) -> Result<Self> {
-        Self::at(
-            Placement::cpu(rayon::current_num_threads())?,
-            config,
-            layout,
-            values,
-        )
+        Self::at(Placement::cpu(rayon::current_num_threads())?, config, layout, values)
     }
 
     /// Builds the model on the first GPU, with dfdx's own kernels. Also returns an error if there
@@ -57,11 +52,8 @@ impl Reference {
         layout: &Arc<Layout>,
         values: Vec<f32>,
     ) -> Result<Self> {
-        let mut reference = Self {
-            config: config.clone(),
-            state: State::new(layout, values)?,
-            placement,
-        };
+        let mut reference =
+            Self { config: config.clone(), state: State::new(layout, values)?, placement };
         reference.filled()?;
         Ok(reference)
     }
@@ -75,8 +67,7 @@ impl Reference {
     /// Returns the placement with its modules built.
     fn filled(&mut self) -> Result<&Placement> {
         let state = &self.state;
-        self.placement
-            .fill(&self.config, &state.layout, &state.values)?;
+        self.placement.fill(&self.config, &state.layout, &state.values)?;
         Ok(&self.placement)
     }
 
@@ -171,10 +162,9 @@ impl Engine for Reference {
             Ok(model.hidden_states(&batch.slice(which), layers.clone()))
         })?;
         let mut parts = parts.into_iter();
-        let mut all = parts.next().unwrap_or(HiddenStates {
-            layers: vec![Vec::new(); layers.len()],
-            pooled: None,
-        });
+        let mut all = parts
+            .next()
+            .unwrap_or(HiddenStates { layers: vec![Vec::new(); layers.len()], pooled: None });
         for part in parts {
             for (layer, more) in all.layers.iter_mut().zip(part.layers) {
                 layer.extend(more);
@@ -187,9 +177,8 @@ impl Engine for Reference {
     }
 
     fn attention(&mut self, batch: &Packed) -> Result<Vec<SequenceAttention>> {
-        let parts = self.in_parts(batch, |model, which| {
-            Ok(model.attention(&batch.slice(which)))
-        })?;
+        let parts =
+            self.in_parts(batch, |model, which| Ok(model.attention(&batch.slice(which))))?;
         Ok(parts.into_iter().flatten().collect())
     }
 }
@@ -245,14 +234,12 @@ impl PretrainingEngine for Reference {
 
     fn masked_lm_logits(&mut self, batch: &Packed, rows: &[u32]) -> Result<Vec<f32>> {
         self.check(batch)?;
-        self.filled()?
-            .whole(|model| model.masked_lm_logits(batch, rows))
+        self.filled()?.whole(|model| model.masked_lm_logits(batch, rows))
     }
 
     fn next_sentence_logits(&mut self, batch: &Packed) -> Result<Vec<[f32; 2]>> {
         self.check(batch)?;
-        self.filled()?
-            .whole(|model| model.next_sentence_logits(batch))
+        self.filled()?.whole(|model| model.next_sentence_logits(batch))
     }
 }
 
@@ -291,9 +278,8 @@ impl TaskEngine for Reference {
     }
 
     fn task_logits(&mut self, batch: &Packed) -> Result<Vec<f32>> {
-        let parts = self.in_parts(batch, |model, which| {
-            model.task_logits(&batch.slice(which), None)
-        })?;
+        let parts =
+            self.in_parts(batch, |model, which| model.task_logits(&batch.slice(which), None))?;
         Ok(parts.concat())
     }
 }

@@ -149,13 +149,10 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, D: BertDevi
         slopes: &[f32],
     ) -> Result<Vec<f32>> {
         let hidden = self.encode::<OwnedTape<f32, D>>(batch, Some(dropout), &mut |_, _| {});
-        let logits = self
-            .task_logits(hidden, batch, Some(dropout))
-            .ok_or_else(|| missing_head("task"))?;
+        let logits =
+            self.task_logits(hidden, batch, Some(dropout)).ok_or_else(|| missing_head("task"))?;
         // The gradient of Σ logits · slopes is `slopes`: backpropagation continues from there.
-        let slopes = logits
-            .device()
-            .tensor_from_vec(slopes.to_vec(), *logits.shape());
+        let slopes = logits.device().tensor_from_vec(slopes.to_vec(), *logits.shape());
         Ok(backward(self, (logits * slopes).sum(), layout))
     }
 
@@ -172,10 +169,7 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, D: BertDevi
                 layers.push(crate::model::real_rows(hidden, batch).as_vec());
             }
         });
-        HiddenStates {
-            layers,
-            pooled: self.pool(rows, batch).map(|pooled| pooled.as_vec()),
-        }
+        HiddenStates { layers, pooled: self.pool(rows, batch).map(|pooled| pooled.as_vec()) }
     }
 
     fn attention(&self, batch: &Packed) -> Vec<SequenceAttention> {
@@ -214,10 +208,7 @@ where
     D: BertDevice<f32>,
     T: Tape<f32, D> + Merge<T>,
 {
-    let head = bert
-        .masked_lm
-        .as_ref()
-        .ok_or_else(|| missing_head("masked-LM"))?;
+    let head = bert.masked_lm.as_ref().ok_or_else(|| missing_head("masked-LM"))?;
     Ok(head.forward(pick(hidden, rows), &bert.embeddings.words))
 }
 
@@ -230,13 +221,8 @@ where
     D: BertDevice<f32>,
     T: Tape<f32, D> + Merge<T>,
 {
-    let head = bert
-        .next_sentence
-        .as_ref()
-        .ok_or_else(|| missing_head("next-sentence"))?;
-    let pooled = bert
-        .pool(hidden, batch)
-        .ok_or_else(|| missing_head("pooler"))?;
+    let head = bert.next_sentence.as_ref().ok_or_else(|| missing_head("next-sentence"))?;
+    let pooled = bert.pool(hidden, batch).ok_or_else(|| missing_head("pooler"))?;
     Ok(head.forward(pooled))
 }
 
@@ -314,11 +300,8 @@ fn distillation_loss<
     let mut loss = cosine * weights.cosine;
 
     if !batch.masked_rows.is_empty() {
-        let logits = masked_logits(
-            bert,
-            hidden.retaped::<OwnedTape<f32, D>>(),
-            &batch.masked_rows,
-        )?;
+        let logits =
+            masked_logits(bert, hidden.retaped::<OwnedTape<f32, D>>(), &batch.masked_rows)?;
         let shape = *logits.shape();
         scores.hard.mlm_correct = correct(&logits.as_vec(), shape.1, &batch.masked_labels);
         scores.hard.mlm_total = batch.masked_rows.len() as u64;

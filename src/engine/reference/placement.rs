@@ -31,19 +31,13 @@ fn pools(count: usize) -> Result<Vec<rayon::ThreadPool>> {
 impl Placement {
     /// Places the model on the CPU; a batch is divided into one part per thread.
     pub(super) fn cpu(threads: usize) -> Result<Self> {
-        Ok(Self::Cpu {
-            model: None,
-            pools: pools(threads)?,
-        })
+        Ok(Self::Cpu { model: None, pools: pools(threads)? })
     }
 
     /// Changes the number of threads; a GPU takes a batch whole.
     pub(super) fn with_threads(self, threads: usize) -> Result<Self> {
         match self {
-            Self::Cpu { model, .. } => Ok(Self::Cpu {
-                model,
-                pools: pools(threads)?,
-            }),
+            Self::Cpu { model, .. } => Ok(Self::Cpu { model, pools: pools(threads)? }),
             #[cfg(feature = "dfdx-cuda")]
             gpu @ Self::Gpu(_) => Ok(gpu),
         }
@@ -107,8 +101,7 @@ impl Placement {
                     running
                         .into_iter()
                         .map(|part| {
-                            part.join()
-                                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                            part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                         })
                         .collect()
                 })
@@ -188,8 +181,7 @@ mod gpu {
         }
 
         pub(super) fn clear(&mut self) {
-            self.0
-                .install(|| HERE.with_borrow_mut(|here| here.model = None));
+            self.0.install(|| HERE.with_borrow_mut(|here| here.model = None));
         }
 
         pub(super) fn run<R: Send>(

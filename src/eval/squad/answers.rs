@@ -33,11 +33,7 @@ pub struct AnswerOptions {
 
 impl Default for AnswerOptions {
     fn default() -> Self {
-        Self {
-            n_best: 20,
-            max_answer: 30,
-            may_be_empty: false,
-        }
+        Self { n_best: 20, max_answer: 30, may_be_empty: false }
     }
 }
 
@@ -147,12 +143,7 @@ fn rank<'l>(
         if !logits.iter().all(|x| x.is_finite()) {
             return None;
         }
-        let nothing = Span {
-            first: 0,
-            last: 0,
-            start_logit: logits[0],
-            end_logit: logits[1],
-        };
+        let nothing = Span { first: 0, last: 0, start_logit: logits[0], end_logit: logits[1] };
         if null.is_none_or(|least| nothing.score() < least.score()) {
             null = Some(nothing);
         }
@@ -275,10 +266,8 @@ impl<'t> Texts<'t> {
 /// Finds the null odds above which it is best, by F1 on these questions, to answer nothing: the scorer's
 /// threshold for the best answers that are not empty. Fails if a question has no answers to compare with.
 pub fn threshold(squad: &Squad, answers: &[Answers]) -> Result<Best> {
-    let best: Predictions = answers
-        .iter()
-        .map(|answers| (answers.id.clone(), answers.best.clone()))
-        .collect();
+    let best: Predictions =
+        answers.iter().map(|answers| (answers.id.clone(), answers.best.clone())).collect();
     let odds: Vec<(String, f64)> = answers
         .iter()
         .filter_map(|answers| Some((answers.id.clone(), answers.null_odds?)))
@@ -302,18 +291,11 @@ mod tests {
 
     /// A question about repeated words, read through several windows.
     fn asked(context: &str) -> (Squad, Windows) {
-        let answer = Answer {
-            text: "a".to_owned(),
-            start: None,
-        };
+        let answer = Answer { text: "a".to_owned(), start: None };
         let squad = Squad::of_question(context, "b a", Some(vec![answer]));
         let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"];
         let wordpiece = WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased);
-        let options = WindowOptions {
-            max_len: 14,
-            stride: 4,
-            max_question: 4,
-        };
+        let options = WindowOptions { max_len: 14, stride: 4, max_question: 4 };
         let windows = Windows::cut(&squad, &wordpiece.unwrap(), options).unwrap();
         (squad, windows)
     }
@@ -332,11 +314,7 @@ mod tests {
         n_best: usize,
         may_be_empty: bool,
     ) -> Result<Answers> {
-        let options = AnswerOptions {
-            n_best,
-            may_be_empty,
-            ..AnswerOptions::default()
-        };
+        let options = AnswerOptions { n_best, may_be_empty, ..AnswerOptions::default() };
         answer(squad, windows, logits, options).map(|mut all| all.remove(0))
     }
 
@@ -459,9 +437,7 @@ mod tests {
         assert_eq!((answers.text(9.0), answers.null_odds), ("", Some(2.0)));
         let answers = ask(&asked, &logits, 20, false).unwrap();
         assert_eq!((answers.text(0.0), answers.n_best.len()), ("", 0));
-        let error = ask(&asked, &[f32::NAN; 10], 20, true)
-            .unwrap_err()
-            .to_string();
+        let error = ask(&asked, &[f32::NAN; 10], 20, true).unwrap_err().to_string();
         assert!(error.contains("question \"q\" are not finite"), "{error}");
         let error = ask(&asked, &logits[2..], 20, true).unwrap_err().to_string();
         assert!(error.contains("do not fit the 5 tokens"), "{error}");

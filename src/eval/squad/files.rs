@@ -33,10 +33,7 @@ pub fn read_numbers(path: &Path) -> Result<Vec<(String, f64)>> {
 
 /// Returns the answers by question id: the best, or the empty one if the null odds exceed `threshold`.
 pub fn predictions(answers: &[Answers], threshold: f64) -> Predictions {
-    answers
-        .iter()
-        .map(|answers| (answers.id.clone(), answers.text(threshold).to_owned()))
-        .collect()
+    answers.iter().map(|answers| (answers.id.clone(), answers.text(threshold).to_owned())).collect()
 }
 
 impl Answers {
@@ -66,10 +63,7 @@ pub fn files(answers: &[Answers], threshold: f64) -> Vec<(&'static str, String)>
     };
     let best = by_id(&|answers| answers.text(threshold).into());
     let n_best = by_id(&|answers| answers.n_best.iter().map(ranked).collect());
-    let mut files = vec![
-        ("predictions.json", best),
-        ("nbest_predictions.json", n_best),
-    ];
+    let mut files = vec![("predictions.json", best), ("nbest_predictions.json", n_best)];
     if answers.iter().any(|answers| answers.null_odds.is_some()) {
         files.push(("null_odds.json", by_id(&|answers| answers.null_odds.into())));
     }

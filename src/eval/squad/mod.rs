@@ -141,11 +141,7 @@ fn raw<'d>(
     let unanswered = |q: &Question| q.impossible || q.answers.as_ref().is_some_and(Vec::is_empty);
     let newer = some_unanswered || squad.questions().any(|(_, question)| unanswered(question));
     let f1 = |gold: &str, text: &str| {
-        if newer || !gold.is_empty() {
-            f1(gold, text)
-        } else {
-            0.0
-        }
+        if newer || !gold.is_empty() { f1(gold, text) } else { 0.0 }
     };
     let mut all: Vec<Raw<'d>> = Vec::new();
     let mut indices: HashMap<&str, usize> = HashMap::new();
@@ -227,21 +223,15 @@ fn sweep(raw: &[Raw], no_answer: &[(String, f64)], measure: impl Fn(&Raw) -> f64
             best = (sum, Some(score));
         }
     }
-    Best {
-        score: 100.0 * best.0 / raw.len() as f64,
-        threshold: best.1,
-    }
+    Best { score: 100.0 * best.0 / raw.len() as f64, threshold: best.1 }
 }
 
 impl Scores {
     /// Returns the scores as JSON, with the official keys in the official order.
     pub fn json(&self) -> Map<String, Value> {
         let mut keys = Map::new();
-        let groups = [
-            ("", Some(self.all)),
-            ("HasAns_", self.has_answer),
-            ("NoAns_", self.no_answer),
-        ];
+        let groups =
+            [("", Some(self.all)), ("HasAns_", self.has_answer), ("NoAns_", self.no_answer)];
         for (prefix, figures) in groups {
             if let Some(figures) = figures {
                 keys.insert(format!("{prefix}exact"), figures.exact.into());

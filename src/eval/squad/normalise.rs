@@ -21,11 +21,7 @@ fn without_articles(text: &str) -> String {
     while !rest.is_empty() {
         let word = rest.find(|c| !in_word(c)).unwrap_or(rest.len());
         let (run, after) = rest.split_at(word);
-        kept.push_str(if matches!(run, "a" | "an" | "the") {
-            " "
-        } else {
-            run
-        });
+        kept.push_str(if matches!(run, "a" | "an" | "the") { " " } else { run });
         let between = after.find(in_word).unwrap_or(after.len());
         kept.push_str(&after[..between]);
         rest = &after[between..];
@@ -39,9 +35,7 @@ fn without_articles(text: &str) -> String {
 fn in_word(c: char) -> bool {
     match c.is_ascii() {
         true => c.is_ascii_alphanumeric(),
-        false => get_general_category(c)
-            .abbreviation()
-            .starts_with(['L', 'N']),
+        false => get_general_category(c).abbreviation().starts_with(['L', 'N']),
     }
 }
 
@@ -99,13 +93,7 @@ mod tests {
 
     #[test]
     fn common_words_count_as_often_as_both_answers_have_them() {
-        assert_eq!(
-            f1("x x y", "x x x"),
-            2.0 * (2.0 / 3.0) * (2.0 / 3.0) / (4.0 / 3.0)
-        );
-        assert_eq!(
-            (f1("", ""), f1("x", ""), f1("", "x"), f1("x", "y")),
-            (1.0, 0.0, 0.0, 0.0)
-        );
+        assert_eq!(f1("x x y", "x x x"), 2.0 * (2.0 / 3.0) * (2.0 / 3.0) / (4.0 / 3.0));
+        assert_eq!((f1("", ""), f1("x", ""), f1("", "x"), f1("x", "y")), (1.0, 0.0, 0.0, 0.0));
     }
 }

@@ -34,9 +34,7 @@ impl LinearHead {
 
     /// Computes the logits, (rows, outputs), of `x`, (rows, inputs).
     pub fn forward(&self, values: &[f32], x: &[f32], logits: &mut Vec<f32>) {
-        let Linear {
-            inputs, outputs, ..
-        } = self.0;
+        let Linear { inputs, outputs, .. } = self.0;
         let rows = x.len() / inputs;
         logits.resize(rows * outputs, 0.0);
         self.0.forward(Precision::F32, values, x, logits);
@@ -49,13 +47,10 @@ impl LinearHead {
 
     /// Returns the gradient of the input, given `d`, the gradient of the logits.
     pub fn input_gradient(&self, values: &[f32], d: &[f32]) -> Vec<f32> {
-        let Linear {
-            inputs, outputs, ..
-        } = self.0;
+        let Linear { inputs, outputs, .. } = self.0;
         let rows = d.len() / outputs;
         let mut dx = vec![0.0; rows * inputs];
-        self.0
-            .backward(Precision::F32, values, d, &mut dx, Output::Overwrite);
+        self.0.backward(Precision::F32, values, d, &mut dx, Output::Overwrite);
         dx
     }
 

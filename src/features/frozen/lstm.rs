@@ -55,9 +55,8 @@ pub struct Lstm {
 impl Lstm {
     /// Finds the parameters of [`declare`].
     pub fn find(layout: &Layout) -> Self {
-        let cells: Vec<Cell> = directions()
-            .map(|(layer, suffix)| Cell::find(layout, layer, suffix))
-            .collect();
+        let cells: Vec<Cell> =
+            directions().map(|(layer, suffix)| Cell::find(layout, layer, suffix)).collect();
         Self {
             hidden: cells[0].hidden,
             cells,
@@ -100,14 +99,7 @@ impl Lstm {
         let width = 2 * self.hidden;
         for layer in (0..LAYERS).rev() {
             let inputs = self.cells[2 * layer].inputs;
-            let mut below = vec![
-                0.0;
-                if layer == 0 {
-                    0
-                } else {
-                    d.len() / width * inputs
-                }
-            ];
+            let mut below = vec![0.0; if layer == 0 { 0 } else { d.len() / width * inputs }];
             for (reverse, cell) in self.cells[2 * layer..][..2].iter_mut().enumerate() {
                 let rows = self.order.rows(reverse == 1);
                 let first = reverse * self.hidden;
@@ -154,11 +146,7 @@ impl Order {
 
     /// Returns the rows of the batch in the order of time.
     fn rows(&self, reverse: bool) -> &[usize] {
-        if reverse {
-            &self.reverse
-        } else {
-            &self.forward
-        }
+        if reverse { &self.reverse } else { &self.forward }
     }
 }
 
@@ -265,13 +253,7 @@ impl Cell {
                     step_backward(gates, &c[at(start)], old, (&d[at(start)], d_h), d_c);
                 });
             let gates = Matrix::new(gates, active, 4 * hidden);
-            multiply(
-                &mut d_h[..active * hidden],
-                active,
-                Output::Overwrite,
-                gates,
-                weight,
-            );
+            multiply(&mut d_h[..active * hidden], active, Output::Overwrite, gates, weight);
             end = start;
         }
 

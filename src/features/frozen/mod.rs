@@ -110,11 +110,7 @@ impl Frozen {
         Ok(Self {
             width: plan.vectors.width(config.hidden_size),
             input: head.input,
-            dropout: if head.dropout {
-                config.hidden_dropout_prob
-            } else {
-                0.0
-            },
+            dropout: if head.dropout { config.hidden_dropout_prob } else { 0.0 },
             lstm: plan.lstm.map(|_| Lstm::find(&layout)),
             head: LinearHead::find(&layout, head.name),
             state: State::new(&layout, values)?,
@@ -301,12 +297,7 @@ mod tests {
 
     fn plan(pool: Pool) -> Plan {
         Plan {
-            vectors: Settings {
-                layers: 2..=3,
-                combine: Combine::Concat,
-                pool,
-                normalize: false,
-            },
+            vectors: Settings { layers: 2..=3, combine: Combine::Concat, pool, normalize: false },
             lstm: None,
         }
     }
@@ -390,16 +381,8 @@ mod tests {
         let message = |part, pool| plan(pool).layout(&config, part).unwrap_err().to_string();
         assert!(message(Part::TokenClassifier(2), Pool::Mean).contains("reads every token"));
         assert!(message(Part::SequenceClassifier(2), Pool::None).contains("reads whole texts"));
-        let plan = Plan {
-            lstm: Some(4),
-            ..plan(Pool::Mean)
-        };
+        let plan = Plan { lstm: Some(4), ..plan(Pool::Mean) };
         let refused = plan.layout(&config, Part::SequenceClassifier(2));
-        assert!(
-            refused
-                .unwrap_err()
-                .to_string()
-                .contains("an LSTM reads every token")
-        );
+        assert!(refused.unwrap_err().to_string().contains("an LSTM reads every token"));
     }
 }

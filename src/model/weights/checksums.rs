@@ -48,10 +48,7 @@ pub fn of_config(config: &Config) -> String {
 
 /// Returns the checksum of the tokens in order and of the casing.
 pub fn of_vocabulary(wordpiece: &WordPiece) -> String {
-    checksum(&json!([
-        format!("{:?}", wordpiece.casing()),
-        wordpiece.vocab_text()
-    ]))
+    checksum(&json!([format!("{:?}", wordpiece.casing()), wordpiece.vocab_text()]))
 }
 
 fn checksum(what: &serde_json::Value) -> String {
@@ -82,10 +79,7 @@ impl Checksums {
             let entry = entries.get(name).filter(|sum| sum.starts_with(VERSION));
             entry.cloned()
         };
-        Self {
-            config: known(CONFIG_ENTRY),
-            vocabulary: known(VOCABULARY_ENTRY),
-        }
+        Self { config: known(CONFIG_ENTRY), vocabulary: known(VOCABULARY_ENTRY) }
     }
 
     /// Returns an error if the weights were saved with another configuration.

@@ -47,23 +47,14 @@ impl WeightFiles {
         }
         let text = std::fs::read_to_string(&index).map_err(|e| Error::io(&index, e))?;
         let names = shards(&text).map_err(|message| Error::file(&index, message))?;
-        let (paths, promised) = names
-            .into_iter()
-            .map(|(shard, tensors)| (folder.join(shard), tensors))
-            .unzip();
-        Ok(Self {
-            main: index,
-            paths,
-            promised,
-        })
+        let (paths, promised) =
+            names.into_iter().map(|(shard, tensors)| (folder.join(shard), tensors)).unzip();
+        Ok(Self { main: index, paths, promised })
     }
 
     /// Reads the bytes of each file.
     pub fn read(&self) -> Result<Vec<Vec<u8>>> {
-        self.paths
-            .iter()
-            .map(|path| std::fs::read(path).map_err(|e| Error::io(path, e)))
-            .collect()
+        self.paths.iter().map(|path| std::fs::read(path).map_err(|e| Error::io(path, e))).collect()
     }
 }
 
@@ -104,10 +95,7 @@ enum Foreign {
 
 impl Foreign {
     fn of(name: &str) -> Option<Self> {
-        if [".bin", ".bin.index.json", ".pt", ".pth"]
-            .iter()
-            .any(|end| name.ends_with(end))
-        {
+        if [".bin", ".bin.index.json", ".pt", ".pth"].iter().any(|end| name.ends_with(end)) {
             Some(Self::Pickle)
         } else if name.ends_with(".h5") {
             Some(Self::TensorFlow)
@@ -131,9 +119,7 @@ pub fn refusal<'a>(
 ) -> Option<String> {
     let mut names: Vec<&str> = names.into_iter().collect();
     names.sort_unstable();
-    let (name, kind) = names
-        .iter()
-        .find_map(|name| Some((*name, Foreign::of(name)?)))?;
+    let (name, kind) = names.iter().find_map(|name| Some((*name, Foreign::of(name)?)))?;
     let (what, with, from) = match kind {
         Foreign::Pickle => (
             "a pickle file, which can run any program when it is read and is never read here",
@@ -178,10 +164,8 @@ fn no_safetensors(folder: &Path) -> Error {
         Ok(entries) => entries,
         Err(e) => return Error::io(folder, e),
     };
-    let names: Vec<String> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
+    let names: Vec<String> =
+        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     let class = std::fs::read_to_string(folder.join(CONFIG))
         .ok()
         .and_then(|text| class_of(&text))

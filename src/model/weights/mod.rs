@@ -111,11 +111,8 @@ impl Model {
         let fits = |part| seed.is_none() || file.fits(&layout, part);
         let other = |part| file.other_class(&config, part);
         let has = |part| file.holds(part) && fits(part) && other(part).is_none();
-        let missing: Vec<Part> = parts
-            .iter()
-            .copied()
-            .filter(|&part| part != Part::Encoder && !has(part))
-            .collect();
+        let missing: Vec<Part> =
+            parts.iter().copied().filter(|&part| part != Part::Encoder && !has(part)).collect();
         if let (Some(&part), None) = (missing.first(), seed) {
             let (missing_head, advice) = (describe(part), advice(part));
             let message = match other(part) {

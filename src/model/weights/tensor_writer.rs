@@ -24,11 +24,7 @@ impl<'a> TensorData<'a> {
     /// Describes `values` of this shape, to be stored in a format that can represent each of them.
     pub fn new(format: NumberFormat, shape: Vec<usize>, values: &'a [f32]) -> Self {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
-        Self {
-            format,
-            shape,
-            values,
-        }
+        Self { format, shape, values }
     }
 
     fn dtype(&self) -> Dtype {
@@ -73,10 +69,8 @@ pub fn stage_tensors(
     tensors.sort_by(|(a, left), (b, right)| right.dtype().cmp(&left.dtype()).then(a.cmp(b)));
     let refused = |e: &dyn std::fmt::Display| Error::file(path, e.to_string());
     // In the given order: the crate's own map would change the order from run to run.
-    let entries: Map<String, Value> = entries
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), value.as_str().into()))
-        .collect();
+    let entries: Map<String, Value> =
+        entries.iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
     let mut header = Map::from_iter([("__metadata__".to_owned(), entries.into())]);
     let mut end = 0;
     for (name, numbers) in &tensors {
@@ -102,9 +96,7 @@ pub fn stage_tensors(
         let mut put = |bytes: &[u8]| file.write_all(bytes).map_err(|e| Error::io(path, e));
         put(&(header.len() as u64).to_le_bytes())?;
         put(&header)?;
-        tensors
-            .iter()
-            .try_for_each(|(_, numbers)| put(&numbers.data()))
+        tensors.iter().try_for_each(|(_, numbers)| put(&numbers.data()))
     })
 }
 
@@ -132,10 +124,7 @@ mod tests {
         let file = SafeTensors::deserialize(&bytes).unwrap();
         for (name, format, size) in formats {
             let tensor = file.tensor(name).unwrap();
-            assert_eq!(
-                (tensor.shape(), tensor.dtype()),
-                (&[2, 3][..], format.dtype())
-            );
+            assert_eq!((tensor.shape(), tensor.dtype()), (&[2, 3][..], format.dtype()));
             assert_eq!(tensor.data().len(), 6 * size);
         }
         let (words, _) = file.tensor("whole").unwrap().data().as_chunks::<4>();
@@ -144,10 +133,7 @@ mod tests {
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
         let entries = header.metadata().clone();
-        assert_eq!(
-            bytes,
-            safetensors::serialize(file.tensors(), entries).unwrap()
-        );
+        assert_eq!(bytes, safetensors::serialize(file.tensors(), entries).unwrap());
     }
 
     #[test]

@@ -71,14 +71,9 @@ fn a_part_that_is_missing_is_initialised_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let model = small();
     model.write(folder.path()).unwrap();
-    rewritten(folder.path(), |t| {
-        t.retain(|(name, ..)| !name.starts_with("cls."))
-    });
+    rewritten(folder.path(), |t| t.retain(|(name, ..)| !name.starts_with("cls.")));
     let refused = Model::read(folder.path(), &PRETRAINING, None).unwrap_err();
-    assert!(
-        refused.to_string().contains("holds no masked-LM head"),
-        "{refused}"
-    );
+    assert!(refused.to_string().contains("holds no masked-LM head"), "{refused}");
     let filled = Model::read(folder.path(), &PRETRAINING, Some(3)).unwrap();
     assert_eq!(filled.fresh, [Part::MaskedLm, Part::NextSentence]);
     assert_eq!(filled.values, model.values);
@@ -138,11 +133,7 @@ fn a_damaged_file_is_refused_with_the_tensor_named() {
 
     small().write(folder.path()).unwrap();
     rewritten(folder.path(), |t| {
-        t.push((
-            "bert.encoder.layer.1.output.dense.bias".into(),
-            vec![1],
-            vec![0; 4],
-        ));
+        t.push(("bert.encoder.layer.1.output.dense.bias".into(), vec![1], vec![0; 4]));
     });
     let expected = "tensor encoder.layer.1.output.dense.bias belongs to no BERT of 1 layers";
     assert!(message().contains(expected), "{}", message());
@@ -177,9 +168,7 @@ fn a_tensor_under_two_names_and_an_output_matrix_of_its_own_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let message = || Model::read_all(folder.path()).unwrap_err().to_string();
     small().write(folder.path()).unwrap();
-    rewritten(folder.path(), |t| {
-        t.push(("pooler.dense.bias".into(), vec![8], vec![0; 32]))
-    });
+    rewritten(folder.path(), |t| t.push(("pooler.dense.bias".into(), vec![8], vec![0; 32])));
     assert!(message().contains("stored twice"), "{}", message());
 
     small().write(folder.path()).unwrap();
@@ -207,20 +196,13 @@ fn sharded(folder: &Path) -> serde_json::Value {
     let whole = std::fs::read(folder.join(WEIGHTS)).unwrap();
     let whole = SafeTensors::deserialize(&whole).unwrap();
     let mut map = serde_json::Map::new();
-    for (shard, of_pooler) in [
-        ("model-1.safetensors", false),
-        ("model-2.safetensors", true),
-    ] {
+    for (shard, of_pooler) in [("model-1.safetensors", false), ("model-2.safetensors", true)] {
         let mut views = whole.tensors();
         views.retain(|(name, _)| name.contains("pooler") == of_pooler);
         for (name, _) in &views {
             map.insert(name.clone(), shard.into());
         }
-        std::fs::write(
-            folder.join(shard),
-            safetensors::serialize(views, None).unwrap(),
-        )
-        .unwrap();
+        std::fs::write(folder.join(shard), safetensors::serialize(views, None).unwrap()).unwrap();
     }
     std::fs::remove_file(folder.join(WEIGHTS)).unwrap();
     let index = serde_json::json!({ "metadata": {}, "weight_map": map });
@@ -233,10 +215,7 @@ fn shards_are_one_model_and_a_broken_set_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let index = sharded(folder.path());
     let message = || Model::read_all(folder.path()).unwrap_err().to_string();
-    assert_eq!(
-        Model::read_all(folder.path()).unwrap().values,
-        small().values
-    );
+    assert_eq!(Model::read_all(folder.path()).unwrap().values, small().values);
 
     let write = |index: &serde_json::Value| {
         std::fs::write(folder.path().join(INDEX), index.to_string()).unwrap();
@@ -282,10 +261,7 @@ fn formats_that_only_python_reads_are_refused_with_the_line_that_converts_them()
         ),
         (
             vec!["tf_model.h5", "config.json"],
-            vec![
-                "tf_model.h5, TensorFlow's format",
-                "from_tf=True).save_pretrained('converted')",
-            ],
+            vec!["tf_model.h5, TensorFlow's format", "from_tf=True).save_pretrained('converted')"],
         ),
         (
             vec![
@@ -300,18 +276,11 @@ fn formats_that_only_python_reads_are_refused_with_the_line_that_converts_them()
             ],
         ),
         (vec!["flax_model.msgpack"], vec!["from_flax=True"]),
-        (
-            vec!["config.json"],
-            vec!["neither model.safetensors nor model.safetensors.index.json"],
-        ),
+        (vec!["config.json"], vec!["neither model.safetensors nor model.safetensors.index.json"]),
     ] {
         let folder = tempfile::tempdir().unwrap();
         for name in files {
-            write(
-                folder.path(),
-                name,
-                r#"{"architectures": ["BertForMaskedLM"]}"#,
-            );
+            write(folder.path(), name, r#"{"architectures": ["BertForMaskedLM"]}"#);
         }
         let message = Model::read_all(folder.path()).unwrap_err().to_string();
         for part in expected {
@@ -334,11 +303,7 @@ fn half_precision_is_written_rounded_and_recorded_in_the_configuration() {
         let (config, layout) = (&model.config, &model.layout);
         write_as(folder.path(), config, layout, &model.values, format)
     };
-    let size = || {
-        std::fs::metadata(folder.path().join(WEIGHTS))
-            .unwrap()
-            .len()
-    };
+    let size = || std::fs::metadata(folder.path().join(WEIGHTS)).unwrap().len();
     write(&model, NumberFormat::F32).unwrap();
     let whole = size();
     for format in [NumberFormat::F16, NumberFormat::Bf16] {

@@ -61,12 +61,8 @@ impl NumberFormat {
         let values = values.iter();
         match self {
             Self::F32 => values.flat_map(|x| x.to_le_bytes()).collect(),
-            Self::F16 => values
-                .flat_map(|&x| half::f16::from_f32(x).to_le_bytes())
-                .collect(),
-            Self::Bf16 => values
-                .flat_map(|&x| half::bf16::from_f32(x).to_le_bytes())
-                .collect(),
+            Self::F16 => values.flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect(),
+            Self::Bf16 => values.flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect(),
         }
     }
 }
@@ -118,19 +114,13 @@ pub fn stage(
         let names: Vec<String> = (0..classes).map(|id| format!("LABEL_{id}")).collect();
         config.set_labels(&names);
     }
-    let mut entries = vec![
-        ("format", "pt".to_owned()),
-        (CONFIG_ENTRY, of_config(&config)),
-    ];
+    let mut entries = vec![("format", "pt".to_owned()), (CONFIG_ENTRY, of_config(&config))];
     let mut files = Vec::new();
     if let Some(wordpiece) = wordpiece {
         entries.push((VOCABULARY_ENTRY, of_vocabulary(wordpiece)));
         files = wordpiece.stage(folder)?;
     }
-    files.push(stage_bytes(
-        &folder.join(CONFIG),
-        config.to_json().as_bytes(),
-    )?);
+    files.push(stage_bytes(&folder.join(CONFIG), config.to_json().as_bytes())?);
     files.push(stage_tensors(&path, tensors, &entries)?);
     Ok((files, entries))
 }

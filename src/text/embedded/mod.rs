@@ -28,18 +28,10 @@ const TELLINGS: usize = 6;
 /// An arbitrary number that must never change.
 const KEY: u64 = 1912;
 
-const NUMBERS: [&str; 10] = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
-];
+const NUMBERS: [&str; 10] =
+    ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
 
-const DAYS: [&str; 6] = [
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
+const DAYS: [&str; 6] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 /// Phrases by name.
 type Phrases = HashMap<String, &'static str>;
@@ -48,9 +40,7 @@ type Phrases = HashMap<String, &'static str>;
 fn blocks(text: &'static str) -> Vec<Phrases> {
     let phrases = |block: &'static str| {
         let lines = block.lines().filter_map(|line| line.split_once(": "));
-        lines
-            .map(|(name, phrase)| (name.to_owned(), phrase))
-            .collect()
+        lines.map(|(name, phrase)| (name.to_owned(), phrase)).collect()
     };
     text.split("\n\n").map(phrases).collect()
 }
@@ -90,9 +80,7 @@ pub fn documents() -> Vec<Vec<String>> {
 /// Returns the same documents as a stream of paragraphs, as if read from a file.
 pub fn paragraphs() -> impl Iterator<Item = Paragraph> {
     (0..).zip(documents()).flat_map(|(document, paragraphs)| {
-        paragraphs
-            .into_iter()
-            .map(move |text| Paragraph { document, text })
+        paragraphs.into_iter().map(move |text| Paragraph { document, text })
     })
 }
 
@@ -118,11 +106,7 @@ fn phrases(trade: &Phrases, visitor: &Phrases, seasons: &[Phrases], draws: &mut 
     ];
     let mut all = trade.clone();
     all.extend(season.clone());
-    all.extend(
-        visitor
-            .iter()
-            .map(|(name, phrase)| (format!("v{name}"), *phrase)),
-    );
+    all.extend(visitor.iter().map(|(name, phrase)| (format!("v{name}"), *phrase)));
     all.extend(drawn.map(|(name, phrase)| (name.to_owned(), phrase)));
     all
 }
@@ -158,10 +142,8 @@ mod tests {
         assert_eq!(documents.len(), 480);
         let text: String = documents.iter().flatten().flat_map(|p| [p, "\n"]).collect();
         assert!((250_000..400_000).contains(&text.len()));
-        let words: HashSet<String> = text
-            .split(|c: char| !c.is_alphanumeric())
-            .map(str::to_lowercase)
-            .collect();
+        let words: HashSet<String> =
+            text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase).collect();
         assert!(words.len() < 2_000, "{} words", words.len());
     }
 

@@ -152,9 +152,7 @@ pub(super) fn check(vocab: &[String]) -> std::result::Result<(), Fault> {
 
 pub(super) fn missing(name: &str) -> Error {
     let all = SPECIAL_TOKENS.join(" ");
-    Error::Failed(format!(
-        "the token {name} is missing; a BERT vocabulary has {all}"
-    ))
+    Error::Failed(format!("the token {name} is missing; a BERT vocabulary has {all}"))
 }
 
 /// Returns the casing of a `tokenizer.json`'s pipeline, or which part of it is not BERT's.
@@ -179,10 +177,8 @@ fn bert_casing(tokenizer: &Tokenizer) -> std::result::Result<Casing, &'static st
 /// Reads the tokens of a `vocab.txt`.
 fn read_vocab(path: &Path) -> Result<Vec<String>> {
     let text = read_to_string(path)?;
-    let mut vocab: Vec<String> = text
-        .split('\n')
-        .map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned())
-        .collect();
+    let mut vocab: Vec<String> =
+        text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned()).collect();
     while vocab.last().is_some_and(String::is_empty) {
         vocab.pop();
     }

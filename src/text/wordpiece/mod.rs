@@ -142,9 +142,7 @@ impl WordPiece {
             .build()
             .map_err(library)?;
         let mut tokenizer = Tokenizer::new(model);
-        tokenizer
-            .with_normalizer(Some(normalizer))
-            .map_err(library)?;
+        tokenizer.with_normalizer(Some(normalizer)).map_err(library)?;
         tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
         tokenizer.with_decoder(Some(decoders::wordpiece::WordPiece::default()));
         let special = SPECIAL_TOKENS.map(|token| AddedToken::from(token, true));
@@ -200,10 +198,7 @@ impl WordPiece {
             let mut last_word = None;
             self.with_pieces(chunk, |pieces| {
                 for piece in pieces {
-                    let offsets = (
-                        position + piece.start as usize,
-                        position + piece.end as usize,
-                    );
+                    let offsets = (position + piece.start as usize, position + piece.end as usize);
                     let token = &self.inner.tokens[piece.id as usize];
                     encoding.push(piece.id, token, offsets, Some(words + piece.word));
                     last_word = Some(piece.word);
@@ -400,10 +395,7 @@ fn is_blank(byte: u8) -> bool {
 fn next_chunk(text: &str) -> Option<(&str, usize, &str)> {
     let bytes = text.as_bytes();
     let start = bytes.iter().position(|&b| !is_blank(b))?;
-    let length = bytes[start..]
-        .iter()
-        .position(|&b| is_blank(b))
-        .unwrap_or(bytes.len() - start);
+    let length = bytes[start..].iter().position(|&b| is_blank(b)).unwrap_or(bytes.len() - start);
     let (chunk, rest) = text[start..].split_at(length);
     Some((chunk, start, rest))
 }

@@ -78,9 +78,7 @@ impl Events {
             let file = file.map_err(|e| Error::io(&path, e))?;
             let end = read(&file, |event| event.step <= step as i64);
             let end = end.map_err(|e| Error::io(&path, e))?;
-            let mut events = Self {
-                file: Appended::at(file, path, end)?,
-            };
+            let mut events = Self { file: Appended::at(file, path, end)? };
             let start = What::Session(Session { status: START });
             events.write(wall_time, step + 1, start)?;
             return Ok(events);
@@ -88,9 +86,7 @@ impl Events {
         remove(folder)?;
         let path = folder.join(format!("{NAME}{:010}{ENDING}", wall_time as u64));
         let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
-        let mut events = Self {
-            file: Appended::at(file, path, 0)?,
-        };
+        let mut events = Self { file: Appended::at(file, path, 0)? };
         events.write(wall_time, 0, What::FileVersion("brain.Event:2".into()))?;
         Ok(events)
     }
@@ -102,20 +98,13 @@ impl Events {
         step: u64,
         values: impl Iterator<Item = (String, f64)>,
     ) -> Result<()> {
-        let scalar = |(tag, value): (String, f64)| Scalar {
-            tag,
-            value: Some(value as f32),
-        };
+        let scalar = |(tag, value): (String, f64)| Scalar { tag, value: Some(value as f32) };
         let values = values.map(scalar).collect();
         self.write(wall_time, step, What::Summary(Summary { values }))
     }
 
     fn write(&mut self, wall_time: f64, step: u64, what: What) -> Result<()> {
-        let event = Event {
-            wall_time,
-            step: step as i64,
-            what: Some(what),
-        };
+        let event = Event { wall_time, step: step as i64, what: Some(what) };
         self.file.append(&framed(&event.encode_to_vec()))
     }
 
@@ -160,9 +149,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
 
 /// Returns the CRC-32C, masked as in TensorFlow so that checksums of checksums stay good.
 fn checksum(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
-        .rotate_right(15)
-        .wrapping_add(0xa282_ead8)
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 /// Reads events until one is damaged or not `wanted`. Returns where the last wanted one ends.
@@ -198,9 +185,7 @@ fn next(reader: &mut impl Read) -> std::io::Result<Option<(Event, u64)>> {
     if checksum(&message).to_le_bytes() != sum[..] {
         return Ok(None);
     }
-    Ok(Event::decode(&message[..])
-        .ok()
-        .map(|event| (event, number + 16)))
+    Ok(Event::decode(&message[..]).ok().map(|event| (event, number + 16)))
 }
 
 /// Returns whether a read filled its whole buffer.
@@ -248,10 +233,7 @@ mod tests {
     fn what_is_written_is_read_again_and_a_resumed_run_goes_on_behind_the_checkpoint() {
         let folder = tempfile::tempdir().unwrap();
         let one = |step: u64, loss: f64| {
-            let values = [
-                ("train/loss".to_owned(), loss),
-                ("train/zero".to_owned(), 0.0),
-            ];
+            let values = [("train/loss".to_owned(), loss), ("train/zero".to_owned(), 0.0)];
             (step, values.into_iter())
         };
         let mut writer = Events::open(folder.path(), None, 5.25).unwrap();

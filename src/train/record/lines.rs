@@ -24,16 +24,9 @@ pub struct Appended {
 impl Appended {
     /// Continues the file at byte `end` and removes what follows.
     pub fn at(mut file: File, path: PathBuf, end: u64) -> Result<Self> {
-        let placed = file
-            .set_len(end)
-            .and_then(|()| file.seek(SeekFrom::Start(end)));
+        let placed = file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end)));
         placed.map_err(|e| Error::io(&path, e))?;
-        Ok(Self {
-            file,
-            path,
-            waiting: Vec::new(),
-            flushed: None,
-        })
+        Ok(Self { file, path, waiting: Vec::new(), flushed: None })
     }
 
     /// Adds a record.
@@ -95,9 +88,7 @@ impl Lines {
                 end += length as u64;
             }
         }
-        Ok(Self {
-            file: Appended::at(file, path.to_path_buf(), end)?,
-        })
+        Ok(Self { file: Appended::at(file, path.to_path_buf(), end)? })
     }
 
     /// Adds a line.

@@ -78,14 +78,7 @@ pub struct Records {
 impl Records {
     /// Creates records in `folder`.
     pub fn new(folder: PathBuf, about: About) -> Self {
-        Self {
-            folder,
-            about,
-            runs: Vec::new(),
-            files: None,
-            written: None,
-            failed: false,
-        }
+        Self { folder, about, runs: Vec::new(), files: None, written: None, failed: false }
     }
 
     /// Begins a run of `planned` steps; one of several has a `name`. `resumed` is the step of the checkpoint
@@ -128,9 +121,7 @@ impl Records {
             line.insert(name.clone(), (*value).into());
             run.push(format!("{TRAIN}/{name}"), step, *value);
         }
-        let tagged = values
-            .iter()
-            .map(|(name, value)| (TRAIN, name.as_str(), *value));
+        let tagged = values.iter().map(|(name, value)| (TRAIN, name.as_str(), *value));
         self.write(step, &line, tagged);
         self.report_in_time();
     }
@@ -177,9 +168,7 @@ impl Records {
         values: impl Iterator<Item = (&'v str, &'v str, f64)>,
     ) {
         let Some(files) = &mut self.files else { return };
-        let mut values = values
-            .map(|(group, name, v)| (format!("{group}/{name}"), v))
-            .peekable();
+        let mut values = values.map(|(group, name, v)| (format!("{group}/{name}"), v)).peekable();
         let mut written = files.lines.write(line);
         if values.peek().is_some() {
             written = written.and_then(|()| files.events.scalars(now(), step, values));
@@ -310,10 +299,7 @@ fn forget(folder: &Path) -> Result<()> {
 
 fn line(step: u64) -> Map<String, Value> {
     let entries = [(STEP, step.into()), (TIME, rounded(now()).into())];
-    entries
-        .map(|(name, value): (&str, Value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
+    entries.map(|(name, value): (&str, Value)| (name.to_owned(), value)).into_iter().collect()
 }
 
 /// Returns the seconds since 1970; 0 if the clock is set before that.
@@ -352,26 +338,16 @@ mod tests {
     }
 
     fn trained(step: u64, loss: f64) -> TaskStep {
-        TaskStep {
-            step,
-            loss,
-            learning_rate: 1e-3,
-            norm: 0.5,
-            tokens_per_s: 100.0,
-        }
+        TaskStep { step, loss, learning_rate: 1e-3, norm: 0.5, tokens_per_s: 100.0 }
     }
 
     fn scores(accuracy: f64) -> Scores {
-        [("accuracy".to_owned(), accuracy.into())]
-            .into_iter()
-            .collect()
+        [("accuracy".to_owned(), accuracy.into())].into_iter().collect()
     }
 
     fn metrics(folder: &Path) -> Vec<Value> {
         let text = fs::read_to_string(folder.join(METRICS)).unwrap();
-        text.lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[test]
@@ -400,15 +376,9 @@ mod tests {
         records.measured(6, "dev", &scores(0.75));
         records.end();
         let lines = metrics(path);
-        let steps: Vec<u64> = lines
-            .iter()
-            .map(|line| line["step"].as_u64().unwrap())
-            .collect();
+        let steps: Vec<u64> = lines.iter().map(|line| line["step"].as_u64().unwrap()).collect();
         assert_eq!(steps, [1, 2, 3, 3, 4, 5, 6, 6]);
-        assert_eq!(
-            (&lines[0]["loss"], &lines[3]["dev"]["accuracy"]),
-            (&5.0.into(), &0.5.into())
-        );
+        assert_eq!((&lines[0]["loss"], &lines[3]["dev"]["accuracy"]), (&5.0.into(), &0.5.into()));
         assert_eq!(lines[5]["left_out"], "the loss is not a number");
         assert_eq!(lines[0]["gradient_norm"], 0.5);
         assert!(lines[6]["loss"].is_null() && lines[0]["time"].as_f64().unwrap() > 1e9);
@@ -416,17 +386,13 @@ mod tests {
         let page = records.page();
         assert_eq!(page.charts.len(), 2, "a chart without numbers is left out");
         assert!(
-            page.status
-                .starts_with("step 6 of 6, resumed after 3, 1 left out; finished"),
+            page.status.starts_with("step 6 of 6, resumed after 3, 1 left out; finished"),
             "{}",
             page.status
         );
         assert!(!page.running);
         let rows = &page.tables[0].rows;
-        assert_eq!(
-            rows[0],
-            ("dev accuracy, step 6".to_owned(), "0.75".to_owned())
-        );
+        assert_eq!(rows[0], ("dev accuracy, step 6".to_owned(), "0.75".to_owned()));
         assert_eq!(page.tables[1].heading, "Recipe");
     }
 

@@ -29,11 +29,7 @@ pub struct Chart {
 impl Chart {
     /// Creates a chart without curves.
     pub fn new(title: impl Into<String>, unit: impl Into<String>) -> Self {
-        Self {
-            title: title.into(),
-            unit: unit.into(),
-            ..Self::default()
-        }
+        Self { title: title.into(), unit: unit.into(), ..Self::default() }
     }
 
     /// Adds a curve.
@@ -53,11 +49,7 @@ impl Chart {
         let one = |title, unit, key| Self::new(title, unit).curve("training steps", key);
         [
             one("Learning rate", "learning rate", "train/learning_rate"),
-            one(
-                "Gradient norm",
-                "global norm before clipping",
-                "train/gradient_norm",
-            ),
+            one("Gradient norm", "global norm before clipping", "train/gradient_norm"),
             one("Speed", "real tokens a second", "train/tokens_per_s"),
         ]
     }
@@ -125,11 +117,7 @@ fn status(run: &Run, number_of_run: usize) -> String {
         Some(name) => format!("run {number_of_run} ({name}), step "),
         None => "step ".to_owned(),
     };
-    text += &format!(
-        "{} of {}",
-        number(run.step as f64),
-        number(run.planned as f64)
-    );
+    text += &format!("{} of {}", number(run.step as f64), number(run.planned as f64));
     if run.resumed > 0 {
         text += &format!(", resumed after {}", number(run.resumed as f64));
     }
@@ -145,10 +133,7 @@ fn status(run: &Run, number_of_run: usize) -> String {
         (State::BrokenOff, _) => format!("; broken off after {}", duration_text(run.took)),
     };
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    format!(
-        "{text} (written {})",
-        time.replace('T', " ").replace('Z', " UTC")
-    )
+    format!("{text} (written {})", time.replace('T', " ").replace('Z', " UTC"))
 }
 
 fn figures(run: &Run) -> Vec<(String, String)> {

@@ -104,9 +104,7 @@ impl Run {
 
     /// Returns whether the group has scores of this step.
     pub fn has_scores(&self, group: &str, step: u64) -> bool {
-        self.scores
-            .iter()
-            .any(|(name, at, _)| name == group && *at == step)
+        self.scores.iter().any(|(name, at, _)| name == group && *at == step)
     }
 
     /// Returns the share of the steps that are done.

@@ -187,11 +187,8 @@ impl AttentionView {
             format!("'sha256-{}'", BASE64_STANDARD.encode(digest))
         };
         // Only what is in the file may run, and nothing may be fetched.
-        let policy = format!(
-            "default-src 'none'; script-src {}; style-src {}",
-            hash(SCRIPT),
-            hash(STYLE)
-        );
+        let policy =
+            format!("default-src 'none'; script-src {}; style-src {}", hash(SCRIPT), hash(STYLE));
         let (a, b) = &self.texts;
         let title = match b {
             Some(b) => format!("Attention: {a} {b}"),
@@ -298,9 +295,7 @@ mod tests {
     fn view(tokens: &[&str; 4]) -> AttentionView {
         let numbers = |from: usize| -> Vec<f32> {
             let count = 2 * 4 * 3;
-            (from..from + count)
-                .map(|i| (i as f32 * 0.7).sin() * 3.0)
-                .collect()
+            (from..from + count).map(|i| (i as f32 * 0.7).sin() * 3.0).collect()
         };
         let layer = LayerAttention {
             queries: numbers(0),
@@ -390,10 +385,6 @@ mod tests {
         let html = content.get("text/html").unwrap();
         assert!(html.starts_with("<iframe") && html.ends_with("></iframe>"));
         assert_eq!(html.matches('<').count(), 2);
-        assert!(
-            content
-                .plain()
-                .contains("3 layers of 2 heads over 4 tokens: [CLS] <i> b")
-        );
+        assert!(content.plain().contains("3 layers of 2 heads over 4 tokens: [CLS] <i> b"));
     }
 }

@@ -27,43 +27,25 @@ struct Record {
 /// the same time get different numbers.
 pub fn open(path: &Path) -> std::io::Result<(File, Vec<Entry>, usize)> {
     use std::os::unix::fs::OpenOptionsExt;
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file =
+        OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
     file.lock()?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     // Skips lines that a full disk or a kill has cut off.
     let lines = text.lines();
-    let records: Vec<Record> = lines
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
+    let records: Vec<Record> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
     let last = records.iter().map(|record| record.session).max();
     let session = last.unwrap_or(0) + 1;
     let length = records.len();
     let mut entries: Vec<Entry> = Vec::new();
-    for Record {
-        session,
-        count,
-        input,
-        value,
-    } in records
-    {
+    for Record { session, count, input, value } in records {
         if let Some(code) = input {
-            entries.push(Entry {
-                session,
-                count,
-                code,
-                value: value.unwrap_or_default(),
-            });
+            entries.push(Entry { session, count, code, value: value.unwrap_or_default() });
         } else if let Some(value) = value
-            && let Some(entry) = entries
-                .iter_mut()
-                .rfind(|entry| (entry.session, entry.count) == (session, count))
+            && let Some(entry) =
+                entries.iter_mut().rfind(|entry| (entry.session, entry.count) == (session, count))
         {
             entry.value = value;
         }
@@ -101,12 +83,8 @@ fn append(
     input: Option<&str>,
     value: Option<&str>,
 ) -> std::io::Result<()> {
-    let record = Record {
-        session,
-        count,
-        input: input.map(str::to_owned),
-        value: value.map(str::to_owned),
-    };
+    let record =
+        Record { session, count, input: input.map(str::to_owned), value: value.map(str::to_owned) };
     let mut line = serde_json::to_vec(&record)?;
     line.push(b'\n');
     file.write_all(&line)
@@ -117,12 +95,7 @@ mod tests {
     use super::*;
 
     fn entry(session: usize, count: usize, code: &str) -> Entry {
-        Entry {
-            session,
-            count,
-            code: code.into(),
-            value: String::new(),
-        }
+        Entry { session, count, code: code.into(), value: String::new() }
     }
 
     #[test]
@@ -142,10 +115,7 @@ mod tests {
         one.write_all(b"{\"session\":1,").unwrap();
         let (_, entries, third) = open(&path).unwrap();
         assert_eq!(third, 3);
-        let read: Vec<_> = entries
-            .iter()
-            .map(|e| (e.session, &*e.code, &*e.value))
-            .collect();
+        let read: Vec<_> = entries.iter().map(|e| (e.session, &*e.code, &*e.value)).collect();
         assert_eq!(read, [(1, "let a = \"\n\";", "7"), (2, "b", "")]);
         assert_eq!(open(&path).unwrap().2, 4);
     }

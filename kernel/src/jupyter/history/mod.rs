@@ -27,11 +27,7 @@ pub struct History {
 
 impl Default for History {
     fn default() -> Self {
-        Self {
-            entries: Vec::new(),
-            session: 1,
-            file: None,
-        }
+        Self { entries: Vec::new(), session: 1, file: None }
     }
 }
 
@@ -40,11 +36,7 @@ impl History {
     /// written, the history lasts as long as this session.
     pub fn open(path: &Path) -> Self {
         match file::open(path) {
-            Ok((file, entries, session)) => Self {
-                entries,
-                session,
-                file: Some(file),
-            },
+            Ok((file, entries, session)) => Self { entries, session, file: Some(file) },
             Err(error) => {
                 let path = path.display();
                 cloze::note!("cloze-kernel: {path}: history is not kept: {error}");
@@ -55,12 +47,8 @@ impl History {
 
     /// Adds the input of the cell numbered `count`.
     pub fn push(&mut self, count: usize, code: &str) {
-        let entry = Entry {
-            session: self.session,
-            count,
-            code: code.to_owned(),
-            value: String::new(),
-        };
+        let entry =
+            Entry { session: self.session, count, code: code.to_owned(), value: String::new() };
         // A full disk must not stop a cell.
         let _ = self.file.as_mut().map(|file| file::add(file, &entry));
         self.entries.push(entry);
@@ -91,13 +79,7 @@ impl History {
             HistoryRequest::Tail { n, output, .. } => {
                 (last(self.entries.iter().collect(), *n), *output)
             }
-            HistoryRequest::Range {
-                session,
-                start,
-                stop,
-                output,
-                ..
-            } => {
+            HistoryRequest::Range { session, start, stop, output, .. } => {
                 let requested = self.requested_session(*session);
                 let within = |entry: &&Entry| {
                     let count = entry.count as i32;
@@ -107,13 +89,7 @@ impl History {
                 };
                 (self.entries.iter().filter(within).collect(), *output)
             }
-            HistoryRequest::Search {
-                pattern,
-                unique,
-                n,
-                output,
-                ..
-            } => {
+            HistoryRequest::Search { pattern, unique, n, output, .. } => {
                 let pattern: Vec<char> = pattern.chars().collect();
                 let mut found: Vec<_> = self
                     .entries
@@ -202,30 +178,15 @@ mod tests {
 
     #[test]
     fn the_tail_is_the_newest_inputs_in_order() {
-        let request = HistoryRequest::Tail {
-            n: 2,
-            output: false,
-            raw: true,
-        };
-        assert_eq!(
-            inputs(&request),
-            [(3, "let b = a;".into()), (4, "a".into())]
-        );
+        let request = HistoryRequest::Tail { n: 2, output: false, raw: true };
+        assert_eq!(inputs(&request), [(3, "let b = a;".into()), (4, "a".into())]);
     }
 
     #[test]
     fn a_range_includes_its_start_and_not_its_stop() {
-        let request = HistoryRequest::Range {
-            session: Some(0),
-            start: 2,
-            stop: 4,
-            output: true,
-            raw: true,
-        };
-        assert_eq!(
-            inputs(&request),
-            [(2, "a".into()), (3, "let b = a;".into())]
-        );
+        let request =
+            HistoryRequest::Range { session: Some(0), start: 2, stop: 4, output: true, raw: true };
+        assert_eq!(inputs(&request), [(2, "a".into()), (3, "let b = a;".into())]);
     }
 
     #[test]
@@ -255,11 +216,7 @@ mod tests {
         assert_eq!(found(range(0)), std::slice::from_ref(&new));
         assert_eq!(found(range(-1)), std::slice::from_ref(&old));
         assert_eq!(found(range(1)), std::slice::from_ref(&old));
-        let tail = HistoryRequest::Tail {
-            n: 9,
-            output: false,
-            raw: true,
-        };
+        let tail = HistoryRequest::Tail { n: 9, output: false, raw: true };
         assert_eq!(found(tail), [old, new]);
     }
 

@@ -53,10 +53,7 @@ impl Collected {
 
     /// Returns the last line on standard error, which is what `?` printed.
     pub fn last_error_line(&self) -> String {
-        let line = self
-            .error_tail
-            .lines()
-            .rfind(|line| !line.trim().is_empty());
+        let line = self.error_tail.lines().rfind(|line| !line.trim().is_empty());
         line.unwrap_or_default().to_owned()
     }
 }
@@ -124,10 +121,7 @@ impl State {
                     Mode::New { id } => self.send(Event::Display { content, id }),
                     Mode::Update { id } => self.send(Event::Update { content, id }),
                     Mode::Live { id } if self.live.insert(id.clone()) => {
-                        self.send(Event::Display {
-                            content,
-                            id: Some(id),
-                        });
+                        self.send(Event::Display { content, id: Some(id) });
                     }
                     Mode::Live { id } => self.send(Event::Update { content, id }),
                 }
@@ -135,16 +129,8 @@ impl State {
             Record::Clear { wait } => self.send(Event::Clear { wait }),
             Record::Page { text } => self.collected.pages.push(text),
             Record::Checked { id, passed } => self.collected.checked.push((id, passed)),
-            Record::Panic {
-                message,
-                file,
-                line,
-            } => {
-                self.collected.panic = Some(Panic {
-                    message,
-                    file,
-                    line,
-                });
+            Record::Panic { message, file, line } => {
+                self.collected.panic = Some(Panic { message, file, line });
             }
             // The channel and the splitter handle these.
             Record::Begin { .. }

@@ -63,19 +63,11 @@ impl Channel {
     /// Creates the pipes in `folder` and starts to read them.
     pub fn open(folder: &Path, token: &str) -> std::io::Result<Self> {
         for name in [STDOUT, STDERR, CONTROL] {
-            nix::unistd::mkfifo(
-                &folder.join(name),
-                Permissions::S_IRUSR | Permissions::S_IWUSR,
-            )?;
+            nix::unistd::mkfifo(&folder.join(name), Permissions::S_IRUSR | Permissions::S_IWUSR)?;
         }
         // Opened for reading and writing, a pipe always has both ends: no `open` blocks, and no read ends
         // with a child.
-        let open = |name: &str| {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(folder.join(name))
-        };
+        let open = |name: &str| OpenOptions::new().read(true).write(true).open(folder.join(name));
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -96,11 +88,7 @@ impl Channel {
         std::thread::Builder::new()
             .name("watch input".to_owned())
             .spawn(move || watching.watch_input())?;
-        Ok(Self {
-            shared,
-            writers,
-            drains: 0,
-        })
+        Ok(Self { shared, writers, drains: 0 })
     }
 
     /// A handle for other threads.
@@ -113,12 +101,7 @@ impl Channel {
         // If this fails, a read finds the end of the input.
         let _ = self.shared.input().begin();
         let mut state = self.shared.lock();
-        *state = State {
-            active: true,
-            sink: Some(sink),
-            ends: state.ends,
-            ..State::default()
-        };
+        *state = State { active: true, sink: Some(sink), ends: state.ends, ..State::default() };
     }
 
     /// Returns standard input, output and error for a program that runs in place of a cell.
@@ -153,11 +136,7 @@ impl Channel {
         self.drains += 1;
         // No child has process number 0.
         let mark = (0, self.drains);
-        let line = Record::End {
-            child: mark.0,
-            run: mark.1,
-        }
-        .line(&self.shared.token);
+        let line = Record::End { child: mark.0, run: mark.1 }.line(&self.shared.token);
         for writer in &mut self.writers {
             if writer.write_all(line.as_bytes()).is_err() {
                 return;
@@ -166,12 +145,9 @@ impl Channel {
         let mut state = self.shared.lock();
         state.for_evcxr.clear();
         // The timeout is for a process that the cell started and that writes for ever.
-        let _ = self
-            .shared
-            .changed
-            .wait_timeout_while(state, Duration::from_secs(2), |state| {
-                state.ends != [Some(mark), Some(mark)]
-            });
+        let _ = self.shared.changed.wait_timeout_while(state, Duration::from_secs(2), |state| {
+            state.ends != [Some(mark), Some(mark)]
+        });
     }
 }
 
@@ -245,15 +221,11 @@ impl Shared {
         let mut seen = None;
         loop {
             let idle = |state: &mut State| state.running.is_none() || state.asking;
-            let state = self
-                .changed
-                .wait_while(self.lock(), idle)
-                .unwrap_or_else(PoisonError::into_inner);
+            let state =
+                self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
             let now = (state.running, state.questions);
             drop(state);
-            let waits = now
-                .0
-                .is_some_and(|(child, _)| input::waits(child, &self.folder));
+            let waits = now.0.is_some_and(|(child, _)| input::waits(child, &self.folder));
             // Checked twice, because a reader that has just got its line may not have run yet.
             if waits && seen == Some(now) {
                 let mut state = self.lock();
@@ -341,13 +313,7 @@ mod tests {
     use cloze::display::wire::Mode;
     use std::sync::mpsc;
 
-    fn opened() -> (
-        tempfile::TempDir,
-        Channel,
-        mpsc::Receiver<Event>,
-        File,
-        File,
-    ) {
+    fn opened() -> (tempfile::TempDir, Channel, mpsc::Receiver<Event>, File, File) {
         let folder = tempfile::tempdir().unwrap();
         let channel = Channel::open(folder.path(), "t").unwrap();
         let (send, receive) = mpsc::channel();
@@ -355,11 +321,7 @@ mod tests {
             let _ = send.send(event);
         }));
         let open = |name| {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(folder.path().join(name))
-                .unwrap()
+            OpenOptions::new().read(true).write(true).open(folder.path().join(name)).unwrap()
         };
         let (out, err) = (open(STDOUT), open(STDERR));
         (folder, channel, receive, out, err)
@@ -435,8 +397,7 @@ mod tests {
         for number in [1, 2] {
             let text = format!("EVCXR_BEGIN_CONTENT text/html\n{number}\nEVCXR_END_CONTENT\n");
             let [open, close] = [true, false].map(|open| Record::Own { open }.line("t"));
-            out.write_all(format!("{open}{text}{close}").as_bytes())
-                .unwrap();
+            out.write_all(format!("{open}{text}{close}").as_bytes()).unwrap();
         }
         channel.drain();
         assert!(matches!(

@@ -83,25 +83,16 @@ fn listed(lesson: &Lesson, progress: &Progress) -> String {
 /// Shows the texts up to the next code, and runs that or sets the exercise.
 fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
     let Some(lesson) = evaluator.course.lesson.clone() else {
-        return Err(wrong(
-            "no lesson has begun: `:lesson` lists them, `:lesson 01` begins one",
-        ));
+        return Err(wrong("no lesson has begun: `:lesson` lists them, `:lesson 01` begins one"));
     };
     let mut at = evaluator.course.next_cell;
-    while let Some(cell) = lesson
-        .cells
-        .get(at)
-        .filter(|cell| cell.kind == CellKind::Markdown)
-    {
+    while let Some(cell) = lesson.cells.get(at).filter(|cell| cell.kind == CellKind::Markdown) {
         show(sink, markdown(&cell.solution()));
         at += 1;
     }
     evaluator.course.next_cell = at;
     let Some(cell) = lesson.cells.get(at) else {
-        show_text(
-            sink,
-            "That was the last step of the lesson. `:lesson` lists them all.",
-        );
+        show_text(sink, "That was the last step of the lesson. `:lesson` lists them all.");
         return Ok(Outcome::default());
     };
     if let Some(id) = cell.exercise() {
@@ -117,9 +108,7 @@ fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
     }
     show(sink, code(&cell.solution()));
     let outcome = check_outcome(cell, evaluator.cell(&cell.solution(), sink));
-    let open = cell
-        .check()
-        .filter(|id| !evaluator.course.passed.contains(*id));
+    let open = cell.check().filter(|id| !evaluator.course.passed.contains(*id));
     if outcome.error.is_none() && open.is_none() {
         evaluator.course.next_cell = at + 1;
     }
@@ -198,10 +187,7 @@ mod tests {
         std::fs::write(&path, line).unwrap();
         let lesson = lessons::find("01").unwrap();
         let line = listed(&lesson, &Progress::read(&path).unwrap());
-        assert!(
-            line.contains("1 of 4 exercises passed, last on 2026-01-31"),
-            "{line}"
-        );
+        assert!(line.contains("1 of 4 exercises passed, last on 2026-01-31"), "{line}");
         let none = listed(&lesson, &Progress::default());
         assert!(none.ends_with("0 of 4 exercises passed)"), "{none}");
     }
@@ -212,16 +198,9 @@ mod tests {
             for exercise in &lesson.exercises {
                 let count = |wanted: fn(&Cell) -> Option<&str>| {
                     let cells = lesson.cells.iter();
-                    cells
-                        .filter(|cell| wanted(cell) == Some(&exercise.id))
-                        .count()
+                    cells.filter(|cell| wanted(cell) == Some(&exercise.id)).count()
                 };
-                assert_eq!(
-                    (count(Cell::exercise), count(Cell::check)),
-                    (1, 1),
-                    "{}",
-                    exercise.id
-                );
+                assert_eq!((count(Cell::exercise), count(Cell::check)), (1, 1), "{}", exercise.id);
             }
         }
     }

@@ -21,35 +21,17 @@ const CELLS: &Table = &[
     (":vars", "the variables and their types"),
     (":shapes", "the shapes of all tensors"),
     (":type EXPR", "the type of an expression, which is not run"),
-    (
-        ":time CODE",
-        "runs the code (or the cell below) and shows how long it took",
-    ),
-    (
-        ":doc NAME",
-        "the documentation of a function, type or method",
-    ),
+    (":time CODE", "runs the code (or the cell below) and shows how long it took"),
+    (":doc NAME", "the documentation of a function, type or method"),
     (":dep NAME = \"1\"", "adds a crate for the next cells"),
-    (
-        ":replay",
-        "runs the cells again that defined something: after a loss of all variables",
-    ),
+    (":replay", "runs the cells again that defined something: after a loss of all variables"),
     (":clear", "forgets all variables and items"),
-    (
-        ":help [all]",
-        "this list; with the word all, the commands of evcxr too",
-    ),
+    (":help [all]", "this list; with the word all, the commands of evcxr too"),
 ];
 
 const LESSONS: &Table = &[
-    (
-        ":lesson [01]",
-        "lists the lessons; with a number, begins that lesson",
-    ),
-    (
-        ":next",
-        "the lesson's next step: text, code that is run, or an exercise",
-    ),
+    (":lesson [01]", "lists the lessons; with a number, begins that lesson"),
+    (":next", "the lesson's next step: text, code that is run, or an exercise"),
     (":check [01.2]", "checks your solution of an exercise"),
     (":hint [01.2]", "the exercise's next hint"),
     (":solution [01.2]", "a solution of the exercise"),
@@ -72,11 +54,7 @@ fn parse(code: &str) -> Option<Call<'_>> {
     let name = names().find(|name| *name == word)?;
     // evcxr handles `:dep`, and commands with code below them.
     let alone = rest.trim().is_empty() || name == ":time";
-    (alone && name != ":dep").then_some(Call {
-        name,
-        argument: argument.trim(),
-        rest,
-    })
+    (alone && name != ":dep").then_some(Call { name, argument: argument.trim(), rest })
 }
 
 /// The names of the session's own commands.
@@ -95,16 +73,8 @@ pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Op
             matches.push(other.code);
         }
     }
-    let detail = Detail {
-        kind: "magic".to_owned(),
-        text: String::new(),
-    };
-    Some(Completions {
-        details: vec![detail; matches.len()],
-        matches,
-        start,
-        end: position,
-    })
+    let detail = Detail { kind: "magic".to_owned(), text: String::new() };
+    Some(Completions { details: vec![detail; matches.len()], matches, start, end: position })
 }
 
 /// Returns the session's own commands, or lessons or exercises, that complete the text `before`, and
@@ -134,11 +104,7 @@ fn own_matches(before: &str) -> Option<(usize, Vec<String>)> {
 
 /// Runs `code` if it is one of the commands above.
 pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Option<Outcome> {
-    let Call {
-        name,
-        argument,
-        rest,
-    } = parse(code)?;
+    let Call { name, argument, rest } = parse(code)?;
     let done = match name {
         ":help" if argument == "all" => Ok(evaluator.cell(":help", sink)),
         ":help" => Ok(show(sink, help())),
@@ -311,15 +277,8 @@ mod tests {
         let call = parse(":time\nlet a = 1;\na").unwrap();
         assert_eq!((call.name, call.rest), (":time", "let a = 1;\na"));
         // evcxr's own, several at once, and what is no command.
-        for code in [
-            ":opt 2",
-            ":dep a = \"1\"",
-            ":vars\n:vars",
-            "a",
-            "",
-            ":typed x",
-            "::std::f()",
-        ] {
+        for code in [":opt 2", ":dep a = \"1\"", ":vars\n:vars", "a", "", ":typed x", "::std::f()"]
+        {
             assert!(parse(code).is_none(), "{code}");
         }
     }
@@ -341,9 +300,6 @@ mod tests {
     fn every_command_is_in_the_help() {
         let text = help().plain();
         assert!(names().all(|name| text.contains(name)));
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 100),
-            "{text}"
-        );
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
 }

@@ -168,9 +168,7 @@ pub fn unknown_type(diagnostic: &Diagnostic) -> Option<Explanation> {
         Some(variable) => Explanation::sentence(format!(
             "the type of `{variable}` cannot be inferred from this cell"
         ))
-        .and_hint(format!(
-            "later cells do not count: write `let {variable}: {example} = …;`"
-        )),
+        .and_hint(format!("later cells do not count: write `let {variable}: {example} = …;`")),
         None => Explanation::hint(format!(
             "name the type: `let x: {example} = …;`, or `::<…>` after the method"
         )),

@@ -30,11 +30,8 @@ pub fn last_two_exchanged(rank: usize) -> Vec<usize> {
 /// Returns the axes by which `permute` turns `from` into `to`, if exactly one exchange of two axes does.
 pub fn exchanged(from: &Shape, to: &Shape) -> Option<Vec<usize>> {
     let rank = from.rank();
-    let fits = |axes: &[usize]| {
-        axes.iter()
-            .zip(&to.0)
-            .all(|(&axis, size)| !from.0[axis].clashes(*size))
-    };
+    let fits =
+        |axes: &[usize]| axes.iter().zip(&to.0).all(|(&axis, size)| !from.0[axis].clashes(*size));
     // A size that the compiler does not know yet is no reason to move an axis.
     let known = |axis: usize, at: usize| !to.0[at].is_constant() || from.0[axis] == to.0[at];
     let unchanged: Vec<usize> = (0..rank).collect();
@@ -61,8 +58,7 @@ pub fn added(small: &Shape, large: &Shape) -> Vec<Vec<usize>> {
     };
     let fits = |axes: &Vec<usize>| {
         let rest = (0..large.rank()).filter(|at| !axes.contains(at));
-        rest.zip(&small.0)
-            .all(|(at, size)| !size.clashes(large.0[at]))
+        rest.zip(&small.0).all(|(at, size)| !size.clashes(large.0[at]))
     };
     let mut choices = choices(large.rank(), count);
     choices.retain(fits);

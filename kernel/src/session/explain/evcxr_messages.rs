@@ -19,11 +19,7 @@ const TEXTS: &[(&str, &str, &str)] = &[
         "the type of `{name}` is private to its crate",
         "name a public type for it, or use it within the cell, between `{` and `}`",
     ),
-    (
-        "missing a semicolon",
-        "a `;` is missing, most likely before a `let`",
-        "",
-    ),
+    ("missing a semicolon", "a `;` is missing, most likely before a `let`", ""),
     (
         "no matching package named `",
         "no crate `{name}` is available here",
@@ -53,9 +49,7 @@ pub fn message(text: &str) -> Option<Explanation> {
         Explanation::sentence(format!(
             "`{name}` is an `{of}`, a type without a name, so it cannot outlive the cell"
         ))
-        .and_hint(format!(
-            "{how}; or use it within the cell, between `{{` and `}}`"
-        )),
+        .and_hint(format!("{how}; or use it within the cell, between `{{` and `}}`")),
     )
 }
 
@@ -66,22 +60,13 @@ mod tests {
     #[test]
     fn evcxr_s_messages_are_replaced_and_others_kept() {
         for (text, part) in [
-            (
-                "The variable `f` is a closure, which cannot be persisted.",
-                "`fn f(…) { … }`",
-            ),
+            ("The variable `f` is a closure, which cannot be persisted.", "`fn f(…) { … }`"),
             (
                 "The variable `x` has type `impl Future<Output = i32>` which cannot be persisted.",
                 "`.await`",
             ),
-            (
-                "Couldn't automatically determine type of variable `v`.",
-                "`let v: Vec<f32> = …;`",
-            ),
-            (
-                "error: no matching package named `nothere` found",
-                "needs the network",
-            ),
+            ("Couldn't automatically determine type of variable `v`.", "`let v: Vec<f32> = …;`"),
+            ("error: no matching package named `nothere` found", "needs the network"),
         ] {
             let hint = message(text).unwrap().hint.unwrap();
             assert!(hint.contains(part), "{hint}");

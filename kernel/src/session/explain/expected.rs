@@ -2,9 +2,8 @@
 
 use super::{Diagnostic, Explanation, types};
 
-const NUMBERS: [&str; 12] = [
-    "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64",
-];
+const NUMBERS: [&str; 12] =
+    ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64"];
 
 /// Explains a trait that a type lacks (E0277).
 pub fn bound(diagnostic: &Diagnostic) -> Option<Explanation> {
@@ -96,9 +95,7 @@ fn arithmetic(message: &str) -> Option<Explanation> {
         true => ", and `3.0` is a number with a decimal point",
         false => "",
     };
-    Some(Explanation::hint(format!(
-        "both numbers must have one type: `n as {to}` converts{point}"
-    )))
+    Some(Explanation::hint(format!("both numbers must have one type: `n as {to}` converts{point}")))
 }
 
 /// Explains a value of a wrong type (E0308).
@@ -149,9 +146,7 @@ fn mismatch_hint(expected: &str, found: &str) -> Option<String> {
         ));
     } else if entry(expected).is_some() && found.starts_with("Tensor<") {
         let borrow = if expected.starts_with('&') { "&" } else { "" };
-        return Some(format!(
-            "`{borrow}x.as_vec()` gives the numbers of a tensor `x` as a list"
-        ));
+        return Some(format!("`{borrow}x.as_vec()` gives the numbers of a tensor `x` as a list"));
     } else if is_number && NUMBERS.contains(&found) {
         return Some(format!("`as {expected}` converts a number"));
     } else {
@@ -189,11 +184,7 @@ mod tests {
         ) {
             let hint = text(arithmetic(message));
             assert!(hint.contains(&format!("`n as {to}` converts")), "{hint}");
-            assert_eq!(
-                hint.contains("decimal point"),
-                to.starts_with('f'),
-                "{hint}"
-            );
+            assert_eq!(hint.contains("decimal point"), to.starts_with('f'), "{hint}");
         }
         assert_eq!(arithmetic("cannot add `String` to `i32`"), None);
     }

@@ -68,16 +68,11 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
         rank => shape.0.get(rank - 2).copied(),
     };
     let (Some(k), Some(l)) = (a.0.last().copied(), inner(b)) else {
-        return Some(format!(
-            "{both}: a scalar has no sizes to multiply; `*` scales"
-        ));
+        return Some(format!("{both}: a scalar has no sizes to multiply; `*` scales"));
     };
     if k.clashes(l) {
         if k.is_constant() && l.is_constant() {
-            return Some(format!(
-                "{both}: the inner sizes {k} and {l} differ; {}",
-                fitting(a, b)
-            ));
+            return Some(format!("{both}: the inner sizes {k} and {l} differ; {}", fitting(a, b)));
         }
         let known = if k == Dim::Runtime { l } else { k };
         let advice = transposed(a, b).unwrap_or_else(|| {
@@ -123,9 +118,7 @@ fn transposed(a: &Shape, b: &Shape) -> Option<String> {
     transposed.0.swap(n - 2, n - 1);
     // The axes are named, because sizes like ?×?×64 do not determine them.
     let order = axes::code(&axes::last_two_exchanged(n))?;
-    Some(format!(
-        "the right transposed to {transposed}, `.permute::<_, {order}>()`, would fit"
-    ))
+    Some(format!("the right transposed to {transposed}, `.permute::<_, {order}>()`, would fit"))
 }
 
 /// Suggests a right side that fits `a`: a transposed `b` if it does.
@@ -183,10 +176,7 @@ mod tests {
             ("&Tensor<(Const<2>,), f32, Cpu>", "borrowed"),
             ("Tensor<(Const<2>,), f64, Cpu>", "to_dtype::<f32>"),
             // A type that rustc does not know yet is no other type.
-            (
-                "Tensor<(Const<3>,), _, Cpu>",
-                "the inner sizes 2 and 3 differ",
-            ),
+            ("Tensor<(Const<3>,), _, Cpu>", "the inner sizes 2 and 3 differ"),
         ] {
             let sentence = explained(&tensor("(Const<2>,)"), right);
             assert!(sentence.contains(part), "{sentence}");

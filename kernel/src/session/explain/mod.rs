@@ -38,17 +38,11 @@ pub struct Explanation {
 
 impl Explanation {
     fn sentence(text: impl Into<String>) -> Self {
-        Self {
-            sentence: Some(text.into()),
-            ..Self::default()
-        }
+        Self { sentence: Some(text.into()), ..Self::default() }
     }
 
     fn hint(text: impl Into<String>) -> Self {
-        Self {
-            hint: Some(text.into()),
-            ..Self::default()
-        }
+        Self { hint: Some(text.into()), ..Self::default() }
     }
 
     fn and_hint(mut self, text: impl Into<String>) -> Self {
@@ -59,11 +53,7 @@ impl Explanation {
     /// Returns an explanation with `name` in place of `{name}`; an empty text is none.
     fn filled(sentence: &str, hint: &str, name: &str) -> Self {
         let fill = |text: &str| (!text.is_empty()).then(|| text.replace("{name}", name));
-        Self {
-            sentence: fill(sentence),
-            hint: fill(hint),
-            complete: false,
-        }
+        Self { sentence: fill(sentence), hint: fill(hint), complete: false }
     }
 }
 
@@ -101,8 +91,7 @@ impl Diagnostic {
             let from = span.start_column.saturating_sub(1);
             let rest = line.chars().skip(from);
             let text = if span.end_line == span.start_line {
-                rest.take(span.end_column.saturating_sub(span.start_column))
-                    .collect()
+                rest.take(span.end_column.saturating_sub(span.start_column)).collect()
             } else {
                 rest.collect()
             };
@@ -136,8 +125,7 @@ impl Diagnostic {
     /// Returns the cell's line that the compiler points at first.
     fn line(&self) -> &str {
         let line = self.marked_line();
-        line.and_then(|line| self.cell.lines().nth(line - 1))
-            .unwrap_or_default()
+        line.and_then(|line| self.cell.lines().nth(line - 1)).unwrap_or_default()
     }
 
     /// Returns the number of that line, from 1.
@@ -148,8 +136,7 @@ impl Diagnostic {
 
     /// Returns whether this is the note that names the function whose constant failed.
     pub fn is_instantiation(&self) -> bool {
-        self.message
-            .starts_with("the above error was encountered while instantiating")
+        self.message.starts_with("the above error was encountered while instantiating")
     }
 
     fn primary(&self) -> Option<&Mark> {
@@ -273,10 +260,7 @@ pub fn compilation(diagnostic: &Diagnostic) -> Explanation {
         .or_else(|| tensors::explain(diagnostic))
         .or_else(|| ambiguous::explain(diagnostic));
     match about_tensors {
-        Some(explanation) => Explanation {
-            complete: true,
-            ..explanation
-        },
+        Some(explanation) => Explanation { complete: true, ..explanation },
         None => notebook::explain(diagnostic).unwrap_or_default(),
     }
 }
@@ -288,9 +272,7 @@ mod tests {
     /// Returns the sentence and the hint of an explanation.
     pub fn text(explanation: Option<Explanation>) -> String {
         let explanation = explanation.unwrap_or_default();
-        let parts = [explanation.sentence, explanation.hint]
-            .into_iter()
-            .flatten();
+        let parts = [explanation.sentence, explanation.hint].into_iter().flatten();
         parts.collect::<Vec<_>>().join(" / ")
     }
 
@@ -299,9 +281,7 @@ mod tests {
         let lines = table.lines().map(str::trim).filter(|line| !line.is_empty());
         lines.map(|line| {
             let columns: Vec<&str> = line.split(" | ").collect();
-            columns
-                .try_into()
-                .expect("a row with as many columns as the others")
+            columns.try_into().expect("a row with as many columns as the others")
         })
     }
 
@@ -361,10 +341,7 @@ mod tests {
         for code in CODES {
             for message in MESSAGES {
                 for written in ["", "`", "matmul", "日本語", "+", "&"] {
-                    let notes = [
-                        message,
-                        "expected struct `Tensor<`\n found struct `Tensor<>`",
-                    ];
+                    let notes = [message, "expected struct `Tensor<`\n found struct `Tensor<>`"];
                     let explanation = compilation(&diagnostic(code, message, written, &notes));
                     assert!(explanation.sentence.is_none_or(|text| !text.is_empty()));
                     let _ = compilation(&Diagnostic {

@@ -91,13 +91,11 @@ pub fn unresolved(diagnostic: &Diagnostic, path: &str) -> Explanation {
     if first.starts_with(char::is_uppercase) {
         return prelude(first);
     }
-    Explanation::sentence(format!(
-        "no crate or module `{first}` is known to this session"
-    ))
-    .and_hint(format!(
-        "add the crate before the `use`, with the line `:dep {first} = \"*\"`; or run the cell \
+    Explanation::sentence(format!("no crate or module `{first}` is known to this session"))
+        .and_hint(format!(
+            "add the crate before the `use`, with the line `:dep {first} = \"*\"`; or run the cell \
              that defines the module"
-    ))
+        ))
 }
 
 #[cfg(test)]
@@ -109,10 +107,7 @@ mod tests {
     fn a_missing_name_is_explained_by_its_kind() {
         let missing = |what: &str, notes: &[&str]| {
             let message = format!("cannot find {what} in this scope");
-            text(missing_value(
-                &diagnostic("E0425", &message, "x", notes),
-                "x",
-            ))
+            text(missing_value(&diagnostic("E0425", &message, "x", notes), "x"))
         };
         assert!(missing("value `x`", &[]).contains("an earlier cell moved the value away"));
         let new = "you might have meant to introduce a new binding";

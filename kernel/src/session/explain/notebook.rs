@@ -6,18 +6,8 @@ use super::{Diagnostic, Explanation, ambiguous, expected, names, types};
 /// A code of rustc (empty for syntax errors and evcxr's own), a part of the message, a sentence, and a
 /// hint. `{name}` stands for the first name in the message.
 const TEXTS: &[(&str, &str, &str, &str)] = &[
-    (
-        "E0384",
-        "cannot assign twice to immutable variable",
-        UNCHANGEABLE,
-        MAKE_CHANGEABLE,
-    ),
-    (
-        "E0596",
-        "it is not declared as mutable",
-        UNCHANGEABLE,
-        MAKE_CHANGEABLE,
-    ),
+    ("E0384", "cannot assign twice to immutable variable", UNCHANGEABLE, MAKE_CHANGEABLE),
+    ("E0596", "it is not declared as mutable", UNCHANGEABLE, MAKE_CHANGEABLE),
     ("E0597", "", "", OWN),
     ("E0716", "", "", OWN),
     ("E0521", "", "", OWN),
@@ -39,12 +29,7 @@ const TEXTS: &[(&str, &str, &str, &str)] = &[
     ("E0603", "", "", PRIVATE),
     ("E0616", "", "", PRIVATE),
     ("E0624", "", "", PRIVATE),
-    (
-        "E0728",
-        "",
-        "",
-        "a cell itself may `.await`; a function must be `async fn`",
-    ),
+    ("E0728", "", "", "a cell itself may `.await`; a function must be `async fn`"),
     (
         "E0106",
         "",
@@ -160,16 +145,11 @@ fn syntax(diagnostic: &Diagnostic) -> Option<Explanation> {
         "a block is between `{` and `}` in Rust, not after a `:`"
     } else if message.starts_with("expected `;`") {
         let line = diagnostic.primary()?.line;
-        return Some(Explanation::sentence(format!(
-            "a `;` is missing at the end of line {line}"
-        )));
+        return Some(Explanation::sentence(format!("a `;` is missing at the end of line {line}")));
     } else {
         return None;
     };
-    Some(Explanation {
-        complete: true,
-        ..Explanation::sentence(python)
-    })
+    Some(Explanation { complete: true, ..Explanation::sentence(python) })
 }
 
 #[cfg(test)]
@@ -194,10 +174,7 @@ mod tests {
     fn a_borrow_for_a_thread_is_explained_differently() {
         let mut error = diagnostic("E0597", "`s` does not live long enough", "s", &[]);
         error.marks[0].label = "argument requires that `s` is borrowed for `'static`".to_owned();
-        for (cell, part) in [
-            ("thread::spawn(|| s)", "a thread may"),
-            ("f(&s)", "outlive"),
-        ] {
+        for (cell, part) in [("thread::spawn(|| s)", "a thread may"), ("f(&s)", "outlive")] {
             error.cell = cell.to_owned();
             let text = text(explain(&error));
             assert!(text.contains(part), "{text}");
@@ -212,9 +189,6 @@ mod tests {
         assert_eq!(explained("E0596", borrowed), "");
         let variable = "use of mutable static is unsafe and requires unsafe block";
         assert!(explained("E0133", variable).contains("let mut x"));
-        assert_eq!(
-            explained("E0133", "call to unsafe function `f` is unsafe"),
-            ""
-        );
+        assert_eq!(explained("E0133", "call to unsafe function `f` is unsafe"), "");
     }
 }

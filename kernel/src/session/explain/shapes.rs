@@ -72,17 +72,10 @@ fn element_wise(operation: &str, left: &str, right: &str) -> Option<String> {
             .or_else(|| spread(&a, &b, "left"))
             .or_else(|| Some(format!("{both}: both sides must have one shape")));
     }
-    let clashes: Vec<_> =
-        a.0.iter()
-            .zip(&b.0)
-            .filter(|(x, y)| x.clashes(**y))
-            .collect();
+    let clashes: Vec<_> = a.0.iter().zip(&b.0).filter(|(x, y)| x.clashes(**y)).collect();
     let known = |pair: &&(&Dim, &Dim)| pair.0.is_constant() && pair.1.is_constant();
-    let differing: Vec<_> = clashes
-        .iter()
-        .filter(known)
-        .map(|(x, y)| format!("{x} and {y}"))
-        .collect();
+    let differing: Vec<_> =
+        clashes.iter().filter(known).map(|(x, y)| format!("{x} and {y}")).collect();
     if operation == "*" && chains(&a, &b) {
         return Some(format!(
             "{both}, and `*` multiplies number by number: the product of matrices is \
@@ -179,10 +172,7 @@ fn reduced(
     if operation.starts_with("broadcast") {
         let (from, to) = (to?, of);
         let fits = if from.rank() == 1 && to.rank() == 2 {
-            let sizes: Vec<_> =
-                to.0.iter()
-                    .map(|size| format!("{size}×{}", from.0[0]))
-                    .collect();
+            let sizes: Vec<_> = to.0.iter().map(|size| format!("{size}×{}", from.0[0])).collect();
             format!("; {} would fit", sizes[0])
         } else {
             String::new()
@@ -207,10 +197,7 @@ fn reduced(
     let candidates: Vec<_> = (0..of.rank())
         .map(|axis| format!("without axis {axis} it is {}", of.without(axis)))
         .collect();
-    Some(format!(
-        "{operation}: {of} cannot be reduced to {to}: {}",
-        candidates.join(", ")
-    ))
+    Some(format!("{operation}: {of} cannot be reduced to {to}: {}", candidates.join(", ")))
 }
 
 fn axes_of(shape: &Shape) -> String {
@@ -252,9 +239,7 @@ fn permuted(
         more => format!("it has no sizes {}", more.join(" and ")),
     };
     let transposed = (of.rank() == 2).then(|| Shape(of.0.iter().rev().copied().collect()));
-    let fits = transposed.map_or(String::new(), |transposed| {
-        format!("; {transposed} would fit")
-    });
+    let fits = transposed.map_or(String::new(), |transposed| format!("; {transposed} would fit"));
     Some(format!(
         "{operation}: only the order of the sizes can change, so {of} cannot become {to}: {why}{fits}"
     ))
@@ -269,11 +254,7 @@ fn indexed(operation: &str, of: &Shape, index: &Shape) -> Option<String> {
         "select" => "one index (a scalar)".to_owned(),
         _ => "a vector of indices".to_owned(),
     };
-    let other = if operation == "select" {
-        "; `gather` takes any number of rows"
-    } else {
-        ""
-    };
+    let other = if operation == "select" { "; `gather` takes any number of rows" } else { "" };
     Some(format!(
         "{operation}: the tensor is {of} and the index is {index}; it expects {expected}{other}"
     ))
@@ -302,14 +283,10 @@ fn module(operation: &str, of: &str, input: &str) -> Option<Explanation> {
             input.dtype
         ),
         ("Tensor", _) => return None,
-        _ if sizes.is_empty() => format!(
-            "{operation}: `{name}` does not take {shape} of {}",
-            input.dtype
-        ),
-        _ => format!(
-            "{operation}: `{layer}` does not take {shape} of {}",
-            input.dtype
-        ),
+        _ if sizes.is_empty() => {
+            format!("{operation}: `{name}` does not take {shape} of {}", input.dtype)
+        }
+        _ => format!("{operation}: `{layer}` does not take {shape} of {}", input.dtype),
     }))
 }
 
@@ -336,9 +313,8 @@ fn reshape(diagnostic: &Diagnostic) -> Option<Explanation> {
     let numbers = from.numbers()?;
     let to = to.trim_end_matches(['`', '.']);
     let to = to.strip_suffix('>').and_then(types::shape);
-    let Some((to, other)) = to
-        .and_then(|to| Some((to.numbers()?, to)))
-        .map(|(numbers, to)| (to, numbers))
+    let Some((to, other)) =
+        to.and_then(|to| Some((to.numbers()?, to))).map(|(numbers, to)| (to, numbers))
     else {
         return Some(Explanation::sentence(format!(
             "reshape: {from} holds {numbers} numbers, and the new shape another count"
@@ -426,10 +402,7 @@ mod tests {
             failed(&format!("fn <{of} as ReshapeTo>::reshape::<{to}>"))
         };
         let sentence = reshape("(Const<3>, Const<4>)");
-        assert!(
-            sentence.contains("2×3 holds 6 numbers and 3×4 holds 12"),
-            "{sentence}"
-        );
+        assert!(sentence.contains("2×3 holds 6 numbers and 3×4 holds 12"), "{sentence}");
         assert!(sentence.ends_with("3×2 would fit"), "{sentence}");
         assert!(reshape("...").ends_with("another count"));
         assert!(failed("fn heads::<3>").contains("`heads::<3>`"));

@@ -29,27 +29,16 @@ fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
         Some((types::tensor(types.next()?)?, types::tensor(types.next()?)?))
     })?;
     let annotated = diagnostic.labelled("expected due to this");
-    let place = diagnostic
-        .labelled("are incorrect")
-        .map(|mark| format!("`{}`", mark.text))
-        .unwrap_or_else(|| {
-            if annotated.is_some() {
-                "the annotation"
-            } else {
-                "this place"
-            }
-            .to_owned()
-        });
+    let place =
+        diagnostic.labelled("are incorrect").map(|mark| format!("`{}`", mark.text)).unwrap_or_else(
+            || if annotated.is_some() { "the annotation" } else { "this place" }.to_owned(),
+        );
     let dtypes = [wanted.dtype, found.dtype];
     if !fits(dtypes[0], dtypes[1]) {
         return Some(Explanation::sentence(dtype(&place, dtypes[0], dtypes[1])));
     }
     if wanted.taped != found.taped {
-        let (with, without) = if wanted.taped {
-            ("", "out")
-        } else {
-            ("out", "")
-        };
+        let (with, without) = if wanted.taped { ("", "out") } else { ("out", "") };
         return Some(Explanation::sentence(format!(
             "{place} expects a tensor with{with} a gradient tape and gets one with{without}: \
              `.leaky_trace()` begins a tape, `.split_tape()` takes it off"
@@ -113,11 +102,7 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
             found.rank()
         ));
     }
-    let clashes = wanted
-        .0
-        .iter()
-        .zip(&found.0)
-        .filter(|(a, b)| a.clashes(**b));
+    let clashes = wanted.0.iter().zip(&found.0).filter(|(a, b)| a.clashes(**b));
     let clashes: Vec<_> = clashes.collect();
     let differing: Vec<_> = clashes
         .iter()
@@ -134,27 +119,21 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
         ));
     }
     if differing.is_empty() {
-        let call = wanted.code().map_or("realize::<…>()".to_owned(), |code| {
-            format!("realize::<{code}>()")
-        });
+        let call = wanted
+            .code()
+            .map_or("realize::<…>()".to_owned(), |code| format!("realize::<{code}>()"));
         return Some(format!(
             "{both}: a size known only at run time and one known to the compiler are different \
              types; `.{call}` converts"
         ));
     }
-    Some(format!(
-        "{both}: the sizes {} differ",
-        differing.join(", and ")
-    ))
+    Some(format!("{both}: the sizes {} differ", differing.join(", and ")))
 }
 
 /// Explains `a[0]`: a tensor needs an index for each axis.
 fn index(diagnostic: &Diagnostic) -> Option<Explanation> {
     let label = &diagnostic.primary()?.label;
-    let rank = label
-        .strip_prefix("expected `[usize; ")?
-        .split_once("]`")?
-        .0;
+    let rank = label.strip_prefix("expected `[usize; ")?.split_once("]`")?.0;
     let rank: usize = rank.parse().ok()?;
     label.ends_with("found integer").then(|| {
         let names = axes::names(rank).map_or("…".to_owned(), |names| names.join(", "));
@@ -167,9 +146,7 @@ fn index(diagnostic: &Diagnostic) -> Option<Explanation> {
 fn method(diagnostic: &Diagnostic) -> Option<Explanation> {
     let called = diagnostic.primary()?.text.as_str();
     let on = diagnostic.texts().flat_map(types::quoted);
-    let on: Option<Tensor> = on
-        .filter_map(types::tensor)
-        .max_by_key(|found| found.shape.is_some());
+    let on: Option<Tensor> = on.filter_map(types::tensor).max_by_key(|found| found.shape.is_some());
     let sentence = match called {
         "backward" => backward(&on?)?,
         "array" => {
@@ -235,10 +212,7 @@ fn concat(diagnostic: &Diagnostic) -> Option<String> {
 fn operator(diagnostic: &Diagnostic) -> Option<Explanation> {
     let written = diagnostic.primary()?.text.as_str();
     let sides: Vec<_> = types::quoted(&diagnostic.message).collect();
-    let tensors: Vec<_> = sides
-        .iter()
-        .filter_map(|side| types::tensor(side))
-        .collect();
+    let tensors: Vec<_> = sides.iter().filter_map(|side| types::tensor(side)).collect();
     let first = tensors.first()?;
     let calculates = ["+", "-", "*", "/"].contains(&written);
     if tensors.iter().any(|side| side.borrowed) && calculates {
@@ -292,9 +266,7 @@ fn in_place(diagnostic: &Diagnostic) -> Option<Explanation> {
     let (written, of) = (names.next()?, names.next()?);
     types::tensor(of)?;
     let sign = written.strip_suffix('=')?;
-    let name = diagnostic
-        .labelled("cannot use")
-        .map(|mark| mark.text.trim());
+    let name = diagnostic.labelled("cannot use").map(|mark| mark.text.trim());
     let name = name.unwrap_or("x");
     Some(Explanation::sentence(format!(
         "{written}: the numbers of a tensor are not changed in place: write `{name} = {name} {sign} …`"

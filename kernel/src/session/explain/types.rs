@@ -25,9 +25,7 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0.iter().take_while(|byte| **byte != 0);
-        bytes
-            .map(|byte| char::from(*byte))
-            .try_for_each(|c| write!(f, "{c}"))
+        bytes.map(|byte| char::from(*byte)).try_for_each(|c| write!(f, "{c}"))
     }
 }
 
@@ -114,11 +112,8 @@ impl Shape {
 
     /// Returns the type as a learner writes it: `Rank2<2, 3>` or `(usize, Const<3>)`.
     pub fn code(&self) -> Option<String> {
-        let sizes: Option<Vec<String>> = self
-            .0
-            .iter()
-            .map(|dim| dim.is_constant().then(|| dim.to_string()))
-            .collect();
+        let sizes: Option<Vec<String>> =
+            self.0.iter().map(|dim| dim.is_constant().then(|| dim.to_string())).collect();
         match sizes {
             Some(sizes) if sizes.is_empty() => Some("Rank0".to_owned()),
             Some(sizes) => Some(format!("Rank{}<{}>", sizes.len(), sizes.join(", "))),
@@ -210,20 +205,13 @@ pub fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// Splits `Left: Right`, at the colon that is not part of a path.
 pub fn bound(text: &str) -> Option<(&str, &str)> {
-    text.split_once(": ")
-        .map(|(left, right)| (left.trim(), right.trim()))
+    text.split_once(": ").map(|(left, right)| (left.trim(), right.trim()))
 }
 
 /// Removes the paths of the session's own crates from types: learners import these with
 /// `use cloze::prelude::*`.
 pub fn short(text: &str) -> String {
-    const OURS: [&str; 5] = [
-        "cloze_session",
-        "cloze_impl",
-        "dfdx",
-        "modules",
-        "tensor_ops",
-    ];
+    const OURS: [&str; 5] = ["cloze_session", "cloze_impl", "dfdx", "modules", "tensor_ops"];
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while !rest.is_empty() {
@@ -241,9 +229,7 @@ pub fn short(text: &str) -> String {
                     out.push_str(last);
                 } else {
                     out.push_str(
-                        &trimmed
-                            .replace("cloze_session", "cloze")
-                            .replace("cloze_impl", "cloze"),
+                        &trimmed.replace("cloze_session", "cloze").replace("cloze_impl", "cloze"),
                     );
                 }
             }
@@ -310,10 +296,7 @@ mod tests {
     #[test]
     fn paths_of_the_session_are_removed_from_types_only() {
         let text = "the trait `cloze_session::prelude::TryMatMul<dfdx::shapes::Const<4>>` is not: std::fmt::Display";
-        assert_eq!(
-            short(text),
-            "the trait `TryMatMul<Const<4>>` is not: std::fmt::Display"
-        );
+        assert_eq!(short(text), "the trait `TryMatMul<Const<4>>` is not: std::fmt::Display");
         assert_eq!(short("`cloze_session::prelude`"), "`cloze::prelude`");
     }
 

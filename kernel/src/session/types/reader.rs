@@ -13,10 +13,7 @@ pub struct Type<'a> {
 #[derive(Debug)]
 pub enum Form<'a> {
     /// `path::Name<A, B>`, with only the last name of the path.
-    Named {
-        name: &'a str,
-        arguments: Vec<Type<'a>>,
-    },
+    Named { name: &'a str, arguments: Vec<Type<'a>> },
     /// `(A, B)`; the comma at the end distinguishes `(A,)` from `(A)`.
     Tuple { parts: Vec<Type<'a>>, comma: bool },
     /// `&'a mut T`: the text before `T`, and `T`.

@@ -113,10 +113,7 @@ mod tests {
     fn a_tensor_is_described_by_its_sizes_its_number_type_and_its_device() {
         for (long, expected) in [
             ("Tensor<Rank2<2, 3>, f32, Cpu>", "(2, 3) f32 cpu"),
-            (
-                "Tensor<(usize, Const<3>), f32, Cpu, OwnedTape<f32, Cpu>>",
-                "(?, 3) f32 cpu, taped",
-            ),
+            ("Tensor<(usize, Const<3>), f32, Cpu, OwnedTape<f32, Cpu>>", "(?, 3) f32 cpu, taped"),
             (
                 "dfdx::tensor::Tensor<(dfdx::shapes::Const<2>, dfdx::shapes::Const<3usize>), f32, \
                  dfdx::tensor::Cpu, dfdx::tensor::NoneTape>",
@@ -125,10 +122,7 @@ mod tests {
             ("Tensor<(Const<5>,), f64, Cpu>", "(5) f64 cpu"),
             ("Tensor<Rank0, f32, Cpu>", "() f32 cpu"),
             ("Tensor<(), f32, Cpu>", "() f32 cpu"),
-            (
-                "Tensor<(B, S, Const<64>), E, D, T>",
-                "(B, S, 64) E D, tape T",
-            ),
+            ("Tensor<(B, S, Const<64>), E, D, T>", "(B, S, 64) E D, tape T"),
             ("Tensor<S, f32, Cpu>", "S f32 cpu"),
             ("Tensor<Rank2<{ 2 }, N>, f16, Cuda>", "(2, N) f16 cuda"),
             ("&'a mut Tensor<Rank1<3>, f32, Cpu>", "&'a mut (3) f32 cpu"),
@@ -165,10 +159,7 @@ mod tests {
                 "impl core::iter::Iterator<Item = alloc::string::String>",
                 "impl Iterator<Item = String>",
             ),
-            (
-                "<T as std::ops::Add>::Output",
-                "<T as std::ops::Add>::Output",
-            ),
+            ("<T as std::ops::Add>::Output", "<T as std::ops::Add>::Output"),
             ("Ref<'_, T>", "Ref<'_, T>"),
             ("*const u8", "*const u8"),
             ("Tensor", "Tensor"),

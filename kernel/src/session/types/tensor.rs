@@ -31,12 +31,7 @@ impl<'t, 'a> Tensor<'t, 'a> {
             },
             _ => return None,
         };
-        Some(Self {
-            shape,
-            dtype,
-            device,
-            tape,
-        })
+        Some(Self { shape, dtype, device, tape })
     }
 }
 

@@ -65,11 +65,7 @@ fn number(entry: &Entry, key: &str) -> Option<f64> {
 
 fn measured(data: &Value) -> Option<Measured> {
     let number = |key: &str| data.get(key)?.as_f64();
-    Some(Measured {
-        bytes: number("bytes")?,
-        flops: number("flops")?,
-        seconds: number("seconds")?,
-    })
+    Some(Measured { bytes: number("bytes")?, flops: number("flops")?, seconds: number("seconds")? })
 }
 
 #[cfg(test)]
@@ -78,13 +74,7 @@ mod tests {
     use serde_json::json;
 
     fn entry(section: Section, name: &str, data: Value) -> Entry {
-        Entry {
-            section,
-            name: name.into(),
-            passed: Some(true),
-            line: String::new(),
-            data,
-        }
+        Entry { section, name: name.into(), passed: Some(true), line: String::new(), data }
     }
 
     #[test]
@@ -98,11 +88,7 @@ mod tests {
             entry(Section::Speed, name, data)
         };
         let speed = |name: &str, tokens_per_s: f64| {
-            entry(
-                Section::Training,
-                name,
-                json!({"tokens_per_s": tokens_per_s}),
-            )
+            entry(Section::Training, name, json!({"tokens_per_s": tokens_per_s}))
         };
         for one in [
             entry(Section::Speed, "bandwidth", json!({"best": 4.1e12})),
@@ -119,11 +105,7 @@ mod tests {
         save(&report, folder.path()).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
         let roofline = read("roofline.svg");
-        for text in [
-            "attention, base",
-            "product, large",
-            "4100 GB/s, 710 TFLOP/s",
-        ] {
+        for text in ["attention, base", "product, large", "4100 GB/s, 710 TFLOP/s"] {
             assert!(roofline.contains(text), "{text}");
         }
         let shares = read("shares.svg");

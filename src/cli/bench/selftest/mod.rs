@@ -40,13 +40,7 @@ pub struct Args {
     #[arg(long, requires = "gpu_selftest", value_name = "N")]
     minutes: Option<f64>,
     /// With --gpu-selftest: only these parts
-    #[arg(
-        long,
-        requires = "gpu_selftest",
-        value_enum,
-        value_delimiter = ',',
-        value_name = "PART"
-    )]
+    #[arg(long, requires = "gpu_selftest", value_enum, value_delimiter = ',', value_name = "PART")]
     only: Vec<Section>,
     /// With --emulate: a few of the cases
     #[arg(long, requires = "emulate")]
@@ -99,13 +93,8 @@ pub fn run(args: Args) -> Result<()> {
     if let Some(section) = args.worker {
         return worker::serve(section, args.scale(), args.emulate, args.skip);
     }
-    if args
-        .minutes
-        .is_some_and(|minutes| !(minutes > 0.0 && minutes < 1e4))
-    {
-        return Err(Error::Usage(
-            "--minutes: a positive number is needed".into(),
-        ));
+    if args.minutes.is_some_and(|minutes| !(minutes > 0.0 && minutes < 1e4)) {
+        return Err(Error::Usage("--minutes: a positive number is needed".into()));
     }
     let report = checked(&args)?;
     if let Some(folder) = args.chart.as_ref().or(args.out.as_ref()) {
@@ -145,15 +134,9 @@ fn test(
     deadline: Option<Instant>,
     report: &mut Report,
 ) -> Result<()> {
-    let names: Vec<String> = checks(section, args.scale(), args.emulate)
-        .into_iter()
-        .map(|check| check.name)
-        .collect();
-    let timeout = if args.emulate {
-        EMULATED_TIMEOUT
-    } else {
-        TIMEOUT
-    };
+    let names: Vec<String> =
+        checks(section, args.scale(), args.emulate).into_iter().map(|check| check.name).collect();
+    let timeout = if args.emulate { EMULATED_TIMEOUT } else { TIMEOUT };
     let (mut done, mut losses) = (0, 0);
     while done < names.len() {
         if losses == LOSSES || deadline.is_some_and(|deadline| Instant::now() >= deadline) {

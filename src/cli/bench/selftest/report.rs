@@ -53,12 +53,7 @@ impl Entry {
             Some(false) => "FAIL",
             None => "--  ",
         };
-        format!(
-            "{mark} {:<8} {:<34} {}",
-            self.section.name(),
-            self.name,
-            self.line
-        )
+        format!("{mark} {:<8} {:<34} {}", self.section.name(), self.name, self.line)
     }
 
     fn object(&self) -> Value {
@@ -93,13 +88,7 @@ impl Report {
             }
             None => None,
         };
-        Ok(Self {
-            emulated,
-            started: Instant::now(),
-            entries: Vec::new(),
-            folder,
-            events,
-        })
+        Ok(Self { emulated, started: Instant::now(), entries: Vec::new(), folder, events })
     }
 
     /// Takes an entry, prints it, and writes it to the file.
@@ -168,9 +157,7 @@ impl Report {
                 [Some(true), Some(false), None].map(|passed| self.count(Some(section), passed));
             if good + bad + none > 0 {
                 let name = section.name();
-                line(format!(
-                    "{name:<9} {good} passed, {bad} failed, {none} not run"
-                ));
+                line(format!("{name:<9} {good} passed, {bad} failed, {none} not run"));
             }
         }
         for entry in &self.entries {

@@ -7,12 +7,8 @@ use super::*;
 /// Holds a worker's section and the number of checks to skip.
 pub const VARIABLE: &str = "CLOZE_TEST_SELFTEST_WORKER";
 /// The arguments of the test harness that run a worker.
-pub const WORKER: [&str; 4] = [
-    "--exact",
-    "cli::bench::selftest::tests::worker_process",
-    "--quiet",
-    "--nocapture",
-];
+pub const WORKER: [&str; 4] =
+    ["--exact", "cli::bench::selftest::tests::worker_process", "--quiet", "--nocapture"];
 
 /// Runs a section for the tests below; does nothing on its own.
 #[test]
@@ -51,10 +47,7 @@ fn on_the_emulated_device_everything_passes_and_is_reported() {
     let Some(args) = args() else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("results");
-    let report = checked(&Args {
-        out: Some(out.clone()),
-        ..args
-    });
+    let report = checked(&Args { out: Some(out.clone()), ..args });
     let got = report.unwrap().object();
     assert_eq!((&got["emulated"], &got["ok"]), (&true.into(), &true.into()));
     assert_eq!((&got["failed"], &got["not_run"]), (&0.into(), &0.into()));
@@ -62,10 +55,7 @@ fn on_the_emulated_device_everything_passes_and_is_reported() {
     let sections = got["sections"].as_object().unwrap();
     let names: Vec<&str> = sections.keys().map(String::as_str).collect();
     assert_eq!(names, ["machine", "kernels", "products", "steps"]);
-    assert_eq!(
-        sections["machine"][0]["capability"],
-        serde_json::json!([9, 0])
-    );
+    assert_eq!(sections["machine"][0]["capability"], serde_json::json!([9, 0]));
     let kernels = sections["kernels"].as_array().unwrap();
     // In three element types each.
     assert!(kernels.len() >= 60 && kernels.len().is_multiple_of(3));
@@ -89,11 +79,7 @@ fn on_the_emulated_device_everything_passes_and_is_reported() {
 #[test]
 fn checks_after_the_deadline_are_reported_as_not_run() {
     let Some(args) = args() else { return };
-    let report = checked(&Args {
-        minutes: Some(0.0001),
-        only: vec![Section::Products],
-        ..args
-    });
+    let report = checked(&Args { minutes: Some(0.0001), only: vec![Section::Products], ..args });
     let report = report.unwrap();
     let got = report.object();
     assert_eq!((&got["ok"], &got["passed"]), (&false.into(), &0.into()));

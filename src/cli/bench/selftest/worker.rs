@@ -144,14 +144,7 @@ impl Worker {
                 }
             });
         }
-        Ok(Self {
-            section,
-            child,
-            lines,
-            last_lines,
-            busy: false,
-            started: false,
-        })
+        Ok(Self { section, child, lines, last_lines, busy: false, started: false })
     }
 
     /// Waits for the next event; a check may take `timeout`.
@@ -200,10 +193,7 @@ impl Worker {
         };
         // Its last lines may still be in the pipe.
         thread::sleep(Duration::from_millis(50));
-        let lines = self
-            .last_lines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         format!("its process ended ({how}): {}", lines.join(" | "))
     }

@@ -102,9 +102,7 @@ impl Mask {
             pulp::Arch::V3(_) => unsafe { x86::kept_256(stream, group, self.threshold) },
             _ => {
                 let draws = stream.group(group).into_iter().enumerate();
-                draws.fold(0, |bits, (i, draw)| {
-                    bits | u64::from(draw >= self.threshold) << i
-                })
+                draws.fold(0, |bits, (i, draw)| bits | u64::from(draw >= self.threshold) << i)
             }
         }
     }
@@ -129,10 +127,7 @@ mod tests {
 
     #[test]
     fn every_instruction_set_keeps_the_same_values() {
-        let dropout = Dropout {
-            seed: 0x1234_5678_9ABC_DEF0,
-            step: 77,
-        };
+        let dropout = Dropout { seed: 0x1234_5678_9ABC_DEF0, step: 77 };
         for p in [0.1, 0.5, 0.9] {
             let mask = Mask::new(Some(dropout), Site::AttentionDropout(3), p).unwrap();
             for (name, simd) in Simd::all() {

@@ -82,10 +82,7 @@ pub fn kept_256(stream: &Stream, group: u32, threshold: u32) -> u64 {
         for _ in 0..10 {
             let (high0, low0) = halves_256(c0, m0);
             let (high1, low1) = halves_256(c2, m1);
-            let (k0, k1) = (
-                _mm256_set1_epi32(key0 as i32),
-                _mm256_set1_epi32(key1 as i32),
-            );
+            let (k0, k1) = (_mm256_set1_epi32(key0 as i32), _mm256_set1_epi32(key1 as i32));
             c0 = _mm256_xor_si256(_mm256_xor_si256(high1, c1), k0);
             c1 = low1;
             c2 = _mm256_xor_si256(_mm256_xor_si256(high0, c3), k1);

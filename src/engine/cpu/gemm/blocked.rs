@@ -102,12 +102,7 @@ unsafe impl Sync for Block {}
 
 impl Block {
     fn new(c: MatrixMut<'_>) -> Self {
-        Self {
-            at: c.values.as_mut_ptr(),
-            rows: c.rows,
-            columns: c.columns,
-            stride: c.stride,
-        }
+        Self { at: c.values.as_mut_ptr(), rows: c.rows, columns: c.columns, stride: c.stride }
     }
 
     /// Returns a part of the block.
@@ -186,12 +181,7 @@ pub fn product<K: Kernel>(kernel: K, work: Product<'_>, threads: Threads, precis
                         Side::Left => (own, shared, c.part(lines, 0..columns)),
                         Side::Right => (shared, own, c.part(0..rows, lines)),
                     };
-                    let work = Packed {
-                        rows,
-                        columns,
-                        c,
-                        update,
-                    };
+                    let work = Packed { rows, columns, c, update };
                     // SAFETY: this call borrows `c` mutably, and the tasks' lines don't overlap.
                     unsafe { kernel.multiply(work) };
                 });
@@ -232,12 +222,7 @@ fn tasks<K: Kernel>(lines: usize, side: Side, inner: usize, threads: usize) -> P
 /// See [`Kernel::step`].
 #[inline(always)]
 pub unsafe fn multiply<K: Kernel>(kernel: K, work: Packed<'_>) {
-    let Packed {
-        rows,
-        columns,
-        c,
-        update,
-    } = work;
+    let Packed { rows, columns, c, update } = work;
     let mut session = kernel.start();
     let panel = columns.depth().min(K::STEP_DEPTH) * columns.parts() * size_of::<Tile>();
     let wide = (K::RIGHT_BYTES / panel).max(1);
@@ -282,14 +267,7 @@ impl Update {
     /// added.
     #[inline(always)]
     fn of_piece(self, index: usize) -> Self {
-        Self {
-            output: if index == 0 {
-                self.output
-            } else {
-                Output::Accumulate
-            },
-            ..self
-        }
+        Self { output: if index == 0 { self.output } else { Output::Accumulate }, ..self }
     }
 }
 
@@ -312,13 +290,7 @@ impl Pieces {
     fn new(len: usize, count: usize, unit: usize) -> Self {
         let all = len.div_ceil(unit);
         let count = count.min(all);
-        Self {
-            len,
-            unit,
-            count,
-            units: all / count,
-            longer: all % count,
-        }
+        Self { len, unit, count, units: all / count, longer: all % count }
     }
 
     /// Divides `len` into pieces of at most `most`, if that is a multiple of `unit`.

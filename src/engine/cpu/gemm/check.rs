@@ -13,26 +13,20 @@ pub fn computes_exactly(unit: &Unit) -> bool {
         (0..len).map(|i| (i * step % 251) as f32 - 125.0).collect()
     };
     let (a, b, before) = (integers(m * k, 7), integers(k * n, 11), integers(m * n, 13));
-    [Output::Overwrite, Output::Accumulate]
-        .into_iter()
-        .all(|output| {
-            let mut c = before.clone();
-            let work = Product::new(
-                MatrixMut::new(&mut c, m, n),
-                output,
-                1.0,
-                Matrix::new(&a, m, k),
-                Matrix::new(&b, k, n),
-            );
-            unit.multiply(work, Threads::One, Precision::Bf16);
-            (0..m * n).all(|i| {
-                let (row, column) = (i / n, i % n);
-                let sum: f32 = (0..k).map(|l| a[row * k + l] * b[l * n + column]).sum();
-                c[i] == if output == Output::Accumulate {
-                    before[i] + sum
-                } else {
-                    sum
-                }
-            })
+    [Output::Overwrite, Output::Accumulate].into_iter().all(|output| {
+        let mut c = before.clone();
+        let work = Product::new(
+            MatrixMut::new(&mut c, m, n),
+            output,
+            1.0,
+            Matrix::new(&a, m, k),
+            Matrix::new(&b, k, n),
+        );
+        unit.multiply(work, Threads::One, Precision::Bf16);
+        (0..m * n).all(|i| {
+            let (row, column) = (i / n, i % n);
+            let sum: f32 = (0..k).map(|l| a[row * k + l] * b[l * n + column]).sum();
+            c[i] == if output == Output::Accumulate { before[i] + sum } else { sum }
         })
+    })
 }

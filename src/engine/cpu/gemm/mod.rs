@@ -47,13 +47,7 @@ impl<'a> Matrix<'a> {
     /// Returns a row-major matrix whose rows start `stride` values apart.
     pub fn strided(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
         check(values.len(), rows, columns, stride);
-        Self {
-            values,
-            rows,
-            columns,
-            row_stride: stride,
-            column_stride: 1,
-        }
+        Self { values, rows, columns, row_stride: stride, column_stride: 1 }
     }
 
     /// Returns the transposed matrix.
@@ -85,12 +79,7 @@ impl<'a> MatrixMut<'a> {
     /// Returns a matrix whose rows start `stride` values apart.
     pub fn strided(values: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
         check(values.len(), rows, columns, stride);
-        Self {
-            values,
-            rows,
-            columns,
-            stride,
-        }
+        Self { values, rows, columns, stride }
     }
 }
 
@@ -98,9 +87,9 @@ impl<'a> MatrixMut<'a> {
 fn check(len: usize, rows: usize, columns: usize, stride: usize) {
     // Checked arithmetic: the kernels rely on this, and a wrapped sum would pass.
     let reach = match rows.checked_sub(1) {
-        Some(above) if columns > 0 => above
-            .checked_mul(stride)
-            .and_then(|before| before.checked_add(columns)),
+        Some(above) if columns > 0 => {
+            above.checked_mul(stride).and_then(|before| before.checked_add(columns))
+        }
         _ => Some(0),
     };
     assert!(
@@ -150,11 +139,7 @@ struct Product<'a> {
 impl<'a> Product<'a> {
     fn new(c: MatrixMut<'a>, output: Output, factor: f32, a: Matrix<'a>, b: Matrix<'a>) -> Self {
         assert_eq!(a.columns, b.rows, "inner sizes of a product");
-        assert_eq!(
-            (c.rows, c.columns),
-            (a.rows, b.columns),
-            "sizes of a product"
-        );
+        assert_eq!((c.rows, c.columns), (a.rows, b.columns), "sizes of a product");
         let update = Update { output, factor };
         Self { c, update, a, b }
     }

@@ -44,11 +44,7 @@ impl<'a> Panels<'a> {
 
     pub fn new(tiles: &'a [Tile], inner: usize, parts: usize) -> Self {
         let depth = inner.div_ceil(DEPTH);
-        Self {
-            tiles,
-            depth,
-            parts,
-        }
+        Self { tiles, depth, parts }
     }
 
     /// Returns the number of panels.
@@ -98,12 +94,7 @@ impl Matrix<'_> {
         assert!(rows.end <= self.rows && columns.end <= self.columns);
         assert!(!rows.is_empty() && !columns.is_empty());
         let first = rows.start * self.row_stride + columns.start * self.column_stride;
-        Self {
-            values: &self.values[first..],
-            rows: rows.len(),
-            columns: columns.len(),
-            ..self
-        }
+        Self { values: &self.values[first..], rows: rows.len(), columns: columns.len(), ..self }
     }
 }
 
@@ -120,20 +111,12 @@ pub fn each_tile(
     // Memory is read in order; otherwise a line that spans many pages would miss the translation
     // buffer at every step.
     let along = from.column_stride == 1;
-    let (outer, inner) = if along {
-        (panels, depth)
-    } else {
-        (depth, panels)
-    };
+    let (outer, inner) = if along { (panels, depth) } else { (depth, panels) };
     // One body, not a closure called from two places: values passed through memory would be read in
     // wider loads than they were written in, which stalls until the previous tile is in the cache.
     for outer in 0..outer {
         for inner in 0..inner {
-            let (panel, at) = if along {
-                (outer, inner)
-            } else {
-                (inner, outer)
-            };
+            let (panel, at) = if along { (outer, inner) } else { (inner, outer) };
             let lines = panel * LINES..from.rows.min((panel + 1) * LINES);
             let within = at * DEPTH..from.columns.min((at + 1) * DEPTH);
             let from = from.part(lines, within);

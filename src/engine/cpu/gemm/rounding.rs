@@ -60,13 +60,7 @@ impl<'a> Lines<'a> {
 
     /// Writes the rounded matrix to `into`.
     fn round<'b>(&self, into: &'b mut [f32], threads: Threads) -> Matrix<'b> {
-        let Matrix {
-            values,
-            rows,
-            columns,
-            row_stride,
-            ..
-        } = self.rows;
+        let Matrix { values, rows, columns, row_stride, .. } = self.rows;
         if self.len() > 0 {
             let line = |(row, into): (usize, &mut [f32])| {
                 let values = &values[row * row_stride..][..columns];
@@ -80,11 +74,7 @@ impl<'a> Lines<'a> {
             }
         }
         let rounded = Matrix::new(into, rows, columns);
-        if self.are_columns {
-            rounded.t()
-        } else {
-            rounded
-        }
+        if self.are_columns { rounded.t() } else { rounded }
     }
 }
 

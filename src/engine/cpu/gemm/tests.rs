@@ -28,13 +28,7 @@ fn sizes() -> impl Iterator<Item = (usize, usize, usize)> {
         .flat_map(move |m| edges.into_iter().map(move |n| (m, n)))
         .zip(edges.into_iter().cycle().skip(3).step_by(2))
         .map(|((m, n), k)| (m, n, k))
-        .chain([
-            (48, 96, 64),
-            (64, 32, 128),
-            (300, 70, 1),
-            (5, 7, 4400),
-            (70, 130, 170),
-        ])
+        .chain([(48, 96, 64), (64, 32, 128), (300, 70, 1), (5, 7, 4400), (70, 130, 170)])
 }
 
 /// A row-major matrix with a gap after each row, optionally read as its transpose.
@@ -48,24 +42,14 @@ struct Operand {
 
 impl Operand {
     fn new(rows: usize, columns: usize, gap: usize, transposed: bool, seed: f32) -> Self {
-        let (down, across) = if transposed {
-            (columns, rows)
-        } else {
-            (rows, columns)
-        };
+        let (down, across) = if transposed { (columns, rows) } else { (rows, columns) };
         let stride = across + gap;
         let mut values = values(down * stride - gap, seed);
         // The gaps must not be read.
         for row in values.chunks_mut(stride) {
             row.iter_mut().skip(across).for_each(|x| *x = f32::NAN);
         }
-        Self {
-            values,
-            rows,
-            columns,
-            stride,
-            transposed,
-        }
+        Self { values, rows, columns, stride, transposed }
     }
 
     fn view(&self) -> Matrix<'_> {
@@ -77,11 +61,8 @@ impl Operand {
     }
 
     fn at(&self, row: usize, column: usize) -> f32 {
-        self.values[if self.transposed {
-            column * self.stride + row
-        } else {
-            row * self.stride + column
-        }]
+        self.values
+            [if self.transposed { column * self.stride + row } else { row * self.stride + column }]
     }
 }
 
@@ -128,11 +109,7 @@ fn compare(
                     continue;
                 }
                 let (sum, absolute) = sums[row * n + column];
-                let was = if output == Output::Accumulate {
-                    f64::from(was)
-                } else {
-                    0.0
-                };
+                let was = if output == Output::Accumulate { f64::from(was) } else { 0.0 };
                 let expected = was + f64::from(factor) * sum;
                 let error = (f64::from(got) - expected).abs();
                 assert!(
@@ -181,13 +158,7 @@ fn the_amx_instructions_compute_the_product_of_the_rounded_factors() {
         return;
     };
     assert!(check::computes_exactly(&unit));
-    for size in [
-        (1, 1, 1),
-        (16, 15, 31),
-        (17, 64, 33),
-        (64, 17, 70),
-        (65, 97, 600),
-    ] {
+    for size in [(1, 1, 1), (16, 15, 31), (17, 64, 33), (64, 17, 70), (65, 97, 600)] {
         compare(unit, Precision::Bf16, size, round, 2e-6);
     }
     compare(unit, Precision::Bf16x3, (33, 47, 65), |x| x, 1e-5);
@@ -262,10 +233,7 @@ fn products_within_parallel_tasks_are_independent() {
             c
         };
         let alone: Vec<_> = (0..12).map(|i| multiply(i, Threads::One)).collect();
-        let together: Vec<_> = (0..12)
-            .into_par_iter()
-            .map(|i| multiply(i, Threads::All))
-            .collect();
+        let together: Vec<_> = (0..12).into_par_iter().map(|i| multiply(i, Threads::All)).collect();
         assert!(alone == together, "{unit}");
     }
 }
@@ -279,28 +247,14 @@ fn packing_by_vectors_equals_the_reference() {
     let Some(avx512) = avx512::Avx512::detect() else {
         return;
     };
-    let special = [
-        f32::NAN,
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        1e-40,
-        f32::MAX,
-        -0.0,
-        1e-38,
-    ];
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40, f32::MAX, -0.0, 1e-38];
     for (lines, inner) in [(1, 1), (16, 32), (15, 33), (17, 31), (40, 70)] {
         for (transposed, parts, side) in [false, true].into_iter().flat_map(|t| {
-            [1, 2]
-                .into_iter()
-                .flat_map(move |p| [Side::Left, Side::Right].map(|s| (t, p, s)))
+            [1, 2].into_iter().flat_map(move |p| [Side::Left, Side::Right].map(|s| (t, p, s)))
         }) {
             let mut from = Operand::new(lines, inner, 1, transposed, 5.0);
             for (i, x) in from.values.iter_mut().enumerate() {
-                *x = if i % 13 == 5 {
-                    special[i / 13 % special.len()]
-                } else {
-                    *x
-                };
+                *x = if i % 13 == 5 { special[i / 13 % special.len()] } else { *x };
             }
             let count = Panels::tiles(lines, inner, parts);
             // Values that packing must overwrite at the edges.

@@ -88,10 +88,7 @@ impl Status {
     /// for every later call: after an uncorrectable memory error, a kernel that failed in a
     /// documented way, or a device that fell off the bus.
     pub fn is_fatal(self) -> bool {
-        matches!(
-            self.0,
-            4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999
-        )
+        matches!(self.0, 4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999)
     }
 }
 

@@ -25,17 +25,13 @@ pub struct Cache {
 impl Cache {
     /// Returns the user's cache, or one without a folder, which stores nothing.
     pub fn of_user() -> Self {
-        Self {
-            folder: dirs::cache_dir().map(|folder| folder.join("cloze/cubins")),
-        }
+        Self { folder: dirs::cache_dir().map(|folder| folder.join("cloze/cubins")) }
     }
 
     /// Returns a cache in another folder.
     #[cfg(test)]
     pub fn at(folder: PathBuf) -> Self {
-        Self {
-            folder: Some(folder),
-        }
+        Self { folder: Some(folder) }
     }
 
     /// Returns a compiled source, from the cache if its file is intact. A folder that can't be
@@ -76,14 +72,9 @@ fn key(nvrtc: &Nvrtc, source: &Source, element: Element, target: Target) -> Stri
     add(&major.to_le_bytes());
     add(&minor.to_le_bytes());
     add(source.text.as_bytes());
-    options(element, target)
-        .iter()
-        .for_each(|option| add(option.as_bytes()));
+    options(element, target).iter().for_each(|option| add(option.as_bytes()));
     let digest = context.finish();
-    digest.as_ref()[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns a file's bytes: magic, digest of the rest, length of the log, the log, the image.
@@ -104,10 +95,7 @@ fn unpack(bytes: &[u8]) -> Option<Compiled> {
     let (length, rest) = rest.split_first_chunk::<8>()?;
     let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
     let (log, image) = rest.split_at_checked(length)?;
-    Some(Compiled {
-        image: image.to_vec(),
-        log: String::from_utf8(log.to_vec()).ok()?,
-    })
+    Some(Compiled { image: image.to_vec(), log: String::from_utf8(log.to_vec()).ok()? })
 }
 
 #[cfg(test)]

@@ -66,10 +66,6 @@ impl CublasLt {
         let number = unsafe { (functions.cublasLtGetVersion)() };
         // 130002 is 13.0.2, since version 12.
         let part = |unit: usize| (number / unit % 100) as u32;
-        Ok(Self {
-            functions,
-            version: (part(10_000), part(100)),
-            path: library.path.clone(),
-        })
+        Ok(Self { functions, version: (part(10_000), part(100)), path: library.path.clone() })
     }
 }

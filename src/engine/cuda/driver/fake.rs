@@ -56,10 +56,7 @@ impl Fake {
     /// Probes with this driver and only its toolkit.
     pub fn probe(&self, visible: Option<&str>) -> Result<Found, Missing> {
         let toolkits = vec![self.toolkit()];
-        let paths = || SearchPaths {
-            toolkits: toolkits.clone(),
-            ..SearchPaths::default()
-        };
+        let paths = || SearchPaths { toolkits: toolkits.clone(), ..SearchPaths::default() };
         let driver = |_: &SearchPaths| Ok(self.library.clone());
         probe_in(&paths, driver, visible.map(Into::into))
     }
@@ -81,11 +78,7 @@ impl Fake {
 
     /// Checks that everything was released and no call was wrong.
     pub fn assert_clean(&self) {
-        assert_eq!(
-            self.count("fake_alive"),
-            0,
-            "objects that were not released"
-        );
+        assert_eq!(self.count("fake_alive"), 0, "objects that were not released");
         assert_eq!(self.count("fake_bad_calls"), 0, "wrong calls");
     }
 }
@@ -140,17 +133,8 @@ pub fn bytes_of(values: &[f32], element: Element) -> Vec<u8> {
 pub fn numbers_of(bytes: &[u8], element: Element) -> Vec<f32> {
     let two = || bytes.as_chunks().0.iter().copied();
     match element {
-        Element::F32 => bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| f32::from_ne_bytes(b))
-            .collect(),
-        Element::Bf16 => two()
-            .map(|b| half::bf16::from_ne_bytes(b).to_f32())
-            .collect(),
-        Element::F16 => two()
-            .map(|b| half::f16::from_ne_bytes(b).to_f32())
-            .collect(),
+        Element::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_ne_bytes(b)).collect(),
+        Element::Bf16 => two().map(|b| half::bf16::from_ne_bytes(b).to_f32()).collect(),
+        Element::F16 => two().map(|b| half::f16::from_ne_bytes(b).to_f32()).collect(),
     }
 }

@@ -48,10 +48,7 @@ impl Gpu {
         let properties = found.properties().clone();
         let context = Context::open(found.functions, found.ordinal, properties.name.clone())?;
         let context = Arc::new(context);
-        let mut memory = Memory {
-            context: context.clone(),
-            allocated: HashSet::new(),
-        };
+        let mut memory = Memory { context: context.clone(), allocated: HashSet::new() };
         let workspace = memory.allocate(WORKSPACE)?;
         Ok(Self {
             modules: Modules::new(context.clone(), &found, cache, lookup)?,
@@ -62,11 +59,7 @@ impl Gpu {
                 recording: false,
                 graphs: Vec::new(),
             },
-            marks: Marks {
-                context: context.clone(),
-                events: Vec::new(),
-                next: 0,
-            },
+            marks: Marks { context: context.clone(), events: Vec::new(), next: 0 },
             memory,
             context,
             properties,
@@ -102,8 +95,7 @@ impl Gpu {
             _ => Address::NONE,
         };
         let addresses = (b.at, a.at, c.at);
-        self.products
-            .multiply(description, addresses, (product.alpha, beta), bias)
+        self.products.multiply(description, addresses, (product.alpha, beta), bias)
     }
 
     /// Zeroes a matrix, but not the gaps between its rows.
@@ -113,14 +105,7 @@ impl Gpu {
         let f = &self.context.functions;
         // SAFETY: callers of `Device::multiply` guarantee that the matrix lies in device memory.
         let status = unsafe {
-            (f.cuMemsetD2D8Async)(
-                matrix.at.0,
-                pitch,
-                0,
-                width,
-                matrix.rows,
-                self.context.stream,
-            )
+            (f.cuMemsetD2D8Async)(matrix.at.0, pitch, 0, width, matrix.rows, self.context.stream)
         };
         self.context.check(status, "set its memory")
     }
@@ -222,10 +207,7 @@ impl Device for Gpu {
             Epilogue::BiasGelu { bias, before } => {
                 let size = size()?;
                 let into = Matrix { at: before, ..*c };
-                let product = Product {
-                    c: into,
-                    ..*product
-                };
+                let product = Product { c: into, ..*product };
                 self.multiply_plainly(&product, Description::of(&product)?)?;
                 kernels::bias_gelu(self, c.element, size, before, bias, c.at)?;
                 kernels::add_bias(self, c.element, size, before, bias)
@@ -370,8 +352,7 @@ impl Marks {
                 status => status,
             }
         };
-        self.context
-            .check(status, "measure the time between two marks")?;
+        self.context.check(status, "measure the time between two marks")?;
         Ok(f64::from(milliseconds) / 1e3)
     }
 }

@@ -29,10 +29,7 @@ impl Opened {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             source.unwrap_or_else(|| error.to_string())
         })?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            library: Box::leak(Box::new(library)),
-        })
+        Ok(Self { path: path.to_path_buf(), library: Box::leak(Box::new(library)) })
     }
 
     /// Returns a function's address as the pointer type `F`.
@@ -42,9 +39,7 @@ impl Opened {
     /// `F` must be a function pointer type of the signature that the library has for this name.
     pub unsafe fn function<F: Copy>(&self, symbol: &str) -> Option<F> {
         // SAFETY: guaranteed by the caller; the library is never unloaded.
-        unsafe { self.library.get::<F>(symbol.as_bytes()) }
-            .ok()
-            .map(|symbol| *symbol)
+        unsafe { self.library.get::<F>(symbol.as_bytes()) }.ok().map(|symbol| *symbol)
     }
 }
 

@@ -66,13 +66,7 @@ impl Products {
         // SAFETY: the pointer is valid.
         let status = unsafe { (lt.functions.cublasLtCreate)(&mut handle) };
         check(&lt.functions, status, || "start".into())?;
-        Ok(Self {
-            context,
-            lt,
-            handle,
-            workspace,
-            plans: HashMap::new(),
-        })
+        Ok(Self { context, lt, handle, workspace, plans: HashMap::new() })
     }
 
     /// Multiplies matrices at the given addresses: left factor, right factor, result. The context
@@ -138,11 +132,7 @@ impl Products {
         let plan = Unfinished::new(&self.lt.functions, description)?;
         let algorithm = self.algorithm(&plan, description)?;
         let (operation, layouts) = plan.into_parts();
-        Ok(Plan {
-            operation,
-            layouts,
-            algorithm,
-        })
+        Ok(Plan { operation, layouts, algorithm })
     }
 
     /// Returns the first algorithm for a shape in the order of cuBLASLt's heuristics.
@@ -171,9 +161,7 @@ impl Products {
                 &mut count,
             )
         };
-        check(f, status, || {
-            format!("find an algorithm to multiply {description}")
-        })?;
+        check(f, status, || format!("find an algorithm to multiply {description}"))?;
         let count = usize::try_from(count).unwrap_or(0).min(ALGORITHMS);
         let usable = results[..count].iter().find_map(|result| {
             let result = result.as_ptr();
@@ -186,9 +174,7 @@ impl Products {
             }
         });
         usable.ok_or_else(|| {
-            Error::Failed(format!(
-                "cuBLASLt has no algorithm to multiply {description}"
-            ))
+            Error::Failed(format!("cuBLASLt has no algorithm to multiply {description}"))
         })
     }
 
@@ -241,21 +227,11 @@ impl<'a> Unfinished<'a> {
             (f.cublasLtMatmulDescCreate)(&mut operation, compute, cudaDataType::CUDA_R_32F)
         })?;
         // From here on dropped with its contents if a step fails.
-        let mut plan = Self {
-            functions: f,
-            operation,
-            layouts: Vec::new(),
-            preference: ptr::null_mut(),
-        };
+        let mut plan =
+            Self { functions: f, operation, layouts: Vec::new(), preference: ptr::null_mut() };
         let transpositions = [
-            (
-                DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA,
-                description.left_transposed,
-            ),
-            (
-                DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB,
-                description.right_transposed,
-            ),
+            (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA, description.left_transposed),
+            (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB, description.right_transposed),
         ];
         for (attribute, transposed) in transpositions {
             // SAFETY: the operation is alive; the value is a cublasOperation_t, 0 or 1.
@@ -268,12 +244,7 @@ impl<'a> Unfinished<'a> {
             checked(unsafe { set_operation(f, operation, attribute, &epilogue) })?;
         }
         for layout in [description.left, description.right, description.result] {
-            let Layout {
-                element,
-                rows,
-                columns,
-                leading,
-            } = layout;
+            let Layout { element, rows, columns, leading } = layout;
             let mut made = ptr::null_mut();
             // SAFETY: the pointer is valid.
             checked(unsafe {
@@ -296,22 +267,10 @@ impl<'a> Unfinished<'a> {
                 PrefAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                 Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32,
             ),
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-                left_bytes,
-            ),
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                right_bytes,
-            ),
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                result_bytes,
-            ),
-            (
-                PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-                result_bytes,
-            ),
+            (PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, left_bytes),
+            (PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, right_bytes),
+            (PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, result_bytes),
+            (PrefAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, result_bytes),
         ];
         for (attribute, value) in preferences {
             // SAFETY: the preference is alive; these attributes are uint32_t.
@@ -410,10 +369,7 @@ fn check(functions: &Functions, status: u32, doing: impl Fn() -> String) -> Resu
         (!words.is_null()).then(|| CStr::from_ptr(words).to_string_lossy())
     };
     let words = words.unwrap_or_default();
-    Err(Error::Failed(format!(
-        "cuBLASLt could not {}: {words} (status {status})",
-        doing()
-    )))
+    Err(Error::Failed(format!("cuBLASLt could not {}: {words} (status {status})", doing())))
 }
 
 #[cfg(test)]
@@ -428,19 +384,12 @@ mod tests {
     #[test]
     fn descriptions_are_accepted_by_the_library() {
         let paths = SearchPaths::of_process();
-        let found = paths.find(Library::CublasLt, &[13, 12], |library| {
-            CublasLt::of(&library)
-        });
+        let found = paths.find(Library::CublasLt, &[13, 12], |library| CublasLt::of(&library));
         let lt = match found {
             Ok(lt) => lt,
             Err(missing) => return eprintln!("not tested without cuBLASLt: {missing}"),
         };
-        assert!(
-            (12..14).contains(&lt.version.0),
-            "{:?} of {:?}",
-            lt.version,
-            lt.path
-        );
+        assert!((12..14).contains(&lt.version.0), "{:?} of {:?}", lt.version, lt.path);
         for (element, result) in [
             (Element::F32, Element::F32),
             (Element::Bf16, Element::Bf16),
@@ -475,9 +424,7 @@ mod tests {
             }
         }
         // The library's description of a status.
-        let error = check(&lt.functions, 7, || "test".into())
-            .unwrap_err()
-            .to_string();
+        let error = check(&lt.functions, 7, || "test".into()).unwrap_err().to_string();
         assert!(error.contains("unsupported value"), "{error}");
     }
 }

@@ -98,13 +98,9 @@ impl Modules {
             function.shared = grid.shared;
         }
         self.values.clear();
-        self.values
-            .extend(arguments.iter().map(|&argument| word(argument)));
-        let mut pointers: Vec<*mut c_void> = self
-            .values
-            .iter_mut()
-            .map(|value| ptr::from_mut(value).cast())
-            .collect();
+        self.values.extend(arguments.iter().map(|&argument| word(argument)));
+        let mut pointers: Vec<*mut c_void> =
+            self.values.iter_mut().map(|value| ptr::from_mut(value).cast()).collect();
         // SAFETY: the function is loaded in this context. The driver reads as many arguments, of as
         // many bytes each, as the kernel has parameters: this is checked above if the driver
         // reports them, and the typed launches match the source. The driver copies them before it
@@ -127,10 +123,7 @@ impl Modules {
         if status == 0 {
             return Ok(());
         }
-        let doing = format!(
-            "run {name} on {x}×{y}×{z} blocks of {} threads",
-            grid.threads
-        );
+        let doing = format!("run {name} on {x}×{y}×{z} blocks of {} threads", grid.threads);
         self.context.check(status, &doing)
     }
 
@@ -142,9 +135,7 @@ impl Modules {
         let module = match self.loaded.get(&(source.name, element)) {
             Some(&module) => module,
             None => {
-                let compiled = self
-                    .cache
-                    .compiled(&self.nvrtc, source, element, self.target)?;
+                let compiled = self.cache.compiled(&self.nvrtc, source, element, self.target)?;
                 let mut module = ptr::null_mut();
                 // SAFETY: the image is a cubin, which contains its own length, or PTX with a zero
                 // at its end; it is not needed once it is loaded.
@@ -166,8 +157,7 @@ impl Modules {
                 status => status,
             }
         };
-        self.context
-            .check(status, &format!("find {name} in {}", source.name))?;
+        self.context.check(status, &format!("find {name} in {}", source.name))?;
         Ok(Function {
             handle,
             parameters: parameters(&f, handle),
@@ -248,24 +238,15 @@ mod tests {
         let bytes = |argument| word(argument).to_ne_bytes();
         let address = Address(0x7f12_3456_789a_bcde);
         assert_eq!(bytes(Argument::Address(address)), address.0.to_ne_bytes());
-        assert_eq!(
-            bytes(Argument::U32(u32::MAX - 1))[..4],
-            (u32::MAX - 1).to_ne_bytes()
-        );
+        assert_eq!(bytes(Argument::U32(u32::MAX - 1))[..4], (u32::MAX - 1).to_ne_bytes());
         assert_eq!(bytes(Argument::F32(-0.1))[..4], (-0.1f32).to_ne_bytes());
     }
 
     #[test]
     fn arguments_of_other_sizes_are_rejected() {
-        let given = [
-            Argument::Address(Address(1)),
-            Argument::U32(2),
-            Argument::F32(3.0),
-        ];
+        let given = [Argument::Address(Address(1)), Argument::U32(2), Argument::F32(3.0)];
         assert!(check_sizes("k", &[8, 4, 4], &given).is_ok());
-        let error = check_sizes("k", &[8, 8, 4], &given)
-            .unwrap_err()
-            .to_string();
+        let error = check_sizes("k", &[8, 8, 4], &given).unwrap_err().to_string();
         assert_eq!(
             error,
             "the kernel k takes arguments of [8, 8, 4] bytes, but was given [8, 4, 4]"

@@ -70,9 +70,8 @@ impl Target {
     /// else the nearest older one of its generation, else PTX of the newest older one.
     pub fn for_device(device: Architecture, supported: &[Architecture]) -> Option<Self> {
         let older = supported.iter().copied();
-        let nearest = older
-            .filter(|&known| known <= device && known >= Architecture::OLDEST)
-            .max()?;
+        let nearest =
+            older.filter(|&known| known <= device && known >= Architecture::OLDEST).max()?;
         Some(if nearest.generation() == device.generation() {
             Self::Cubin(nearest)
         } else {
@@ -153,10 +152,7 @@ impl Nvrtc {
         Ok(Self {
             functions,
             version: (unsigned(major), unsigned(minor)),
-            architectures: numbers
-                .into_iter()
-                .map(|n| Architecture(unsigned(n)))
-                .collect(),
+            architectures: numbers.into_iter().map(|n| Architecture(unsigned(n))).collect(),
             path: library.path,
         })
     }
@@ -189,10 +185,7 @@ impl Nvrtc {
         };
         let (c_source, c_name) = (text(source)?, text(name)?);
         let options = options(element, target);
-        let options = options
-            .iter()
-            .map(|o| text(o))
-            .collect::<error::Result<Vec<_>>>()?;
+        let options = options.iter().map(|o| text(o)).collect::<error::Result<Vec<_>>>()?;
         let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
         let program = Program::new(&self.functions, &c_source, &c_name)
             .map_err(|status| self.failed(name, "read", status, ""))?;
@@ -215,10 +208,7 @@ impl Nvrtc {
             Target::Ptx(_) => program.read(f.nvrtcGetPTXSize, f.nvrtcGetPTX),
         };
         let image = image.map_err(|status| self.failed(name, "return the code of", status, log))?;
-        Ok(Compiled {
-            image,
-            log: log.into(),
-        })
+        Ok(Compiled { image, log: log.into() })
     }
 
     fn failed(&self, name: &str, what: &str, status: u32, log: &str) -> Error {
@@ -257,11 +247,7 @@ impl<'a> Program<'a> {
             )
         };
         match status {
-            0 => Ok(Self {
-                functions,
-                handle,
-                _texts: (source, name),
-            }),
+            0 => Ok(Self { functions, handle, _texts: (source, name) }),
             status => Err(status),
         }
     }

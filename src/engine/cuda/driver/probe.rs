@@ -51,10 +51,7 @@ impl Found {
                 p.name,
                 Architecture::of(p.capability).0
             ),
-            format!(
-                "NVRTC {nvrtc_major}.{nvrtc_minor}: {}",
-                self.nvrtc.path().display()
-            ),
+            format!("NVRTC {nvrtc_major}.{nvrtc_minor}: {}", self.nvrtc.path().display()),
             format!("cuBLASLt {lt_major}.{lt_minor}: {}", self.lt.path.display()),
         ]
     }
@@ -72,20 +69,13 @@ pub enum Missing {
     /// No GPU, or none that is visible to this process.
     Device { visible: Option<String> },
     /// No supported GPU; describes the first.
-    Architecture {
-        name: String,
-        capability: (u32, u32),
-    },
+    Architecture { name: String, capability: (u32, u32) },
     /// Another process uses the device exclusively.
     Taken { name: String },
     /// The device's compute mode prohibits use.
     Prohibited { name: String },
     /// The compiler or the library for products.
-    Library {
-        library: Library,
-        driver: Version,
-        not_found: NotFound,
-    },
+    Library { library: Library, driver: Version, not_found: NotFound },
 }
 
 impl fmt::Display for Missing {
@@ -96,9 +86,7 @@ impl fmt::Display for Missing {
                 "there is no NVIDIA driver here: {} was not found ({not_found})",
                 Library::Driver.file(0)
             ),
-            Self::OldDriver {
-                driver: (major, minor),
-            } => {
+            Self::OldDriver { driver: (major, minor) } => {
                 let (oldest, _) = OLDEST_DRIVER;
                 write!(
                     f,
@@ -110,13 +98,10 @@ impl fmt::Display for Missing {
             Self::Device { visible: None } => {
                 write!(f, "NVIDIA's driver finds no GPU")
             }
-            Self::Device {
-                visible: Some(value),
-            } => write!(f, "no GPU is visible: CUDA_VISIBLE_DEVICES is {value:?}"),
-            Self::Architecture {
-                name,
-                capability: (major, minor),
-            } => write!(
+            Self::Device { visible: Some(value) } => {
+                write!(f, "no GPU is visible: CUDA_VISIBLE_DEVICES is {value:?}")
+            }
+            Self::Architecture { name, capability: (major, minor) } => write!(
                 f,
                 "the GPU is too old: {name} has compute capability {major}.{minor}, but 8.0 (A100, RTX 30) \
                  or newer is needed"
@@ -130,11 +115,7 @@ impl fmt::Display for Missing {
                 f,
                 "{name} runs nothing in compute mode \"prohibited\": change it with `nvidia-smi -c 0`"
             ),
-            Self::Library {
-                library,
-                driver: (major, minor),
-                not_found,
-            } => write!(
+            Self::Library { library, driver: (major, minor), not_found } => write!(
                 f,
                 "{} for CUDA {major}.{minor} was not found: install it with `pip install \"{}{}\"`, or set \
                  CUDA_PATH to a toolkit ({not_found})",
@@ -157,11 +138,7 @@ impl From<Missing> for Error {
 /// millisecond; with one, the driver starts. Never panics.
 pub fn probe() -> Result<Found, Missing> {
     let visible = std::env::var_os("CUDA_VISIBLE_DEVICES");
-    probe_in(
-        &SearchPaths::of_process,
-        |system| system.find(Library::Driver, &[], Ok),
-        visible,
-    )
+    probe_in(&SearchPaths::of_process, |system| system.find(Library::Driver, &[], Ok), visible)
 }
 
 /// Like [`probe`] with the given places, driver and visible devices. Python environments are
@@ -171,10 +148,7 @@ pub(super) fn probe_in(
     driver: impl FnOnce(&SearchPaths) -> Result<Opened, NotFound>,
     visible: Option<OsString>,
 ) -> Result<Found, Missing> {
-    let system = SearchPaths {
-        system: true,
-        ..SearchPaths::default()
-    };
+    let system = SearchPaths { system: true, ..SearchPaths::default() };
     let library = driver(&system).map_err(Missing::Driver)?;
     let functions = Functions::open(&library);
     let functions = match functions {
@@ -197,13 +171,8 @@ pub(super) fn probe_in(
     let majors: Vec<u32> = (OLDEST_DRIVER.0..=major.min(13)).rev().collect();
     let paths = paths();
     let oldest = needed(properties.capability);
-    let missing = |library| {
-        move |not_found| Missing::Library {
-            library,
-            driver: version(driver),
-            not_found,
-        }
-    };
+    let missing =
+        |library| move |not_found| Missing::Library { library, driver: version(driver), not_found };
     let nvrtc = paths
         .find(Library::Nvrtc, &majors, |library| {
             let nvrtc = Nvrtc::of(library)?;
@@ -218,13 +187,7 @@ pub(super) fn probe_in(
             Ok(lt)
         })
         .map_err(missing(Library::CublasLt))?;
-    Ok(Found {
-        functions,
-        ordinal,
-        nvrtc: Arc::new(nvrtc),
-        lt,
-        properties,
-    })
+    Ok(Found { functions, ordinal, nvrtc: Arc::new(nvrtc), lt, properties })
 }
 
 /// Returns (13, 0) for 13000.
@@ -272,9 +235,7 @@ fn start(functions: &Functions, visible: Option<&std::ffi::OsStr>) -> Result<u32
         _ => return Err(refused(functions, Status(status))),
     };
     if version(driver) < OLDEST_DRIVER {
-        return Err(Missing::OldDriver {
-            driver: version(driver),
-        });
+        return Err(Missing::OldDriver { driver: version(driver) });
     }
     // SAFETY: 0 is the only valid value of the flags.
     match Functions::result(unsafe { (functions.cuInit)(0) }) {
@@ -303,9 +264,7 @@ fn refused(functions: &Functions, status: Status) -> Missing {
 }
 
 fn no_device(visible: Option<&std::ffi::OsStr>) -> Missing {
-    Missing::Device {
-        visible: visible.map(|value| value.to_string_lossy().into_owned()),
-    }
+    Missing::Device { visible: visible.map(|value| value.to_string_lossy().into_owned()) }
 }
 
 /// Returns the first supported device.
@@ -327,9 +286,7 @@ fn choose(
         first.get_or_insert(properties);
     }
     Err(match first {
-        Some(Properties {
-            name, capability, ..
-        }) => Missing::Architecture { name, capability },
+        Some(Properties { name, capability, .. }) => Missing::Architecture { name, capability },
         None => no_device(visible.as_deref()),
     })
 }

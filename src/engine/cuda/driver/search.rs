@@ -61,20 +61,12 @@ impl Library {
 }
 
 /// Folders of drivers that the loader doesn't search: WSL, Colab and containers, NixOS.
-const DRIVER_FOLDERS: [&str; 4] = [
-    "/usr/lib/wsl/lib",
-    "/usr/lib64-nvidia",
-    "/usr/local/nvidia/lib64",
-    "/run/opengl-driver/lib",
-];
+const DRIVER_FOLDERS: [&str; 4] =
+    ["/usr/lib/wsl/lib", "/usr/lib64-nvidia", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib"];
 
 /// Folders of libraries in a toolkit.
-const TOOLKIT_FOLDERS: [&str; 4] = [
-    "lib64",
-    "lib",
-    "targets/x86_64-linux/lib",
-    "targets/sbsa-linux/lib",
-];
+const TOOLKIT_FOLDERS: [&str; 4] =
+    ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
 
 /// The places of a search.
 #[derive(Debug, Clone, Default)]
@@ -99,20 +91,12 @@ impl SearchPaths {
     /// Returns those that environment variables name.
     fn of_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let folder = |name: &str| variable(name).map(PathBuf::from);
-        let mut toolkits: Vec<_> = ["CUDA_PATH", "CUDA_HOME"]
-            .into_iter()
-            .filter_map(folder)
-            .collect();
+        let mut toolkits: Vec<_> =
+            ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(folder).collect();
         toolkits.push("/usr/local/cuda".into());
-        let mut environments: Vec<_> = ["VIRTUAL_ENV", "CONDA_PREFIX"]
-            .into_iter()
-            .filter_map(folder)
-            .collect();
-        environments.extend(
-            variable("PATH")
-                .into_iter()
-                .flat_map(|path| of_python(&path)),
-        );
+        let mut environments: Vec<_> =
+            ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(folder).collect();
+        environments.extend(variable("PATH").into_iter().flat_map(|path| of_python(&path)));
         let user = folder("PYTHONUSERBASE").or_else(|| Some(folder("HOME")?.join(".local")));
         environments.extend(user);
         let packages = variable("PYTHONPATH");
@@ -146,10 +130,7 @@ impl SearchPaths {
                 Err(_) => {}
             }
         }
-        Err(NotFound {
-            rejected,
-            searched: self.describe(library),
-        })
+        Err(NotFound { rejected, searched: self.describe(library) })
     }
 
     /// Returns what to open, in order: bare names for the loader, then files that exist.
@@ -163,9 +144,8 @@ impl SearchPaths {
             candidates.extend(names.iter().map(PathBuf::from));
         }
         let folders = self.folders(library);
-        let files = folders
-            .iter()
-            .flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+        let files =
+            folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
         candidates.extend(files.filter(|file| file.is_file()));
         without_repetition(candidates)
     }
@@ -268,10 +248,7 @@ fn packages_of(environment: &Path) -> Vec<PathBuf> {
 
 fn without_repetition(paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut seen = std::collections::HashSet::new();
-    paths
-        .into_iter()
-        .filter(|path| seen.insert(path.clone()))
-        .collect()
+    paths.into_iter().filter(|path| seen.insert(path.clone())).collect()
 }
 
 #[cfg(test)]

@@ -32,11 +32,7 @@ struct Ring<E> {
 
 impl<E> Ring<E> {
     fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            head: 0,
-            pieces: VecDeque::new(),
-        }
+        Self { capacity, head: 0, pieces: VecDeque::new() }
     }
 
     /// Reserves space for a piece of at most the capacity. Returns its start and the events of all
@@ -48,11 +44,7 @@ impl<E> Ring<E> {
         }
         let (start, end) = (self.head, self.head + length);
         let overlaps = |&(from, to, _): &(usize, usize, E)| from < end && start < to;
-        let done = self
-            .pieces
-            .iter()
-            .rposition(overlaps)
-            .map_or(0, |last| last + 1);
+        let done = self.pieces.iter().rposition(overlaps).map_or(0, |last| last + 1);
         let events = self.pieces.drain(..done).map(|(_, _, event)| event);
         self.head = end;
         (start, events.collect())
@@ -79,12 +71,7 @@ unsafe impl Send for Staging {}
 
 impl Staging {
     pub fn new(context: Arc<Context>) -> Self {
-        Self {
-            context,
-            memory: ptr::null_mut(),
-            ring: Ring::new(CAPACITY),
-            spare: Vec::new(),
-        }
+        Self { context, memory: ptr::null_mut(), ring: Ring::new(CAPACITY), spare: Vec::new() }
     }
 
     /// Copies to the device in stream order; the context must be entered. Waits only if the ring is
@@ -184,18 +171,12 @@ mod tests {
             assert!(start + length <= 4096 && start % ALIGNMENT == 0);
             let free =
                 |&(from, to, _): &(usize, usize, usize)| to <= start || start + length <= from;
-            assert!(
-                under_way.iter().all(free),
-                "{event}: {start} {length} {under_way:?}"
-            );
+            assert!(under_way.iter().all(free), "{event}: {start} {length} {under_way:?}");
             ring.push(start, length, event);
             under_way.push((start, start + length, event));
         }
         assert!(waits > 0);
-        assert!(
-            under_way.len() > 2,
-            "several copies must be under way at once"
-        );
+        assert!(under_way.len() > 2, "several copies must be under way at once");
     }
 
     #[test]

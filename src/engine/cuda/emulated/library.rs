@@ -49,10 +49,9 @@ pub fn compiler() -> Result<&'static (OsString, String)> {
                 Ok((name, String::from_utf8_lossy(&output.stdout).into_owned()))
             }
             Ok(output) => Err(format!("{} --version: {}", name.display(), output.status)),
-            Err(error) => Err(format!(
-                "emulating kernels needs a C++ compiler: {}: {error}",
-                name.display()
-            )),
+            Err(error) => {
+                Err(format!("emulating kernels needs a C++ compiler: {}: {error}", name.display()))
+            }
         }
     });
     found.as_ref().map_err(|e| Error::Failed(e.clone()))
@@ -95,9 +94,7 @@ impl Library {
         unsafe {
             let loaded = libloading::Library::new(path).map_err(failed)?;
             let launch = *loaded.get::<Launch>(b"cloze_launch").map_err(failed)?;
-            let entries = *loaded
-                .get::<*const Entry>(b"cloze_entries")
-                .map_err(failed)?;
+            let entries = *loaded.get::<*const Entry>(b"cloze_entries").map_err(failed)?;
             let mut kinds = HashMap::new();
             let mut entry = entries;
             while !(*entry).name.is_null() {
@@ -106,11 +103,7 @@ impl Library {
                 kinds.insert(name, (kinds.len() as u32, of));
                 entry = entry.add(1);
             }
-            Ok(Self {
-                kinds,
-                launch,
-                _loaded: loaded,
-            })
+            Ok(Self { kinds, launch, _loaded: loaded })
         }
     }
 
@@ -140,10 +133,8 @@ impl Library {
                 Argument::F32(value) => u64::from(value.to_bits()).to_le(),
             })
             .collect();
-        let mut pointers: Vec<*mut c_void> = values
-            .iter_mut()
-            .map(|value| std::ptr::from_mut(value).cast())
-            .collect();
+        let mut pointers: Vec<*mut c_void> =
+            values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
         let blocks: u64 = grid.blocks.iter().map(|&n| u64::from(n)).product();
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = (workers as u64).min(blocks) as u32;
@@ -218,11 +209,7 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     let (compiler, version) = compiler()?;
     let kernels = source.kernels();
     let entries: Vec<String> = kernels.map(|name| format!("CLOZE_ENTRY({name})")).collect();
-    let text = format!(
-        "{}\nCLOZE_EMULATED_LIBRARY({})\n",
-        source.text,
-        entries.join(", ")
-    );
+    let text = format!("{}\nCLOZE_EMULATED_LIBRARY({})\n", source.text, entries.join(", "));
     let element = format!("-DELEMENT={}", code(element));
     let options = OPTIONS.join(" ");
     let mut hash = Context::new(&SHA256);
@@ -232,14 +219,9 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
         hash.update(part.as_bytes());
     }
     let digest = hash.finish();
-    let digest: String = digest.as_ref()[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest: String = digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let stem = source.name.trim_end_matches(".cu");
-    let folder = dirs::cache_dir()
-        .unwrap_or_else(std::env::temp_dir)
-        .join("cloze/emulated");
+    let folder = dirs::cache_dir().unwrap_or_else(std::env::temp_dir).join("cloze/emulated");
     let path = folder.join(format!("{stem}-{digest}.so"));
     if path.exists() {
         return Ok(path);
@@ -253,15 +235,7 @@ fn compiled(source: &Source, element: Element) -> Result<PathBuf> {
     write(&work.path().join("library.cpp"), &text)?;
     let output = Command::new(compiler)
         .args(OPTIONS)
-        .args([
-            &*element,
-            "-I.",
-            "-x",
-            "c++",
-            "library.cpp",
-            "-o",
-            "library.so",
-        ])
+        .args([&*element, "-I.", "-x", "c++", "library.cpp", "-o", "library.so"])
         .current_dir(work.path())
         .output()
         .map_err(|e| Error::io(compiler, e))?;

@@ -99,10 +99,7 @@ fn read(memory: &Memory, matrix: &Matrix) -> Result<Vec<f32>> {
 }
 
 fn write(memory: &Memory, matrix: &Matrix, values: &[f32]) -> Result<()> {
-    for (row, values) in rows(memory, matrix)?
-        .into_iter()
-        .zip(values.chunks(matrix.columns))
-    {
+    for (row, values) in rows(memory, matrix)?.into_iter().zip(values.chunks(matrix.columns)) {
         // SAFETY: as in `read`; nothing else accesses it meanwhile.
         unsafe {
             match matrix.element {

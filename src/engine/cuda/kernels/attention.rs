@@ -42,10 +42,7 @@ pub fn attention_scratch(rows: u32, heads: Heads) -> usize {
 /// Computes `softmax(Q Kᵀ / √size) V` in every head of every sequence: `qkv` is (rows, 3 · hidden),
 /// `context` (rows, hidden), both of `element`; `log_sums`, (rows, heads) in f32, is the
 /// log-sum-exp of each row of scores. Dropout is that of [`crate::model::Dropout::attention`].
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is another buffer of the pass"
-)]
+#[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
 pub fn attention_forward(
     device: &mut dyn Device,
     element: Element,
@@ -75,14 +72,7 @@ pub fn attention_backward(
     pass: &AttentionBackward,
 ) -> Result<()> {
     let call = Call::new(element, batch, heads, dropout)?;
-    let AttentionBackward {
-        qkv,
-        context,
-        log_sums,
-        d_context,
-        d_qkv,
-        scratch,
-    } = *pass;
+    let AttentionBackward { qkv, context, log_sums, d_context, d_qkv, scratch } = *pass;
     if let Some(flash) = call.flash() {
         let buffers = [qkv, context, d_context, log_sums, scratch, d_qkv];
         call.launch(device, flash.d_queries(), &buffers)?;
@@ -95,13 +85,7 @@ pub fn attention_backward(
         element,
         "attention_slopes",
         ([count.div_ceil(4), 1, 1], 128),
-        &[
-            context.into(),
-            d_context.into(),
-            scratch.into(),
-            count.into(),
-            heads.size.into(),
-        ],
+        &[context.into(), d_context.into(), scratch.into(), count.into(), heads.size.into()],
     )?;
     let buffers = [qkv, d_context, log_sums, scratch, d_qkv];
     call.launch(device, plain("attention_d_queries"), &buffers)?;
@@ -119,11 +103,7 @@ struct Blocks {
 
 /// A kernel of `attention.cu`.
 fn plain(name: &'static str) -> Blocks {
-    Blocks {
-        name,
-        rows: 8,
-        shared: 0,
-    }
+    Blocks { name, rows: 8, shared: 0 }
 }
 
 /// The kernels of `flash.cuh` for one head size.
@@ -205,12 +185,7 @@ impl<'a> Call<'a> {
             )));
         }
         check_longest(batch.longest as usize)?;
-        Ok(Self {
-            element,
-            batch,
-            heads,
-            dropout,
-        })
+        Ok(Self { element, batch, heads, dropout })
     }
 
     /// Returns the tensor-core kernels if they support these heads.
@@ -252,23 +227,10 @@ impl<'a> Call<'a> {
                 d.threshold.into(),
                 d.scale.into(),
             ],
-            None => [
-                Address::NONE.into(),
-                Address::NONE.into(),
-                0.into(),
-                0.into(),
-                1.0.into(),
-            ],
+            None => [Address::NONE.into(), Address::NONE.into(), 0.into(), 0.into(), 1.0.into()],
         });
-        let grid = Grid {
-            blocks: [grid as u32, 1, 1],
-            threads: 128,
-            shared: kernel.shared,
-        };
-        let kernel = Kernel {
-            name: kernel.name,
-            element: self.element,
-        };
+        let grid = Grid { blocks: [grid as u32, 1, 1], threads: 128, shared: kernel.shared };
+        let kernel = Kernel { name: kernel.name, element: self.element };
         device.launch(kernel, grid, &arguments)
     }
 }

@@ -22,10 +22,7 @@ pub fn bias_gelu(
 
 /// The gradient of [`bias_gelu`]: turns `d` (E) from that of `out` into that of `x`; adds the sum
 /// over the rows to `bias_gradient` (f32). `scratch`: [`partials`](super::partials)`(width)` bytes.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is another buffer of the pass"
-)]
+#[expect(clippy::too_many_arguments, reason = "each is another buffer of the pass")]
 pub fn gelu_backward(
     device: &mut dyn Device,
     element: Element,

@@ -113,9 +113,7 @@ pub fn embedding_backward(
             batch.rows, width, batch.segments, first, a.d_sums, a.partials)?;
         let entry = |index: u32| {
             if index < a.tables.segment_entries {
-                a.tables
-                    .segments
-                    .offset(4 * u64::from(index) * u64::from(width))
+                a.tables.segments.offset(4 * u64::from(index) * u64::from(width))
             } else {
                 Address::NONE
             }

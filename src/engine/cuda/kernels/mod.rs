@@ -218,10 +218,6 @@ fn launch(
             "the kernel {name} cannot run on {blocks:?} blocks of {threads} threads: the batch is too large"
         )));
     }
-    let grid = Grid {
-        blocks,
-        threads,
-        shared: 0,
-    };
+    let grid = Grid { blocks, threads, shared: 0 };
     device.launch(Kernel { name, element }, grid, arguments)
 }

@@ -63,11 +63,7 @@ impl Chunks {
         let (count, parameters) = (words.len() as u32 / 4, firsts.len() as u32);
         words.extend(firsts);
         words.push(count);
-        Self {
-            words,
-            count,
-            parameters,
-        }
+        Self { words, count, parameters }
     }
 
     /// Returns the words that [`Parameters::chunks_at`] needs on the device.

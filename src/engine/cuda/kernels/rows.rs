@@ -15,9 +15,7 @@ pub(super) fn of_either(
     } else if other == Element::F32 {
         Ok(single)
     } else {
-        Err(Error::Failed(format!(
-            "no kernel works on {element:?} and {other:?} at once"
-        )))
+        Err(Error::Failed(format!("no kernel works on {element:?} and {other:?} at once")))
     }
 }
 
@@ -74,11 +72,7 @@ pub fn drop_rows(
         DropoutRows::Sequences(batch) => (
             batch.sequences,
             // Without `sequence_of_row` a row is a sequence; without positions all are 0.
-            Batch {
-                sequence_of_row: Address::NONE,
-                positions: Address::NONE,
-                ..batch
-            },
+            Batch { sequence_of_row: Address::NONE, positions: Address::NONE, ..batch },
         ),
     };
     launch!(device, element, "drop_rows", ([n, 1, 1], 128);
@@ -99,9 +93,7 @@ pub fn cast(
         (Element::F32, to) => ("narrow", to),
         (from, Element::F32) => ("widen", from),
         (from, to) => {
-            return Err(Error::Failed(format!(
-                "no kernel turns {from:?} into {to:?}"
-            )));
+            return Err(Error::Failed(format!("no kernel turns {from:?} into {to:?}")));
         }
     };
     // Counts of one batch's activations and of parameters fit into 32 bits; passed in two parts

@@ -19,9 +19,7 @@ const STRIPE: u32 = 4;
 /// Returns blocks and threads of a kernel over columns, and the number of stripes of rows.
 pub(super) fn column_grid(element: Element, n: u32, width: u32) -> ([u32; 3], u32, u32) {
     let across = width.div_ceil(COLUMN_THREADS * vector(element));
-    let stripes = n
-        .div_ceil(STRIPE)
-        .min(COLUMN_BLOCKS.div_ceil(across.max(1)));
+    let stripes = n.div_ceil(STRIPE).min(COLUMN_BLOCKS.div_ceil(across.max(1)));
     ([across, stripes, 1], COLUMN_THREADS, stripes)
 }
 

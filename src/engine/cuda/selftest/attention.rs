@@ -46,16 +46,11 @@ pub fn plain_and_flash(cases: &mut TestCases<'_>) {
         Scale::Small => &[(1, 64, &[383]), (1, 32, &[257])],
         Scale::Short => &[],
     };
-    let pairs = heads
-        .iter()
-        .flat_map(|&(count, size)| lengths.iter().map(move |&l| (count, size, l)));
+    let pairs =
+        heads.iter().flat_map(|&(count, size)| lengths.iter().map(move |&l| (count, size, l)));
     for (count, size, lengths) in pairs.chain(many.iter().copied()) {
         for (causal, p) in [(false, 0.0), (false, 0.1), (true, 0.0), (true, 0.4)] {
-            let heads = Heads {
-                count,
-                size,
-                causal,
-            };
+            let heads = Heads { count, size, causal };
             let name =
                 format!("{count} heads of {size}, {lengths:?}, causal {causal}, dropout {p}");
             cases.test_aligned(&name, |case| run_case(case, heads, lengths, p));
@@ -104,16 +99,7 @@ fn run_case(case: &mut TestCase<'_>, heads: Heads, lengths: &[usize], p: f64) ->
         scratch: case.empty(Element::F32, attention_scratch(batch.rows, heads))?,
     };
     let (drops, device) = (dropout.as_ref(), &mut *case.device);
-    attention_forward(
-        device,
-        element,
-        batch,
-        heads,
-        drops,
-        pass.qkv,
-        pass.context,
-        pass.log_sums,
-    )?;
+    attention_forward(device, element, batch, heads, drops, pass.qkv, pass.context, pass.log_sums)?;
     attention_backward(device, element, batch, heads, drops, &pass)?;
     let got = case.outputs([
         (pass.context, element, rows * hidden),
@@ -123,11 +109,7 @@ fn run_case(case: &mut TestCase<'_>, heads: Heads, lengths: &[usize], p: f64) ->
     let Some([context, log_sums, d_qkv]) = got else {
         return Ok(());
     };
-    let got = Results {
-        context,
-        log_sums,
-        d_qkv,
-    };
+    let got = Results { context, log_sums, d_qkv };
     compare(case, "", &got, &inputs.on_cpu(), hidden);
     if rows < 80 {
         compare(case, " against f64", &got, &inputs.defined(), hidden);
@@ -158,10 +140,8 @@ fn compare(
         let (values, expected_values) = (part(&got.d_qkv, 2), part(&expected.d_qkv, 2));
         let (of_got, of_expected) = (part(&got.d_qkv, which), part(&expected.d_qkv, which));
         if norm(&of_expected) < norm(&expected_values) {
-            let (all, expected) = (
-                [of_got, values].concat(),
-                [of_expected, expected_values].concat(),
-            );
+            let (all, expected) =
+                ([of_got, values].concat(), [of_expected, expected_values].concat());
             case.near(&what, &all, &expected);
         } else {
             case.near(&what, &of_got, &of_expected);
@@ -193,11 +173,7 @@ impl Inputs {
         let (c, l, s) = (&mut context, &mut log_sums, &mut scratch);
         heads.forward(simd, packed, qkv, c, l, s);
         heads.backward(simd, packed, qkv, l, c, d_context, &mut d_qkv, s);
-        Results {
-            context,
-            log_sums,
-            d_qkv,
-        }
+        Results { context, log_sums, d_qkv }
     }
 
     /// Computes the results by definition, in f64.
@@ -245,10 +221,8 @@ impl Head<'_> {
 
     fn defined(&self, size: usize, results: &mut Results) {
         let (inputs, rows) = (self.inputs, self.rows);
-        let (count, hidden) = (
-            inputs.heads.count as usize,
-            (inputs.heads.count * inputs.heads.size) as usize,
-        );
+        let (count, hidden) =
+            (inputs.heads.count as usize, (inputs.heads.count * inputs.heads.size) as usize);
         let at = |which: usize, row: usize, i: usize| {
             (self.first + row) * 3 * hidden + which * hidden + self.head * size + i
         };
@@ -260,10 +234,7 @@ impl Head<'_> {
             let out = (self.first + query) * hidden + self.head * size;
             let d = |i: usize| f64::from(inputs.d_context[out + i]);
             let score = |key: usize| -> f64 {
-                (0..size)
-                    .map(|i| of(0, query, i) * of(1, key, i))
-                    .sum::<f64>()
-                    / root
+                (0..size).map(|i| of(0, query, i) * of(1, key, i)).sum::<f64>() / root
             };
             let scores: Vec<f64> = (0..seen).map(score).collect();
             let total: f64 = scores.iter().map(|x| x.exp()).sum();

@@ -54,9 +54,7 @@ pub fn bias_gelu(cases: &mut TestCases<'_>) {
 
 fn with_bias<'a>(x: &'a [f32], bias: &'a [f32]) -> impl Iterator<Item = f64> + 'a {
     let bias = bias.iter().cycle();
-    x.iter()
-        .zip(bias)
-        .map(|(&x, &b)| f64::from(x) + f64::from(b))
+    x.iter().zip(bias).map(|(&x, &b)| f64::from(x) + f64::from(b))
 }
 
 /// Returns the normal distribution function and density at x.

@@ -68,16 +68,8 @@ fn forward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f64
     cpu::forward(
         Simd::detect(),
         &sample.packed,
-        cpu::Tables {
-            words: &tables[0],
-            positions: &tables[1],
-            segments: &tables[2],
-        },
-        Norm {
-            weight: &gain,
-            bias: &shift,
-            epsilon: EPSILON,
-        },
+        cpu::Tables { words: &tables[0], positions: &tables[1], segments: &tables[2] },
+        Norm { weight: &gain, bias: &shift, epsilon: EPSILON },
         mask.map(|mask| (mask, &sample.rows)),
         &mut expected,
         &mut of_rows,
@@ -96,11 +88,7 @@ fn backward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f6
     let x = rounded(element, &numbers(n * width, 1));
     let mut d_out = rounded(element, &numbers(n * width, 2));
     let [gain, shift] = scale_and_shift(width);
-    let norm = Norm {
-        weight: &gain,
-        bias: &shift,
-        epsilon: EPSILON,
-    };
+    let norm = Norm { weight: &gain, bias: &shift, epsilon: EPSILON };
     let (mut statistics, mut y) = (vec![Statistics::default(); n], vec![0.0; n * width]);
     forward_alone(simd, norm, &x, &mut statistics, &mut y);
     let (dropout, mask) = sample.dropout(SITE, p);
@@ -145,9 +133,7 @@ fn backward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f6
     let [weight, bias] = &mut sums;
     add_parameter_gradients(simd, saved, &d_out, weight, bias, &mut Partials::default());
     let packed = &sample.packed;
-    for (table, index) in tables
-        .iter_mut()
-        .zip([&packed.ids, &packed.positions, &packed.segments])
+    for (table, index) in tables.iter_mut().zip([&packed.ids, &packed.positions, &packed.segments])
     {
         cpu::add_to_table(simd, index, &expected, width, table);
     }

@@ -63,8 +63,7 @@ fn labels(x: &[f32], bias: &[f32], (n, classes, stride): (usize, usize, usize)) 
 
 fn without_padding(all: &[f32], classes: usize, stride: usize) -> Vec<f32> {
     let rows = all.chunks_exact(stride);
-    rows.flat_map(|row| row[..classes].iter().copied())
-        .collect()
+    rows.flat_map(|row| row[..classes].iter().copied()).collect()
 }
 
 /// Returns one word of each row of a kernel's scores.
@@ -134,10 +133,8 @@ fn entropy_case(case: &mut TestCase<'_>, shape: (usize, usize, usize), weight: f
     if weight == 0.0 {
         case.same("logits", &got, &x);
     } else {
-        let padding: Vec<f32> = got
-            .chunks_exact(stride)
-            .flat_map(|row| row[classes..].to_vec())
-            .collect();
+        let padding: Vec<f32> =
+            got.chunks_exact(stride).flat_map(|row| row[classes..].to_vec()).collect();
         case.same("the padding", &padding, &vec![f32::NAN; padding.len()]);
         near_by_row(case, &without_padding(&got, classes, stride), &d, classes);
     }
@@ -182,12 +179,7 @@ fn distillation_case(
     let bias = numbers(classes, 2);
     let teacher: Vec<f32> = numbers(n * classes, 3).iter().map(|x| 3.0 * x).collect();
     let labels = labels(&x, &bias, shape);
-    let weights = DistillationWeights {
-        temperature,
-        soft: 0.6,
-        hard: 0.3,
-        cosine: 0.0,
-    };
+    let weights = DistillationWeights { temperature, soft: 0.6, hard: 0.3, cosine: 0.0 };
     let a = DistillationLoss {
         n: n as u32,
         classes: classes as u32,
@@ -206,9 +198,7 @@ fn distillation_case(
     };
     let mut d = without_padding(&x, classes, stride);
     let (mut hard, mut soft, mut right) = (Vec::new(), Vec::new(), Vec::new());
-    let rows = d
-        .chunks_exact_mut(classes)
-        .zip(teacher.chunks_exact(classes));
+    let rows = d.chunks_exact_mut(classes).zip(teacher.chunks_exact(classes));
     for ((row, theirs), label) in rows.zip(&labels) {
         let target = (std::slice::from_ref(label), theirs);
         let simd = Simd::detect();
@@ -223,10 +213,7 @@ fn distillation_case(
     let got_losses = |index: usize| floats(&column(&padded, words, index));
     case.within("losses against labels", &got_losses(0), &hard, 1e-4);
     case.within("losses against the teacher", &got_losses(2), &soft, 1e-3);
-    let got_losses: Vec<f32> = column(&padded, words, 1)
-        .iter()
-        .map(|&x| x as f32)
-        .collect();
+    let got_losses: Vec<f32> = column(&padded, words, 1).iter().map(|&x| x as f32).collect();
     case.same("correct rows", &got_losses, &right);
     case.near("the gradient", &without_padding(&got, classes, stride), &d);
     Ok(())
@@ -258,14 +245,7 @@ fn cosine_case(case: &mut TestCase<'_>, n: usize, width: usize) -> Result<()> {
         return Ok(());
     };
     let mut each = Vec::new();
-    cpu::cosine(
-        Simd::detect(),
-        (&own, &theirs),
-        width,
-        weight,
-        &mut d,
-        &mut each,
-    );
+    cpu::cosine(Simd::detect(), (&own, &theirs), width, weight, &mut d, &mut each);
     case.within("one minus the cosines", &scored, &each, 1e-4);
     case.near("the gradient", &got, &d);
     Ok(())

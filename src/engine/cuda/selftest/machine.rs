@@ -44,15 +44,8 @@ fn libraries() -> Result<Outcome> {
             |error| format!("nvidia-smi: {error}"),
             |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         );
-    let line = format!(
-        "{}\n    {}",
-        lines.join("; "),
-        clocks.replace('\n', "\n    ")
-    );
-    Ok(Outcome::good(
-        line,
-        json!({"found": lines, "nvidia_smi": clocks}),
-    ))
+    let line = format!("{}\n    {}", lines.join("; "), clocks.replace('\n', "\n    "));
+    Ok(Outcome::good(line, json!({"found": lines, "nvidia_smi": clocks})))
 }
 
 fn device(session: &mut Session<'_>) -> Result<Outcome> {
@@ -95,10 +88,7 @@ fn compile(source: &Source, element: Element) -> Result<Outcome> {
     let device = Architecture::of(found.properties().capability);
     let target = Target::for_device(device, nvrtc.architectures());
     let target = target.ok_or_else(|| {
-        Error::Failed(format!(
-            "NVRTC knows no architecture that runs on sm_{}",
-            device.0
-        ))
+        Error::Failed(format!("NVRTC knows no architecture that runs on sm_{}", device.0))
     })?;
     let started = Instant::now();
     let compiled = nvrtc.compile(source.name, source.text, element, target)?;

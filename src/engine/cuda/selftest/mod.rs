@@ -53,14 +53,8 @@ pub enum Section {
 }
 
 impl Section {
-    pub const ALL: [Self; 6] = [
-        Self::Machine,
-        Self::Kernels,
-        Self::Products,
-        Self::Steps,
-        Self::Speed,
-        Self::Training,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Machine, Self::Kernels, Self::Products, Self::Steps, Self::Speed, Self::Training];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -89,16 +83,9 @@ impl Scale {
     /// Returns batches as the lengths of their sequences.
     fn lengths(self) -> &'static [&'static [usize]] {
         match self {
-            Self::Full => &[
-                &[1],
-                &[2],
-                &[31],
-                &[33],
-                &[127],
-                &[383],
-                &[512],
-                &[512, 1, 33, 127, 2, 383, 31],
-            ],
+            Self::Full => {
+                &[&[1], &[2], &[31], &[33], &[127], &[383], &[512], &[512, 1, 33, 127, 2, 383, 31]]
+            }
             Self::Small => &[&[1], &[2], &[31], &[33], &[127], &[17, 1, 33, 2]],
             Self::Short => &[&[1], &[17, 1, 33, 2]],
         }
@@ -136,12 +123,7 @@ struct Measured {
 
 impl<'a> Session<'a> {
     pub fn new(open: Open<'a>, scale: Scale) -> Self {
-        Self {
-            scale,
-            open,
-            device: None,
-            measured: Measured::default(),
-        }
+        Self { scale, open, device: None, measured: Measured::default() }
     }
 
     fn device(&mut self) -> Result<&mut dyn Device> {
@@ -180,19 +162,11 @@ pub struct Outcome {
 
 impl Outcome {
     fn good(line: String, data: Value) -> Self {
-        Self {
-            passed: true,
-            line,
-            data,
-        }
+        Self { passed: true, line, data }
     }
 
     fn failed(line: String) -> Self {
-        Self {
-            passed: false,
-            data: json!({"error": &line}),
-            line,
-        }
+        Self { passed: false, data: json!({"error": &line}), line }
     }
 }
 
@@ -209,10 +183,7 @@ impl Check {
         name: impl Into<String>,
         run: impl Fn(&mut Session<'_>) -> Result<Outcome> + 'static,
     ) -> Self {
-        Self {
-            name: name.into(),
-            run: Box::new(run),
-        }
+        Self { name: name.into(), run: Box::new(run) }
     }
 }
 
@@ -259,9 +230,7 @@ const KERNELS: &[(&str, KernelTest)] = &[
 
 fn kernel_checks() -> Vec<Check> {
     let elements = [Element::F32, Element::Bf16, Element::F16];
-    let pairs = KERNELS
-        .iter()
-        .flat_map(|kernel| elements.map(|element| (*kernel, element)));
+    let pairs = KERNELS.iter().flat_map(|kernel| elements.map(|element| (*kernel, element)));
     pairs
         .map(|((name, cases), element)| {
             Check::new(format!("{name} {}", name_of(element)), move |session| {
@@ -319,10 +288,7 @@ impl<'a> TestCases<'a> {
     pub fn test(&mut self, name: &str, work: impl Fn(&mut TestCase<'_>) -> Result<()>) {
         self.test_aligned(name, &work);
         if self.scale == Scale::Full || self.cases.is_multiple_of(3) {
-            let mode = test_case::Mode {
-                shifted: true,
-                ..test_case::Mode::default()
-            };
+            let mode = test_case::Mode { shifted: true, ..test_case::Mode::default() };
             self.one(&format!("{name}, not aligned"), mode, &work);
         }
     }
@@ -361,10 +327,7 @@ impl<'a> TestCases<'a> {
             return;
         };
         if twice {
-            let mode = test_case::Mode {
-                again: true,
-                ..test_case::Mode::default()
-            };
+            let mode = test_case::Mode { again: true, ..test_case::Mode::default() };
             let complaint = match self.attempt(mode, &work) {
                 Ok(second) if second == first => return,
                 Ok(_) => format!("{name}: other bits in the second run"),
@@ -422,9 +385,7 @@ impl<'a> TestCases<'a> {
         let test_case::Deviation { what, error, bound } = distance;
         let good = error <= bound;
         if !good {
-            self.complain(format!(
-                "{name}: {what} is {error:.1e} off, more than {bound:.0e}"
-            ));
+            self.complain(format!("{name}: {what} is {error:.1e} off, more than {bound:.0e}"));
         }
         let share = |error: f64, bound: f64| if error == 0.0 { 0.0 } else { error / bound };
         if share(*error, *bound) >= share(self.worst.0, self.worst.1) {

@@ -57,10 +57,7 @@ fn forward_case(
     let (dropout, mask) = sample.dropout(SITE, p.unwrap_or(0.0));
     let at = case.changing(element, &x)?;
     let [bias_at, residual_at] = match p {
-        Some(_) => [
-            case.constant(Element::F32, &bias)?,
-            case.constant(element, &residual)?,
-        ],
+        Some(_) => [case.constant(Element::F32, &bias)?, case.constant(element, &residual)?],
         None => [Address::NONE; 2],
     };
     let a = NormForward {
@@ -87,19 +84,11 @@ fn forward_case(
     let Some([sums, statistics, out]) = got else {
         return Ok(());
     };
-    let norm = cpu::Norm {
-        weight: &gain,
-        bias: &shift,
-        epsilon: EPSILON,
-    };
+    let norm = cpu::Norm { weight: &gain, bias: &shift, epsilon: EPSILON };
     let (mut expected, mut y) = (vec![Statistics::default(); n], vec![0.0; n * width]);
     if p.is_some() {
-        let skip = SkipConnection {
-            bias: &bias,
-            dropout: mask,
-            rows: &sample.rows,
-            residual: &residual,
-        };
+        let skip =
+            SkipConnection { bias: &bias, dropout: mask, rows: &sample.rows, residual: &residual };
         cpu::forward(simd, skip, norm, &mut x, &mut expected, &mut y);
         case.near("the sum", &sums, &x);
     } else {
@@ -108,10 +97,7 @@ fn forward_case(
     }
     case.near("statistics", &statistics, &flat(&expected));
     case.near("the output", &out, &y);
-    let exact: Vec<f64> = x
-        .chunks_exact(width)
-        .flat_map(|x| exact(x, &gain, &shift))
-        .collect();
+    let exact: Vec<f64> = x.chunks_exact(width).flat_map(|x| exact(x, &gain, &shift)).collect();
     case.near("the output against f64", &out, &exact);
     Ok(())
 }
@@ -120,11 +106,7 @@ fn forward_case(
 fn exact(x: &[f32], gain: &[f32], shift: &[f32]) -> Vec<f64> {
     let n = x.len() as f64;
     let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
-    let variance = x
-        .iter()
-        .map(|&x| (f64::from(x) - mean).powi(2))
-        .sum::<f64>()
-        / n;
+    let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n;
     let scale = 1.0 / (variance + f64::from(EPSILON)).sqrt();
     let one = |((&x, &g), &s): ((&f32, &f32), &f32)| {
         (f64::from(x) - mean) * scale * f64::from(g) + f64::from(s)
@@ -143,11 +125,7 @@ fn backward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f6
     let x = rounded(element, &numbers(n * width, 1));
     let d_out = rounded(element, &numbers(n * width, 2));
     let [gain, shift] = scale_and_shift(width);
-    let norm = cpu::Norm {
-        weight: &gain,
-        bias: &shift,
-        epsilon: EPSILON,
-    };
+    let norm = cpu::Norm { weight: &gain, bias: &shift, epsilon: EPSILON };
     let (mut statistics, mut y) = (vec![Statistics::default(); n], vec![0.0; n * width]);
     cpu::forward_alone(simd, norm, &x, &mut statistics, &mut y);
     let (dropout, mask) = sample.dropout(SITE, p);
@@ -195,12 +173,7 @@ fn backward_case(case: &mut TestCase<'_>, width: usize, lengths: &[usize], p: f6
         &d_out,
         for_residual,
         for_linear,
-        Sums {
-            weight,
-            bias,
-            linear_bias,
-            partials: &mut Partials::default(),
-        },
+        Sums { weight, bias, linear_bias, partials: &mut Partials::default() },
     );
     case.near("the residual's gradient", &d_residual, &expected[0]);
     case.near("the product's gradient", &d_linear, &expected[1]);

@@ -78,26 +78,18 @@ fn updates(cases: &mut TestCases<'_>, rule: Rule) {
     };
     let config = Config::new(2, hidden, 4, 2 * hidden + 4, vocabulary);
     let layout = Layout::new(&config, &PRETRAINING);
-    for (step, max_norm, scale) in [
-        (1, f64::INFINITY, 1.0),
-        (2, 1.0, 1.0),
-        (1000, 0.5, 1024.0),
-        (100_000, 1e9, 65536.0),
-    ] {
+    for (step, max_norm, scale) in
+        [(1, f64::INFINITY, 1.0), (2, 1.0, 1.0), (1000, 0.5, 1024.0), (100_000, 1e9, 65536.0)]
+    {
         let update = Update {
-            optimizer: Optimizer {
-                rule,
-                ..Optimizer::default()
-            },
+            optimizer: Optimizer { rule, ..Optimizer::default() },
             learning_rate: 1e-2,
             step,
             max_norm,
         };
         for invalid in [false, true] {
             let name = format!("step {step}, norm cut to {max_norm}, invalid: {invalid}");
-            cases.test(&name, |case| {
-                run_case(case, &layout, &update, scale, invalid)
-            });
+            cases.test(&name, |case| run_case(case, &layout, &update, scale, invalid));
         }
     }
 }
@@ -164,13 +156,7 @@ fn run_case(
         return Ok(());
     };
     let before = values.clone();
-    update.apply(
-        layout,
-        &mut values,
-        &mut gradients,
-        &mut moments,
-        &mut Vec::new(),
-    );
+    update.apply(layout, &mut values, &mut gradients, &mut moments, &mut Vec::new());
     let change = |values: &[f32]| -> Vec<f32> {
         let pairs = values.iter().zip(&before);
         pairs.map(|(after, before)| after - before).collect()
@@ -180,32 +166,14 @@ fn run_case(
         case.same("parameters", &got, &before);
     } else {
         case.within("parameters", &got, &values, 1e-6);
-        case.within(
-            "the change of parameters",
-            &change(&got),
-            &change(&values),
-            1e-4,
-        );
+        case.within("the change of parameters", &change(&got), &change(&values), 1e-4);
         if copy != Address::NONE {
             let rounded = rounded(element, &got_values);
-            case.same(
-                "the copy",
-                &offsets.gather(&copied),
-                &offsets.gather(&rounded),
-            );
+            case.same("the copy", &offsets.gather(&copied), &offsets.gather(&rounded));
         }
     }
-    case.same(
-        "gradients",
-        &offsets.gather(&got_gradients),
-        &vec![0.0; layout.total()],
-    );
+    case.same("gradients", &offsets.gather(&got_gradients), &vec![0.0; layout.total()]);
     case.within("first means", &offsets.gather(&first), &moments.first, 1e-5);
-    case.within(
-        "second means",
-        &offsets.gather(&second),
-        &moments.second,
-        1e-5,
-    );
+    case.within("second means", &offsets.gather(&second), &moments.second, 1e-5);
     Ok(())
 }

@@ -49,9 +49,7 @@ pub fn checks() -> Vec<Check> {
         (Element::F16, false),
     ];
     let kinds = [Kind::Forward, Kind::Input, Kind::Weight];
-    let pairs = all
-        .into_iter()
-        .flat_map(|format| kinds.map(|kind| (format, kind)));
+    let pairs = all.into_iter().flat_map(|format| kinds.map(|kind| (format, kind)));
     pairs
         .map(|((element, tf32), kind)| {
             let name = if tf32 { "tf32" } else { name_of(element) };
@@ -80,13 +78,7 @@ fn sizes(scale: Scale) -> &'static [[usize; 3]] {
             [64, 768, 8],
             [2, 128, 128],
         ],
-        Scale::Small => &[
-            [33, 128, 384],
-            [31, 128, 128],
-            [1, 64, 64],
-            [17, 64, 256],
-            [5, 128, 8],
-        ],
+        Scale::Small => &[[33, 128, 384], [31, 128, 128], [1, 64, 64], [17, 64, 256], [5, 128, 8]],
         Scale::Short => &[[5, 64, 24]],
     }
 }
@@ -102,27 +94,13 @@ fn all_cases(cases: &mut TestCases<'_>, kind: Kind, tf32: bool) {
             gap: 0,
             epilogue: Fused::Nothing,
         };
-        let mut tries = vec![
-            plain,
-            Case {
-                add: !plain.add,
-                alpha: 0.5,
-                ..plain
-            },
-            Case { gap: 16, ..plain },
-        ];
+        let mut tries =
+            vec![plain, Case { add: !plain.add, alpha: 0.5, ..plain }, Case { gap: 16, ..plain }];
         if kind == Kind::Forward {
             tries.extend([Fused::Bias, Fused::Gelu].map(|epilogue| Case { epilogue, ..plain }));
         }
         for one in tries {
-            let Case {
-                size: [m, k, n],
-                add,
-                alpha,
-                gap,
-                epilogue,
-                ..
-            } = one;
+            let Case { size: [m, k, n], add, alpha, gap, epilogue, .. } = one;
             let name =
                 format!("{m}×{k}×{n}, add {add}, alpha {alpha}, gap {gap}, epilogue {epilogue:?}");
             cases.test_aligned(&name, |case| run_case(case, one));
@@ -151,10 +129,7 @@ impl Factor {
     }
 
     fn t(self) -> Self {
-        Self {
-            transposed: true,
-            ..self
-        }
+        Self { transposed: true, ..self }
     }
 
     fn upload(&self, case: &mut TestCase<'_>) -> Result<Matrix> {
@@ -223,10 +198,7 @@ fn run_case(case: &mut TestCase<'_>, one: Case) -> Result<()> {
         epilogue: match one.epilogue {
             Fused::Nothing => Epilogue::Nothing,
             Fused::Bias => Epilogue::Bias(bias_at),
-            Fused::Gelu => Epilogue::BiasGelu {
-                bias: bias_at,
-                before,
-            },
+            Fused::Gelu => Epilogue::BiasGelu { bias: bias_at, before },
         },
     };
     case.device.multiply(&product)?;
@@ -237,11 +209,7 @@ fn run_case(case: &mut TestCase<'_>, one: Case) -> Result<()> {
     let old = c.clone();
     cpu::product(
         cpu::MatrixMut::new(&mut c, m, n),
-        if one.add {
-            Output::Accumulate
-        } else {
-            Output::Overwrite
-        },
+        if one.add { Output::Accumulate } else { Output::Overwrite },
         one.alpha,
         a.view(),
         b.view(),

@@ -23,12 +23,8 @@ pub struct Roofline {
 
 pub fn checks() -> Vec<Check> {
     let mut checks = vec![
-        Check::new("bandwidth", |session| {
-            bandwidth(session).map(|(_, outcome)| outcome)
-        }),
-        Check::new("largest product", |session| {
-            peaks(session).map(|(_, outcome)| outcome)
-        }),
+        Check::new("bandwidth", |session| bandwidth(session).map(|(_, outcome)| outcome)),
+        Check::new("largest product", |session| peaks(session).map(|(_, outcome)| outcome)),
     ];
     checks.extend(kernels::checks());
     checks
@@ -102,14 +98,7 @@ fn peaks(session: &mut Session<'_>) -> Result<(f64, Outcome)> {
     let line = format!("{SIZE}³: {}", line.join(", "));
     let peak = best.ok_or_else(|| Error::Failed(line.clone()))?;
     session.measured.peak = Some(peak);
-    Ok((
-        peak,
-        Outcome {
-            passed,
-            line,
-            data: data.into(),
-        },
-    ))
+    Ok((peak, Outcome { passed, line, data: data.into() }))
 }
 
 /// A timed kernel.

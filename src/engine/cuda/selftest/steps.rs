@@ -34,33 +34,19 @@ struct Case {
 }
 
 const CASES: [Case; 3] = [
-    Case {
-        name: "small",
-        size: None,
-        lengths: &[33, 2, 17, 1],
-        gradients_every: 1,
-    },
+    Case { name: "small", size: None, lengths: &[33, 2, 17, 1], gradients_every: 1 },
     Case {
         name: "tiny",
         size: Some(Size::Tiny),
         lengths: &[128, 1, 33, 384, 127, 2, 31, 512],
         gradients_every: 1,
     },
-    Case {
-        name: "base",
-        size: Some(Size::Base),
-        lengths: &[128, 31, 65],
-        gradients_every: 9,
-    },
+    Case { name: "base", size: Some(Size::Base), lengths: &[128, 31, 65], gradients_every: 9 },
 ];
 
 /// The tested number formats; true for TF32.
-const FORMATS: [(Element, bool); 4] = [
-    (Element::F32, false),
-    (Element::F32, true),
-    (Element::Bf16, false),
-    (Element::F16, false),
-];
+const FORMATS: [(Element, bool); 4] =
+    [(Element::F32, false), (Element::F32, true), (Element::Bf16, false), (Element::F16, false)];
 
 fn name(element: Element, tf32: bool) -> &'static str {
     if tf32 { "tf32" } else { name_of(element) }
@@ -70,26 +56,10 @@ fn name(element: Element, tf32: bool) -> &'static str {
 /// parameters. After updates, runs in short formats drift apart: these bounds hold for ten steps.
 fn bounds(element: Element, tf32: bool) -> Bounds {
     match (element, tf32) {
-        (Element::F32, false) => Bounds {
-            loss: 1e-4,
-            gradient: 1e-4,
-            drifted: 1e-3,
-        },
-        (Element::F32, true) => Bounds {
-            loss: 2e-3,
-            gradient: 1e-2,
-            drifted: 5e-2,
-        },
-        (Element::F16, _) => Bounds {
-            loss: 5e-3,
-            gradient: 3e-2,
-            drifted: 1e-1,
-        },
-        (Element::Bf16, _) => Bounds {
-            loss: 2e-2,
-            gradient: 1e-1,
-            drifted: 3e-1,
-        },
+        (Element::F32, false) => Bounds { loss: 1e-4, gradient: 1e-4, drifted: 1e-3 },
+        (Element::F32, true) => Bounds { loss: 2e-3, gradient: 1e-2, drifted: 5e-2 },
+        (Element::F16, _) => Bounds { loss: 5e-3, gradient: 3e-2, drifted: 1e-1 },
+        (Element::Bf16, _) => Bounds { loss: 2e-2, gradient: 1e-1, drifted: 3e-1 },
     }
 }
 
@@ -120,12 +90,8 @@ pub fn checks(scale: Scale) -> Vec<Check> {
             continue;
         }
         let named = |what: &str| format!("{what}, {}", name(element, false));
-        checks.push(Check::new(named("recomputation"), move |s| {
-            recomputation(s, case, element)
-        }));
-        checks.push(Check::new(named("recordings"), move |s| {
-            recordings(s, case, element)
-        }));
+        checks.push(Check::new(named("recomputation"), move |s| recomputation(s, case, element)));
+        checks.push(Check::new(named("recordings"), move |s| recordings(s, case, element)));
         checks.push(Check::new(named("evaluation and features"), move |s| {
             evaluation(s, case, element)
         }));
@@ -233,10 +199,7 @@ fn run(
     let config = engine.config().clone();
     for step in 1..=STEPS {
         let batch = case.batch(&config, step);
-        let dropout = Dropout {
-            seed: 5 | 3 << 32,
-            step: step as u32,
-        };
+        let dropout = Dropout { seed: 5 | 3 << 32, step: step as u32 };
         let scores = engine.pretraining_gradients(&batch, dropout)?;
         let wanted = (step - 1).is_multiple_of(case.gradients_every);
         let gradients = wanted.then(|| engine.gradients()).transpose()?;
@@ -252,11 +215,7 @@ fn run(
 }
 
 fn settings(element: Element, tf32: bool) -> Settings {
-    Settings {
-        element,
-        tf32,
-        recompute: Recompute::Nothing,
-    }
+    Settings { element, tf32, recompute: Recompute::Nothing }
 }
 
 fn engine(session: &Session<'_>, config: &Config, settings: Settings) -> Result<CudaEngine> {
@@ -299,11 +258,7 @@ fn ten_steps(
     let reference = session.measured.steps.of(case)?;
     let mut cuda = engine(session, &case.config(), settings(element, tf32))?;
     let bounds = bounds(element, tf32);
-    let floor = if element == Element::F32 && !tf32 {
-        1e-4
-    } else {
-        1e-2
-    };
+    let floor = if element == Element::F32 && !tf32 { 1e-4 } else { 1e-2 };
     let mut complaints = Vec::new();
     let (mut loss_error, mut norm_error) = (0.0f64, 0.0f64);
     let mut worst = Vec::new();
@@ -322,11 +277,7 @@ fn ten_steps(
         let expected = reference.gradients.get(&step);
         if let Some((got, expected)) = gradients.as_ref().zip(expected) {
             let (error, name) = farthest(&reference.layout, got, expected, floor);
-            let bound = if step == 1 {
-                bounds.gradient
-            } else {
-                bounds.drifted
-            };
+            let bound = if step == 1 { bounds.gradient } else { bounds.drifted };
             if error > bound {
                 complaints.push(format!(
                     "step {step}: the gradient of {name} is {error:.1e} off, more than {bound:.0e}"
@@ -399,10 +350,7 @@ fn recomputation(session: &mut Session<'_>, case: Case, element: Element) -> Res
     let batch = case.batch(&config, 1);
     let mut all = Vec::new();
     for recompute in [Recompute::Nothing, Recompute::Cheap, Recompute::Layers] {
-        let settings = Settings {
-            recompute,
-            ..settings(element, false)
-        };
+        let settings = Settings { recompute, ..settings(element, false) };
         let mut cuda = engine(session, &config, settings)?;
         let (losses, gradients) = three_passes(&mut cuda, &batch)?;
         all.push((losses, gradients, cuda.activation_bytes()));
@@ -412,11 +360,7 @@ fn recomputation(session: &mut Session<'_>, case: Case, element: Element) -> Res
     let bytes: Vec<u64> = all.iter().map(|x| x.2).collect();
     let line = format!("the same bits: {same}; bytes of activations: {bytes:?}");
     let data = json!({"same_bits": same, "activation_bytes": bytes});
-    Ok(Outcome {
-        passed: same && less,
-        line,
-        data,
-    })
+    Ok(Outcome { passed: same && less, line, data })
 }
 
 /// Checks that launched, recorded and replayed steps give the same bits.
@@ -457,46 +401,27 @@ fn evaluation(session: &mut Session<'_>, case: Case, element: Element) -> Result
         Element::Bf16 | Element::F16 => 3e-2,
     };
     let layers = config.num_hidden_layers + 1;
-    let (got, expected) = (
-        cuda.hidden_states(packed, 0..layers)?,
-        cpu.hidden_states(packed, 0..layers)?,
-    );
+    let (got, expected) =
+        (cuda.hidden_states(packed, 0..layers)?, cpu.hidden_states(packed, 0..layers)?);
     let mut errors = Vec::new();
     let states = got.layers.iter().zip(&expected.layers).enumerate();
     errors.extend(states.map(|(i, (g, e))| (format!("hidden states {i}"), deviation(g, e))));
     let missing = || Error::Failed("a pooler's output is missing".into());
-    let (got, expected) = (
-        got.pooled.ok_or_else(missing)?,
-        expected.pooled.ok_or_else(missing)?,
-    );
+    let (got, expected) = (got.pooled.ok_or_else(missing)?, expected.pooled.ok_or_else(missing)?);
     errors.push(("the pooler's output".into(), deviation(&got, &expected)));
     let rows = &batch.masked_rows;
-    let (got, expected) = (
-        cuda.masked_lm_logits(packed, rows)?,
-        cpu.masked_lm_logits(packed, rows)?,
-    );
+    let (got, expected) =
+        (cuda.masked_lm_logits(packed, rows)?, cpu.masked_lm_logits(packed, rows)?);
     errors.push(("masked tokens' logits".into(), deviation(&got, &expected)));
-    let (got, expected) = (
-        cuda.next_sentence_logits(packed)?.concat(),
-        cpu.next_sentence_logits(packed)?.concat(),
-    );
+    let (got, expected) =
+        (cuda.next_sentence_logits(packed)?.concat(), cpu.next_sentence_logits(packed)?.concat());
     errors.push(("pairs' logits".into(), deviation(&got, &expected)));
-    let (got, expected) = (
-        cuda.pretraining_scores(&batch)?,
-        cpu.pretraining_scores(&batch)?,
-    );
+    let (got, expected) = (cuda.pretraining_scores(&batch)?, cpu.pretraining_scores(&batch)?);
     errors.push(("the loss".into(), relative(got.loss(), expected.loss())));
-    let worst = errors
-        .iter()
-        .fold(0.0f64, |most, (_, error)| most.max(*error));
-    let lines: Vec<String> = errors
-        .iter()
-        .map(|(what, e)| format!("{what} {e:.1e}"))
-        .collect();
-    let data: serde_json::Map<String, Value> = errors
-        .iter()
-        .map(|(what, error)| (what.clone(), json!(super::finite(*error))))
-        .collect();
+    let worst = errors.iter().fold(0.0f64, |most, (_, error)| most.max(*error));
+    let lines: Vec<String> = errors.iter().map(|(what, e)| format!("{what} {e:.1e}")).collect();
+    let data: serde_json::Map<String, Value> =
+        errors.iter().map(|(what, error)| (what.clone(), json!(super::finite(*error)))).collect();
     Ok(Outcome {
         passed: worst <= bound,
         line: format!("off by (bound {bound:.0e}): {}", lines.join(", ")),

@@ -22,10 +22,7 @@ const GUARD: u64 = 1024;
 const POISON: u8 = 0xFF;
 
 /// The key of every case's dropout, with a seed beyond 32 bits.
-pub const DROPOUT: Dropout = Dropout {
-    seed: 0x1234_5678_9ABC,
-    step: 6,
-};
+pub const DROPOUT: Dropout = Dropout { seed: 0x1234_5678_9ABC, step: 6 };
 /// Upper limit of the ids in batches.
 pub const VOCABULARY: u32 = 203;
 
@@ -162,22 +159,13 @@ impl<'a> TestCase<'a> {
         let before = GUARD + shift;
         let whole = before + bytes + GUARD;
         let start = self.device.allocate(whole)?;
-        self.buffers.push(Buffer {
-            start,
-            before,
-            bytes,
-            constant,
-        });
+        self.buffers.push(Buffer { start, before, bytes, constant });
         self.device.fill(start, POISON, whole)?;
         Ok(start.offset(before))
     }
 
     fn shift(&self, element: Element) -> u64 {
-        if self.mode.shifted {
-            element.bytes()
-        } else {
-            0
-        }
+        if self.mode.shifted { element.bytes() } else { 0 }
     }
 
     /// Allocates `count` values for a kernel to write.
@@ -231,11 +219,7 @@ impl<'a> TestCase<'a> {
         )?;
         let mut rows = Rows::default();
         rows.set(&packed);
-        Ok(TestBatch {
-            packed,
-            on_device,
-            rows,
-        })
+        Ok(TestBatch { packed, on_device, rows })
     }
 
     /// Downloads the outputs of kernels; None in the second run of a case, where only the bits

@@ -163,16 +163,8 @@ fn every_failure_is_reported() {
         ("right", true, "2 cases, 0 failed"),
         ("one number is off", false, "the sum is "),
         ("never written", false, "nothing is inf off"),
-        (
-            "outside a buffer",
-            false,
-            "a kernel wrote after a buffer of 32 bytes",
-        ),
-        (
-            "into an input",
-            false,
-            "a kernel changed an input of 32 bytes",
-        ),
+        ("outside a buffer", false, "a kernel wrote after a buffer of 32 bytes"),
+        ("into an input", false, "a kernel changed an input of 32 bytes"),
         ("other bits", false, "other bits in the second run"),
         ("a panic", false, "a panic: 8 numbers"),
         ("an error", false, "no such device"),
@@ -219,16 +211,10 @@ fn numbers_have_no_pattern() {
 /// checks are unique.
 #[test]
 fn sections_have_their_checks() {
-    for (scale, emulated) in [
-        (Scale::Full, false),
-        (Scale::Small, true),
-        (Scale::Short, true),
-    ] {
+    for (scale, emulated) in [(Scale::Full, false), (Scale::Small, true), (Scale::Short, true)] {
         for section in Section::ALL {
-            let mut names: Vec<String> = checks(section, scale, emulated)
-                .into_iter()
-                .map(|check| check.name)
-                .collect();
+            let mut names: Vec<String> =
+                checks(section, scale, emulated).into_iter().map(|check| check.name).collect();
             let timed = [Section::Speed, Section::Training].contains(&section);
             assert_eq!(names.is_empty(), timed && emulated, "{section:?}");
             let count = names.len();

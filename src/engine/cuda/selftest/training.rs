@@ -32,19 +32,11 @@ struct Case {
 
 impl Case {
     fn format(&self) -> &'static str {
-        if self.tf32 {
-            "tf32"
-        } else {
-            name_of(self.element)
-        }
+        if self.tf32 { "tf32" } else { name_of(self.element) }
     }
 
     fn settings(&self) -> Settings {
-        Settings {
-            element: self.element,
-            tf32: self.tf32,
-            recompute: Recompute::Nothing,
-        }
+        Settings { element: self.element, tf32: self.tf32, recompute: Recompute::Nothing }
     }
 
     fn config(&self) -> Config {
@@ -53,12 +45,7 @@ impl Case {
 }
 
 pub fn checks() -> Vec<Check> {
-    let case = |size, batch, element, tf32| Case {
-        size,
-        batch,
-        element,
-        tf32,
-    };
+    let case = |size, batch, element, tf32| Case { size, batch, element, tf32 };
     let cases = [
         case(Size::Base, 64, Element::Bf16, false),
         case(Size::Large, 32, Element::Bf16, false),
@@ -88,13 +75,7 @@ fn engine(session: &Session<'_>, case: Case) -> Result<CudaEngine> {
     let config = case.config();
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     let values = layout.initialise(0);
-    CudaEngine::new(
-        session.another()?,
-        &config,
-        &layout,
-        values,
-        case.settings(),
-    )
+    CudaEngine::new(session.another()?, &config, &layout, values, case.settings())
 }
 
 /// Describes the speed of a step.
@@ -139,11 +120,7 @@ fn timed(session: &mut Session<'_>, case: Case) -> Result<Outcome> {
     // Measured before the engine takes the memory.
     session.roofline()?;
     let mut cuda = engine(session, case)?;
-    let steps = if case.element == Element::F32 {
-        4
-    } else {
-        STEPS
-    };
+    let steps = if case.element == Element::F32 { 4 } else { STEPS };
     let mut seconds = pass_seconds(&mut cuda, Pass::Train, (case.batch, LENGTH), WARM_UP, steps)?;
     outcome(session, case, &cuda, median(&mut seconds))
 }
@@ -156,28 +133,17 @@ fn largest_batch(session: &mut Session<'_>, case: Case) -> Result<Outcome> {
     let mut cuda = engine(session, case)?;
     let free = cuda.device.get_mut().free_memory()?.saturating_sub(RESERVE);
     let all = 1 << 14;
-    let work = Work {
-        rows: all * LENGTH,
-        sequences: all,
-        longest: LENGTH,
-    };
+    let work = Work { rows: all * LENGTH, sequences: all, longest: LENGTH };
     let layout = cuda.layout().clone();
     let config = case.config();
     let needs = |work| forecast(&config, &layout, work, case.settings(), false).activations;
     let batch = largest(work, free, needs);
     if batch == 0 {
-        return Err(Error::Failed(format!(
-            "not one sequence fits into {}",
-            format_bytes(free)
-        )));
+        return Err(Error::Failed(format!("not one sequence fits into {}", format_bytes(free))));
     }
     let seconds = pass_seconds(&mut cuda, Pass::Train, (batch, LENGTH), 1, 1)?;
     let case = Case { batch, ..case };
     let mut result = outcome(session, case, &cuda, seconds[0])?;
-    result.line = format!(
-        "{batch} sequences fit into {}: {}",
-        format_bytes(free),
-        result.line
-    );
+    result.line = format!("{batch} sequences fit into {}: {}", format_bytes(free), result.line);
     Ok(result)
 }

@@ -54,10 +54,7 @@ impl Registers {
     pub fn configured(memory: &[u8; 64]) -> Self {
         assert_eq!(memory[0], 1, "the only palette");
         assert_eq!(memory[1], 0, "row to start at");
-        let reserved = memory[2..16]
-            .iter()
-            .chain(&memory[32..48])
-            .chain(&memory[56..]);
+        let reserved = memory[2..16].iter().chain(&memory[32..48]).chain(&memory[56..]);
         assert!(reserved.into_iter().all(|&b| b == 0), "reserved bytes");
         Self(std::array::from_fn(|tile| {
             let colsb = [memory[16 + 2 * tile], memory[17 + 2 * tile]];
@@ -65,11 +62,7 @@ impl Registers {
             let rows = usize::from(memory[48 + tile]);
             assert!(rows <= 16 && colsb <= 64, "larger than the palette's tiles");
             assert_eq!(rows == 0, colsb == 0, "half a shape");
-            Register {
-                rows,
-                colsb,
-                ..Register::default()
-            }
+            Register { rows, colsb, ..Register::default() }
         }))
     }
 
@@ -147,11 +140,7 @@ impl Registers {
 
 /// Treats subnormal operands and results as zero.
 fn flush(x: f32) -> f32 {
-    if x.is_subnormal() {
-        0.0f32.copysign(x)
-    } else {
-        x
-    }
+    if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }
 
 /// Returns the lower (0) or upper (1) bf16 number of a pair as f32.

@@ -54,13 +54,7 @@ const PANELS: usize = 2;
 /// See [`step`](super::blocked::Kernel::step).
 #[inline(always)]
 unsafe fn multiply<T: Tiles, const R: usize, const C: usize>(tiles: &mut T, step: Step<'_>) {
-    let Step {
-        rows,
-        columns,
-        depth,
-        c,
-        update,
-    } = step;
+    let Step { rows, columns, depth, c, update } = step;
     let whole = c.rows == R * LINES && c.columns == C * LINES;
     let direct = whole && update.factor == 1.0;
     let corner = |row: usize, column: usize| c.at.wrapping_add((row * c.stride + column) * LINES);
@@ -173,11 +167,7 @@ unsafe fn write(sums: *const f32, c: Block, update: Update) {
         };
         for (to, sum) in to.iter_mut().zip(sums) {
             let new = sum * update.factor;
-            *to = if update.output == Output::Accumulate {
-                *to + new
-            } else {
-                new
-            };
+            *to = if update.output == Output::Accumulate { *to + new } else { new };
         }
     }
 }

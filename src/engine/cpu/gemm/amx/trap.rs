@@ -26,10 +26,7 @@ pub fn install() {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handle as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO;
-            assert_eq!(
-                libc::sigaction(libc::SIGILL, &action, std::ptr::null_mut()),
-                0
-            );
+            assert_eq!(libc::sigaction(libc::SIGILL, &action, std::ptr::null_mut()), 0);
         }
     });
 }
@@ -127,17 +124,11 @@ impl Instruction {
             (3, 0x49, 3) if modrm & 7 == 0 => (Operation::Zero(reg), 5),
             (3, 0x4b, _) => {
                 let (from, stride) = rows()?;
-                (
-                    Operation::Load(reg, from as *const u8, stride),
-                    length_with_rows,
-                )
+                (Operation::Load(reg, from as *const u8, stride), length_with_rows)
             }
             (2, 0x4b, _) => {
                 let (to, stride) = rows()?;
-                (
-                    Operation::Store(reg, to as *mut u8, stride),
-                    length_with_rows,
-                )
+                (Operation::Store(reg, to as *mut u8, stride), length_with_rows)
             }
             (2, 0x5c, 3) => (Operation::Multiply(reg, rm, third), 5),
             _ => return None,

@@ -70,13 +70,7 @@ const ROWS: usize = 8;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 unsafe fn columns<const C: usize>(step: Step<'_>) {
-    let Step {
-        rows,
-        columns,
-        depth,
-        c,
-        update,
-    } = step;
+    let Step { rows, columns, depth, c, update } = step;
     let a = rows.panel(0, 0, depth.clone());
     // Loops instead of closures, here and below: a standard library function that calls a closure
     // is compiled without these instructions, and may not be inlined.

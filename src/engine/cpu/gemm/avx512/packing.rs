@@ -23,11 +23,7 @@ fn pack_tile<const LOW: bool>(side: Side, from: Matrix<'_>, tile: &mut Tile) {
     } else {
         (across_lines::<LOW>(from), Side::Right)
     };
-    let packed = if lies == side {
-        packed
-    } else {
-        transpose(packed)
-    };
+    let packed = if lies == side { packed } else { transpose(packed) };
     for (to, packed) in tile.0.iter_mut().zip(packed) {
         // SAFETY: the array has the size of the register.
         unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), packed) };
@@ -46,10 +42,7 @@ fn along_lines<const LOW: bool>(from: Matrix<'_>) -> [__m512i; 16] {
     for (line, packed) in packed.iter_mut().enumerate().take(from.rows) {
         let mut halves = [_mm512_setzero_ps(); 2];
         for (half, values) in halves.iter_mut().enumerate() {
-            let at = from
-                .values
-                .as_ptr()
-                .wrapping_add(line * from.row_stride + half * 16);
+            let at = from.values.as_ptr().wrapping_add(line * from.row_stride + half * 16);
             _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD).cast());
             // SAFETY: the line belongs to the matrix, and the mask excludes values beyond its end.
             *values = part::<LOW>(unsafe { _mm512_maskz_loadu_ps(masks[half], at) });
@@ -83,10 +76,7 @@ fn across_lines<const LOW: bool>(from: Matrix<'_>) -> [__m512i; 16] {
         for (which, values) in lines.iter_mut().enumerate() {
             let inner = 2 * pair + which;
             let mask = if inner < from.columns { mask } else { 0 };
-            let at = from
-                .values
-                .as_ptr()
-                .wrapping_add(inner * from.column_stride);
+            let at = from.values.as_ptr().wrapping_add(inner * from.column_stride);
             // One tile ahead: the processor's prefetcher doesn't follow so many lines at once.
             let next = at.wrapping_add(DEPTH * from.column_stride);
             _mm_prefetch::<_MM_HINT_T0>(next.cast());

@@ -3,10 +3,7 @@ use crate::engine::cuda::device::Element;
 use crate::engine::cuda::driver::fake::{Fake, SOURCE, bytes_of, numbers_of};
 
 fn lookup(kernel: &str) -> Option<&'static Source> {
-    SOURCE
-        .kernels()
-        .any(|name| name == kernel)
-        .then_some(&SOURCE)
+    SOURCE.kernels().any(|name| name == kernel).then_some(&SOURCE)
 }
 
 /// Opens a device on a fake; None without a C compiler.
@@ -30,20 +27,9 @@ fn download(gpu: &mut Gpu, at: Address, count: usize, element: Element) -> Vec<f
 }
 
 fn scale(gpu: &mut Gpu, element: Element, at: Address, count: u32, by: f32) -> Result<()> {
-    let kernel = Kernel {
-        name: "scale",
-        element,
-    };
-    let grid = Grid {
-        blocks: [count.div_ceil(256), 1, 1],
-        threads: 256,
-        shared: 0,
-    };
-    let arguments = [
-        Argument::Address(at),
-        Argument::U32(count),
-        Argument::F32(by),
-    ];
+    let kernel = Kernel { name: "scale", element };
+    let grid = Grid { blocks: [count.div_ceil(256), 1, 1], threads: 256, shared: 0 };
+    let arguments = [Argument::Address(at), Argument::U32(count), Argument::F32(by)];
     gpu.launch(kernel, grid, &arguments)
 }
 
@@ -109,16 +95,11 @@ fn kernels_get_their_arguments_and_run_in_order() {
         let copy = gpu.allocate(8).unwrap();
         gpu.copy(at, copy, 2 * element.bytes()).unwrap();
         scale(&mut gpu, element, at, 4, 0.5).unwrap();
-        gpu.fill(at.offset(element.bytes()), 0, element.bytes())
-            .unwrap();
+        gpu.fill(at.offset(element.bytes()), 0, element.bytes()).unwrap();
         assert_eq!(download(&mut gpu, at, 4, element), [2.0, 0.0, 1.0, 4.0]);
         assert_eq!(download(&mut gpu, copy, 2, element), [4.0, -8.0]);
     }
-    assert_eq!(
-        fake.count("fake_compilations"),
-        3,
-        "one source, three elements"
-    );
+    assert_eq!(fake.count("fake_compilations"), 3, "one source, three elements");
     let at = upload(&mut gpu, &[1.0], Element::F32);
     // Empty operations skip the driver, which would reject them.
     scale(&mut gpu, Element::F32, at, 0, 2.0).unwrap();
@@ -134,60 +115,28 @@ fn wrong_launches_are_errors() {
     let Some((_fake, mut gpu)) = gpu(&[]) else {
         return;
     };
-    let grid = Grid {
-        blocks: [1; 3],
-        threads: 32,
-        shared: 0,
-    };
-    let kernel = |name| Kernel {
-        name,
-        element: Element::F32,
-    };
+    let grid = Grid { blocks: [1; 3], threads: 32, shared: 0 };
+    let kernel = |name| Kernel { name, element: Element::F32 };
     let at = gpu.allocate(4).unwrap();
     let all = [Argument::Address(at), Argument::U32(1), Argument::F32(2.0)];
     let refused = |gpu: &mut Gpu, name, grid, arguments: &[Argument]| {
-        gpu.launch(kernel(name), grid, arguments)
-            .unwrap_err()
-            .to_string()
+        gpu.launch(kernel(name), grid, arguments).unwrap_err().to_string()
     };
-    assert_eq!(
-        refused(&mut gpu, "none", grid, &all),
-        "there is no kernel none"
-    );
+    assert_eq!(refused(&mut gpu, "none", grid, &all), "there is no kernel none");
     let two = refused(&mut gpu, "scale", grid, &all[..2]);
-    assert_eq!(
-        two,
-        "the kernel scale takes arguments of [8, 4, 4] bytes, but was given [8, 4]"
-    );
-    let threads = refused(
-        &mut gpu,
-        "scale",
-        Grid {
-            threads: 1025,
-            ..grid
-        },
-        &all,
-    );
+    assert_eq!(two, "the kernel scale takes arguments of [8, 4, 4] bytes, but was given [8, 4]");
+    let threads = refused(&mut gpu, "scale", Grid { threads: 1025, ..grid }, &all);
     assert!(
         threads.starts_with("Fake GPU 0 could not run scale on 1×1×1 blocks of 1025 threads: "),
         "{threads}"
     );
-    let shared = refused(
-        &mut gpu,
-        "scale",
-        Grid {
-            shared: 232_449,
-            ..grid
-        },
-        &all,
-    );
+    let shared = refused(&mut gpu, "scale", Grid { shared: 232_449, ..grid }, &all);
     let expected =
         "the kernel scale needs 232449 bytes of shared memory, but Fake GPU 0 has 232448 per block";
     assert_eq!(shared, expected);
     // More than 48 KiB must be requested, and less still works.
     for shared in [200_000, 50_000, 0] {
-        gpu.launch(kernel("scale"), Grid { shared, ..grid }, &all)
-            .unwrap();
+        gpu.launch(kernel("scale"), Grid { shared, ..grid }, &all).unwrap();
     }
 }
 
@@ -214,25 +163,15 @@ fn recorded_work_runs_when_it_is_replayed() {
         assert_eq!(refused.unwrap_err().to_string(), expected);
     }
     let graph = gpu.end_capture().unwrap();
-    assert_eq!(
-        gpu.end_capture().unwrap_err().to_string(),
-        "nothing is recorded"
-    );
-    assert_eq!(
-        download(&mut gpu, at, 2, Element::F32),
-        [3.0, 5.0],
-        "nothing was run"
-    );
+    assert_eq!(gpu.end_capture().unwrap_err().to_string(), "nothing is recorded");
+    assert_eq!(download(&mut gpu, at, 2, Element::F32), [3.0, 5.0], "nothing was run");
     gpu.replay(graph).unwrap();
     gpu.replay(graph).unwrap();
     assert_eq!(download(&mut gpu, at, 2, Element::F32), [12.0, 20.0]);
     assert_eq!(download(&mut gpu, to, 2, Element::F32), [12.0, 0.0]);
     gpu.drop_graph(graph);
     gpu.drop_graph(graph);
-    assert_eq!(
-        gpu.replay(graph).unwrap_err().to_string(),
-        "this recording was dropped"
-    );
+    assert_eq!(gpu.replay(graph).unwrap_err().to_string(), "this recording was dropped");
     drop(gpu);
     fake.assert_clean();
 }
@@ -268,10 +207,7 @@ fn a_failed_allocation_names_the_free_memory() {
     let free = gpu.free_memory().unwrap();
     assert_eq!(free, (1 << 30) - WORKSPACE);
     let error = gpu.allocate(3 << 30).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "the GPU has no room for 3.0 GiB: 992 MiB of its memory are free"
-    );
+    assert_eq!(error, "the GPU has no room for 3.0 GiB: 992 MiB of its memory are free");
     // The device is not lost: work continues.
     let at = gpu.allocate(free).unwrap();
     assert_eq!((at.0 % 256, gpu.free_memory().unwrap()), (0, 0));
@@ -287,14 +223,8 @@ fn a_device_without_memory_for_the_workspace_is_an_error() {
         return;
     };
     let cache = Cache::at(fake.folder().join("cache"));
-    let error = Gpu::with(fake.found(), cache, lookup)
-        .err()
-        .unwrap()
-        .to_string();
-    assert_eq!(
-        error,
-        "the GPU has no room for 32 MiB: 1 MiB of its memory are free"
-    );
+    let error = Gpu::with(fake.found(), cache, lookup).err().unwrap().to_string();
+    assert_eq!(error, "the GPU has no room for 32 MiB: 1 MiB of its memory are free");
     fake.assert_clean();
 }
 
@@ -339,15 +269,7 @@ fn a_device_may_move_to_another_thread() {
 }
 
 fn product(a: Matrix, b: Matrix, c: Matrix) -> Product {
-    Product {
-        a,
-        b,
-        c,
-        alpha: 1.0,
-        add: false,
-        tf32: false,
-        epilogue: Epilogue::Nothing,
-    }
+    Product { a, b, c, alpha: 1.0, add: false, tf32: false, epilogue: Epilogue::Nothing }
 }
 
 /// A matrix on the device with its values row by row. Its rows are `gap` elements longer than its
@@ -366,37 +288,20 @@ fn made(
     shift: usize,
     seed: f32,
 ) -> Made {
-    let (stored_rows, stored_columns) = if transposed {
-        (columns, rows)
-    } else {
-        (rows, columns)
-    };
+    let (stored_rows, stored_columns) = if transposed { (columns, rows) } else { (rows, columns) };
     let stride = stored_columns + gap;
     // Halves and quarters are exact in every element, as are their sums.
     let value = |i: usize| ((i as f32 * 0.618 + seed).fract() * 8.0).floor() / 4.0 - 1.0;
     let stored: Vec<f32> = (0..shift + stored_rows * stride).map(value).collect();
     let at = upload(gpu, &stored, element).offset(shift as u64 * element.bytes());
-    let matrix = Matrix {
-        at,
-        element,
-        rows: stored_rows,
-        columns: stored_columns,
-        stride,
-        transposed,
-    };
+    let matrix =
+        Matrix { at, element, rows: stored_rows, columns: stored_columns, stride, transposed };
     let get = |row: usize, column: usize| {
-        let (row, column) = if transposed {
-            (column, row)
-        } else {
-            (row, column)
-        };
+        let (row, column) = if transposed { (column, row) } else { (row, column) };
         stored[shift + row * stride + column]
     };
     let values = (0..rows).map(|row| (0..columns).map(|column| get(row, column)).collect());
-    Made {
-        matrix,
-        values: values.collect(),
-    }
+    Made { matrix, values: values.collect() }
 }
 
 /// All products that the engine uses: with and without gaps, every transposition, every pair of
@@ -448,11 +353,7 @@ fn products_are_correct_for_every_layout_and_format() {
                     );
                 }
                 for matrix in [&a, &b, &c] {
-                    let bytes = if gapped {
-                        matrix.matrix.element.bytes()
-                    } else {
-                        0
-                    };
+                    let bytes = if gapped { matrix.matrix.element.bytes() } else { 0 };
                     let base = if std::ptr::eq(matrix, &b) { 0 } else { bytes };
                     gpu.release(Address(matrix.matrix.at.0 - base));
                 }
@@ -472,21 +373,13 @@ fn an_algorithm_is_chosen_once_per_shape() {
     let b = made(&mut gpu, (6, 5), Element::Bf16, false, 0, 0, 0.0).matrix;
     let c = made(&mut gpu, (4, 5), Element::F32, false, 0, 0, 0.0).matrix;
     for add in [false, true, false] {
-        gpu.multiply(&Product {
-            add,
-            ..product(a, b, c)
-        })
-        .unwrap();
+        gpu.multiply(&Product { add, ..product(a, b, c) }).unwrap();
     }
     assert_eq!(fake.count("fake_heuristics"), 1);
     // More shapes than are stored, made by different strides.
     let from = gpu.allocate(1 << 20).unwrap();
     for stride in 7..7 + 1100 {
-        let a = Matrix {
-            at: from,
-            stride,
-            ..a
-        };
+        let a = Matrix { at: from, stride, ..a };
         gpu.multiply(&product(a, b, c)).unwrap();
     }
     assert_eq!(fake.count("fake_heuristics"), 1101);
@@ -504,26 +397,14 @@ fn products_with_empty_sizes_are_zero_or_skipped() {
     let empty = |rows, columns| Matrix::new(at, Element::F32, rows, columns);
     let nothing = product(empty(2, 0), empty(0, 2), c.matrix);
     let before = download(&mut gpu, at, 6, Element::F32);
-    gpu.multiply(&Product {
-        add: true,
-        ..nothing
-    })
-    .unwrap();
+    gpu.multiply(&Product { add: true, ..nothing }).unwrap();
     assert_eq!(download(&mut gpu, at, 6, Element::F32), before);
     gpu.multiply(&nothing).unwrap();
     let expected = [0.0, 0.0, before[2], 0.0, 0.0, before[5]];
-    assert_eq!(
-        download(&mut gpu, at, 6, Element::F32),
-        expected,
-        "what lies between rows stays"
-    );
-    gpu.multiply(&product(empty(0, 3), empty(3, 2), empty(0, 2)))
-        .unwrap();
+    assert_eq!(download(&mut gpu, at, 6, Element::F32), expected, "what lies between rows stays");
+    gpu.multiply(&product(empty(0, 3), empty(3, 2), empty(0, 2))).unwrap();
     assert_eq!(fake.count("fake_heuristics"), 0);
-    assert!(
-        gpu.multiply(&product(empty(2, 1), empty(2, 2), c.matrix))
-            .is_err()
-    );
+    assert!(gpu.multiply(&product(empty(2, 1), empty(2, 2), c.matrix)).is_err());
     drop(gpu);
     fake.assert_clean();
 }
@@ -554,45 +435,21 @@ fn biases_and_the_exact_gelu_follow_the_product() {
         let near =
             |got: f32, expected: f32| (got - expected).abs() <= 8e-3 * expected.abs().max(1.0);
         let plain = product(a.matrix, b.matrix.t(), c.matrix);
-        gpu.multiply(&Product {
-            epilogue: Epilogue::Bias(bias),
-            ..plain
-        })
-        .unwrap();
+        gpu.multiply(&Product { epilogue: Epilogue::Bias(bias), ..plain }).unwrap();
         let got = download(&mut gpu, c.matrix.at, m * n, result);
         assert!((0..m * n).all(|i| near(got[i], sum(i))), "{got:?}");
-        let epilogue = Epilogue::BiasGelu {
-            bias,
-            before: before.matrix.at,
-        };
+        let epilogue = Epilogue::BiasGelu { bias, before: before.matrix.at };
         gpu.multiply(&Product { epilogue, ..plain }).unwrap();
         let sums = download(&mut gpu, before.matrix.at, m * n, result);
         let got = download(&mut gpu, c.matrix.at, m * n, result);
         for i in 0..m * n {
             let x = sum(i);
             let gelu = 0.5 * x * libm::erfcf(-x * std::f32::consts::FRAC_1_SQRT_2);
-            assert!(
-                near(sums[i], x) && near(got[i], gelu),
-                "{i}: {} {} {x}",
-                sums[i],
-                got[i]
-            );
+            assert!(near(sums[i], x) && near(got[i], gelu), "{i}: {} {} {x}", sums[i], got[i]);
         }
-        let gaps = Matrix {
-            stride: n + 1,
-            ..c.matrix
-        };
-        let refused = gpu
-            .multiply(&Product {
-                c: gaps,
-                epilogue,
-                ..plain
-            })
-            .unwrap_err();
-        assert!(
-            refused.to_string().starts_with("a bias can't be added to"),
-            "{refused}"
-        );
+        let gaps = Matrix { stride: n + 1, ..c.matrix };
+        let refused = gpu.multiply(&Product { c: gaps, epilogue, ..plain }).unwrap_err();
+        assert!(refused.to_string().starts_with("a bias can't be added to"), "{refused}");
     }
     drop(gpu);
     fake.assert_clean();

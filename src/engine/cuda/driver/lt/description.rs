@@ -49,14 +49,10 @@ impl Description {
         let (m, inner) = a.shape();
         let (inner_too, n) = b.shape();
         let fits = inner == inner_too && (c.rows, c.columns) == (m, n) && !c.transposed;
-        let strides = [a, b, c]
-            .iter()
-            .all(|matrix| matrix.stride >= matrix.columns);
+        let strides = [a, b, c].iter().all(|matrix| matrix.stride >= matrix.columns);
         let elements = a.element == b.element && [Element::F32, a.element].contains(&c.element);
         if !(fits && strides && elements) {
-            return Err(Error::Failed(format!(
-                "cannot multiply {a:?} by {b:?} into {c:?}"
-            )));
+            return Err(Error::Failed(format!("cannot multiply {a:?} by {b:?} into {c:?}")));
         }
         Ok(Self {
             left: Layout::of(b),
@@ -78,11 +74,7 @@ fn alignment(at: Address) -> u32 {
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (m, n) = (self.result.columns, self.result.rows);
-        let inner = if self.right_transposed {
-            self.right.columns
-        } else {
-            self.right.rows
-        };
+        let inner = if self.right_transposed { self.right.columns } else { self.right.rows };
         write!(
             f,
             "{m}×{inner} {:?} by {inner}×{n} in {:?}",
@@ -97,27 +89,15 @@ mod tests {
 
     /// Returns a value of a column-major matrix.
     fn value(values: &[f64], layout: &Layout, transposed: bool, row: u64, column: u64) -> f64 {
-        let (row, column) = if transposed {
-            (column, row)
-        } else {
-            (row, column)
-        };
+        let (row, column) = if transposed { (column, row) } else { (row, column) };
         assert!(row < layout.rows && column < layout.columns);
         values[(column * layout.leading + row) as usize]
     }
 
     /// Computes what cuBLASLt's documentation defines: `D = op(A) op(B)`, all column-major.
     fn interpret(d: &Description, left: &[f64], right: &[f64], into: &mut [f64]) {
-        let inner = if d.left_transposed {
-            d.left.rows
-        } else {
-            d.left.columns
-        };
-        let inner_too = if d.right_transposed {
-            d.right.columns
-        } else {
-            d.right.rows
-        };
+        let inner = if d.left_transposed { d.left.rows } else { d.left.columns };
+        let inner_too = if d.right_transposed { d.right.columns } else { d.right.rows };
         assert_eq!(inner, inner_too);
         for row in 0..d.result.rows {
             for column in 0..d.result.columns {
@@ -138,11 +118,8 @@ mod tests {
             {
                 for gap in [0, 3] {
                     let matrix = |at, rows, columns, transposed: bool| {
-                        let (rows, columns) = if transposed {
-                            (columns, rows)
-                        } else {
-                            (rows, columns)
-                        };
+                        let (rows, columns) =
+                            if transposed { (columns, rows) } else { (rows, columns) };
                         Matrix {
                             stride: columns + gap,
                             transposed,
@@ -170,11 +147,8 @@ mod tests {
                     let mut got = vec![f64::NAN; c.rows * c.stride];
                     interpret(&d, &left, &right, &mut got);
                     let at = |values: &[f64], matrix: &Matrix, row: usize, column: usize| {
-                        let (row, column) = if matrix.transposed {
-                            (column, row)
-                        } else {
-                            (row, column)
-                        };
+                        let (row, column) =
+                            if matrix.transposed { (column, row) } else { (row, column) };
                         values[row * matrix.stride + column]
                     };
                     for row in 0..m {
@@ -189,10 +163,7 @@ mod tests {
                             );
                         }
                     }
-                    assert_eq!(
-                        d.to_string(),
-                        format!("{m}×{inner} F32 by {inner}×{n} in F32")
-                    );
+                    assert_eq!(d.to_string(), format!("{m}×{inner} F32 by {inner}×{n} in F32"));
                 }
             }
         }
@@ -202,10 +173,7 @@ mod tests {
     fn alignment_is_the_largest_power_of_two_up_to_256() {
         let whole = [Address(256), Address(1 << 20), Address(0x7f00_0000_0100)];
         assert_eq!(whole.map(alignment), [256; 3]);
-        assert_eq!(
-            [2, 4, 16, 48, 130].map(|at| alignment(Address(at))),
-            [2, 4, 16, 16, 2]
-        );
+        assert_eq!([2, 4, 16, 48, 130].map(|at| alignment(Address(at))), [2, 4, 16, 16, 2]);
     }
 
     #[test]
@@ -223,52 +191,15 @@ mod tests {
         let d = Description::of(&good).unwrap();
         // Neither TF32 nor a bias of the result's type: both need f32.
         assert!(!d.tf32 && !d.bias);
-        let f32_result = Matrix {
-            element: Element::F32,
-            ..good.c
-        };
-        assert!(
-            Description::of(&Product {
-                c: f32_result,
-                ..good
-            })
-            .unwrap()
-            .bias
-        );
+        let f32_result = Matrix { element: Element::F32, ..good.c };
+        assert!(Description::of(&Product { c: f32_result, ..good }).unwrap().bias);
         for bad in [
-            Product {
-                b: matrix(4, 4),
-                ..good
-            },
-            Product {
-                c: matrix(4, 2),
-                ..good
-            },
-            Product {
-                c: matrix(4, 2).t(),
-                ..good
-            },
-            Product {
-                a: Matrix {
-                    stride: 2,
-                    ..good.a
-                },
-                ..good
-            },
-            Product {
-                a: Matrix {
-                    element: Element::F16,
-                    ..good.a
-                },
-                ..good
-            },
-            Product {
-                c: Matrix {
-                    element: Element::F16,
-                    ..good.c
-                },
-                ..good
-            },
+            Product { b: matrix(4, 4), ..good },
+            Product { c: matrix(4, 2), ..good },
+            Product { c: matrix(4, 2).t(), ..good },
+            Product { a: Matrix { stride: 2, ..good.a }, ..good },
+            Product { a: Matrix { element: Element::F16, ..good.a }, ..good },
+            Product { c: Matrix { element: Element::F16, ..good.c }, ..good },
         ] {
             let error = Description::of(&bad).unwrap_err().to_string();
             assert!(error.starts_with("cannot multiply "), "{error}");

@@ -49,10 +49,7 @@ fn kernels_are_compiled_for_every_architecture_and_their_registers_reported() {
             assert_eq!(&compiled.image[..4], b"\x7fELF", "{target}");
             let usage = usage(&compiled.log);
             let names: Vec<_> = usage.iter().map(|k| k.kernel.as_str()).collect();
-            assert!(
-                names.contains(&"double_all") && names.contains(&"nothing"),
-                "{names:?}"
-            );
+            assert!(names.contains(&"double_all") && names.contains(&"nothing"), "{names:?}");
             let kernel = usage.iter().find(|k| k.kernel == "double_all").unwrap();
             assert!((4..64).contains(&kernel.registers), "{kernel:?}");
             assert_eq!((kernel.shared, kernel.spill_loads), (128, 0), "{kernel:?}");
@@ -66,14 +63,9 @@ fn kernels_are_compiled_for_every_architecture_and_their_registers_reported() {
 fn ptx_is_compiled_too() {
     let Some(nvrtc) = nvrtc() else { return };
     let target = Target::Ptx(Architecture(90));
-    let compiled = nvrtc
-        .compile("double.cu", SOURCE, Element::F32, target)
-        .unwrap();
+    let compiled = nvrtc.compile("double.cu", SOURCE, Element::F32, target).unwrap();
     let text = String::from_utf8_lossy(&compiled.image);
-    assert!(
-        text.contains(".target sm_90") && text.contains("double_all"),
-        "{text}"
-    );
+    assert!(text.contains(".target sm_90") && text.contains("double_all"), "{text}");
     assert_eq!(compiled.image.last(), Some(&0));
 }
 
@@ -85,13 +77,8 @@ fn a_wrong_source_is_an_error_with_the_line() {
     let error = nvrtc.compile("wrong.cu", source, Element::F32, target);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("compile for sm_90 wrong.cu"), "{error}");
-    assert!(
-        error.contains("wrong.cu(2): error") && error.contains("undeclared"),
-        "{error}"
-    );
-    let error = nvrtc
-        .compile("zero.cu", "\0", Element::F32, target)
-        .unwrap_err();
+    assert!(error.contains("wrong.cu(2): error") && error.contains("undeclared"), "{error}");
+    let error = nvrtc.compile("zero.cu", "\0", Element::F32, target).unwrap_err();
     assert!(error.to_string().contains("zero byte"), "{error}");
 }
 
@@ -138,10 +125,6 @@ ptxas info    : Used 9 registers, used 0 barriers, 400 bytes cmem[0]";
         spill_loads: 16,
         shared: 1024,
     };
-    let plain = Usage {
-        kernel: "plain".into(),
-        registers: 9,
-        ..Usage::default()
-    };
+    let plain = Usage { kernel: "plain".into(), registers: 9, ..Usage::default() };
     assert_eq!(kernels, [backward, plain]);
 }

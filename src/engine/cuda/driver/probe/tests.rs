@@ -7,10 +7,7 @@ use crate::engine::cuda::driver::fake::{Fake, compile};
 /// Returns the error with a fake that has these macros; None without a C compiler.
 fn message(macros: &[&str], visible: Option<&str>) -> Option<String> {
     let fake = Fake::new(macros)?;
-    let error = fake
-        .probe(visible)
-        .err()
-        .expect("something must be missing");
+    let error = fake.probe(visible).err().expect("something must be missing");
     let text = error.to_string();
     assert_eq!(Error::from(error).to_string(), text);
     fake.assert_clean();
@@ -23,17 +20,10 @@ fn a_gpu_is_found_with_its_libraries() {
     let found = fake.found();
     let properties = found.properties();
     assert_eq!(properties.name, "Fake GPU 0");
-    assert_eq!(
-        (properties.capability, properties.multiprocessors),
-        ((9, 0), 132)
-    );
+    assert_eq!((properties.capability, properties.multiprocessors), ((9, 0), 132));
     assert_eq!((properties.shared, properties.driver), (232_448, 13_000));
     // H200: 4.9 TB/s by clock and width.
-    assert!(
-        (properties.bandwidth / 4.917e12 - 1.0).abs() < 1e-3,
-        "{}",
-        properties.bandwidth
-    );
+    assert!((properties.bandwidth / 4.917e12 - 1.0).abs() < 1e-3, "{}", properties.bandwidth);
     let folder = fake.toolkit().join("lib64");
     let file = |name| folder.join(name).display().to_string();
     let expected = [
@@ -51,19 +41,14 @@ fn the_first_supported_device_is_chosen() {
         return;
     };
     let found = fake.found();
-    assert_eq!(
-        (found.ordinal, &*found.properties().name),
-        (1, "Fake GPU 1")
-    );
+    assert_eq!((found.ordinal, &*found.properties().name), (1, "Fake GPU 1"));
 }
 
 #[test]
 fn without_a_driver_the_error_lists_the_search_paths() {
     let nowhere = SearchPaths::default();
     let driver = |_: &SearchPaths| nowhere.find(Library::Driver, &[], Ok);
-    let missing = probe_in(&|| panic!("not asked for Python"), driver, None)
-        .err()
-        .unwrap();
+    let missing = probe_in(&|| panic!("not asked for Python"), driver, None).err().unwrap();
     assert!(matches!(missing, Missing::Driver(_)));
     // On this machine, whatever it has, nothing panics.
     let here = probe().map(|found| found.describe());
@@ -107,14 +92,8 @@ fn a_library_that_is_not_a_driver_is_reported_with_the_missing_function() {
     let driver = |_: &SearchPaths| Ok(Opened::open(&path).unwrap());
     let missing = probe_in(&SearchPaths::default, driver, None).err().unwrap();
     let text = missing.to_string();
-    assert!(
-        text.starts_with("NVIDIA's driver did not start: "),
-        "{text}"
-    );
-    assert!(
-        text.ends_with("libcuda.so.1 has no function cuDriverGetVersion"),
-        "{text}"
-    );
+    assert!(text.starts_with("NVIDIA's driver did not start: "), "{text}");
+    assert!(text.ends_with("libcuda.so.1 has no function cuDriverGetVersion"), "{text}");
 }
 
 #[test]
@@ -132,10 +111,7 @@ fn a_driver_that_fails_is_reported_in_its_own_words() {
     );
     // A status without a description in the driver.
     let stub = message(&["INIT=34"], None).unwrap();
-    assert!(
-        stub.contains("did not start: status 34; LD_LIBRARY_PATH has a linker stub"),
-        "{stub}"
-    );
+    assert!(stub.contains("did not start: status 34; LD_LIBRARY_PATH has a linker stub"), "{stub}");
 }
 
 #[test]
@@ -168,10 +144,7 @@ fn an_exclusively_used_device_is_distinguished_from_a_free_one() {
                     or allow sharing with `nvidia-smi -c 0`";
     assert_eq!(taken, expected);
     let prohibited = message(&["MODE=2"], None).unwrap();
-    assert!(
-        prohibited.starts_with("Fake GPU 0 runs nothing in compute mode"),
-        "{prohibited}"
-    );
+    assert!(prohibited.starts_with("Fake GPU 0 runs nothing in compute mode"), "{prohibited}");
     let free = Fake::new(&["MODE=3"]).unwrap();
     assert!(free.probe(None).is_ok());
     free.assert_clean();
@@ -204,10 +177,7 @@ fn libraries_too_old_for_the_device_are_rejected_with_the_reason() {
         return;
     };
     let reason = "libnvrtc.so.13: it belongs to CUDA 12.4, but this GPU needs 12.8 or newer)";
-    assert!(
-        text.contains("could not use ") && text.ends_with(reason),
-        "{text}"
-    );
+    assert!(text.contains("could not use ") && text.ends_with(reason), "{text}");
 }
 
 #[test]
@@ -217,9 +187,6 @@ fn a_file_that_is_not_a_library_is_rejected_with_the_loader_s_reason() {
     std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, "no library").unwrap();
     let text = fake.probe(None).err().unwrap().to_string();
-    assert!(
-        text.contains(&format!("could not use {}", file.display())),
-        "{text}"
-    );
+    assert!(text.contains(&format!("could not use {}", file.display())), "{text}");
     assert!(Opened::open(Path::new(&file)).is_err());
 }

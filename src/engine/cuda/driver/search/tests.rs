@@ -29,32 +29,17 @@ fn every_layout_of_packages_is_searched() {
         "nvidia/cuda_nvrtc/lib/libnvrtc.so.13",
         "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
     ];
-    let lt = [
-        "nvidia/cu13/lib/libcublasLt.so.13",
-        "nvidia/cublas/lib/libcublasLt.so.12",
-    ];
+    let lt = ["nvidia/cu13/lib/libcublasLt.so.13", "nvidia/cublas/lib/libcublasLt.so.12"];
     for file in nvrtc.iter().chain(&lt) {
         touch(&packages.join(file));
     }
     let found = search_paths(&[("VIRTUAL_ENV", &venv)]);
     let in_packages =
         |files: &[&str]| -> Vec<PathBuf> { files.iter().map(|file| packages.join(file)).collect() };
-    assert_eq!(
-        found.candidates(Library::Nvrtc, &[13, 12]),
-        in_packages(&nvrtc)
-    );
-    assert_eq!(
-        found.candidates(Library::Nvrtc, &[12]),
-        in_packages(&nvrtc[2..])
-    );
-    assert_eq!(
-        found.candidates(Library::CublasLt, &[13, 12]),
-        in_packages(&lt)
-    );
-    assert_eq!(
-        found.candidates(Library::CublasLt, &[12]),
-        in_packages(&lt[1..])
-    );
+    assert_eq!(found.candidates(Library::Nvrtc, &[13, 12]), in_packages(&nvrtc));
+    assert_eq!(found.candidates(Library::Nvrtc, &[12]), in_packages(&nvrtc[2..]));
+    assert_eq!(found.candidates(Library::CublasLt, &[13, 12]), in_packages(&lt));
+    assert_eq!(found.candidates(Library::CublasLt, &[12]), in_packages(&lt[1..]));
 }
 
 #[test]
@@ -83,10 +68,7 @@ fn a_toolkit_comes_before_packages_and_the_active_environment_before_others() {
         ("HOME", &at("home")),
         ("PYTHONPATH", &at("extra")),
     ]);
-    let found = SearchPaths {
-        toolkits: vec![at("toolkit")],
-        ..found
-    };
+    let found = SearchPaths { toolkits: vec![at("toolkit")], ..found };
     let packages = [newer, venv, conda, user, at("extra")].map(|packages| packages.join(file));
     let expected = [&[toolkit][..], &packages, &[beside_python]].concat();
     assert_eq!(found.candidates(Library::Nvrtc, &[13, 12]), expected);
@@ -99,10 +81,7 @@ fn a_toolkit_comes_before_packages_and_the_active_environment_before_others() {
         format!("Python packages of {}", place("home/.local")),
         format!("Python packages of {}", place("extra")),
     ];
-    assert_eq!(
-        (missing.searched, missing.rejected),
-        (searched.to_vec(), vec![])
-    );
+    assert_eq!((missing.searched, missing.rejected), (searched.to_vec(), vec![]));
 }
 
 #[test]
@@ -123,10 +102,7 @@ fn the_environment_of_the_first_python_is_found_without_running_it() {
 
 #[test]
 fn the_system_s_loader_comes_first_and_majors_in_order() {
-    let system = SearchPaths {
-        system: true,
-        ..SearchPaths::default()
-    };
+    let system = SearchPaths { system: true, ..SearchPaths::default() };
     let names = |library, majors: &[u32]| system.candidates(library, majors);
     let expected = ["libnvrtc.so.13", "libnvrtc.so.12"].map(PathBuf::from);
     assert_eq!(names(Library::Nvrtc, &[13, 12]), expected);

@@ -26,10 +26,7 @@ const TABLE: &str = "CLOZE_TEST_KERNELS";
 fn nvrtc() -> Option<Nvrtc> {
     let majors = [13, 12];
     if let Some(packages) = std::env::var_os(PACKAGES) {
-        let paths = SearchPaths {
-            packages: vec![packages.into()],
-            ..SearchPaths::default()
-        };
+        let paths = SearchPaths { packages: vec![packages.into()], ..SearchPaths::default() };
         let found = Nvrtc::find(&paths, &majors);
         return Some(found.unwrap_or_else(|missing| panic!("{PACKAGES}: {missing}")));
     }
@@ -72,17 +69,10 @@ fn every_kernel_compiles_and_keeps_its_numbers_in_registers() {
     let mut cases: Vec<Case> = Vec::new();
     for source in SOURCES {
         for element in ELEMENTS.into_iter().filter(|&e| source.is_for(e)) {
-            cases.extend(
-                architectures
-                    .iter()
-                    .map(|&number| (source, element, number)),
-            );
+            cases.extend(architectures.iter().map(|&number| (source, element, number)));
         }
     }
-    let results: Vec<_> = cases
-        .par_iter()
-        .map(|&case| (case, compiled(&nvrtc, case)))
-        .collect();
+    let results: Vec<_> = cases.par_iter().map(|&case| (case, compiled(&nvrtc, case))).collect();
     let mut table = format!(
         "{:<20} {:<24} {:>4} {:>5} {:>9} {:>8} {:>6} {:>6} {:>6}\n",
         "source", "kernel", "type", "sm", "registers", "shared", "local", "stores", "loads"
@@ -107,10 +97,7 @@ fn every_kernel_compiles_and_keeps_its_numbers_in_registers() {
             );
             let _ = writeln!(table, "{row}");
             if k.stack > LOCAL_MEMORY {
-                let _ = writeln!(
-                    wrong,
-                    "more than {LOCAL_MEMORY} bytes of local memory: {row}"
-                );
+                let _ = writeln!(wrong, "more than {LOCAL_MEMORY} bytes of local memory: {row}");
             }
         }
     }

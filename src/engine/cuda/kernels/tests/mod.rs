@@ -29,11 +29,7 @@ fn a_layer_norm_wider_than_all_threads_is_rejected() {
     let Some(mut device) = for_tests() else {
         return;
     };
-    let at = NormBackward {
-        n: 1,
-        width: 5200,
-        ..NormBackward::default()
-    };
+    let at = NormBackward { n: 1, width: 5200, ..NormBackward::default() };
     let error = norm_backward(&mut device, Element::Bf16, &at).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -46,18 +42,9 @@ fn attention_rejects_long_sequences_and_wide_heads() {
     let Some(mut device) = for_tests() else {
         return;
     };
-    let batch = Batch {
-        rows: 5000,
-        sequences: 1,
-        longest: 5000,
-        ..Batch::default()
-    };
+    let batch = Batch { rows: 5000, sequences: 1, longest: 5000, ..Batch::default() };
     let mut message = |batch: &Batch, size| {
-        let heads = Heads {
-            count: 1,
-            size,
-            causal: false,
-        };
+        let heads = Heads { count: 1, size, causal: false };
         let (element, none) = (Element::F32, Address::NONE);
         attention_forward(&mut device, element, batch, heads, None, none, none, none)
             .unwrap_err()

@@ -58,16 +58,8 @@ const KERNELS: &[(&str, Prepare)] = &[
 ];
 
 const SHAPES: [Shape; 2] = [
-    Shape {
-        size: Size::Base,
-        sequences: 64,
-        length: 384,
-    },
-    Shape {
-        size: Size::Large,
-        sequences: 32,
-        length: 384,
-    },
+    Shape { size: Size::Base, sequences: 64, length: 384 },
+    Shape { size: Size::Large, sequences: 32, length: 384 },
 ];
 
 pub fn checks() -> Vec<Check> {
@@ -81,15 +73,11 @@ pub fn checks() -> Vec<Check> {
         }
         for length in [128, 384, 512] {
             // The number of tokens stays the same.
-            let shape = Shape {
-                sequences: shape.sequences * shape.length / length,
-                length,
-                ..shape
-            };
-            for (what, prepare) in [
-                ("forward", attention_forward as Prepare),
-                ("backward", attention_backward),
-            ] {
+            let shape =
+                Shape { sequences: shape.sequences * shape.length / length, length, ..shape };
+            for (what, prepare) in
+                [("forward", attention_forward as Prepare), ("backward", attention_backward)]
+            {
                 checks.push(Check::new(
                     format!("{name} attention {what} {length}"),
                     move |session| time(session, shape, prepare),
@@ -98,10 +86,9 @@ pub fn checks() -> Vec<Check> {
         }
         for (what, inputs, outputs, picked) in products(shape) {
             for kind in ["forward", "input", "weight"] {
-                checks.push(Check::new(
-                    format!("{name} product {what} {kind}"),
-                    move |session| time_product(session, shape, kind, [inputs, outputs], picked),
-                ));
+                checks.push(Check::new(format!("{name} product {what} {kind}"), move |session| {
+                    time_product(session, shape, kind, [inputs, outputs], picked)
+                }));
             }
         }
     }
@@ -207,11 +194,7 @@ fn memory_bound(
     bytes: f64,
     run: impl FnMut(&mut dyn Device) -> Result<()> + 'static,
 ) -> Result<Work> {
-    Ok(Work {
-        bytes,
-        flops: 0.0,
-        run: Box::new(run),
-    })
+    Ok(Work { bytes, flops: 0.0, run: Box::new(run) })
 }
 
 fn embedding_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
@@ -227,9 +210,7 @@ fn embedding_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
         out,
     };
     let bytes = set.bytes(2.0) + 4.0 * (set.hidden() + set.shape.length * set.width()) as f64;
-    memory_bound(bytes, move |device| {
-        kernels::embedding_forward(device, ELEMENT, &a)
-    })
+    memory_bound(bytes, move |device| kernels::embedding_forward(device, ELEMENT, &a))
 }
 
 fn embedding_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
@@ -253,9 +234,7 @@ fn embedding_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     // written.
     let entries = VOCABULARY.min(set.rows());
     let bytes = set.bytes(6.0) + 8.0 * ((entries + set.shape.length) * width) as f64;
-    memory_bound(bytes, move |device| {
-        kernels::embedding_backward(device, ELEMENT, &a)
-    })
+    memory_bound(bytes, move |device| kernels::embedding_backward(device, ELEMENT, &a))
 }
 
 fn norm_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
@@ -271,9 +250,7 @@ fn norm_forward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
         statistics: buffers.numbers(Element::F32, 2 * set.rows())?,
         out,
     };
-    memory_bound(set.bytes(4.0), move |device| {
-        kernels::norm_forward(device, ELEMENT, &a)
-    })
+    memory_bound(set.bytes(4.0), move |device| kernels::norm_forward(device, ELEMENT, &a))
 }
 
 fn norm_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
@@ -294,18 +271,14 @@ fn norm_backward(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
         linear_bias_gradient: buffers.numbers(Element::F32, set.width())?,
         partials: buffers.take(partials(set.width() as u32))?,
     };
-    memory_bound(set.bytes(4.0), move |device| {
-        kernels::norm_backward(device, ELEMENT, &a)
-    })
+    memory_bound(set.bytes(4.0), move |device| kernels::norm_backward(device, ELEMENT, &a))
 }
 
 fn add_bias(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
     let size = (set.rows() as u32, 3 * set.width() as u32);
     let x = buffers.numbers(ELEMENT, 3 * set.hidden())?;
     let bias = buffers.numbers(Element::F32, 3 * set.width())?;
-    memory_bound(set.bytes(6.0), move |device| {
-        kernels::add_bias(device, ELEMENT, size, x, bias)
-    })
+    memory_bound(set.bytes(6.0), move |device| kernels::add_bias(device, ELEMENT, size, x, bias))
 }
 
 fn bias_gelu(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
@@ -355,10 +328,9 @@ fn cross_entropy(buffers: &mut Buffers<'_>, set: &Set) -> Result<Work> {
         weight: 1.0 / n as f32,
         scored: buffers.take(SCORED * n as u64)?,
     };
-    memory_bound(
-        (2 * ELEMENT.bytes()) as f64 * (n * VOCABULARY) as f64,
-        move |device| kernels::cross_entropy(device, ELEMENT, &a),
-    )
+    memory_bound((2 * ELEMENT.bytes()) as f64 * (n * VOCABULARY) as f64, move |device| {
+        kernels::cross_entropy(device, ELEMENT, &a)
+    })
 }
 
 /// Allocates the flat buffers of a model.
@@ -402,18 +374,13 @@ fn optimizer(buffers: &mut Buffers<'_>, set: &Set, rule: Rule) -> Result<Work> {
     let chunks = Chunks::of(offsets.iter());
     let (total, [values, gradients, first, second]) = flat(buffers, set)?;
     let update = Update {
-        optimizer: Optimizer {
-            rule,
-            ..Optimizer::default()
-        },
+        optimizer: Optimizer { rule, ..Optimizer::default() },
         learning_rate: 1e-5,
         step: 10,
         max_norm: 1.0,
     };
     let step = buffers.take(Step::BYTES as u64)?;
-    buffers
-        .device
-        .upload(step, &Step::new(&update, 1.0).bytes())?;
+    buffers.device.upload(step, &Step::new(&update, 1.0).bytes())?;
     let squares = buffers.take(8)?;
     buffers.device.upload(squares, &1f64.to_ne_bytes())?;
     let chunks_at = buffers.words(chunks.words())?;
@@ -424,26 +391,23 @@ fn optimizer(buffers: &mut Buffers<'_>, set: &Set, rule: Rule) -> Result<Work> {
         Rule::Adamw => 8.0,
         Rule::Lamb => 11.0,
     };
-    memory_bound(
-        (4.0 * numbers + ELEMENT.bytes() as f64) * total as f64,
-        move |device| {
-            let a = Parameters {
-                chunks: &chunks,
-                chunks_at,
-                step,
-                squares,
-                values,
-                gradients,
-                first,
-                second,
-                copy,
-            };
-            match rule {
-                Rule::Adamw => kernels::adamw(device, ELEMENT, &a),
-                Rule::Lamb => kernels::lamb(device, ELEMENT, &a, scratch),
-            }
-        },
-    )
+    memory_bound((4.0 * numbers + ELEMENT.bytes() as f64) * total as f64, move |device| {
+        let a = Parameters {
+            chunks: &chunks,
+            chunks_at,
+            step,
+            squares,
+            values,
+            gradients,
+            first,
+            second,
+            copy,
+        };
+        match rule {
+            Rule::Adamw => kernels::adamw(device, ELEMENT, &a),
+            Rule::Lamb => kernels::lamb(device, ELEMENT, &a, scratch),
+        }
+    })
 }
 
 /// Returns the heads and the buffers of both passes.
@@ -524,15 +488,8 @@ fn time_product(
             _ => (y.t(), x, matrix(Element::F32, outputs, inputs)?, true),
         };
         let bytes = |m: Matrix| m.element.bytes() as f64 * (m.rows * m.columns) as f64;
-        let product = Product {
-            a,
-            b,
-            c,
-            alpha: 1.0,
-            add,
-            tf32: false,
-            epilogue: Epilogue::Nothing,
-        };
+        let product =
+            Product { a, b, c, alpha: 1.0, add, tf32: false, epilogue: Epilogue::Nothing };
         Ok(Work {
             bytes: bytes(a) + bytes(b) + bytes(c) * if add { 2.0 } else { 1.0 },
             flops: 2.0 * rows as f64 * inputs as f64 * outputs as f64,
