@@ -798,7 +798,7 @@ fn main() -> cloze::lessons::LessonResult {
     // 2. Two systems have the same tokens a second, one at an MFU of 20 % and one at 60 %. What do you know about
     //    their hardware, and about which you could still make faster?
     //
-    // The crate's source of this part: `src/cli/bench/speed.rs`, `src/train/budget.rs` and
+    // The crate's source of this part: `src/cli/bench/speed.rs`, `src/cli/bench/budget.rs` and
     // `src/engine/memory.rs`. Next: [lesson 14](14_making_it_fast.rs), where the share grows.
 
     // %% [end]

@@ -72,8 +72,9 @@ const ROWS: usize = 8;
 unsafe fn columns<const C: usize>(step: Step<'_>) {
     let Step { rows, columns, depth, c, update } = step;
     let a = rows.panel(0, 0, depth.clone());
-    // Loops instead of closures, here and below: a standard library function that calls a closure
-    // is compiled without these instructions, and may not be inlined.
+    // Loops over indices, here and below, instead of iterators and closures: functions of the standard
+    // library are compiled without these instructions, so without full optimisation they are not inlined, and
+    // a debug build multiplied eight times slower.
     let mut b: [&[Tile]; C] = [&[]; C];
     for (index, b) in b.iter_mut().enumerate() {
         *b = columns.panel(index, 0, depth.clone());
@@ -101,22 +102,23 @@ pub fn fetch(c: Block) {
 /// Returns the products of eight rows of a panel with `C` panels of columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+#[expect(clippy::needless_range_loop, reason = "see `columns`")]
 fn sums<const C: usize>(a: &[Tile], first: usize, b: [&[Tile]; C]) -> [[__m512; C]; ROWS] {
     let mut sums = [[_mm512_setzero_ps(); C]; ROWS];
     for (at, a) in a.iter().enumerate() {
         let mut tiles = [&b[0][at]; C];
-        for (tile, b) in tiles.iter_mut().zip(b) {
-            *tile = &b[at];
+        for column in 0..C {
+            tiles[column] = &b[column][at];
         }
         for pair in 0..16 {
             let mut b = [bf16(_mm512_setzero_si512()); C];
-            for (b, tile) in b.iter_mut().zip(tiles) {
-                *b = bf16(load(&tile.0[pair]));
+            for column in 0..C {
+                b[column] = bf16(load(&tiles[column].0[pair]));
             }
-            for (row, sums) in sums.iter_mut().enumerate() {
+            for row in 0..ROWS {
                 let a = bf16(_mm512_set1_epi32(a.0[first + row][pair] as i32));
-                for (sum, b) in sums.iter_mut().zip(b) {
-                    *sum = _mm512_dpbf16_ps(*sum, a, b);
+                for column in 0..C {
+                    sums[row][column] = _mm512_dpbf16_ps(sums[row][column], a, b[column]);
                 }
             }
         }
@@ -130,27 +132,23 @@ fn sums<const C: usize>(a: &[Tile], first: usize, b: [&[Tile]; C]) -> [[__m512; 
 /// See [`Kernel::step`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+#[expect(clippy::needless_range_loop, reason = "see `columns`")]
 unsafe fn write<const C: usize>(sums: [[__m512; C]; ROWS], c: Block, update: Update) {
     let factor = _mm512_set1_ps(update.factor);
-    let mut masks: [__mmask16; C] = [0; C];
-    for (index, mask) in masks.iter_mut().enumerate() {
-        *mask = first(c.columns.saturating_sub(index * LINES));
-    }
-    for (row, sums) in sums.into_iter().enumerate() {
-        if row < c.rows {
-            for (column, (sum, mask)) in sums.into_iter().zip(masks).enumerate() {
-                // SAFETY: the row belongs to the block, and the mask excludes columns beyond the
-                // block.
-                unsafe {
-                    let at = c.at.add(row * c.stride + column * LINES);
-                    let new = match update.output {
-                        Output::Overwrite => _mm512_mul_ps(sum, factor),
-                        Output::Accumulate => {
-                            _mm512_fmadd_ps(sum, factor, _mm512_maskz_loadu_ps(mask, at))
-                        }
-                    };
-                    _mm512_mask_storeu_ps(at, mask, new);
-                }
+    for row in 0..ROWS.min(c.rows) {
+        for column in 0..C {
+            let mask = first(c.columns.saturating_sub(column * LINES));
+            let sum = sums[row][column];
+            // SAFETY: the row belongs to the block, and the mask excludes columns beyond the block.
+            unsafe {
+                let at = c.at.add(row * c.stride + column * LINES);
+                let new = match update.output {
+                    Output::Overwrite => _mm512_mul_ps(sum, factor),
+                    Output::Accumulate => {
+                        _mm512_fmadd_ps(sum, factor, _mm512_maskz_loadu_ps(mask, at))
+                    }
+                };
+                _mm512_mask_storeu_ps(at, mask, new);
             }
         }
     }
