@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::cli::print::say;
+use crate::cli::shared::print::say;
 use crate::error::Result;
 use crate::features;
 use crate::hub;
@@ -14,10 +14,10 @@ use crate::note;
 use crate::predict::Loaded;
 use crate::view::attention::{AttentionView, View};
 
-use super::engine::EngineArgs;
+use crate::cli::shared::engine::EngineArgs;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Model folder, or the name of one on the Hub
     #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
@@ -25,7 +25,7 @@ pub struct Args {
     a: String,
     /// The second text, which the model reads together with the first
     b: Option<String>,
-    /// HTML file to write; it needs no network
+    /// HTML file to write; the page needs no network
     #[arg(long, value_name = "FILE", required_unless_present = "json")]
     out: Option<PathBuf>,
     /// View to show first; the page has all three
@@ -42,17 +42,16 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let folder = hub::folder_of(&args.model)?;
     let mut model = Loaded::read(&folder, &[Part::Encoder], args.engine.setup()?)?;
     let all = model.engine.config().num_hidden_layers;
     let layers = match &args.layers {
-        Some(text) => features::counted(
-            features::parse_layers(text)?,
-            all,
-            &format!("layers 0 to {}", all - 1),
-        )?,
         None => 0..=all - 1,
+        Some(text) => {
+            let known = format!("layers 0 to {}", all - 1);
+            features::counted(features::parse_layers(text)?, all, &known)?
+        }
     };
     let b = args.b.as_deref();
     let view = AttentionView::of(model.engine.as_mut(), &model.wordpiece, &args.a, b)?;
@@ -72,25 +71,17 @@ pub fn run(args: Args) -> Result<()> {
             page.len() as f64 / 1e6,
         );
     }
-    if args.json {
-        let weights: Vec<Vec<Vec<&[f32]>>> = layers
-            .clone()
-            .map(|layer| {
-                let heads = 0..found.heads;
-                heads
-                    .map(|head| found.weights(layer, head).chunks(found.tokens).collect())
-                    .collect()
-            })
-            .collect();
-        say!(
-            "{}",
-            json!({
-                "tokens": view.tokens(),
-                "segments": view.segments(),
-                "layers": layers.collect::<Vec<_>>(),
-                "weights": weights,
-            })
-        )?;
+    if !args.json {
+        return Ok(());
     }
-    Ok(())
+    let of_head = |layer, head| found.weights(layer, head).chunks(found.tokens).collect();
+    let of_layer = |layer| (0..found.heads).map(|head| of_head(layer, head)).collect();
+    let weights: Vec<Vec<Vec<&[f32]>>> = layers.clone().map(of_layer).collect();
+    let object = json!({
+        "tokens": view.tokens(),
+        "segments": view.segments(),
+        "layers": layers.collect::<Vec<_>>(),
+        "weights": weights,
+    });
+    say!("{object}")
 }

@@ -4,18 +4,17 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::cli::print::say;
-use crate::error::{Error, Result};
+use crate::cli::shared::checks::refuse;
+use crate::cli::shared::print::say;
+use crate::error::Result;
 use crate::files::Staged;
 use crate::hub;
 use crate::model::Part;
-use crate::model::weights::{self, Model, NumberFormat};
+use crate::model::weights::{self, Model, NumberFormat, any_wordpiece_of};
 use crate::note;
 
-use crate::model::weights::any_wordpiece_of;
-
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Model folder (config.json, model.safetensors, vocab.txt or tokenizer.json), or the name of one
     /// on the Hub
     #[arg(value_name = "DIR|NAME")]
@@ -34,12 +33,10 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     if args.output.join(weights::WEIGHTS).exists() {
-        return Err(Error::Usage(format!(
-            "{} already holds a model: give another folder",
-            args.output.display()
-        )));
+        let out = args.output.display();
+        refuse!("{out} already holds a model: give another folder");
     }
     let folder = hub::folder_of(&args.input)?;
     let model = Model::read_changed(&folder)?;
@@ -48,37 +45,29 @@ pub fn run(args: Args) -> Result<()> {
         model.check_config()?;
         model.check_vocabulary(&wordpiece)?;
     }
-    let (config, layout) = (&model.config, &model.layout);
-    let (files, _) =
-        weights::stage(&args.output, config, layout, &model.values, Some(&wordpiece), args.dtype)?;
+    let (out, layout, values) = (&args.output, &model.layout, &model.values);
+    let vocabulary = Some(&wordpiece);
+    let (files, _) = weights::stage(out, &model.config, layout, values, vocabulary, args.dtype)?;
     Staged::place(files)?;
-    for &part in &model.left_out {
-        note!(
-            "left out: the {}, which the class of this model does not have",
-            weights::describe(part)
-        );
+    let left_out = model.left_out.iter().map(|&part| weights::describe(part));
+    for part in left_out.clone() {
+        note!("left out: the {part}, which the class of this model does not have");
     }
     if layout.parts() == [Part::Encoder] {
         note!(
             "there is no pooler: if transformers' BertModel needs one, it initialises it randomly"
         );
     }
-    let parameters = layout.total();
+    let (parameters, tensors) = (layout.total(), layout.parameters().len());
     if args.json {
         let object = json!({
             "parameters": parameters,
-            "tensors": layout.parameters().len(),
+            "tensors": tensors,
             "dtype": args.dtype.name(),
-            "left_out": model.left_out.iter().map(|&part| weights::describe(part)).collect::<Vec<_>>(),
+            "left_out": left_out.collect::<Vec<_>>(),
         });
-        say!("{object}")?;
-    } else {
-        say!(
-            "{} parameters in {} tensors written to {}",
-            parameters,
-            layout.parameters().len(),
-            args.output.display()
-        )?;
+        return say!("{object}");
     }
-    Ok(())
+    let out = out.display();
+    say!("{parameters} parameters in {tensors} tensors written to {out}")
 }

@@ -6,40 +6,40 @@ use clap::builder::PossibleValuesParser;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
-use crate::cli::print::say;
+use crate::cli::shared::print::say;
 use crate::data::catalogue::{self, GLUE, Obtained, SETS, Set};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// List the sets with their sizes, licences and addresses
+    /// List the data sets: sizes, licences, addresses
     List {
-        /// Print one JSON object a set on stdout, with addresses and checksums
+        /// Print one JSON object for each set on stdout, with addresses and checksums
         #[arg(long)]
         json: bool,
     },
-    /// Download sets, checked and unpacked, under the file names that the other commands read
+    /// Download sets, check and unpack them, and name their files as the other commands expect
     Get(Get),
 }
 
 #[derive(clap::Args)]
 struct Get {
-    /// Names of sets, or glue for all of GLUE's
+    /// Names of sets, or glue for all sets of GLUE
     #[arg(required = true, value_name = "NAME", value_parser = names())]
     names: Vec<String>,
-    /// Folder in which each set gets a folder of its own
+    /// Folder that gets a folder for each set
     #[arg(long, default_value = "data", value_name = "DIR")]
     dir: PathBuf,
-    /// Address or folder with the files, instead of the official addresses
+    /// Address or folder with the files under their official names, instead of the official addresses
     #[arg(long, value_name = "URL|DIR")]
     mirror: Option<String>,
-    /// Print one JSON object a set on stdout
+    /// Print one JSON object for each set on stdout
     #[arg(long)]
     json: bool,
 }
@@ -49,11 +49,16 @@ fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(names.chain([GLUE]))
 }
 
-/// Runs the subcommand.
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::List { json } => list(json),
-        Command::Get(get) => get.run(),
+        Command::Get(get) => {
+            for set in get.sets() {
+                let obtained = catalogue::get(set, &get.dir, get.mirror.as_deref())?;
+                get.print(set, &obtained)?;
+            }
+            Ok(())
+        }
     }
 }
 
@@ -65,27 +70,20 @@ fn list(json: bool) -> Result<()> {
         }
         let size = match set.size() {
             Some(bytes) => HumanBytes(bytes).to_string(),
-            None if set.closed.is_some() => "not to be downloaded".into(),
+            None if set.closed.is_some() => "cannot be downloaded".into(),
             None => "size not published".into(),
         };
         say!("{:<13} {}", set.name, set.what)?;
-        say!("{:<13} {size}; licence: {}; {}", "", set.licence, set.homepage)?;
+        let (licence, homepage) = (&set.licence, &set.homepage);
+        say!("{:<13} {size}; licence: {licence}; {homepage}", "")?;
     }
     Ok(())
 }
 
 fn described(set: &Set) -> Value {
-    let files: Vec<Value> = set
-        .sources
-        .iter()
-        .map(|source| {
-            json!({
-                "address": source.address,
-                "bytes": source.size,
-                "sha256": source.sha256,
-            })
-        })
-        .collect();
+    let files = set.sources.iter().map(
+        |source| json!({"address": source.address, "bytes": source.size, "sha256": source.sha256}),
+    );
     json!({
         "name": set.name,
         "what": set.what,
@@ -93,59 +91,46 @@ fn described(set: &Set) -> Value {
         "homepage": set.homepage,
         "folder": set.folder,
         "bytes": set.size(),
-        "sources": files,
+        "sources": files.collect::<Vec<_>>(),
         "closed": set.closed,
     })
 }
 
 impl Get {
-    fn run(self) -> Result<()> {
-        for set in self.sets()? {
-            let obtained = catalogue::get(set, &self.dir, self.mirror.as_deref())?;
-            self.print(set, &obtained)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the requested sets, each once.
-    fn sets(&self) -> Result<Vec<&'static Set>> {
+    /// Returns the named sets, each once.
+    fn sets(&self) -> Vec<&'static Set> {
         let mut sets: Vec<&'static Set> = Vec::new();
-        let mut add = |set: &'static Set| {
-            if !sets.iter().any(|known| known.name == set.name) {
-                sets.push(set);
-            }
-        };
         for name in &self.names {
-            match Set::find(name) {
-                Some(set) => add(set),
-                None if name == GLUE => SETS.iter().filter(|set| set.glue).for_each(&mut add),
-                None => return Err(Error::Usage(format!("{name:?} is not a known data set"))),
+            let named = |set: &&Set| set.name == *name || set.glue && name == GLUE;
+            for set in SETS.iter().filter(named) {
+                if !sets.iter().any(|known| known.name == set.name) {
+                    sets.push(set);
+                }
             }
         }
-        Ok(sets)
+        sets
     }
 
     fn print(&self, set: &Set, obtained: &Obtained) -> Result<()> {
-        let folder = obtained.folder.display();
+        let files = obtained.files.iter();
         if self.json {
-            let files: Vec<Value> = obtained
-                .files
-                .iter()
-                .map(|(name, sha256)| json!({"name": name, "sha256": sha256}))
-                .collect();
+            let files = files.map(|(name, sha256)| json!({"name": name, "sha256": sha256}));
             let object = json!({
                 "name": set.name,
                 "folder": obtained.folder,
-                "files": files,
+                "files": files.collect::<Vec<_>>(),
                 "licence": set.licence,
                 "fresh": obtained.fresh,
             });
-            say!("{object}")
-        } else {
-            let names: Vec<&str> = obtained.files.iter().map(|(name, _)| name.as_str()).collect();
-            let state = if obtained.fresh { "" } else { " (already there, unchanged)" };
-            say!("{}: {} in {folder}{state}", set.name, names.join(", "))?;
-            say!("licence: {}; {}", set.licence, set.homepage)
+            return say!("{object}");
         }
+        let names: Vec<&str> = files.map(|(name, _)| name.as_str()).collect();
+        let state = match obtained.fresh {
+            true => "",
+            false => " (there already, unchanged)",
+        };
+        let folder = obtained.folder.display();
+        say!("{}: {} in {folder}{state}", set.name, names.join(", "))?;
+        say!("licence: {}; {}", set.licence, set.homepage)
     }
 }

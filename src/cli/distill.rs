@@ -1,4 +1,4 @@
-//! `cloze distill`: trains a smaller model to predict as a trained one does.
+//! `cloze distill`: trains a smaller model to imitate a trained one.
 
 use std::path::PathBuf;
 
@@ -6,31 +6,30 @@ use crate::data::Packing;
 use crate::engine::Distillation;
 use crate::error::{Error, Result};
 use crate::hub;
-use crate::model::weights::Model;
+use crate::model::weights::{Model, wordpiece_of};
 use crate::model::{Layout, Part};
 use crate::note;
 use crate::train::Teacher;
 use crate::train::distill::student_of;
 use crate::train::pretraining::{Start, learning_rate};
 
-use super::checks::{from_zero, positive};
-use super::pretraining::{Origin, RunArgs};
-use super::records;
-use crate::model::weights::wordpiece_of;
+use super::shared::checks::{from_zero, positive, refuse};
+use super::shared::pretraining::{Origin, RunArgs};
+use super::shared::records;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     run: RunArgs,
-    /// Folder of a model with a masked-LM head, or the name of one on the Hub, whose vocabulary, width
-    /// and settings the student takes
+    /// Folder of a model with a masked-LM head, or the name of one on the Hub; the student gets its
+    /// vocabulary, width and settings
     #[arg(long, value_name = "DIR|NAME")]
     teacher: PathBuf,
-    /// The teacher's layers from which the student starts: their number, spread evenly, or a list counted
-    /// from 0, such as 0,2,4,7,9,11 [default: every other one, from the first on]
+    /// How many of the teacher's layers the student starts from, spread evenly; or which, counted
+    /// from 0, as in 0,2,4,7,9,11 [default: every other one, from the first on]
     #[arg(long, value_name = "N|LIST")]
     layers: Option<String>,
-    /// Temperature: both models' logits are divided by it before they are compared
+    /// Number that both models' logits are divided by before they are compared
     #[arg(long, default_value_t = Distillation::default().temperature, value_name = "T")]
     temperature: f64,
     /// Weight of the divergence from the teacher's distribution at masked tokens
@@ -44,33 +43,32 @@ pub struct Args {
     alpha_cos: f64,
 }
 
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let recipe = args.recipe()?;
     let folder = hub::folder_of(&args.teacher)?;
     let begun = args.run.begin(Some(&folder))?;
     let parts = [Part::Encoder, Part::MaskedLm];
     let model = Model::read(&folder, &parts, None)?;
     if model.config.is_decoder {
-        return Err(Error::file(
-            &folder,
-            "reads from left to right (is_decoder in its config.json), but a teacher must predict masked words",
-        ));
+        let message = "reads from left to right (is_decoder in its config.json), but a teacher must fill \
+                       blanks";
+        return Err(Error::file(&folder, message));
     }
     let wordpiece = wordpiece_of(&folder, &model)?;
-    let Model { config: theirs, layout: their_layout, values: their_values, .. } = model;
+    let (theirs, their_layout, their_values) = (model.config, model.layout, model.values);
     let layers = chosen(args.layers.as_deref(), theirs.num_hidden_layers)?;
-    let listed = layers.iter().map(usize::to_string).collect::<Vec<_>>();
-    let listed = listed.join(", ");
-    note!("the student starts from layers {listed} of the teacher's {}", theirs.num_hidden_layers);
+    let list: Vec<String> = layers.iter().map(usize::to_string).collect();
+    let (list, count) = (list.join(", "), theirs.num_hidden_layers);
+    note!("the student starts from layers {list} of the teacher's {count}");
     let mut config = theirs.clone();
     config.clear_labels();
     config.num_hidden_layers = layers.len();
     let layout = Layout::new(&config, &parts);
     let values = student_of((&their_layout, &their_values), &layout, &layers)?;
-    let teacher = args.run.engine.engine(&theirs, &their_layout, their_values)?;
+    let setup = args.run.training.engine.setup()?;
+    let teacher = setup.engine(&theirs, &their_layout, their_values)?;
     let name = records::name_of_model(&folder);
-    let origin =
-        Origin { words: format!("layers {listed} of the teacher {name}"), base: Some(name) };
+    let origin = Origin { words: format!("layers {list} of the teacher {name}"), base: Some(name) };
     let start = Start {
         learning_rate: learning_rate(&config),
         config,
@@ -96,10 +94,7 @@ impl Args {
             from_zero(name, weight)?;
         }
         if weights.iter().all(|(_, weight)| *weight == 0.0) {
-            return Err(Error::Usage(
-                "--alpha-ce, --alpha-mlm and --alpha-cos are all 0: nothing would be learned"
-                    .into(),
-            ));
+            refuse!("--alpha-ce, --alpha-mlm and --alpha-cos are all 0: nothing would be learned");
         }
         Ok(Distillation {
             temperature: self.temperature,
@@ -110,24 +105,26 @@ impl Args {
     }
 }
 
-/// Returns the teacher's layers, of `count`, from which the student starts.
+/// Returns the teacher's layers, of `count`, that the student starts from.
 fn chosen(asked: Option<&str>, count: usize) -> Result<Vec<usize>> {
     let Some(asked) = asked else {
         return Ok((0..count).step_by(2).collect());
     };
-    let usage = |why: String| Err(Error::Usage(format!("--layers {asked}: {why}")));
-    let numbers: std::result::Result<Vec<usize>, _> =
-        asked.split(',').map(|number| number.trim().parse()).collect();
+    let numbers = asked.split(',').map(|number| number.trim().parse());
+    let numbers: std::result::Result<Vec<usize>, _> = numbers.collect();
     match numbers.as_deref() {
-        Err(_) => usage("a number of layers or a list such as 0,2,4 is needed".into()),
+        Err(_) => refuse!("--layers {asked}: a number of layers or a list such as 0,2,4 is needed"),
         Ok([wanted]) if (1..=count).contains(wanted) => {
             Ok((0..*wanted).map(|layer| layer * count / wanted).collect())
         }
-        Ok([_]) => usage(format!("the teacher has {count}, so 1 to {count} are needed")),
+        Ok([_]) => refuse!("--layers {asked}: 1 to {count} are needed: the teacher has {count}"),
         Ok(list) if list.is_sorted_by(|a, b| a < b) && list.iter().all(|&layer| layer < count) => {
             Ok(list.to_vec())
         }
-        Ok(_) => usage(format!("layers from 0 to {} are needed, in rising order", count - 1)),
+        Ok(_) => {
+            let last = count - 1;
+            refuse!("--layers {asked}: layers from 0 to {last} are needed, in rising order")
+        }
     }
 }
 

@@ -1,7 +1,7 @@
-//! `cloze features`: computes vectors of lines of text, as JSON or as a safetensors file.
+//! `cloze features`: computes vectors for lines of text, as JSON or as a safetensors file.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -14,11 +14,11 @@ use crate::lessons::data::MODEL;
 use crate::note;
 use crate::predict::Embedder;
 
-use super::engine::EngineArgs;
-use super::lines;
+use crate::cli::shared::engine::EngineArgs;
+use crate::cli::shared::lines;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Model folder, or the name of one on the Hub
     #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
@@ -65,29 +65,24 @@ enum Format {
     Safetensors,
 }
 
-/// Most numbers of vectors in memory at once: 256 MiB.
+/// Upper limit of the numbers in vectors that are in memory at once: 256 MiB.
 const AT_ONCE: usize = 64 << 20;
 
-/// A line of output with one vector.
+/// A line of output with one vector, or with a vector for each token.
 #[derive(Serialize)]
-struct OfText<'a> {
+struct Line<'a> {
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pair: Option<&'a str>,
-    vector: &'a [f32],
-}
-
-/// A line of output with a vector for each token.
-#[derive(Serialize)]
-struct OfTokens<'a> {
-    text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pair: Option<&'a str>,
-    tokens: Vec<&'a str>,
-    vectors: Vec<&'a [f32]>,
+    vector: Option<&'a [f32]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<Vec<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vectors: Option<Vec<&'a [f32]>>,
 }
 
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let model = args.load()?;
     let (settings, width) = (model.settings(), model.width());
     let pool = settings.pool;
@@ -159,17 +154,16 @@ fn json(
     model: &Embedder,
 ) -> Vec<String> {
     let object = |(index, (&(text, pair), vectors)): (usize, (&_, &Vec<f32>))| {
-        let line = if model.settings().pool == Pool::None {
-            let ids = sequences.ids(index).iter();
-            serde_json::to_string(&OfTokens {
-                text,
-                pair,
-                tokens: ids.filter_map(|&id| model.wordpiece().token(id)).collect(),
-                vectors: vectors.chunks_exact(model.width()).collect(),
-            })
-        } else {
-            serde_json::to_string(&OfText { text, pair, vector: vectors })
-        };
+        let by_token = model.settings().pool == Pool::None;
+        let ids = sequences.ids(index).iter();
+        let tokens = || ids.filter_map(|&id| model.wordpiece().token(id)).collect();
+        let line = serde_json::to_string(&Line {
+            text,
+            pair,
+            vector: (!by_token).then_some(vectors),
+            tokens: by_token.then(tokens),
+            vectors: by_token.then(|| vectors.chunks_exact(model.width()).collect()),
+        });
         line.expect("text and numbers are always JSON")
     };
     let all = texts.par_iter().zip(vectors).enumerate();
@@ -179,10 +173,9 @@ fn json(
 impl Args {
     /// Loads the model with the chosen settings.
     fn load(&self) -> Result<Embedder> {
-        let mut builder = Embedder::builder(&self.model)
-            .setup(self.engine.setup()?)
-            .layers(parse_layers(&self.layers)?)
-            .combine(self.combine);
+        let (setup, layers) = (self.engine.setup()?, parse_layers(&self.layers)?);
+        let mut builder = Embedder::builder(&self.model).setup(setup).layers(layers);
+        builder = builder.combine(self.combine);
         if let Some(pool) = self.pool {
             builder = builder.pool(pool);
         }
@@ -195,36 +188,23 @@ impl Args {
         builder.load()
     }
 
-    /// Returns the entries in the header of a safetensors file.
-    fn entries(&self, settings: &Settings) -> [(&'static str, String); 5] {
-        let name = |path: &Path| path.display().to_string();
-        [
-            ("model", name(&self.model)),
-            ("layers", self.layers.clone()),
-            ("combine", format!("{:?}", settings.combine).to_lowercase()),
-            ("pool", format!("{:?}", settings.pool).to_lowercase()),
-            ("normalize", settings.normalize.to_string()),
-        ]
-    }
-
     /// Returns the text in line `index`, counted from 0, and the second text of a pair.
     fn split<'l>(&self, line: &'l str, index: usize) -> Result<(&'l str, Option<&'l str>)> {
         if !self.pair {
             return Ok((line, None));
         }
-        match line.split_once('\t') {
-            Some((a, b)) if !b.contains('\t') => Ok((a, Some(b))),
-            _ => {
-                let found = line.matches('\t').count();
-                let message =
-                    format!("expected two texts, separated by a tab, but found {found} tabs");
-                Err(Error::line("stdin", index + 1, message))
-            }
+        if let Some((a, b)) = line.split_once('\t')
+            && !b.contains('\t')
+        {
+            return Ok((a, Some(b)));
         }
+        let tabs = line.matches('\t').count();
+        let message = format!("expected two texts, separated by a tab, but found {tabs} tabs");
+        Err(Error::line("stdin", index + 1, message))
     }
 }
 
-/// Where the vectors are written.
+/// The destination of the vectors.
 enum Sink {
     Stdout,
     Lines(std::io::BufWriter<std::fs::File>, PathBuf),
@@ -242,8 +222,15 @@ impl Sink {
                 Self::Lines(std::io::BufWriter::new(file), path.clone())
             }
             Format::Safetensors => {
+                let entries = [
+                    ("model", args.model.display().to_string()),
+                    ("layers", args.layers.clone()),
+                    ("combine", format!("{:?}", settings.combine).to_lowercase()),
+                    ("pool", format!("{:?}", settings.pool).to_lowercase()),
+                    ("normalize", settings.normalize.to_string()),
+                ];
                 let tokens = settings.pool == Pool::None;
-                Self::Tensors(Vectors::create(path, width, tokens, &args.entries(settings))?)
+                Self::Tensors(Vectors::create(path, width, tokens, &entries)?)
             }
         })
     }

@@ -1,25 +1,25 @@
-//! `cloze fill-mask`: prints the most probable words for the masks in a text.
+//! `cloze fill-mask`: the most probable words for the blanks in a text.
 
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::cli::print::say;
+use crate::cli::shared::print::say;
 use crate::engine::Backend;
 use crate::error::Result;
 use crate::lessons::data::MODEL;
 use crate::predict::FillMask;
 
-use super::checks::at_least_one;
+use crate::cli::shared::checks::at_least_one;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Model folder with a masked-LM head, or the name of one on the Hub
     #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Text with one or more [MASK]
     text: String,
-    /// Number of words to show for each mask
+    /// How many words to show for each blank
     #[arg(long, default_value_t = 5, value_name = "K")]
     top_k: usize,
     /// Print one JSON object on stdout
@@ -27,8 +27,8 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Result<()> {
-    at_least_one("--top-k", args.top_k as u64)?;
+pub(crate) fn run(args: Args) -> Result<()> {
+    at_least_one([("--top-k", args.top_k as u64)])?;
     // The CPU answers one text before a GPU is ready.
     let model = FillMask::builder(&args.model).backend(Backend::Cpu).load()?;
     let masks = model.top_ids(&[&args.text], args.top_k)?.concat();
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     for (i, mask) in masks.iter().enumerate() {
         if masks.len() > 1 {
-            say!("mask {}:", i + 1)?;
+            say!("blank {}:", i + 1)?;
         }
         for &(id, p) in mask {
             say!("{:6.2} %  {}", 100.0 * p, model.token(id))?;

@@ -1,4 +1,5 @@
-//! `cloze lessons`: lists the lessons, builds their notebooks, checks their sources, shows what was passed.
+//! `cloze lessons`: lists the lessons, builds their notebooks, checks their sources, shows the exercises that
+//! were passed.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +7,13 @@ use clap::{Parser, Subcommand};
 
 use serde_json::json;
 
-use crate::cli::print::say;
-use crate::error::{Error, Result};
+use crate::cli::shared::checks::refuse;
+use crate::cli::shared::print::say;
+use crate::error::Result;
 use crate::lessons::{self, Progress, checks, progress};
 
-/// Lists the lessons, builds their notebooks, checks their sources, or shows what you have passed.
 #[derive(Debug, Parser)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
 }
@@ -21,9 +22,9 @@ pub struct Args {
 enum Command {
     /// List the lessons with their length and their exercises.
     List,
-    /// Write the lessons as notebooks; one that you changed is kept.
+    /// Write the lessons as notebooks; those that you changed are kept.
     Build {
-        /// Write the solutions where a learner gets stubs.
+        /// Write the solutions instead of stubs.
         #[arg(long)]
         solutions: bool,
         /// The folder that receives the notebooks.
@@ -35,7 +36,7 @@ enum Command {
     Check {
         /// The lesson's number or name [default: all lessons].
         lesson: Option<String>,
-        /// The folder of the sources, which is checked if it exists.
+        /// The folder of the sources; not checked if it does not exist.
         #[arg(long, value_name = "DIR", default_value = "lessons")]
         dir: PathBuf,
         /// Rewrite the README's table and the map if they don't agree with the lessons.
@@ -54,8 +55,7 @@ enum Command {
     },
 }
 
-/// Runs the subcommand.
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::List => list(),
         Command::Build { solutions, out } => {
@@ -67,10 +67,12 @@ pub fn run(args: Args) -> Result<()> {
         }
         Command::Check { lesson, dir, fix, times } => {
             check(lesson.as_deref(), &dir, fix)?;
-            match times {
-                Some(file) => print_times(&file),
-                None => Ok(()),
+            if let Some(file) = times {
+                for line in checks::seconds(&lessons::all()?, &file)? {
+                    say!("{line}")?;
+                }
             }
+            Ok(())
         }
         Command::Progress { json: true } => progress_as_json(),
         Command::Progress { json: false } => progress_as_table(),
@@ -79,13 +81,9 @@ pub fn run(args: Args) -> Result<()> {
 
 fn list() -> Result<()> {
     for lesson in lessons::all()? {
-        say!(
-            "{}  {} ({} minutes)\n    {}",
-            lesson.name,
-            lesson.title,
-            lesson.minutes,
-            lesson.summary
-        )?;
+        let (name, title, minutes) = (&lesson.name, &lesson.title, lesson.minutes);
+        let summary = &lesson.summary;
+        say!("{name}  {title} ({minutes} minutes)\n    {summary}")?;
         for exercise in &lesson.exercises {
             say!("    {} {}", exercise.id, exercise.title)?;
         }
@@ -99,7 +97,7 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
         Some(name) => vec![lessons::find(name)?],
         None => all.clone(),
     };
-    // The folder is part of a checkout.
+    // The folder exists only in a checkout.
     let root = dir.is_dir().then(|| dir.join(".."));
     for lesson in &checked {
         checks::links(lesson, &all, root.as_deref())?;
@@ -112,25 +110,15 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
         lessons::check_folder(dir)?;
         checks::generated(dir, &all, fix)?;
     } else if fix {
-        let message = format!("--fix: there is no folder {} to write to", dir.display());
-        return Err(Error::Usage(message));
+        refuse!("--fix: there is no folder {} to write to", dir.display());
     }
     for lesson in checked {
+        let (cells, exercises) = (lesson.cells.len(), lesson.exercises.len());
+        let (name, minutes) = (&lesson.name, lesson.minutes);
+        let estimated = checks::estimated_minutes(&lesson);
         say!(
-            "{}: {} cells, {} exercises, {} minutes ({:.0} by its length)",
-            lesson.name,
-            lesson.cells.len(),
-            lesson.exercises.len(),
-            lesson.minutes,
-            checks::estimated_minutes(&lesson)
+            "{name}: {cells} cells, {exercises} exercises, {minutes} minutes ({estimated:.0} by its length)"
         )?;
-    }
-    Ok(())
-}
-
-fn print_times(file: &Path) -> Result<()> {
-    for line in checks::seconds(&lessons::all()?, file)? {
-        say!("{line}")?;
     }
     Ok(())
 }
@@ -138,38 +126,33 @@ fn print_times(file: &Path) -> Result<()> {
 fn progress_as_json() -> Result<()> {
     let (all, progress) = (lessons::all()?, Progress::load()?);
     let (mut passed, mut total) = (0, 0);
-    let mut listed = Vec::new();
+    let mut described = Vec::new();
     for lesson in &all {
-        let mut exercises = Vec::new();
-        for exercise in &lesson.exercises {
+        let exercises = lesson.exercises.iter().map(|exercise| {
             let moment = progress.moment(&exercise.id);
-            total += 1;
-            passed += usize::from(moment.is_some());
-            exercises.push(json!({
+            json!({
                 "id": exercise.id,
                 "title": exercise.title,
                 "passed": moment.is_some(),
                 "date": progress.day(&exercise.id),
                 "time": moment,
-            }));
-        }
-        let all_passed = exercises.iter().all(|exercise| exercise["passed"] == true);
-        listed.push(json!({
+            })
+        });
+        let exercises: Vec<_> = exercises.collect();
+        let done = exercises.iter().filter(|e| e["passed"] == true).count();
+        passed += done;
+        total += exercises.len();
+        described.push(json!({
             "name": lesson.name,
             "title": lesson.title,
             "minutes": lesson.minutes,
-            "passed": all_passed,
+            "passed": done == exercises.len(),
             "exercises": exercises,
         }));
     }
-    let object = json!({
-        "passed": passed,
-        "total": total,
-        "file": progress::path(),
-        "lessons": listed,
-    });
-    say!("{object}")?;
-    Ok(())
+    let file = progress::path();
+    let object = json!({"passed": passed, "total": total, "file": file, "lessons": described});
+    say!("{object}")
 }
 
 fn progress_as_table() -> Result<()> {
@@ -179,10 +162,11 @@ fn progress_as_table() -> Result<()> {
     let widest = all.iter().map(|lesson| lesson.title.chars().count()).max();
     let widest = widest.unwrap_or(0);
     for lesson in &all {
-        let days: Vec<Option<&str>> =
-            lesson.exercises.iter().map(|exercise| progress.day(&exercise.id)).collect();
+        let exercises = lesson.exercises.iter();
+        let days: Vec<_> = exercises.map(|e| progress.day(&e.id)).collect();
         let done = days.iter().flatten().count();
-        let dots: String = days.iter().map(|day| if day.is_some() { '●' } else { '○' }).collect();
+        let dot = |day: &Option<_>| if day.is_some() { '●' } else { '○' };
+        let dots: String = days.iter().map(dot).collect();
         let last = match days.iter().flatten().max() {
             Some(day) => format!("  last on {day}"),
             None => String::new(),

@@ -2,30 +2,19 @@
 
 mod attention;
 mod bench;
-mod checks;
 mod convert;
 mod data;
 mod distill;
-mod engine;
 mod evaluate;
 mod features;
 mod fill_mask;
 mod finetune;
 mod lessons;
-mod lines;
-mod memory;
-mod model;
 mod nsp;
-mod optimizer;
 mod predict;
 mod pretrain;
-mod pretraining;
-mod print;
-mod progress;
-mod records;
-mod run_folder;
 mod score;
-mod task;
+mod shared;
 mod tokenize;
 mod vocab;
 
@@ -40,13 +29,13 @@ use crate::note;
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Number of threads [default: as many as the processor has, or RAYON_NUM_THREADS]
+    /// Threads for computing [default: RAYON_NUM_THREADS, else as many as the processor has]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
 }
 
 impl Cli {
-    /// Runs the subcommand; an error is reported in one line on stderr.
+    /// Runs the subcommand and prints an error in one line on stderr.
     pub fn run(self) -> ExitCode {
         match self.work() {
             Ok(()) => ExitCode::SUCCESS,
@@ -59,12 +48,29 @@ impl Cli {
 
     fn work(self) -> Result<()> {
         if let Some(threads) = self.threads {
-            checks::at_least_one("--threads", threads as u64)?;
-            // It fails only if the pool exists, but nothing has computed yet.
+            shared::checks::at_least_one([("--threads", threads as u64)])?;
+            // Fails only if the pool exists already, and nothing has been computed yet.
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             pool.build_global().map_err(|e| Error::Failed(format!("--threads {threads}: {e}")))?;
         }
-        self.command.run()
+        match self.command {
+            Command::Lessons(args) => lessons::run(args),
+            Command::Tokenize(args) => tokenize::run(args),
+            Command::Vocab(args) => vocab::run(args),
+            Command::Pretrain(args) => pretrain::run(args),
+            Command::Distill(args) => distill::run(args),
+            Command::Finetune(args) => finetune::run(args),
+            Command::Evaluate(args) => evaluate::run(args),
+            Command::Predict(args) => predict::run(args),
+            Command::Score(args) => score::run(args),
+            Command::Features(args) => features::run(args),
+            Command::Attention(args) => attention::run(args),
+            Command::FillMask(args) => fill_mask::run(args),
+            Command::Nsp(args) => nsp::run(args),
+            Command::Bench(args) => bench::run(args),
+            Command::Data(args) => data::run(args),
+            Command::Convert(args) => convert::run(args),
+        }
     }
 }
 
@@ -72,57 +78,34 @@ impl Cli {
 enum Command {
     /// List the lessons, build their notebooks, check their sources
     Lessons(lessons::Args),
-    /// Cut lines of text into word pieces
+    /// Split lines of text into word pieces
     Tokenize(tokenize::Args),
     /// Train a WordPiece vocabulary from text
     Vocab(vocab::Args),
-    /// Pre-train a BERT from text: masked words and next sentences
+    /// Pre-train a BERT on text: masked words and next sentences
     Pretrain(pretrain::Args),
-    /// Train a smaller model to predict as a trained one does
+    /// Train a smaller model that imitates a trained one
     Distill(distill::Args),
     /// Train a model for a task: GLUE, multiple choice, entities, your own data
     Finetune(finetune::Args),
     /// Measure a fine-tuned model on labelled data
     Evaluate(evaluate::Args),
-    /// Answer with a fine-tuned model, in the layout of the task's submissions
+    /// Answer with a fine-tuned model, in the format of the task's submissions
     Predict(predict::Args),
     /// Score a file of predictions as the official scripts do
     Score(score::Args),
-    /// Compute vectors of lines of text: of sentences or of every token
+    /// Compute vectors for lines of text: one a line, or one for each token
     Features(features::Args),
-    /// Draw a model's attention to a text or a pair: one page with three views
+    /// Show a model's attention over a text or a pair: one page with three views
     Attention(attention::Args),
-    /// Fill [MASK]s in a text
+    /// Fill the [MASK]s in a text
     FillMask(fill_mask::Args),
-    /// Estimate whether one text follows another
+    /// Print the probability that one text follows another
     Nsp(nsp::Args),
-    /// Measure speed on this machine, and estimate the cost of a run
+    /// Measure speed and estimate costs
     Bench(bench::Args),
     /// List data sets and download them
     Data(data::Args),
-    /// Rewrite a model folder in today's Hugging Face layout
+    /// Rewrite a model folder in the current Hugging Face layout
     Convert(convert::Args),
-}
-
-impl Command {
-    fn run(self) -> Result<()> {
-        match self {
-            Self::Lessons(args) => lessons::run(args),
-            Self::Tokenize(args) => tokenize::run(args),
-            Self::Vocab(args) => vocab::run(args),
-            Self::Pretrain(args) => pretrain::run(args),
-            Self::Distill(args) => distill::run(args),
-            Self::Finetune(args) => finetune::run(args),
-            Self::Evaluate(args) => evaluate::run(args),
-            Self::Predict(args) => predict::run(args),
-            Self::Score(args) => score::run(args),
-            Self::Features(args) => features::run(args),
-            Self::Attention(args) => attention::run(args),
-            Self::FillMask(args) => fill_mask::run(args),
-            Self::Nsp(args) => nsp::run(args),
-            Self::Bench(args) => bench::run(args),
-            Self::Data(args) => data::run(args),
-            Self::Convert(args) => convert::run(args),
-        }
-    }
 }

@@ -1,17 +1,17 @@
-//! `cloze nsp`: prints the probability that one text follows another.
+//! `cloze nsp`: the probability that one text follows another.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::cli::print::say;
+use crate::cli::shared::print::say;
 use crate::engine::Backend;
 use crate::error::Result;
 use crate::lessons::data::MODEL;
 use crate::predict::NextSentence;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Model folder with a next-sentence head, or the name of one on the Hub
     #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
@@ -24,7 +24,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     // The CPU answers one pair before a GPU is ready.
     let model = NextSentence::builder(&args.model).backend(Backend::Cpu).load()?;
     let is_next = model.in_f64(&[(&args.a, &args.b)])?[0];

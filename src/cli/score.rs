@@ -1,8 +1,8 @@
-//! `cloze score`: scores files of predictions as the official scripts do, whatever program wrote them.
+//! `cloze score`: scores files of predictions as the official scripts do.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::cli::print::say;
+use crate::cli::shared::print::say;
 use crate::data::squad::{Misplaced, Squad};
 use crate::error::{Error, Result};
 use crate::eval::squad::{self, Figures, NoAnswer, Predictions, Scores};
@@ -10,7 +10,7 @@ use crate::files::write_atomic;
 use crate::note;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     set: Set,
 }
@@ -29,13 +29,14 @@ struct SquadArgs {
     /// Predicted answers: {"question id": "text"}
     #[arg(long, value_name = "FILE")]
     predictions: PathBuf,
-    /// Scores of having no answer, such as null_odds.json; the best threshold is searched for
+    /// Probability or score of having no answer for each question, such as null_odds.json; the best
+    /// threshold is found
     #[arg(long, value_name = "FILE")]
     na_prob: Option<PathBuf>,
-    /// Take a prediction as empty if its score is larger
+    /// Treat a prediction as empty if its question's score is larger
     #[arg(long, requires = "na_prob", default_value_t = 1.0, value_name = "X")]
     na_prob_thresh: f64,
-    /// Also write the scores as JSON to a file
+    /// File for the scores as JSON
     #[arg(long, value_name = "FILE")]
     out_file: Option<PathBuf>,
     /// Print one JSON object on stdout: the official script's keys
@@ -43,8 +44,7 @@ struct SquadArgs {
     json: bool,
 }
 
-/// Runs the subcommand.
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     match args.set {
         Set::Squad(args) => run_squad(&args),
     }
@@ -57,49 +57,38 @@ fn run_squad(args: &SquadArgs) -> Result<()> {
         return Err(Error::file(&args.data, message));
     }
     let predictions = squad::read_texts(&args.predictions)?;
-    let no_answer = match &args.na_prob {
-        None => None,
-        Some(path) => {
-            Some(NoAnswer { scores: squad::read_numbers(path)?, threshold: args.na_prob_thresh })
-        }
-    };
-    unknown(&data, &predictions, args)?;
+    let scores = args.na_prob.as_deref().map(squad::read_numbers);
+    let no_answer =
+        scores.transpose()?.map(|scores| NoAnswer { scores, threshold: args.na_prob_thresh });
+    check_ids(&data, &predictions, args)?;
     let scores = squad::score(&data, &predictions, no_answer.as_ref()).map_err(|error| {
-        // The data has its answers, so a number is missing.
-        let path: &Path = args.na_prob.as_deref().unwrap_or(&args.data);
-        Error::file(path, error.to_string())
+        // All questions have answers, so a score is missing.
+        Error::file(args.na_prob.as_ref().unwrap_or(&args.data), error.to_string())
     })?;
     if let Some(first) = scores.missing.first() {
+        let (file, missing) = (args.predictions.display(), scores.missing.len());
+        let total = scores.all.total;
         note!(
-            "{}: {} of {} questions have no prediction and score 0, the first is {first:?}",
-            args.predictions.display(),
-            scores.missing.len(),
-            scores.all.total
+            "{file}: {missing} of {total} questions have no prediction and score 0, the first is {first:?}"
         );
     }
     let json = serde_json::Value::from(scores.json()).to_string();
     if let Some(path) = &args.out_file {
         write_atomic(path, format!("{json}\n").as_bytes())?;
     }
-    if args.json {
-        say!("{json}")?;
-    } else {
-        say!("{}", table(&scores).trim_end())?;
+    match args.json {
+        true => say!("{json}"),
+        false => say!("{}", table(&scores).trim_end()),
     }
-    Ok(())
 }
 
-/// Reports predictions for other questions, which are ignored.
-///
-/// # Errors
-/// If no prediction is for a question of the data: the two files don't belong together.
-fn unknown(data: &Squad, predictions: &Predictions, args: &SquadArgs) -> Result<()> {
+/// Prints how many predictions are for other questions; returns an error if all of them are.
+fn check_ids(data: &Squad, predictions: &Predictions, args: &SquadArgs) -> Result<()> {
     let ids: std::collections::HashSet<&str> =
         data.questions().map(|(_, q)| q.id.as_str()).collect();
-    let mut unknown: Vec<&str> =
-        predictions.keys().map(String::as_str).filter(|id| !ids.contains(id)).collect();
-    unknown.sort_unstable();
-    let Some(first) = unknown.first() else {
+    let all = predictions.keys().map(String::as_str);
+    let unknown: Vec<&str> = all.filter(|id| !ids.contains(id)).collect();
+    let Some(first) = unknown.iter().min() else {
         return Ok(());
     };
     let data = args.data.display();
@@ -108,7 +97,7 @@ fn unknown(data: &Squad, predictions: &Predictions, args: &SquadArgs) -> Result<
         return Err(Error::file(&args.predictions, message));
     }
     note!(
-        "{}: {} predictions for questions that {data} doesn't have are ignored, one is {first:?}",
+        "{}: {} predictions for questions that {data} doesn't have are left out, one is {first:?}",
         args.predictions.display(),
         unknown.len()
     );

@@ -1,6 +1,6 @@
 //! `cloze tokenize`: prints one line of tokens for each line of text on stdin.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::PathBuf;
 
 use rayon::prelude::*;
@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use crate::error::Result;
 use crate::text::{Casing, WordPiece};
 
-use super::lines;
+use crate::cli::shared::lines;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// A vocab.txt, a tokenizer.json or a model folder
     #[arg(long, value_name = "FILE")]
     vocab: PathBuf,
@@ -29,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let wordpiece = WordPiece::from_file(&args.vocab, args.cased.then_some(Casing::Cased))?;
     lines::answer(|batch| {
         Ok(batch.par_iter().with_min_len(16).map(|line| answer(&args, &wordpiece, line)).collect())
@@ -43,26 +43,26 @@ fn answer(args: &Args, wordpiece: &WordPiece, line: &str) -> String {
         let mut ids = vec![special.cls];
         wordpiece.encode_ids(line, &mut ids);
         ids.push(special.sep);
-        joined(ids.iter())
-    } else {
-        let encoding = wordpiece.encode_with_special(line);
-        if args.json {
-            serde_json::json!({
-                "ids": encoding.ids,
-                "offsets": encoding.offsets,
-                "tokens": encoding.tokens,
-            })
-            .to_string()
-        } else if args.offsets {
-            joined(encoding.offsets.iter().map(|(start, end)| format!("{start}-{end}")))
-        } else {
-            joined(encoding.tokens.iter())
-        }
+        return joined(ids.iter());
     }
+    let encoding = wordpiece.encode_with_special(line);
+    if args.json {
+        return serde_json::json!({
+            "ids": encoding.ids,
+            "offsets": encoding.offsets,
+            "tokens": encoding.tokens,
+        })
+        .to_string();
+    }
+    if args.offsets {
+        let offsets = encoding.offsets.iter();
+        return joined(offsets.map(|(start, end)| format!("{start}-{end}")));
+    }
+    joined(encoding.tokens.iter())
 }
 
 /// Joins the items with blanks.
-fn joined<T: std::fmt::Display>(items: impl Iterator<Item = T>) -> String {
+fn joined<T: Display>(items: impl Iterator<Item = T>) -> String {
     let mut text = String::new();
     for item in items {
         if !text.is_empty() {

@@ -1,4 +1,4 @@
-//! `cloze bench cells`: a notebook kernel's latencies, measured by a program of its own.
+//! `cloze bench cells`: measures a notebook kernel's latencies with a separate program.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,11 +6,10 @@ use std::process::Command as Process;
 
 use crate::error::{Error, Result};
 
-/// The program, which has Jupyter's protocol as a dependency (see `benches/cells`).
+/// The program; it depends on Jupyter's protocol (see `benches/cells`).
 const PROGRAM: &str = "cloze-bench-cells";
 
-/// Runs the subcommand.
-pub fn run(options: Vec<OsString>) -> Result<()> {
+pub(crate) fn run(options: Vec<OsString>) -> Result<()> {
     let program = program().ok_or_else(|| {
         Error::Failed(format!(
             "`{PROGRAM}` is neither beside this program nor on PATH: build it with `cargo build \
@@ -24,7 +23,7 @@ pub fn run(options: Vec<OsString>) -> Result<()> {
     if status.success() {
         return Ok(());
     }
-    // It has printed the reason. A process that a signal has ended has no code.
+    // The program has printed the reason. It has no exit code if a signal ended it.
     std::process::exit(status.code().unwrap_or(1));
 }
 

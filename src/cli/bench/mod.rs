@@ -1,4 +1,4 @@
-//! `cloze bench`: measurements on this machine, with a file for each subject.
+//! `cloze bench`: measurements on this machine, one file for each subject.
 
 mod budget;
 mod cells;
@@ -10,12 +10,13 @@ mod speed;
 
 use std::ffi::OsString;
 
+use crate::cli::shared::checks::refuse;
 use crate::engine::timing::Pass;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
-pub struct Args {
+pub(crate) struct Args {
     #[cfg(feature = "cuda")]
     #[command(flatten)]
     selftest: selftest::Args,
@@ -25,13 +26,13 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Time training steps, with a peer's beside them if one is given
+    /// Time training steps, and those of a peer
     Train(speed::Args),
-    /// Time forward passes, with a peer's beside them if one is given
+    /// Time forward passes, and those of a peer
     Infer(speed::Args),
-    /// Estimate the cost of a pre-training run: tokens, days, device-hours, money
+    /// Estimate what a pre-training run costs: tokens, days, device-hours, money
     Estimate(estimate::Args),
-    /// Time the cells of a notebook kernel, or of several kernels beside each other
+    /// Time a notebook kernel's cells, or compare several kernels
     // The options are those of `cloze-bench-cells`, which answers `--help` too.
     #[command(disable_help_flag = true)]
     Cells {
@@ -40,8 +41,7 @@ enum Command {
     },
 }
 
-/// Runs the subcommand.
-pub fn run(args: Args) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Some(Command::Train(args)) => speed::run(args, Pass::Train),
         Some(Command::Infer(args)) => speed::run(args, Pass::Infer),
@@ -49,8 +49,6 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Cells { options }) => cells::run(options),
         #[cfg(feature = "cuda")]
         None if args.selftest.asked() => selftest::run(args.selftest),
-        None => {
-            Err(Error::Usage("expected train, infer, estimate, cells, or --gpu-selftest".into()))
-        }
+        None => refuse!("expected train, infer, estimate, cells, or --gpu-selftest"),
     }
 }

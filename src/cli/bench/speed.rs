@@ -1,89 +1,73 @@
-//! `cloze bench train` and `infer`: tokens a second of whole training steps or of forward passes, and
-//! those of a peer beside them.
-//!
-//! The work is that of [`crate::engine::timing`].
+//! `cloze bench train` and `infer`: measure the tokens a second of whole training steps or of forward passes,
+//! and those of a peer.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::cli::model::config_of;
-use crate::cli::print::say;
-use crate::engine::memory::Work;
+use super::peer::{Measured, Peer};
+use crate::cli::shared::checks::{at_least_one, positions, refuse};
+use crate::cli::shared::engine::TrainingEngineArgs;
+use crate::cli::shared::memory;
+use crate::cli::shared::print::say;
+use crate::cli::shared::size::config_of;
+use crate::engine::TaskEngine;
 use crate::engine::timing::{Pass, median, pass_seconds};
-use crate::engine::{Setup, TaskEngine};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::{format_bytes, peak};
-use crate::model::flops_per_token;
-use crate::model::{Config, Layout, Part};
+use crate::model::{Layout, Part, flops_per_token};
 use crate::note;
 use crate::view::{BarChart, picture};
 
-use super::super::checks::at_least_one;
-use super::super::engine::TrainingEngineArgs;
-use super::super::memory;
-use super::peer::{Measured, Peer};
-
-/// BERT's uncased vocabulary.
+/// Size of BERT's uncased vocabulary.
 const VOCABULARY: usize = 30522;
 const WARM_UP: u64 = 3;
 /// More sequences than any memory holds.
 const TOO_MANY: usize = 1 << 20;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// tiny, mini, small, medium, minilm, base, large, or the path of a config.json
     #[arg(long, default_value = "base", value_name = "SIZE|CONFIG")]
     size: String,
-    /// Sequences a step; several numbers are measured one after the other
+    /// Sequences a step; several numbers are measured one after another
     #[arg(long, value_delimiter = ',', default_value = "32", value_name = "N[,N..]")]
     batch: Vec<usize>,
     /// Measure the largest batch that fits into memory
     #[arg(long, conflicts_with = "batch")]
     find_batch: bool,
-    /// Tokens of every sequence
+    /// Tokens a sequence
     #[arg(long, default_value_t = 384, value_name = "N")]
     seq: usize,
-    /// Timed steps, after three that are not
+    /// Timed steps, after three untimed ones
     #[arg(long, default_value_t = 10, value_name = "N")]
     steps: u64,
     #[command(flatten)]
     engine: TrainingEngineArgs,
-    /// A program to run alternately, which is given --size, --batch, --seq, --dtype and --threads and
+    /// A program to run in turn with this one: it gets --size, --batch, --seq, --dtype and --threads, and
     /// prints a JSON object with tokens_per_s
     #[arg(long, value_name = "COMMAND")]
     peer: Option<String>,
-    /// Runs of each, alternating
+    /// Runs of each program
     #[arg(long, default_value_t = 3, requires = "peer", value_name = "N")]
     rounds: usize,
-    /// Draw the tokens a second of every batch, and the peer's
+    /// File for a chart of the tokens a second of every batch, and of the peer's
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     chart: Option<PathBuf>,
-    /// Print a JSON object on stdout, one a line for several batches
+    /// Print a JSON object on stdout, one on each line for several batches
     #[arg(long)]
     json: bool,
 }
 
-/// What was measured of one batch size.
-struct Row {
-    batch: usize,
-    tokens_per_s: f64,
-    peak_bytes: Option<u64>,
-    /// Floating-point operations of the model a second.
-    flops: f64,
-    /// Those of large matrix products on this machine.
-    peak_flops: f64,
-    peer: Option<Measured>,
-}
-
-pub fn run(args: Args, pass: Pass) -> Result<()> {
+pub(crate) fn run(args: Args, pass: Pass) -> Result<()> {
     args.check(pass)?;
     let setup = args.engine.setup()?;
     let config = config_of(&args.size, VOCABULARY)?;
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     memory::parameters_fit(&layout)?;
+    let memory = |batch| memory::Run::new(&config, &layout, setup, (batch, args.seq), "--batch");
     let batches = if args.find_batch {
-        let batch = args.memory(&config, &layout, setup, TOO_MANY).largest()?;
+        let batch = memory(TOO_MANY).largest()?;
         note!("the largest batch that fits: {batch}");
         vec![batch]
     } else {
@@ -93,20 +77,15 @@ pub fn run(args: Args, pass: Pass) -> Result<()> {
     let mut rows = Vec::new();
     for batch in batches {
         if pass == Pass::Train {
-            memory::check(&args.memory(&config, &layout, setup, batch))?;
+            memory(batch).check()?;
         }
         let mut engine = setup.engine(&config, &layout, layout.initialise(0))?;
         let (own, peer) = args.alternate(engine.as_mut(), batch, pass)?;
-        let row = Row {
-            batch,
-            flops: flops(&config, args.seq, pass) * own.tokens_per_s,
-            tokens_per_s: own.tokens_per_s,
-            peak_bytes: own.peak_bytes,
-            peak_flops,
-            peer,
-        };
-        args.print(&row)?;
-        rows.push(row);
+        // A backward pass has twice the operations of a forward pass.
+        let share = if pass == Pass::Train { 1.0 } else { 3.0 };
+        let flops = flops_per_token(&config, args.seq) / share * own.tokens_per_s;
+        args.print(batch, (&own, flops, peak_flops), peer.as_ref())?;
+        rows.push((batch, own.tokens_per_s, peer.map(|peer| peer.tokens_per_s)));
     }
     if let Some(path) = &args.chart {
         args.draw(&rows, pass).save(path)?;
@@ -115,61 +94,25 @@ pub fn run(args: Args, pass: Pass) -> Result<()> {
     Ok(())
 }
 
-/// Floating-point operations of a token: a backward pass has twice those of the forward pass.
-fn flops(config: &Config, seq: usize, pass: Pass) -> f64 {
-    let all = flops_per_token(config, seq);
-    match pass {
-        Pass::Train => all,
-        Pass::Infer => all / 3.0,
-    }
-}
-
 impl Args {
     fn check(&self, pass: Pass) -> Result<()> {
         if self.find_batch && pass == Pass::Infer {
-            return Err(Error::Usage(
-                "--find-batch looks for room for a training step: use it with bench train".into(),
-            ));
+            refuse!("--find-batch measures the room for a training step: use it with bench train");
         }
         if let Some(path) = &self.chart {
             picture::kind(path)?;
         }
-        let batches = self.batch.iter().map(|&batch| ("--batch", batch));
-        for (name, value) in batches.chain([
-            ("--seq", self.seq),
-            ("--steps", self.steps as usize),
-            ("--rounds", self.rounds),
-        ]) {
-            at_least_one(name, value as u64)?;
-        }
-        let positions = config_of(&self.size, VOCABULARY)?.max_position_embeddings;
-        if self.seq > positions {
-            return Err(Error::Usage(format!(
-                "--seq {}: the model has only {positions} positions",
-                self.seq
-            )));
-        }
-        Ok(())
+        at_least_one(self.batch.iter().map(|&batch| ("--batch", batch as u64)))?;
+        at_least_one([
+            ("--seq", self.seq as u64),
+            ("--steps", self.steps),
+            ("--rounds", self.rounds as u64),
+        ])?;
+        let config = config_of(&self.size, VOCABULARY)?;
+        positions("--seq", self.seq, config.max_position_embeddings)
     }
 
-    fn memory<'a>(
-        &self,
-        config: &'a Config,
-        layout: &'a Layout,
-        setup: Setup,
-        batch: usize,
-    ) -> memory::Run<'a> {
-        memory::Run {
-            config,
-            layout,
-            setup,
-            work: Work { rows: batch * self.seq, sequences: batch, longest: self.seq },
-            teacher: None,
-            option: "--batch",
-        }
-    }
-
-    /// Our runs and the peer's, one after the other; the medians of their speeds.
+    /// Runs this program and the peer in turn. Returns the medians of their speeds.
     fn alternate(
         &self,
         engine: &mut dyn TaskEngine,
@@ -186,97 +129,87 @@ impl Args {
         let rounds = if peer.is_some() { self.rounds } else { 1 };
         let (mut own, mut theirs) = (Vec::new(), Vec::new());
         for round in 1..=rounds {
+            let size = (batch, self.seq);
+            let mut seconds = pass_seconds(engine, pass, size, WARM_UP, self.steps)?;
             own.push(Measured {
-                tokens_per_s: self.measure(engine, batch, pass)?,
+                tokens_per_s: (batch * self.seq) as f64 / median(&mut seconds),
                 peak_bytes: engine.device_bytes().or_else(peak),
             });
             if let (Some(peer), Some(own)) = (&peer, own.last()) {
                 let measured = peer.run()?;
-                note!(
-                    "round {round}: {:.0} tokens/s, {:.0} of the peer",
-                    own.tokens_per_s,
-                    measured.tokens_per_s
-                );
+                let (speed, peers) = (own.tokens_per_s, measured.tokens_per_s);
+                note!("round {round}: {speed:.0} tokens/s; the peer {peers:.0}");
                 theirs.push(measured);
             }
         }
         Ok((middle(own), peer.map(|_| middle(theirs))))
     }
 
-    /// Tokens a second: the median over the timed steps.
-    fn measure(&self, engine: &mut dyn TaskEngine, batch: usize, pass: Pass) -> Result<f64> {
-        let size = (batch, self.seq);
-        let mut seconds = pass_seconds(engine, pass, size, WARM_UP, self.steps)?;
-        Ok((batch * self.seq) as f64 / median(&mut seconds))
-    }
-
-    fn print(&self, row: &Row) -> Result<()> {
-        let Row { batch, tokens_per_s, peak_bytes, flops, peak_flops, ref peer } = *row;
+    fn print(
+        &self,
+        batch: usize,
+        (own, flops, peak_flops): (&Measured, f64, f64),
+        peer: Option<&Measured>,
+    ) -> Result<()> {
+        let (size, seq, dtype) = (&self.size, self.seq, self.engine.dtype());
+        let speed = own.tokens_per_s;
         if self.json {
             let mut object = json!({
-                "size": self.size.as_str(),
+                "size": size,
                 "batch": batch,
-                "seq": self.seq,
-                "dtype": self.engine.dtype(),
+                "seq": seq,
+                "dtype": dtype,
                 "backend": self.engine.backend(),
                 "threads": rayon::current_num_threads(),
-                "tokens_per_s": tokens_per_s,
-                "sequences_per_s": tokens_per_s / self.seq as f64,
+                "tokens_per_s": speed,
+                "sequences_per_s": speed / seq as f64,
                 "model_tflops": flops / 1e12,
-                "peak_bytes": peak_bytes,
+                "peak_bytes": own.peak_bytes,
                 "mfu": flops / peak_flops,
             });
             if let Some(peer) = peer {
                 object["peer_tokens_per_s"] = peer.tokens_per_s.into();
                 object["peer_peak_bytes"] = peer.peak_bytes.into();
-                object["ratio"] = (tokens_per_s / peer.tokens_per_s).into();
+                object["ratio"] = (speed / peer.tokens_per_s).into();
             }
             return say!("{object}");
         }
+        let memory = |run: &Measured| run.peak_bytes.map_or("unknown".into(), format_bytes);
         say!(
-            "{} {batch}×{} {}: {tokens_per_s:.0} tokens/s, {:.3} TFLOP/s of the model ({:.0} % of the {:.3} that matrix products reach here), peak memory {}",
-            self.size.as_str(),
-            self.seq,
-            self.engine.dtype(),
+            "{size} {batch}×{seq} {dtype}: {speed:.0} tokens/s, {:.3} TFLOP/s of the model ({:.0} % of the {:.3} that matrix products reach here), peak memory {}",
             flops / 1e12,
             100.0 * flops / peak_flops,
             peak_flops / 1e12,
-            peak_bytes.map_or("unknown".into(), format_bytes),
+            memory(own),
         )?;
         if let Some(peer) = peer {
-            say!(
-                "peer: {:.0} tokens/s, peak memory {}; ratio {:.2}",
-                peer.tokens_per_s,
-                peer.peak_bytes.map_or("unknown".into(), format_bytes),
-                tokens_per_s / peer.tokens_per_s
-            )?;
+            let (theirs, memory) = (peer.tokens_per_s, memory(peer));
+            let ratio = speed / theirs;
+            say!("peer: {theirs:.0} tokens/s, peak memory {memory}; ratio {ratio:.2}")?;
         }
         Ok(())
     }
 
-    fn draw(&self, rows: &[Row], pass: Pass) -> BarChart {
+    /// Draws batch sizes, speeds, and the speeds of the peer.
+    fn draw(&self, rows: &[(usize, f64, Option<f64>)], pass: Pass) -> BarChart {
         let what = match pass {
             Pass::Train => "Training steps",
             Pass::Infer => "Forward passes",
         };
-        let title = format!(
-            "{what}, {}, {} tokens a sequence, {}",
-            self.size.as_str(),
-            self.seq,
-            self.engine.dtype()
-        );
+        let (size, seq, dtype) = (&self.size, self.seq, self.engine.dtype());
+        let title = format!("{what}, {size}, {seq} tokens a sequence, {dtype}");
         let mut chart = BarChart::new(title).unit("tokens/s");
-        for row in rows {
-            chart = chart.bar(format!("batch {}", row.batch), row.tokens_per_s);
-            if let Some(peer) = &row.peer {
-                chart = chart.beside("peer", peer.tokens_per_s);
+        for &(batch, speed, peer) in rows {
+            chart = chart.bar(format!("batch {batch}"), speed);
+            if let Some(speed) = peer {
+                chart = chart.beside("peer", speed);
             }
         }
         chart
     }
 }
 
-/// Returns the median speed and the first reported memory.
+/// Returns the median speed and the first known peak memory.
 fn middle(runs: Vec<Measured>) -> Measured {
     let mut speeds: Vec<f64> = runs.iter().map(|run| run.tokens_per_s).collect();
     Measured {
@@ -290,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_runs_count_alike() {
+    fn two_runs_count_equally() {
         let run = |tokens_per_s, peak_bytes| Measured { tokens_per_s, peak_bytes };
         let both = middle(vec![run(300.0, None), run(100.0, Some(7))]);
         assert_eq!((both.tokens_per_s, both.peak_bytes), (200.0, Some(7)));

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::cli::checks::at_least_one;
+use crate::cli::shared::checks::at_least_one;
 use crate::data::Sequences;
 use crate::engine::{Engine, Setup, TaskEngine};
 use crate::error::Result;
@@ -21,7 +21,7 @@ use crate::text::WordPiece;
 use crate::train::identity::checksum;
 
 #[derive(clap::Args)]
-pub struct FrozenArgs {
+pub(crate) struct FrozenArgs {
     /// Freeze the encoder and train a head on its vectors, which are computed once
     #[arg(long, conflicts_with = "recompute")]
     frozen: bool,
@@ -32,8 +32,8 @@ pub struct FrozenArgs {
     /// How several layers become one vector [default: concat]
     #[arg(long, value_enum, requires = "frozen")]
     combine: Option<Combine>,
-    /// How the vectors of tokens become one if the head reads whole texts [default: as the model folder
-    /// says, else mean]
+    /// How tokens become one vector if the head reads whole texts [default: as the model folder says,
+    /// else mean]
     #[arg(long, value_enum, requires = "frozen")]
     pool: Option<Pool>,
     /// What is trained on the vectors
@@ -44,7 +44,7 @@ pub struct FrozenArgs {
     lstm_width: usize,
 }
 
-/// The head.
+/// The kind of head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// A linear layer.
@@ -55,7 +55,7 @@ enum Kind {
 
 impl FrozenArgs {
     /// Returns whether the encoder is frozen.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn on(&self) -> bool {
         self.frozen
     }
 
@@ -72,8 +72,8 @@ impl FrozenArgs {
         (self.head == Kind::Bilstm).then_some(self.lstm_width)
     }
 
-    /// Describes the encoder and the head for the records.
-    pub fn describe(&self, config: &Config) -> Option<String> {
+    /// Describes a frozen encoder and its head for the records.
+    pub(crate) fn describe(&self, config: &Config) -> Option<String> {
         let combine = format!("{:?}", self.combine()).to_lowercase();
         let layers = self.layers(config);
         let head = match self.lstm() {
@@ -84,11 +84,16 @@ impl FrozenArgs {
     }
 
     /// Returns what the head of `task` reads; None if the whole model is trained.
-    pub fn plan(&self, folder: &Path, task: &dyn Task, config: &Config) -> Result<Option<Plan>> {
+    pub(crate) fn plan(
+        &self,
+        folder: &Path,
+        task: &dyn Task,
+        config: &Config,
+    ) -> Result<Option<Plan>> {
         if !self.frozen {
             return Ok(None);
         }
-        at_least_one("--lstm-width", self.lstm_width as u64)?;
+        at_least_one([("--lstm-width", self.lstm_width as u64)])?;
         let over_rows = task.part().task_head().map(|head| head.input) == Some(HeadInput::Rows);
         let pool = match self.pool {
             Some(pool) => pool,
@@ -107,14 +112,14 @@ impl FrozenArgs {
             },
             lstm: self.lstm(),
         };
-        // A head that can't read such vectors is refused before they are computed.
+        // Fails before vectors are computed that the head can't read.
         plan.layout(config, task.part())?;
         Ok(Some(plan))
     }
 }
 
-/// The frozen encoder and its vectors, which all runs share.
-pub struct Head {
+/// What all runs with the same encoder share.
+pub(crate) struct Head {
     plan: Plan,
     layout: Arc<Layout>,
     encoder: Vec<f32>,
@@ -122,7 +127,7 @@ pub struct Head {
 }
 
 impl Head {
-    pub fn new(plan: Plan, model: &Model) -> Self {
+    pub(crate) fn new(plan: Plan, model: &Model) -> Self {
         Self {
             plan,
             layout: model.layout.clone(),
@@ -131,28 +136,35 @@ impl Head {
         }
     }
 
-    /// Computes the vectors of all training data if memory suffices; otherwise every epoch recomputes them.
-    pub fn compute(&self, config: &Config, setup: Setup, sequences: &Sequences) -> Result<()> {
+    /// Computes the vectors of the training data if memory has room for them; else every epoch computes
+    /// them again.
+    pub(crate) fn compute(
+        &self,
+        config: &Config,
+        setup: Setup,
+        sequences: &Sequences,
+    ) -> Result<()> {
         let needs = Frozen::bytes(config, &self.plan, sequences);
         if free().is_some_and(|free| needs > free / 2) {
+            let needs = format_bytes(needs);
             note!(
-                "the vectors of the training data would take {}, more than half of the free memory: \
-                 every epoch recomputes them",
-                format_bytes(needs)
+                "the vectors of the training data need {needs}, more than half of the free memory: \
+                 every epoch computes them again"
             );
             return Ok(());
         }
-        let tokens = sequences.tokens();
-        note!("computing the vectors of {tokens} tokens, {}", format_bytes(needs));
+        let (tokens, needs) = (sequences.tokens(), format_bytes(needs));
+        note!("computing the vectors of {tokens} tokens, {needs}");
         let mut engine = self.encoder(config, setup)?;
         let vectors = features::embed(engine.as_mut(), sequences, &self.plan.vectors)?;
         self.known.get_or_init(|| Arc::new(vectors));
         Ok(())
     }
 
-    /// Describes the encoder and what is read from it, so that a run on another one is not continued.
-    pub fn describe(&self) -> String {
-        let Settings { layers, combine, pool, .. } = &self.plan.vectors;
+    /// Describes the encoder and what is read from it, so that runs on different encoders differ.
+    pub(crate) fn describe(&self) -> String {
+        let vectors = &self.plan.vectors;
+        let (layers, combine, pool) = (&vectors.layers, vectors.combine, vectors.pool);
         let encoder = checksum(&self.encoder);
         format!("layers {layers:?} ({combine:?}, {pool:?}) of an encoder of checksum {encoder:08x}")
     }
@@ -161,8 +173,8 @@ impl Head {
         Ok(setup.engine(config, &self.layout, self.encoder.clone())?)
     }
 
-    /// Builds an engine with a new head on the encoder.
-    pub fn engine(
+    /// Returns a new head on the encoder.
+    pub(crate) fn engine(
         &self,
         config: &Config,
         part: Part,
@@ -179,7 +191,7 @@ impl Head {
     }
 
     /// Writes the encoder, the head and the vocabulary into a model folder.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         out: &Path,
         config: &Config,
@@ -187,16 +199,11 @@ impl Head {
         values: &[f32],
         wordpiece: &WordPiece,
     ) -> Result<()> {
-        let (mut files, entries) = weights::stage(
-            out,
-            config,
-            &self.layout,
-            &self.encoder,
-            Some(wordpiece),
-            NumberFormat::F32,
-        )?;
+        let (encoder, vocabulary, format) = (&self.encoder, Some(wordpiece), NumberFormat::F32);
+        let (mut files, entries) =
+            weights::stage(out, config, &self.layout, encoder, vocabulary, format)?;
         files.push(self.plan.stage(out, layout, values, entries)?);
-        crate::features::frozen::remove(out)?;
+        features::frozen::remove(out)?;
         Staged::place(files)
     }
 }

@@ -1,68 +1,69 @@
-//! One run of fine-tuning: training, checkpoints, evaluation.
+//! One run of fine-tuning: training, checkpoints, measuring.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Args, Head, Measured, Trained, write_model};
-use crate::cli::checks::option_name;
-use crate::cli::progress::TrainingBar;
-use crate::cli::task::line;
+use super::{Args, Head, Measured};
+use crate::cli::shared::checks::option_name;
+use crate::cli::shared::progress::TrainingBar;
+use crate::cli::shared::task::line;
+use crate::cli::shared::training::{or_empty, read_state, spike};
 use crate::engine::{Setup, TaskEngine};
 use crate::error::Result;
-use crate::note;
-
 use crate::eval::Scores;
 use crate::model::Config;
 use crate::model::weights::Model;
+use crate::note;
 use crate::tasks::{self, Dataset, Task};
 use crate::text::WordPiece;
 use crate::train::best::Best;
-use crate::train::finetune::{Outcome, Settings, State, TaskReport, TaskStep};
+use crate::train::finetune::{FinetuningRun, Outcome, Settings, TaskReport, TaskStep};
+use crate::train::finetuning::write;
 use crate::train::identity::FinetuningIdentity;
 use crate::train::{Finetuner, Records, Stop, checkpoint};
 
 /// What all runs of a command share.
-pub struct Runner<'a> {
-    pub args: &'a Args,
-    pub task: &'a dyn Task,
-    pub train: &'a dyn Dataset,
-    pub devs: &'a [Measured],
-    pub wordpiece: &'a WordPiece,
-    pub setup: Setup,
+pub(crate) struct Runner<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) task: &'a dyn Task,
+    pub(crate) train: &'a dyn Dataset,
+    pub(crate) devs: &'a [Measured],
+    pub(crate) wordpiece: &'a WordPiece,
+    pub(crate) setup: Setup,
     /// The head on a frozen encoder.
-    pub head: Option<&'a Head>,
-    pub stop: Stop,
+    pub(crate) head: Option<&'a Head>,
+    pub(crate) stop: Stop,
 }
 
-/// The results of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Run {
-    pub seed: u64,
-    pub learning_rate: f64,
-    pub outcome: Outcome,
+pub(crate) struct Run {
+    pub(crate) seed: u64,
+    pub(crate) learning_rate: f64,
+    pub(crate) outcome: Outcome,
     /// Scores on every development file, by the name of the result.
-    pub scores: Vec<(String, Scores)>,
-    /// The epoch whose model was kept; None for the last.
+    pub(crate) scores: Vec<(String, Scores)>,
+    /// With --keep-best: the epoch whose model was kept.
     #[serde(default)]
-    pub kept: Option<u32>,
+    pub(crate) kept: Option<u32>,
 }
 
 impl Run {
-    /// Returns the name of one of several runs, which is that of its folder of records.
-    pub fn name(&self) -> String {
+    /// Returns the name of the run's folder of records.
+    pub(crate) fn name(&self) -> String {
         format!("lr-{:e}-seed-{}", self.learning_rate, self.seed)
     }
 
-    /// Returns the score by which models are compared.
-    pub fn score(&self, task: &dyn Task) -> f64 {
+    /// Returns the task's main score.
+    pub(crate) fn score(&self, task: &dyn Task) -> f64 {
         let scores = self.scores.first();
         scores.map_or(NO_SCORE, |(_, scores)| score(task, scores))
     }
 
-    /// Returns the results as JSON, with the scores under the names of their files.
-    pub fn json(&self) -> Value {
+    /// Converts the result to JSON, with the scores under their names.
+    pub(crate) fn json(&self) -> Value {
         let outcome = &self.outcome;
         let mut object = json!({
             "seed": self.seed,
@@ -91,61 +92,64 @@ impl Run {
 }
 
 /// The results of a command.
-pub struct Runs {
-    /// The finished runs; if the first was stopped, only that one.
-    pub done: Vec<Run>,
+pub(crate) struct Runs {
+    /// The finished runs, or the first one if it was stopped.
+    pub(crate) done: Vec<Run>,
     /// Index of the run whose model is in `--out`.
-    pub best: usize,
+    pub(crate) best: usize,
     /// A later run that was stopped.
-    pub stopped: Option<Run>,
+    pub(crate) stopped: Option<Run>,
 }
 
 impl Runs {
     /// Returns the run whose model is in `--out`.
-    pub fn kept(&self) -> &Run {
+    pub(crate) fn kept(&self) -> &Run {
         &self.done[self.best]
     }
 
-    /// Returns the run in which the command was stopped, if it was.
-    pub fn unfinished(&self) -> Option<&Run> {
+    /// Returns the run in which the command was stopped.
+    pub(crate) fn unfinished(&self) -> Option<&Run> {
         let last = self.stopped.as_ref().or(self.done.last());
         last.filter(|run| run.outcome.stopped())
     }
 }
 
-/// Below every score. It is not minus infinity, because the best score is stored as JSON, which has no
-/// such number.
+/// Less than every score. JSON, in which the best epoch's score is stored, has no minus infinity.
 const NO_SCORE: f64 = f64::MIN;
 
-/// Returns the score by which models are compared.
+/// Returns the task's main score.
 fn score(task: &dyn Task, scores: &Scores) -> f64 {
     let score = scores.get(task.metric()).and_then(Value::as_f64);
     score.unwrap_or(NO_SCORE)
 }
 
 impl<'a> Runner<'a> {
-    /// Creates a run over the training data.
-    pub fn trainer(&self, model: Model, settings: Settings) -> Result<Finetuner<'a>> {
-        let Model { config, layout, values, .. } = model;
+    /// Returns a trainer before its first step.
+    pub(crate) fn trainer(&self, model: Model, settings: Settings) -> Result<Finetuner<'a>> {
+        let (config, values) = (&model.config, model.values);
         let engine = match self.head {
-            None => self.setup.engine(&config, &layout, values)?,
-            Some(head) => head.engine(&config, self.task.part(), self.setup, settings.seed)?,
+            None => self.setup.engine(config, &model.layout, values)?,
+            Some(head) => head.engine(config, self.task.part(), self.setup, settings.seed)?,
         };
         Finetuner::new(engine, self.train.examples(), settings)
     }
 
-    /// Trains, with `resume` from the state in `--out`. A stopped run leaves its state there; a finished one
-    /// leaves its last checkpoint until its model is written.
-    pub fn train(
+    /// Trains; with `resume` from the state in `--out`. A stopped run leaves its state there, a finished
+    /// one that of its last checkpoint, until its model is on the disk.
+    pub(crate) fn train(
         &self,
         mut trainer: Finetuner<'a>,
         config: Config,
         resume: bool,
         records: &mut Records,
     ) -> Result<Trained<'a>> {
-        let FinetuningIdentity { seed, learning_rate, .. } = *trainer.identity();
+        let identity = trainer.identity();
+        let (seed, learning_rate) = (identity.seed, identity.learning_rate);
         let out = self.args.out.as_path();
-        let resumed = if resume { self::resume(&mut trainer, out)? } else { None };
+        let resumed = match resume {
+            true => continue_from(&mut trainer, out)?,
+            false => None,
+        };
         let mut run = Run {
             seed,
             learning_rate,
@@ -157,12 +161,13 @@ impl<'a> Runner<'a> {
             Best::remove(out)?;
         }
         let keep_best = self.args.keep_best;
+        let every_epoch = keep_best || self.args.eval_epochs;
         let name = self.args.several().then(|| run.name());
         records.begin(name.as_deref(), trainer.steps(), resumed);
         let mut reporter = Reporter {
             bar: TrainingBar::new(trainer.steps(), trainer.outcome().done()),
             task: self.task,
-            dev: (self.args.eval_epochs || keep_best).then_some(self.devs).and_then(<[_]>::first),
+            dev: self.devs.first().filter(|_| every_epoch),
             scores: None,
             keep_in: keep_best.then_some(out),
             records,
@@ -180,9 +185,9 @@ impl<'a> Runner<'a> {
         Ok(Trained { run, trainer, config })
     }
 
-    /// Evaluates on every development file. The model of a single run is written.
-    pub fn measure(&self, trained: &mut Trained<'_>, records: &mut Records) -> Result<()> {
-        // Before the evaluation, which may take long.
+    /// Measures on every development file. Writes the model if there is only one run.
+    pub(crate) fn measure(&self, trained: &mut Trained<'_>, records: &mut Records) -> Result<()> {
+        // First: measuring may take long.
         if !self.args.several() {
             self.write(trained)?;
         }
@@ -201,16 +206,30 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Writes the model into `--out`.
-    pub fn write(&self, trained: &mut Trained<'_>) -> Result<()> {
-        write_model(&self.args.out, trained, self.head, self.wordpiece)
+    /// Writes the model, its configuration and its vocabulary into `--out`.
+    pub(crate) fn write(&self, trained: &mut Trained<'_>) -> Result<()> {
+        let (out, wordpiece) = (&self.args.out, self.wordpiece);
+        let (engine, config) = (trained.trainer.engine(), &trained.config);
+        match self.head {
+            Some(head) => {
+                let parameters = engine.parameters()?;
+                head.write(out, config, engine.layout(), &parameters, wordpiece)
+            }
+            None => write(out, engine, config, wordpiece),
+        }
     }
 }
 
-/// Continues the run in `folder`. Returns the number of steps done; None if there is no run.
-fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
-    let Some(state) = State::read(folder)? else {
-        note!("{} holds no checkpoint: starting a fresh run", folder.display());
+/// A trained model, before it is known whether it is kept.
+pub(crate) struct Trained<'a> {
+    pub(crate) run: Run,
+    trainer: Finetuner<'a>,
+    config: Config,
+}
+
+/// Continues the run in `folder` if it is the same. Returns its finished steps.
+fn continue_from(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
+    let Some(state) = read_state::<FinetuningRun>(folder)? else {
         return Ok(None);
     };
     same_run(folder, &state.run.identity, trainer.identity())?;
@@ -223,52 +242,59 @@ fn resume(trainer: &mut Finetuner<'_>, folder: &Path) -> Result<Option<u64>> {
     Ok(Some(step))
 }
 
-/// Checks that `now` continues the run in `folder`, whose identity is `was`.
-pub fn same_run(folder: &Path, was: &FinetuningIdentity, now: &FinetuningIdentity) -> Result<()> {
+/// Returns an error that names the first difference between two runs.
+pub(crate) fn same_run(
+    folder: &Path,
+    was: &FinetuningIdentity,
+    now: &FinetuningIdentity,
+) -> Result<()> {
     let was = FinetuningIdentity {
         precision: was.precision.or(now.precision),
         keep_best: was.keep_best.or(now.keep_best),
         model: was.model.clone().or(now.model.clone()),
         ..was.clone()
     };
-    checkpoint::same_run(folder, &settings(&was), &settings(now))
+    checkpoint::same_run(folder, &identity(&was), &identity(now))
 }
 
-/// Returns the settings that may not change, by the names of their options.
-fn settings(identity: &FinetuningIdentity) -> Vec<(&'static str, String)> {
-    let frozen = identity.frozen.clone();
+/// Lists the settings that make a run that run, under the names of the options.
+fn identity(run: &FinetuningIdentity) -> Vec<(&'static str, String)> {
+    let optimizer = &run.optimizer;
+    let frozen = run.frozen.clone();
+    let frozen = frozen.unwrap_or_else(|| "an encoder that is trained".to_owned());
+    let (checksum, start) = (run.checksum, run.started_from);
     vec![
-        ("--seed", identity.seed.to_string()),
-        ("--epochs", identity.epochs.to_string()),
-        ("a batch", identity.batch.clone()),
-        ("--lr", identity.learning_rate.to_string()),
-        ("--warmup", identity.warmup.to_string()),
-        ("--optimizer", option_name(identity.optimizer.rule)),
-        ("--adam-beta2", identity.optimizer.beta2.to_string()),
-        ("--adam-epsilon", format!("{:e}", identity.optimizer.epsilon)),
-        ("--weight-decay", identity.optimizer.weight_decay.to_string()),
-        ("the dropout", identity.dropout.to_string()),
-        ("--bad-steps", option_name(identity.guard.bad_steps)),
-        ("--spike", identity.guard.spike.map_or("none".into(), |x| x.to_string())),
-        ("--dtype", identity.precision.map_or_else(String::new, |p| p.to_string())),
-        ("the number of examples", identity.examples.to_string()),
-        ("the number of their tokens", identity.tokens.to_string()),
-        ("the training data (by checksum)", format!("{:08x}", identity.checksum)),
-        ("what the head reads", frozen.unwrap_or_else(|| "an encoder that is trained".to_owned())),
-        ("--keep-best", identity.keep_best.unwrap_or_default().to_string()),
-        ("the model", identity.model.as_ref().map_or_else(String::new, |m| m.to_string())),
-        ("the model that it starts from (by checksum)", format!("{:08x}", identity.started_from)),
+        ("--seed", run.seed.to_string()),
+        ("--epochs", run.epochs.to_string()),
+        ("a batch", run.batch.clone()),
+        ("--lr", run.learning_rate.to_string()),
+        ("--warmup", run.warmup.to_string()),
+        ("--optimizer", option_name(optimizer.rule)),
+        ("--adam-beta2", optimizer.beta2.to_string()),
+        ("--adam-epsilon", format!("{:e}", optimizer.epsilon)),
+        ("--weight-decay", optimizer.weight_decay.to_string()),
+        ("the dropout", run.dropout.to_string()),
+        ("--bad-steps", option_name(run.guard.bad_steps)),
+        ("--spike", spike(run.guard)),
+        ("--dtype", or_empty(run.precision)),
+        ("the number of examples", run.examples.to_string()),
+        ("the number of their tokens", run.tokens.to_string()),
+        ("the training data (by checksum)", format!("{checksum:08x}")),
+        ("what the head reads", frozen),
+        ("--keep-best", run.keep_best.unwrap_or_default().to_string()),
+        ("the model", or_empty(run.model.as_ref())),
+        ("the initial weights (by checksum)", format!("{start:08x}")),
     ]
 }
 
-/// Shows and records a run, and evaluates after every epoch if required.
+/// Shows and records a run; with --eval-epochs or --keep-best measures after every epoch.
 struct Reporter<'a> {
     bar: TrainingBar,
     task: &'a dyn Task,
     dev: Option<&'a Measured>,
-    /// The last epoch's, until they are read.
+    /// The scores of the last epoch, until the trainer takes them.
     scores: Option<Scores>,
-    /// The folder for the best epoch's parameters, if they are kept.
+    /// With --keep-best: the folder for the best epoch's parameters.
     keep_in: Option<&'a Path>,
     records: &'a mut Records,
 }
@@ -290,9 +316,9 @@ impl TaskReport for Reporter<'_> {
             self.bar.say(&format!("epoch {epoch}: {}", line(&scores)));
             self.records.measured(step, name, &scores);
             if let Some(folder) = self.keep_in {
-                let this = Best { epoch, score: score(self.task, &scores) };
-                if Best::read(folder)?.is_none_or(|best| this.score > best.score) {
-                    this.write(folder, engine)?;
+                let score = score(self.task, &scores);
+                if Best::read(folder)?.is_none_or(|best| score > best.score) {
+                    Best { epoch, score }.write(folder, engine)?;
                 }
             }
             self.scores = Some(scores);
@@ -311,9 +337,9 @@ mod tests {
 
     #[test]
     fn an_epoch_without_a_score_can_be_kept_and_is_below_all_others() {
-        let best = Best { epoch: 1, score: NO_SCORE };
-        let written = serde_json::to_string(&best).unwrap();
-        assert_eq!(serde_json::from_str::<Best>(&written).unwrap(), best);
-        assert!(best.score < -1e300);
+        let (epoch, score) = (1, NO_SCORE);
+        let written = serde_json::to_string(&Best { epoch, score }).unwrap();
+        assert_eq!(serde_json::from_str::<Best>(&written).unwrap().score, score);
+        assert!(score < -1e300);
     }
 }

@@ -1,8 +1,7 @@
-//! The runs of one command: one, or one with every learning rate and then one with every seed.
+//! The runs of one command: one, or one with each learning rate and then one with each seed.
 //!
-//! Of several runs, the best one's model is kept. The results of the finished ones are kept too, so that a
-//! command that was stopped continues with the run in which it was stopped, and `--resume` does not train
-//! a finished one again.
+//! The best run's model is kept. The results of finished runs are kept too: with `--resume` a command that was
+//! stopped continues the run in which it was stopped, and a command that has finished trains nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run::{Run, Runner, Runs, same_run};
 use super::{Args, RATES, summary};
+use crate::cli::shared::checks::refuse;
 use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
 use crate::model::weights::{self, Model};
@@ -23,41 +23,40 @@ use crate::train::{Records, checkpoint};
 /// The finished runs of a command.
 #[derive(Serialize, Deserialize)]
 struct Finished {
-    /// The last run's.
+    /// The identity of the last run.
     identity: FinetuningIdentity,
     runs: Vec<Run>,
 }
 
-/// Returns the file of the finished runs of a command that has not ended.
-pub fn path(out: &Path) -> PathBuf {
+/// Returns the path of the finished runs of an unfinished command.
+pub(crate) fn path(out: &Path) -> PathBuf {
     out.join("trainer").join("finished.json")
 }
 
-/// Returns the file of the runs of a command that has ended.
-pub fn done_path(out: &Path) -> PathBuf {
+/// Returns the path of the runs of a finished command.
+pub(crate) fn done_path(out: &Path) -> PathBuf {
     out.join("trainer").join("done.json")
 }
 
 impl Finished {
     fn read(path: &Path) -> Result<Option<Self>> {
-        let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io(path, e)),
-        };
+        if !path.exists() {
+            return Ok(None);
+        }
+        let bytes = std::fs::read(path).map_err(|e| Error::io(path, e))?;
         let finished = serde_json::from_slice(&bytes);
         let what = |e| Error::file(path, format!("is no list of finished runs: {e}"));
         finished.map(Some).map_err(what)
     }
 
     fn write(&self, path: &Path) -> Result<()> {
-        // It has only numbers, strings and lists, which always serialise.
+        // Numbers, strings and lists can always be serialised.
         write_atomic(path, &serde_json::to_vec(self).expect("plain data"))
     }
 }
 
 impl Args {
-    /// Returns learning rate and seed of the run after `runs`: every rate with the first seed, then the
+    /// Returns the learning rate and the seed of the run after `runs`: each rate with the first seed, then the
     /// best rate with the other seeds.
     fn next(&self, runs: &[Run], task: &dyn Task) -> Option<(f64, u64)> {
         let own = [self.lr()];
@@ -70,33 +69,30 @@ impl Args {
         (more < self.seeds).then(|| (rate, self.seed + more))
     }
 
-    /// Checks that this command begins with these runs.
+    /// Returns an error if this command does not begin with these runs.
     fn begins_with(&self, runs: &[Run], task: &dyn Task) -> Result<()> {
         for (i, run) in runs.iter().enumerate() {
-            if self.next(&runs[..i], task) != Some((run.learning_rate, run.seed)) {
-                return Err(Error::Usage(format!(
-                    "the runs in {} can't be continued: run {} had seed {} and learning rate {:e}, \
+            let out = self.out.display();
+            let (rate, seed, kept) = (run.learning_rate, run.seed, run.kept.is_some());
+            if self.next(&runs[..i], task) != Some((rate, seed)) {
+                refuse!(
+                    "the runs in {out} can't be continued: run {} had seed {seed} and learning rate {rate:e}, \
                      which --seed, --lr, --lr-search and --seeds don't give now",
-                    self.out.display(),
-                    i + 1,
-                    run.seed,
-                    run.learning_rate
-                )));
+                    i + 1
+                );
             }
-            if self.keep_best != run.kept.is_some() {
-                return Err(Error::Usage(format!(
-                    "the runs in {} can't be continued: --keep-best was {} and is now {}",
-                    self.out.display(),
-                    run.kept.is_some(),
-                    self.keep_best
-                )));
+            if self.keep_best != kept {
+                let now = self.keep_best;
+                refuse!(
+                    "the runs in {out} can't be continued: --keep-best was {kept} and is {now} now"
+                );
             }
         }
         Ok(())
     }
 }
 
-/// Returns the index of the run with the highest score, the first of equal ones.
+/// Returns the index of the run with the highest score, or of the first such run.
 fn best(runs: &[Run], task: &dyn Task) -> usize {
     let better = |best: usize, next: usize| {
         let ahead = runs[next].score(task) > runs[best].score(task);
@@ -106,20 +102,15 @@ fn best(runs: &[Run], task: &dyn Task) -> usize {
 }
 
 impl Runner<'_> {
-    /// Returns the runs of this command if it is to be continued and `--out` holds all of them. If it asks
-    /// for more runs than the several that are done, it will continue after these.
-    ///
-    /// # Errors
-    /// If `--out` holds the runs of another command.
-    pub fn done(&self, settings: &Settings) -> Result<Option<Runs>> {
+    /// With `--resume`, returns the runs in `--out` if they are all runs of this command, or an error if
+    /// they are another command's. If this command has more runs, it continues after those that are done.
+    pub(crate) fn done(&self, settings: &Settings) -> Result<Option<Runs>> {
         let args = self.args;
-        // A run without its model is not done.
-        let there = args.resume && args.out.join(weights::WEIGHTS).exists();
-        let done = match there {
-            true => Finished::read(&done_path(&args.out))?,
-            false => None,
-        };
-        let Some(Finished { identity, runs }) = done else {
+        // A run without a model has to be repeated.
+        if !args.training.resume || !args.out.join(weights::WEIGHTS).exists() {
+            return Ok(None);
+        }
+        let Some(Finished { identity, runs }) = Finished::read(&done_path(&args.out))? else {
             return Ok(None);
         };
         let before = &runs[..runs.len().saturating_sub(1)];
@@ -131,29 +122,35 @@ impl Runner<'_> {
         }
         args.begins_with(&runs, self.task)?;
         if args.next(&runs, self.task).is_some() {
-            // The records of a single run have the place of those of all runs.
+            // The records of a single run are in the folder of those of all runs.
             if runs.len() == 1 {
-                return Err(Error::Usage(format!(
-                    "the run in {} is done, and --seeds or --lr-search give more now: give \
-                     --overwrite to start anew, or another --out",
+                refuse!(
+                    "the run in {} is done, and --seeds or --lr-search ask for more now: give \
+                     --overwrite to start again, or another --out",
                     args.out.display()
-                )));
+                );
             }
             Finished { identity, runs }.write(&path(&args.out))?;
             return Ok(None);
         }
-        // They are left if the command was killed after writing the list and before removing them.
+        // A command that was killed may have left them.
         self.forget_unfinished()?;
-        note!("the run in {} is done: nothing is trained", args.out.display());
+        let out = args.out.display();
+        note!("the run in {out} is done: nothing is trained");
         Ok(Some(Runs { best: best(&runs, self.task), done: runs, stopped: None }))
     }
 
-    /// Trains all runs; `first` is the model of the first.
-    pub fn all(&self, records: &mut Records, first: Model, settings: &Settings) -> Result<Runs> {
+    /// Trains all runs; `first` is the model of the first one.
+    pub(crate) fn all(
+        &self,
+        records: &mut Records,
+        first: Model,
+        settings: &Settings,
+    ) -> Result<Runs> {
         let args = self.args;
         remove_if_there(&done_path(&args.out))?;
-        if !args.resume {
-            // First, so that the new run is never taken for the old one.
+        if !args.training.resume {
+            // Now, or a later --resume could continue the earlier run.
             self.forget_unfinished()?;
         }
         if let Some(head) = self.head {
@@ -165,7 +162,7 @@ impl Runner<'_> {
             None => (None, Vec::new()),
         };
         let mut first = Some(first).filter(|_| runs.is_empty());
-        let mut resume = args.resume;
+        let mut resume = args.training.resume;
         let mut stopped = None;
         while let Some((learning_rate, seed)) = args.next(&runs, self.task) {
             let model = match first.take() {
@@ -225,23 +222,23 @@ impl Runner<'_> {
         Best::remove(&self.args.out)
     }
 
-    /// Removes also the list of the runs before it.
+    /// Removes that state and the list of the runs before it.
     fn forget_unfinished(&self) -> Result<()> {
         self.forget_state()?;
         remove_if_there(&path(&self.args.out))
     }
 
-    /// Returns the finished runs in `--out`, if this command continues them.
+    /// With `--resume`, returns the finished runs of this command in `--out`.
     fn finished(&self, records: &mut Records) -> Result<Option<Finished>> {
         let args = self.args;
-        if !args.resume {
+        if !args.training.resume {
             return Ok(None);
         }
         let Some(finished) = Finished::read(&path(&args.out))? else {
             return Ok(None);
         };
         args.begins_with(&finished.runs, self.task)?;
-        // The state of the last finished run is left if the command was killed before it was removed.
+        // A command that was killed may have left the state of the last finished run.
         if State::read(&args.out)?.is_some_and(|state| state.run.identity == finished.identity) {
             self.forget_state()?;
         }

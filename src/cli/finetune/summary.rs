@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::Args;
 use super::run::{Run, Runs};
-use crate::cli::print::say;
-use crate::cli::task::line;
+use crate::cli::shared::print::say;
+use crate::cli::shared::task::line;
+use crate::cli::shared::training::note_stopped;
 use crate::error::Result;
 use crate::eval::Scores;
 use crate::files::create_folder;
@@ -15,8 +16,8 @@ use crate::note;
 use crate::tasks::Task;
 use crate::view::LineChart;
 
-/// Draws the loss of a run.
-pub fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
+/// Draws the losses of a run.
+pub(crate) fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
     let folder = out.join("trainer");
     create_folder(&folder)?;
     let steps = &run.outcome.steps;
@@ -27,8 +28,8 @@ pub fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
         .save(folder.join("loss.svg"))
 }
 
-/// Prints a line about one of several runs on stderr.
-pub fn progress(task: &dyn Task, run: &Run) {
+/// Prints a line about one of several runs.
+pub(crate) fn progress(task: &dyn Task, run: &Run) {
     note!(
         "seed {}, learning rate {:e}: {} {:.4}",
         run.seed,
@@ -39,10 +40,10 @@ pub fn progress(task: &dyn Task, run: &Run) {
 }
 
 /// Prints the results.
-pub fn print(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()> {
+pub(crate) fn print(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<()> {
     let kept = runs.kept();
     let several = Several::of(&runs.done, kept.learning_rate);
-    if args.json {
+    if args.training.json {
         let mut object = json!({"task": task.name(), "rows": rows});
         if let (Value::Object(all), Value::Object(own)) = (&mut object, kept.json()) {
             all.extend(own);
@@ -75,7 +76,8 @@ pub fn print(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<(
             say!("mean of {} seeds: {}", several.seeds, line(&several.mean))?;
             say!("standard deviation: {}", line(&several.deviation))?;
         }
-        say!("model in {0}, its curves in {0}/trainer/report.html", args.out.display())?;
+        let out = args.out.display();
+        say!("model in {out}, its curves in {out}/trainer/report.html")?;
     }
     if kept.outcome.skipped > 0 {
         note!("{} steps were left out", kept.outcome.skipped);
@@ -86,24 +88,22 @@ pub fn print(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> Result<(
             true => format!(" of the run with seed {}", run.seed),
             false => String::new(),
         };
-        note!(
-            "stopped after step {done} of {planned}{of}: the same command with --resume continues from there"
-        );
+        note_stopped(done, planned, &of);
     }
     Ok(())
 }
 
-/// Mean and standard deviation over two or more seeds of one learning rate.
-pub struct Several {
-    pub seeds: usize,
-    pub mean: Scores,
-    /// The sample's: the sum of squares is divided by one less than the number of seeds.
-    pub deviation: Scores,
+/// Mean and standard deviation over two or more seeds with one learning rate.
+pub(crate) struct Several {
+    pub(crate) seeds: usize,
+    pub(crate) mean: Scores,
+    /// The sample's: the divisor is one less than the number of seeds.
+    pub(crate) deviation: Scores,
 }
 
 impl Several {
-    /// Returns those of the runs with this learning rate; None if there is only one.
-    pub fn of(runs: &[Run], learning_rate: f64) -> Option<Self> {
+    /// Summarises the runs with this learning rate; None if there is only one.
+    pub(crate) fn of(runs: &[Run], learning_rate: f64) -> Option<Self> {
         let same: Vec<&Scores> = runs
             .iter()
             .filter(|run| run.learning_rate == learning_rate)
@@ -114,7 +114,7 @@ impl Several {
         }
         let n = same.len() as f64;
         let (mut mean, mut deviation) = (Scores::new(), Scores::new());
-        for name in same.first().map_or(&Scores::new(), |scores| *scores).keys() {
+        for name in same[0].keys() {
             let values: Option<Vec<f64>> = same.iter().map(|s| s.get(name)?.as_f64()).collect();
             let Some(values) = values else { continue };
             let middle = values.iter().sum::<f64>() / n;

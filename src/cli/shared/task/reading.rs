@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::cli::shared::checks::{positions, refuse};
 use crate::data::table::Columns;
 use crate::error::{Error, Result};
 use crate::model::Config;
@@ -16,7 +17,7 @@ const FOLD: u32 = 1;
 
 // The stored options have the names of these fields.
 #[derive(clap::Args, Debug, Clone, Default, Deserialize)]
-pub struct ReadingArgs {
+pub(crate) struct ReadingArgs {
     /// Longest sequence in tokens; longer texts are cut [default: as the model was fine-tuned; to
     /// fine-tune, 128, for squad and squad2 384, for swag and codah 80]
     #[arg(long, alias = "max-seq-length", value_name = "N")]
@@ -44,7 +45,7 @@ pub struct ReadingArgs {
 impl ReadingArgs {
     /// Returns the options that a model's configuration stores; none if another program wrote it. `path` is for
     /// error messages.
-    pub fn stored(config: &Config, path: &Path) -> Result<Self> {
+    pub(crate) fn stored(config: &Config, path: &Path) -> Result<Self> {
         match config.other.get(OPTIONS) {
             None => Ok(Self::default()),
             Some(stored) => serde_json::from_value(stored.clone())
@@ -53,7 +54,7 @@ impl ReadingArgs {
     }
 
     /// Fills in the `stored` options where none were given.
-    pub fn or(&self, stored: &Self) -> Self {
+    pub(crate) fn or(&self, stored: &Self) -> Self {
         Self {
             max_len: self.max_len.or(stored.max_len),
             columns: self.columns.clone().or_else(|| stored.columns.clone()),
@@ -68,23 +69,20 @@ impl ReadingArgs {
     ///
     /// # Errors
     /// If the model has fewer positions.
-    pub fn max_len(&self, task: &str, config: &Config) -> Result<usize> {
-        let positions = config.max_position_embeddings;
-        match self.max_len {
-            Some(max_len) if max_len > positions => Err(Error::Usage(format!(
-                "--max-len {max_len}: the model has only {positions} positions"
-            ))),
-            Some(max_len) => Ok(max_len),
-            None => Ok(tasks::usual_max_len(task).min(positions)),
-        }
+    pub(crate) fn max_len(&self, task: &str, config: &Config) -> Result<usize> {
+        let most = config.max_position_embeddings;
+        let usual = || tasks::usual_max_len(task).min(most);
+        let max_len = self.max_len.unwrap_or_else(usual);
+        positions("--max-len", max_len, most)?;
+        Ok(max_len)
     }
 
-    pub fn fold(&self) -> u32 {
+    pub(crate) fn fold(&self) -> u32 {
         self.fold.unwrap_or(FOLD)
     }
 
     /// Returns a warning if another fifth of CODAH is measured than was held out in training.
-    pub fn fold_note(&self, stored: &Self) -> Option<String> {
+    pub(crate) fn fold_note(&self, stored: &Self) -> Option<String> {
         let (given, stored) = (self.fold?, stored.fold?);
         (given != stored).then(|| {
             format!(
@@ -95,7 +93,7 @@ impl ReadingArgs {
     }
 
     /// Returns the columns of your own data.
-    pub fn columns(&self) -> Result<Option<Columns>> {
+    pub(crate) fn columns(&self) -> Result<Option<Columns>> {
         self.columns.as_deref().map(Columns::parse).transpose()
     }
 
@@ -103,7 +101,7 @@ impl ReadingArgs {
     ///
     /// # Errors
     /// If there are not as many texts as in the `stored` columns.
-    pub fn unlabelled(&self, stored: &Self, role: Role) -> Result<bool> {
+    pub(crate) fn unlabelled(&self, stored: &Self, role: Role) -> Result<bool> {
         let (Some(given), stored) = (self.columns()?, stored.columns()?) else {
             return Ok(false);
         };
@@ -124,13 +122,11 @@ impl ReadingArgs {
             (_, false) => "expected two columns of text and one of labels",
             (_, true) => "expected two columns of text, with or without one of labels",
         };
-        Err(Error::Usage(format!(
-            "--columns {given}: {expected}, as the model was fine-tuned on {stored}"
-        )))
+        refuse!("--columns {given}: {expected}, as the model was fine-tuned on {stored}")
     }
 
     /// Returns how SQuAD's paragraphs are read.
-    pub fn spans(&self) -> SpanOptions {
+    pub(crate) fn spans(&self) -> SpanOptions {
         let usual = SpanOptions::default();
         SpanOptions {
             stride: self.doc_stride.unwrap_or(usual.stride),
@@ -145,55 +141,38 @@ impl ReadingArgs {
 mod tests {
     use super::*;
 
-    fn stored_options(task: &str, options: &tasks::Options) -> ReadingArgs {
+    fn stored_options(task: &str) -> ReadingArgs {
+        let mut options = tasks::Options::default();
+        (options.spans.stride, options.fold) = (64, 1);
         let mut config = Config::new(2, 128, 2, 512, 1000);
-        let task = tasks::open(task, options, tasks::Labels::Training(Path::new("-"))).unwrap();
-        let max_len = ReadingArgs::default().max_len(task.name(), &config).unwrap();
-        crate::train::task::describe(task.as_ref(), max_len, &mut config);
+        let labels = tasks::Labels::Training(Path::new("-"));
+        let task = tasks::open(task, &options, labels).unwrap();
+        let max_len = ReadingArgs::default().max_len(task.name(), &config);
+        crate::train::task::describe(task.as_ref(), max_len.unwrap(), &mut config);
         ReadingArgs::stored(&config, Path::new("config.json")).unwrap()
     }
 
     #[test]
     fn a_model_stores_how_its_files_are_read() {
-        let options = tasks::Options {
-            spans: SpanOptions { stride: 64, ..SpanOptions::default() },
-            fold: 1,
-            ..tasks::Options::default()
-        };
-        let stored = stored_options("squad", &options);
+        let stored = stored_options("squad");
         assert_eq!((stored.max_len, stored.fold), (Some(384), None));
         assert_eq!(stored.columns, None, "squad has none");
         let spans = stored.spans();
         assert_eq!((spans.stride, spans.max_question), (64, 64));
         assert_eq!(stored.max_query_len, Some(64), "defaults are stored too");
-        let other = ReadingArgs { doc_stride: Some(32), ..ReadingArgs::default() };
-        let both = other.or(&stored);
+        let given = ReadingArgs { doc_stride: Some(32), ..ReadingArgs::default() };
+        let both = given.or(&stored);
         assert_eq!((both.doc_stride, both.max_len), (Some(32), Some(384)));
-        let stored = stored_options("codah", &options);
+        let stored = stored_options("codah");
         assert_eq!((stored.fold, stored.max_len), (Some(1), Some(80)));
     }
 
     #[test]
-    fn another_number_of_texts_than_in_training_is_refused() {
+    fn one_text_in_training_means_one_text_later() {
         let columns =
             |columns: &str| ReadingArgs { columns: Some(columns.into()), ..ReadingArgs::default() };
-        let (one, two) = (columns("x,y"), columns("x,y,z"));
-        let none = ReadingArgs::default();
-        for (given, stored, role, expected) in [
-            ("text", &one, Role::Test, Some(true)),
-            ("text,label", &one, Role::Test, Some(false)),
-            ("text,label", &one, Role::Dev, Some(false)),
-            ("text", &one, Role::Dev, None),
-            ("a,b,label", &one, Role::Test, None),
-            ("a,b", &two, Role::Test, Some(true)),
-            ("a,b", &two, Role::Dev, None),
-            ("a,b,label", &two, Role::Test, Some(false)),
-            ("a", &two, Role::Test, None),
-            ("text", &none, Role::Test, Some(true)),
-            ("text,label", &none, Role::Test, Some(false)),
-        ] {
-            let found = columns(given).unlabelled(stored, role);
-            assert_eq!(found.ok(), expected, "{given} {role:?}");
-        }
+        let refused = |given, role| columns(given).unlabelled(&columns("x,y"), role).is_err();
+        assert!(refused("text", Role::Dev) && refused("a,b,label", Role::Test));
+        assert!(!refused("text", Role::Test) && !refused("text,label", Role::Dev));
     }
 }

@@ -8,20 +8,19 @@ use crate::text::reader::Lines;
 
 use super::print::still_read;
 
-/// Most bytes of input that are read and answered at once.
+/// Upper limit of the input that is read and answered at once, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Answers all lines of stdin, each time as many as are available, so that a program may send a line and wait for
-/// the answer. An error in the input is returned after the lines before it were answered.
-pub fn answer(mut answers: impl FnMut(&[String]) -> Result<Vec<String>>) -> Result<()> {
+/// Answers all lines of stdin, each time as many as are available, so that a program can send a line and wait for
+/// its answer. Answers the lines before an error in the input, and then returns the error.
+pub(crate) fn answer(mut answers: impl FnMut(&[String]) -> Result<Vec<String>>) -> Result<()> {
     let reader = BufReader::with_capacity(BUFFER_BYTES, io::stdin());
     let mut lines = Lines::new(reader, Path::new("stdin"));
     let mut out = io::stdout().lock();
     loop {
         let (batch, fault) = next_batch(&mut lines);
         for answer in answers(&batch)? {
-            let written = out.write_all(answer.as_bytes()).and_then(|()| out.write_all(b"\n"));
-            if !still_read(written)? {
+            if !still_read(writeln!(out, "{answer}"))? {
                 return Ok(());
             }
         }

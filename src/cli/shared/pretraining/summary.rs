@@ -1,31 +1,35 @@
-//! What a run on plain text prints at its start and at its end.
+//! What a pre-training run prints at its start and at its end.
 
 use serde_json::{Value, json};
 
-use crate::cli::print::say;
-use crate::data::{Packing, PretrainingData};
+use crate::cli::shared::print::say;
+use crate::cli::shared::progress::measured;
+use crate::data::PretrainingData;
 use crate::error::Result;
 use crate::note;
 use crate::train::pretraining_chart;
-use crate::train::record::Chart;
 use crate::train::report::mean;
 use crate::train::{EvalReport, Pretrainer};
 
-use super::{RunArgs, description};
-use crate::cli::progress::measured;
+use super::RunArgs;
+use crate::cli::shared::training::note_stopped;
 
-/// The losses of guesses, in nats a token.
+/// Losses of guesses, in nats a token.
 #[derive(Clone, Copy)]
-pub struct Baselines {
-    /// The uniform guess.
-    uniform: f64,
-    /// The best guess without context.
-    unigram: f64,
+pub(crate) struct Baselines {
+    /// If all tokens are equally probable.
+    pub(crate) uniform: f64,
+    /// The smallest without any context.
+    pub(crate) unigram: f64,
 }
 
 impl Baselines {
-    /// Computes them and reports them on stderr, with the sizes of the text.
-    pub fn of(data: &PretrainingData, held_out: &PretrainingData, vocab_size: usize) -> Self {
+    /// Computes the losses and prints them on stderr, with the size of the text.
+    pub(crate) fn of(
+        data: &PretrainingData,
+        held_out: &PretrainingData,
+        vocab_size: usize,
+    ) -> Self {
         note!(
             "{} tokens in {} documents to train on, {} tokens in {} documents held out; {} examples an epoch",
             data.tokens(),
@@ -35,23 +39,18 @@ impl Baselines {
             data.examples_per_epoch(),
         );
         let uniform = (vocab_size as f64).ln();
-        // Of the training text: a few held-out documents repeat themselves more and would give a smaller
-        // number, which no model that knows only the word counts could reach.
+        // Of the training text: a few held-out documents repeat themselves more, and their smaller
+        // entropy is out of reach for a model that knows only the counts.
         let unigram = data.unigram_entropy();
         note!(
             "loss of a uniform guess: ln({vocab_size}) = {uniform:.3}; of a guess from the text's token counts alone (unigram entropy): {unigram:.3}",
         );
         Self { uniform, unigram }
     }
-
-    /// Returns the charts of the run's report, with these losses as references.
-    pub fn charts(self, packing: Packing) -> Vec<Chart> {
-        description::charts(packing, self.uniform, self.unigram)
-    }
 }
 
 /// Saves the run's chart and prints the results.
-pub fn print(
+pub(crate) fn print(
     args: &RunArgs,
     trainer: &mut Pretrainer,
     evaluation: &EvalReport,
@@ -64,11 +63,11 @@ pub fn print(
     let chart = pretraining_chart(history, uniform, unigram);
     chart.save(args.out.join("trainer").join("loss.svg"))?;
     let loss_first = history.steps.first().map_or(0.0, |s| s.loss);
-    // One batch is noisy: the last loss is the mean of the last ten.
+    // The mean of ten batches: a single one is noisy.
     let loss_last = mean(history.steps.latest(10).map(|s| s.loss));
     let tokens_per_s = history.tokens_per_s();
     let teacher = trainer.evaluate_teacher()?;
-    if args.json {
+    if args.training.json {
         let object = json!({
             "steps": trainer.step(),
             "stopped": stopped,
@@ -94,19 +93,16 @@ pub fn print(
         if let Some(teacher) = &teacher {
             say!("the teacher, held out: {}", measured(teacher))?;
         }
-        say!("model in {0}, its curves in {0}/trainer/report.html", args.out.display())?;
+        let out = args.out.display();
+        say!("model in {out}, its curves in {out}/trainer/report.html")?;
     }
     if stopped {
-        note!(
-            "stopped after step {} of {}: the same command with --resume continues from there",
-            trainer.step(),
-            args.steps
-        );
+        note_stopped(trainer.step(), args.steps, "");
     }
     Ok(())
 }
 
-/// Returns an evaluation as JSON, with null for what was not measured.
+/// Converts a measurement to JSON; values that were not measured are null.
 fn object(evaluation: &EvalReport) -> Value {
     json!({
         "mlm_accuracy": evaluation.mlm_accuracy,

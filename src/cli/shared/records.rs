@@ -1,4 +1,5 @@
-//! The parts of a run's records that all commands share: the command line, the machine, the model.
+//! What the commands that train write about themselves in their records: the command line, the machine,
+//! the model.
 
 use std::path::Path;
 
@@ -8,29 +9,28 @@ use crate::model::{Config, Layout};
 use crate::view::page::Table;
 
 /// Returns this process's command line, quoted for a shell.
-pub fn command() -> String {
+pub(crate) fn command() -> String {
     let arguments = std::env::args().skip(1);
-    // Quoting fails only for null bytes, which an argument can't have.
+    // A null byte can't be in an argument: the system ends arguments with it.
     let quoted = arguments.map(|a| shlex::try_quote(&a).map_or(a.clone(), |q| q.into_owned()));
     let words: Vec<String> = std::iter::once("cloze".to_owned()).chain(quoted).collect();
     words.join(" ")
 }
 
-/// Describes the machine.
-pub fn machine(setup: Setup) -> Table {
-    let table = Table::new("Machine")
+/// Describes the computer.
+pub(crate) fn machine(setup: Setup) -> Table {
+    let mut table = Table::new("Machine")
         .row("processor", processor())
         .row("threads", rayon::current_num_threads())
         .row("matrix products", CpuEngine::unit(setup.precision));
-    let table = match memory::total() {
-        Some(bytes) => table.row("memory", memory::format_bytes(bytes)),
-        None => table,
-    };
+    if let Some(bytes) = memory::total() {
+        table = table.row("memory", memory::format_bytes(bytes));
+    }
     table.row("Cloze", env!("CARGO_PKG_VERSION"))
 }
 
-/// Describes the model.
-pub fn model(config: &Config, layout: &Layout) -> Table {
+/// Describes the model that is trained.
+pub(crate) fn model(config: &Config, layout: &Layout) -> Table {
     Table::new("Model")
         .row("layers", config.num_hidden_layers)
         .row("hidden size", config.hidden_size)
@@ -40,32 +40,29 @@ pub fn model(config: &Config, layout: &Layout) -> Table {
         .row("parameters", layout.total())
 }
 
-/// Returns a folder's own name.
-pub fn name_of(folder: &Path) -> String {
+/// Returns the name of a folder.
+pub(crate) fn name_of(folder: &Path) -> String {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let name = whole.file_name().unwrap_or(whole.as_os_str());
     name.to_string_lossy().into_owned()
 }
 
-/// Returns a model's name: its name on the Hub if the folder is in the Hub's cache
-/// (`models--ORG--NAME/snapshots/…`), else the folder's own.
-pub fn name_of_model(folder: &Path) -> String {
+/// Returns a model's name: the Hub's if the folder is in its cache (`models--ORG--NAME/snapshots/…`), else
+/// the folder's.
+pub(crate) fn name_of_model(folder: &Path) -> String {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let mut names = whole.iter().map(|part| part.to_string_lossy());
-    match names.find_map(|name| Some(name.strip_prefix("models--")?.replace("--", "/"))) {
-        Some(name) => name,
-        None => name_of(folder),
-    }
+    let of_hub = |name: &str| Some(name.strip_prefix("models--")?.replace("--", "/"));
+    let found = names.find_map(|name| of_hub(&name));
+    found.unwrap_or_else(|| name_of(folder))
 }
 
-/// Returns the processor's name, or its architecture if the system doesn't report the name.
+/// Returns the processor's name if the system reports it, else its architecture.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
-    match line.and_then(|line| line.split_once(':')) {
-        Some((_, name)) => name.trim().to_owned(),
-        None => std::env::consts::ARCH.to_owned(),
-    }
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    line.map_or(std::env::consts::ARCH, |(_, name)| name.trim()).to_owned()
 }
 
 #[cfg(test)]
@@ -73,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_named_wherever_one_stands() {
+    fn a_folder_has_the_same_name_by_every_path() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("mrpc");
         std::fs::create_dir(&inner).unwrap();
@@ -81,7 +78,7 @@ mod tests {
         assert_eq!(name_of(&inner.join("..").join("mrpc")), "mrpc");
         assert_eq!(name_of(Path::new("not/there/yet")), "yet");
         assert_eq!(name_of_model(&inner), "mrpc");
-        let cached = folder.path().join("models--a--b-c").join("snapshots").join("1f");
+        let cached = folder.path().join("models--a--b-c/snapshots/1f");
         assert_eq!(name_of_model(&cached), "a/b-c");
     }
 }

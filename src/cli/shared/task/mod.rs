@@ -3,15 +3,19 @@
 mod reading;
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Command};
 use serde_json::Value;
 
+use reading::ReadingArgs;
+
+use super::checks::refuse;
+use super::engine::EngineArgs;
 use crate::data::bad::BadRows;
-use crate::engine::{Setup, TaskEngine};
-use crate::error::{Error, Result};
+use crate::engine::TaskEngine;
+use crate::error::Result;
 use crate::eval::Scores;
 use crate::hub;
 use crate::model::{Config, weights};
@@ -20,17 +24,14 @@ use crate::predict::Loaded;
 use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, SpanOptions, Task};
 use crate::text::WordPiece;
 
-use reading::ReadingArgs;
-
 #[derive(clap::Args, Clone)]
-pub struct TaskArgs {
+pub(crate) struct TaskArgs {
     /// The task; ax has no training data, use a model of mnli
     #[arg(value_parser = TaskName)]
-    pub task: String,
+    pub(crate) task: String,
     #[command(flatten)]
-    pub reading: ReadingArgs,
-    /// What the labels of your own data are [default: what the model was fine-tuned for; to fine-tune,
-    /// class]
+    pub(crate) reading: ReadingArgs,
+    /// What the labels of your own data are [default: as the model was fine-tuned; to fine-tune, class]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
     /// SQuAD: number of answers listed for each question
@@ -43,6 +44,19 @@ pub struct TaskArgs {
     /// Skip malformed rows and print how many there were, instead of stopping at the first
     #[arg(long)]
     skip_bad: bool,
+}
+
+/// Options of the commands that use a fine-tuned model.
+#[derive(clap::Args)]
+pub(crate) struct FinetunedArgs {
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Model folder that `cloze finetune` or transformers wrote for the task, or the name of one on the
+    /// Hub
+    #[arg(long, value_name = "DIR|NAME")]
+    model: PathBuf,
+    #[command(flatten)]
+    engine: EngineArgs,
 }
 
 /// Parses a task's name, in any case and with or without hyphens.
@@ -69,7 +83,7 @@ impl TypedValueParser for TaskName {
 }
 
 /// Lets options take negative numbers, so that an error about one names the option.
-pub fn with_negative_numbers(arg: Arg) -> Arg {
+pub(crate) fn with_negative_numbers(arg: Arg) -> Arg {
     match arg.get_action().takes_values() {
         true => arg.allow_negative_numbers(true),
         false => arg,
@@ -77,15 +91,44 @@ pub fn with_negative_numbers(arg: Arg) -> Arg {
 }
 
 /// A fine-tuned model with its task and a file.
-pub struct Opened {
-    pub task: Box<dyn Task>,
-    pub engine: Box<dyn TaskEngine>,
-    pub data: Box<dyn Dataset>,
+pub(crate) struct Opened {
+    pub(crate) task: Box<dyn Task>,
+    pub(crate) engine: Box<dyn TaskEngine>,
+    pub(crate) data: Box<dyn Dataset>,
+}
+
+impl FinetunedArgs {
+    /// Opens the model, its task, and the first `limit` rows of a file.
+    pub(crate) fn open(&self, data: &Path, role: Role, limit: Option<usize>) -> Result<Opened> {
+        let setup = self.engine.setup()?;
+        self.task.refuse_folder(data, role)?;
+        let folder = hub::folder_of(&self.model)?;
+        let path = folder.join(weights::CONFIG);
+        let config = Config::read(&path)?;
+        let stored = ReadingArgs::stored(&config, &path)?;
+        let mut args = self.task.clone();
+        if let Some(note) = args.reading.fold_note(&stored)
+            && role == Role::Dev
+        {
+            note!("{note}");
+        }
+        args.reading = args.reading.or(&stored);
+        let unlabelled = args.reading.unlabelled(&stored, role)?;
+        let task = args.open(Labels::Model(&config), unlabelled)?;
+        let finetuned_for = config.other.get("finetuning_task").and_then(Value::as_str);
+        if let Some(other) = finetuned_for.filter(|&other| !akin(other, task.name())) {
+            let (folder, name) = (folder.display(), task.name());
+            note!("{folder}: was fine-tuned for {other}, not for {name}");
+        }
+        let Loaded { engine, wordpiece } = Loaded::read_task(&folder, task.part(), setup)?;
+        let data = args.read(task.as_ref(), data, role, &config, &wordpiece, limit)?;
+        Ok(Opened { task, engine, data })
+    }
 }
 
 impl TaskArgs {
     /// Returns the task with the labels of a training file.
-    pub fn to_train(&self, file: &Path) -> Result<Box<dyn Task>> {
+    pub(crate) fn to_train(&self, file: &Path) -> Result<Box<dyn Task>> {
         self.open(Labels::Training(file), false)
     }
 
@@ -105,38 +148,7 @@ impl TaskArgs {
         tasks::open(&self.task, &options, labels)
     }
 
-    /// Opens a fine-tuned model, its task, and the first `limit` rows of a file.
-    pub fn open_model(
-        &self,
-        model: &Path,
-        data: &Path,
-        role: Role,
-        limit: Option<usize>,
-        setup: Setup,
-    ) -> Result<Opened> {
-        self.refuse_folder(data, role)?;
-        let folder = hub::folder_of(model)?;
-        let path = folder.join(weights::CONFIG);
-        let config = Config::read(&path)?;
-        let stored = ReadingArgs::stored(&config, &path)?;
-        if let Some(note) = self.reading.fold_note(&stored)
-            && role == Role::Dev
-        {
-            note!("{note}");
-        }
-        let args = Self { reading: self.reading.or(&stored), ..self.clone() };
-        let unlabelled = args.reading.unlabelled(&stored, role)?;
-        let task = args.open(Labels::Model(&config), unlabelled)?;
-        let finetuned_for = config.other.get("finetuning_task").and_then(Value::as_str);
-        if let Some(other) = finetuned_for.filter(|&other| !akin(other, task.name())) {
-            note!("{}: was fine-tuned for {other}, not for {}", folder.display(), task.name());
-        }
-        let Loaded { engine, wordpiece } = Loaded::read_task(&folder, task.part(), setup)?;
-        let data = args.read(task.as_ref(), data, role, &config, &wordpiece, limit)?;
-        Ok(Opened { task, engine, data })
-    }
-
-    /// Returns an error if `path` is a folder, which names the file in it that is probably meant.
+    /// Returns an error if `path` is a folder, with the file in it that is probably meant.
     fn refuse_folder(&self, path: &Path, role: Role) -> Result<()> {
         if !path.is_dir() {
             return Ok(());
@@ -151,14 +163,12 @@ impl TaskArgs {
             Some((_, file)) => format!(", such as {}", file.display()),
             None => String::new(),
         };
-        Err(Error::Usage(format!(
-            "{option} {}: is a folder; expected a file{such_as}",
-            path.display()
-        )))
+        let path = path.display();
+        refuse!("{option} {path}: is a folder; expected a file{such_as}")
     }
 
     /// Reads a file and prints remarks on stderr.
-    pub fn read(
+    pub(crate) fn read(
         &self,
         task: &dyn Task,
         path: &Path,
@@ -184,7 +194,7 @@ impl TaskArgs {
     }
 }
 
-/// Returns whether a model that was fine-tuned for one task also suits another. Names are Cloze's or those of
+/// Returns whether a model that was fine-tuned for one task suits another. The first name is Cloze's or that of
 /// transformers' scripts.
 fn akin(finetuned_for: &str, task: &str) -> bool {
     const FAMILIES: [[&str; 2]; 3] = [["squad", "squad2"], ["swag", "codah"], ["mnli", "ax"]];
@@ -194,15 +204,12 @@ fn akin(finetuned_for: &str, task: &str) -> bool {
         || FAMILIES.iter().any(|family| names.iter().all(|name| family.contains(name)))
 }
 
-/// Formats scores in a line for people.
-pub fn line(scores: &Scores) -> String {
-    let format = |(name, value): (&String, &Value)| match value {
-        Value::Number(number) if number.is_f64() => {
-            Some(format!("{name} {:.4}", number.as_f64().unwrap_or(f64::NAN)))
-        }
-        Value::Number(number) => Some(format!("{name} {number}")),
-        // Scores by type are only in the JSON.
-        _ => None,
+/// Formats scores in a line for people; scores by type are only in the JSON.
+pub(crate) fn line(scores: &Scores) -> String {
+    let numbers = scores.iter().filter(|(_, value)| value.is_number());
+    let format = |(name, value): (&String, &Value)| match value.as_f64() {
+        Some(number) if value.is_f64() => format!("{name} {number:.4}"),
+        _ => format!("{name} {value}"),
     };
-    scores.iter().filter_map(format).collect::<Vec<_>>().join(", ")
+    numbers.map(format).collect::<Vec<_>>().join(", ")
 }

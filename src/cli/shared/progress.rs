@@ -8,11 +8,11 @@ use crate::note;
 use crate::notes::visible;
 use crate::train::{EvalReport, Report, StepReport};
 
-/// How often a run without a terminal writes a line.
+/// How often a run without a terminal prints a line.
 const LINE_EVERY: Duration = Duration::from_secs(15);
 
-/// Shows a run on stderr: as a bar on a terminal, elsewhere as lines.
-pub struct TrainingBar {
+/// Shows a run on stderr: a bar on a terminal, else a line now and then.
+pub(crate) struct TrainingBar {
     bar: ProgressBar,
     total: u64,
     last_line: Instant,
@@ -20,9 +20,9 @@ pub struct TrainingBar {
 }
 
 impl TrainingBar {
-    /// Creates a bar over `total` steps, of which an earlier process did `done`.
-    pub fn new(total: u64, done: u64) -> Self {
-        // The template is a constant, which every test of training parses.
+    /// Returns a bar over `total` steps, `done` of which an earlier run did.
+    pub(crate) fn new(total: u64, done: u64) -> Self {
+        // The template is a constant: it parses, or every run of the tests fails.
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} steps, {msg}, {eta} left")
             .expect("a valid template");
         let bar = ProgressBar::new(total).with_style(style);
@@ -32,12 +32,12 @@ impl TrainingBar {
     }
 
     /// Removes the bar.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// Writes a line above the bar.
-    pub fn say(&self, line: &str) {
+    /// Prints a line above the bar.
+    pub(crate) fn say(&self, line: &str) {
         if self.bar.is_hidden() {
             note!("{line}");
         } else {
@@ -45,37 +45,33 @@ impl TrainingBar {
         }
     }
 
-    /// Shows a step.
-    pub fn advance(&mut self, step: u64, loss: f64, tokens_per_s: f64) {
-        let smooth = match self.smooth {
-            Some(old) => 0.9 * old + 0.1 * loss,
-            None => loss,
-        };
+    /// Shows a finished step.
+    pub(crate) fn advance(&mut self, step: u64, loss: f64, tokens_per_s: f64) {
+        let smooth = self.smooth.map_or(loss, |old| 0.9 * old + 0.1 * loss);
         self.smooth = Some(smooth);
-        let state = format!("loss {smooth:.3}, {tokens_per_s:.0} tokens/s");
+        let message = format!("loss {smooth:.3}, {tokens_per_s:.0} tokens/s");
         if self.bar.is_hidden() && self.last_line.elapsed() > LINE_EVERY {
             self.last_line = Instant::now();
-            note!("step {step}/{}: {state}", self.total);
+            note!("step {step}/{}: {message}", self.total);
         }
-        self.bar.set_message(state);
+        self.bar.set_message(message);
         self.bar.set_position(step);
     }
 }
 
-/// Describes an evaluation.
-pub fn measured(report: &EvalReport) -> String {
-    let words = format!(
+/// Formats a measurement.
+pub(crate) fn measured(report: &EvalReport) -> String {
+    let mut line = format!(
         "loss {:.3}, perplexity {:.1}, accuracy {:.1} %",
         report.mlm_loss,
         report.perplexity(),
         100.0 * report.mlm_accuracy,
     );
-    match (report.nsp_loss, report.nsp_accuracy) {
-        (Some(loss), Some(accuracy)) => {
-            format!("{words}; next sentence loss {loss:.3}, accuracy {:.1} %", 100.0 * accuracy)
-        }
-        _ => words,
+    if let (Some(loss), Some(accuracy)) = (report.nsp_loss, report.nsp_accuracy) {
+        let accuracy = 100.0 * accuracy;
+        line += &format!("; next sentence loss {loss:.3}, accuracy {accuracy:.1} %");
     }
+    line
 }
 
 impl Report for TrainingBar {
@@ -84,7 +80,8 @@ impl Report for TrainingBar {
     }
 
     fn evaluated(&mut self, report: &EvalReport) {
-        self.say(&format!("step {}: held out: {}", report.step, measured(report)));
+        let step = report.step;
+        self.say(&format!("step {step}: held out: {}", measured(report)));
     }
 
     fn saved(&mut self, step: u64) {

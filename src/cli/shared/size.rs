@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::model::{Config, Size};
 
 /// Returns the configuration that `--size` names: one of Cloze's sizes, or the path of a config.json.
-pub fn config_of(size: &str, vocab_size: usize) -> Result<Config> {
+pub(crate) fn config_of(size: &str, vocab_size: usize) -> Result<Config> {
     if is_file(size) {
         Config::read(Path::new(size))
     } else {
@@ -15,6 +15,6 @@ pub fn config_of(size: &str, vocab_size: usize) -> Result<Config> {
 }
 
 /// Returns whether a `--size` is a path.
-pub fn is_file(size: &str) -> bool {
+pub(crate) fn is_file(size: &str) -> bool {
     size.ends_with(".json")
 }

@@ -1,8 +1,9 @@
-//! The description of fine-tuning in the records and the model card.
+//! What the records and the model card say about fine-tuning.
 
 use serde_json::Value;
 
-use crate::cli::records;
+use crate::cli::shared::records;
+use crate::cli::shared::training::describe;
 use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
 use crate::eval::Scores;
@@ -19,7 +20,7 @@ use super::summary::Several;
 use super::{Args, Measured};
 
 impl Args {
-    /// Describes the command for the records.
+    /// Returns what the records say about the command besides its numbers.
     pub(super) fn about(
         &self,
         task: &dyn Task,
@@ -27,7 +28,7 @@ impl Args {
         train: &dyn Dataset,
         devs: &[Measured],
     ) -> Result<About> {
-        let setup = self.engine.setup()?;
+        let setup = self.training.engine.setup()?;
         let mut loss = Chart::new("Loss", task.loss());
         loss = loss.curve("training batches", "train/loss");
         let mut scores = Chart::new("Scores", task.metric());
@@ -54,33 +55,31 @@ impl Args {
             Some(tokens) => format!("{tokens} tokens"),
             None => format!("{} rows", self.batch),
         };
-        let rate = if self.lr_search {
-            "the best of 5e-5, 4e-5, 3e-5, 2e-5".to_owned()
-        } else {
-            format!("{:e}", self.lr())
+        let rate = match self.lr_search {
+            true => "the best of 5e-5, 4e-5, 3e-5, 2e-5".to_owned(),
+            false => format!("{:e}", self.lr()),
         };
-        let table = Table::new("Recipe")
+        let optimizer = self.training.optimizer(Optimizer::default());
+        let mut table = Table::new("Recipe")
             .row("task", &self.task.task)
             .row("model", records::name_of_model(&self.model))
             .row("epochs", self.epochs())
             .row("batch", batch)
             .row("highest learning rate", rate)
-            .row("share of steps with a rising rate", self.warmup)
-            .row("optimizer", self.optimizer.describe(Optimizer::default()))
+            .row("share of steps with a rising rate", self.training.warmup)
+            .row("optimizer", describe(optimizer))
             .row("dropout", model.config.hidden_dropout_prob)
-            .row("number format", self.engine.dtype())
+            .row("number format", self.training.engine.dtype())
             .row("seed", self.seed);
-        let table = match self.seeds {
-            1 => table,
-            seeds => table.row("seeds", seeds),
-        };
-        let table = match self.keep_best {
-            true => table.row("kept", "the best epoch on the development data"),
-            false => table,
-        };
+        if self.seeds > 1 {
+            table = table.row("seeds", self.seeds);
+        }
+        if self.keep_best {
+            table = table.row("kept", "the best epoch on the development data");
+        }
         match (self.from_scratch, self.frozen.describe(&model.config)) {
             (true, _) => table.row("encoder", "started from random weights"),
-            (false, Some(reads)) => table.row("encoder", reads),
+            (false, Some(frozen)) => table.row("encoder", frozen),
             (false, None) => table,
         }
     }
@@ -103,14 +102,15 @@ impl Args {
         let kept = runs.kept();
         let name = records::name_of(&self.out);
         let base = records::name_of_model(&self.model);
-        let (dataset, config) = match hub(task.name()) {
+        let (dataset, config) = match hub_name(task.name()) {
             Some(hub) if self.train.is_none() && self.dev.is_none() => hub,
             _ => ("", None),
         };
+        let data = if dataset.is_empty() { "own-data" } else { dataset };
         let results = kept.scores.iter().map(|(result, scores)| OnData {
             data: format!("{} ({result})", task.name()),
-            dataset: if dataset.is_empty() { "own-data" } else { dataset }.into(),
-            config: config.map(str::to_owned),
+            dataset: data.to_owned(),
+            config: config.clone(),
             split: split(task.name(), result),
             scores: numbers(scores)
                 .filter(|(name, _)| is_metric(scores, name))
@@ -118,20 +118,22 @@ impl Args {
                 .collect(),
         });
         let (pipeline, class) = transformers(task.part());
+        let task_name = task.name();
+        let predict = format!("`cloze predict {task_name} --model {name} --input FILE`");
         let outcome = &kept.outcome;
-        let stopped = if outcome.stopped() {
-            let (done, planned) = (outcome.done(), outcome.planned);
-            format!(" The run was stopped after {done} of {planned} steps.")
-        } else {
-            String::new()
+        let (done, planned) = (outcome.done(), outcome.planned);
+        let stopped = match outcome.stopped() {
+            true => format!(" The run was stopped after {done} of {planned} steps."),
+            false => String::new(),
         };
         let mut tables = about.tables;
         if runs.done.len() > 1 {
             tables.insert(0, all(task, &runs.done, kept.learning_rate));
         }
+        let seconds = format!("{:.1}", outcome.training.as_secs_f64());
         let speed = Table::new("Speed")
             .row("steps", outcome.done())
-            .row("seconds of training", format!("{:.1}", outcome.training.as_secs_f64()))
+            .row("seconds of training", seconds)
             .row("real tokens a second", format!("{:.0}", outcome.tokens_per_s()));
         tables.push(speed);
         Card {
@@ -143,35 +145,29 @@ impl Args {
             ),
             pipeline,
             base_model: Some(base),
-            datasets: Some(dataset.to_owned()).into_iter().filter(|id| !id.is_empty()).collect(),
+            datasets: Vec::from_iter((!dataset.is_empty()).then(|| dataset.to_owned())),
             results: results.collect(),
             tables,
             command: about.command,
-            usage: if self.frozen.is_set() {
+            usage: if self.frozen.on() {
                 format!(
-                    "`cloze predict {} --model {name} --input FILE`. The encoder is \
-                     `BertModel.from_pretrained(\"{name}\")` with transformers, the head is in \
-                     `head.safetensors`, whose header names the layers that it reads.",
-                    task.name(),
+                    "{predict}. The encoder is `BertModel.from_pretrained(\"{name}\")` with \
+                     transformers, the head is in `head.safetensors`, whose header says what it reads.",
                 )
             } else {
-                format!(
-                    "`cloze predict {} --model {name} --input FILE`, or \
-                     `{class}.from_pretrained(\"{name}\")` with transformers.",
-                    task.name(),
-                )
+                format!("{predict}, or `{class}.from_pretrained(\"{name}\")` with transformers.")
             },
             name,
         }
     }
 }
 
-/// Returns whether a score measures the model: counts of rows and thresholds don't.
+/// Returns whether a score measures the model; counts of rows and thresholds don't.
 fn is_metric(scores: &Scores, name: &str) -> bool {
     !name.contains("thresh") && scores.get(name).is_some_and(Value::is_f64)
 }
 
-/// Returns a table of the score of every run, and of the mean over the seeds of the kept learning rate.
+/// Lists the score of every run, and the mean over the seeds of the kept learning rate.
 fn all(task: &dyn Task, runs: &[Run], learning_rate: f64) -> Table {
     let mut table = Table::new(format!("Runs: {} on the development file", task.metric()));
     for run in runs {
@@ -189,29 +185,20 @@ fn all(task: &dyn Task, runs: &[Run], learning_rate: f64) -> Table {
     table
 }
 
-/// Returns the Hub's names of a task's data set and of its part; None for your own data.
-fn hub(task: &str) -> Option<(&'static str, Option<&'static str>)> {
-    const GLUE: &str = "nyu-mll/glue";
+/// Returns the Hub's name of a task's data set, and of its part in it; None for your own data.
+fn hub_name(task: &str) -> Option<(&'static str, Option<String>)> {
     Some(match task {
-        "cola" => (GLUE, Some("cola")),
-        "sst-2" => (GLUE, Some("sst2")),
-        "mrpc" => (GLUE, Some("mrpc")),
-        "sts-b" => (GLUE, Some("stsb")),
-        "qqp" => (GLUE, Some("qqp")),
-        "mnli" => (GLUE, Some("mnli")),
-        "qnli" => (GLUE, Some("qnli")),
-        "rte" => (GLUE, Some("rte")),
-        "wnli" => (GLUE, Some("wnli")),
-        "swag" => ("allenai/swag", Some("regular")),
-        "codah" => ("jaredfern/codah", Some("codah")),
+        "ax" | "custom" => return None,
+        "swag" => ("allenai/swag", Some("regular".into())),
+        "codah" => ("jaredfern/codah", Some("codah".into())),
         "ner" => ("eriktks/conll2003", None),
         "squad" => ("rajpurkar/squad", None),
         "squad2" => ("rajpurkar/squad_v2", None),
-        _ => return None,
+        glue => ("nyu-mll/glue", Some(glue.replace('-', ""))),
     })
 }
 
-/// Returns the Hub's name of the split of a result.
+/// Returns the Hub's name of the rows behind a result.
 fn split(task: &str, result: &str) -> &'static str {
     match (task, result) {
         ("mnli", "dev") => "validation_matched",
@@ -221,7 +208,7 @@ fn split(task: &str, result: &str) -> &'static str {
     }
 }
 
-/// Returns the Hub's name of a head's task, and the class of transformers that loads it.
+/// Returns the Hub's name for a head's task, and the class of transformers that loads the head.
 fn transformers(part: Part) -> (&'static str, &'static str) {
     match part {
         Part::TokenClassifier(_) => ("token-classification", "BertForTokenClassification"),

@@ -1,0 +1,307 @@
+//! What `pretrain` and `distill` share: their options, and the run from the first weights to the last.
+
+mod report;
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::checks::{at_least_one, positions, positive, refuse, require, share};
+use super::memory;
+use super::progress::{TrainingBar, measured};
+use super::training::{TrainingArgs, read_state};
+use crate::cli::shared::run_folder::RunFolder;
+use crate::data::{Packing, PretrainingOptions};
+use crate::error::Result;
+use crate::model::{Config, Layout};
+use crate::note;
+use crate::train::checkpoint;
+use crate::train::identity::Recipe;
+use crate::train::pretrain::State;
+use crate::train::pretraining::{PHASE_SHARE, Pretraining, Start};
+use crate::train::{Pretrainer, Records, Report, Settings, Stop, Teacher};
+
+#[derive(clap::Args)]
+pub(crate) struct RunArgs {
+    /// Text files (.txt, .txt.gz, WikiExtractor's wiki_00) and folders of them; every tenth document, or
+    /// fewer of a large text, is held out to measure on [default: a small corpus of our own]
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    pub(crate) text: Vec<PathBuf>,
+    /// Text to measure on; then all of --text is trained on
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    held_out: Vec<PathBuf>,
+    /// Folder for the model, its vocabulary and the checkpoints
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Optimizer steps
+    #[arg(long, default_value_t = 12000)]
+    steps: u64,
+    /// Longest sequence in tokens [default: 128; without --text 40]
+    #[arg(long)]
+    seq: Option<usize>,
+    /// Longest sequence in the first phase; the value of --seq for no such phase [default: as --seq; 40
+    /// for a new model narrower than 768]
+    #[arg(long, value_name = "SEQ")]
+    first_seq: Option<usize>,
+    /// The first phase's share of the steps [default: 0.8]; the paper's is 0.9
+    #[arg(long, value_name = "SHARE")]
+    phase_share: Option<f64>,
+    /// Sequences a step
+    #[arg(long, default_value_t = 16)]
+    batch: usize,
+    /// Highest learning rate, reached after the warm-up [default: for a new model 1e-4 from 768 wide
+    /// on, 0.192 / H for narrower ones: 1.5e-3 for tiny; a fifth of that for `pretrain --init`]
+    #[arg(long, allow_negative_numbers = true)]
+    lr: Option<f64>,
+    #[command(flatten)]
+    pub(crate) training: TrainingArgs,
+    /// Mask all pieces of a word together
+    #[arg(long)]
+    pub(crate) whole_word: bool,
+    /// Share of the tokens that the model must predict
+    #[arg(long, default_value_t = 0.15, value_name = "SHARE")]
+    mask_prob: f64,
+    /// Share of the sequences that are shorter than possible [default: 0.1; with full sentences 0]
+    #[arg(long, value_name = "SHARE")]
+    short_seq_prob: Option<f64>,
+    /// Upper limit of the gradients' global norm
+    #[arg(long, default_value_t = 1.0, value_name = "NORM")]
+    max_grad_norm: f64,
+    /// Key of every random choice in the run
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Steps between two checkpoints; one is always written at the end
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    save_every: u64,
+    /// Steps between two evaluations on held-out documents [default: a tenth of the steps]
+    #[arg(long, value_name = "N")]
+    eval_every: Option<u64>,
+    /// Held-out sequences in an evaluation, at most
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    eval_sequences: usize,
+}
+
+/// A run with valid options.
+pub(crate) struct Begun {
+    started: Instant,
+    /// Locked until the run ends.
+    _folder: RunFolder,
+    /// The state of the run that is continued.
+    pub(crate) state: Option<State>,
+}
+
+/// The origin of a run's first weights.
+pub(crate) struct Origin {
+    /// In words.
+    pub(crate) words: String,
+    /// The model's name, if they are a model's.
+    pub(crate) base: Option<String>,
+}
+
+/// What the records say about the model of a run.
+struct Described<'a> {
+    origin: &'a Origin,
+    config: Config,
+    layout: Arc<Layout>,
+    packing: Packing,
+    /// Longest sequence of the first phase.
+    first_seq: usize,
+}
+
+impl RunArgs {
+    /// Checks the options, locks the folder, and reads the state of the run that is continued. `from` is the
+    /// folder of the model that the run starts from.
+    pub(crate) fn begin(&self, from: Option<&Path>) -> Result<Begun> {
+        let started = Instant::now();
+        self.check()?;
+        let unfinished = [checkpoint::path(&self.out)];
+        let check_out = || self.training.check_out(&self.out, from, &unfinished, &[]);
+        check_out()?;
+        let folder = RunFolder::open(&self.out)?;
+        // Again: another run may have ended in the meantime.
+        check_out()?;
+        let resume = self.training.resume;
+        Ok(Begun {
+            started,
+            _folder: folder,
+            state: resume.then(|| read_state(&self.out)).transpose()?.flatten(),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        at_least_one([
+            ("--steps", self.steps),
+            ("--batch", self.batch as u64),
+            ("--eval-sequences", self.eval_sequences as u64),
+        ])?;
+        self.training.check()?;
+        self.training.engine.setup()?;
+        positive("--lr", self.lr.unwrap_or(1.0))?;
+        positive("--max-grad-norm", self.max_grad_norm)?;
+        positive("--mask-prob", self.mask_prob)?;
+        share("--mask-prob", self.mask_prob)?;
+        share("--short-seq-prob", self.short_seq_prob.unwrap_or(0.0))?;
+        let (first, seq) = (self.first_seq.unwrap_or(0), self.seq());
+        let most = format!("at most the length of --seq, {seq},");
+        require("--first-seq", first, first <= seq, &most)?;
+        let share = self.phase_share.unwrap_or(PHASE_SHARE);
+        let fits = share > 0.0 && share < 1.0;
+        require("--phase-share", share, fits, "a number above 0 and below 1")
+    }
+
+    /// Returns an error if the model or the phases have no room for the sequences. `first` is the default
+    /// length of the first phase.
+    pub(crate) fn fits(&self, config: &Config, first: Option<usize>) -> Result<()> {
+        let seq = self.seq();
+        positions("--seq", seq, config.max_position_embeddings)?;
+        if self.phase_share.is_some() && self.first_seq(first) >= seq {
+            refuse!("--phase-share: there is only one phase; give a --first-seq below --seq");
+        }
+        Ok(())
+    }
+
+    /// Returns the longest sequence. Our own corpus needs only short ones.
+    fn seq(&self) -> usize {
+        let default = if self.text.is_empty() { 40 } else { 128 };
+        self.seq.unwrap_or(default)
+    }
+
+    /// Returns the longest sequence of the first phase, by default `usual`.
+    fn first_seq(&self, usual: Option<usize>) -> usize {
+        self.first_seq.or(usual).unwrap_or(self.seq())
+    }
+
+    /// Trains the model in `start`, measures it, and writes it.
+    pub(crate) fn train(&self, begun: Begun, mut start: Start, origin: &Origin) -> Result<()> {
+        let seq = self.seq();
+        let options = &self.training;
+        options.set_dropout(&mut start.config);
+        self.fits(&start.config, start.first_seq)?;
+        let sequences = match options.micro_batch() {
+            0 => self.batch,
+            n => n.min(self.batch),
+        };
+        let setup = options.engine.setup()?;
+        let (config, layout) = (&start.config, &start.layout);
+        let size = (sequences, seq);
+        let mut run = memory::Run::new(config, layout, setup, size, "--micro-batch");
+        run.teacher = start.teacher.as_ref().map(Teacher::model);
+        run.check()?;
+        let settings = self.settings(self.lr.unwrap_or(start.learning_rate));
+        let model = Described {
+            origin,
+            config: start.config.clone(),
+            layout: start.layout.clone(),
+            packing: start.packing,
+            first_seq: self.first_seq(start.first_seq),
+        };
+        let trainer_folder = self.out.join("trainer");
+        let mut run = Pretraining::builder()
+            .text(&self.text)
+            .held_out(&self.held_out)
+            .seq(seq)
+            .first_seq(model.first_seq)
+            .phase_share(self.phase_share.unwrap_or(PHASE_SHARE))
+            .options(self.options(start.packing))
+            .settings(settings)
+            .setup(setup)
+            .tokens_in(&trainer_folder)
+            .start(start)
+            .build()?;
+        let trainer = run.trainer();
+        let (data, held_out) = trainer.data();
+        let baselines = summary::Baselines::of(data, held_out, model.config.vocab_size);
+        let text = report::text((&self.text, data), (&self.held_out, held_out));
+        let mut about = self.about(&model, setup, trainer);
+        about.tables.insert(1, text);
+        about.charts = report::charts(model.packing, baselines);
+        let resumed = begun.state.as_ref().map(|state| state.step);
+        match begun.state {
+            Some(state) => self.continue_from(trainer, state)?,
+            // Now, or a later --resume could continue the earlier run.
+            None => checkpoint::remove(&self.out)?,
+        }
+        if let Some(teacher) = trainer.evaluate_teacher()? {
+            note!("the teacher, held out: {}", measured(&teacher));
+        }
+        let stop = Stop::on_signals()?;
+        let mut records = Records::new(trainer_folder, about.clone());
+        records.begin(None, self.steps, resumed);
+        let mut bar = TrainingBar::new(self.steps, trainer.step());
+        let trained = trainer.run(Some(&self.out), &mut (&mut bar, &mut records), &stop);
+        bar.finish();
+        trained?;
+        let evaluation = trainer.latest()?;
+        records.evaluated(&evaluation);
+        records.end();
+        self.card(about, &model, trainer, &evaluation).write(&self.out)?;
+        let seconds = begun.started.elapsed().as_secs_f64();
+        summary::print(self, trainer, &evaluation, baselines, seconds)
+    }
+
+    fn options(&self, packing: Packing) -> PretrainingOptions {
+        let mut options = PretrainingOptions {
+            whole_word: self.whole_word,
+            mask_probability: self.mask_prob,
+            packing,
+            seed: self.seed,
+            ..PretrainingOptions::default()
+        };
+        if packing == Packing::Full {
+            // RoBERTa trains with full-length sequences only (Liu et al., section 3.1).
+            options.short_probability = 0.0;
+        }
+        if let Some(share) = self.short_seq_prob {
+            options.short_probability = share;
+        }
+        options
+    }
+
+    fn settings(&self, lr: f64) -> Settings {
+        let mut settings = Settings::new(self.steps, self.batch, lr);
+        settings.schedule.warmup = (self.steps as f64 * self.training.warmup) as u64;
+        settings.save_every = self.save_every;
+        settings.max_norm = self.max_grad_norm;
+        settings.guard = self.training.guard();
+        settings.micro_batch = self.training.micro_batch();
+        settings.optimizer = self.training.optimizer(settings.optimizer);
+        settings.evaluate_every = self.eval_every.unwrap_or(settings.evaluate_every);
+        settings.evaluate_on = self.eval_sequences;
+        settings
+    }
+
+    fn continue_from(&self, trainer: &mut Pretrainer, state: State) -> Result<()> {
+        let before = &state.run.identity;
+        let mut identity = trainer.identity();
+        // A state of an earlier version knows only how many tokens and parameters there were.
+        identity.checksum = before.checksum.and(identity.checksum);
+        identity.model = identity.model.filter(|_| before.model.is_some());
+        let (was, now) = (report::identity(before), report::identity(&identity));
+        checkpoint::same_run(&self.out, &was, &now)?;
+        let expected = trainer.engine().layout().total();
+        if state.parameters.len() != expected {
+            let (out, parameters) = (self.out.display(), state.parameters.len());
+            refuse!(
+                "the run in {out} can't be continued: its model has {parameters} parameters, this one {expected}"
+            );
+        }
+        note!("continuing after step {}", state.step);
+        let now = trainer.recipe();
+        let before = state
+            .run
+            .recipe
+            .map(|recipe| Recipe { precision: recipe.precision.or(now.precision), ..recipe });
+        let before = before.as_ref().map(report::changeable);
+        let now = report::changeable(&now);
+        for ((what, was), (_, is)) in before.iter().flatten().zip(&now) {
+            if was != is {
+                note!("{what} was {was} and is {is} from here on");
+            }
+        }
+        for change in state.numerics_changes(trainer.numerics()) {
+            note!("{change}");
+        }
+        trainer.resume(state)
+    }
+}
