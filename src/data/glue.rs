@@ -95,70 +95,38 @@ const PAIRS: Task = Task {
     submission_mismatched: None,
 };
 
+/// Lists tasks by their names, the names of their submissions, and what differs from [`PAIRS`].
+macro_rules! tasks {
+    ($($name:literal $submission:literal { $($field:tt)* })*) => {
+        [$(Task { name: $name, submission: $submission, $($field)* ..PAIRS }),*]
+    };
+}
+
 /// The nine tasks and AX, which has no training data of its own and tests models of MNLI.
-pub const TASKS: [Task; 10] = [
-    Task {
-        name: "cola",
-        submission: "CoLA.tsv",
-        a: "sentence",
-        b: None,
-        without_header: Some([3, 1, 4]),
+pub const TASKS: [Task; 10] = tasks! {
+    "cola" "CoLA.tsv" {
+        a: "sentence", b: None, without_header: Some([3, 1, 4]),
         hub_classes: Some(&["unacceptable", "acceptable"]),
-        ..PAIRS
-    },
-    Task {
-        name: "sst-2",
-        submission: "SST-2.tsv",
-        a: "sentence",
-        b: None,
-        hub_classes: Some(&["negative", "positive"]),
-        ..PAIRS
-    },
-    Task {
-        name: "mrpc",
-        submission: "MRPC.tsv",
-        a: "#1 String",
-        b: Some("#2 String"),
-        label: "Quality",
+    }
+    "sst-2" "SST-2.tsv" { a: "sentence", b: None, hub_classes: Some(&["negative", "positive"]), }
+    "mrpc" "MRPC.tsv" {
+        a: "#1 String", b: Some("#2 String"), label: "Quality",
         hub_classes: Some(&["not_equivalent", "equivalent"]),
-        ..PAIRS
-    },
-    Task { name: "sts-b", submission: "STS-B.tsv", label: "score", labels: Labels::Score, ..PAIRS },
-    Task {
-        name: "qqp",
-        submission: "QQP.tsv",
-        a: "question1",
-        b: Some("question2"),
-        label: "is_duplicate",
+    }
+    "sts-b" "STS-B.tsv" { label: "score", labels: Labels::Score, }
+    "qqp" "QQP.tsv" {
+        a: "question1", b: Some("question2"), label: "is_duplicate",
         hub_classes: Some(&["not_duplicate", "duplicate"]),
-        ..PAIRS
-    },
-    Task {
-        name: "mnli",
-        submission: "MNLI-m.tsv",
-        submission_mismatched: Some("MNLI-mm.tsv"),
-        label: "gold_label",
-        labels: NLI,
+    }
+    "mnli" "MNLI-m.tsv" {
+        submission_mismatched: Some("MNLI-mm.tsv"), label: "gold_label", labels: NLI,
         dev: &[("dev", "dev_matched.tsv"), ("dev_mismatched", "dev_mismatched.tsv")],
-        ..PAIRS
-    },
-    Task {
-        name: "qnli",
-        submission: "QNLI.tsv",
-        a: "question",
-        b: Some("sentence"),
-        labels: ENTAILMENT,
-        ..PAIRS
-    },
-    Task { name: "rte", submission: "RTE.tsv", labels: ENTAILMENT, ..PAIRS },
-    Task {
-        name: "wnli",
-        submission: "WNLI.tsv",
-        hub_classes: Some(&["not_entailment", "entailment"]),
-        ..PAIRS
-    },
-    Task { name: "ax", submission: "AX.tsv", labels: NLI, dev: &[], ..PAIRS },
-];
+    }
+    "qnli" "QNLI.tsv" { a: "question", b: Some("sentence"), labels: ENTAILMENT, }
+    "rte" "RTE.tsv" { labels: ENTAILMENT, }
+    "wnli" "WNLI.tsv" { hub_classes: Some(&["not_entailment", "entailment"]), }
+    "ax" "AX.tsv" { labels: NLI, dev: &[], }
+};
 
 /// Indices of the columns in a file.
 struct Columns {

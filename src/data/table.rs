@@ -368,17 +368,20 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        for (name, text, expected) in [
-            ("a.tsv", "text\tx\n1\t2\n", ":1: there is no column label; there are text, x"),
-            ("a.csv", "text,label\nA\n", ":2: the row has 1 columns, but column 2"),
-            ("a.jsonl", r#"{"text":1}"#, ":1: the object has no \"label\"; it has text"),
-            ("a.jsonl", r#"{"text":"#, ":1: is no JSON object"),
-            ("a.jsonl", r#"{"text":{},"label":1}"#, "neither text, a number"),
-            ("a.parquet", "x", "neither .tsv, .csv nor .jsonl"),
-            ("a.tsv", "text\tlabel\n", "holds no row"),
-            ("a.csv", "", "holds no row"),
-            ("a.csv", "text,label\nA,\"x\nB,y\n", "a.csv:2: a quote opens"),
+        for case in [
+            "a.tsv|text\tx\n1\t2\n|:1: there is no column label; there are text, x",
+            "a.csv|text,label\nA\n|:2: the row has 1 columns, but column 2",
+            "a.jsonl|{\"text\":1}|:1: the object has no \"label\"; it has text",
+            "a.jsonl|{\"text\":|:1: is no JSON object",
+            "a.jsonl|{\"text\":{},\"label\":1}|neither text, a number",
+            "a.parquet|x|neither .tsv, .csv nor .jsonl",
+            "a.tsv|text\tlabel\n|holds no row",
+            "a.csv||holds no row",
+            "a.csv|text,label\nA,\"x\nB,y\n|a.csv:2: a quote opens",
         ] {
+            let [name, text, expected] = case.split('|').collect::<Vec<_>>()[..] else {
+                panic!("{case}")
+            };
             let error = read(name, text, "text,label", 2).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }

@@ -175,10 +175,8 @@ mod tests {
         for good in ["O", "B-LOC", "S-PER", "E-LOC"] {
             assert_eq!(tags.complaint(good), None, "{good}");
         }
-        assert_eq!(
-            tags.complaint("B-PRE").unwrap(),
-            "the tag \"B-PRE\" is of an unknown type; known are LOC, PER"
-        );
+        let expected = "the tag \"B-PRE\" is of an unknown type; known are LOC, PER";
+        assert_eq!(tags.complaint("B-PRE").unwrap(), expected);
         for tags in [tags, Tags::Entities(None)] {
             for bad in ["o", "PER", "X-PER", "B-", ""] {
                 assert!(tags.complaint(bad).unwrap().contains("is no entity's"));
@@ -188,7 +186,8 @@ mod tests {
         let labels = ["NOUN", "VERB"].map(str::to_owned);
         let tags = Tags::known(&labels);
         assert_eq!(tags.complaint("VERB"), None);
-        assert_eq!(tags.complaint("verb").unwrap(), "unknown label \"verb\"; known are NOUN, VERB");
+        let expected = "unknown label \"verb\"; known are NOUN, VERB";
+        assert_eq!(tags.complaint("verb").unwrap(), expected);
         // A model without entity labels can predict none.
         let none = Tags::entities(&labels).complaint("B-PER").unwrap();
         assert!(none.ends_with("known are none"), "{none}");

@@ -66,13 +66,9 @@ mod tests {
     fn digests_are_the_published_ones() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "abc").unwrap();
-        assert_eq!(
-            of_file(file.path()).unwrap(),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
-        assert_eq!(
-            Digest::GitBlob("").of(file.path()).unwrap(),
-            "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f"
-        );
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(of_file(file.path()).unwrap(), expected);
+        let expected = "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f";
+        assert_eq!(Digest::GitBlob("").of(file.path()).unwrap(), expected);
     }
 }

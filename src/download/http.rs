@@ -181,8 +181,9 @@ mod tests {
     fn redirects_are_resolved_and_never_leave_https() {
         let to = |from: &str, location| target(&uri(from), location).map(|to| to.to_string());
         let from = "https://a.example:8443/x/y?q=1";
+        let other = "https://b.example/z?q=http://c/";
         for (location, expected) in [
-            ("https://b.example/z?q=http://c/", "https://b.example/z?q=http://c/"),
+            (other, other),
             ("//b.example/z", "https://b.example/z"),
             ("/z?q=http://c/", "https://a.example:8443/z?q=http://c/"),
             ("z", "https://a.example:8443/x/z"),
@@ -195,7 +196,7 @@ mod tests {
             let error = to(from, location).unwrap_err();
             assert!(matches!(error, ureq::Error::RequireHttpsOnly(_)), "{error}");
         }
-        for location in ["", "ftp://b.example/z", "file:///etc/passwd", "x:y", "//", "/ /"] {
+        for location in ",ftp://b.example/z,file:///etc/passwd,x:y,//,/ /".split(',') {
             let error = to(from, location).unwrap_err();
             assert!(matches!(error, ureq::Error::BadUri(_)), "{location}: {error}");
         }

@@ -7,25 +7,19 @@ use std::collections::BTreeMap;
 use super::{Scores, ratio};
 pub use crate::data::tags::{Entity, entities};
 
-/// Numbers of correct, predicted and true entities of one type.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
-    right: usize,
-    predicted: usize,
-    gold: usize,
-}
+/// Numbers of correct, predicted and true entities.
+type Counts = [usize; 3];
 
-impl Counts {
-    fn scores(self) -> Scores {
-        let (right, predicted) = (self.right as f64, self.predicted as f64);
-        let gold = self.gold as f64;
-        let scores = [
-            ("f1", ratio(2.0 * right, predicted + gold)),
-            ("precision", ratio(right, predicted)),
-            ("recall", ratio(right, gold)),
-        ];
-        scores.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect()
-    }
+/// Returns their `f1`, `precision` and `recall`.
+fn measured(counts: Counts) -> Scores {
+    let [right, predicted, gold] = counts.map(|count| count as f64);
+    let scores = [
+        ("f1", ratio(2.0 * right, predicted + gold)),
+        ("precision", ratio(right, predicted)),
+        ("recall", ratio(right, gold)),
+    ];
+    let scores = scores.map(|(name, value)| (name.to_owned(), value.into()));
+    scores.into_iter().collect()
 }
 
 /// Returns `f1`, `precision` and `recall` over all types, `accuracy` of single tags, and `types` with
@@ -38,24 +32,20 @@ pub fn score<'a>(sentences: impl IntoIterator<Item = (Vec<&'a str>, Vec<&'a str>
         right += predicted.iter().zip(&gold).filter(|(p, g)| p == g).count();
         let (predicted, gold) = (entities(&predicted), entities(&gold));
         for entity in &predicted {
-            let of_kind = counts.entry(entity.kind).or_default();
-            of_kind.predicted += 1;
             // Both lists are sorted by start, and no two entities share one.
             let found = gold.binary_search_by_key(&entity.start, |e| e.start);
-            of_kind.right += usize::from(found.is_ok_and(|i| gold[i] == *entity));
+            let [right, predicted, _] = counts.entry(entity.kind).or_default();
+            *right += usize::from(found.is_ok_and(|i| gold[i] == *entity));
+            *predicted += 1;
         }
         for entity in &gold {
-            counts.entry(entity.kind).or_default().gold += 1;
+            counts.entry(entity.kind).or_default()[2] += 1;
         }
     }
-    let all = counts.values().fold(Counts::default(), |sum, of_kind| Counts {
-        right: sum.right + of_kind.right,
-        predicted: sum.predicted + of_kind.predicted,
-        gold: sum.gold + of_kind.gold,
-    });
-    let mut scores = all.scores();
+    let sum = |sum: Counts, of_kind: &Counts| std::array::from_fn(|i| sum[i] + of_kind[i]);
+    let mut scores = measured(counts.values().fold(Counts::default(), sum));
     scores.insert("accuracy".into(), ratio(right as f64, words as f64).into());
-    let types = counts.iter().map(|(kind, counts)| ((*kind).to_owned(), counts.scores().into()));
+    let types = counts.iter().map(|(kind, counts)| ((*kind).to_owned(), measured(*counts).into()));
     scores.insert("types".into(), types.collect::<Scores>().into());
     scores
 }

@@ -150,10 +150,6 @@ mod tests {
         let read = SafeTensors::deserialize(&bytes).unwrap();
         let vectors = read.tensor("vectors").unwrap();
         assert_eq!(vectors.shape(), [3, 2]);
-        let (words, _) = vectors.data().as_chunks::<4>();
-        let values: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-        assert_eq!(values, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        assert_eq!(numbers(read.tensor("cu_seqlens").unwrap().data()), [0, 2, 3]);
         assert_eq!(numbers(read.tensor("ids").unwrap().data()), [7, 8, 9]);
         let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(metadata.metadata().as_ref().unwrap()["layers"], "-4..-1");

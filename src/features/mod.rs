@@ -362,6 +362,10 @@ mod tests {
             |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         std::fs::create_dir(folder.path().join("1_Pooling")).unwrap();
         write("sentence_bert_config.json", r#"{"max_seq_length": 99}"#);
+        let pooling = |mode: &str| {
+            let text = format!(r#"{{"pooling_mode_{mode}": true}}"#);
+            write("1_Pooling/config.json", &text);
+        };
         let modules = |last: &str| {
             format!(
                 r#"[{{"path": "", "type": "sentence_transformers.models.Transformer"}},
@@ -370,16 +374,14 @@ mod tests {
             )
         };
         write("modules.json", &modules("Normalize"));
-        write("1_Pooling/config.json", r#"{"pooling_mode_cls_token": true}"#);
+        pooling("cls_token");
         let advice = Advice::read(folder.path()).unwrap();
-        assert_eq!(
-            (advice.pool, advice.normalize, advice.max_len),
-            (Some(Pool::Cls), true, Some(99))
-        );
-        write("1_Pooling/config.json", r#"{"pooling_mode_max_tokens": true}"#);
+        let expected = (Some(Pool::Cls), true, Some(99));
+        assert_eq!((advice.pool, advice.normalize, advice.max_len), expected);
+        pooling("max_tokens");
         let message = Advice::read(folder.path()).unwrap_err().to_string();
         assert!(message.contains("choose one of these"), "{message}");
-        write("1_Pooling/config.json", r#"{"pooling_mode_mean_tokens": true}"#);
+        pooling("mean_tokens");
         write("modules.json", &modules("Dense"));
         let message = Advice::read(folder.path()).unwrap_err().to_string();
         assert!(message.contains("a module \"Dense\""), "{message}");

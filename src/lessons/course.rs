@@ -70,57 +70,22 @@ pub fn with_table(readme: &str, lessons: &[Lesson]) -> Option<String> {
 pub(super) fn index_cells(lessons: &[Lesson]) -> Vec<Value> {
     let minutes: u32 = lessons.iter().map(|lesson| lesson.minutes).sum();
     let exercises: usize = lessons.iter().map(|lesson| lesson.exercises.len()).sum();
-    let text = |lines: &[&str]| json!({ "cell_type": "markdown", "source": lines.join("\n") });
-    vec![
-        text(&[
-            "# Cloze: BERT, built piece by piece",
-            "",
-            &format!(
-                "{} lessons, {exercises} exercises, about {} minutes in all. Each lesson builds one part \
-                 of BERT and ends with what the crate ships: its checks compare your part with the \
-                 crate's. You need some Rust and no deep learning.",
-                lessons.len(),
-                style::number(f64::from(minutes))
-            ),
-            "",
-            "Run the next cell (Shift+Enter). It draws the map: a line goes from each lesson to those \
-             that build on it, and a dot is an exercise, filled once you have passed it. Run it again \
-             whenever you come back.",
-        ]),
-        json!({ "cell_type": "code", "source": "cloze::show!(cloze::lessons::course::map()?);" }),
-        text(&["## The lessons", "", table(lessons, ".ipynb").trim_end()]),
-        text(&[
-            "## How to take them",
-            "",
-            "- Run the cells from the top. The first one of a session takes some seconds, the others \
-             well under one.",
-            "- An exercise is a function whose body is `cloze::exercise!(\"01.2\")`. Write your own in \
-             its place, run the cell, then run the check below it. A check says what is not right yet \
-             and what to think about.",
-            "- Stuck? `:hint` in a cell of its own gives the next hint, `:solution` one way to solve it.",
-            "- What you have passed is kept, with the day, whatever you try later: `:lesson` lists it \
-             here, `cloze lessons progress` in a terminal.",
-            "- The notebooks are yours: one that you changed is never overwritten.",
-        ]),
-    ]
+    let text = include_str!("index.md")
+        .replace("{lessons}", &lessons.len().to_string())
+        .replace("{exercises}", &exercises.to_string())
+        .replace("{minutes}", &style::number(f64::from(minutes)))
+        .replace("{table}", table(lessons, ".ipynb").trim_end());
+    let cell = |text: &str| match text.strip_prefix("// %%\n") {
+        Some(code) => json!({ "cell_type": "code", "source": code }),
+        None => json!({ "cell_type": "markdown", "source": text }),
+    };
+    text.trim_end().split("\n\n\n").map(cell).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lessons;
-
-    #[test]
-    fn the_map_and_the_table_name_every_lesson() {
-        let all = lessons::all().unwrap();
-        let svg = map_of(&all, &Progress::default()).svg();
-        let table = table(&all, ".rs");
-        for lesson in &all {
-            assert!(svg.contains(&format!("{}  ", lesson.number())));
-            assert!(table.contains(&format!("]({}.rs) | {} |", lesson.name, lesson.minutes)));
-        }
-        assert_eq!(table.lines().count(), 2 + all.len());
-    }
 
     #[test]
     fn only_the_table_of_a_readme_is_updated() {

@@ -284,18 +284,6 @@ mod tests {
     }
 
     #[test]
-    fn a_check_of_a_stub_shows_the_first_hint() {
-        fn stub() -> Vec<u32> {
-            crate::exercise!("01.1")
-        }
-        let verdict = judged(|judge| judge.equal("stub()", stub(), vec![1], ""));
-        let hint = &declared("01.1").hints[0];
-        let text = text("01.1", verdict);
-        assert!(text.contains("not solved yet"), "{text}");
-        assert!(text.contains(hint), "{text}");
-    }
-
-    #[test]
     fn a_stub_of_another_exercise_is_named() {
         let verdict = judged(|_| crate::exercise!("01.1"));
         assert!(text("01.2", verdict).contains("needs exercise 01.1 first"));

@@ -1,38 +1,8 @@
 //! The lesson format: a Rust program whose comments mark the cells of a notebook.
 //!
-//! ```text
-//! // ---
-//! // title = "Tokens"                      front matter: TOML in comments
-//! // summary = "…"
-//! // minutes = 30
-//! // seconds = 12                           time to run its notebook on 2 cores
-//! // needs = ["00"]                         the lessons that it builds on
-//! //
-//! // [[exercise]]
-//! // id = "01.1"
-//! // title = "Normalise"
-//! // hints = ["first", "second"]
-//! // ---
+//! The front matter is TOML in comments; a text cell is Markdown in comments.
 //!
-//! fn main() -> cloze::lessons::LessonResult {
-//!     // %% [markdown]
-//!     // # Text                             a text cell: Markdown in comments
-//!
-//!     // %%
-//!     fn normalise(text: &str) -> String {  a code cell
-//!         // BEGIN SOLUTION
-//!         cloze::solution!("01.1");
-//!         text.to_lowercase()
-//!         // END SOLUTION
-//!     }
-//!
-//!     // %%
-//!     check!("01.1", |judge| judge.equal("…", normalise("A"), "a", "…"));
-//!
-//!     // %% [end]
-//!     cloze::lessons::finish("01_tokens")
-//! }
-//! ```
+#![doc = concat!("```text\n", include_str!("example.txt"), "```\n")]
 //!
 //! The cell marks are those of jupytext's percent format. Notebooks omit the wrapper (the front matter,
 //! `main` and its indentation, the `[end]` cell). A solution ends the body of a function with an explicit
@@ -446,46 +416,13 @@ mod tests {
 
     #[test]
     fn a_heading_ends_in_a_colon_unless_it_asks() {
-        let heading = |title: &str| {
-            let exercise = Exercise { id: "01.1".into(), title: title.into(), hints: Vec::new() };
-            exercise.heading()
-        };
-        assert_eq!(heading("Normalise"), "01.1 Normalise:");
-        assert_eq!(heading("How many heads?"), "01.1 How many heads?");
+        let mut exercise = parse("01_x", GOOD).unwrap().exercises.remove(0);
+        assert_eq!(exercise.heading(), "01.1 Lower:");
+        exercise.title = "How many heads?".into();
+        assert_eq!(exercise.heading(), "01.1 How many heads?");
     }
 
-    const GOOD: &str = r#"// ---
-// title = "Tokens"
-// summary = "Cut text."
-// minutes = 30
-//
-// [[exercise]]
-// id = "01.1"
-// title = "Lower"
-// hints = ["Look at str's methods."]
-// ---
-
-fn main() -> cloze::lessons::LessonResult {
-    // %% [markdown]
-    // # Tokens
-    //
-    // Text.
-
-    // %%
-    fn lower(text: &str) -> String {
-        // BEGIN SOLUTION
-        cloze::solution!("01.1");
-        text.to_lowercase()
-        // END SOLUTION
-    }
-
-    // %%
-    check!("01.1", |judge| judge.equal("x", lower("A"), "a", "y"));
-
-    // %% [end]
-    cloze::lessons::finish("01_x")
-}
-"#;
+    const GOOD: &str = include_str!("example.txt");
 
     #[test]
     fn a_lesson_parses_to_its_cells_without_the_wrapper() {
@@ -499,10 +436,8 @@ fn main() -> cloze::lessons::LessonResult {
         let kinds: Vec<CellKind> = lesson.cells.iter().map(|c| c.kind).collect();
         assert_eq!(kinds, [CellKind::Markdown, CellKind::Code, CellKind::Code]);
         assert_eq!(lesson.cells[0].stub(), "# Tokens\n\nText.");
-        assert_eq!(
-            lesson.cells[1].solution(),
-            "fn lower(text: &str) -> String {\n    text.to_lowercase()\n}"
-        );
+        let expected = "fn lower(text: &str) -> String {\n    text.to_lowercase()\n}";
+        assert_eq!(lesson.cells[1].solution(), expected);
         assert_eq!(
             lesson.cells[1].stub(),
             "fn lower(text: &str) -> String {\n    \
@@ -535,31 +470,32 @@ fn main() -> cloze::lessons::LessonResult {
 
     #[test]
     fn each_fault_is_named_with_its_line() {
-        let cases = [
-            ("// title = \"Tokens\"\n", "", "2: missing field `title`"),
-            ("// minutes = 30", "// minutes = x", "4: "),
-            ("// minutes = 30", "minutes = 30", "4: front matter lines start"),
-            ("fn main()", "fn man()", "12: expected \"fn main()"),
-            ("    // %% [markdown]\n", "    1;\n", "13: expected a cell mark"),
-            ("// %% [markdown]", "// %% [md]", "13: unknown cell mark \"[md]\""),
-            ("    // Text.", "    Text.", "16: lines of a text cell"),
-            ("    // %%\n    check", "// %%\n    check", "26: expected a line inside of main"),
-            ("id = \"01.1\"", "id = \"01.2\"", "7: exercise \"01.2\" should be \"01.1\""),
-            ("hints = [\"Look at str's methods.\"]", "hints = []", "7: exercise 01.1 has no hint"),
-            ("        // END SOLUTION\n", "", "20: the solution has no"),
-            ("        // BEGIN SOLUTION\n", "", "20: cloze::solution! stands behind"),
-            (
-                "        cloze::solution!(\"01.1\");\n",
-                "",
-                "20: \"// BEGIN SOLUTION\" is followed by",
-            ),
-            ("solution!(\"01.1\")", "solution!(\"01.7\")", "21: the front matter has no exercise"),
-            ("// END SOLUTION\n", "// END SOLUTION\n        ;\n", "23: a solution must end"),
-            ("check!(\"01.1\"", "check!(\"01.3\"", "7: exercise 01.1 has 0 checks"),
-            ("finish(\"01_x\")", "finish(\"01_y\")", "30: expected \"    cloze::lessons::finish"),
-            ("    // %% [end]\n", "", "30: expected \"// %% [end]\""),
-        ];
-        for (from, to, message) in cases {
+        // What is replaced by what, and the error; ⏎ is a line end.
+        let faults = r#"
+            // title = "Tokens"⏎ =>  => 2: missing field `title`
+            // minutes = 30 => // minutes = x => 4: 
+            // minutes = 30 => minutes = 30 => 4: front matter lines start
+            fn main() => fn man() => 12: expected "fn main()
+            // %% [markdown] => 1; => 13: expected a cell mark
+            // %% [markdown] => // %% [md] => 13: unknown cell mark "[md]"
+            // Text. => Text. => 16: lines of a text cell
+            ⏎    // %%⏎    check => ⏎// %%⏎    check => 26: expected a line inside of main
+            id = "01.1" => id = "01.2" => 7: exercise "01.2" should be "01.1"
+            hints = ["Look at str's methods."] => hints = [] => 7: exercise 01.1 has no hint
+            // END SOLUTION⏎ =>  => 20: the solution has no
+            // BEGIN SOLUTION⏎ =>  => 20: cloze::solution! stands behind
+            cloze::solution!("01.1");⏎ =>  => 20: "// BEGIN SOLUTION" is followed by
+            solution!("01.1") => solution!("01.7") => 21: the front matter has no exercise
+            // END SOLUTION⏎ => // END SOLUTION⏎        ;⏎ => 23: a solution must end
+            check!("01.1" => check!("01.3" => 7: exercise 01.1 has 0 checks
+            finish("01_x") => finish("01_y") => 30: expected "    cloze::lessons::finish
+            // %% [end]⏎ =>  => 30: expected "// %% [end]"
+        "#;
+        for fault in faults.trim().lines() {
+            let fault = fault.trim_start().replace('⏎', "\n");
+            let [from, to, message] = fault.split(" => ").collect::<Vec<_>>()[..] else {
+                panic!("{fault}")
+            };
             let broken = GOOD.replacen(from, to, 1);
             assert_ne!(broken, GOOD, "{from:?} changes nothing");
             let error = parse("01_x", &broken).unwrap_err().to_string();

@@ -84,26 +84,21 @@ impl Show for Report {
 mod tests {
     use super::*;
 
-    fn exercise(id: &str) -> Exercise {
-        Exercise {
-            id: id.into(),
-            title: "Normalise".into(),
-            hints: vec!["Look at str's methods.".into()],
-        }
-    }
-
     #[test]
     fn every_verdict_mentions_that_the_exercise_was_passed_before() {
-        let verdicts = [
+        let text = || "f()".to_owned();
+        for verdict in [
             Verdict::Right { checks: 3 },
             Verdict::Unsolved { id: "01.1".into() },
             Verdict::Unsolved { id: "01.2".into() },
-            Verdict::Wrong { fault: "f()".into() },
-            Verdict::Panicked { message: "f()".into() },
-        ];
-        for verdict in verdicts {
-            let report =
-                Report { exercise: exercise("01.1"), verdict, before: Some("2026-01-31".into()) };
+            Verdict::Wrong { fault: text() },
+            Verdict::Panicked { message: text() },
+        ] {
+            let report = Report {
+                exercise: crate::lessons::find("01").unwrap().exercises.remove(0),
+                verdict,
+                before: Some("2026-01-31".into()),
+            };
             let text = report.content().plain();
             let first = text.lines().next().unwrap();
             assert!(first.ends_with("(passed before, on 2026-01-31)"), "{text}");

@@ -62,26 +62,21 @@ pub struct Config {
 fn is_false(value: &bool) -> bool {
     !value
 }
-fn default_model_type() -> String {
-    "bert".into()
+/// Defines functions that return default values.
+macro_rules! defaults {
+    ($($name:ident: $type:ty = $value:expr;)*) => {
+        $(fn $name() -> $type { $value })*
+    };
 }
-fn default_activation() -> String {
-    "gelu".into()
-}
-fn default_dropout() -> f64 {
-    0.1
-}
-fn default_positions() -> usize {
-    512
-}
-fn default_segments() -> usize {
-    2
-}
-fn default_initializer_range() -> f64 {
-    0.02
-}
-fn default_layer_norm_eps() -> f64 {
-    1e-12
+
+defaults! {
+    default_model_type: String = "bert".into();
+    default_activation: String = "gelu".into();
+    default_dropout: f64 = 0.1;
+    default_positions: usize = 512;
+    default_segments: usize = 2;
+    default_initializer_range: f64 = 0.02;
+    default_layer_norm_eps: f64 = 1e-12;
 }
 
 impl Config {
@@ -282,37 +277,24 @@ mod tests {
     #[test]
     fn a_wrong_configuration_gets_one_sentence() {
         let good = Config::new(2, 128, 2, 512, 1000).to_json();
-        let cases = [
-            ("\"num_attention_heads\": 2", "\"num_attention_heads\": 3", "not a multiple"),
-            ("\"gelu\"", "\"relu\"", "only \"gelu\""),
-            ("\"bert\"", "\"gpt2\"", "only \"bert\""),
-            (
-                "\"pad_token_id\": 0",
-                "\"pad_token_id\": 0, \"position_embedding_type\": \"relative_key\"",
-                "position_embedding_type is \"relative_key\", but only \"absolute\" is supported",
-            ),
-            (
-                "\"pad_token_id\": 0",
-                "\"pad_token_id\": 0, \"quantization_config\": {\"bits\": 8}",
-                "quantization_config is {\"bits\":8}",
-            ),
-            (
-                "\"hidden_act\"",
-                "\"add_cross_attention\": true, \"hidden_act\"",
-                "only self-attention",
-            ),
-            ("\"vocab_size\": 1000", "\"vocab_size\": 0", "vocab_size is 0"),
-            (
-                "\"hidden_dropout_prob\": 0.1",
-                "\"hidden_dropout_prob\": 1.5",
-                "hidden_dropout_prob is 1.5",
-            ),
-            ("\"vocab_size\": 1000,", "", "missing field `vocab_size`"),
-        ];
-        for (from, to, expected) in cases {
+        for case in [
+            r#""num_attention_heads": 2 => "num_attention_heads": 3 => not a multiple"#,
+            r#""gelu" => "relu" => only "gelu""#,
+            r#""bert" => "gpt2" => only "bert""#,
+            r#""hidden_act" => "position_embedding_type": "relative_key", "hidden_act" => position_embedding_type is "relative_key", but only "absolute" is supported"#,
+            r#""hidden_act" => "quantization_config": {"bits": 8}, "hidden_act" => quantization_config is {"bits":8}"#,
+            r#""hidden_act" => "add_cross_attention": true, "hidden_act" => only self-attention"#,
+            r#""vocab_size": 1000 => "vocab_size": 0 => vocab_size is 0"#,
+            r#""hidden_dropout_prob": 0.1 => "hidden_dropout_prob": 1.5 => hidden_dropout_prob is 1.5"#,
+            r#""vocab_size": 1000, =>  => missing field `vocab_size`"#,
+        ] {
+            let [from, to, expected] = case.split(" => ").collect::<Vec<_>>()[..] else {
+                panic!("{case}")
+            };
             let (_dir, path) = written(&good.replacen(from, to, 1));
             let message = Config::read(&path).unwrap_err().to_string();
-            assert!(message.contains("config.json") && message.contains(expected), "{message}");
+            assert!(message.contains("config.json"), "{message}");
+            assert!(message.contains(expected), "{message}");
         }
     }
 

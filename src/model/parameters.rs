@@ -143,15 +143,8 @@ impl Declaration {
         self.list.push(Parameter { name, shape: shape.to_vec(), decay, init, part: self.part });
     }
 
-    fn embedding(&mut self, name: &str, rows: usize, width: usize) {
-        let init = Init::TruncatedNormal(self.deviation);
-        self.add(format!("{name}.weight"), &[rows, width], true, init);
-    }
-
     fn linear(&mut self, name: &str, inputs: usize, outputs: usize) {
-        let init = Init::TruncatedNormal(self.deviation);
-        self.add(format!("{name}.weight"), &[outputs, inputs], true, init);
-        self.add(format!("{name}.bias"), &[outputs], false, Init::Zeros);
+        self.linears([name.to_owned()], inputs, outputs);
     }
 
     /// Adds linear layers with the same input: first all weights, then all biases, so that an
@@ -179,9 +172,15 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     let mut d =
         Declaration { list: Vec::new(), part: Part::Encoder, deviation: config.initializer_range };
 
-    d.embedding("embeddings.word_embeddings", config.vocab_size, h);
-    d.embedding("embeddings.position_embeddings", config.max_position_embeddings, h);
-    d.embedding("embeddings.token_type_embeddings", config.type_vocab_size, h);
+    for (name, rows) in [
+        ("word", config.vocab_size),
+        ("position", config.max_position_embeddings),
+        ("token_type", config.type_vocab_size),
+    ] {
+        let init = Init::TruncatedNormal(d.deviation);
+        let name = format!("embeddings.{name}_embeddings.weight");
+        d.add(name, &[rows, h], true, init);
+    }
     d.layer_norm("embeddings.LayerNorm", h);
     for layer in 0..config.num_hidden_layers {
         let name = |rest: &str| format!("encoder.layer.{layer}.{rest}");

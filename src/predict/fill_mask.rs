@@ -11,7 +11,7 @@ use crate::eval::softmax;
 use crate::interrupt;
 use crate::model::Part;
 
-use super::loaded::{Loaded, Shared};
+use super::loaded::Shared;
 use super::{Builder, Open, loading};
 
 /// Tokens in a batch. Fewer than elsewhere: every blank has as many logits as the vocabulary has tokens.
@@ -52,7 +52,7 @@ loading!(FillMask);
 impl Open for FillMask {
     fn open(folder: &Path, settings: &Builder<Self>) -> Result<Self> {
         let parts = [Part::Encoder, Part::MaskedLm];
-        let model = Shared::new(Loaded::read(folder, &parts, settings.setup)?, None, settings)?;
+        let model = Shared::read(folder, &parts, settings)?;
         if model.config.is_decoder {
             return Err(Error::file(
                 folder,

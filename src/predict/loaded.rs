@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::data::Sequences;
 use crate::data::labels::shortened;
+use crate::engine::inference::{self, Logits};
 use crate::engine::{BertEngine, Engine, Setup, TaskEngine};
 use crate::error::{Error, Result};
 use crate::features::{Frozen, frozen};
@@ -128,7 +129,20 @@ impl<E: Engine + ?Sized> Shared<E> {
     }
 }
 
+impl Shared {
+    /// Reads a model folder, which must have all `parts`.
+    pub fn read<M>(folder: &Path, parts: &[Part], settings: &Builder<M>) -> Result<Self> {
+        let loaded = Loaded::read(folder, parts, settings.setup)?;
+        Self::new(loaded, None, settings)
+    }
+}
+
 impl Shared<dyn TaskEngine> {
+    /// Computes the logits of the task's head.
+    pub fn logits(&self, sequences: &Sequences) -> Result<Logits> {
+        self.run(|engine| inference::logits(engine, sequences))
+    }
+
     /// Reads a folder that was fine-tuned for the task with this head.
     pub fn read_task<M>(folder: &Path, head: Part, settings: &Builder<M>) -> Result<Self> {
         let loaded = Loaded::read_task(folder, head, settings.setup)?;

@@ -5,7 +5,6 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::engine::TaskEngine;
-use crate::engine::inference;
 use crate::error::{Error, Result};
 use crate::eval::{best, softmax};
 use crate::model::Part;
@@ -63,7 +62,7 @@ impl MultipleChoice {
             .iter()
             .flat_map(|&(context, texts)| texts.iter().map(move |&text| (context, Some(text))));
         let sequences = self.model.cut(&pairs.collect::<Vec<_>>())?;
-        let logits = self.model.run(|engine| inference::logits(engine, &sequences))?;
+        let logits = self.model.logits(&sequences)?;
         let mut rest = logits.values();
         let choice = |(_, texts): &(&str, &[&str])| {
             let (own, others) = rest.split_at(texts.len());

@@ -9,7 +9,7 @@ use crate::eval::softmax;
 use crate::interrupt;
 use crate::model::Part;
 
-use super::loaded::{Loaded, Shared};
+use super::loaded::Shared;
 use super::{Builder, Open, loading};
 
 /// A model that judges whether one text follows another.
@@ -36,7 +36,7 @@ loading!(NextSentence);
 impl Open for NextSentence {
     fn open(folder: &Path, settings: &Builder<Self>) -> Result<Self> {
         let parts = [Part::Encoder, Part::Pooler, Part::NextSentence];
-        let model = Shared::new(Loaded::read(folder, &parts, settings.setup)?, None, settings)?;
+        let model = Shared::read(folder, &parts, settings)?;
         Ok(Self { model })
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::data::squad::{Article, Paragraph, Question, Squad, WindowOptions};
+use crate::data::squad::{Squad, WindowOptions};
 use crate::engine::TaskEngine;
 use crate::engine::inference;
 use crate::error::Result;
@@ -75,7 +75,10 @@ impl QuestionAnswerer {
     /// If the longest sequence leaves no room for a text beside a question, or an output of the model is not a
     /// finite number.
     pub fn answer(&self, questions: &[(&str, &str)]) -> Result<Vec<Answer>> {
-        let file = squad_of(questions);
+        let questions = (0..).zip(questions);
+        let file =
+            questions.map(|(id, &(text, context)): (u32, _)| (id.to_string(), context, text, None));
+        let file = Squad::of_questions(file);
         let answers = self.model.run(|engine| {
             let Shared { wordpiece, max_len, .. } = &self.model;
             let windows =
@@ -95,25 +98,5 @@ impl QuestionAnswerer {
             end: place.end,
             score: ranked.map_or(0.0, |ranked| ranked.probability as f32),
         }
-    }
-}
-
-/// Returns questions as a file of SQuAD has them.
-fn squad_of(questions: &[(&str, &str)]) -> Squad {
-    let paragraph = |(index, &(question, context)): (usize, &(&str, &str))| Paragraph {
-        context: context.to_owned(),
-        questions: vec![Question {
-            id: index.to_string(),
-            text: question.to_owned(),
-            answers: None,
-            impossible: false,
-        }],
-    };
-    Squad {
-        articles: vec![Article {
-            title: String::new(),
-            paragraphs: questions.iter().enumerate().map(paragraph).collect(),
-        }],
-        misplaced: 0,
     }
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::engine::TaskEngine;
-use crate::engine::inference;
 use crate::error::Result;
 use crate::eval::{best, softmax};
 use crate::model::weights::CONFIG;
@@ -91,7 +90,7 @@ impl TextClassifier {
 
     fn classify(&self, texts: &[(&str, Option<&str>)]) -> Result<Vec<Prediction>> {
         let sequences = self.model.cut(texts)?;
-        let logits = self.model.run(|engine| inference::logits(engine, &sequences))?;
+        let logits = self.model.logits(&sequences)?;
         let rows = logits.values().chunks_exact(logits.outputs);
         Ok(rows.map(|row| self.prediction(row)).collect())
     }

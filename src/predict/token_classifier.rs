@@ -8,7 +8,6 @@ use serde::Serialize;
 use crate::data::conll::Sentence;
 use crate::data::tags::is_entity_tag;
 use crate::engine::TaskEngine;
-use crate::engine::inference;
 use crate::error::Result;
 use crate::eval::entities::entities;
 use crate::eval::{best, softmax};
@@ -82,7 +81,7 @@ impl TokenClassifier {
         let texts: Vec<Text> = texts.iter().map(|text| Text::new(text)).collect();
         let sentences: Vec<Sentence> = texts.iter().map(Text::sentence).collect();
         let cut = WordSequences::new(&sentences, &self.model.wordpiece, self.model.max_len)?;
-        let logits = self.model.run(|engine| inference::logits(engine, &cut.sequences))?;
+        let logits = self.model.logits(&cut.sequences)?;
         let mut rows = cut
             .first_rows
             .iter()

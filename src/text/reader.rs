@@ -319,8 +319,10 @@ mod tests {
         Paragraphs::new(paths)?.map(|p| p.map(|p| (p.document, p.text))).collect()
     }
 
-    fn pairs(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
-        expected.iter().map(|(d, t)| (*d, t.to_string())).collect()
+    /// Returns paragraphs from their documents and texts: `0 one|0 two`.
+    fn pairs(expected: &str) -> Vec<(u64, String)> {
+        let pair = |pair: &str| pair.split_once(' ').map(|(d, t)| (d.parse().unwrap(), t.into()));
+        expected.split('|').filter_map(pair).collect()
     }
 
     #[test]
@@ -329,8 +331,8 @@ mod tests {
         let (a, b) = (folder.path().join("a.txt"), folder.path().join("b.txt"));
         fs::write(&a, "\u{feff}one\r\n two \n\n \t \nthree\n\n").unwrap();
         fs::write(&b, "four\nfive").unwrap();
-        let expected = [(0, "one"), (0, "two"), (1, "three"), (2, "four"), (2, "five")];
-        assert_eq!(read(&[&a, &b]).unwrap(), pairs(&expected));
+        let expected = "0 one|0 two|1 three|2 four|2 five";
+        assert_eq!(read(&[&a, &b]).unwrap(), pairs(expected));
     }
 
     #[test]
@@ -344,8 +346,8 @@ mod tests {
         let mut gz = flate2::write::GzEncoder::new(packed, Default::default());
         gz.write_all("first\n\nsecond\n".as_bytes()).unwrap();
         gz.finish().unwrap();
-        let expected = [(0, "first"), (1, "second"), (2, "last")];
-        assert_eq!(read(&[folder.path()]).unwrap(), pairs(&expected));
+        let expected = "0 first|1 second|2 last";
+        assert_eq!(read(&[folder.path()]).unwrap(), pairs(expected));
     }
 
     #[test]
@@ -360,15 +362,8 @@ mod tests {
         fs::write(folder.path().join("AA").join("wiki_notes"), "never").unwrap();
         // In any other file such a line is text.
         fs::write(folder.path().join("b.txt"), "\nfour\n<doc five>\n\nsix").unwrap();
-        let expected = [
-            (0, "One."),
-            (0, "Two."),
-            (1, "Three <doc > it."),
-            (2, "four"),
-            (2, "<doc five>"),
-            (3, "six"),
-        ];
-        assert_eq!(read(&[folder.path()]).unwrap(), pairs(&expected));
+        let expected = "0 One.|0 Two.|1 Three <doc > it.|2 four|2 <doc five>|3 six";
+        assert_eq!(read(&[folder.path()]).unwrap(), pairs(expected));
     }
 
     #[test]

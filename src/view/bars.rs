@@ -104,20 +104,7 @@ impl BarChart {
         }
         Ok(())
     }
-}
 
-/// Returns the value that a bar's length stands for.
-fn length(value: f64) -> f64 {
-    match value.is_finite() {
-        true => value.max(0.0),
-        false => 0.0,
-    }
-}
-
-/// Bars end in eighths of a character.
-const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-
-impl BarChart {
     /// Returns the chart in characters, for a terminal.
     pub fn text(&self) -> String {
         let names = style::longest(self.bars.iter().map(|bar| &bar.name));
@@ -134,6 +121,17 @@ impl BarChart {
         out
     }
 }
+
+/// Returns the value that a bar's length stands for.
+fn length(value: f64) -> f64 {
+    match value.is_finite() {
+        true => value.max(0.0),
+        false => 0.0,
+    }
+}
+
+/// Bars end in eighths of a character.
+const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 picture::shown_and_saved!(BarChart);
 

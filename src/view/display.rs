@@ -358,11 +358,4 @@ mod tests {
         assert!(!Content::svg("<svg/>").plain().contains('<'));
         assert!(!Content::html("<b/>").plain().contains('<'));
     }
-
-    #[test]
-    fn outside_a_session_records_are_not_written() {
-        if wire::token().is_none() {
-            assert!(!wire::send(&Record::Clear { wait: false }));
-        }
-    }
 }

@@ -34,14 +34,13 @@ pub struct Flow {
 impl Flow {
     /// Creates a chart with only an input.
     pub fn new(title: impl Into<String>, input: impl Into<String>) -> Self {
-        let input = Step { name: input.into(), note: String::new(), from: None };
-        Self { title: title.into(), steps: vec![input] }
+        let empty = Self { title: title.into(), steps: Vec::new() };
+        empty.step(input, "")
     }
 
     /// Adds a step with a note beside it, such as the shape of its result.
-    pub fn step(mut self, name: impl Into<String>, note: impl Into<String>) -> Self {
-        self.steps.push(Step { name: name.into(), note: note.into(), from: None });
-        self
+    pub fn step(self, name: impl Into<String>, note: impl Into<String>) -> Self {
+        self.with(name.into(), note.into(), None)
     }
 
     /// Adds a sum of the previous result and that of step `from`, by a skip connection. Steps and sums count
@@ -49,9 +48,14 @@ impl Flow {
     ///
     /// # Panics
     /// If `from` is not above the sum.
-    pub fn add(mut self, from: usize, note: impl Into<String>) -> Self {
-        assert!(from < self.steps.len(), "step {from} is not above step {}", self.steps.len());
-        self.steps.push(Step { name: "+".into(), note: note.into(), from: Some(from) });
+    pub fn add(self, from: usize, note: impl Into<String>) -> Self {
+        let at = self.steps.len();
+        assert!(from < at, "step {from} is not above step {at}");
+        self.with("+".into(), note.into(), Some(from))
+    }
+
+    fn with(mut self, name: String, note: String, from: Option<usize>) -> Self {
+        self.steps.push(Step { name, note, from });
         self
     }
 
@@ -169,10 +173,8 @@ mod tests {
 
     #[test]
     fn steps_stand_in_order_and_sums_name_their_source() {
-        assert_eq!(
-            layer().text(),
-            "Layer\n   0  x\n   1  attention  (B, S, H)\n   2  + 0\n   3  norm"
-        );
+        let expected = "Layer\n   0  x\n   1  attention  (B, S, H)\n   2  + 0\n   3  norm";
+        assert_eq!(layer().text(), expected);
         let svg = layer().svg();
         assert!(svg.contains("attention") && svg.contains("(B, S, H)"));
         assert_eq!(svg.matches("<circle").count(), 2);

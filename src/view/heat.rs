@@ -183,35 +183,7 @@ impl HeatMap {
         number(x + 6, strongest)?;
         Ok(())
     }
-}
 
-/// Formats a value for a cell, without a zero before the point.
-fn in_cell(value: f64, decimals: usize) -> String {
-    // Adding 0 removes the sign of a negative zero.
-    let text = format!("{:.decimals$}", value + 0.0);
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", text.as_str()),
-    };
-    match digits.strip_prefix("0.") {
-        Some(fraction) => format!("{sign}.{fraction}"),
-        None => text,
-    }
-}
-
-/// Returns the colour of a value by its share of the strongest one. It is never opaque, so that text is
-/// legible on the strongest cell.
-fn tint(share: f64) -> RGBAColor {
-    style::series(usize::from(share < 0.0)).mix(0.04 + 0.62 * share.abs())
-}
-
-/// Most rows and columns in a terminal; of more, neighbours share a cell.
-const CELLS: usize = 32;
-/// Shades of positive and of negative values, from weak to strong.
-const ABOVE: [char; 5] = [' ', '░', '▒', '▓', '█'];
-const BELOW: [char; 5] = [' ', '·', '-', '=', '≡'];
-
-impl HeatMap {
     /// Returns the map in characters, for a terminal.
     pub fn text(&self) -> String {
         let strongest = self.strongest();
@@ -271,6 +243,32 @@ impl HeatMap {
     }
 }
 
+/// Formats a value for a cell, without a zero before the point.
+fn in_cell(value: f64, decimals: usize) -> String {
+    // Adding 0 removes the sign of a negative zero.
+    let text = format!("{:.decimals$}", value + 0.0);
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.as_str()),
+    };
+    match digits.strip_prefix("0.") {
+        Some(fraction) => format!("{sign}.{fraction}"),
+        None => text,
+    }
+}
+
+/// Returns the colour of a value by its share of the strongest one. It is never opaque, so that text is
+/// legible on the strongest cell.
+fn tint(share: f64) -> RGBAColor {
+    style::series(usize::from(share < 0.0)).mix(0.04 + 0.62 * share.abs())
+}
+
+/// Most rows and columns in a terminal; of more, neighbours share a cell.
+const CELLS: usize = 32;
+/// Shades of positive and of negative values, from weak to strong.
+const ABOVE: [char; 5] = [' ', '░', '▒', '▓', '█'];
+const BELOW: [char; 5] = [' ', '·', '-', '=', '≡'];
+
 /// Returns the legend of the shades.
 fn scale(strongest: f64, negative: bool) -> String {
     let shades = |shades: [char; 5]| shades.iter().skip(1).collect::<String>();
@@ -294,7 +292,8 @@ mod tests {
     #[test]
     fn strong_cells_are_dark_and_negative_ones_have_another_colour() {
         let map = HeatMap::new("map", &[1.0, 0.0, -1.0, 0.5], 2).labels(&["a", "b"], &["x", "y"]);
-        assert_eq!(map.text(), "map\n     x y\n  a |██  |\n  b |≡≡▒▒|\n     -1 ≡=-· 0 ░▒▓█ 1");
+        let expected = "map\n     x y\n  a |██  |\n  b |≡≡▒▒|\n     -1 ≡=-· 0 ░▒▓█ 1";
+        assert_eq!(map.text(), expected);
         let svg = map.svg();
         assert!(svg.contains("#2F86D1") && svg.contains("#E07B1F"));
         assert!(svg.contains("rotate(270") && svg.contains(".50"));
@@ -330,7 +329,8 @@ mod tests {
     fn cells_hold_whole_numbers_without_decimals() {
         let whole = [10.0, -20.0, f32::NAN, 2010.0];
         assert_eq!(texts(&whole, 2), ["10", "-20", "2010"]);
-        assert_eq!(texts(&[1.0, 0.0, -1.0, 0.5], 2), ["1.00", ".00", "-1.00", ".50"]);
+        let expected = ["1.00", ".00", "-1.00", ".50"];
+        assert_eq!(texts(&[1.0, 0.0, -1.0, 0.5], 2), expected);
     }
 
     #[test]

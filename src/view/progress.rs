@@ -56,41 +56,26 @@ impl Screen {
     }
 }
 
+/// Implements methods by those of the terminal.
+macro_rules! forwarded {
+    ($($name:ident($($value:ident: $type:ty)?) -> $result:ty;)*) => {
+        $(fn $name(&self, $($value: $type)?) -> $result {
+            self.terminal.$name($($value)?)
+        })*
+    };
+}
+
 impl TermLike for Screen {
-    fn width(&self) -> u16 {
-        self.terminal.width()
-    }
-
-    fn height(&self) -> u16 {
-        self.terminal.height()
-    }
-
-    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
-        self.terminal.move_cursor_up(n)
-    }
-
-    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
-        self.terminal.move_cursor_down(n)
-    }
-
-    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
-        self.terminal.move_cursor_right(n)
-    }
-
-    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
-        self.terminal.move_cursor_left(n)
-    }
-
-    fn write_line(&self, text: &str) -> io::Result<()> {
-        self.terminal.write_line(text)
-    }
-
-    fn write_str(&self, text: &str) -> io::Result<()> {
-        self.terminal.write_str(text)
-    }
-
-    fn clear_line(&self) -> io::Result<()> {
-        self.terminal.clear_line()
+    forwarded! {
+        width() -> u16;
+        height() -> u16;
+        move_cursor_up(n: usize) -> io::Result<()>;
+        move_cursor_down(n: usize) -> io::Result<()>;
+        move_cursor_right(n: usize) -> io::Result<()>;
+        move_cursor_left(n: usize) -> io::Result<()>;
+        write_line(text: &str) -> io::Result<()>;
+        write_str(text: &str) -> io::Result<()>;
+        clear_line() -> io::Result<()>;
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -99,7 +99,8 @@ mod tests {
             .kernel("products", measured(1e9, 900e9, 2e-3))
             .kernel("products", measured(2e9, 900e9, 2e-3));
         assert_eq!(chart.ridge(), 200.0);
-        assert_eq!(chart.roof(), [(25.0, 100.0), (200.0, 800.0), (1800.0, 800.0)]);
+        let expected = [(25.0, 100.0), (200.0, 800.0), (1800.0, 800.0)];
+        assert_eq!(chart.roof(), expected);
         assert_eq!(chart.groups[1].1, [(900.0, 450.0), (450.0, 450.0)]);
         let svg = chart.svg();
         for text in ["attention", "products", "4000 GB/s, 800 TFLOP/s"] {

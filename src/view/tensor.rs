@@ -187,10 +187,8 @@ mod tests {
     fn shape_type_and_range_are_shown() {
         let dev = Cpu::default();
         let x = dev.tensor([[1.0f32, -2.0, 0.5], [4.0, 0.0, 1.0]]);
-        assert_eq!(
-            Summary::of(&x).text(),
-            "2×3 f32 cpu · min -2 · mean 0.75 · max 4\n    1  -2 0.5\n    4   0   1"
-        );
+        let expected = "2×3 f32 cpu · min -2 · mean 0.75 · max 4\n    1  -2 0.5\n    4   0   1";
+        assert_eq!(Summary::of(&x).text(), expected);
         let html = Summary::of(&x).html();
         assert!(html.contains("<td") && html.contains("2×3 f32"));
     }

@@ -46,9 +46,7 @@ impl TokenStrip {
         self.colors = groups.iter().map(|&g| (g != Self::PLAIN).then_some(g as usize)).collect();
         self
     }
-}
 
-impl TokenStrip {
     /// Returns the rows in aligned columns, for a terminal.
     pub fn text(&self) -> String {
         let entry = |row: &[String], i: usize| row.get(i).cloned().unwrap_or_default();
@@ -189,7 +187,8 @@ mod tests {
     #[test]
     fn rows_are_aligned_with_their_tokens() {
         let strip = TokenStrip::new("ids", &["[CLS]", "em", "##bed"]).row("id", &[2, 7001, 15]);
-        assert_eq!(strip.text(), "ids\n      [CLS]  em    ##bed\n  id  2      7001  15");
+        let expected = "ids\n      [CLS]  em    ##bed\n  id  2      7001  15";
+        assert_eq!(strip.text(), expected);
     }
 
     #[test]

@@ -26,17 +26,7 @@ pub(super) fn wikitext(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Resu
 /// Converts the Children's Book Test: one sentence a line in the spelling of the Penn Treebank; books begin
 /// with `_BOOK_TITLE_`. The original brackets and quotation marks are restored.
 pub(super) fn books(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<()> {
-    const SPELLINGS: [(&str, &str); 9] = [
-        ("-LRB-", "("),
-        ("-RRB-", ")"),
-        ("-LCB-", "{"),
-        ("-RCB-", "}"),
-        ("-LSB-", "["),
-        ("-RSB-", "]"),
-        ("``", "\""),
-        ("''", "\""),
-        (" n't", "n't"),
-    ];
+    const SPELLINGS: &str = "-LRB-( -RRB-) -LCB-{ -RCB-} -LSB-[ -RSB-] ``\" ''\"";
     let mut documents = Documents::new(out);
     for line in BufReader::new(raw).lines() {
         let line = line?;
@@ -44,8 +34,10 @@ pub(super) fn books(raw: &mut dyn Read, out: &mut dyn Write) -> std::io::Result<
         if line.starts_with("_BOOK_TITLE_") {
             documents.next();
         } else if !line.is_empty() {
-            let line =
-                SPELLINGS.iter().fold(line.to_owned(), |line, (from, to)| line.replace(from, to));
+            let line = SPELLINGS
+                .split(' ')
+                .map(|spelling| spelling.split_at(spelling.len() - 1))
+                .fold(line.replace(" n't", "n't"), |line, (from, to)| line.replace(from, to));
             documents.line(&line)?;
         }
     }

@@ -87,7 +87,8 @@ mod tests {
         assemble(folder.path()).unwrap();
         let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
         let header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n";
-        assert_eq!(read("train.tsv"), format!("{header}1\t10\t11\ta\tb\n1\t11\t10\tf\tg\n"));
+        let expected = format!("{header}1\t10\t11\ta\tb\n1\t11\t10\tf\tg\n");
+        assert_eq!(read("train.tsv"), expected);
         assert_eq!(read("dev.tsv"), format!("{header}0\t20\t21\tc \"d\te\n"));
         let header = "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n";
         assert_eq!(read("test.tsv"), format!("{header}0\t5\t6\th\ti\n"));

@@ -108,6 +108,23 @@ impl Squad {
         Ok(squad)
     }
 
+    /// Makes a file of questions, each with its id, its context, its text and its answers.
+    pub(crate) fn of_questions<'a>(
+        questions: impl IntoIterator<Item = (String, &'a str, &'a str, Option<Vec<Answer>>)>,
+    ) -> Self {
+        let paragraph = |(id, context, text, answers): (_, &str, &str, _)| Paragraph {
+            context: context.to_owned(),
+            questions: vec![Question { id, text: text.to_owned(), answers, impossible: false }],
+        };
+        Self {
+            articles: vec![Article {
+                title: String::new(),
+                paragraphs: questions.into_iter().map(paragraph).collect(),
+            }],
+            misplaced: 0,
+        }
+    }
+
     /// Iterates over all paragraphs.
     pub fn paragraphs(&self) -> impl Iterator<Item = &Paragraph> {
         self.articles.iter().flat_map(|article| &article.paragraphs)
@@ -237,20 +254,6 @@ fn text_or_number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Str
         Id::Text(text) => text,
         Id::Number(number) => number.to_string(),
     })
-}
-
-#[cfg(test)]
-impl Squad {
-    /// Makes a file with a single question, whose id is "q".
-    pub(crate) fn of_question(context: &str, text: &str, answers: Option<Vec<Answer>>) -> Self {
-        let question =
-            Question { id: "q".to_owned(), text: text.to_owned(), answers, impossible: false };
-        let paragraph = Paragraph { context: context.to_owned(), questions: vec![question] };
-        Self {
-            articles: vec![Article { title: String::new(), paragraphs: vec![paragraph] }],
-            misplaced: 0,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -351,7 +351,7 @@ mod tests {
         let answer =
             |&(text, start): &(&str, i64)| Answer { text: text.to_owned(), start: Some(start) };
         let answers = answers.map(|answers| answers.iter().map(answer).collect());
-        Squad::of_question(context, question, answers)
+        Squad::of_questions([("q".into(), context, question, answers)])
     }
 
     const SMALL: WindowOptions = WindowOptions { max_len: 12, stride: 2, max_question: 3 };

@@ -292,7 +292,7 @@ mod tests {
     /// A question about repeated words, read through several windows.
     fn asked(context: &str) -> (Squad, Windows) {
         let answer = Answer { text: "a".to_owned(), start: None };
-        let squad = Squad::of_question(context, "b a", Some(vec![answer]));
+        let squad = Squad::of_questions([("q".into(), context, "b a", Some(vec![answer]))]);
         let vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"];
         let wordpiece = WordPiece::from_vocab(vocab.map(String::from).into(), Casing::Uncased);
         let options = WindowOptions { max_len: 14, stride: 4, max_question: 4 };

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn common_words_count_as_often_as_both_answers_have_them() {
-        assert_eq!(f1("x x y", "x x x"), 2.0 * (2.0 / 3.0) * (2.0 / 3.0) / (4.0 / 3.0));
+        let expected = 2.0 * (2.0 / 3.0) * (2.0 / 3.0) / (4.0 / 3.0);
+        assert_eq!(f1("x x y", "x x x"), expected);
         assert_eq!((f1("", ""), f1("x", ""), f1("", "x"), f1("x", "y")), (1.0, 0.0, 0.0, 0.0));
     }
 }

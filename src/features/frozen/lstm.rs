@@ -99,7 +99,8 @@ impl Lstm {
         let width = 2 * self.hidden;
         for layer in (0..LAYERS).rev() {
             let inputs = self.cells[2 * layer].inputs;
-            let mut below = vec![0.0; if layer == 0 { 0 } else { d.len() / width * inputs }];
+            let rows = if layer == 0 { 0 } else { d.len() / width };
+            let mut below = vec![0.0; rows * inputs];
             for (reverse, cell) in self.cells[2 * layer..][..2].iter_mut().enumerate() {
                 let rows = self.order.rows(reverse == 1);
                 let first = reverse * self.hidden;

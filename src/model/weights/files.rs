@@ -85,28 +85,28 @@ fn shards(index: &str) -> std::result::Result<BTreeMap<String, Vec<String>>, Str
     Ok(shards)
 }
 
-/// Weight formats that Cloze doesn't read.
-enum Foreign {
-    Pickle,
-    TensorFlow,
-    Checkpoint,
-    Flax,
-}
-
-impl Foreign {
-    fn of(name: &str) -> Option<Self> {
-        if [".bin", ".bin.index.json", ".pt", ".pth"].iter().any(|end| name.ends_with(end)) {
-            Some(Self::Pickle)
-        } else if name.ends_with(".h5") {
-            Some(Self::TensorFlow)
-        } else if name.contains(".ckpt") {
-            Some(Self::Checkpoint)
-        } else if name.ends_with(".msgpack") {
-            Some(Self::Flax)
-        } else {
-            None
-        }
-    }
+/// Describes a weight format that Cloze doesn't read: what it is, what converts it, and the arguments that
+/// `from_pretrained` takes for it. None if the file holds no such weights.
+fn foreign(name: &str, model: &str) -> Option<(&'static str, &'static str, String)> {
+    let pickle = [".bin", ".bin.index.json", ".pt", ".pth"];
+    let tensorflow = "TensorFlow, PyTorch and transformers 4";
+    Some(if pickle.iter().any(|end| name.ends_with(end)) {
+        let what =
+            "a pickle file, which can run any program when it is read and is never read here";
+        (what, "PyTorch and transformers", format!("'{model}'"))
+    } else if name.ends_with(".h5") {
+        let from = format!("'{model}', from_tf=True");
+        ("TensorFlow's format", tensorflow, from)
+    } else if let Some((stem, _)) = name.split_once(".ckpt") {
+        let index = format!("{model}/{stem}.ckpt.index");
+        let from = format!("'{index}', from_tf=True, config='{model}/bert_config.json'");
+        ("a checkpoint of TensorFlow", tensorflow, from)
+    } else if name.ends_with(".msgpack") {
+        let from = format!("'{model}', from_flax=True");
+        ("Flax's format", "Flax, PyTorch and transformers 4", from)
+    } else {
+        return None;
+    })
 }
 
 /// Returns why none of the files `names` can be read, and the line of Python that converts them;
@@ -119,34 +119,8 @@ pub fn refusal<'a>(
 ) -> Option<String> {
     let mut names: Vec<&str> = names.into_iter().collect();
     names.sort_unstable();
-    let (name, kind) = names.iter().find_map(|name| Some((*name, Foreign::of(name)?)))?;
-    let (what, with, from) = match kind {
-        Foreign::Pickle => (
-            "a pickle file, which can run any program when it is read and is never read here",
-            "PyTorch and transformers",
-            format!("'{model}'"),
-        ),
-        Foreign::TensorFlow => (
-            "TensorFlow's format",
-            "TensorFlow, PyTorch and transformers 4",
-            format!("'{model}', from_tf=True"),
-        ),
-        Foreign::Checkpoint => {
-            let stem = name.split(".ckpt").next().unwrap_or_default();
-            (
-                "a checkpoint of TensorFlow",
-                "TensorFlow, PyTorch and transformers 4",
-                format!(
-                    "'{model}/{stem}.ckpt.index', from_tf=True, config='{model}/bert_config.json'"
-                ),
-            )
-        }
-        Foreign::Flax => (
-            "Flax's format",
-            "Flax, PyTorch and transformers 4",
-            format!("'{model}', from_flax=True"),
-        ),
-    };
+    let found = names.iter().map(|name| (name, foreign(name, model)));
+    let (name, (what, with, from)) = found.filter_map(|(name, kind)| Some((name, kind?))).next()?;
     Some(format!(
         "there is no {WEIGHTS}, but {name}, {what}; convert it where {with} are installed: \
          python -c \"from transformers import {class} as M; M.from_pretrained({from}).save_pretrained('converted')\""

@@ -1,6 +1,5 @@
 //! Reads tensors of safetensors files by name, converted to f32.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -160,21 +159,9 @@ impl<'a> Tensors<'a> {
         let (path, view) = self.find(name, shape)?;
         let data = view.data();
         match view.dtype() {
-            Dtype::F32 => {
-                for (value, bytes) in values.iter_mut().zip(data.as_chunks::<4>().0) {
-                    *value = f32::from_le_bytes(*bytes);
-                }
-            }
-            Dtype::F16 => {
-                for (value, bytes) in values.iter_mut().zip(data.as_chunks::<2>().0) {
-                    *value = half::f16::from_le_bytes(*bytes).to_f32();
-                }
-            }
-            Dtype::BF16 => {
-                for (value, bytes) in values.iter_mut().zip(data.as_chunks::<2>().0) {
-                    *value = half::bf16::from_le_bytes(*bytes).to_f32();
-                }
-            }
+            Dtype::F32 => convert(data, values, f32::from_le_bytes),
+            Dtype::F16 => convert(data, values, |x| half::f16::from_le_bytes(x).to_f32()),
+            Dtype::BF16 => convert(data, values, |x| half::bf16::from_le_bytes(x).to_f32()),
             other => {
                 let message = format!(
                     "tensor {name} is of type {other:?}, but F32, F16 or BF16 was expected"
@@ -232,15 +219,19 @@ impl<'a> Tensors<'a> {
     }
 }
 
+fn convert<const N: usize>(data: &[u8], values: &mut [f32], number: impl Fn([u8; N]) -> f32) {
+    for (value, bytes) in values.iter_mut().zip(data.as_chunks::<N>().0) {
+        *value = number(*bytes);
+    }
+}
+
 /// Returns the declared form of a name: no `bert.` prefix, LayerNorms with weight and bias.
 fn canonical(name: &str) -> String {
     let name = name.strip_prefix("bert.").unwrap_or(name);
-    let name: Cow<'_, str> = match name.strip_suffix("LayerNorm.gamma") {
-        Some(stem) => format!("{stem}LayerNorm.weight").into(),
-        None => match name.strip_suffix("LayerNorm.beta") {
-            Some(stem) => format!("{stem}LayerNorm.bias").into(),
-            None => name.into(),
-        },
-    };
-    name.into_owned()
+    let ends = [("gamma", "weight"), ("beta", "bias")];
+    let old = ends.iter().find_map(|(old, new)| {
+        let stem = name.strip_suffix(old)?.strip_suffix("LayerNorm.")?;
+        Some(format!("{stem}LayerNorm.{new}"))
+    });
+    old.unwrap_or_else(|| name.to_owned())
 }

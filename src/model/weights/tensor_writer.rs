@@ -124,7 +124,8 @@ mod tests {
         let file = SafeTensors::deserialize(&bytes).unwrap();
         for (name, format, size) in formats {
             let tensor = file.tensor(name).unwrap();
-            assert_eq!((tensor.shape(), tensor.dtype()), (&[2, 3][..], format.dtype()));
+            let expected = (&[2, 3][..], format.dtype());
+            assert_eq!((tensor.shape(), tensor.dtype()), expected);
             assert_eq!(tensor.data().len(), 6 * size);
         }
         let (words, _) = file.tensor("whole").unwrap().data().as_chunks::<4>();
@@ -133,7 +134,8 @@ mod tests {
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
         let entries = header.metadata().clone();
-        assert_eq!(bytes, safetensors::serialize(file.tensors(), entries).unwrap());
+        let expected = safetensors::serialize(file.tensors(), entries).unwrap();
+        assert_eq!(bytes, expected);
     }
 
     #[test]
