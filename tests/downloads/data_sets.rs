@@ -279,7 +279,7 @@ fn wrong_bytes_and_errors_of_servers_are_reported() {
     assert_contains(&message, "is published: it was thrown away");
     assert_eq!(server.requests().len(), 1);
     let message = cola(&Server::start(|_| Response::new(404, "")));
-    assert_contains(&message, "status 404; if the file has moved, --mirror");
+    assert_contains(&message, "status 404; if the file has moved, give the address of a mirror");
     let server = Server::start(|_| Response::new(500, ""));
     let message = cola(&server);
     assert_contains(&message, "CoLA.zip: the server answered with status 500");

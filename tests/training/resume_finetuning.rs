@@ -89,7 +89,7 @@ fn another_run_is_not_taken_for_the_stopped_one() {
     refused(&["--frozen"], head);
     succeeds(run(&folder, "whole", &[]));
     let other = folder.path("whole");
-    refused(&["--model", text(&other)], "the model that it starts from");
+    refused(&["--model", text(&other)], "the model to start from");
     folder.write("train.tsv", &opinions(0..24, true));
     refused(&[], "the training data (by checksum) was");
     folder.write("train.tsv", &opinions(0..24, false));

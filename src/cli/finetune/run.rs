@@ -283,7 +283,7 @@ fn identity(run: &FinetuningIdentity) -> Vec<(&'static str, String)> {
         ("what the head reads", frozen),
         ("--keep-best", run.keep_best.unwrap_or_default().to_string()),
         ("the model", or_empty(run.model.as_ref())),
-        ("the initial weights (by checksum)", format!("{start:08x}")),
+        ("the model to start from (by checksum)", format!("{start:08x}")),
     ]
 }
 
