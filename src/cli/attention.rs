@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::cli::shared::print::say;
+use crate::cli::shared::engine::EngineArgs;
+use crate::cli::shared::records;
+use crate::cli::shared::stdio::say;
 use crate::error::Result;
 use crate::features;
 use crate::hub;
@@ -13,8 +15,6 @@ use crate::model::Part;
 use crate::note;
 use crate::predict::Loaded;
 use crate::view::attention::{AttentionView, View};
-
-use crate::cli::shared::engine::EngineArgs;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -56,19 +56,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let b = args.b.as_deref();
     let view = AttentionView::of(model.engine.as_mut(), &model.wordpiece, &args.a, b)?;
     let view = view.opened_with(args.view).layers(layers.clone());
-    let name = args.model.canonicalize().unwrap_or(args.model);
-    let view = view.named(name.file_name().unwrap_or_default().to_string_lossy());
+    let view = view.named(records::name_of(&args.model));
     let found = view.attention();
     if let Some(out) = &args.out {
         let page = view.page();
         crate::files::write_atomic(out, page.as_bytes())?;
+        let (out, megabytes) = (out.display(), page.len() as f64 / 1e6);
+        let (count, heads, tokens) = (layers.clone().count(), found.heads, found.tokens);
         note!(
-            "{}: attention of {} layers of {} heads over {} tokens, {:.1} MB",
-            out.display(),
-            layers.clone().count(),
-            found.heads,
-            found.tokens,
-            page.len() as f64 / 1e6,
+            "{out}: attention of {count} layers of {heads} heads over {tokens} tokens, {megabytes:.1} MB"
         );
     }
     if !args.json {

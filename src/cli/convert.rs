@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::cli::shared::checks::refuse;
-use crate::cli::shared::print::say;
+use crate::cli::shared::stdio::say;
 use crate::error::Result;
 use crate::files::Staged;
 use crate::hub;

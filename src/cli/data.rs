@@ -6,7 +6,7 @@ use clap::builder::PossibleValuesParser;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
-use crate::cli::shared::print::say;
+use crate::cli::shared::stdio::say;
 use crate::data::catalogue::{self, GLUE, Obtained, SETS, Set};
 use crate::error::Result;
 

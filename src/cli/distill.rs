@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::cli::shared::checks::{from_zero, positive, refuse};
+use crate::cli::shared::pretraining::{Origin, RunArgs};
+use crate::cli::shared::records;
 use crate::data::Packing;
 use crate::engine::Distillation;
 use crate::error::{Error, Result};
@@ -12,10 +15,6 @@ use crate::note;
 use crate::train::Teacher;
 use crate::train::distill::student_of;
 use crate::train::pretraining::{Start, learning_rate};
-
-use super::shared::checks::{from_zero, positive, refuse};
-use super::shared::pretraining::{Origin, RunArgs};
-use super::shared::records;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

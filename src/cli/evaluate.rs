@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::cli::shared::print::say;
+use crate::cli::shared::checks::at_least_one;
+use crate::cli::shared::stdio::say;
+use crate::cli::shared::task::{FinetunedArgs, line, with_negative_numbers};
 use crate::error::Result;
 use crate::tasks::{self, Role};
-
-use super::shared::checks::at_least_one;
-use super::shared::task::{FinetunedArgs, line, with_negative_numbers};
 
 #[derive(clap::Args)]
 #[command(mut_args(with_negative_numbers))]

@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::cli::shared::engine::EngineArgs;
+use crate::cli::shared::stdio::answer_lines;
 use crate::data::Sequences;
 use crate::error::{Error, Result};
 use crate::features::{Combine, Pool, Settings, Vectors, parse_layers};
 use crate::lessons::data::MODEL;
 use crate::note;
 use crate::predict::Embedder;
-
-use crate::cli::shared::engine::EngineArgs;
-use crate::cli::shared::lines;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -88,7 +87,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let pool = settings.pool;
     let (mut texts, mut tokens, mut took) = (0, 0, Duration::ZERO);
     let mut sink = Sink::open(&args, settings, width)?;
-    lines::answer(|batch| {
+    answer_lines(|batch| {
         let mut answers = Vec::new();
         for part in parts(batch, pool, width) {
             let started = Instant::now();

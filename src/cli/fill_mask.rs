@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::cli::shared::print::say;
+use crate::cli::shared::checks::at_least_one;
+use crate::cli::shared::stdio::say;
 use crate::engine::Backend;
 use crate::error::Result;
 use crate::lessons::data::MODEL;
 use crate::predict::FillMask;
-
-use crate::cli::shared::checks::at_least_one;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -4,11 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
-
 use serde_json::json;
 
 use crate::cli::shared::checks::refuse;
-use crate::cli::shared::print::say;
+use crate::cli::shared::stdio::say;
 use crate::error::Result;
 use crate::lessons::{self, Progress, checks, progress};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::cli::shared::print::say;
+use crate::cli::shared::stdio::say;
 use crate::engine::Backend;
 use crate::error::Result;
 use crate::lessons::data::MODEL;

@@ -3,14 +3,13 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::cli::shared::stdio::still_read;
+use crate::cli::shared::task::{FinetunedArgs, with_negative_numbers};
 use crate::engine::inference::logits;
 use crate::error::Result;
 use crate::files::{create_folder, write_atomic};
 use crate::note;
 use crate::tasks::{Answers, Role};
-
-use super::shared::print::still_read;
-use super::shared::task::{FinetunedArgs, with_negative_numbers};
 
 #[derive(clap::Args)]
 #[command(mut_args(with_negative_numbers))]

@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use crate::cli::shared::checks::{positive, refuse};
+use crate::cli::shared::pretraining::{Origin, RunArgs};
+use crate::cli::shared::size::{config_of, is_file};
+use crate::cli::shared::{memory, records};
 use crate::data::Packing;
 use crate::error::Result;
 use crate::hub;
@@ -12,11 +16,6 @@ use crate::model::{Config, Layout};
 use crate::note;
 use crate::text::{Casing, WordPiece};
 use crate::train::pretraining::{Start, first_seq, new_config, paragraphs, parts};
-
-use super::shared::checks::{positive, refuse};
-use super::shared::pretraining::{Origin, RunArgs};
-use super::shared::size::{config_of, is_file};
-use super::shared::{memory, records};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -133,7 +132,9 @@ impl Args {
     fn agrees(&self, folder: &Path, config: &Config, wordpiece: &WordPiece) -> Result<()> {
         let model = format!("the model in {}", folder.display());
         match (config.is_decoder, self.left_to_right) {
-            (true, false) => refuse!("{model} reads from left to right: it needs --left-to-right"),
+            (true, false) => {
+                refuse!("{model} reads from left to right: it goes on with --left-to-right only")
+            }
             (false, true) => refuse!("--left-to-right: {model} was trained to read both ways"),
             _ => {}
         }
@@ -154,7 +155,7 @@ impl Args {
             let asked = WordPiece::from_file(path, Some(wordpiece.casing()))?;
             if asked.tokens() != wordpiece.tokens() {
                 let path = path.display();
-                refuse!("--vocab {path}: {model} has another vocabulary: omit --vocab");
+                refuse!("--vocab {path} is not the vocabulary of {model}: omit --vocab");
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cli::shared::print::say;
+use crate::cli::shared::stdio::say;
 use crate::data::squad::{Misplaced, Squad};
 use crate::error::{Error, Result};
 use crate::eval::squad::{self, Figures, NoAnswer, Predictions, Scores};
@@ -45,12 +45,7 @@ struct SquadArgs {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    match args.set {
-        Set::Squad(args) => run_squad(&args),
-    }
-}
-
-fn run_squad(args: &SquadArgs) -> Result<()> {
+    let Set::Squad(args) = &args.set;
     let data = Squad::read(&args.data, Misplaced::Keep)?;
     if let Some((_, question)) = data.questions().find(|(_, q)| q.answers.is_none()) {
         let message = format!("question {:?} has no answers to compare with", question.id);

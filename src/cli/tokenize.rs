@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 
+use crate::cli::shared::stdio::answer_lines;
 use crate::error::Result;
 use crate::text::{Casing, WordPiece};
-
-use crate::cli::shared::lines;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,7 +30,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let wordpiece = WordPiece::from_file(&args.vocab, args.cased.then_some(Casing::Cased))?;
-    lines::answer(|batch| {
+    answer_lines(|batch| {
         Ok(batch.par_iter().with_min_len(16).map(|line| answer(&args, &wordpiece, line)).collect())
     })
 }

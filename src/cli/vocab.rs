@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cli::shared::print::say;
+use crate::cli::shared::stdio::say;
 use crate::error::Result;
 use crate::files::write_atomic;
 use crate::note;

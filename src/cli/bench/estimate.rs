@@ -9,8 +9,8 @@ use super::budget::{
     Budget, PAPER_BATCH, PAPER_LENGTHS, PAPER_STEPS, Pace, Phase, Published, Work, plan,
 };
 use crate::cli::shared::checks::{at_least_one, positions, positive, refuse, require};
-use crate::cli::shared::print::say;
 use crate::cli::shared::size::config_of;
+use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
 use crate::model::Size;
 use crate::view::style;
@@ -131,7 +131,10 @@ impl Args {
         let days = |days: f64| Pace::Seconds(days * 86400.0);
         if self.paper {
             let Some(published) = published else {
-                refuse!("--paper: the paper has base and large, not {}", self.size);
+                refuse!(
+                    "--paper: the paper states the cost of base and large, not of {}",
+                    self.size
+                );
             };
             return Ok((days(published.days as f64), published.chips));
         }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::peer::{Measured, Peer};
+use super::peer::{self, Measured};
 use crate::cli::shared::checks::{at_least_one, positions, refuse};
 use crate::cli::shared::engine::TrainingEngineArgs;
 use crate::cli::shared::memory;
-use crate::cli::shared::print::say;
 use crate::cli::shared::size::config_of;
+use crate::cli::shared::stdio::say;
 use crate::engine::TaskEngine;
 use crate::engine::timing::{Pass, median, pass_seconds};
 use crate::error::Result;
@@ -63,6 +63,7 @@ pub(crate) fn run(args: Args, pass: Pass) -> Result<()> {
     args.check(pass)?;
     let setup = args.engine.setup()?;
     let config = config_of(&args.size, VOCABULARY)?;
+    positions("--seq", args.seq, config.max_position_embeddings)?;
     let layout = Layout::new(&config, &Part::Span.with_encoder());
     memory::parameters_fit(&layout)?;
     let memory = |batch| memory::Run::new(&config, &layout, setup, (batch, args.seq), "--batch");
@@ -107,9 +108,7 @@ impl Args {
             ("--seq", self.seq as u64),
             ("--steps", self.steps),
             ("--rounds", self.rounds as u64),
-        ])?;
-        let config = config_of(&self.size, VOCABULARY)?;
-        positions("--seq", self.seq, config.max_position_embeddings)
+        ])
     }
 
     /// Runs this program and the peer in turn. Returns the medians of their speeds.
@@ -119,13 +118,13 @@ impl Args {
         batch: usize,
         pass: Pass,
     ) -> Result<(Measured, Option<Measured>)> {
-        let peer = self.peer.as_deref().map(|command| Peer {
-            command,
-            size: self.size.as_str(),
-            dtype: self.engine.dtype(),
-            batch,
-            seq: self.seq,
-        });
+        let peer = self.peer.as_deref();
+        let work = [
+            ("--size", self.size.clone()),
+            ("--dtype", self.engine.dtype()),
+            ("--batch", batch.to_string()),
+            ("--seq", self.seq.to_string()),
+        ];
         let rounds = if peer.is_some() { self.rounds } else { 1 };
         let (mut own, mut theirs) = (Vec::new(), Vec::new());
         for round in 1..=rounds {
@@ -135,8 +134,8 @@ impl Args {
                 tokens_per_s: (batch * self.seq) as f64 / median(&mut seconds),
                 peak_bytes: engine.device_bytes().or_else(peak),
             });
-            if let (Some(peer), Some(own)) = (&peer, own.last()) {
-                let measured = peer.run()?;
+            if let (Some(peer), Some(own)) = (peer, own.last()) {
+                let measured = peer::run(peer, &work)?;
                 let (speed, peers) = (own.tokens_per_s, measured.tokens_per_s);
                 note!("round {round}: {speed:.0} tokens/s; the peer {peers:.0}");
                 theirs.push(measured);

@@ -29,9 +29,9 @@ pub(crate) struct FrozenArgs {
     /// paper's last four]
     #[arg(long, value_name = "N|N..M", allow_hyphen_values = true, requires = "frozen")]
     layers: Option<String>,
-    /// How several layers become one vector [default: concat]
-    #[arg(long, value_enum, requires = "frozen")]
-    combine: Option<Combine>,
+    /// How several layers become one vector
+    #[arg(long, value_enum, default_value_t = Combine::Concat, requires = "frozen")]
+    combine: Combine,
     /// How tokens become one vector if the head reads whole texts [default: as the model folder says,
     /// else mean]
     #[arg(long, value_enum, requires = "frozen")]
@@ -64,17 +64,13 @@ impl FrozenArgs {
         self.layers.clone().unwrap_or_else(usual)
     }
 
-    fn combine(&self) -> Combine {
-        self.combine.unwrap_or(Combine::Concat)
-    }
-
     fn lstm(&self) -> Option<usize> {
         (self.head == Kind::Bilstm).then_some(self.lstm_width)
     }
 
     /// Describes a frozen encoder and its head for the records.
     pub(crate) fn describe(&self, config: &Config) -> Option<String> {
-        let combine = format!("{:?}", self.combine()).to_lowercase();
+        let combine = format!("{:?}", self.combine).to_lowercase();
         let layers = self.layers(config);
         let head = match self.lstm() {
             None => "a linear head".to_owned(),
@@ -100,13 +96,11 @@ impl FrozenArgs {
             None if over_rows => Pool::None,
             None => Advice::read(folder)?.pool.unwrap_or(Pool::Mean),
         };
+        let layers = features::parse_layers(&self.layers(config))?;
         let plan = Plan {
             vectors: Settings {
-                layers: features::layers(
-                    features::parse_layers(&self.layers(config))?,
-                    config.num_hidden_layers,
-                )?,
-                combine: self.combine(),
+                layers: features::layers(layers, config.num_hidden_layers)?,
+                combine: self.combine,
                 pool,
                 normalize: false,
             },

@@ -1,12 +1,12 @@
 //! What the records and the model card say about fine-tuning.
 
-use serde_json::Value;
-
+use super::run::{Run, Runs};
+use super::summary::Several;
+use super::{Args, Measured};
 use crate::cli::shared::records;
 use crate::cli::shared::training::describe;
 use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
-use crate::eval::Scores;
 use crate::model::Part;
 use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
@@ -14,10 +14,6 @@ use crate::train::card::{Card, Measured as OnData};
 use crate::train::record::{About, Chart, numbers};
 use crate::view::page::Table;
 use crate::view::style::number;
-
-use super::run::{Run, Runs};
-use super::summary::Several;
-use super::{Args, Measured};
 
 impl Args {
     /// Returns what the records say about the command besides its numbers.
@@ -102,18 +98,16 @@ impl Args {
         let kept = runs.kept();
         let name = records::name_of(&self.out);
         let base = records::name_of_model(&self.model);
-        let (dataset, config) = match hub_name(task.name()) {
-            Some(hub) if self.train.is_none() && self.dev.is_none() => hub,
-            _ => ("", None),
-        };
-        let data = if dataset.is_empty() { "own-data" } else { dataset };
+        let hub = hub_name(task.name()).filter(|_| self.train.is_none() && self.dev.is_none());
+        let (dataset, config) = hub.unzip();
         let results = kept.scores.iter().map(|(result, scores)| OnData {
             data: format!("{} ({result})", task.name()),
-            dataset: data.to_owned(),
-            config: config.clone(),
+            dataset: dataset.unwrap_or("own-data").to_owned(),
+            config: config.clone().flatten(),
             split: split(task.name(), result),
             scores: numbers(scores)
-                .filter(|(name, _)| is_metric(scores, name))
+                // Counts of rows and thresholds don't measure the model.
+                .filter(|(name, _)| !name.contains("thresh") && scores[*name].is_f64())
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
         });
@@ -131,10 +125,11 @@ impl Args {
             tables.insert(0, all(task, &runs.done, kept.learning_rate));
         }
         let seconds = format!("{:.1}", outcome.training.as_secs_f64());
+        let tokens_per_s = format!("{:.0}", outcome.tokens_per_s());
         let speed = Table::new("Speed")
-            .row("steps", outcome.done())
+            .row("steps", done)
             .row("seconds of training", seconds)
-            .row("real tokens a second", format!("{:.0}", outcome.tokens_per_s()));
+            .row("real tokens a second", tokens_per_s);
         tables.push(speed);
         Card {
             summary: format!(
@@ -145,7 +140,7 @@ impl Args {
             ),
             pipeline,
             base_model: Some(base),
-            datasets: Vec::from_iter((!dataset.is_empty()).then(|| dataset.to_owned())),
+            datasets: Vec::from_iter(dataset.map(str::to_owned)),
             results: results.collect(),
             tables,
             command: about.command,
@@ -160,11 +155,6 @@ impl Args {
             name,
         }
     }
-}
-
-/// Returns whether a score measures the model; counts of rows and thresholds don't.
-fn is_metric(scores: &Scores, name: &str) -> bool {
-    !name.contains("thresh") && scores.get(name).is_some_and(Value::is_f64)
 }
 
 /// Lists the score of every run, and the mean over the seeds of the kept learning rate.

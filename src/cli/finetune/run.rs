@@ -125,12 +125,20 @@ fn score(task: &dyn Task, scores: &Scores) -> f64 {
 
 impl<'a> Runner<'a> {
     /// Returns a trainer before its first step.
-    pub(crate) fn trainer(&self, model: Model, settings: Settings) -> Result<Finetuner<'a>> {
+    pub(crate) fn trainer(
+        &self,
+        model: Model,
+        settings: &Settings,
+        learning_rate: f64,
+        seed: u64,
+    ) -> Result<Finetuner<'a>> {
         let (config, values) = (&model.config, model.values);
         let engine = match self.head {
             None => self.setup.engine(config, &model.layout, values)?,
-            Some(head) => head.engine(config, self.task.part(), self.setup, settings.seed)?,
+            Some(head) => head.engine(config, self.task.part(), self.setup, seed)?,
         };
+        let mut settings = settings.clone();
+        (settings.learning_rate, settings.seed) = (learning_rate, seed);
         Finetuner::new(engine, self.train.examples(), settings)
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::run::{Run, Runner, Runs, same_run};
-use super::{Args, RATES, summary};
+use super::{Args, RATES};
 use crate::cli::shared::checks::refuse;
 use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
@@ -115,9 +115,8 @@ impl Runner<'_> {
         };
         let before = &runs[..runs.len().saturating_sub(1)];
         if let Some((learning_rate, seed)) = args.next(before, self.task) {
-            let settings = Settings { learning_rate, seed, ..settings.clone() };
             let model = args.model(self.task, seed)?;
-            let now = self.trainer(model, settings)?;
+            let now = self.trainer(model, settings, learning_rate, seed)?;
             same_run(&args.out, &identity, now.identity())?;
         }
         args.begins_with(&runs, self.task)?;
@@ -169,9 +168,8 @@ impl Runner<'_> {
                 Some(model) => model,
                 None => args.model(self.task, seed)?,
             };
-            let settings = Settings { learning_rate, seed, ..settings.clone() };
             let config = model.config.clone();
-            let trainer = self.trainer(model, settings)?;
+            let trainer = self.trainer(model, settings, learning_rate, seed)?;
             let identity = trainer.identity().clone();
             if let Some(before) = before.take() {
                 let of_this = FinetuningIdentity {
@@ -200,7 +198,8 @@ impl Runner<'_> {
                 break;
             }
             if args.several() {
-                summary::progress(self.task, &trained.run);
+                let (metric, score) = (self.task.metric(), trained.run.score(self.task));
+                note!("seed {seed}, learning rate {learning_rate:e}: {metric} {score:.4}");
             }
             let finished = Finished { identity, runs };
             finished.write(&match args.next(&finished.runs, self.task) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Args;
 use super::run::{Run, Runs};
-use crate::cli::shared::print::say;
+use crate::cli::shared::stdio::say;
 use crate::cli::shared::task::line;
 use crate::cli::shared::training::note_stopped;
 use crate::error::Result;
@@ -26,17 +26,6 @@ pub(crate) fn chart(out: &Path, task: &dyn Task, run: &Run) -> Result<()> {
         .axes("step", task.loss())
         .smoothed("training batches", &points)
         .save(folder.join("loss.svg"))
-}
-
-/// Prints a line about one of several runs.
-pub(crate) fn progress(task: &dyn Task, run: &Run) {
-    note!(
-        "seed {}, learning rate {:e}: {} {:.4}",
-        run.seed,
-        run.learning_rate,
-        task.metric(),
-        run.score(task)
-    );
 }
 
 /// Prints the results.

@@ -2,13 +2,12 @@
 
 pub(super) mod checks;
 pub(super) mod engine;
-pub(super) mod lines;
 pub(super) mod memory;
 pub(super) mod pretraining;
-pub(super) mod print;
 pub(super) mod progress;
 pub(super) mod records;
 pub(super) mod run_folder;
 pub(super) mod size;
+pub(super) mod stdio;
 pub(super) mod task;
 pub(super) mod training;

@@ -123,14 +123,9 @@ impl TrainingArgs {
 /// Describes an optimizer for the records.
 pub(crate) fn describe(optimizer: Optimizer) -> String {
     let o = optimizer;
-    format!(
-        "{}, betas {} and {}, epsilon {:e}, weight decay {}",
-        option_name(o.rule),
-        o.beta1,
-        o.beta2,
-        o.epsilon,
-        o.weight_decay
-    )
+    let (rule, epsilon, decay) = (option_name(o.rule), o.epsilon, o.weight_decay);
+    let betas = format!("betas {} and {}", o.beta1, o.beta2);
+    format!("{rule}, {betas}, epsilon {epsilon:e}, weight decay {decay}")
 }
 
 /// Reads the state of the run in `out`; prints a note if there is none.

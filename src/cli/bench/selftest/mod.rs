@@ -11,7 +11,7 @@ mod worker;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::cli::shared::print::say;
+use crate::cli::shared::stdio::say;
 use crate::engine::cuda::selftest::{Scale, Section, checks};
 use crate::error::{Error, Result};
 

@@ -2,17 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::cli::shared::print::say;
+use super::RunArgs;
 use crate::cli::shared::progress::measured;
+use crate::cli::shared::stdio::say;
+use crate::cli::shared::training::note_stopped;
 use crate::data::PretrainingData;
 use crate::error::Result;
 use crate::note;
 use crate::train::pretraining_chart;
 use crate::train::report::mean;
 use crate::train::{EvalReport, Pretrainer};
-
-use super::RunArgs;
-use crate::cli::shared::training::note_stopped;
 
 /// Losses of guesses, in nats a token.
 #[derive(Clone, Copy)]

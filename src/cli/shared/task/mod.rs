@@ -9,8 +9,6 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Command};
 use serde_json::Value;
 
-use reading::ReadingArgs;
-
 use super::checks::refuse;
 use super::engine::EngineArgs;
 use crate::data::bad::BadRows;
@@ -23,6 +21,7 @@ use crate::note;
 use crate::predict::Loaded;
 use crate::tasks::{self, Dataset, Kind, Labels, Options, Reading, Role, SpanOptions, Task};
 use crate::text::WordPiece;
+use reading::ReadingArgs;
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct TaskArgs {

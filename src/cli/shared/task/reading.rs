@@ -53,7 +53,7 @@ impl ReadingArgs {
         }
     }
 
-    /// Fills in the `stored` options where none were given.
+    /// Fills in the `stored` options for those that were not given.
     pub(crate) fn or(&self, stored: &Self) -> Self {
         Self {
             max_len: self.max_len.or(stored.max_len),

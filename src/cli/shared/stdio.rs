@@ -1,19 +1,43 @@
-//! The loop of the commands that answer each line of stdin.
+//! Prints on stdout, with an error instead of a panic if a write fails, and answers the lines of stdin.
 
+use std::fmt::Arguments;
 use std::io::{self, BufReader, Stdin, Write};
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::text::reader::Lines;
 
-use super::print::still_read;
-
 /// Upper limit of the input that is read and answered at once, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
+/// Prints a line, as `println!` does; returns a result.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::cli::shared::stdio::line(format_args!($($text)*))
+    };
+}
+pub(in crate::cli) use say;
+
+/// Prints a line.
+pub(crate) fn line(text: Arguments<'_>) -> Result<()> {
+    still_read(writeln!(io::stdout().lock(), "{text}")).map(|_| ())
+}
+
+/// Returns whether anybody still reads stdout. A reader that stops early, as in `cloze … | head`, is no
+/// error.
+pub(crate) fn still_read(written: io::Result<()>) -> Result<bool> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(Error::io("stdout", e)),
+    }
+}
+
 /// Answers all lines of stdin, each time as many as are available, so that a program can send a line and wait for
 /// its answer. Answers the lines before an error in the input, and then returns the error.
-pub(crate) fn answer(mut answers: impl FnMut(&[String]) -> Result<Vec<String>>) -> Result<()> {
+pub(crate) fn answer_lines(
+    mut answers: impl FnMut(&[String]) -> Result<Vec<String>>,
+) -> Result<()> {
     let reader = BufReader::with_capacity(BUFFER_BYTES, io::stdin());
     let mut lines = Lines::new(reader, Path::new("stdin"));
     let mut out = io::stdout().lock();
