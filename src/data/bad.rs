@@ -69,16 +69,10 @@ impl BadRows {
     }
 }
 
-/// The largest number of columns that a row of a file may have.
+/// The largest number of columns that a row of a file may have; what sets this limit, such as the header; and
+/// how to repair a row with more columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Width {
-    /// That number.
-    pub columns: usize,
-    /// What sets the limit, for messages: the header or the first row.
-    pub of: &'static str,
-    /// How to repair a row with more columns.
-    pub advice: &'static str,
-}
+pub struct Width(pub usize, pub &'static str, pub &'static str);
 
 /// How to repair a row of a CSV file with too many columns.
 pub const QUOTES: &str = "a text with commas needs quotes";
@@ -89,10 +83,10 @@ impl Width {
     /// Returns an error if a row has more columns: a separator in a text has split it, and the fields after
     /// it are in the wrong columns.
     pub fn check(self, path: &Path, line: usize, found: usize) -> Result<()> {
-        let Self { columns, of, advice } = self;
-        if found <= columns {
+        if found <= self.0 {
             return Ok(());
         }
+        let Self(columns, of, advice) = self;
         let message = format!("the row has {found} columns, but {of} has {columns}: {advice}");
         Err(Error::line(path, line, message))
     }

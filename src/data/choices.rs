@@ -85,18 +85,18 @@ impl SwagColumns {
             start: need("sent2")?,
             endings: [need("ending0")?, need("ending1")?, need("ending2")?, need("ending3")?],
             label: find("label"),
-            width: Width { columns: header.fields.len(), of: "the header", advice: QUOTES },
+            width: Width(header.fields.len(), "the header", QUOTES),
         })
     }
 
     fn question(&self, path: &Path, place: usize, row: Record, labels: bool) -> Result<Question> {
         let Record { line, fields } = row;
         self.width.check(path, line, fields.len())?;
-        if fields.len() < self.width.columns {
+        if fields.len() < self.width.0 {
             let message = format!(
                 "the row has {} columns (comma-separated), but the header has {}",
                 fields.len(),
-                self.width.columns
+                self.width.0
             );
             return Err(Error::line(path, line, message));
         }
@@ -114,7 +114,7 @@ impl SwagColumns {
 }
 
 /// The columns of CODAH.
-const CODAH: Width = Width { columns: 7, of: "CODAH's layout", advice: NO_TABS };
+const CODAH: Width = Width(7, "CODAH's layout", NO_TABS);
 
 /// Reads CODAH's `full_data.tsv`, which has no header: category, beginning, four endings, label. `labels`
 /// says whether to read labels.

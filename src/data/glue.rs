@@ -163,7 +163,7 @@ impl Task {
         let (columns, row) = match (self.columns(&first), self.without_header) {
             (Some(columns), _) => (columns, None),
             (None, Some([text, label, columns])) => {
-                let width = Width { columns, of: "the layout without a header", advice: NO_TABS };
+                let width = Width(columns, "the layout without a header", NO_TABS);
                 let columns = Columns { index: None, a: text, b: None, label: Some(label), width };
                 (columns, Some((number, Ok(first))))
             }
@@ -189,7 +189,7 @@ impl Task {
                 None => None,
             },
             label: find(self.label),
-            width: Width { columns: names.len(), of: "the header", advice: NO_TABS },
+            width: Width(names.len(), "the header", NO_TABS),
         })
     }
 

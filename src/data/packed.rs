@@ -92,14 +92,12 @@ impl Packed {
     /// Copies the sequences `which` into a new batch.
     pub fn slice(&self, which: Range<usize>) -> Self {
         let rows = self.cu_seqlens[which.start] as usize..self.cu_seqlens[which.end] as usize;
+        let ends = self.cu_seqlens[which.start..=which.end].iter();
         Self {
             ids: self.ids[rows.clone()].to_vec(),
             segments: self.segments[rows.clone()].to_vec(),
             positions: self.positions[rows.clone()].to_vec(),
-            cu_seqlens: self.cu_seqlens[which.start..=which.end]
-                .iter()
-                .map(|&end| end - rows.start as u32)
-                .collect(),
+            cu_seqlens: ends.map(|&end| end - rows.start as u32).collect(),
             examples: self.examples[which].to_vec(),
         }
     }
@@ -159,7 +157,8 @@ mod tests {
         assert_eq!(packed.cu_seqlens, [0, 3, 5]);
         assert_eq!(packed.positions, [0, 1, 2, 0, 1]);
         assert_eq!(packed.examples, [7, 9]);
-        assert_eq!((packed.rows(), packed.sequences(), packed.longest()), (5, 2, 3));
+        let sizes = (packed.rows(), packed.sequences(), packed.longest());
+        assert_eq!(sizes, (5, 2, 3));
         assert_eq!(packed.rows_of(1), 3..5);
     }
 

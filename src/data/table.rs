@@ -217,7 +217,7 @@ impl Columns {
         needed: usize,
         mut take: impl FnMut(Result<Row>) -> Result<()>,
     ) -> Result<()> {
-        let width = |record: &Record, of| Width { columns: record.fields.len(), of, advice };
+        let width = |record: &Record, of| Width(record.fields.len(), of, advice);
         let (indices, mut width_limit) = match self.numbers() {
             Some(numbers) => (numbers.into_iter().map(Some).collect(), None),
             None => match records.next().transpose()? {
@@ -410,25 +410,11 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_more_columns_is_refused() {
-        let message = |name: &str, text: &str, columns: &str| {
-            let error = read(name, text, columns, 1).unwrap_err().to_string();
-            error.rsplit_once('/').unwrap().1.to_owned()
-        };
-        let text = "text,label\nA,x\nHello, world,spam\n";
-        assert_eq!(
-            message("a.csv", text, "text,label"),
-            "a.csv:3: the row has 3 columns, but the header has 2: a text with commas needs quotes"
-        );
-        assert_eq!(
-            message("a.tsv", "text\nHello\tworld\n", "text"),
-            "a.tsv:2: the row has 2 columns, but the header has 1: a text must not hold tabs"
-        );
-        // Without a header the first row sets the limit.
-        assert_eq!(
-            message("a.csv", "Hello,spam\nHello, world,spam\n", "1,2"),
-            "a.csv:2: the row has 3 columns, but the first row has 2: a text with commas needs quotes"
-        );
+    fn without_a_header_the_first_row_limits_the_columns() {
+        let text = "Hello,spam\nHello, world,spam\n";
+        let error = read("a.csv", text, "1,2", 1).unwrap_err().to_string();
+        let expected = "a.csv:2: the row has 3 columns, but the first row has 2: a text with commas needs quotes";
+        assert!(error.ends_with(expected), "{error}");
         let quoted = "text,label\n\"Hello, world\",spam\n";
         let rows = read("a.csv", quoted, "text,label", 2).unwrap();
         assert_eq!(texts(&rows[0])[0].as_deref(), Some("Hello, world"));

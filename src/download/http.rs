@@ -72,7 +72,8 @@ pub fn send(
 fn target(from: &Uri, location: &str) -> Result<Uri, ureq::Error> {
     let scheme = from.scheme_str().unwrap_or_default();
     let host = from.authority().map_or("", |host| host.as_str());
-    let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+    let folder = from.path().rsplit_once('/');
+    let folder = folder.map_or("", |(folder, _)| folder);
     let first = location.split(['/', '?', '#']).next().unwrap_or_default();
     let whole = match location {
         // Rejected below.
@@ -198,7 +199,8 @@ mod tests {
         }
         for location in ",ftp://b.example/z,file:///etc/passwd,x:y,//,/ /".split(',') {
             let error = to(from, location).unwrap_err();
-            assert!(matches!(error, ureq::Error::BadUri(_)), "{location}: {error}");
+            let bad = matches!(error, ureq::Error::BadUri(_));
+            assert!(bad, "{location}: {error}");
         }
     }
 

@@ -45,7 +45,8 @@ impl Vectors {
         let staged = Staged::begin(path)?;
         let mut file = BufWriter::new(staged.file().try_clone().map_err(failed)?);
         file.write_all(&[b' '; HEAD]).map_err(failed)?;
-        let entries = entries.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        let mut all = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+        all.extend(entries.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         Ok(Self {
             file,
             staged,
@@ -53,7 +54,7 @@ impl Vectors {
             width,
             rows: 0,
             tokens: tokens.then(|| Tokens { ends: vec![0], ids: Vec::new() }),
-            entries: [("format".to_owned(), "pt".to_owned())].into_iter().chain(entries).collect(),
+            entries: all,
         })
     }
 

@@ -178,8 +178,10 @@ fn pooling(path: &Path) -> Result<Pool> {
     let config = json(path)?.ok_or_else(|| Error::file(path, "is missing"))?;
     let on = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
     let others = ["max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"];
-    let other = others.iter().find(|mode| on(&format!("pooling_mode_{mode}")));
-    match (on("pooling_mode_mean_tokens"), on("pooling_mode_cls_token"), other) {
+    let mut others = others.iter();
+    let other = others.find(|mode| on(&format!("pooling_mode_{mode}")));
+    let (mean, cls) = (on("pooling_mode_mean_tokens"), on("pooling_mode_cls_token"));
+    match (mean, cls, other) {
         (true, false, None) => Ok(Pool::Mean),
         (false, true, None) => Ok(Pool::Cls),
         _ => Err(Error::file(
@@ -268,9 +270,11 @@ fn mean(tokens: &[f32], width: usize) -> Vec<f32> {
 
 /// Scales a vector to length 1, unless it is all zeros.
 fn normalize(vector: &mut [f32]) {
-    let length = vector.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    let squares = vector.iter().map(|&x| f64::from(x).powi(2));
+    let length = squares.sum::<f64>().sqrt();
     if length > 0.0 {
-        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        let scale = |x: &mut f32| *x = (f64::from(*x) / length) as f32;
+        vector.iter_mut().for_each(scale);
     }
 }
 
@@ -288,12 +292,13 @@ mod tests {
         assert_eq!(layers("-4..-1").unwrap(), 3..=6);
         assert_eq!(layers("0..=2").unwrap(), 0..=2);
         assert_eq!(layers("-7").unwrap(), 0..=0);
-        for (text, expected) in [
-            ("-8", "layers -8: the model has layers 0 (embeddings) to 6, or -7 to -1"),
-            ("7", "layers 0 (embeddings) to 6"),
-            ("last", "expected a layer such as -1"),
-            ("-1..-4", "layers -1..-4: the first layer comes after the last"),
+        for case in [
+            "-8|layers -8: the model has layers 0 (embeddings) to 6, or -7 to -1",
+            "7|layers 0 (embeddings) to 6",
+            "last|expected a layer such as -1",
+            "-1..-4|layers -1..-4: the first layer comes after the last",
         ] {
+            let (text, expected) = case.split_once('|').unwrap();
             let message = layers(text).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
         }

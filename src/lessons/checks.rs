@@ -166,18 +166,13 @@ pub fn seconds(lessons: &[Lesson], measured: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(measured).map_err(|e| Error::io(measured, e))?;
     let times: BTreeMap<String, f64> =
         serde_json::from_str(&text).map_err(|e| Error::file(measured, e.to_string()))?;
-    let both: Vec<(&Lesson, f64, f64)> = lessons
-        .iter()
-        .filter_map(|lesson| {
-            let stated = f64::from(lesson.seconds?);
-            Some((lesson, stated, *times.get(&lesson.name)?))
-        })
-        .collect();
-    let mut ratios: Vec<f64> = both
-        .iter()
-        .filter(|(_, stated, _)| *stated > SHORT)
-        .map(|(_, stated, measured)| measured / stated)
-        .collect();
+    let both = lessons.iter().filter_map(|lesson| {
+        let stated = f64::from(lesson.seconds?);
+        Some((lesson, stated, *times.get(&lesson.name)?))
+    });
+    let both: Vec<(&Lesson, f64, f64)> = both.collect();
+    let long = both.iter().filter(|(_, stated, _)| *stated > SHORT);
+    let mut ratios: Vec<f64> = long.map(|(_, stated, measured)| measured / stated).collect();
     let pace = match ratios.len() {
         0 => 1.0,
         _ => median(&mut ratios),
@@ -261,8 +256,7 @@ mod tests {
     #[test]
     fn measured_seconds_are_compared_at_the_machine_s_own_pace() {
         let names = ["01_a", "01_b", "01_c"];
-        let lessons: Vec<Lesson> =
-            names.iter().map(|name| Lesson { name: (*name).to_owned(), ..lesson("a") }).collect();
+        let lessons = names.map(|name| Lesson { name: name.to_owned(), ..lesson("a") });
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("times.json");
         let check = |times: [f64; 3]| {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::format::Lesson;
+use super::format::{Exercise, Lesson};
 use super::progress::Progress;
 use crate::error::Result;
 use crate::view::{Step, StepMap, style};
@@ -26,17 +26,14 @@ pub fn map() -> Result<StepMap> {
 /// Returns the map of `lessons`.
 pub fn map_of(lessons: &[Lesson], progress: &Progress) -> StepMap {
     let empty = StepMap::new("The course: what builds on what");
+    let passed = |exercise: &Exercise| progress.moment(&exercise.id).is_some();
     lessons.iter().fold(empty, |map, lesson| {
         map.step(Step {
             key: lesson.number().to_owned(),
             title: lesson.title.clone(),
             note: format!("{} min", lesson.minutes),
             needs: lesson.needs.clone(),
-            tasks: lesson
-                .exercises
-                .iter()
-                .map(|exercise| progress.moment(&exercise.id).is_some())
-                .collect(),
+            tasks: lesson.exercises.iter().map(passed).collect(),
         })
     })
 }

@@ -46,7 +46,8 @@ const SOURCES: [(&str, &str); 17] = sources! {
 
 /// Returns all lessons in order.
 pub fn all() -> Result<Vec<Lesson>> {
-    SOURCES.iter().map(|(name, source)| format::parse(name, source)).collect()
+    let lessons = SOURCES.iter().map(|(name, source)| format::parse(name, source));
+    lessons.collect()
 }
 
 /// Returns the lesson called `name`: `01_tokens`, or its number, `01` or `1`.
@@ -141,8 +142,8 @@ pub fn check_folder(dir: &Path) -> Result<()> {
 /// Ends a lesson that runs as a program; an error names the exercises whose check was not passed.
 pub fn finish(name: &str) -> LessonResult {
     let lesson = find(name)?;
-    let open: Vec<&str> =
-        lesson.exercises.iter().map(|e| e.id.as_str()).filter(|id| !exercise::passed(id)).collect();
+    let ids = lesson.exercises.iter().map(|e| e.id.as_str());
+    let open: Vec<&str> = ids.filter(|id| !exercise::passed(id)).collect();
     if open.is_empty() {
         let given = |exercise: &Exercise| exercise::was_given(&exercise.id);
         if lesson.exercises.iter().any(given) {

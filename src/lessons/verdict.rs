@@ -38,22 +38,23 @@ impl Report {
             Some(day) => format!(" (passed before, on {day})"),
             None => String::new(),
         };
-        let (sign, color) = match &self.verdict {
-            Verdict::Right { .. } => ("✓", "46,160,67"),
-            Verdict::Unsolved { .. } => ("○", "122,128,136"),
-            Verdict::Wrong { .. } | Verdict::Panicked { .. } => ("✗", "218,112,32"),
-        };
-        let text = match &self.verdict {
-            Verdict::Right { checks } => format!("right ({checks} checks){before}"),
-            Verdict::Unsolved { id: open } if open == id => {
-                format!("not solved yet{before}{first_hint}")
+        const WRONG: (&str, &str) = ("✗", "218,112,32");
+        let ((sign, color), text) = match &self.verdict {
+            Verdict::Right { checks } => {
+                (("✓", "46,160,67"), format!("right ({checks} checks){before}"))
             }
             Verdict::Unsolved { id: open } => {
-                format!("needs exercise {open} first, which is not solved yet{before}")
+                let text = match open == id {
+                    true => format!("not solved yet{before}{first_hint}"),
+                    false => {
+                        format!("needs exercise {open} first, which is not solved yet{before}")
+                    }
+                };
+                (("○", "122,128,136"), text)
             }
-            Verdict::Wrong { fault } => format!("not right yet{before}\n{fault}{help}"),
+            Verdict::Wrong { fault } => (WRONG, format!("not right yet{before}\n{fault}{help}")),
             Verdict::Panicked { message } => {
-                format!("your code panicked{before}\n  {message}{help}")
+                (WRONG, format!("your code panicked{before}\n  {message}{help}"))
             }
         };
         (sign, color, format!("{} {text}", self.exercise.heading()))

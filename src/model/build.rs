@@ -124,8 +124,8 @@ impl<S: Shape, E: Real, D: BertDevice<E>> Stored<E, D> for Tensor<S, E, D> {
 /// A head that only some models have.
 impl<M: Stored<E, D>, E: Real, D: BertDevice<E>> Stored<E, D> for Option<M> {
     fn build(b: &Builder<'_, E, D>, name: &str) -> Result<Self> {
-        let mut names = b.layout.parameters().iter().map(|parameter| &parameter.name);
-        let declared = names.any(|declared| declared.starts_with(name));
+        let mut all = b.layout.parameters().iter();
+        let declared = all.any(|parameter| parameter.name.starts_with(name));
         declared.then(|| M::build(b, name)).transpose()
     }
 

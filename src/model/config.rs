@@ -179,21 +179,20 @@ impl Config {
 
     /// Returns what is wrong with the configuration, in one sentence.
     fn check(&self) -> std::result::Result<(), String> {
-        if self.model_type != "bert" {
-            return Err(format!(
-                "model_type is {:?}, but only \"bert\" is supported",
-                self.model_type
-            ));
-        }
-        if self.hidden_act != "gelu" {
-            return Err(format!(
-                "hidden_act is {:?}, but only \"gelu\" (the erf form) is supported",
-                self.hidden_act
-            ));
+        for (name, found, expected, which) in [
+            ("model_type", &self.model_type, "bert", ""),
+            ("hidden_act", &self.hidden_act, "gelu", " (the erf form)"),
+        ] {
+            if found != expected {
+                return Err(format!(
+                    "{name} is {found:?}, but only {expected:?}{which} is supported"
+                ));
+            }
         }
         if self.other.get("add_cross_attention") == Some(&true.into()) {
             return Err("add_cross_attention is true, but only self-attention is supported".into());
         }
+        let positions = self.max_position_embeddings;
         // Limits far above any real model, but low enough for no product of sizes to overflow. With
         // more heads, dropout's 32-bit random counter (24 bits for query and key) would wrap.
         for (name, value, most) in [
@@ -202,7 +201,7 @@ impl Config {
             ("num_hidden_layers", self.num_hidden_layers, 1 << 12),
             ("num_attention_heads", self.num_attention_heads, 1 << 8),
             ("intermediate_size", self.intermediate_size, 1 << 20),
-            ("max_position_embeddings", self.max_position_embeddings, 1 << 20),
+            ("max_position_embeddings", positions, 1 << 20),
             ("type_vocab_size", self.type_vocab_size, 1 << 16),
         ] {
             if value == 0 {
@@ -218,9 +217,10 @@ impl Config {
                 self.hidden_size, self.num_attention_heads
             ));
         }
+        let attention = self.attention_probs_dropout_prob;
         for (name, p) in [
             ("hidden_dropout_prob", self.hidden_dropout_prob),
-            ("attention_probs_dropout_prob", self.attention_probs_dropout_prob),
+            ("attention_probs_dropout_prob", attention),
         ] {
             if !(0.0..1.0).contains(&p) {
                 return Err(format!("{name} is {p}, but must be at least 0 and under 1"));

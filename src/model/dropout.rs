@@ -80,11 +80,9 @@ impl Dropout {
             return x;
         }
         let length = x.shape().1;
-        let places: Vec<(u64, u32)> = batch
-            .examples
-            .iter()
-            .flat_map(|&example| (0..length as u32).map(move |position| (example, position)))
-            .collect();
+        let positions =
+            |&example: &u64| (0..length as u32).map(move |position| (example, position));
+        let places: Vec<_> = batch.examples.iter().flat_map(positions).collect();
         self.by_row::<H, _, _, _, _>(x, &places, site, p)
     }
 

@@ -220,6 +220,7 @@ mod tests {
         let twice = gelu(x.leaky_trace()) + gelu(x.leaky_trace());
         let once = gelu(x.leaky_trace()).sum().backward().get(&x).array();
         let both = twice.sum().backward().get(&x).array();
-        assert!(once.into_iter().zip(both).all(|(a, b)| (2.0 * a - b).abs() < 1e-12));
+        let mut pairs = once.into_iter().zip(both);
+        assert!(pairs.all(|(a, b)| (2.0 * a - b).abs() < 1e-12));
     }
 }

@@ -248,8 +248,8 @@ impl Layout {
                 start..end
             })
             .collect();
-        let by_name =
-            parameters.iter().enumerate().map(|(index, p)| (p.name.clone(), index)).collect();
+        let names = parameters.iter().map(|p| p.name.clone());
+        let by_name = names.zip(0..).collect();
         Arc::new(Self { parameters, ranges, by_name, parts: parts.to_vec() })
     }
 
@@ -286,17 +286,12 @@ impl Layout {
         part: Range<usize>,
     ) -> impl Iterator<Item = (&Parameter, Range<usize>)> + '_ {
         let first = self.ranges.partition_point(|range| range.end <= part.start);
-        self.parameters[first..]
-            .iter()
-            .zip(&self.ranges[first..])
-            .take_while({
-                let end = part.end;
-                move |(_, range)| range.start < end
-            })
-            .map(move |(parameter, range)| {
-                let mine = range.start.max(part.start)..range.end.min(part.end);
-                (parameter, mine)
-            })
+        let all = self.parameters[first..].iter().zip(&self.ranges[first..]);
+        let end = part.end;
+        all.take_while(move |(_, range)| range.start < end).map(move |(parameter, range)| {
+            let mine = range.start.max(part.start)..range.end.min(part.end);
+            (parameter, mine)
+        })
     }
 
     /// Returns the number of elements of all parameters: the length of every flat buffer.

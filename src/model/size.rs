@@ -85,6 +85,7 @@ mod tests {
         for size in Size::ALL {
             assert_eq!(size.name().parse::<Size>().unwrap(), size);
         }
-        assert!("huge".parse::<Size>().unwrap_err().to_string().contains("tiny, mini"));
+        let error = "huge".parse::<Size>().unwrap_err().to_string();
+        assert!(error.contains("tiny, mini"));
     }
 }

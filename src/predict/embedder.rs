@@ -20,12 +20,10 @@ use super::{Builder, Open, loading};
 /// ```
 /// use cloze::Embedder;
 ///
-/// # fn main() -> cloze::Result<()> {
 /// let model = Embedder::load("cloze-tiny")?;
 /// let vectors = model.embed(&["A cat sat on the mat.", "Interest rates rose."])?;
 /// assert_eq!((vectors.len(), vectors[0].len()), (2, model.width()));
-/// # Ok(())
-/// # }
+/// # Ok::<(), cloze::Error>(())
 /// ```
 pub struct Embedder {
     model: Shared,

@@ -24,13 +24,11 @@ const BATCH_TOKENS: usize = 1024;
 /// ```
 /// use cloze::FillMask;
 ///
-/// # fn main() -> cloze::Result<()> {
 /// let model = FillMask::load("cloze-tiny")?;
 /// let answers = model.top(&["The baker sells [MASK] and [MASK]."], 3)?;
 /// assert_eq!(answers[0].len(), 2); // blanks
 /// assert_eq!(answers[0][0].len(), 3); // guesses, the most probable first
-/// # Ok(())
-/// # }
+/// # Ok::<(), cloze::Error>(())
 /// ```
 pub struct FillMask {
     model: Shared,
@@ -100,11 +98,8 @@ impl FillMask {
             for which in sequences.by_length(BatchSize::Tokens(BATCH_TOKENS)) {
                 interrupt::poll();
                 let batch = sequences.batch(&which);
-                let rows: Vec<u32> = (0..)
-                    .zip(&batch.ids)
-                    .filter(|(_, id)| **id == mask)
-                    .map(|(row, _)| row)
-                    .collect();
+                let rows = (0..).zip(&batch.ids).filter(|(_, id)| **id == mask);
+                let rows: Vec<u32> = rows.map(|(row, _)| row).collect();
                 let logits = engine.masked_lm_logits(&batch, &rows)?;
                 let blanks = logits.par_chunks(self.model.config.vocab_size);
                 let blanks: Vec<_> = blanks.map(|row| best(&softmax(row), count)).collect();

@@ -118,7 +118,8 @@ impl<E: Engine + ?Sized> Shared<E> {
         let tokenise = || Sequences::tokenise(&self.wordpiece, texts, usize::MAX);
         let sequences = self.threads.install(tokenise)?;
         let lengths = (0..texts.len()).map(|index| sequences.length(index));
-        match texts.iter().zip(lengths).find(|(_, length)| *length > self.max_len) {
+        let mut all = texts.iter().zip(lengths);
+        match all.find(|(_, length)| *length > self.max_len) {
             None => Ok(sequences),
             Some(((text, _), length)) => Err(Error::Failed(format!(
                 "the text {:?} has {length} tokens with its special tokens, but the model takes only {}",

@@ -47,10 +47,8 @@ pub use token_classifier::{Entity, TokenClassifier};
 /// ```
 /// use cloze::{Backend, FillMask};
 ///
-/// # fn main() -> cloze::Result<()> {
 /// let model = FillMask::builder("cloze-tiny").backend(Backend::Cpu).threads(1).load()?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), cloze::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Builder<M> {

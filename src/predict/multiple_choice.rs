@@ -19,13 +19,11 @@ use super::{Builder, Open, loading};
 /// ```no_run
 /// use cloze::MultipleChoice;
 ///
-/// # fn main() -> cloze::Result<()> {
 /// let model = MultipleChoice::load("endings")?;
 /// let endings = ["She pushes off and sprints.", "She looks for a socket to charge it."];
 /// let choices = model.choose(&[("The runner hears the shot.", endings.as_slice())])?;
 /// println!("{}", endings[choices[0].index]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), cloze::Error>(())
 /// ```
 pub struct MultipleChoice {
     model: Shared<dyn TaskEngine>,

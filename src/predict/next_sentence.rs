@@ -19,13 +19,11 @@ use super::{Builder, Open, loading};
 /// ```
 /// use cloze::NextSentence;
 ///
-/// # fn main() -> cloze::Result<()> {
 /// let model = NextSentence::load("cloze-tiny")?;
 /// let pairs = [("She opened the door.", "It was dark inside."), ("She opened the door.", "Add the eggs.")];
 /// let probabilities = model.probabilities(&pairs)?;
 /// assert_eq!(probabilities.len(), 2);
-/// # Ok(())
-/// # }
+/// # Ok::<(), cloze::Error>(())
 /// ```
 pub struct NextSentence {
     model: Shared,

@@ -24,12 +24,10 @@ use super::{Builder, Open, loading};
 /// ```no_run
 /// use cloze::QuestionAnswerer;
 ///
-/// # fn main() -> cloze::Result<()> {
 /// let model = QuestionAnswerer::load("questions")?;
 /// let answers = model.answer(&[("Where does Clara work?", "Clara lights the oven in Mill Lane at two.")])?;
 /// println!("{} ({}..{})", answers[0].text, answers[0].start, answers[0].end);
-/// # Ok(())
-/// # }
+/// # Ok::<(), cloze::Error>(())
 /// ```
 pub struct QuestionAnswerer {
     model: Shared<dyn TaskEngine>,

@@ -21,13 +21,11 @@ use super::{Builder, Open, loading};
 /// ```no_run
 /// use cloze::TextClassifier;
 ///
-/// # fn main() -> cloze::Result<()> {
 /// let model = TextClassifier::load("spam")?;
 /// for prediction in model.predict(&["Dear friend, I write with tears.", "The bus is late."])? {
 ///     println!("{} ({:.0} %)", prediction.label, 100.0 * prediction.score);
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), cloze::Error>(())
 /// ```
 pub struct TextClassifier {
     model: Shared<dyn TaskEngine>,

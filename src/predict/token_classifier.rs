@@ -27,13 +27,11 @@ use super::{Builder, Open, loading};
 /// ```no_run
 /// use cloze::TokenClassifier;
 ///
-/// # fn main() -> cloze::Result<()> {
 /// let model = TokenClassifier::load("names")?;
 /// for entity in &model.entities(&["Alma Reyes has left for Zürich."])?[0] {
 ///     println!("{} {} ({}..{})", entity.label, entity.text, entity.start, entity.end);
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), cloze::Error>(())
 /// ```
 pub struct TokenClassifier {
     model: Shared<dyn TaskEngine>,
@@ -82,10 +80,8 @@ impl TokenClassifier {
         let sentences: Vec<Sentence> = texts.iter().map(Text::sentence).collect();
         let cut = WordSequences::new(&sentences, &self.model.wordpiece, self.model.max_len)?;
         let logits = self.model.logits(&cut.sequences)?;
-        let mut rows = cut
-            .first_rows
-            .iter()
-            .map(|row| &logits.values()[row * logits.outputs..][..logits.outputs]);
+        let row = |row: &usize| &logits.values()[row * logits.outputs..][..logits.outputs];
+        let mut rows = cut.first_rows.iter().map(row);
         let found = texts.iter().map(|text| {
             let tags = rows.by_ref().take(text.words.len()).map(|row| {
                 let label = best(row) as usize;

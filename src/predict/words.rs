@@ -55,8 +55,8 @@ mod tests {
         ] {
             let (text, expected) = case.split_once(" → ").unwrap();
             let chars: Vec<char> = text.chars().collect();
-            let found: Vec<String> =
-                words(&chars).into_iter().map(|word| chars[word].iter().collect()).collect();
+            let found = words(&chars).into_iter();
+            let found: Vec<String> = found.map(|word| chars[word].iter().collect()).collect();
             assert_eq!(found.join("|"), expected);
         }
     }

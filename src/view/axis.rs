@@ -19,9 +19,7 @@ pub struct Axis {
 impl Axis {
     /// Creates an axis over the finite ones of `values`, plus a share `padding` of their range on both sides.
     pub fn over(values: impl Iterator<Item = f64>, padding: f64, logarithmic: bool) -> Self {
-        let (low, high) = values
-            .filter(|value| value.is_finite())
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+        let (low, high) = style::extent(values.filter(|value| value.is_finite()));
         let (low, high) = if low > high { (0.0, 1.0) } else { (low, high) };
         let pad = match (high - low) * padding {
             // A single value needs room around it, so that the axis has a length.
@@ -103,7 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_a_share_of_the_range_on_both_sides() {
+    fn the_range_is_that_of_the_finite_values_with_padding_on_both_sides() {
+        let odd = [f64::NEG_INFINITY, 1.0, f64::NAN, 3.0, f64::INFINITY];
+        assert_eq!(axis(&odd, 0.0, false).range(), 1.0..3.0);
+        assert_eq!(axis(&odd[..1], 0.0, false).range(), 0.0..1.0);
         let padded = axis(&[0.0, 10.0], 0.5, false);
         assert_eq!(padded.range(), -5.0..15.0);
         assert_eq!(padded.share(0.0), 0.25);
@@ -131,13 +132,6 @@ mod tests {
         }
         let nine = axis(&[9.0], 0.0, false);
         assert_eq!(labels(&nine), ["8.6", "8.8", "9.0", "9.2", "9.4"]);
-    }
-
-    #[test]
-    fn values_that_are_not_finite_are_ignored() {
-        let odd = [f64::NEG_INFINITY, 1.0, f64::NAN, 3.0, f64::INFINITY];
-        assert_eq!(axis(&odd, 0.0, false).range(), 1.0..3.0);
-        assert_eq!(axis(&odd[..1], 0.0, false).range(), 0.0..1.0);
     }
 
     #[test]

@@ -388,7 +388,8 @@ mod tests {
                 .map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap()))
                 .collect()
         };
-        found.filter(|l| l.contains(attribute)).map(points).collect()
+        let found = found.filter(|line| line.contains(attribute));
+        found.map(points).collect()
     }
 
     #[test]

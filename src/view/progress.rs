@@ -31,11 +31,15 @@ pub fn bar(length: u64, name: &str) -> ProgressBar {
 /// Returns the draw target of `indicatif`'s bars: the cell in a session, else standard error. For
 /// `ProgressBar::with_draw_target` and `MultiProgress::with_draw_target`.
 pub fn target() -> ProgressDrawTarget {
-    if display::wire::token().is_some() {
-        ProgressDrawTarget::term_like_with_hz(Box::new(Screen::new()), RATE)
-    } else {
-        ProgressDrawTarget::stderr()
+    if display::wire::token().is_none() {
+        return ProgressDrawTarget::stderr();
     }
+    let screen = Screen {
+        id: display::new_id("progress"),
+        terminal: InMemoryTerm::new(SIZE.0, SIZE.1),
+        shown: Mutex::default(),
+    };
+    ProgressDrawTarget::term_like_with_hz(Box::new(screen), RATE)
 }
 
 /// A terminal in memory whose text is shown as a display.
@@ -44,16 +48,6 @@ struct Screen {
     id: String,
     terminal: InMemoryTerm,
     shown: Mutex<String>,
-}
-
-impl Screen {
-    fn new() -> Self {
-        Self {
-            id: display::new_id("progress"),
-            terminal: InMemoryTerm::new(SIZE.0, SIZE.1),
-            shown: Mutex::default(),
-        }
-    }
 }
 
 /// Implements methods by those of the terminal.
@@ -116,8 +110,10 @@ mod tests {
         let text = shown.plain();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
-        assert!(lines[0].starts_with(&format!("one {} 10 of 10", "█".repeat(40))), "{text}");
-        assert!(lines[1].starts_with("two █") && lines[1].contains("5 of 10"), "{text}");
+        let full = format!("one {} 10 of 10", "█".repeat(40));
+        assert!(lines[0].starts_with(&full), "{text}");
+        assert!(lines[1].starts_with("two █"), "{text}");
+        assert!(lines[1].contains("5 of 10"), "{text}");
         assert!(shown.get("text/html").unwrap().contains("10 of 10"));
     }
 }

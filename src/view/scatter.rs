@@ -69,14 +69,9 @@ impl Scatter {
     /// Returns label, x and y on the page of all points, group by group.
     fn placed(&self) -> Vec<Vec<(String, i32, i32)>> {
         let all = || self.groups.iter().flat_map(|group| &group.1);
-        let across = |values: &mut dyn Iterator<Item = f64>| {
-            let (low, high) =
-                values.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
-            let span = if high > low { high - low } else { 1.0 };
-            (low, span)
-        };
-        let x = across(&mut all().map(|p| p.1));
-        let y = across(&mut all().map(|p| p.2));
+        let across = |(low, high): (f64, f64)| (low, if high > low { high - low } else { 1.0 });
+        let x = across(style::extent(all().map(|p| p.1)));
+        let y = across(style::extent(all().map(|p| p.2)));
         // Labels at the right edge need room.
         let wide = f64::from(WIDTH as i32 - 2 * SIDE - 90);
         let high = f64::from(AREA - 40);

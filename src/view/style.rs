@@ -46,6 +46,12 @@ pub fn text_width(text: &str, size: u32) -> i32 {
     (text.chars().count() as f64 * f64::from(size) / 1.24 * 0.6).ceil() as i32
 }
 
+/// Returns the smallest and the largest of the values; infinities the wrong way round if there are none.
+pub(super) fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let none = (f64::INFINITY, f64::NEG_INFINITY);
+    values.fold(none, |(low, high), v| (low.min(v), high.max(v)))
+}
+
 /// Returns the [width](text_width) of the widest text; 0 if there is none.
 pub(super) fn widest<T: AsRef<str>>(texts: impl Iterator<Item = T>, size: u32) -> i32 {
     let widths = texts.map(|text| text_width(text.as_ref(), size));
@@ -214,11 +220,9 @@ pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     }
     let raw = span / count as f64;
     let power = 10f64.powf(raw.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .map(|m| m * power)
-        .into_iter()
-        .find(|&step| step >= raw * 0.999)
-        .unwrap_or(10.0 * power);
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * power);
+    let step = steps.into_iter().find(|&step| step >= raw * 0.999);
+    let step = step.unwrap_or(10.0 * power);
     let first = (low / step - 1e-9).ceil() as i64;
     let last = (high / step + 1e-9).floor() as i64;
     (first..=last).map(|n| n as f64 * step).collect()

@@ -37,8 +37,7 @@ impl Summary {
         let finite = self.values.iter().copied().filter(|v| v.is_finite());
         let finite: Vec<f64> = finite.collect();
         if !finite.is_empty() {
-            let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let (low, high) = style::extent(finite.iter().copied());
             let mean = finite.iter().sum::<f64>() / finite.len() as f64;
             let [low, mean, high] = [low, mean, high].map(number);
             out += &format!(" · min {low} · mean {mean} · max {high}");

@@ -43,7 +43,8 @@ impl TokenStrip {
     /// Colours each token's box by a number, such as its segment; [plain](Self::PLAIN) boxes and those without a
     /// number are grey.
     pub fn colored(mut self, groups: &[u32]) -> Self {
-        self.colors = groups.iter().map(|&g| (g != Self::PLAIN).then_some(g as usize)).collect();
+        let color = |&group: &u32| (group != Self::PLAIN).then_some(group as usize);
+        self.colors = groups.iter().map(color).collect();
         self
     }
 

@@ -265,7 +265,7 @@ pub(crate) fn same_run(
     checkpoint::same_run(folder, &identity(&was), &identity(now))
 }
 
-/// Lists the settings that make a run that run, under the names of the options.
+/// Returns the settings that may not change when the run is resumed, by the names of their options.
 fn identity(run: &FinetuningIdentity) -> Vec<(&'static str, String)> {
     let optimizer = &run.optimizer;
     let frozen = run.frozen.clone();

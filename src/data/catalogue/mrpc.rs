@@ -95,7 +95,8 @@ mod tests {
 
         std::fs::write(path(TEST), "Quality\n1\t5\t6\n").unwrap();
         let message = assemble(folder.path()).unwrap_err().to_string();
-        assert!(message.contains("_test.txt:2: 3 fields where 5"), "{message}");
+        let expected = "_test.txt:2: 3 fields where 5";
+        assert!(message.contains(expected), "{message}");
     }
 
     /// GLUE's own files, made from the original in the test data.

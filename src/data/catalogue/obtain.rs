@@ -31,7 +31,8 @@ pub fn get(set: &Set, dir: &Path, mirror: Option<&str>) -> Result<Obtained> {
     let folder = dir.join(&set.folder);
     let mut sums = Sums::read(&folder.join(SUMS))?;
     if let Some(files) = there(set, &folder, &sums)? {
-        return Ok(Obtained { folder, files, fresh: false });
+        let fresh = false;
+        return Ok(Obtained { folder, files, fresh });
     }
     if let (Some(why), None) = (&set.closed, mirror) {
         return Err(Error::Failed(format!("{}: {why}", set.name)));
@@ -58,7 +59,8 @@ pub fn get(set: &Set, dir: &Path, mirror: Option<&str>) -> Result<Obtained> {
     }
     sums.complete = true;
     sums.write()?;
-    Ok(Obtained { folder, files, fresh: true })
+    let fresh = true;
+    Ok(Obtained { folder, files, fresh })
 }
 
 /// Returns the set's files if all of them are there; fails if one was changed since its download.
@@ -206,8 +208,8 @@ impl Sums {
     }
 
     fn write(&self) -> Result<()> {
-        let mut text: String =
-            self.known.iter().map(|(name, hex)| format!("{hex}  {name}\n")).collect();
+        let lines = self.known.iter();
+        let mut text: String = lines.map(|(name, hex)| format!("{hex}  {name}\n")).collect();
         if self.complete {
             text.push_str(COMPLETE);
             text.push('\n');

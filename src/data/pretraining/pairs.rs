@@ -53,11 +53,8 @@ impl BlockPlan {
         let coins = u64::from(high) << 32 | u64::from(low);
         let mut exchanging: Vec<usize> = (0..first.len()).filter(|i| coins >> i & 1 == 1).collect();
         exchanging.sort_by_key(|&i| first[i].document);
-        let shift = exchanging
-            .chunk_by(|&i, &j| first[i].document == first[j].document)
-            .map(<[usize]>::len)
-            .max()
-            .unwrap_or(0);
+        let groups = exchanging.chunk_by(|&i, &j| first[i].document == first[j].document);
+        let shift = groups.map(<[usize]>::len).max().unwrap_or(0);
         let mut second = vec![None; first.len()];
         for (index, &i) in exchanging.iter().enumerate() {
             let j = exchanging[(index + shift) % exchanging.len()];
@@ -127,7 +124,8 @@ fn cut(chunk: &Sentences, fraction: f64) -> usize {
 
 /// Returns tokens `from..to` of a chunk; both are the start of a sentence or an end of the chunk.
 fn part(chunk: &Sentences, from: usize, to: usize) -> Sentences {
-    let inside = chunk.starts.iter().filter(|start| (from..to).contains(start));
+    let starts = chunk.starts.iter();
+    let inside = starts.filter(|start| (from..to).contains(start));
     Sentences {
         tokens: chunk.tokens[from..to].to_vec(),
         starts: inside.map(|start| start - from).collect(),

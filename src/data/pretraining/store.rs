@@ -201,31 +201,3 @@ impl Bytes {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_is_read_back_from_memory_and_from_files() {
-        let chunks = [
-            Sentences { tokens: vec![5, 6, 7], starts: vec![0, 2] },
-            Sentences { tokens: vec![30_000, 8], starts: vec![0, 1] },
-        ];
-        let folder = tempfile::tempdir().unwrap();
-        for place in [None, Some(folder.path()), Some(folder.path())] {
-            let mut writer = Writer::new(place, "train").unwrap();
-            writer.push(3, &chunks[0]).unwrap();
-            writer.push(4, &chunks[1]).unwrap();
-            let store = writer.finish().unwrap();
-            assert_eq!(store.chunks(), 2);
-            let second = store.chunk(1).unwrap();
-            assert_eq!((second.start, second.length, second.document), (3, 2, 4));
-            for (index, chunk) in chunks.iter().enumerate() {
-                let record = store.chunk(index as u64).unwrap();
-                assert_eq!(store.sentences(record).unwrap(), *chunk);
-            }
-            assert!(store.chunk(2).is_err());
-        }
-    }
-}

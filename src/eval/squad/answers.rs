@@ -266,8 +266,8 @@ impl<'t> Texts<'t> {
 /// Finds the null odds above which it is best, by F1 on these questions, to answer nothing: the scorer's
 /// threshold for the best answers that are not empty. Fails if a question has no answers to compare with.
 pub fn threshold(squad: &Squad, answers: &[Answers]) -> Result<Best> {
-    let best: Predictions =
-        answers.iter().map(|answers| (answers.id.clone(), answers.best.clone())).collect();
+    let best = answers.iter().map(|answers| (answers.id.clone(), answers.best.clone()));
+    let best: Predictions = best.collect();
     let odds: Vec<(String, f64)> = answers
         .iter()
         .filter_map(|answers| Some((answers.id.clone(), answers.null_odds?)))

@@ -33,7 +33,8 @@ pub fn read_numbers(path: &Path) -> Result<Vec<(String, f64)>> {
 
 /// Returns the answers by question id: the best, or the empty one if the null odds exceed `threshold`.
 pub fn predictions(answers: &[Answers], threshold: f64) -> Predictions {
-    answers.iter().map(|answers| (answers.id.clone(), answers.text(threshold).to_owned())).collect()
+    let text = |answers: &Answers| (answers.id.clone(), answers.text(threshold).to_owned());
+    answers.iter().map(text).collect()
 }
 
 impl Answers {

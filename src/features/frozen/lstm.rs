@@ -104,12 +104,8 @@ impl Lstm {
             for (reverse, cell) in self.cells[2 * layer..][..2].iter_mut().enumerate() {
                 let rows = self.order.rows(reverse == 1);
                 let first = reverse * self.hidden;
-                let own: Vec<f32> = rows
-                    .iter()
-                    .flat_map(|row| &d[row * width + first..][..self.hidden])
-                    .copied()
-                    .collect();
-                cell.backward(&self.order, values, own, gradients);
+                let own = rows.iter().flat_map(|row| &d[row * width + first..][..self.hidden]);
+                cell.backward(&self.order, values, own.copied().collect(), gradients);
                 if layer > 0 {
                     cell.add_input_gradient(values, rows, &mut below);
                 }

@@ -383,6 +383,7 @@ mod tests {
         assert!(message(Part::SequenceClassifier(2), Pool::None).contains("reads whole texts"));
         let plan = Plan { lstm: Some(4), ..plan(Pool::Mean) };
         let refused = plan.layout(&config, Part::SequenceClassifier(2));
-        assert!(refused.unwrap_err().to_string().contains("an LSTM reads every token"));
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("an LSTM reads every token"));
     }
 }

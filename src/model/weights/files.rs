@@ -54,7 +54,8 @@ impl WeightFiles {
 
     /// Reads the bytes of each file.
     pub fn read(&self) -> Result<Vec<Vec<u8>>> {
-        self.paths.iter().map(|path| std::fs::read(path).map_err(|e| Error::io(path, e))).collect()
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|e| Error::io(path, e));
+        self.paths.iter().map(read).collect()
     }
 }
 
@@ -138,8 +139,8 @@ fn no_safetensors(folder: &Path) -> Error {
         Ok(entries) => entries,
         Err(e) => return Error::io(folder, e),
     };
-    let names: Vec<String> =
-        entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names = entries.flatten().map(|entry| entry.file_name().into_string());
+    let names: Vec<String> = names.flatten().collect();
     let class = std::fs::read_to_string(folder.join(CONFIG))
         .ok()
         .and_then(|text| class_of(&text))

@@ -111,8 +111,8 @@ impl Model {
         let fits = |part| seed.is_none() || file.fits(&layout, part);
         let other = |part| file.other_class(&config, part);
         let has = |part| file.holds(part) && fits(part) && other(part).is_none();
-        let missing: Vec<Part> =
-            parts.iter().copied().filter(|&part| part != Part::Encoder && !has(part)).collect();
+        let lacks = |part: &Part| *part != Part::Encoder && !has(*part);
+        let missing: Vec<Part> = parts.iter().copied().filter(lacks).collect();
         if let (Some(&part), None) = (missing.first(), seed) {
             let (missing_head, advice) = (describe(part), advice(part));
             let message = match other(part) {
@@ -137,11 +137,9 @@ impl Model {
         if parts.contains(&Part::MaskedLm) && !missing.contains(&Part::MaskedLm) {
             file.refuse_untied()?;
         }
-        let left_out = PRETRAINING
-            .into_iter()
-            .chain(file.task_head(&config))
-            .filter(|part| !parts.contains(part) && file.holds(*part))
-            .collect();
+        let known = PRETRAINING.into_iter().chain(file.task_head(&config));
+        let left_out = known.filter(|part| !parts.contains(part) && file.holds(*part));
+        let left_out = left_out.collect();
         Ok(Self {
             config,
             layout,

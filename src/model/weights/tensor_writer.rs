@@ -69,8 +69,8 @@ pub fn stage_tensors(
     tensors.sort_by(|(a, left), (b, right)| right.dtype().cmp(&left.dtype()).then(a.cmp(b)));
     let refused = |e: &dyn std::fmt::Display| Error::file(path, e.to_string());
     // In the given order: the crate's own map would change the order from run to run.
-    let entries: Map<String, Value> =
-        entries.iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
+    let entry = |(name, value): &(&str, String)| ((*name).to_owned(), value.as_str().into());
+    let entries: Map<String, Value> = entries.iter().map(entry).collect();
     let mut header = Map::from_iter([("__metadata__".to_owned(), entries.into())]);
     let mut end = 0;
     for (name, numbers) in &tensors {

@@ -28,10 +28,8 @@ const TELLINGS: usize = 6;
 /// An arbitrary number that must never change.
 const KEY: u64 = 1912;
 
-const NUMBERS: [&str; 10] =
-    ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
-
-const DAYS: [&str; 6] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const NUMBERS: &str = "zero one two three four five six seven eight nine";
+const DAYS: &str = "Monday Tuesday Wednesday Thursday Friday Saturday";
 
 /// Phrases by name.
 type Phrases = HashMap<String, &'static str>;
@@ -40,7 +38,8 @@ type Phrases = HashMap<String, &'static str>;
 fn blocks(text: &'static str) -> Vec<Phrases> {
     let phrases = |block: &'static str| {
         let lines = block.lines().filter_map(|line| line.split_once(": "));
-        lines.map(|(name, phrase)| (name.to_owned(), phrase)).collect()
+        let named = lines.map(|(name, phrase)| (name.to_owned(), phrase));
+        named.collect()
     };
     text.split("\n\n").map(phrases).collect()
 }
@@ -95,18 +94,20 @@ fn phrases(trade: &Phrases, visitor: &Phrases, seasons: &[Phrases], draws: &mut 
     let season = &seasons[draws.below(4) as usize];
     let (first, second) = (2 + draws.below(4) as usize, 2 + draws.below(3) as usize);
     let third = 2 + draws.below(3) as usize;
+    let word = |words: &'static str, at: usize| words.split(' ').nth(at).unwrap_or_default();
     let drawn = [
         ("weather", pick(season["weather"], draws)),
-        ("day", DAYS[draws.below(6) as usize]),
-        ("n1", NUMBERS[first]),
-        ("n2", NUMBERS[second]),
-        ("sum", NUMBERS[first + second]),
-        ("less", NUMBERS[first + second - 1]),
-        ("n3", NUMBERS[third]),
+        ("day", word(DAYS, draws.below(6) as usize)),
+        ("n1", word(NUMBERS, first)),
+        ("n2", word(NUMBERS, second)),
+        ("sum", word(NUMBERS, first + second)),
+        ("less", word(NUMBERS, first + second - 1)),
+        ("n3", word(NUMBERS, third)),
     ];
     let mut all = trade.clone();
     all.extend(season.clone());
-    all.extend(visitor.iter().map(|(name, phrase)| (format!("v{name}"), *phrase)));
+    let visitor = visitor.iter();
+    all.extend(visitor.map(|(name, phrase)| (format!("v{name}"), *phrase)));
     all.extend(drawn.map(|(name, phrase)| (name.to_owned(), phrase)));
     all
 }

@@ -177,8 +177,8 @@ fn bert_casing(tokenizer: &Tokenizer) -> std::result::Result<Casing, &'static st
 /// Reads the tokens of a `vocab.txt`.
 fn read_vocab(path: &Path) -> Result<Vec<String>> {
     let text = read_to_string(path)?;
-    let mut vocab: Vec<String> =
-        text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned()).collect();
+    let plain = |line: &str| line.strip_suffix('\r').unwrap_or(line).to_owned();
+    let mut vocab: Vec<String> = text.split('\n').map(plain).collect();
     while vocab.last().is_some_and(String::is_empty) {
         vocab.pop();
     }

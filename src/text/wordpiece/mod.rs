@@ -307,11 +307,8 @@ impl WordPiece {
         if BertPreTokenizer.pre_tokenize(&mut split).is_err() {
             return Vec::new();
         }
-        split
-            .get_splits(OffsetReferential::Normalized, OffsetType::None)
-            .into_iter()
-            .map(|(word, _, _)| word.to_owned())
-            .collect()
+        let words = split.get_splits(OffsetReferential::Normalized, OffsetType::None);
+        words.iter().map(|word| word.0.to_owned()).collect()
     }
 
     /// Passes the pieces of one chunk without blanks to `use_pieces`, from the cache if possible.
@@ -395,7 +392,8 @@ fn is_blank(byte: u8) -> bool {
 fn next_chunk(text: &str) -> Option<(&str, usize, &str)> {
     let bytes = text.as_bytes();
     let start = bytes.iter().position(|&b| !is_blank(b))?;
-    let length = bytes[start..].iter().position(|&b| is_blank(b)).unwrap_or(bytes.len() - start);
+    let length = bytes[start..].iter().position(|&b| is_blank(b));
+    let length = length.unwrap_or(bytes.len() - start);
     let (chunk, rest) = text[start..].split_at(length);
     Some((chunk, start, rest))
 }

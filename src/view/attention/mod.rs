@@ -51,16 +51,6 @@ pub enum View {
     Neuron,
 }
 
-impl View {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Head => "head",
-            Self::Model => "model",
-            Self::Neuron => "neuron",
-        }
-    }
-}
-
 /// The attention of a model in a text or a pair of texts, as a web page.
 ///
 /// As the last expression of a notebook's cell it is shown in a frame; a notebook may have several.
@@ -230,7 +220,7 @@ impl AttentionView {
             "model": self.model,
             "a": a,
             "b": b,
-            "view": self.view.name(),
+            "view": format!("{:?}", self.view).to_lowercase(),
             "tokens": self.tokens,
             // The first token of the second text.
             "second": self.segments.iter().position(|&segment| segment != 0),
@@ -385,6 +375,7 @@ mod tests {
         let html = content.get("text/html").unwrap();
         assert!(html.starts_with("<iframe") && html.ends_with("></iframe>"));
         assert_eq!(html.matches('<').count(), 2);
-        assert!(content.plain().contains("3 layers of 2 heads over 4 tokens: [CLS] <i> b"));
+        let expected = "3 layers of 2 heads over 4 tokens: [CLS] <i> b";
+        assert!(content.plain().contains(expected));
     }
 }
