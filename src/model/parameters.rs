@@ -119,7 +119,8 @@ impl Part {
     /// Returns all parts of a model with this part as its head.
     pub fn with_encoder(self) -> Vec<Self> {
         let mut parts = vec![Self::Encoder];
-        if self.task_head().is_some_and(|head| head.input == HeadInput::Pooled) {
+        let head = self.task_head();
+        if head.is_some_and(|head| head.input == HeadInput::Pooled) {
             parts.push(Self::Pooler);
         }
         parts.push(self);
@@ -184,11 +185,9 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     d.layer_norm("embeddings.LayerNorm", h);
     for layer in 0..config.num_hidden_layers {
         let name = |rest: &str| format!("encoder.layer.{layer}.{rest}");
-        d.linears(
-            ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}"))),
-            h,
-            h,
-        );
+        let projections = ["query", "key", "value"];
+        let projections = projections.map(|part| name(&format!("attention.self.{part}")));
+        d.linears(projections, h, h);
         d.linear(&name("attention.output.dense"), h, h);
         d.layer_norm(&name("attention.output.LayerNorm"), h);
         d.linear(&name("intermediate.dense"), h, i);
@@ -201,7 +200,8 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     }
     if parts.contains(&Part::MaskedLm) {
         d.part = Part::MaskedLm;
-        d.add("cls.predictions.bias".into(), &[config.vocab_size], false, Init::Zeros);
+        let bias = "cls.predictions.bias".to_owned();
+        d.add(bias, &[config.vocab_size], false, Init::Zeros);
         d.linear("cls.predictions.transform.dense", h, h);
         d.layer_norm("cls.predictions.transform.LayerNorm", h);
     }
@@ -311,7 +311,8 @@ impl Layout {
                     let site = Site::Init(index as u32);
                     // One stream per 1,024 values, so that threads can share the work.
                     values.par_chunks_mut(1024).enumerate().for_each(|(row, chunk)| {
-                        truncated_normal(&Stream::new(seed, 0, site, row as u64), deviation, chunk);
+                        let stream = Stream::new(seed, 0, site, row as u64);
+                        truncated_normal(&stream, deviation, chunk);
                     });
                 }
             }
@@ -406,7 +407,8 @@ mod tests {
         // A normal distribution truncated at two deviations keeps 0.7737 of its variance: 0.88 of
         // the deviation.
         assert!(mean.abs() < 1e-4, "mean {mean}");
-        assert!((variance.sqrt() / 0.02 - 0.8796).abs() < 5e-3, "deviation {}", variance.sqrt());
+        let deviation = variance.sqrt();
+        assert!((deviation / 0.02 - 0.8796).abs() < 5e-3, "{deviation}");
         assert!(words.iter().all(|x| x.abs() <= 0.04));
         let (_, range) = layout.find("embeddings.LayerNorm.weight").unwrap();
         assert!(values[range].iter().all(|&x| x == 1.0));

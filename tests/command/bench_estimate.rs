@@ -65,7 +65,7 @@ fn wrong_usage_is_reported() {
     run(&[]);
     run(&["--days", "4", "--tflops", "1"]);
     assert!(run(&["--days", "0"]).contains("--days 0: a positive number"));
-    assert!(run(&["--paper", "--size", "tiny"]).contains("base and large, not tiny"));
+    assert!(run(&["--paper", "--size", "tiny"]).contains("of base and large, not of tiny"));
     assert!(run(&["--days", "1", "--seq", "513"]).contains("only 512 positions"));
     assert!(run(&["--days", "1", "--efficiency", "1.5"]).contains("--efficiency 1.5"));
     assert!(run(&["--days", "1", "--size", "huge"]).contains("unknown size"));

@@ -162,7 +162,7 @@ fn files_that_do_not_match_are_reported_in_a_sentence() {
     let mut numbers = run["numbers"].clone();
     numbers.as_object_mut().unwrap().shift_remove("q3").unwrap();
     let error = fails(&scored(&all, Some(&file("na.json", &numbers))));
-    assert_contains(&error, "na.json: question \"q3\" has a prediction but no no-answer score");
+    assert_contains(&error, "na.json: question \"q3\" has a prediction, but no no-answer score");
     numbers["q3"] = "high".into();
     let error = fails(&scored(&all, Some(&file("na.json", &numbers))));
     assert_contains(&error, "question \"q3\" has \"high\"");

@@ -94,7 +94,7 @@ pub fn score(
                 let score = scores.get(question.id).ok_or_else(|| {
                     let id = question.id;
                     Error::Failed(format!(
-                        "question {id:?} has a prediction but no no-answer score"
+                        "question {id:?} has a prediction, but no no-answer score"
                     ))
                 })?;
                 score > threshold

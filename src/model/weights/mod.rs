@@ -188,12 +188,7 @@ fn advice(part: Part) -> &'static str {
         Part::MaskedLm | Part::NextSentence => {
             "take a model that was pre-trained with it, as `cloze pretrain` writes it"
         }
-        Part::SequenceClassifier(_)
-        | Part::MultipleChoice
-        | Part::TokenClassifier(_)
-        | Part::Span => {
-            "take a model that was fine-tuned for the task, as `cloze finetune` writes it"
-        }
+        _ => "take a model that was fine-tuned for the task, as `cloze finetune` writes it",
     }
 }
 

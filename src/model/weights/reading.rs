@@ -96,10 +96,7 @@ impl<'a> Tensors<'a> {
             Part::Pooler => "pooler.",
             Part::MaskedLm => "cls.predictions.transform.",
             Part::NextSentence => "cls.seq_relationship.",
-            Part::SequenceClassifier(_)
-            | Part::MultipleChoice
-            | Part::TokenClassifier(_)
-            | Part::Span => part.task_head().map_or("", |head| head.name),
+            _ => part.task_head().map_or("", |head| head.name),
         };
         self.tensors.keys().any(|name| name.starts_with(prefix))
     }
