@@ -133,7 +133,7 @@ impl Args {
         let model = format!("the model in {}", folder.display());
         match (config.is_decoder, self.left_to_right) {
             (true, false) => {
-                refuse!("{model} reads from left to right: it goes on with --left-to-right only")
+                refuse!("{model} reads from left to right: add --left-to-right")
             }
             (false, true) => refuse!("--left-to-right: {model} was trained to read both ways"),
             _ => {}

@@ -114,7 +114,7 @@ fn a_left_to_right_model_predicts_what_follows() {
     );
     let init = ["pretrain", "--text", text(&corpus), "--out", text(&other), "--init"];
     let init = [&init[..], &[text(&out), "--steps", "1", "--seq", "32"]].concat();
-    usage(&init, "it needs --left-to-right");
+    usage(&init, "reads from left to right: add --left-to-right");
     succeeds([&init[..], &["--left-to-right"]].concat());
 
     // Only the last word decides the class, which the first token cannot see.
@@ -226,7 +226,7 @@ fn pretraining_starts_from_a_models_weights() {
     let tokens = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n";
     fs::write(&other, tokens).unwrap();
     let message = fails(&with(&fourth, &["--vocab", text(&other)]));
-    assert_contains(&message, "has another vocabulary");
+    assert_contains(&message, "is not the vocabulary of the model");
     for flag in [&["--vocab-size", "300"][..], &["--cased"]] {
         let output = cloze().args(with(&fourth, flag)).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
