@@ -349,7 +349,15 @@ fn a_folder_that_cannot_be_written_is_refused_before_the_first_step() {
 fn a_closed_terminal_stops_a_run_with_a_checkpoint_but_not_under_nohup() {
     let place = Place::new();
     let args = place.args("model", "100000", &["--save-every", "0"]);
-    let child = started(args);
+    // These tests may run under nohup themselves.
+    let child = Command::new("env")
+        .arg("--default-signal=HUP")
+        .arg(env!("CARGO_BIN_EXE_cloze"))
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     wait_for(|| has_trained(&place.path("model")));
     signal(&child, "-HUP");
     let output = child.wait_with_output().unwrap();
