@@ -16,7 +16,8 @@ pub const NAME: &str = "cloze";
 /// Installs the kernelspec for the user, or below `prefix`, and everything that a session needs.
 pub fn install(prefix: Option<&Path>) -> Result<()> {
     ensure_rust_src();
-    Template::find_or_build(|line| cloze::note!("{line}"))?;
+    let environment: Vec<_> = std::env::vars_os().collect();
+    Template::find_or_build(&environment, |line| cloze::note!("{line}"))?;
     let binary = install_binary()?;
     let folder = kernelspec_folder(prefix)?;
     write_kernelspec(&folder, &binary)?;

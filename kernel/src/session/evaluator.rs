@@ -50,7 +50,7 @@ pub fn serve(
     let say = |line: &str| {
         say(Event::Stream { stream: Stream::Stderr, text: format!("{line}\n") });
     };
-    let opened = Template::find_or_build(say)
+    let opened = Template::find_or_build(&environment, say)
         .and_then(|template| template.open(folder))
         .and_then(|workshop| Evaluator::start(&workshop));
     match opened {

@@ -98,15 +98,22 @@ impl Template {
     }
 
     /// Returns the template, and builds it first if it is missing; `say` gets a line if that takes time.
-    pub fn find_or_build(say: impl FnMut(&str)) -> Result<Self> {
-        built(Self::find, Self::build_in_subprocess, say)
+    /// The build runs with the variables of `environment`: those of the user, not those that give a
+    /// session its own toolchain.
+    pub fn find_or_build(
+        environment: &[(OsString, OsString)],
+        say: impl FnMut(&str),
+    ) -> Result<Self> {
+        built(Self::find, || Self::build_in_subprocess(environment), say)
     }
 
     /// Builds in a process of its own, because evcxr reads its folder from the environment, once.
-    fn build_in_subprocess() -> Result<()> {
+    fn build_in_subprocess(environment: &[(OsString, OsString)]) -> Result<()> {
         let binary = paths::this_program()?;
         let status = Command::new(&binary)
             .arg("build-template")
+            .env_clear()
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .env(LIBRARY_PATH, library_path()?)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
