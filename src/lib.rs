@@ -120,6 +120,7 @@ pub mod train;
 #[cfg(feature = "charts")]
 pub mod view;
 
+pub use dfdx;
 pub use engine::{Backend, Precision};
 pub use error::{Error, Result};
 #[cfg(feature = "charts")]

@@ -141,8 +141,10 @@ fn copy_atomically(from: &Path, to: &Path) -> Result<()> {
     let folder = to.parent().unwrap_or(Path::new("."));
     let beside =
         tempfile::NamedTempFile::new_in(folder).map_err(|source| Error::io(folder, source))?;
-    // Copies the permissions too.
-    std::fs::copy(from, beside.path()).map_err(|source| Error::io(from, source))?;
+    // Copies the permissions too. The session template is found by the program's time.
+    let copied = std::fs::copy(from, beside.path())
+        .and_then(|_| beside.as_file().set_modified(std::fs::metadata(from)?.modified()?));
+    copied.map_err(|source| Error::io(from, source))?;
     let written = beside.persist(to);
     written.map_err(|failed| Error::io(to, failed.error))?;
     Ok(())
@@ -207,6 +209,8 @@ mod tests {
             }
         });
         assert_eq!(std::fs::read_to_string(&to).unwrap(), "new");
+        let modified = |file: &Path| std::fs::metadata(file).unwrap().modified().unwrap();
+        assert_eq!(modified(&from), modified(&to));
         let mode = std::fs::metadata(&to).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o755);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);

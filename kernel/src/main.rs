@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use cloze::{Error, Result};
 
-use session::{SessionFolder, Template};
+use session::SessionFolder;
 
 /// Rust cells with Cloze's tensors: notebooks, a REPL, lessons.
 #[derive(Parser)]
@@ -59,9 +59,6 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
-    /// Build what every session shares (`install` and `lab` do this).
-    #[command(hide = true)]
-    BuildTemplate,
 }
 
 fn main() -> ExitCode {
@@ -115,10 +112,5 @@ fn run(command: Command) -> Result<()> {
                 None => Ok(()),
             }
         }
-        Command::BuildTemplate => Template::build(|workshop| {
-            // SAFETY: `main` has started no thread.
-            unsafe { session::point_evcxr_at(&workshop.folder) };
-            session::fill_template(workshop)
-        }),
     }
 }

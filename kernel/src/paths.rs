@@ -50,13 +50,12 @@ pub fn jupyter() -> Result<PathBuf> {
     }
 }
 
-/// Session templates, one for each version of the sources and the compiler.
+/// Session templates, one for each version of this program and the compiler.
 pub fn templates() -> Result<PathBuf> {
     Ok(data()?.join("templates"))
 }
 
-/// Folders of running sessions. They lie as deep as templates, so that library search paths relative
-/// to a template's folder work in a session's too.
+/// Folders of running sessions.
 pub fn sessions() -> Result<PathBuf> {
     Ok(data()?.join("sessions"))
 }

@@ -56,7 +56,7 @@ class KernelTest(WithKernel):
         # Each time cargo is used, it records again how it calls rustc.
         recipe = (
             "std::fs::metadata(concat!(env!(\"CARGO_MANIFEST_DIR\"), "
-            "\"/../toolchain/bin/build.json\"))?.modified()?"
+            "\"/../../toolchain/bin/rustc.json\"))?.modified()?"
         )
         times = {
             self.run_cell(recipe).of("execute_result")[0]["data"]["text/plain"] for _ in range(3)

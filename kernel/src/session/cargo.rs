@@ -5,25 +5,32 @@
 //! compiled. That is half of a session's start-up time and memory. So a session has a toolchain folder
 //! of its own: links to the user's toolchain, except that its `cargo` is this program. It passes
 //! everything on to the real cargo, and removes from the answer of `metadata` what cells cannot see.
-//! If the build of a cell needs no cargo, it runs rustc itself, see [`super::rustc`].
+//!
+//! The real cargo compiles the crates that the user has added, and the cell, but not Cloze: it gets a
+//! manifest without Cloze, and rustc gets the compiled library of the session template. If only the
+//! cell is to be compiled, no cargo is needed at all, see [`super::rustc`].
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use cloze::{Error, Result};
 use serde_json::Value;
 
-use super::layout::{CARGO_VARIABLE, LOCK, TOOLCHAIN, TOOLCHAIN_VARIABLE, bin, sysroot};
+use super::layout::{self, CARGO_VARIABLE, LOCK, TOOLCHAIN, TOOLCHAIN_VARIABLE, bin, sysroot};
 use super::markers;
 use super::rustc::{self, Replay};
 use crate::paths;
 
 /// The real cargo, beside the link that stands in for it.
 const REAL: &str = "cargo-real";
+
+/// The folder, in evcxr's crate, of the package that does not depend on Cloze.
+const WITHOUT_CLOZE: &str = "without-cloze";
 
 /// The packages of Cloze that cells see: its own, the tensors, the half-precision types in them, and
 /// progress bars.
@@ -40,7 +47,6 @@ pub fn run_if_cargo() -> Option<ExitCode> {
     let arguments: Vec<OsString> = arguments.collect();
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let mut command = Command::new(&real);
-    command.args(&arguments);
     if has("build") {
         if rustc::is_unread(&program) {
             return Some(ExitCode::FAILURE);
@@ -54,18 +60,14 @@ pub fn run_if_cargo() -> Option<ExitCode> {
         cloze::note!("cannot run {}: {error}", real.display());
         Some(ExitCode::FAILURE)
     };
-    if let Some(replay) = Replay::of(&program, &arguments) {
-        replay.run();
-        replay.record(&mut command);
-        let status = match command.status() {
-            Ok(status) => status,
+    if has("build") || has("check") {
+        let status = compile(&program, &arguments, &mut command);
+        return Some(match status {
+            Ok(status) => ExitCode::from(status.code().map_or(1, |code| code as u8)),
             Err(error) => return failed(error),
-        };
-        if status.success() {
-            replay.keep();
-        }
-        return Some(ExitCode::from(status.code().map_or(1, |code| code as u8)));
+        });
     }
+    command.args(&arguments);
     if !has("metadata") || has("--no-deps") {
         return failed(command.exec());
     }
@@ -93,6 +95,48 @@ pub fn run_if_cargo() -> Option<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Compiles a cell: with rustc alone, in which case this does not return, or with `cargo`.
+fn compile(
+    program: &Path,
+    arguments: &[OsString],
+    cargo: &mut Command,
+) -> std::io::Result<ExitStatus> {
+    let bin = program.parent().unwrap_or(Path::new("."));
+    // Three levels below the session's folder, see `layout::bin`.
+    let session = program.ancestors().nth(3).unwrap_or(Path::new("."));
+    let replay = Replay::of(bin, arguments);
+    if let Some(replay) = &replay {
+        replay.run();
+    }
+    without_cloze(Path::new(WITHOUT_CLOZE))?;
+    // A check is a build too: its crates are compiled already, and those of `cargo check` are not.
+    cargo.args(arguments.iter().map(|argument| match argument.to_str() {
+        Some("check") => OsStr::new("build"),
+        _ => argument,
+    }));
+    cargo.arg("--manifest-path").arg(Path::new(WITHOUT_CLOZE).join("Cargo.toml"));
+    rustc::record(bin, &layout::libraries(session)?, cargo);
+    let status = cargo.status()?;
+    if let Some(replay) = replay.filter(|_| status.success()) {
+        replay.keep();
+    }
+    Ok(status)
+}
+
+/// Writes a package that contains the cell, as evcxr's own does, but does not depend on Cloze.
+fn without_cloze(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let manifest = std::fs::read_to_string("Cargo.toml")?;
+    let others = manifest.split_inclusive('\n').filter(|line| !line.starts_with("cloze = "));
+    std::fs::write(folder.join("Cargo.toml"), others.collect::<String>())?;
+    // So that a crate that both use has one version. Without it, cargo chooses the versions.
+    let _ = std::fs::copy(LOCK, folder.join(LOCK));
+    match symlink("../src", folder.join("src")) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the lock file if evcxr asks about a crate to add. It does so with a manifest that contains

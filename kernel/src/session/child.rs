@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cloze::display::wire::{self, Record};
@@ -17,9 +17,8 @@ use libloading::Library;
 use nix::sys::signal::Signal;
 
 use super::channel::{CONTROL, DONE, INTERRUPT, MOVE, SAY, STDERR, STDOUT};
-use super::template::libraries;
+use super::layout;
 use super::{inherited, input};
-use crate::mutex::lock;
 
 /// Set by the session: the folder with the pipes. Makes this process the child.
 pub const FOLDER_VARIABLE: &str = "CLOZE_CHILD_FOLDER";
@@ -85,10 +84,10 @@ fn run(folder: &Path) -> std::io::Result<()> {
 
     let child = std::process::id();
     let token = wire::token().unwrap_or_default();
-    let dylib_root = Arc::new(DylibRoot::new(folder));
-    let replies = listen(folder, child, pipes, Arc::clone(&dylib_root))?;
+    let dylib_root = DylibRoot::load(&layout::libraries(folder)?).map_err(std::io::Error::other)?;
+    let replies = listen(folder, child, pipes, dylib_root)?;
     let running = Arc::new(AtomicBool::new(false));
-    flush_regularly(Arc::clone(&running), Arc::clone(&dylib_root));
+    flush_regularly(Arc::clone(&running), dylib_root);
 
     let mut variables: *mut c_void = std::ptr::null_mut();
     for (run, line) in commands.lines().enumerate() {
@@ -99,8 +98,7 @@ fn run(folder: &Path) -> std::io::Result<()> {
         else {
             return Err(std::io::Error::other(format!("unknown command `{line}`")));
         };
-        dylib_root.load();
-        dylib_root.interrupt(false);
+        (dylib_root.interrupt)(false);
         // SAFETY: the library is a cell that evcxr compiled for this process; its only constructors are
         // those of Rust's standard library.
         let library = unsafe { Library::new(library) }.map_err(std::io::Error::other)?;
@@ -117,9 +115,8 @@ fn run(folder: &Path) -> std::io::Result<()> {
         // Cells are never unloaded: variables may refer to their code, and thread-local destructors
         // run late.
         std::mem::forget(library);
-        dylib_root.load();
         let end = Record::End { child, run }.line(token);
-        dylib_root.end(&mut stdout, end.as_bytes())?;
+        dylib_root.end(&stdout, end.as_bytes())?;
         stderr.write_all(end.as_bytes())?;
         // Ends too if the session has gone.
         while let Ok(reply) = replies.recv() {
@@ -145,7 +142,7 @@ fn listen(
     folder: &Path,
     child: u32,
     pipes: (OwnedFd, OwnedFd),
-    dylib_root: Arc<DylibRoot>,
+    dylib_root: DylibRoot,
 ) -> std::io::Result<mpsc::Receiver<Reply>> {
     let pipe = BufReader::new(File::open(folder.join(CONTROL))?);
     let variables = [
@@ -165,7 +162,7 @@ fn listen(
                 Some(SAY) => Reply::Say(rest.to_owned()),
                 Some(DONE) => Reply::Done(rest.parse().unwrap_or_default()),
                 Some(INTERRUPT) => {
-                    dylib_root.interrupt(true);
+                    (dylib_root.interrupt)(true);
                     continue;
                 }
                 Some(MOVE) => {
@@ -184,104 +181,56 @@ fn listen(
 }
 
 /// Flushes unfinished lines while a cell runs: Rust's standard output keeps them in its buffer.
-fn flush_regularly(running: Arc<AtomicBool>, dylib_root: Arc<DylibRoot>) {
+fn flush_regularly(running: Arc<AtomicBool>, dylib_root: DylibRoot) {
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(FLUSH_INTERVAL);
-            if running.load(Ordering::Relaxed)
-                && let Some(calls) = dylib_root.calls()
-            {
-                (calls.flush)();
+            if running.load(Ordering::Relaxed) {
+                (dylib_root.flush)();
             }
         }
     });
 }
 
-/// The functions of the template's library (see `dylib_root.rs`).
+/// The functions of the cells' library (see `dylib_root.rs`).
 ///
 /// Cells share one copy of the standard library with it. This program has another copy, so only those
 /// functions reach the output buffer and the panic hook of the cells.
-struct DylibRoot {
-    libraries: PathBuf,
-    calls: Mutex<Option<Calls>>,
-}
-
 #[derive(Clone, Copy)]
-struct Calls {
+struct DylibRoot {
     flush: extern "C" fn(),
     interrupt: extern "C" fn(bool),
     end: unsafe extern "C" fn(BorrowedFd<'_>, *const u8, usize) -> bool,
 }
 
 impl DylibRoot {
-    fn new(folder: &Path) -> Self {
-        Self { libraries: libraries(folder), calls: Mutex::new(None) }
-    }
-
-    /// Loads the library if it exists; the first cells of a new template run before it does.
-    fn load(&self) {
-        let mut calls = lock(&self.calls);
-        if calls.is_some() {
-            return;
-        }
-        let Some(path) = find_library(&self.libraries) else {
-            return;
-        };
-        // SAFETY: this is our own library, built with this session's compiler.
-        let Ok(library) = (unsafe { Library::new(path) }) else {
-            return;
-        };
-        // SAFETY: the four symbols have these signatures in `dylib_root.rs`, and the library is never
+    /// Loads the library, which stays loaded, and prepares this thread for running cells.
+    fn load(libraries: &Path) -> Result<Self, libloading::Error> {
+        // The library names its standard library, but not where that is: it must be loaded before.
+        // SAFETY: its only constructors are those of every Rust program.
+        std::mem::forget(unsafe { Library::new(layout::standard_library(libraries)) }?);
+        // SAFETY: this is our own library, built by this session's compiler; it has no constructors.
+        let library = unsafe { Library::new(layout::library(libraries)) }?;
+        // SAFETY: the four functions have these signatures in `dylib_root.rs`, and the library is never
         // unloaded, so the pointers stay valid.
-        let loaded = unsafe {
-            let pointer = |name: &[u8]| library.get::<extern "C" fn()>(name).map(|found| *found);
-            match (
-                pointer(b"cloze_session_start"),
-                pointer(b"cloze_session_flush"),
-                library.get::<extern "C" fn(bool)>(b"cloze_session_interrupt"),
-                library.get(b"cloze_session_end"),
-            ) {
-                (Ok(start), Ok(flush), Ok(interrupt), Ok(end)) => {
-                    Some((start, Calls { flush, interrupt: *interrupt, end: *end }))
-                }
-                _ => None,
-            }
+        let (start, found) = unsafe {
+            let start = *library.get::<extern "C" fn()>(b"cloze_session_start")?;
+            let found = Self {
+                flush: *library.get(b"cloze_session_flush")?,
+                interrupt: *library.get(b"cloze_session_interrupt")?,
+                end: *library.get(b"cloze_session_end")?,
+            };
+            (start, found)
         };
-        if let Some((start, found)) = loaded {
-            start();
-            *calls = Some(found);
-        }
         std::mem::forget(library);
-    }
-
-    fn calls(&self) -> Option<Calls> {
-        *lock(&self.calls)
+        start();
+        Ok(found)
     }
 
     /// Writes a cell's end mark, after what its threads are writing at this moment.
-    fn end(&self, stdout: &mut File, mark: &[u8]) -> std::io::Result<()> {
-        let Some(calls) = self.calls() else {
-            // The first cells of a new template have no threads.
-            return stdout.write_all(mark);
-        };
+    fn end(&self, stdout: &File, mark: &[u8]) -> std::io::Result<()> {
         // SAFETY: pointer and length are those of one slice.
-        let written = unsafe { (calls.end)(stdout.as_fd(), mark.as_ptr(), mark.len()) };
+        let written = unsafe { (self.end)(stdout.as_fd(), mark.as_ptr(), mark.len()) };
         if written { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
     }
-
-    fn interrupt(&self, on: bool) {
-        if let Some(calls) = self.calls() {
-            (calls.interrupt)(on);
-        }
-    }
-}
-
-fn find_library(libraries: &Path) -> Option<PathBuf> {
-    let mut entries = std::fs::read_dir(libraries).ok()?.flatten();
-    let found = entries.find(|entry| {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name.starts_with("libcloze_session") && name.ends_with(std::env::consts::DLL_SUFFIX)
-    });
-    Some(found?.path())
 }

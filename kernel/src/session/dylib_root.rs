@@ -1,13 +1,11 @@
-//! The library that cells know as `cloze`: the crate, dfdx, and functions through which the session's
-//! child reaches the cells' copy of the standard library. The session template compiles it, not the
-//! kernel.
+//! The library that cells know as `cloze`: the crate, and functions through which the session's child
+//! reaches the cells' copy of the standard library. The session template compiles it, not the kernel.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 
-pub use cloze_impl::*;
-pub use dfdx;
+pub use cloze::*;
 
 /// Flushes an unfinished line.
 #[unsafe(no_mangle)]
@@ -42,9 +40,9 @@ pub unsafe extern "C" fn cloze_session_end(
 #[unsafe(no_mangle)]
 pub extern "C" fn cloze_session_interrupt(on: bool) {
     if on {
-        cloze_impl::interrupt::request();
+        cloze::interrupt::request();
     } else {
-        cloze_impl::interrupt::clear();
+        cloze::interrupt::clear();
     }
 }
 
@@ -59,25 +57,18 @@ pub extern "C" fn cloze_session_start() {
             return;
         }
         let message = info.payload_as_str().unwrap_or("a panic without a message");
-        let (file, line) = info
-            .location()
-            .map_or((String::new(), 0), |at| (at.file().to_owned(), at.line()));
+        let (file, line) =
+            info.location().map_or((String::new(), 0), |at| (at.file().to_owned(), at.line()));
         report(message.to_owned(), file, line);
     }));
 }
 
 /// Writes around the lock of standard output, which the panicking code may hold.
 fn report(message: String, file: String, line: u32) {
-    use cloze_impl::display::wire::{self, Record};
-    let record = Record::Panic {
-        message,
-        file,
-        line,
-    };
+    use cloze::display::wire::{self, Record};
+    let record = Record::Panic { message, file, line };
     if let Some(token) = wire::token()
-        && let Ok(mut pipe) = std::fs::OpenOptions::new()
-            .write(true)
-            .open("/proc/self/fd/1")
+        && let Ok(mut pipe) = std::fs::OpenOptions::new().write(true).open("/proc/self/fd/1")
     {
         let _ = pipe.write_all(record.line(token).as_bytes());
     }

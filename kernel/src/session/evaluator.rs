@@ -75,19 +75,6 @@ pub fn serve(
     }
 }
 
-/// Builds the template's artifacts in `workshop`: compiles the first cells with `cargo build` and a
-/// wrong one with `cargo check`.
-pub fn fill_template(workshop: &Workshop) -> Result<()> {
-    let mut evaluator = Evaluator::start(workshop)?;
-    // Compiles the metadata that `cargo check` needs, so that a learner's first mistake is answered as
-    // fast as the next.
-    evaluator
-        .context
-        .check("let wrong: i32 = \"on purpose\";")
-        .map_err(|error| Error::Failed(format!("checking a first cell: {error}")))?;
-    Ok(())
-}
-
 /// Code after which types may have displays of their own for evcxr (`evcxr_display`), which have
 /// priority: it adds another crate, or defines such a display.
 const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", rewrite::OWN_DISPLAY];
@@ -121,10 +108,7 @@ impl Evaluator {
         let folder = &workshop.folder;
         let token = secret().map_err(|error| failed("no random numbers", &error))?;
         let bin = layout::bin(folder);
-        // A template is built with the user's own cargo, which signs nothing.
-        if bin.exists() {
-            markers::keep_token(&bin, &token).map_err(|error| failed("its token", &error))?;
-        }
+        markers::keep_token(&bin, &token).map_err(|error| failed("its token", &error))?;
         let channel = Channel::open(folder, &token).map_err(|error| failed("pipes", &error))?;
         let mut command = Command::new(paths::this_program()?);
         command

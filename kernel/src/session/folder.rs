@@ -51,7 +51,8 @@ impl SessionFolder {
         let before = CHANGED_VARIABLES.map(|name| (name, std::env::var_os(name)));
         // SAFETY: the caller promises that no other thread runs.
         unsafe {
-            point_evcxr_at(&folder);
+            std::env::set_var(EVCXR_FOLDER, folder.join(CRATE));
+            std::env::set_var(EVCXR_SETTINGS, &folder);
             for (name, value) in toolchain {
                 std::env::set_var(name, value);
             }
@@ -77,33 +78,6 @@ impl Drop for SessionFolder {
         // The next session removes what stays behind.
         let _ = std::fs::remove_dir_all(&self.path);
     }
-}
-
-/// Makes evcxr compile in `folder`, whatever program started this one.
-///
-/// # Safety
-///
-/// Changes the environment: no other thread may run yet.
-pub unsafe fn point_evcxr_at(folder: &Path) {
-    let of_a_package: Vec<_> = std::env::vars_os()
-        .map(|(name, _)| name)
-        .filter(|name| name.to_str().is_some_and(is_of_a_package))
-        .collect();
-    // SAFETY: the caller promises that no other thread runs.
-    unsafe {
-        for name in of_a_package {
-            std::env::remove_var(name);
-        }
-        std::env::set_var(EVCXR_FOLDER, folder.join(CRATE));
-        std::env::set_var(EVCXR_SETTINGS, folder);
-    }
-}
-
-/// Returns whether `cargo run` describes a program's package in this variable. Some build scripts
-/// read them (ring's does): a session that an editor starts without them would compile everything
-/// again that `cargo lab` compiled with them, for minutes, in its first cell.
-fn is_of_a_package(variable: &str) -> bool {
-    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 /// Creates the folder of this process's session, and locks it before others can find it.

@@ -1,18 +1,26 @@
 //! Names and places that several files of a session share: in the folders of templates and
 //! sessions, and in the toolchain that compiles cells.
 
+use std::env::consts::DLL_SUFFIX;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cloze::{Error, Result};
 
-/// evcxr's crate, in templates and sessions alike.
+/// evcxr's crate, in a session's folder.
 pub const CRATE: &str = "ctx";
 pub const LOCK: &str = "Cargo.lock";
 /// In a session's folder: the path of its template.
 pub const TEMPLATE: &str = "template";
 /// In a session's folder: links to the user's toolchain, with this program in place of cargo.
 pub const TOOLCHAIN: &str = "toolchain";
+
+/// In a template's folder: the library that cells know as `cloze`, and the metadata of the crates in it.
+pub const LIBRARIES: &str = "lib";
+
+/// In a template's folder: that library's crate, as rust-analyzer reads it.
+pub const DYLIB_ROOT: &str = "dylib-root";
 
 /// Names a toolchain to rustup's proxies, and to evcxr, which asks rustup.
 pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
@@ -22,6 +30,42 @@ pub const CARGO_VARIABLE: &str = "CARGO";
 /// Returns the folder of the program that stands in for cargo, in a session's folder.
 pub fn bin(session: &Path) -> PathBuf {
     session.join(TOOLCHAIN).join("bin")
+}
+
+/// Returns the folder of the compiled libraries for a session in `folder`.
+pub fn libraries(folder: &Path) -> std::io::Result<PathBuf> {
+    Ok(Path::new(&std::fs::read_to_string(folder.join(TEMPLATE))?).join(LIBRARIES))
+}
+
+/// Returns the path of the library that cells know as `cloze`, in the folder `libraries`.
+pub fn library(libraries: &Path) -> PathBuf {
+    libraries.join(format!("libcloze_session{DLL_SUFFIX}"))
+}
+
+/// Returns the path of the cells' standard library, in the folder `libraries`.
+pub fn standard_library(libraries: &Path) -> PathBuf {
+    libraries.join(format!("libstd{DLL_SUFFIX}"))
+}
+
+/// Returns the arguments with which rustc finds the cells' library.
+pub fn cells_library(libraries: &Path) -> [OsString; 4] {
+    find("cloze", &library(libraries), libraries)
+}
+
+/// Returns the arguments with which rustc finds the library of a crate, and in `folder` those that it
+/// depends on.
+pub fn find(name: &str, library: &Path, folder: &Path) -> [OsString; 4] {
+    let with = |beginning: String, path: &Path| {
+        let mut text = OsString::from(beginning);
+        text.push(path);
+        text
+    };
+    [
+        "--extern".into(),
+        with(format!("{name}="), library),
+        "-L".into(),
+        with("dependency=".to_owned(), folder),
+    ]
 }
 
 /// Returns the folder of the toolchain that compiles cells.

@@ -24,6 +24,7 @@ mod inherited;
 mod input;
 mod kill_timeout;
 pub mod layout;
+mod library;
 mod markers;
 mod process_group;
 mod rewrite;
@@ -45,9 +46,8 @@ use cloze::display::Content;
 use tokio::sync::oneshot;
 
 pub use completion::Completions;
-pub use evaluator::fill_template;
 pub use excerpt::without_colours;
-pub use folder::{CHANGED_VARIABLES, SessionFolder, point_evcxr_at};
+pub use folder::{CHANGED_VARIABLES, SessionFolder};
 pub use source::command_lines;
 pub use template::Template;
 

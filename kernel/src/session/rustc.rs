@@ -4,7 +4,9 @@
 //! once, with the same arguments as for the cell before. So the session's stand-in for cargo (see
 //! [`super::cargo`]) records that call of rustc, and repeats it as long as nothing has changed that
 //! cargo would check. Cargo's own share was 0.10 of the 0.24 s of CPU time that a warm cell takes to
-//! compile.
+//! compile. A check is the same call that stops before it generates code.
+//!
+//! The recorder also adds the compiled Cloze, which cargo does not know, to the call.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,8 +22,14 @@ use super::layout::{self, CRATE};
 
 /// The name under which this program stands between cargo and rustc.
 pub const RECORDER: &str = "record-rustc";
+/// The file, beside the stand-in for cargo, with the recorded call.
+const RECIPE: &str = "rustc.json";
 /// The file in which the recorder writes the call.
 const RECORD_VARIABLE: &str = "CLOZE_RECORD_RUSTC";
+/// The folder of the libraries that the recorder adds to the call.
+const LIBRARIES_VARIABLE: &str = "CLOZE_SESSION_LIBRARIES";
+/// Cargo runs the program that this variable names in place of rustc, for the cell alone.
+const WRAPPER_VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
 /// The file in which evcxr expects the path of the compiled library.
 const LIBRARY_VARIABLE: &str = "EVCXR_EXECUTION_SO_PATH";
 /// With link-time optimisation across a cell's codegen units, softmax and GELU of 256×768 and a triple
@@ -44,20 +52,31 @@ pub fn run_if_recorder() -> Option<ExitCode> {
         return None;
     }
     let program = PathBuf::from(arguments.next()?);
-    let arguments: Vec<OsString> = arguments.collect();
-    // Without a recipe the next cell only takes longer.
-    let _ = record(&program, &arguments);
-    let error = Command::new(&program).args(&arguments).env_remove(RECORD_VARIABLE).exec();
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if is_cell(&arguments)
+        && let Some(libraries) = std::env::var_os(LIBRARIES_VARIABLE)
+    {
+        arguments.extend(layout::cells_library(Path::new(&libraries)));
+        // Without a recipe the next cell only takes longer.
+        let _ = write_recipe(&program, &arguments);
+    }
+    let mut rustc = Command::new(&program);
+    let error = without_own_variables(rustc.args(&arguments)).exec();
     cloze::note!("cannot run {}: {error}", program.display());
     Some(ExitCode::FAILURE)
 }
 
-fn record(program: &Path, arguments: &[OsString]) -> Option<()> {
-    let is_cell = arguments.windows(2).any(|pair| pair[0] == "--crate-name" && pair[1] == CRATE);
+/// Returns whether rustc compiles a cell, and not only reports its version.
+fn is_cell(arguments: &[OsString]) -> bool {
+    arguments.windows(2).any(|pair| pair[0] == "--crate-name" && pair[1] == CRATE)
+}
+
+fn without_own_variables(command: &mut Command) -> &mut Command {
+    command.env_remove(RECORD_VARIABLE).env_remove(LIBRARIES_VARIABLE)
+}
+
+fn write_recipe(program: &Path, arguments: &[OsString]) -> Option<()> {
     let path = std::env::var_os(RECORD_VARIABLE)?;
-    if !is_cell {
-        return None;
-    }
     let text = |text: &OsStr| text.to_str().map(str::to_owned);
     let recipe = Recipe {
         // Set by `keep`, once cargo has succeeded.
@@ -65,36 +84,42 @@ fn record(program: &Path, arguments: &[OsString]) -> Option<()> {
         program: program.to_owned(),
         arguments: arguments.iter().map(|argument| text(argument)).collect::<Option<_>>()?,
         environment: std::env::vars_os()
-            .filter(|(name, _)| name != RECORD_VARIABLE)
+            .filter(|(name, _)| name != RECORD_VARIABLE && name != LIBRARIES_VARIABLE)
             .map(|(name, value)| Some((text(&name)?, text(&value)?)))
             .collect::<Option<_>>()?,
     };
     std::fs::write(path, serde_json::to_vec(&recipe).ok()?).ok()
 }
 
+/// Makes `cargo` compile the cell with the compiled Cloze in `libraries`, and record how it calls rustc
+/// in `bin`.
+pub fn record(bin: &Path, libraries: &Path, cargo: &mut Command) {
+    let recipe = bin.join(RECIPE);
+    // If cargo has nothing to compile, the recipe of another state must not remain.
+    let _ = std::fs::remove_file(&recipe);
+    cargo
+        .env(WRAPPER_VARIABLE, bin.join(RECORDER))
+        .env(LIBRARIES_VARIABLE, libraries)
+        .env(RECORD_VARIABLE, recipe);
+}
+
 /// A command of cargo in a session whose call of rustc can be repeated.
 pub struct Replay {
     recipe: PathBuf,
-    recorder: PathBuf,
+    /// Whether only errors are wanted, and no code.
+    checks: bool,
     state: u64,
 }
 
 impl Replay {
-    /// Returns the replay of `cargo <arguments>`, started as `program`, or `None` if cargo is needed.
-    pub fn of(program: &Path, arguments: &[OsString]) -> Option<Self> {
-        let command = ["build", "check"]
-            .into_iter()
-            .find(|command| arguments.iter().any(|argument| argument == command))?;
+    /// Returns the replay of `cargo <arguments>` for the stand-in in `bin`, or `None` if cargo is needed.
+    pub fn of(bin: &Path, arguments: &[OsString]) -> Option<Self> {
         // The user's own wrapper does more than run rustc.
         if std::env::var_os("RUSTC_WRAPPER").is_some() {
             return None;
         }
-        let bin = program.parent()?;
-        Some(Self {
-            recipe: bin.join(format!("{command}.json")),
-            recorder: bin.join(RECORDER),
-            state: state(arguments)?,
-        })
+        let checks = arguments.iter().any(|argument| argument == "check");
+        Some(Self { recipe: bin.join(RECIPE), checks, state: state()? })
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -116,20 +141,17 @@ impl Replay {
                 return;
             }
         }
+        let mut arguments = recipe.arguments;
+        if self.checks {
+            only_metadata(&mut arguments);
+        }
         // If this fails, cargo does the work.
         let _ = Command::new(&recipe.program)
-            .args(&recipe.arguments)
+            .args(arguments)
             .arg(WITHOUT_LTO)
             .env_clear()
             .envs(recipe.environment)
             .exec();
-    }
-
-    /// Makes `cargo` record how it calls rustc.
-    pub fn record(&self, cargo: &mut Command) {
-        // If cargo has nothing to compile, the recipe of another state must not remain.
-        let _ = std::fs::remove_file(&self.recipe);
-        cargo.env("RUSTC_WRAPPER", &self.recorder).env(RECORD_VARIABLE, &self.recipe);
     }
 
     /// Validates the recorded call: cargo has succeeded, so all other crates are compiled.
@@ -145,11 +167,22 @@ impl Replay {
     }
 }
 
+/// Makes a call of rustc stop before it generates code. It gets an incremental cache of its own: the
+/// next cell would find none of the code that it needs in one that was written without code.
+fn only_metadata(arguments: &mut [String]) {
+    for argument in arguments {
+        if argument.starts_with("--emit=") {
+            *argument = "--emit=dep-info,metadata".to_owned();
+        } else if argument.starts_with("incremental=") {
+            argument.push_str("-check");
+        }
+    }
+}
+
 /// Returns a hash of everything that decides how cargo calls rustc, or `None` if cargo must check a
 /// crate of the user's own (`:dep` with a path) for changes each time.
-fn state(arguments: &[OsString]) -> Option<u64> {
+fn state() -> Option<u64> {
     let mut hasher = DefaultHasher::new();
-    arguments.hash(&mut hasher);
     let manifest = std::fs::read_to_string("Cargo.toml").ok()?;
     let (_, dependencies) = manifest.split_once("[dependencies]")?;
     let own_crates =
@@ -161,7 +194,8 @@ fn state(arguments: &[OsString]) -> Option<u64> {
     for name in ["Cargo.lock", ".cargo/config.toml"] {
         std::fs::read(name).unwrap_or_default().hash(&mut hasher);
     }
-    let mut environment: Vec<_> = std::env::vars_os().collect();
+    let mut environment: Vec<_> =
+        std::env::vars_os().filter(|(name, _)| name != LIBRARY_VARIABLE).collect();
     environment.sort();
     environment.hash(&mut hasher);
     Some(hasher.finish())
@@ -199,4 +233,33 @@ pub fn read_errors(session: &Path, read: bool) {
         true => std::fs::remove_file(mark),
         false => std::fs::write(mark, ""),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_stops_before_the_code_and_leaves_the_build_s_cache_alone() {
+        let mut arguments =
+            ["--crate-name", "ctx", "--emit=dep-info,link", "-C", "incremental=/t/incremental"]
+                .map(str::to_owned);
+        only_metadata(&mut arguments);
+        let expected = [
+            "--crate-name",
+            "ctx",
+            "--emit=dep-info,metadata",
+            "-C",
+            "incremental=/t/incremental-check",
+        ];
+        assert_eq!(arguments, expected);
+    }
+
+    #[test]
+    fn the_cell_is_told_from_other_calls_of_rustc() {
+        let calls = |words: &[&str]| is_cell(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert!(calls(&["--crate-name", "ctx", "src/lib.rs"]));
+        assert!(!calls(&["--crate-name", "rand", "src/lib.rs"]));
+        assert!(!calls(&["-vV"]));
+    }
 }
