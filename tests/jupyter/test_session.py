@@ -126,7 +126,7 @@ sum"""
         cell = self.run_cell(':dep itoa = "1"\nitoa::Buffer::new().format(42u32).to_owned()')
         self.assertEqual(self.value(cell), '"42"')
         # The lock file of the session is unchanged.
-        lock = "std::fs::read_to_string(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/Cargo.lock\"))?"
+        lock = "std::fs::read_to_string(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/../Cargo.lock\"))?"
         for name in ("dfdx", "tokenizers", "itoa"):
             cell = self.run_cell(f"{lock}.contains(\"name = \\\"{name}\\\"\")")
             self.assertEqual(self.value(cell), "true", name)
@@ -204,7 +204,7 @@ class TemplateTest(unittest.TestCase):
             data = pathlib.Path(os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share"))
             session = data / "cloze/sessions" / str(manager.provisioner.pid)
             compiled = {path.name for path in session.glob("ctx/target/**/deps/*")}
-            self.assertIn("libcode_1.so", compiled)
+            self.assertTrue(any(name.startswith("libcode_") for name in compiled), compiled)
             others = {name for name in compiled if not name.removeprefix("lib").startswith(("ctx", "code_"))}
             self.assertEqual(others, set())
         finally:

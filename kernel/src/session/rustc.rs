@@ -28,6 +28,8 @@ const RECIPE: &str = "rustc.json";
 const RECORD_VARIABLE: &str = "CLOZE_RECORD_RUSTC";
 /// The folder of the libraries that the recorder adds to the call.
 const LIBRARIES_VARIABLE: &str = "CLOZE_SESSION_LIBRARIES";
+/// Variables that a repeated call must not have; the last one names cargo's job server, which has ended by then.
+const OF_THIS_CALL: [&str; 3] = [RECORD_VARIABLE, LIBRARIES_VARIABLE, "CARGO_MAKEFLAGS"];
 /// Cargo runs the program that this variable names in place of rustc, for the cell alone.
 const WRAPPER_VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
 /// The file in which evcxr expects the path of the compiled library.
@@ -84,7 +86,7 @@ fn write_recipe(program: &Path, arguments: &[OsString]) -> Option<()> {
         program: program.to_owned(),
         arguments: arguments.iter().map(|argument| text(argument)).collect::<Option<_>>()?,
         environment: std::env::vars_os()
-            .filter(|(name, _)| name != RECORD_VARIABLE && name != LIBRARIES_VARIABLE)
+            .filter(|(name, _)| !OF_THIS_CALL.iter().any(|of_call| name == of_call))
             .map(|(name, value)| Some((text(&name)?, text(&value)?)))
             .collect::<Option<_>>()?,
     };
