@@ -276,7 +276,7 @@ fn spelling_is_british() {
                     look(&place, &without_code(&text), true);
                     look(&place, &text, false);
                 }
-                CellKind::Code => look(&place, &text, false),
+                CellKind::Code | CellKind::Yours => look(&place, &text, false),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `cloze lessons`: lists the lessons, builds their notebooks, checks their sources, shows the exercises that
 //! were passed.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
@@ -8,7 +9,7 @@ use serde_json::json;
 
 use crate::cli::shared::checks::refuse;
 use crate::cli::shared::stdio::say;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lessons::{self, Progress, checks, progress};
 
 #[derive(Debug, Parser)]
@@ -20,7 +21,17 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the lessons with their length and their exercises.
-    List,
+    List {
+        /// Print a JSON object for each lesson, one a line, on stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a lesson in a session of the notebook kernel: your own answers, and solutions where there are
+    /// none.
+    Run {
+        /// The lesson's number or name.
+        lesson: String,
+    },
     /// Write the lessons as notebooks; those that you changed are kept.
     Build {
         /// Write the solutions instead of stubs.
@@ -56,7 +67,9 @@ enum Command {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
-        Command::List => list(),
+        Command::List { json: true } => list_as_json(),
+        Command::List { json: false } => list(),
+        Command::Run { lesson } => run_lesson(&lesson),
         Command::Build { solutions, out } => {
             let built = lessons::build(&out, solutions)?;
             for path in [built.index].iter().chain(&built.lessons) {
@@ -90,6 +103,60 @@ fn list() -> Result<()> {
     Ok(())
 }
 
+fn list_as_json() -> Result<()> {
+    for lesson in lessons::all()? {
+        let exercises = lesson.exercises.iter();
+        let exercises: Vec<_> = exercises.map(|e| json!({"id": e.id, "title": e.title})).collect();
+        say!(
+            "{}",
+            json!({
+                "name": lesson.name,
+                "title": lesson.title,
+                "summary": lesson.summary,
+                "minutes": lesson.minutes,
+                "needs": lesson.needs,
+                "exercises": exercises,
+            })
+        )?;
+    }
+    Ok(())
+}
+
+/// Runs a lesson's cells in a session.
+fn run_lesson(name: &str) -> Result<()> {
+    let lesson = lessons::find(name)?;
+    let mut script = tempfile::Builder::new()
+        .prefix(&lesson.name)
+        .suffix(".rs")
+        .tempfile()
+        .map_err(|e| Error::io("a temporary file", e))?;
+    script
+        .write_all(lessons::answers::script(&lesson)?.as_bytes())
+        .map_err(|e| Error::io(script.path(), e))?;
+    let kernel = beside_this_program("cloze-kernel");
+    let status = std::process::Command::new(&kernel)
+        .arg("repl")
+        .arg(script.path())
+        .status()
+        .map_err(|e| {
+            Error::Failed(format!(
+                "cannot run {} ({e}): a lesson runs in a session of the notebook kernel; build it \
+                 with `cargo build --workspace`, or install it",
+                kernel.display()
+            ))
+        })?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("lesson {} did not run to its end", lesson.name))),
+    }
+}
+
+/// Returns the path of another of Cloze's programs: beside this one, or to be found on PATH.
+fn beside_this_program(name: &str) -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(name));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| name.into())
+}
+
 fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
     let all = lessons::all()?;
     let checked = match lesson {
@@ -107,6 +174,7 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
     }
     if root.is_some() {
         lessons::check_folder(dir)?;
+        checks::yours(dir, &checked, fix)?;
         checks::generated(dir, &all, fix)?;
     } else if fix {
         refuse!("--fix: there is no folder {} to write to", dir.display());

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::course;
 use super::format::{CellKind, Lesson};
 use super::progress::Progress;
+use super::{answers, course};
 use crate::engine::timing::median;
 use crate::error::{Error, Result};
 
@@ -95,6 +95,8 @@ pub fn estimated_minutes(lesson: &Lesson) -> f64 {
                 written += solution.saturating_sub(stub);
             }
             CellKind::Code => read += lines(&cell.solution()),
+            // A command in the notebook.
+            CellKind::Yours => {}
         }
     }
     words as f64 / WORDS
@@ -127,6 +129,38 @@ pub fn needs(lessons: &[Lesson]) -> Result<()> {
                     lesson.name
                 )));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the cells `[yours]` of the lessons in `dir` hold the solutions of the exercises that they
+/// name; with `fix`, writes them anew.
+pub fn yours(dir: &Path, lessons: &[Lesson], fix: bool) -> Result<()> {
+    for lesson in lessons {
+        let path = dir.join(format!("{}.rs", lesson.name));
+        for cell in lesson.cells.iter().filter(|cell| cell.kind == CellKind::Yours) {
+            let wanted = answers::gather(&cell.exercises, |_| Ok(None))?.code;
+            if cell.solution() == wanted {
+                continue;
+            }
+            if !fix {
+                let message = "is not the code of these exercises: run `cloze lessons check --fix`";
+                return Err(Error::line(&path, cell.line, message));
+            }
+            let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e))?;
+            // A line may have moved if an earlier cell was written anew.
+            let mark = format!("    // %% [yours] {}", cell.exercises.join(" "));
+            let Some((before, after)) = text.split_once(&format!("{mark}\n")) else {
+                return Err(Error::line(&path, cell.line, format!("expected {mark:?}")));
+            };
+            let rest = after.find("    // %%").map_or("", |next| &after[next..]);
+            let code: String = wanted
+                .lines()
+                .map(|line| if line.is_empty() { "\n".into() } else { format!("    {line}\n") })
+                .collect();
+            std::fs::write(&path, format!("{before}{mark}\n{code}\n{rest}"))
+                .map_err(|e| Error::io(&path, e))?;
         }
     }
     Ok(())

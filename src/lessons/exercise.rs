@@ -9,13 +9,17 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::path::Path;
 use std::sync::{LazyLock, Mutex, MutexGuard, Once, PoisonError};
 
 use super::Exercise;
+use super::answers;
+use super::format::CellKind;
 use super::judge::Judge;
 use super::panics::{self, Meaning};
 use super::progress::{self, Progress};
 use super::verdict::{Report, Verdict};
+use crate::error::{Error, Result};
 use crate::note;
 use crate::view::display;
 use crate::view::display::wire;
@@ -34,6 +38,8 @@ struct State {
     hints_given: usize,
     /// Whether the lesson's own solution was run.
     given: bool,
+    /// The source file with the learner's answer, in a lesson that runs as a program.
+    answered_in: Option<&'static str>,
 }
 
 static STATES: LazyLock<Mutex<HashMap<String, State>>> = LazyLock::new(Mutex::default);
@@ -90,7 +96,7 @@ pub fn unsolved(id: &str) -> ! {
 }
 
 /// Returns whether [`STUB_VARIABLE`] asks to treat the exercise as not solved.
-pub fn stubbed(id: &str) -> bool {
+fn stubbed(id: &str) -> bool {
     let asked = std::env::var(STUB_VARIABLE).unwrap_or_default();
     asked.split(',').any(|name| name == id || name == "all")
 }
@@ -103,6 +109,13 @@ pub fn given(id: &str) -> bool {
         states().entry(id.to_owned()).or_default().given = true;
     }
     stubbed
+}
+
+/// Starts the learner's own answer in a source file: records the file, and returns whether
+/// [`STUB_VARIABLE`] asks to treat the answer as missing.
+pub fn answered(id: &str, file: &'static str) -> bool {
+    states().entry(id.to_owned()).or_default().answered_in = Some(file);
+    stubbed(id)
 }
 
 /// Returns whether the lesson's own solution of the exercise ran in this session.
@@ -160,6 +173,12 @@ fn record(exercise: &Exercise, passed: bool) -> Option<String> {
         return None;
     }
     let id = &exercise.id;
+    let file = states().get(id).and_then(|state| state.answered_in);
+    if let Some(file) = file.filter(|_| passed)
+        && let Err(error) = keep_answer(id, Path::new(file))
+    {
+        note!("your answer to {id} is not kept for later lessons: {error}");
+    }
     let before = Progress::load().map(|progress| progress.day(id).map(str::to_owned));
     let noted = match (&before, passed && !was_given(id)) {
         (Ok(None), true) => progress::note(id),
@@ -170,6 +189,20 @@ fn record(exercise: &Exercise, passed: bool) -> Option<String> {
         note!("your progress is not saved: {error}");
         None
     })
+}
+
+/// Keeps the learner's answer, which stands in a lesson's source file.
+fn keep_answer(id: &str, file: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(file).map_err(|error| Error::io(file, error))?;
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let cells = super::format::parse(&name, &text)?.cells;
+    let code: Vec<String> = cells
+        .iter()
+        .filter(|cell| cell.kind == CellKind::Code)
+        .map(|cell| cell.solution())
+        .collect();
+    let lesson = super::find(id.split('.').next().unwrap_or_default())?;
+    answers::answer_in(&lesson, id, &code).map_or(Ok(()), |answer| answers::keep(id, &answer))
 }
 
 /// Runs a check.
@@ -236,7 +269,10 @@ macro_rules! solution {
 #[macro_export]
 macro_rules! answer {
     ($id:literal) => {
-        if $crate::lessons::exercise::stubbed($id) {
+        if $crate::lessons::exercise::answered(
+            $id,
+            concat!(env!("CARGO_MANIFEST_DIR"), "/", file!()),
+        ) {
             $crate::exercise!($id)
         }
     };

@@ -4,7 +4,10 @@
 //!
 #![doc = concat!("```text\n", include_str!("example.txt"), "```\n")]
 //!
-//! The cell marks are those of jupytext's percent format. Notebooks omit the wrapper (the front matter,
+//! The cell marks are those of jupytext's percent format, and `[yours] 03.1 03.2`: a cell with the code of
+//! these exercises, which `cloze lessons check --fix` writes from their solutions. In a notebook it is the
+//! command `:yours 03.1 03.2`, which brings the learner's own code, see [`super::answers`].
+//! Notebooks omit the wrapper (the front matter,
 //! `main` and its indentation, the `[end]` cell). A solution ends the body of a function with an explicit
 //! return type, so that the stub in its place, which never returns, always compiles; [`parse`] checks
 //! that.
@@ -18,6 +21,7 @@ const MAIN: &str = "fn main() -> cloze::lessons::LessonResult {";
 const CELL: &str = "// %%";
 const BEGIN: &str = "// BEGIN SOLUTION";
 const END: &str = "// END SOLUTION";
+const YOURS: &str = "[yours]";
 const INDENT: &str = "    ";
 const NO_END: &str = "expected \"// %% [end]\" before main ends";
 
@@ -77,6 +81,8 @@ pub enum CellKind {
     Markdown,
     /// Rust code.
     Code,
+    /// Code of exercises of earlier lessons: the learner's, or in the file the solutions.
+    Yours,
 }
 
 /// A cell, without the wrapper's indentation.
@@ -86,11 +92,18 @@ pub struct Cell {
     pub kind: CellKind,
     /// Markdown, or code including its solution marks.
     source: String,
+    /// The exercises of a cell of the kind [`CellKind::Yours`].
+    pub exercises: Vec<String>,
     /// The line of the cell's mark in the file, counted from 1.
     pub line: usize,
 }
 
 impl Cell {
+    /// Returns the command for a notebook's session in place of a cell of the kind [`CellKind::Yours`].
+    pub fn command(&self) -> Option<String> {
+        (self.kind == CellKind::Yours).then(|| format!(":yours {}", self.exercises.join(" ")))
+    }
+
     /// Returns the cell with its solution, without the marks.
     pub fn solution(&self) -> String {
         let kept = self.source.lines().filter(|line| {
@@ -278,6 +291,7 @@ impl Parser<'_> {
             let Some(line) = line.strip_prefix(INDENT) else {
                 return Err(self.error(index, "expected a line inside of main, indented by four"));
             };
+            let mut exercises = Vec::new();
             let kind = match line.strip_prefix(CELL).map(str::trim) {
                 Some("[end]") => {
                     self.check_end(name, body)?;
@@ -288,9 +302,19 @@ impl Parser<'_> {
                 }
                 Some("[markdown]") => CellKind::Markdown,
                 Some("") => CellKind::Code,
+                Some(yours) if yours.starts_with(YOURS) => {
+                    let ids = yours[YOURS.len()..].split_whitespace();
+                    exercises = ids.map(str::to_owned).collect();
+                    if exercises.is_empty() {
+                        let message = format!("{YOURS} names no exercise");
+                        return Err(self.error(index, message));
+                    }
+                    CellKind::Yours
+                }
                 Some(other) => {
-                    let message =
-                        format!("unknown cell mark {other:?}: expected [markdown] or [end]");
+                    let message = format!(
+                        "unknown cell mark {other:?}: expected [markdown], [yours] or [end]"
+                    );
                     return Err(self.error(index, message));
                 }
                 None => {
@@ -298,7 +322,7 @@ impl Parser<'_> {
                         return Err(self.error(index, format!("expected a cell mark {CELL:?}")));
                     };
                     let text = match cell.kind {
-                        CellKind::Code => line,
+                        CellKind::Code | CellKind::Yours => line,
                         CellKind::Markdown => comment(line).ok_or_else(|| {
                             self.error(index, "lines of a text cell start with \"// \"")
                         })?,
@@ -308,7 +332,7 @@ impl Parser<'_> {
                     continue;
                 }
             };
-            cells.push(Cell { kind, source: String::new(), line: index + 1 });
+            cells.push(Cell { kind, source: String::new(), exercises, line: index + 1 });
         }
         Err(self.error(self.lines.len(), NO_END))
     }

@@ -5,6 +5,7 @@
 //! exercises and hints. The sources are part of the library, so an installed `cloze` has them without a
 //! checkout.
 
+pub mod answers;
 pub mod checks;
 pub mod course;
 pub mod exercise;

@@ -25,15 +25,16 @@ pub enum Built {
 /// Returns the notebook of a lesson, with solutions or stubs.
 pub fn notebook(lesson: &Lesson, solutions: bool) -> Value {
     let cells = lesson.cells.iter().map(|cell| {
-        let source = match solutions {
-            true => cell.solution(),
-            false => cell.stub(),
+        let source = match (cell.command(), solutions) {
+            (Some(command), _) => command,
+            (None, true) => cell.solution(),
+            (None, false) => cell.stub(),
         };
         match cell.kind {
             CellKind::Markdown => {
                 json!({ "cell_type": "markdown", "source": linked(&source) })
             }
-            CellKind::Code => json!({
+            CellKind::Code | CellKind::Yours => json!({
                 "cell_type": "code",
                 "source": source,
                 "metadata": folded(&source),

@@ -143,6 +143,61 @@ bar.finish();"""
         self.assertIn("█" * 40, last["text/html"])
 
 
+class AnswersTest(unittest.TestCase):
+    """A later session uses the code with which a learner has passed an exercise."""
+
+    TYPES = """use cloze::prelude::*;
+type Rows<const N: usize> = Tensor<(usize, Const<N>), f32, Cpu>;
+type Grid = Tensor<(usize, usize), f32, Cpu>;"""
+    # The answer is the learner's own in every way: names, a helper in another cell.
+    HELPER = "fn root(size: usize) -> f32 { (size as f32).sqrt() }"
+    ANSWER = """fn scores<const K: usize>(asking: Rows<K>, asked: Rows<K>) -> Grid {
+    let turned = asked.permute::<_, Axes2<1, 0>>();
+    asking.matmul(turned) / root(K)
+}"""
+
+    def setUp(self):
+        data = pathlib.Path(os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share"))
+        self.answer = data / "cloze/answers/03.1.rs"
+        self.answer.unlink(missing_ok=True)
+        self.addCleanup(self.answer.unlink, missing_ok=True)
+
+    def cells(self, *codes):
+        """Runs cells in a session of their own and returns what they show."""
+        env = {**os.environ, "CLOZE_SPARE": "off"}
+        manager, client = start_new_kernel(kernel_name="cloze", startup_timeout=60, env=env)
+        try:
+            shown = []
+            for code in codes:
+                cell = Cell(client, code)
+                self.assertEqual(cell.status, "ok", (code, cell.messages))
+                found = cell.of("display_data") + cell.of("execute_result")
+                shown.append("\n".join(each["data"]["text/plain"] for each in found))
+            return shown
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+
+    def test_an_answer_is_kept_when_its_check_passes_and_a_later_session_runs_it(self):
+        wrong = self.ANSWER.replace("root(K)", "1.0")
+        use = "scores::<4>(Cpu::default().ones_like(&(1, Const)), Cpu::default().ones_like(&(1, Const))).as_vec()"
+        shown = self.cells(":yours 03.1", "use cloze::prelude::*;", use)
+        self.assertIn("The lessons' solutions: 03.1.", shown[0])
+        self.assertEqual(shown[2], "[2.0]")
+        shown = self.cells(self.TYPES, self.HELPER, wrong, ":check 03.1", self.ANSWER, ":check 03.1", wrong)
+        self.assertIn("divide by sqrt(K)", shown[3])
+        self.assertIn("right", shown[5])
+        self.assertIn("You have changed your answer to 03.1", shown[6])
+        kept = self.answer.read_text()
+        self.assertTrue("fn root" in kept and "asking.matmul(turned) / root(K)" in kept, kept)
+        shown = self.cells(":yours 03.1", "use cloze::prelude::*;", use)
+        self.assertIn("Your own answers: 03.1.", shown[0])
+        self.assertEqual(shown[2], "[2.0]")
+        # It is really that code which runs.
+        self.answer.write_text(kept.replace("/ root(K)", "* 10.0"))
+        self.assertEqual(self.cells(":yours 03.1", "use cloze::prelude::*;", use)[2], "[40.0]")
+
+
 class FaultTest(WithKernel):
     """Cells that end their process: the session reports why, continues, and can replay."""
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cloze::lessons::{self, Exercise, Lesson};
+use cloze::lessons::{self, Exercise, Lesson, answers};
 
 use super::CellError;
 
@@ -27,6 +27,24 @@ impl Course {
             self.passed.remove(id);
         }
         self.current = Some(id.to_owned());
+    }
+
+    /// Returns the passed exercises whose functions `code` defines in another way than the last of
+    /// `cells` that defines them.
+    pub fn changed(&self, cells: &[String], code: &str) -> Vec<String> {
+        let new = if self.passed.is_empty() { Vec::new() } else { answers::items(code) };
+        let differs = |id: &&String| {
+            let lesson = id.split('.').next().and_then(|number| lessons::find(number).ok());
+            let functions = lesson.map(|lesson| answers::functions(&lesson, id));
+            functions.into_iter().flatten().any(|name| {
+                let Some(now) = new.iter().find(|item| item.name == name) else {
+                    return false;
+                };
+                let mut before = cells.iter().rev().flat_map(|cell| answers::items(cell));
+                before.find(|item| item.name == name).is_some_and(|old| old.code != now.code)
+            })
+        };
+        self.passed.iter().filter(|_| !new.is_empty()).filter(differs).cloned().collect()
     }
 
     /// Returns the exercise `named`, or that of the last command if the name is empty.
@@ -71,5 +89,16 @@ mod tests {
         let error = course.exercise(":hint", "01.99").unwrap_err().value;
         assert!(error.contains("01.1, 01.2"), "{error}");
         assert!(course.exercise(":hint", "77.1").is_err());
+    }
+
+    #[test]
+    fn a_changed_answer_is_noticed_only_if_it_had_passed() {
+        let mut course = Course::default();
+        let cells = ["fn scores() { 1 }".to_owned(), "fn other() {}".to_owned()];
+        assert!(course.changed(&cells, "fn scores() { 2 }").is_empty());
+        course.checked("03.1", true);
+        assert!(course.changed(&cells, "fn scores() { 1 }").is_empty());
+        assert!(course.changed(&cells, "fn other() { 2 }").is_empty());
+        assert_eq!(course.changed(&cells, "fn scores() { 2 }"), ["03.1"]);
     }
 }

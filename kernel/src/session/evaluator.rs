@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cloze::display::Content;
 use cloze::display::wire;
+use cloze::lessons::{self, answers};
 use cloze::{Error, Result};
 use evcxr::{CommandContext, EvalContext};
 
@@ -241,6 +242,9 @@ impl Evaluator {
         self.last_run = collected.ran;
         for (id, passed) in collected.checked.drain(..) {
             self.course.checked(&id, passed);
+            if passed && let Err(problem) = self.keep_answer(&id, code) {
+                cloze::note!("your answer to {id} is not kept for later lessons: {problem}");
+            }
         }
         let error = match result {
             Ok(outputs) => {
@@ -260,9 +264,29 @@ impl Evaluator {
             });
         }
         if error.is_none() {
+            for id in self.course.changed(&self.definitions.0, code) {
+                let text = format!(
+                    "You have changed your answer to {id}, which had passed: `:check {id}` checks it again."
+                );
+                sink(Event::Display { content: Content::text(text), id: None });
+            }
             self.definitions.keep(code);
         }
         Outcome { error, pages }
+    }
+
+    /// Keeps the answer that has just passed its check in the cell `code`.
+    fn keep_answer(&self, id: &str, code: &str) -> Result<()> {
+        let Ok(lesson) = lessons::find(id.split('.').next().unwrap_or_default()) else {
+            // A check of the learner's own.
+            return Ok(());
+        };
+        let mut cells = self.definitions.0.clone();
+        cells.push(code.to_owned());
+        match answers::answer_in(&lesson, id, &cells) {
+            Some(answer) => answers::keep(id, &answer),
+            None => Ok(()),
+        }
     }
 
     /// Kills the programs that an earlier child started before it ended (by a crash or `:clear`).

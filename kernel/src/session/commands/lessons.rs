@@ -2,7 +2,7 @@
 
 use cloze::display::Content;
 use cloze::lessons::format::{Cell, CellKind};
-use cloze::lessons::{self, Lesson, Progress};
+use cloze::lessons::{self, Lesson, Progress, answers};
 
 use super::{show, show_text, wrong};
 use crate::session::evaluator::Evaluator;
@@ -18,6 +18,7 @@ pub fn run(
     match command {
         ":lesson" => lesson(evaluator, argument, sink),
         ":next" => next(evaluator, sink),
+        ":yours" => yours(evaluator, argument, sink),
         _ => exercise(evaluator, command, argument, sink),
     }
 }
@@ -106,11 +107,40 @@ fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
         show(sink, markdown(&task));
         return Ok(Outcome::default());
     }
+    if let Some(command) = cell.command() {
+        show(sink, code(&command));
+        let outcome = yours(evaluator, &cell.exercises.join(" "), sink)?;
+        if outcome.error.is_none() {
+            evaluator.course.next_cell = at + 1;
+        }
+        return Ok(outcome);
+    }
     show(sink, code(&cell.solution()));
     let outcome = check_outcome(cell, evaluator.cell(&cell.solution(), sink));
     let open = cell.check().filter(|id| !evaluator.course.passed.contains(*id));
     if outcome.error.is_none() && open.is_none() {
         evaluator.course.next_cell = at + 1;
+    }
+    Ok(outcome)
+}
+
+/// Runs the code of earlier exercises: the learner's answers, and solutions where there are none.
+fn yours(evaluator: &mut Evaluator, ids: &str, sink: &Sink) -> Result<Outcome, CellError> {
+    let ids: Vec<String> = ids.split_whitespace().map(str::to_owned).collect();
+    if ids.is_empty() {
+        return Err(wrong("which exercises? Name them, as in `:yours 03.1 03.2`"));
+    }
+    let found = answers::gather(&ids, answers::kept).map_err(|error| wrong(&error.to_string()))?;
+    show_text(sink, &found.summary());
+    let outcome = evaluator.cell(&found.code, sink);
+    if outcome.error.is_some() && !found.yours.is_empty() {
+        let folder = answers::folder().unwrap_or_default();
+        let text = format!(
+            "This is the code of your answers, which are kept in {}. Pass the exercise again, or remove \
+             its file: then `:yours` takes the lesson's solution.",
+            folder.display()
+        );
+        show_text(sink, &text);
     }
     Ok(outcome)
 }

@@ -35,6 +35,7 @@ const LESSONS: &Table = &[
     (":check [01.2]", "checks your solution of an exercise"),
     (":hint [01.2]", "the exercise's next hint"),
     (":solution [01.2]", "a solution of the exercise"),
+    (":yours 01.2 …", "your code of exercises of earlier lessons, or the solutions"),
 ];
 
 const SHELL: &Table = &[("!ls", "the shell runs whatever follows the !")];
@@ -92,7 +93,7 @@ fn own_matches(before: &str) -> Option<(usize, Vec<String>)> {
     let lessons = cloze::lessons::all().ok()?.into_iter();
     let all: Vec<String> = match name {
         ":lesson" => lessons.map(|lesson| lesson.name[..2].to_owned()).collect(),
-        ":check" | ":hint" | ":solution" => {
+        ":check" | ":hint" | ":solution" | ":yours" => {
             let exercises = lessons.flat_map(|lesson| lesson.exercises);
             exercises.map(|exercise| exercise.id).collect()
         }
