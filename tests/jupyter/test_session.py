@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import time
 import unittest
 
@@ -196,6 +197,16 @@ type Grid = Tensor<(usize, usize), f32, Cpu>;"""
         # It is really that code which runs.
         self.answer.write_text(kept.replace("/ root(K)", "* 10.0"))
         self.assertEqual(self.cells(":yours 03.1", "use cloze::prelude::*;", use)[2], "[40.0]")
+
+
+    def test_a_lesson_runs_with_the_answers_that_are_kept(self):
+        self.answer.write_text("fn scores<const K: usize>(q: Rows<K>, k: Rows<K>) -> Grid { q.matmul(k.permute::<_, Axes2<1, 0>>()) }\n")
+        program = pathlib.Path(__file__).parents[2] / "target/debug/cloze"
+        env = {**os.environ, "CLOZE_LESSON_QUICK": "1"}
+        ran = subprocess.run([program, "lessons", "run", "03"], env=env, capture_output=True, text=True, timeout=300)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("divide by sqrt(K)", ran.stdout)
+        self.assertIn("✓ 03.2", ran.stdout)
 
 
 class FaultTest(WithKernel):
