@@ -353,7 +353,8 @@ impl<'a> Module<'a> {
                 let has = module.items.iter().any(|item| item.name == name);
                 let place = cells.iter().position(|items| items.iter().any(|it| it.name == name));
                 if let Some(place) = place.filter(|place| !has && !module.taken.contains(place)) {
-                    if lesson.cells[place].exercise().is_some() {
+                    let id = lesson.cells[place].exercise();
+                    if id.is_some_and(|id| self::functions(lesson, id).contains(&name)) {
                         module.take(place, answer, found)?;
                     } else {
                         let item = cells[place].iter().find(|item| item.name == name);
@@ -488,26 +489,28 @@ mod tests {
 
     #[test]
     fn what_is_gathered_says_whose_it_is_and_has_what_it_uses() {
-        let ids = ["03.3".to_owned(), "03.2".to_owned()];
-        let mine = "fn mix<const K: usize>(w: Grid, v: Rows<K>) -> Rows<K> { w.matmul(v) }";
-        let answer = |id: &str| Ok((id == "03.3").then(|| mine.to_owned()));
+        let ids = ["03.5".to_owned(), "03.2".to_owned()];
+        let mine = "fn weights(all: Grid, real: usize) -> Grid { all }";
+        let answer = |id: &str| Ok((id == "03.2").then(|| mine.to_owned()));
         let found = gather(&ids, answer).unwrap();
-        assert_eq!(found.yours, ["03.3"]);
-        // The types of the functions stand in the cell of 03.1. Nothing uses the constant `K` of 03.5.
-        assert_eq!(found.given, ["03.2", "03.1"]);
+        assert_eq!(
+            (&*found.yours, &*found.given),
+            (&["03.2".to_owned()][..], &["03.5".to_owned()][..])
+        );
+        // The type `Grid` stands in the cell of 03.1, whose function nothing uses.
         for part in [
             "mod yours_03 {",
-            "pub fn mix",
-            "w.matmul(v)",
-            "pub fn weights",
+            "pub fn weights(all: Grid",
+            "pub fn multi_head",
             "pub type Grid",
-            "use yours_03::{mix, weights};",
+            "use yours_03::{multi_head, weights};",
         ] {
             assert!(found.code.contains(part), "{part} is missing in\n{}", found.code);
         }
+        assert!(!found.code.contains("fn scores"), "{}", found.code);
         assert!(syn::parse_file(&found.code).is_ok(), "{}", found.code);
         assert!(
-            found.summary().starts_with("Your own answers: 03.3. The lessons'"),
+            found.summary().starts_with("Your own answers: 03.2. The lessons'"),
             "{}",
             found.summary()
         );
