@@ -160,6 +160,7 @@ type Grid = Tensor<(usize, usize), f32, Cpu>;"""
     def setUp(self):
         data = pathlib.Path(os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share"))
         self.answer = data / "cloze/answers/03.1.rs"
+        self.answer.parent.mkdir(exist_ok=True)
         self.answer.unlink(missing_ok=True)
         self.addCleanup(self.answer.unlink, missing_ok=True)
 
