@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use serde_json::json;
 
 use crate::cli::shared::checks::refuse;
+use crate::cli::shared::programs;
 use crate::cli::shared::stdio::say;
 use crate::error::{Error, Result};
 use crate::lessons::{self, Progress, checks, progress};
@@ -26,8 +27,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run a lesson in a session of the notebook kernel: your own answers, and solutions where there are
-    /// none.
+    /// Run a lesson in a session of the notebook kernel, with your own answers, or the solution of an exercise
+    /// that you have not passed.
     Run {
         /// The lesson's number or name.
         lesson: String,
@@ -133,28 +134,16 @@ fn run_lesson(name: &str) -> Result<()> {
     script
         .write_all(lessons::answers::script(&lesson)?.as_bytes())
         .map_err(|e| Error::io(script.path(), e))?;
-    let kernel = beside_this_program("cloze-kernel");
+    let kernel = programs::find("cloze-kernel")?;
     let status = std::process::Command::new(&kernel)
         .arg("repl")
         .arg(script.path())
         .status()
-        .map_err(|e| {
-            Error::Failed(format!(
-                "cannot run {} ({e}): a lesson runs in a session of the notebook kernel; build it \
-                 with `cargo build --workspace`, or install it",
-                kernel.display()
-            ))
-        })?;
+        .map_err(|e| Error::io(&kernel, e))?;
     match status.success() {
         true => Ok(()),
         false => Err(Error::Failed(format!("lesson {} did not run to its end", lesson.name))),
     }
-}
-
-/// Returns the path of another of Cloze's programs: beside this one, or to be found on PATH.
-fn beside_this_program(name: &str) -> PathBuf {
-    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(name));
-    beside.filter(|path| path.is_file()).unwrap_or_else(|| name.into())
 }
 
 fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {

@@ -3,8 +3,8 @@
 //!
 //! An answer is a file in the user's data folder, `answers/03.1.rs`: the items (functions, types,
 //! constants) of the exercise's cell. A later lesson that builds on an exercise names it in a cell
-//! `[yours]`, and gets the learner's code, or the lesson's solution where there is none, in a module
-//! with everything that it uses from that lesson:
+//! `[yours]`. The cell brings the learner's code, or the lesson's solution if there is no answer, in a
+//! module with everything that the code uses from that lesson:
 //!
 //! ```text
 //! mod yours_03 {
@@ -18,9 +18,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
-use syn::{Fields, GenericParam, Stmt, Visibility};
+use syn::{GenericParam, Stmt, Visibility};
 
 use super::format::{Cell, CellKind, Lesson};
 use crate::error::{Error, Result};
@@ -59,42 +59,28 @@ fn described(item: &syn::Item, text: &str) -> Option<Item> {
     use syn::Item as I;
     let range = item.span().byte_range();
     let code = text.get(range.clone())?.to_owned();
-    let hidden = |visibility: &Visibility, place: usize| match visibility {
-        Visibility::Inherited => Some(place - range.start),
+    let hidden = |visibility: &Visibility, at: Span| match visibility {
+        Visibility::Inherited => Some(at.byte_range().start - range.start),
         _ => None,
     };
-    let (name, private) = match item {
-        I::Fn(it) => (it.sig.ident.to_string(), hidden(&it.vis, it.sig.span().byte_range().start)),
-        I::Type(it) => {
-            (it.ident.to_string(), hidden(&it.vis, it.type_token.span.byte_range().start))
-        }
-        I::Const(it) => {
-            (it.ident.to_string(), hidden(&it.vis, it.const_token.span.byte_range().start))
-        }
-        I::Static(it) => {
-            (it.ident.to_string(), hidden(&it.vis, it.static_token.span.byte_range().start))
-        }
-        I::Struct(it) => {
-            (it.ident.to_string(), hidden(&it.vis, it.struct_token.span.byte_range().start))
-        }
-        I::Enum(it) => {
-            (it.ident.to_string(), hidden(&it.vis, it.enum_token.span.byte_range().start))
-        }
-        I::Trait(it) => {
-            (it.ident.to_string(), hidden(&it.vis, it.trait_token.span.byte_range().start))
-        }
-        _ => (code.clone(), None),
+    let named = |name: &Ident, visibility: &Visibility, keyword: Span| {
+        (name.to_string(), hidden(visibility, keyword).into_iter().collect())
     };
-    let mut private: Vec<usize> = private.into_iter().collect();
+    let (name, mut private): (String, Vec<usize>) = match item {
+        I::Fn(it) => named(&it.sig.ident, &it.vis, it.sig.span()),
+        I::Type(it) => named(&it.ident, &it.vis, it.type_token.span),
+        I::Const(it) => named(&it.ident, &it.vis, it.const_token.span),
+        I::Static(it) => named(&it.ident, &it.vis, it.static_token.span),
+        I::Struct(it) => named(&it.ident, &it.vis, it.struct_token.span),
+        I::Enum(it) => named(&it.ident, &it.vis, it.enum_token.span),
+        I::Trait(it) => named(&it.ident, &it.vis, it.trait_token.span),
+        _ => (code.clone(), Vec::new()),
+    };
     if let I::Struct(it) = item {
-        let named = matches!(it.fields, Fields::Named(_) | Fields::Unnamed(_));
-        for field in it.fields.iter().filter(|_| named) {
-            let place = match &field.ident {
-                Some(name) => name.span().byte_range().start,
-                None => field.ty.span().byte_range().start,
-            };
-            private.extend(hidden(&field.vis, place));
-        }
+        private.extend(it.fields.iter().filter_map(|field| {
+            let at = field.ident.as_ref().map_or_else(|| field.ty.span(), Ident::span);
+            hidden(&field.vis, at)
+        }));
     }
     let mut mentions = BTreeSet::new();
     if let Ok(tokens) = code.parse() {
@@ -205,8 +191,8 @@ pub fn functions(lesson: &Lesson, id: &str) -> Vec<String> {
     stub.into_iter().filter(is_stub).map(|item| item.name).collect()
 }
 
-/// Returns what of `cells`, a session's cells in order, is the answer to an exercise: the last
-/// cell that defines its functions, and what that uses from other cells that are not the lesson's.
+/// Returns the answer to an exercise from `cells`, a session's cells in order: the items of the last cell
+/// that defines the exercise's functions, and the learner's own items in other cells that those use.
 pub fn answer_in(lesson: &Lesson, id: &str, cells: &[String]) -> Option<String> {
     let wanted = functions(lesson, id);
     let given: BTreeSet<String> = lesson
@@ -253,7 +239,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Describes in a sentence whose code it is.
+    /// Reports which code is the learner's and which is the lessons'.
     pub fn summary(&self) -> String {
         let list = |ids: &[String]| ids.join(", ");
         match (self.yours.is_empty(), self.given.is_empty()) {
@@ -275,8 +261,7 @@ impl Gathered {
 /// If an exercise is unknown, or an answer can't be read.
 pub fn gather(ids: &[String], answer: impl Fn(&str) -> Result<Option<String>>) -> Result<Gathered> {
     let mut found = Gathered::default();
-    let mut numbers: Vec<&str> = ids.iter().filter_map(|id| id.split('.').next()).collect();
-    numbers.dedup();
+    let numbers: BTreeSet<&str> = ids.iter().filter_map(|id| id.split('.').next()).collect();
     for number in numbers {
         let lesson = super::find(number)?;
         let of_lesson: Vec<&String> =
@@ -288,8 +273,8 @@ pub fn gather(ids: &[String], answer: impl Fn(&str) -> Result<Option<String>>) -
     Ok(found)
 }
 
-/// Returns a lesson's code as a script for a session: the learner's answers to its exercises, and the
-/// solutions where there are none.
+/// Returns a lesson's code as a script for a session. Each exercise has the learner's answer, or the
+/// solution if there is no answer.
 ///
 /// # Errors
 /// If an answer can't be read.

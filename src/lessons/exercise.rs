@@ -73,8 +73,8 @@ fn states() -> MutexGuard<'static, HashMap<String, State>> {
 /// Returns the exercise as its lesson declares it. An unknown id (in a learner's own cell) has no title and
 /// no hints.
 fn declared(id: &str) -> Exercise {
-    let lesson = id.split('.').next().and_then(|n| super::find(n).ok());
-    let known = lesson.and_then(|l| l.exercises.into_iter().find(|e| e.id == id));
+    let known =
+        super::lesson_of(id).ok().and_then(|l| l.exercises.into_iter().find(|e| e.id == id));
     known.unwrap_or_else(|| Exercise {
         id: id.to_owned(),
         title: "an exercise of no lesson".to_owned(),
@@ -201,7 +201,7 @@ fn keep_answer(id: &str, file: &Path) -> Result<()> {
         .filter(|cell| cell.kind == CellKind::Code)
         .map(|cell| cell.solution())
         .collect();
-    let lesson = super::find(id.split('.').next().unwrap_or_default())?;
+    let lesson = super::lesson_of(id)?;
     answers::answer_in(&lesson, id, &code).map_or(Ok(()), |answer| answers::keep(id, &answer))
 }
 

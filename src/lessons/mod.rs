@@ -69,6 +69,11 @@ pub fn find(name: &str) -> Result<Lesson> {
     }
 }
 
+/// Returns the lesson of the exercise `id`: `01.2` is in lesson 01.
+pub fn lesson_of(id: &str) -> Result<Lesson> {
+    find(id.split('.').next().unwrap_or_default())
+}
+
 /// The paths of the notebooks that were built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notebooks {

@@ -34,7 +34,7 @@ impl Course {
     pub fn changed(&self, cells: &[String], code: &str) -> Vec<String> {
         let new = if self.passed.is_empty() { Vec::new() } else { answers::items(code) };
         let differs = |id: &&String| {
-            let lesson = id.split('.').next().and_then(|number| lessons::find(number).ok());
+            let lesson = lessons::lesson_of(id);
             let functions = lesson.map(|lesson| answers::functions(&lesson, id));
             functions.into_iter().flatten().any(|name| {
                 let Some(now) = new.iter().find(|item| item.name == name) else {
@@ -57,8 +57,7 @@ impl Course {
             ("", Some(current)) => current,
             (named, _) => named,
         };
-        let number = id.split('.').next().unwrap_or_default();
-        let lesson = lessons::find(number).map_err(|error| wrong(&error.to_string()))?;
+        let lesson = lessons::lesson_of(id).map_err(|error| wrong(&error.to_string()))?;
         let found = lesson.exercises.iter().find(|exercise| exercise.id == id);
         match found.cloned() {
             Some(exercise) => Ok((lesson, exercise)),

@@ -277,7 +277,7 @@ impl Evaluator {
 
     /// Keeps the answer that has just passed its check in the cell `code`.
     fn keep_answer(&self, id: &str, code: &str) -> Result<()> {
-        let Ok(lesson) = lessons::find(id.split('.').next().unwrap_or_default()) else {
+        let Ok(lesson) = lessons::lesson_of(id) else {
             // A check of the learner's own.
             return Ok(());
         };

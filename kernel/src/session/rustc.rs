@@ -62,8 +62,11 @@ pub fn run_if_recorder() -> Option<ExitCode> {
         // Without a recipe the next cell only takes longer.
         let _ = write_recipe(&program, &arguments);
     }
-    let mut rustc = Command::new(&program);
-    let error = without_own_variables(rustc.args(&arguments)).exec();
+    let error = Command::new(&program)
+        .args(&arguments)
+        .env_remove(RECORD_VARIABLE)
+        .env_remove(LIBRARIES_VARIABLE)
+        .exec();
     cloze::note!("cannot run {}: {error}", program.display());
     Some(ExitCode::FAILURE)
 }
@@ -71,10 +74,6 @@ pub fn run_if_recorder() -> Option<ExitCode> {
 /// Returns whether rustc compiles a cell, and not only reports its version.
 fn is_cell(arguments: &[OsString]) -> bool {
     arguments.windows(2).any(|pair| pair[0] == "--crate-name" && pair[1] == CRATE)
-}
-
-fn without_own_variables(command: &mut Command) -> &mut Command {
-    command.env_remove(RECORD_VARIABLE).env_remove(LIBRARIES_VARIABLE)
 }
 
 fn write_recipe(program: &Path, arguments: &[OsString]) -> Option<()> {

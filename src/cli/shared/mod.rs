@@ -4,6 +4,7 @@ pub(super) mod checks;
 pub(super) mod engine;
 pub(super) mod memory;
 pub(super) mod pretraining;
+pub(super) mod programs;
 pub(super) mod progress;
 pub(super) mod records;
 pub(super) mod run_folder;

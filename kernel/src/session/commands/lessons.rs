@@ -124,7 +124,7 @@ fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
     Ok(outcome)
 }
 
-/// Runs the code of earlier exercises: the learner's answers, and solutions where there are none.
+/// Runs the code of earlier exercises: the learner's answer to each, or the solution if there is none.
 fn yours(evaluator: &mut Evaluator, ids: &str, sink: &Sink) -> Result<Outcome, CellError> {
     let ids: Vec<String> = ids.split_whitespace().map(str::to_owned).collect();
     if ids.is_empty() {
