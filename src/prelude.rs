@@ -8,7 +8,7 @@ pub use crate::display::{self, Show};
 pub use crate::engine::{
     Backend, BertEngine, CpuEngine, Engine, PretrainingEngine, Reference, TaskEngine,
 };
-pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, gelu};
+pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, Taped, gelu, project};
 pub use crate::text::{Casing, WordPiece};
 pub use crate::train::{Pretrainer, Settings, Stop};
 pub use crate::view::{AttentionView, BarChart, HeatMap, LineChart, LiveChart, TokenStrip};

@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 CLOZE_LESSONS_ON_CUDA=$PWD/target/lessons-on-cuda
 export CLOZE_LESSONS_ON_CUDA
 mkdir -p "$CLOZE_LESSONS_ON_CUDA"
-for lesson in 00_orientation 02_embeddings 03_attention; do
-  sed 's/\bCpu\b/Cuda/g' "lessons/$lesson.rs" > "$CLOZE_LESSONS_ON_CUDA/${lesson#*_}.rs"
+for lesson in 00_orientation 01_gradients; do
+  sed "s/\\bCpu\\b/Cuda/g" "lessons/$lesson.rs" > "$CLOZE_LESSONS_ON_CUDA/${lesson#*_}.rs"
 done
 
 if [ "${1-}" = run ]; then

@@ -41,7 +41,7 @@ pub use loss_scale::LossScale;
 use memory::{Forecast, Work};
 pub use numerics::Numerics;
 use optimizer::{Moments, Update};
-pub use reference::Reference;
+pub use reference::{MaskedLogits, OwnParts, PairLogits, Recorded, Reference, TinyBert};
 pub use state::Snapshot;
 
 /// The scores of pre-training on a batch. They are sums, so that parts of a batch add up.

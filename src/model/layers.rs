@@ -47,12 +47,17 @@ impl<E: Real, D: BertDevice<E>> Pass<'_, E, D> {
     }
 }
 
+/// The tape of a function of f32 tensors that works both with and without one: in training and after it.
+pub trait Taped<D: Storage<f32> = Cpu>: Tape<f32, D> + Merge<Self> + Merge<NoneTape> {}
+
+impl<D: Storage<f32>, T: Tape<f32, D> + Merge<T> + Merge<NoneTape>> Taped<D> for T {}
+
 /// Applies a linear layer at every position: (B, S, I) to (B, S, O).
 ///
 /// dfdx multiplies a batch of matrices by one matrix sequence by sequence, and adds each sequence's
 /// weight gradient to the last. One matrix of all rows takes a single product, several times
 /// faster.
-fn at_every_position<const I: usize, const O: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
+pub fn project<const I: usize, const O: usize, E: Real, D: BertDevice<E>, T: Tape<E, D>>(
     linear: &Linear<I, O, E, D>,
     x: Hidden<I, E, D, T>,
 ) -> Hidden<O, E, D, T> {
@@ -162,14 +167,14 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
     ) -> Queries<Const<A>, Const<K>, E, D, T> {
         const { Self::HEADS_FILL_HIDDEN };
         let heads = (x.shape().0, x.shape().1, Const::<A>, Const::<K>);
-        let q = at_every_position(&self.query, x).reshape_like(&heads);
+        let q = project(&self.query, x).reshape_like(&heads);
         q.permute::<_, Axes4<0, 2, 1, 3>>()
     }
 
     /// Returns the keys, transposed for the product with the queries.
     pub fn keys<T: Tape<E, D>>(&self, x: Hidden<H, E, D, T>) -> Keys<Const<A>, Const<K>, E, D, T> {
         let heads = (x.shape().0, x.shape().1, Const::<A>, Const::<K>);
-        let k = at_every_position(&self.key, x).reshape_like(&heads);
+        let k = project(&self.key, x).reshape_like(&heads);
         k.permute::<_, Axes4<0, 2, 3, 1>>()
     }
 
@@ -183,7 +188,7 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
         let (b, s) = (x.shape().0, x.shape().1);
         let q = self.queries(x.retaped::<T>());
         let k = self.keys(x.retaped::<T>());
-        let v = at_every_position(&self.value, x).reshape_like(&(b, s, Const::<A>, Const::<K>));
+        let v = project(&self.value, x).reshape_like(&(b, s, Const::<A>, Const::<K>));
         let v = v.permute::<_, Axes4<0, 2, 1, 3>>();
 
         let probabilities = attention_probabilities(q, k, pass.mask.as_ref(), pass.future.as_ref());
@@ -197,7 +202,7 @@ impl<const H: usize, const A: usize, const K: usize, E: Real, D: BertDevice<E>>
             None => probabilities,
         };
         let context = probabilities.matmul(v).permute::<_, Axes4<0, 2, 1, 3>>();
-        at_every_position(&self.output, context.reshape_like(&(b, s, Const::<H>)))
+        project(&self.output, context.reshape_like(&(b, s, Const::<H>)))
     }
 }
 
@@ -237,9 +242,8 @@ impl<const H: usize, const A: usize, const K: usize, const I: usize, E: Real, D:
         let attended = self.attention.forward(x.retaped::<T>(), layer, pass);
         let attended = pass.drop_hidden(attended, Site::AttentionOutputDropout(layer));
         let x = self.attention_norm.forward(attended + x);
-        let inner = gelu(at_every_position(&self.intermediate, x.retaped::<T>()));
-        let inner = pass
-            .drop_hidden(at_every_position(&self.output, inner), Site::FeedForwardDropout(layer));
+        let inner = gelu(project(&self.intermediate, x.retaped::<T>()));
+        let inner = pass.drop_hidden(project(&self.output, inner), Site::FeedForwardDropout(layer));
         self.output_norm.forward(inner + x)
     }
 }

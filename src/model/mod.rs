@@ -29,7 +29,8 @@ pub use flops::{flops_per_token, head_flops_per_token};
 pub use heads::{LinearHead, MaskedLmHead, Rows, cross_entropy};
 pub use inspect::{LayerAttention, SequenceAttention};
 pub use layers::{
-    Attention, Embeddings, Hidden, Keys, Layer, Pass, Queries, attention_probabilities,
+    Attention, Embeddings, Hidden, Keys, Layer, Pass, Queries, Taped, attention_probabilities,
+    project,
 };
 pub use ops::{BertDevice, Real, elementwise, gelu};
 pub use parameters::{HeadInput, Init, Layout, PRETRAINING, Parameter, Part, TaskHead, declare};

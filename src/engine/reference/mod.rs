@@ -5,6 +5,7 @@
 //! thread; each part has its own tape, and the parts' gradients are added in order.
 
 mod modules;
+mod own;
 mod placement;
 
 use std::ops::{AddAssign, Range};
@@ -15,6 +16,8 @@ use crate::data::pretraining::PretrainingBatch;
 use crate::engine::optimizer::{Moments, Update};
 use crate::error::Result;
 use crate::model::{Config, Dropout, Layout, SequenceAttention};
+
+pub use self::own::{MaskedLogits, OwnParts, PairLogits, Recorded, TinyBert};
 
 use self::modules::Modules;
 use self::placement::Placement;
@@ -30,6 +33,8 @@ pub struct Reference {
     state: State,
     /// The modules; rebuilt after the parameters have changed.
     placement: Placement,
+    /// What takes the place of the modules in a step of pre-training.
+    own: Option<OwnParts>,
 }
 
 impl Reference {
@@ -52,8 +57,12 @@ impl Reference {
         layout: &Arc<Layout>,
         values: Vec<f32>,
     ) -> Result<Self> {
-        let mut reference =
-            Self { config: config.clone(), state: State::new(layout, values)?, placement };
+        let mut reference = Self {
+            config: config.clone(),
+            state: State::new(layout, values)?,
+            placement,
+            own: None,
+        };
         reference.filled()?;
         Ok(reference)
     }
@@ -61,6 +70,16 @@ impl Reference {
     /// Uses this many threads on the CPU: a batch is divided into as many parts.
     pub fn with_threads(mut self, threads: usize) -> Result<Self> {
         self.placement = self.placement.with_threads(threads.max(1))?;
+        Ok(self)
+    }
+
+    /// Pre-trains with these functions in the place of the model's own. They have no dropout.
+    ///
+    /// # Errors
+    /// If the model has dropout or is not of the size `tiny`.
+    pub fn with_own_parts(mut self, parts: OwnParts) -> Result<Self> {
+        OwnParts::check(&self.config)?;
+        self.own = Some(parts);
         Ok(self)
     }
 
@@ -192,8 +211,13 @@ impl PretrainingEngine for Reference {
     ) -> Result<PretrainingScores> {
         dropout.check(&self.config, &batch.packed)?;
         let layout = self.state.layout.clone();
+        let own = self.own;
         let parts = self.in_parts(&batch.packed, |model, which| {
-            model.pretraining_gradients(&layout, &batch.slice(which), weights, dropout)
+            let part = batch.slice(which);
+            match own {
+                Some(own) => own.gradients(model, &layout, &part, weights),
+                None => model.pretraining_gradients(&layout, &part, weights, dropout),
+            }
         })?;
         Ok(self.add_parts(parts))
     }

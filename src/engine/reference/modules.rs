@@ -1,5 +1,6 @@
 //! The dfdx model of any size and device behind one object-safe trait, and its losses.
 
+use std::any::Any;
 use std::ops::Range;
 
 use dfdx::prelude::*;
@@ -18,6 +19,8 @@ use crate::model::{
 
 /// The model without its size in the type.
 pub(super) trait Modules {
+    /// Returns the model itself, whose type has its size.
+    fn as_any(&self) -> &dyn Any;
     fn pretraining_gradients(
         &self,
         layout: &Layout,
@@ -108,6 +111,10 @@ fn unknown((hidden, heads, intermediate): (usize, usize, usize)) -> Error {
 impl<const H: usize, const A: usize, const K: usize, const I: usize, D: BertDevice<f32>> Modules
     for Bert<H, A, K, I, f32, D>
 {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn pretraining_gradients(
         &self,
         layout: &Layout,
@@ -330,7 +337,7 @@ fn number<D: BertDevice<f32>, T>(tensor: &Tensor<Rank0, f32, D, T>) -> f64 {
 }
 
 /// Counts the rows of (rows, classes) whose largest value is that of the label.
-fn correct(logits: &[f32], classes: usize, labels: &[u32]) -> u64 {
+pub(super) fn correct(logits: &[f32], classes: usize, labels: &[u32]) -> u64 {
     logits
         .chunks_exact(classes)
         .zip(labels)
