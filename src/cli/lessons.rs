@@ -58,6 +58,13 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         times: Option<PathBuf>,
     },
+    /// Write your BERT as a crate of its own: your answers to the core lessons, with the lessons' solutions where
+    /// you have none.
+    Mine {
+        /// The folder that receives it; it must not exist or be empty.
+        #[arg(long, value_name = "DIR", default_value = "my-bert")]
+        out: PathBuf,
+    },
     /// Show which exercises you have passed, and when.
     Progress {
         /// Print a JSON object on stdout.
@@ -87,6 +94,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             Ok(())
         }
+        Command::Mine { out } => {
+            let mine = lessons::mine::write(&out)?;
+            for path in &mine.files {
+                say!("{}", path.display())?;
+            }
+            say!("{}\n`cargo run` in {} trains it.", mine.summary, out.display())
+        }
         Command::Progress { json: true } => progress_as_json(),
         Command::Progress { json: false } => progress_as_table(),
     }
@@ -114,6 +128,7 @@ fn list_as_json() -> Result<()> {
                 "name": lesson.name,
                 "title": lesson.title,
                 "summary": lesson.summary,
+                "track": lesson.track,
                 "minutes": lesson.minutes,
                 "needs": lesson.needs,
                 "exercises": exercises,
@@ -156,10 +171,12 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
     let root = dir.is_dir().then(|| dir.join(".."));
     for lesson in &checked {
         checks::links(lesson, &all, root.as_deref())?;
-        checks::minutes(lesson)?;
+        checks::minutes(dir, lesson, fix)?;
+        checks::form(lesson)?;
     }
     if lesson.is_none() {
         checks::needs(&all)?;
+        checks::core(&all)?;
     }
     if root.is_some() {
         lessons::check_folder(dir)?;
@@ -171,9 +188,9 @@ fn check(lesson: Option<&str>, dir: &Path, fix: bool) -> Result<()> {
     for lesson in checked {
         let (cells, exercises) = (lesson.cells.len(), lesson.exercises.len());
         let (name, minutes) = (&lesson.name, lesson.minutes);
-        let estimated = checks::estimated_minutes(&lesson);
+        let counted = checks::counted_minutes(&lesson);
         say!(
-            "{name}: {cells} cells, {exercises} exercises, {minutes} minutes ({estimated:.0} by its length)"
+            "{name}: {cells} cells, {exercises} exercises, {minutes} minutes ({counted:.0} counted)"
         )?;
     }
     Ok(())
@@ -185,12 +202,12 @@ fn progress_as_json() -> Result<()> {
     let mut described = Vec::new();
     for lesson in &all {
         let exercises = lesson.exercises.iter().map(|exercise| {
-            let moment = progress.moment(&exercise.id);
+            let moment = progress.moment(exercise);
             json!({
                 "id": exercise.id,
                 "title": exercise.title,
                 "passed": moment.is_some(),
-                "date": progress.day(&exercise.id),
+                "date": progress.day(exercise),
                 "time": moment,
             })
         });
@@ -219,7 +236,7 @@ fn progress_as_table() -> Result<()> {
     let widest = widest.unwrap_or(0);
     for lesson in &all {
         let exercises = lesson.exercises.iter();
-        let days: Vec<_> = exercises.map(|e| progress.day(&e.id)).collect();
+        let days: Vec<_> = exercises.map(|e| progress.day(e)).collect();
         let done = days.iter().flatten().count();
         let dot = |day: &Option<_>| if day.is_some() { '●' } else { '○' };
         let dots: String = days.iter().map(dot).collect();

@@ -1,18 +1,25 @@
 //! The answers with which a learner has passed exercises, and the code that a later lesson takes from
 //! earlier ones.
 //!
-//! An answer is a file in the user's data folder, `answers/03.1.rs`: the items (functions, types,
+//! An answer is a file in the user's data folder, `answers/scores.rs`, named by the exercise's key: the items (functions, types,
 //! constants) of the exercise's cell. A later lesson that builds on an exercise names it in a cell
 //! `[yours]`. The cell brings the learner's code, or the lesson's solution if there is no answer, in a
-//! module with everything that the code uses from that lesson:
+//! module with everything that the code uses from its lesson, and from the earlier lessons on which that one
+//! builds:
 //!
 //! ```text
-//! mod yours_03 {
-//!     use …;                  the imports of lesson 03
-//!     pub type Rows = …;      what the functions use
-//!     pub fn scores(…) …
+//! mod yours_06 {
+//!     pub mod lesson_05 {
+//!         use …;                  the imports of lesson 05
+//!         pub type Batch = …;     what the functions use
+//!         pub fn multi_head(…) …
+//!     }
+//!     pub mod lesson_06 {
+//!         use super::lesson_05::multi_head;
+//!         pub fn encoder_layer(…) …
+//!     }
 //! }
-//! use yours_03::{scores};
+//! use yours_06::lesson_06::encoder_layer;
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +29,7 @@ use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::{GenericParam, Stmt, Visibility};
 
+use super::declared;
 use super::format::{Cell, CellKind, Lesson};
 use crate::error::{Error, Result};
 use crate::files::{create_folder, data_folder, write_atomic};
@@ -154,18 +162,18 @@ pub fn folder() -> Option<PathBuf> {
 /// If the file can't be written.
 pub fn keep(id: &str, code: &str) -> Result<()> {
     match folder() {
-        Some(folder) => keep_in(&folder, id, code),
+        Some(folder) => keep_in(&folder, &declared(id).key, code),
         None => Ok(()),
     }
 }
 
-fn keep_in(folder: &Path, id: &str, code: &str) -> Result<()> {
+fn keep_in(folder: &Path, key: &str, code: &str) -> Result<()> {
     let items: Vec<String> = items(code).into_iter().map(|item| item.code).collect();
     if items.is_empty() {
         return Ok(());
     }
     create_folder(folder)?;
-    write_atomic(&folder.join(format!("{id}.rs")), format!("{}\n", items.join("\n\n")).as_bytes())
+    write_atomic(&folder.join(format!("{key}.rs")), format!("{}\n", items.join("\n\n")).as_bytes())
 }
 
 /// Returns the learner's answer to an exercise, if one is kept.
@@ -173,14 +181,19 @@ fn keep_in(folder: &Path, id: &str, code: &str) -> Result<()> {
 /// # Errors
 /// If the file exists and can't be read.
 pub fn kept(id: &str) -> Result<Option<String>> {
-    let Some(path) = folder().map(|folder| folder.join(format!("{id}.rs"))) else {
+    let Some(folder) = folder() else {
         return Ok(None);
     };
-    match std::fs::read_to_string(&path) {
-        Ok(code) => Ok(Some(code)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io(path, error)),
+    let exercise = declared(id);
+    for name in [Some(exercise.key), exercise.was].into_iter().flatten() {
+        let path = folder.join(format!("{name}.rs"));
+        match std::fs::read_to_string(&path) {
+            Ok(code) => return Ok(Some(code)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(path, error)),
+        }
     }
+    Ok(None)
 }
 
 /// Returns the names of the functions that a learner writes for an exercise.
@@ -227,10 +240,12 @@ pub fn answer_in(lesson: &Lesson, id: &str, cells: &[String]) -> Option<String> 
     Some(code.join("\n\n"))
 }
 
-/// Code that a lesson takes from earlier ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gathered {
-    /// A module for each lesson, and an import of the functions.
+/// The code that is taken from one lesson.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gathering {
+    /// The lesson.
+    pub lesson: Lesson,
+    /// Imports and items.
     pub code: String,
     /// The exercises whose answer is the learner's.
     pub yours: Vec<String>,
@@ -238,38 +253,101 @@ pub struct Gathered {
     pub given: Vec<String>,
 }
 
+/// Code that a lesson takes from earlier ones.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Gathered {
+    /// A module for each lesson, in the order of the course.
+    pub modules: Vec<Gathering>,
+    /// The functions that were asked for, each as `module::function`.
+    functions: Vec<String>,
+    /// The numbers of their lessons.
+    lessons: BTreeSet<String>,
+}
+
 impl Gathered {
+    /// Returns the code of a cell: the modules in one around them, named by the lessons of the functions that
+    /// were asked for, and an import of these functions.
+    pub fn cell(&self) -> String {
+        let name = self.lessons.iter().map(String::as_str).collect::<Vec<_>>().join("_");
+        let mut cell =
+            format!("#[rustfmt::skip]\n#[allow(dead_code, unused_imports)]\nmod yours_{name} {{\n");
+        for (number, Gathering { lesson, code, .. }) in self.modules.iter().enumerate() {
+            let space = if number == 0 { "" } else { "\n" };
+            let (module, code) = (lesson.slug(), indented(code, 8));
+            cell += &format!("{space}    pub mod {module} {{\n{code}\n    }}\n");
+        }
+        cell += "}\n";
+        for function in &self.functions {
+            cell += &format!("use yours_{name}::{function};\n");
+        }
+        cell.truncate(cell.trim_end().len());
+        cell
+    }
+
+    /// Returns the exercises whose answer is the learner's.
+    pub fn yours(&self) -> Vec<&str> {
+        self.modules.iter().flat_map(|module| &module.yours).map(String::as_str).collect()
+    }
+
+    /// Returns the exercises whose answer is the lesson's solution.
+    pub fn given(&self) -> Vec<&str> {
+        self.modules.iter().flat_map(|module| &module.given).map(String::as_str).collect()
+    }
+
     /// Reports which code is the learner's and which is the lessons'.
     pub fn summary(&self) -> String {
-        let list = |ids: &[String]| ids.join(", ");
-        match (self.yours.is_empty(), self.given.is_empty()) {
+        let (yours, given) = (self.yours().join(", "), self.given().join(", "));
+        match (yours.is_empty(), given.is_empty()) {
             (true, true) => "Nothing was taken from earlier lessons.".to_owned(),
-            (false, true) => format!("Your own answers: {}.", list(&self.yours)),
-            (true, false) => format!("The lessons' solutions: {}.", list(&self.given)),
+            (false, true) => format!("Your own answers: {yours}."),
+            (true, false) => format!("The lessons' solutions: {given}."),
             (false, false) => format!(
-                "Your own answers: {}. The lessons' solutions, because you have not passed them yet: {}.",
-                list(&self.yours),
-                list(&self.given)
+                "Your own answers: {yours}. The lessons' solutions, because you have not passed them yet: {given}."
             ),
         }
     }
 }
 
-/// Gathers the code of these exercises; `answer` returns the learner's answer to one.
+/// Indents all lines that are not empty.
+fn indented(code: &str, by: usize) -> String {
+    let line = |line: &str| match line {
+        "" => String::new(),
+        line => format!("{:by$}{line}", ""),
+    };
+    code.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Gathers the code of these exercises, and of all exercises that it uses; `answer` returns the learner's answer
+/// to one.
 ///
 /// # Errors
 /// If an exercise is unknown, or an answer can't be read.
 pub fn gather(ids: &[String], answer: impl Fn(&str) -> Result<Option<String>>) -> Result<Gathered> {
     let mut found = Gathered::default();
-    let numbers: BTreeSet<&str> = ids.iter().filter_map(|id| id.split('.').next()).collect();
-    for number in numbers {
-        let lesson = super::find(number)?;
-        let of_lesson: Vec<&String> =
-            ids.iter().filter(|id| id.split('.').next() == Some(number)).collect();
-        let module = Module::of(&lesson, &of_lesson, &answer, &mut found)?;
-        found.code += &module;
+    // What is still needed of each lesson. A lesson needs only earlier ones, so the last comes first.
+    let mut needed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let need = |needed: &mut BTreeMap<String, BTreeSet<String>>, id: &str| {
+        let number = id.split('.').next().unwrap_or_default();
+        needed.entry(number.to_owned()).or_default().insert(id.to_owned());
+    };
+    ids.iter().for_each(|id| need(&mut needed, id));
+    while let Some((number, of_lesson)) = needed.pop_last() {
+        let lesson = super::find(&number)?;
+        let module = Module::of(&lesson, &of_lesson, &answer)?;
+        module.imports.keys().for_each(|id| need(&mut needed, id));
+        let wanted = of_lesson.iter().filter(|id| ids.contains(id));
+        let functions = wanted.flat_map(|id| functions(&lesson, id));
+        let paths = functions.map(|function| format!("{}::{function}", lesson.slug()));
+        found.functions.splice(0..0, paths.collect::<Vec<_>>());
+        if of_lesson.iter().any(|id| ids.contains(id)) {
+            found.lessons.insert(number);
+        }
+        let code = module.text()?;
+        let Module { mut yours, mut given, .. } = module;
+        yours.sort_unstable();
+        given.sort_unstable();
+        found.modules.insert(0, Gathering { lesson: lesson.clone(), code, yours, given });
     }
-    found.code.truncate(found.code.trim_end().len());
     Ok(found)
 }
 
@@ -311,45 +389,64 @@ struct Module<'a> {
     lesson: &'a Lesson,
     items: Vec<Item>,
     taken: BTreeSet<usize>,
+    /// The functions that it takes from earlier lessons, by their exercises.
+    imports: BTreeMap<String, BTreeSet<String>>,
+    yours: Vec<String>,
+    given: Vec<String>,
 }
 
 impl<'a> Module<'a> {
     fn of(
         lesson: &'a Lesson,
-        ids: &[&String],
+        ids: &BTreeSet<String>,
         answer: &impl Fn(&str) -> Result<Option<String>>,
-        found: &mut Gathered,
-    ) -> Result<String> {
-        let mut module = Self { lesson, items: Vec::new(), taken: BTreeSet::new() };
-        let mut functions = Vec::new();
+    ) -> Result<Self> {
+        let mut module = Self {
+            lesson,
+            items: Vec::new(),
+            taken: BTreeSet::new(),
+            imports: BTreeMap::new(),
+            yours: Vec::new(),
+            given: Vec::new(),
+        };
         for id in ids {
             let place = lesson.cells.iter().position(|cell| cell.exercise() == Some(id));
             let Some(place) = place else {
                 return Err(Error::Usage(format!("lesson {} has no exercise {id}", lesson.name)));
             };
-            functions.extend(self::functions(lesson, id));
-            module.take(place, answer, found)?;
+            module.take(place, answer)?;
         }
-        // What these functions use: given code of the lesson, or answers to its other exercises.
+        let brought = brought(lesson)?;
+        // What these functions use: given code of the lesson, answers to its other exercises, or functions of
+        // earlier lessons.
         let cells: Vec<Vec<Item>> = lesson.cells.iter().map(code_items).collect();
         let mut at = 0;
         while at < module.items.len() {
             for name in module.items[at].mentions.clone() {
-                let has = module.items.iter().any(|item| item.name == name);
+                if module.items.iter().any(|item| item.name == name) {
+                    continue;
+                }
                 let place = cells.iter().position(|items| items.iter().any(|it| it.name == name));
-                if let Some(place) = place.filter(|place| !has && !module.taken.contains(place)) {
-                    let id = lesson.cells[place].exercise();
-                    if id.is_some_and(|id| self::functions(lesson, id).contains(&name)) {
-                        module.take(place, answer, found)?;
-                    } else {
-                        let item = cells[place].iter().find(|item| item.name == name);
-                        module.items.extend(item.cloned());
+                let Some(place) = place else {
+                    if let Some(id) = brought.get(&name) {
+                        module.imports.entry(id.clone()).or_default().insert(name);
                     }
+                    continue;
+                };
+                if module.taken.contains(&place) {
+                    continue;
+                }
+                let id = lesson.cells[place].exercise();
+                if id.is_some_and(|id| functions(lesson, id).contains(&name)) {
+                    module.take(place, answer)?;
+                } else {
+                    let item = cells[place].iter().find(|item| item.name == name);
+                    module.items.extend(item.cloned());
                 }
             }
             at += 1;
         }
-        Ok(module.text(&cells, &functions))
+        Ok(module)
     }
 
     /// Takes an exercise's cell, with the learner's answer if there is one.
@@ -357,7 +454,6 @@ impl<'a> Module<'a> {
         &mut self,
         place: usize,
         answer: &impl Fn(&str) -> Result<Option<String>>,
-        found: &mut Gathered,
     ) -> Result<()> {
         if !self.taken.insert(place) {
             return Ok(());
@@ -365,8 +461,8 @@ impl<'a> Module<'a> {
         let cell = &self.lesson.cells[place];
         let id = cell.exercise().unwrap_or_default();
         let (code, list) = match answer(id)? {
-            Some(code) => (code, &mut found.yours),
-            None => (cell.solution(), &mut found.given),
+            Some(code) => (code, &mut self.yours),
+            None => (cell.solution(), &mut self.given),
         };
         list.push(id.to_owned());
         // The lesson's own items of the cell, such as a type alias above the function, may be missing in
@@ -379,34 +475,96 @@ impl<'a> Module<'a> {
         Ok(())
     }
 
-    fn text(&self, cells: &[Vec<Item>], functions: &[String]) -> String {
-        let number = self.lesson.number();
-        let mut uses: Vec<&str> = Vec::new();
-        let imports = cells.iter().flatten().chain(&self.items).filter(|item| item.is_use);
-        for item in imports {
-            if !uses.contains(&&*item.code) {
-                uses.push(&item.code);
+    /// Returns the module's code: imports, then items.
+    fn text(&self) -> Result<String> {
+        let mut used = BTreeSet::new();
+        for item in self.items.iter().filter(|item| !item.is_use) {
+            all_names(item.code.parse().unwrap_or_default(), &mut used);
+        }
+        let mut uses: Vec<String> = Vec::new();
+        let of_lesson = self.lesson.cells.iter().flat_map(code_items).filter(|item| item.is_use);
+        let of_lesson = of_lesson.filter_map(|item| needed_import(&item.code, &used));
+        let own = self.items.iter().filter(|item| item.is_use).map(|item| item.code.clone());
+        for code in of_lesson.chain(own) {
+            if !uses.contains(&code) {
+                uses.push(code);
             }
         }
-        let mut lines = uses.join("\n");
-        for item in self.items.iter().filter(|item| !item.is_use) {
-            lines += "\n\n";
-            lines += &item.public();
+        for (id, names) in &self.imports {
+            let lesson = super::lesson_of(id)?;
+            let import = |name: &String| format!("use super::{}::{name};", lesson.slug());
+            uses.extend(names.iter().map(import));
         }
-        let body: Vec<String> = lines
-            .trim()
-            .lines()
-            .map(|line| if line.is_empty() { String::new() } else { format!("    {line}") })
-            .collect();
-        let names = match functions {
-            [one] => one.clone(),
-            all => format!("{{{}}}", all.join(", ")),
-        };
-        format!(
-            "#[rustfmt::skip]\n#[allow(dead_code, unused_imports)]\nmod yours_{number} {{\n{}\n}}\nuse yours_{number}::{names};\n",
-            body.join("\n")
-        )
+        let items = self.items.iter().filter(|item| !item.is_use).map(Item::public);
+        let parts: Vec<String> = [uses.join("\n")].into_iter().chain(items).collect();
+        Ok(parts.join("\n\n").trim().to_owned())
     }
+}
+
+/// Collects all names in the code.
+fn all_names(tokens: TokenStream, names: &mut BTreeSet<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Ident(name) => drop(names.insert(name.to_string())),
+            TokenTree::Group(group) => all_names(group.stream(), names),
+            _ => {}
+        }
+    }
+}
+
+/// Returns an import reduced to the names that are used; `None` if none is. A glob stays.
+fn needed_import(code: &str, used: &BTreeSet<String>) -> Option<String> {
+    let Ok(import) = syn::parse_str::<syn::ItemUse>(code) else {
+        return Some(code.to_owned());
+    };
+    Some(format!("use {};", needed_tree(&import.tree, used)?))
+}
+
+fn needed_tree(tree: &syn::UseTree, used: &BTreeSet<String>) -> Option<String> {
+    use syn::UseTree as U;
+    match tree {
+        // `self` in a group is the module before it.
+        U::Path(path) => match &*path.tree {
+            U::Group(group) => {
+                let name = path.ident.to_string();
+                let needed = |tree: &U| match tree {
+                    U::Name(it) if it.ident == "self" => {
+                        used.contains(&name).then(|| "self".into())
+                    }
+                    other => needed_tree(other, used),
+                };
+                let names: Vec<String> = group.items.iter().filter_map(needed).collect();
+                match &*names {
+                    [] => None,
+                    [one] if one == "self" => Some(name),
+                    [one] => Some(format!("{name}::{one}")),
+                    all => Some(format!("{name}::{{{}}}", all.join(", "))),
+                }
+            }
+            inner => Some(format!("{}::{}", path.ident, needed_tree(inner, used)?)),
+        },
+        U::Name(it) => used.contains(&it.ident.to_string()).then(|| it.ident.to_string()),
+        U::Rename(it) => {
+            let name = it.rename.to_string();
+            used.contains(&name).then(|| format!("{} as {name}", it.ident))
+        }
+        U::Glob(_) => Some("*".to_owned()),
+        U::Group(group) => {
+            let names: Vec<String> =
+                group.items.iter().filter_map(|tree| needed_tree(tree, used)).collect();
+            (!names.is_empty()).then(|| format!("{{{}}}", names.join(", ")))
+        }
+    }
+}
+
+/// Returns the functions that a lesson brings in from earlier ones, with their exercises.
+fn brought(lesson: &Lesson) -> Result<BTreeMap<String, String>> {
+    let mut brought = BTreeMap::new();
+    for id in lesson.cells.iter().flat_map(|cell| &cell.exercises) {
+        let earlier = super::lesson_of(id)?;
+        brought.extend(functions(&earlier, id).into_iter().map(|name| (name, id.clone())));
+    }
+    Ok(brought)
 }
 
 fn code_items(cell: &Cell) -> Vec<Item> {
@@ -445,19 +603,19 @@ mod tests {
     fn an_answer_is_kept_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("answers");
-        keep_in(&folder, "03.1", "let x = 1;").unwrap();
+        keep_in(&folder, "scores", "let x = 1;").unwrap();
         assert!(!folder.exists());
         for body in ["1", "2"] {
-            keep_in(&folder, "03.1", &format!("fn f() -> u8 {{ {body} }}\nf();")).unwrap();
+            keep_in(&folder, "scores", &format!("fn f() -> u8 {{ {body} }}\nf();")).unwrap();
         }
-        let text = std::fs::read_to_string(folder.join("03.1.rs")).unwrap();
+        let text = std::fs::read_to_string(folder.join("scores.rs")).unwrap();
         assert_eq!(text, "fn f() -> u8 { 2 }\n");
     }
 
     #[test]
     fn an_answer_brings_the_learner_s_own_helpers_and_nothing_of_the_lesson() {
-        let lesson = lessons::find("03").unwrap();
-        assert_eq!(functions(&lesson, "03.1"), ["scores"]);
+        let lesson = lessons::find("04").unwrap();
+        assert_eq!(functions(&lesson, "04.1"), ["scores"]);
         let cells = [
             "fn half(x: f32) -> f32 { x / 2.0 }",
             "type Rows<const N: usize> = Tensor<(usize, Const<N>), f32, Cpu>;",
@@ -466,40 +624,63 @@ mod tests {
             "scores();",
         ]
         .map(str::to_owned);
-        let answer = answer_in(&lesson, "03.1", &cells).unwrap();
+        let answer = answer_in(&lesson, "04.1", &cells).unwrap();
         assert_eq!(names(&answer), ["scores", "half"]);
         assert!(!answer.contains("old"));
-        assert_eq!(answer_in(&lesson, "03.2", &cells), None);
+        assert_eq!(answer_in(&lesson, "04.2", &cells), None);
+    }
+
+    #[test]
+    fn an_import_keeps_only_the_names_that_are_used() {
+        let used: BTreeSet<String> = ["Model", "data", "Path", "b"].map(str::to_owned).into();
+        for (import, needed) in [
+            ("use cloze::model::weights::Model;", Some("use cloze::model::weights::Model;")),
+            (
+                "use cloze::model::{Attention, weights::{Model, Other}};",
+                Some("use cloze::model::weights::Model;"),
+            ),
+            ("use cloze::lessons::data::{self, Row};", Some("use cloze::lessons::data;")),
+            ("use std::{io::Read, path::{Path, PathBuf}};", Some("use std::path::Path;")),
+            ("use a as b;", Some("use a as b;")),
+            ("use cloze::prelude::*;", Some("use cloze::prelude::*;")),
+            ("use cloze::text::{SpecialIds, embedded};", None),
+        ] {
+            assert_eq!(needed_import(import, &used).as_deref(), needed, "{import}");
+        }
     }
 
     #[test]
     fn what_is_gathered_says_whose_it_is_and_has_what_it_uses() {
-        let ids = ["03.5".to_owned(), "03.2".to_owned()];
-        let mine = "fn weights(all: Grid, real: usize) -> Grid { all }";
-        let answer = |id: &str| Ok((id == "03.2").then(|| mine.to_owned()));
-        let found = gather(&ids, answer).unwrap();
-        assert_eq!(
-            (&*found.yours, &*found.given),
-            (&["03.2".to_owned()][..], &["03.5".to_owned()][..])
-        );
-        // The type `Grid` stands in the cell of 03.1, whose function nothing uses.
+        let mine = "fn split_heads(x: u8) -> u8 { x }";
+        let answer = |id: &str| Ok((id == "05.1").then(|| mine.to_owned()));
+        let found = gather(&["06.2".to_owned(), "04.2".to_owned()], answer).unwrap();
+        assert_eq!(found.yours(), ["05.1"]);
+        assert_eq!(found.given(), ["04.2", "05.2", "05.3", "06.2"]);
+        let code = found.cell();
+        // The type `Grid` of lesson 04 stands in the cell of 04.1, whose function nothing uses.
         for part in [
-            "mod yours_03 {",
-            "pub fn weights(all: Grid",
-            "pub fn multi_head",
-            "pub type Grid",
-            "use yours_03::{multi_head, weights};",
+            "mod yours_04_06 {",
+            "    pub mod attention {",
+            "        pub fn weights(scores: Grid",
+            "        pub type Grid",
+            "        pub fn split_heads(x: u8) -> u8 { x }",
+            "        use super::heads::multi_head;",
+            "        pub fn encoder_layer",
+            "use yours_04_06::attention::weights;",
+            "use yours_04_06::encoder::encoder_layer;",
         ] {
-            assert!(found.code.contains(part), "{part} is missing in\n{}", found.code);
+            assert!(code.contains(part), "{part} is missing in\n{code}");
         }
-        assert!(!found.code.contains("fn scores"), "{}", found.code);
-        assert!(syn::parse_file(&found.code).is_ok(), "{}", found.code);
+        for part in ["fn scores", "fn feed_forward", "embedded;", "use yours_04_06::heads"] {
+            assert!(!code.contains(part), "{part} is not needed in\n{code}");
+        }
+        assert!(syn::parse_file(&code).is_ok(), "{code}");
         assert!(
-            found.summary().starts_with("Your own answers: 03.2. The lessons'"),
+            found.summary().starts_with("Your own answers: 05.1. The lessons'"),
             "{}",
             found.summary()
         );
-        let error = gather(&["03.77".to_owned()], |_| Ok(None)).unwrap_err().to_string();
-        assert!(error.contains("03.77"), "{error}");
+        let error = gather(&["04.77".to_owned()], |_| Ok(None)).unwrap_err().to_string();
+        assert!(error.contains("04.77"), "{error}");
     }
 }

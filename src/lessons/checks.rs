@@ -4,19 +4,26 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::format::{CellKind, Lesson};
+use super::format::{CellKind, Lesson, Track};
 use super::progress::Progress;
 use super::{answers, course};
 use crate::engine::timing::median;
 use crate::error::{Error, Result};
 
-/// A learner's pace: words of text and lines of code read a minute, minutes to start an exercise, and lines
-/// of code written a minute.
-const WORDS: f64 = 130.0;
-const LINES_READ: f64 = 25.0;
-const EXERCISE: f64 = 3.0;
-const LINES_WRITTEN: f64 = 4.0;
-/// Accepted ratio of a stated time to the estimated or measured one, or the inverse.
+/// A learner's pace: words of text and lines of given code read a minute, and minutes for an exercise.
+const WORDS: f64 = 150.0;
+const LINES: f64 = 10.0;
+const EXERCISE: f64 = 10.0;
+/// Accepted difference between the stated and the counted minutes of a lesson.
+const ROUNDING: f64 = 3.0;
+/// The most minutes of a lesson, and of all lessons of the core.
+const LONGEST: f64 = 60.0;
+const CORE: u32 = 720;
+/// The least number of exercises of a lesson.
+const EXERCISES: usize = 3;
+/// The most lines of given code in a cell.
+const CELL: usize = 25;
+/// Accepted ratio of stated to measured seconds, or the inverse.
 const FACTOR: f64 = 2.0;
 /// Times up to this many seconds are not compared: starting a session varies by as much.
 const SHORT: f64 = 5.0;
@@ -82,41 +89,91 @@ fn named_files(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Estimates from its length how many minutes a learner takes for the lesson.
-pub fn estimated_minutes(lesson: &Lesson) -> f64 {
-    let (mut words, mut read, mut written) = (0, 0, 0);
+/// Counts how many minutes a learner takes for the lesson. Checks are folded, so nobody has to read them.
+pub fn counted_minutes(lesson: &Lesson) -> f64 {
+    let (mut words, mut given) = (0, 0);
     for cell in &lesson.cells {
         let lines = |text: &str| text.lines().filter(|l| !l.trim().is_empty()).count();
+        let text = cell.solution();
         match cell.kind {
-            CellKind::Markdown => words += cell.solution().split_whitespace().count(),
-            CellKind::Code if cell.exercise().is_some() => {
-                let (solution, stub) = (lines(&cell.solution()), lines(&cell.stub()));
-                read += stub;
-                written += solution.saturating_sub(stub);
-            }
-            CellKind::Code => read += lines(&cell.solution()),
+            CellKind::Markdown => words += text.split_whitespace().count(),
+            CellKind::Code if text.starts_with("check!(") => {}
+            // Two lines of a stub are the place for the learner's code.
+            CellKind::Code if cell.exercise().is_some() => given += lines(&cell.stub()) - 2,
+            CellKind::Code => given += lines(&text),
             // A command in the notebook.
             CellKind::Yours => {}
         }
     }
-    words as f64 / WORDS
-        + read as f64 / LINES_READ
-        + written as f64 / LINES_WRITTEN
-        + EXERCISE * lesson.exercises.len() as f64
+    words as f64 / WORDS + given as f64 / LINES + EXERCISE * lesson.exercises.len() as f64
 }
 
-/// Checks that the stated minutes differ from the estimate by less than a factor of two.
-pub fn minutes(lesson: &Lesson) -> Result<()> {
-    let estimated = estimated_minutes(lesson);
-    let ratio = f64::from(lesson.minutes) / estimated;
-    if (1.0 / FACTOR..=FACTOR).contains(&ratio) {
+/// Checks that the stated minutes are the counted ones, rounded, and that they are not too many; with `fix`,
+/// writes them into the lesson's file in `dir`.
+pub fn minutes(dir: &Path, lesson: &Lesson, fix: bool) -> Result<()> {
+    let counted = counted_minutes(lesson);
+    if counted > LONGEST {
+        return Err(Error::Failed(format!(
+            "lessons/{}.rs takes {counted:.0} minutes; {LONGEST} are the most",
+            lesson.name
+        )));
+    }
+    if (f64::from(lesson.minutes) - counted).abs() <= ROUNDING {
         return Ok(());
     }
-    Err(Error::Failed(format!(
-        "lessons/{}.rs states {} minutes, but by its text, code and exercises it takes about \
-         {estimated:.0}",
-        lesson.name, lesson.minutes
-    )))
+    if !fix {
+        return Err(Error::Failed(format!(
+            "lessons/{}.rs states {} minutes, but by its text, code and exercises it takes {counted:.0}: run \
+             `cloze lessons check --fix`",
+            lesson.name, lesson.minutes
+        )));
+    }
+    let path = dir.join(format!("{}.rs", lesson.name));
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, e))?;
+    let (stated, counted) = (lesson.minutes, counted.round());
+    let text = text
+        .replacen(&format!("// minutes = {stated}\n"), &format!("// minutes = {counted}\n"), 1)
+        .replacen(&format!("About {stated} minutes"), &format!("About {counted} minutes"), 1);
+    std::fs::write(&path, text).map_err(|e| Error::io(&path, e))
+}
+
+/// Checks the form of a lesson: at least three exercises, no long cells of given code, and checks alone in
+/// their cells, which a notebook then folds.
+pub fn form(lesson: &Lesson) -> Result<()> {
+    let path = format!("lessons/{}.rs", lesson.name);
+    if lesson.exercises.len() < EXERCISES {
+        let message =
+            format!("has {} exercises; {EXERCISES} are the least", lesson.exercises.len());
+        return Err(Error::file(&path, message));
+    }
+    for cell in lesson.cells.iter().filter(|cell| cell.kind == CellKind::Code) {
+        let text = cell.stub();
+        if text.trim_start().starts_with("check!(") {
+            continue;
+        }
+        if cell.check().is_some() {
+            let message = "a check stands alone in its cell, so that a notebook folds it";
+            return Err(Error::line(&path, cell.line, message));
+        }
+        let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+        if lines > CELL {
+            let message = format!("a cell of {lines} lines of given code; {CELL} are the most");
+            return Err(Error::line(&path, cell.line, message));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the core of the course is not too long.
+pub fn core(lessons: &[Lesson]) -> Result<()> {
+    let core = lessons.iter().filter(|lesson| lesson.track == Track::Core);
+    let minutes: u32 = core.map(|lesson| lesson.minutes).sum();
+    match minutes <= CORE {
+        true => Ok(()),
+        false => {
+            Err(Error::Failed(format!("the core takes {minutes} minutes; {CORE} are the most")))
+        }
+    }
 }
 
 /// Checks that lessons need only lessons of the course.
@@ -140,7 +197,7 @@ pub fn yours(dir: &Path, lessons: &[Lesson], fix: bool) -> Result<()> {
     for lesson in lessons {
         let path = dir.join(format!("{}.rs", lesson.name));
         for cell in lesson.cells.iter().filter(|cell| cell.kind == CellKind::Yours) {
-            let wanted = answers::gather(&cell.exercises, |_| Ok(None))?.code;
+            let wanted = answers::gather(&cell.exercises, |_| Ok(None))?.cell();
             if cell.solution() == wanted {
                 continue;
             }
@@ -238,7 +295,7 @@ mod tests {
     fn lesson(text: &str) -> Lesson {
         let text = text.replace('\n', "\n    // ");
         let source = format!(
-            "// ---\n// title = \"A\"\n// summary = \"B\"\n// minutes = 10\n// seconds = 20\n// ---\n\n\
+            "// ---\n// title = \"A\"\n// summary = \"B\"\n// track = \"core\"\n// minutes = 10\n// seconds = 20\n// ---\n\n\
              fn main() -> cloze::lessons::LessonResult {{\n    // %% [markdown]\n    // {text}\n\n    \
              // %% [end]\n    cloze::lessons::finish(\"01_x\")\n}}\n"
         );
@@ -266,10 +323,10 @@ mod tests {
     #[test]
     fn broken_links_are_named_with_their_line() {
         for (bad, message) in [
-            ("a\n[b](http://x.org)", "11: the link \"http://x.org\""),
-            ("[b](02_none.rs)", "10: the link \"02_none.rs\""),
-            ("[b](../src/lib.rs)", "10: the link \"../src/lib.rs\""),
-            ("a\n\n`src/none.rs`", "12: there is no src/none.rs"),
+            ("a\n[b](http://x.org)", "12: the link \"http://x.org\""),
+            ("[b](02_none.rs)", "11: the link \"02_none.rs\""),
+            ("[b](../src/lib.rs)", "11: the link \"../src/lib.rs\""),
+            ("a\n\n`src/none.rs`", "13: there is no src/none.rs"),
         ] {
             let error = check_links(bad).unwrap();
             let expected = format!("lessons/01_x.rs:{message}");
@@ -278,13 +335,43 @@ mod tests {
     }
 
     #[test]
-    fn minutes_must_fit_the_length() {
-        let fits = "word ".repeat(1300);
-        assert!(minutes(&lesson(&fits)).is_ok());
-        for count in [300, 5000] {
-            let error = minutes(&lesson(&"word ".repeat(count))).unwrap_err();
-            assert!(error.to_string().contains("states 10 minutes"), "{error}");
+    fn minutes_must_fit_the_length_and_are_mended() {
+        let dir = tempfile::tempdir().unwrap();
+        let counted = |words: usize, fix| {
+            minutes(dir.path(), &lesson(&"word ".repeat(words)), fix).map_err(|e| e.to_string())
+        };
+        assert!(counted(1500, false).is_ok());
+        for count in [900, 2100] {
+            let error = counted(count, false).unwrap_err();
+            assert!(error.contains("states 10 minutes"), "{error}");
         }
+        let file = dir.path().join("01_x.rs");
+        std::fs::write(&file, "// minutes = 10\n*About 10 minutes.* 10 minutes").unwrap();
+        counted(2100, true).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text, "// minutes = 14\n*About 14 minutes.* 10 minutes");
+        let error = counted(9300, true).unwrap_err();
+        assert!(error.contains("takes 62 minutes; 60 are the most"), "{error}");
+    }
+
+    #[test]
+    fn long_cells_and_checks_beside_other_code_are_named() {
+        let code = |source: &str| {
+            let text = include_str!("example.txt");
+            let cell = format!("    // %%\n{source}\n    // %% [end]");
+            let mut lesson =
+                format::parse("01_x", &text.replace("    // %% [end]", &cell)).unwrap();
+            let one = lesson.exercises[0].clone();
+            lesson.exercises.extend([one.clone(), one]);
+            form(&lesson).map_err(|error| error.to_string())
+        };
+        assert_eq!(code(&"    let x = 1;\n".repeat(25)), Ok(()));
+        let error = code(&"    let x = 1;\n".repeat(26)).unwrap_err();
+        assert!(error.contains("a cell of 26 lines"), "{error}");
+        let error = code("    let x = 1;\n    check!(\"01.2\", |judge| {});").unwrap_err();
+        assert!(error.contains("stands alone"), "{error}");
+        let few = form(&format::parse("01_x", include_str!("example.txt")).unwrap()).unwrap_err();
+        assert!(few.to_string().contains("has 1 exercises; 3 are the least"), "{few}");
     }
 
     #[test]

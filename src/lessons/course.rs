@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use super::format::{Exercise, Lesson};
+use super::format::{Exercise, Lesson, Track};
 use super::progress::Progress;
 use crate::error::Result;
-use crate::view::{Step, StepMap, style};
+use crate::view::{Step, StepMap};
 
 /// The name of the notebook that opens the course.
 pub const INDEX: &str = "00_index";
@@ -25,23 +25,42 @@ pub fn map() -> Result<StepMap> {
 
 /// Returns the map of `lessons`.
 pub fn map_of(lessons: &[Lesson], progress: &Progress) -> StepMap {
-    let empty = StepMap::new("The course: what builds on what");
-    let passed = |exercise: &Exercise| progress.moment(&exercise.id).is_some();
-    lessons.iter().fold(empty, |map, lesson| {
-        map.step(Step {
-            key: lesson.number().to_owned(),
-            title: lesson.title.clone(),
-            note: format!("{} min", lesson.minutes),
-            needs: lesson.needs.clone(),
-            tasks: lesson.exercises.iter().map(passed).collect(),
-        })
-    })
+    let passed = |exercise: &Exercise| progress.moment(exercise).is_some();
+    let mut map = StepMap::new("The course: what builds on what");
+    for track in Track::ALL {
+        let of_track: Vec<&Lesson> =
+            lessons.iter().filter(|lesson| lesson.track == track).collect();
+        map = map.heading(format!("{} ({} hours)", track.title(), hours(&of_track)));
+        for lesson in of_track {
+            map = map.step(Step {
+                key: lesson.number().to_owned(),
+                title: lesson.title.clone(),
+                note: format!("{} min", lesson.minutes),
+                needs: lesson.needs.clone(),
+                tasks: lesson.exercises.iter().map(passed).collect(),
+            });
+        }
+    }
+    map
+}
+
+/// Returns the length of these lessons in hours, rounded.
+fn hours(lessons: &[&Lesson]) -> u32 {
+    (lessons.iter().map(|lesson| lesson.minutes).sum::<u32>() + 30) / 60
 }
 
 /// Returns the table of the lessons in Markdown; linked files have this ending.
 pub fn table(lessons: &[Lesson], ending: &str) -> String {
     let mut out = "| lesson | minutes | what you build | needs |\n|---|---:|---|---|\n".to_owned();
+    let mut before = None;
     for lesson in lessons {
+        if before.replace(lesson.track) != Some(lesson.track) {
+            let of_track: Vec<&Lesson> =
+                lessons.iter().filter(|other| other.track == lesson.track).collect();
+            let (title, minutes) =
+                (lesson.track.title(), of_track.iter().map(|it| it.minutes).sum::<u32>());
+            out += &format!("| **{title}** | {minutes} | | |\n");
+        }
         let needs = match lesson.needs.is_empty() {
             true => "-".to_owned(),
             false => lesson.needs.join(", "),
@@ -65,12 +84,12 @@ pub fn with_table(readme: &str, lessons: &[Lesson]) -> Option<String> {
 
 /// Returns the cells of the notebook that opens the course, with their types and sources.
 pub(super) fn index_cells(lessons: &[Lesson]) -> Vec<Value> {
-    let minutes: u32 = lessons.iter().map(|lesson| lesson.minutes).sum();
+    let all: Vec<&Lesson> = lessons.iter().collect();
     let exercises: usize = lessons.iter().map(|lesson| lesson.exercises.len()).sum();
     let text = include_str!("index.md")
         .replace("{lessons}", &lessons.len().to_string())
         .replace("{exercises}", &exercises.to_string())
-        .replace("{minutes}", &style::number(f64::from(minutes)))
+        .replace("{hours}", &hours(&all).to_string())
         .replace("{table}", table(lessons, ".ipynb").trim_end());
     let cell = |text: &str| match text.strip_prefix("// %%\n") {
         Some(code) => json!({ "cell_type": "code", "source": code }),
@@ -87,10 +106,10 @@ mod tests {
     #[test]
     fn only_the_table_of_a_readme_is_updated() {
         let all = lessons::all().unwrap();
-        let readme = format!("# A\n{TABLE_BEGINS}\nold\n{TABLE_ENDS}\n\nB\n");
+        let readme = format!("# A\n{TABLE_BEGINS}\n| x |\n{TABLE_ENDS}\n\nB\n");
         let renewed = with_table(&readme, &all).unwrap();
         assert!(renewed.starts_with("# A\n") && renewed.ends_with("\n\nB\n"));
-        assert!(!renewed.contains("old") && renewed.contains(&all[0].title));
+        assert!(!renewed.contains("| x |") && renewed.contains(&all[0].title));
         assert_eq!(with_table(&renewed, &all).unwrap(), renewed);
         assert_eq!(with_table("# A\n", &all), None);
     }

@@ -70,18 +70,6 @@ fn states() -> MutexGuard<'static, HashMap<String, State>> {
     STATES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the exercise as its lesson declares it. An unknown id (in a learner's own cell) has no title and
-/// no hints.
-fn declared(id: &str) -> Exercise {
-    let known =
-        super::lesson_of(id).ok().and_then(|l| l.exercises.into_iter().find(|e| e.id == id));
-    known.unwrap_or_else(|| Exercise {
-        id: id.to_owned(),
-        title: "an exercise of no lesson".to_owned(),
-        hints: Vec::new(),
-    })
-}
-
 /// The body of a stub: unwinds to the check that called it.
 ///
 /// # Panics
@@ -139,7 +127,7 @@ pub fn solved(id: &str) -> bool {
 
 /// Prints the next hint of an exercise; after the last one, prints that again.
 pub fn hint(id: &str) {
-    let exercise = declared(id);
+    let exercise = super::declared(id);
     let count = exercise.hints.len();
     if count == 0 {
         println!("There is no exercise {id:?} with hints.");
@@ -157,7 +145,7 @@ pub fn check(id: &str, judge: impl FnOnce(&mut Judge)) {
     let verdict = judged(judge);
     let passed = matches!(verdict, Verdict::Right { .. });
     states().entry(id.to_owned()).or_default().passed = passed;
-    let exercise = declared(id);
+    let exercise = super::declared(id);
     let before = record(&exercise, passed);
     // The session needs it for `:next`.
     wire::send(&wire::Record::Checked { id: id.to_owned(), passed });
@@ -175,13 +163,13 @@ fn record(exercise: &Exercise, passed: bool) -> Option<String> {
     let id = &exercise.id;
     let file = states().get(id).and_then(|state| state.answered_in);
     if let Some(file) = file.filter(|_| passed)
-        && let Err(error) = keep_answer(id, Path::new(file))
+        && let Err(error) = keep_answer(exercise, Path::new(file))
     {
         note!("your answer to {id} is not kept for later lessons: {error}");
     }
-    let before = Progress::load().map(|progress| progress.day(id).map(str::to_owned));
+    let before = Progress::load().map(|progress| progress.day(exercise).map(str::to_owned));
     let noted = match (&before, passed && !was_given(id)) {
-        (Ok(None), true) => progress::note(id),
+        (Ok(None), true) => progress::note(exercise),
         _ => Ok(()),
     };
     let before = before.and_then(|before| noted.map(|()| before));
@@ -192,7 +180,7 @@ fn record(exercise: &Exercise, passed: bool) -> Option<String> {
 }
 
 /// Keeps the learner's answer, which stands in a lesson's source file.
-fn keep_answer(id: &str, file: &Path) -> Result<()> {
+fn keep_answer(exercise: &Exercise, file: &Path) -> Result<()> {
     let text = std::fs::read_to_string(file).map_err(|error| Error::io(file, error))?;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let cells = super::format::parse(&name, &text)?.cells;
@@ -201,6 +189,7 @@ fn keep_answer(id: &str, file: &Path) -> Result<()> {
         .filter(|cell| cell.kind == CellKind::Code)
         .map(|cell| cell.solution())
         .collect();
+    let id = &exercise.id;
     let lesson = super::lesson_of(id)?;
     answers::answer_in(&lesson, id, &code).map_or(Ok(()), |answer| answers::keep(id, &answer))
 }
@@ -315,7 +304,7 @@ mod tests {
     use crate::view::display::Show;
 
     fn text(id: &str, verdict: Verdict) -> String {
-        let report = Report { exercise: declared(id), verdict, before: None };
+        let report = Report { exercise: crate::lessons::declared(id), verdict, before: None };
         report.content().plain()
     }
 

@@ -12,7 +12,7 @@
 //! return type, so that the stub in its place, which never returns, always compiles; [`parse`] checks
 //! that.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -34,6 +34,8 @@ pub struct Lesson {
     pub title: String,
     /// One sentence: what the lesson builds.
     pub summary: String,
+    /// Where it belongs in the course.
+    pub track: Track,
     /// How long a learner needs, in minutes.
     pub minutes: u32,
     /// How long a notebook with solutions takes on two cores, in seconds, including compilation; none if
@@ -52,14 +54,49 @@ impl Lesson {
     pub fn number(&self) -> &str {
         self.name.split('_').next().unwrap_or_default()
     }
+
+    /// Returns its name without the number: `tokens`.
+    pub fn slug(&self) -> &str {
+        self.name.split_once('_').map_or(&*self.name, |(_, slug)| slug)
+    }
+}
+
+/// A part of the course.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Track {
+    /// BERT, from its parts to a fine-tuned model; the other tracks build on it.
+    Core,
+    /// The tasks of the paper, a look inside, and a program.
+    Use,
+    /// How it is made fast, and which of its decisions mattered.
+    Systems,
+}
+
+impl Track {
+    /// All tracks, in the order of the course.
+    pub const ALL: [Self; 3] = [Self::Core, Self::Use, Self::Systems];
+
+    /// Returns its title.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Core => "Core: your BERT",
+            Self::Use => "Use: tasks, insight, shipping",
+            Self::Systems => "Systems and research",
+        }
+    }
 }
 
 /// An exercise as the front matter declares it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exercise {
-    /// The lesson's number and the exercise's: `01.2`.
+    /// The lesson's number and the exercise's: `01.2`. It changes if the course is renumbered.
     pub id: String,
+    /// Its name in files: never changed, and different for all exercises.
+    pub key: String,
+    /// Its id in the first edition of the course, which old progress files and answers have.
+    pub was: Option<String>,
     /// Its subject in a few words.
     pub title: String,
     /// At least one hint, each revealing more than the one before.
@@ -92,7 +129,7 @@ pub struct Cell {
     pub kind: CellKind,
     /// Markdown, or code including its solution marks.
     source: String,
-    /// The exercises of a cell of the kind [`CellKind::Yours`].
+    /// The exercises of a cell of the kind [`CellKind::Yours`], of which a lesson has at most one.
     pub exercises: Vec<String>,
     /// The line of the cell's mark in the file, counted from 1.
     pub line: usize,
@@ -162,6 +199,7 @@ fn gate(line: &str) -> Option<&str> {
 struct FrontMatter {
     title: String,
     summary: String,
+    track: Track,
     minutes: u32,
     seconds: Option<u32>,
     #[serde(default)]
@@ -198,6 +236,7 @@ impl Parser<'_> {
             name: name.to_owned(),
             title: front.title,
             summary: front.summary,
+            track: front.track,
             minutes: front.minutes,
             seconds: front.seconds,
             needs: front.needs,
@@ -255,6 +294,12 @@ impl Parser<'_> {
             let expected = format!("{number}.{}", index + 1);
             if exercise.id != expected {
                 let message = format!("exercise {:?} should be {expected:?}", exercise.id);
+                return Err(self.error(line, message));
+            }
+            let in_key = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            let named = exercise.key.starts_with(|c: char| c.is_ascii_lowercase());
+            if !named || !exercise.key.chars().all(in_key) {
+                let message = format!("the key of {expected} should be like a function's name");
                 return Err(self.error(line, message));
             }
             if exercise.hints.is_empty() {
@@ -480,7 +525,7 @@ mod tests {
             let more = format!("// minutes = 30\n// needs = {wrong}\n");
             let source = GOOD.replace("// minutes = 30\n", &more);
             let error = parse("01_x", &source).unwrap_err().to_string();
-            assert!(error.starts_with("lessons/01_x.rs:5: needs "), "{error}");
+            assert!(error.starts_with("lessons/01_x.rs:6: needs "), "{error}");
         }
     }
 
@@ -497,23 +542,23 @@ mod tests {
         // What is replaced by what, and the error; ⏎ is a line end.
         let faults = r#"
             // title = "Tokens"⏎ =>  => 2: missing field `title`
-            // minutes = 30 => // minutes = x => 4: 
-            // minutes = 30 => minutes = 30 => 4: front matter lines start
-            fn main() => fn man() => 12: expected "fn main()
-            // %% [markdown] => 1; => 13: expected a cell mark
-            // %% [markdown] => // %% [md] => 13: unknown cell mark "[md]"
-            // Text. => Text. => 16: lines of a text cell
-            ⏎    // %%⏎    check => ⏎// %%⏎    check => 26: expected a line inside of main
-            id = "01.1" => id = "01.2" => 7: exercise "01.2" should be "01.1"
-            hints = ["Look at str's methods."] => hints = [] => 7: exercise 01.1 has no hint
-            // END SOLUTION⏎ =>  => 20: the solution has no
-            // BEGIN SOLUTION⏎ =>  => 20: cloze::solution! stands behind
-            cloze::solution!("01.1");⏎ =>  => 20: "// BEGIN SOLUTION" is followed by
-            solution!("01.1") => solution!("01.7") => 21: the front matter has no exercise
-            // END SOLUTION⏎ => // END SOLUTION⏎        ;⏎ => 23: a solution must end
-            check!("01.1" => check!("01.3" => 7: exercise 01.1 has 0 checks
-            finish("01_x") => finish("01_y") => 30: expected "    cloze::lessons::finish
-            // %% [end]⏎ =>  => 30: expected "// %% [end]"
+            // minutes = 30 => // minutes = x => 5: 
+            // minutes = 30 => minutes = 30 => 5: front matter lines start
+            fn main() => fn man() => 14: expected "fn main()
+            // %% [markdown] => 1; => 15: expected a cell mark
+            // %% [markdown] => // %% [md] => 15: unknown cell mark "[md]"
+            // Text. => Text. => 18: lines of a text cell
+            ⏎    // %%⏎    check => ⏎// %%⏎    check => 28: expected a line inside of main
+            id = "01.1" => id = "01.2" => 8: exercise "01.2" should be "01.1"
+            hints = ["Look at str's methods."] => hints = [] => 8: exercise 01.1 has no hint
+            // END SOLUTION⏎ =>  => 22: the solution has no
+            // BEGIN SOLUTION⏎ =>  => 22: cloze::solution! stands behind
+            cloze::solution!("01.1");⏎ =>  => 22: "// BEGIN SOLUTION" is followed by
+            solution!("01.1") => solution!("01.7") => 23: the front matter has no exercise
+            // END SOLUTION⏎ => // END SOLUTION⏎        ;⏎ => 25: a solution must end
+            check!("01.1" => check!("01.3" => 8: exercise 01.1 has 0 checks
+            finish("01_x") => finish("01_y") => 32: expected "    cloze::lessons::finish
+            // %% [end]⏎ =>  => 32: expected "// %% [end]"
         "#;
         for fault in faults.trim().lines() {
             let fault = fault.trim_start().replace('⏎', "\n");
@@ -527,6 +572,6 @@ mod tests {
             assert!(error.starts_with(&expected), "{from:?}: {error:?}");
         }
         let error = parse("01_x", &format!("{GOOD}fn more() {{}}\n")).unwrap_err();
-        assert!(error.to_string().contains("32: nothing may follow main"));
+        assert!(error.to_string().contains("34: nothing may follow main"));
     }
 }

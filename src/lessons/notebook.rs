@@ -226,9 +226,9 @@ mod tests {
 
     #[test]
     fn links_to_lessons_lead_to_their_notebooks() {
-        let text = "[a](05_masked_lm.rs), [b](https://docs.rs/x.rs) and [c](05_x.rs";
+        let text = "[a](07_masked_lm.rs), [b](https://docs.rs/x.rs) and [c](05_x.rs";
         let linked = linked(text);
-        assert!(linked.starts_with("[a](05_masked_lm.ipynb), [b](https://docs.rs/x.rs)"));
+        assert!(linked.starts_with("[a](07_masked_lm.ipynb), [b](https://docs.rs/x.rs)"));
         assert_eq!(super::linked("no link (at all) ]"), "no link (at all) ]");
     }
 

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use super::Exercise;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::files::create_folder;
@@ -19,6 +20,7 @@ use crate::files::create_folder;
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 struct Line {
+    /// Its key, or its id in the first edition of the course.
     exercise: String,
     /// RFC 3339, in UTC.
     passed: String,
@@ -68,14 +70,15 @@ impl Progress {
     }
 
     /// Returns the time when an exercise was first passed, as RFC 3339 in UTC.
-    pub fn moment(&self, id: &str) -> Option<&str> {
-        self.passed.get(id).map(String::as_str)
+    pub fn moment(&self, exercise: &Exercise) -> Option<&str> {
+        let was = exercise.was.as_ref().and_then(|was| self.passed.get(was));
+        was.or_else(|| self.passed.get(&exercise.key)).map(String::as_str)
     }
 
     /// Returns the day when an exercise was first passed, such as 2026-01-31.
-    pub fn day(&self, id: &str) -> Option<&str> {
+    pub fn day(&self, exercise: &Exercise) -> Option<&str> {
         // A valid time begins with ten ASCII characters.
-        self.moment(id).map(|moment| &moment[..10])
+        self.moment(exercise).map(|moment| &moment[..10])
     }
 }
 
@@ -84,15 +87,15 @@ impl Progress {
 ///
 /// # Errors
 /// If the file can't be written.
-pub fn note(id: &str) -> Result<()> {
+pub fn note(exercise: &Exercise) -> Result<()> {
     match path() {
-        Some(path) => note_in(&path, id),
+        Some(path) => note_in(&path, exercise),
         None => Ok(()),
     }
 }
 
-fn note_in(path: &Path, id: &str) -> Result<()> {
-    if Progress::read(path)?.moment(id).is_some() {
+fn note_in(path: &Path, exercise: &Exercise) -> Result<()> {
+    if Progress::read(path)?.moment(exercise).is_some() {
         return Ok(());
     }
     let io = |e| Error::io(path, e);
@@ -103,7 +106,7 @@ fn note_in(path: &Path, id: &str) -> Result<()> {
     let options = options.read(true).append(true).create(true);
     let mut file = options.open(path).map_err(io)?;
     let line = Line {
-        exercise: id.to_owned(),
+        exercise: exercise.key.clone(),
         passed: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
     };
     let json = serde_json::to_string(&line)
@@ -133,20 +136,43 @@ fn ends_in_line_end(file: &mut std::fs::File) -> std::io::Result<bool> {
 mod tests {
     use super::*;
 
+    fn exercise(id: &str) -> Exercise {
+        Exercise {
+            id: id.to_owned(),
+            key: format!("key_{id}"),
+            was: Some(id.to_owned()),
+            title: String::new(),
+            hints: Vec::new(),
+        }
+    }
+
     #[test]
     fn the_first_time_is_kept_with_its_day() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/progress.jsonl");
         assert_eq!(Progress::read(&path).unwrap(), Progress::default());
-        note_in(&path, "01.1").unwrap();
-        note_in(&path, "01.2").unwrap();
+        note_in(&path, &exercise("01.1")).unwrap();
+        note_in(&path, &exercise("01.2")).unwrap();
         let first = Progress::read(&path).unwrap();
-        note_in(&path, "01.1").unwrap();
+        note_in(&path, &exercise("01.1")).unwrap();
         assert_eq!(Progress::read(&path).unwrap(), first);
         let today = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         // Midnight may fall between the two.
-        assert_eq!(first.day("01.1").unwrap()[..4], today[..4]);
-        assert_eq!(first.day("01.3"), None);
+        assert_eq!(first.day(&exercise("01.1")).unwrap()[..4], today[..4]);
+        assert_eq!(first.day(&exercise("01.3")), None);
+    }
+
+    #[test]
+    fn a_line_of_the_first_edition_counts_for_the_exercise_that_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("progress.jsonl");
+        std::fs::write(&path, "{\"exercise\":\"03.5\",\"passed\":\"2026-01-31T10:00:00Z\"}\n")
+            .unwrap();
+        let progress = Progress::read(&path).unwrap();
+        let passed = |id: &str| progress.day(&crate::lessons::declared(id));
+        // Multi-head attention; another exercise may have that number now.
+        assert_eq!(passed("05.3"), Some("2026-01-31"));
+        assert_eq!(passed("03.3"), None);
     }
 
     #[test]
@@ -163,11 +189,14 @@ mod tests {
         );
         std::fs::write(&path, [text.as_bytes(), b"\xff\xfe"].concat()).unwrap();
         let progress = Progress::read(&path).unwrap();
-        assert_eq!(progress.day("01.1"), Some("2026-01-31"));
-        assert_eq!((progress.day("01.2"), progress.day("01.3")), (None, None));
+        assert_eq!(progress.day(&exercise("01.1")), Some("2026-01-31"));
+        assert_eq!(
+            (progress.day(&exercise("01.2")), progress.day(&exercise("01.3"))),
+            (None, None)
+        );
         // The next line is complete.
-        note_in(&path, "01.3").unwrap();
-        assert!(Progress::read(&path).unwrap().day("01.3").is_some());
+        note_in(&path, &exercise("01.3")).unwrap();
+        assert!(Progress::read(&path).unwrap().day(&exercise("01.3")).is_some());
     }
 
     #[test]
@@ -179,7 +208,7 @@ mod tests {
                 let path = &path;
                 scope.spawn(move || {
                     for one in 0..10 {
-                        note_in(path, &format!("{thread:02}.{one}")).unwrap();
+                        note_in(path, &exercise(&format!("{thread:02}.{one}"))).unwrap();
                     }
                 });
             }

@@ -1,7 +1,7 @@
 //! A map of steps that build on each other: one a row, with lines to the steps that need it.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::HPos;
+use plotters::style::text_anchor::{HPos, VPos};
 
 use super::picture::{self, Canvas, Outcome};
 use super::style::{self, INK, TEXT_SIZE, WIDTH};
@@ -34,11 +34,13 @@ pub struct Step {
 }
 
 /// Steps in order, each in a row: its mark, its title, a note, and a dot for each task. Lines lead from a
-/// step to those that need it, except lines that follow from others.
+/// step to those that need it, except lines that follow from others. Headings divide the steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StepMap {
     title: String,
     steps: Vec<Step>,
+    /// Headings, each with the number of the step below it.
+    headings: Vec<(usize, String)>,
 }
 
 /// A line between two rows; its lane is its distance to the left of the marks, 0 for a straight line.
@@ -52,7 +54,7 @@ struct Link {
 impl StepMap {
     /// Creates a map without steps.
     pub fn new(title: impl Into<String>) -> Self {
-        Self { title: title.into(), steps: Vec::new() }
+        Self { title: title.into(), ..Self::default() }
     }
 
     /// Adds a step at the bottom.
@@ -61,9 +63,15 @@ impl StepMap {
         self
     }
 
+    /// Adds a heading above the next step.
+    pub fn heading(mut self, heading: impl Into<String>) -> Self {
+        self.headings.push((self.steps.len(), heading.into()));
+        self
+    }
+
     /// Returns the map as a stand-alone SVG document.
     pub fn svg(&self) -> String {
-        let height = HEAD + ROW * self.steps.len() as i32 + 8;
+        let height = HEAD + ROW * (self.steps.len() + self.headings.len()) as i32 + 8;
         picture::svg((WIDTH, height as u32), &self.title, |root| self.draw(root))
     }
 
@@ -125,13 +133,22 @@ impl StepMap {
         let links = self.links();
         let lanes = links.iter().map(|link| link.lane).max().unwrap_or(0);
         let marks = 14 + MARK + lanes * LANE;
-        let middle = |row: usize| HEAD + ROW * row as i32 + ROW / 2;
+        let middle = |row: usize| {
+            let above = self.headings.iter().filter(|(step, _)| *step <= row).count();
+            HEAD + ROW * (row + above) as i32 + ROW / 2
+        };
         for link in &links {
             let path = line(marks, middle(link.from), middle(link.to), link.lane);
             root.draw(&PathElement::new(path, INK.mix(0.6).stroke_width(2)))?;
         }
         let most = self.steps.iter().map(|s| s.tasks.len()).max().unwrap_or(0);
         let dots = WIDTH as i32 - 14 - DOTS * most as i32;
+        for (step, heading) in &self.headings {
+            // The heading is nearer to the step below it.
+            let style = style::text(style::TITLE_SIZE, INK, HPos::Left, VPos::Center);
+            let place = (marks + MARK + 9, middle(*step) - ROW + 5);
+            root.draw(&Text::new(heading.clone(), place, style))?;
+        }
         for (row, step) in self.steps.iter().enumerate() {
             let y = middle(row);
             let done = step.tasks.iter().filter(|done| **done).count();
@@ -162,7 +179,9 @@ impl StepMap {
     /// Returns the map in characters, for a terminal.
     pub fn text(&self) -> String {
         let mut out = self.title.clone();
-        for step in &self.steps {
+        for (number, step) in self.steps.iter().enumerate() {
+            let above = self.headings.iter().filter(|(step, _)| *step == number);
+            out.extend(above.map(|(_, heading)| format!("\n\n{heading}")));
             let dots = step.tasks.iter().map(|done| if *done { '●' } else { '○' });
             let dots: String = dots.collect();
             let needs = match step.needs.is_empty() {
@@ -226,6 +245,7 @@ mod tests {
         StepMap::new("The course")
             .step(step("00", &[], &[true, true]))
             .step(step("01", &["00"], &[true, false]))
+            .heading("The second part")
             .step(step("02", &["00", "01"], &[false]))
             .step(step("03", &["01"], &[]))
             .step(step("04", &["02", "03", "09"], &[false]))
@@ -251,7 +271,7 @@ mod tests {
     #[test]
     fn the_picture_has_all_steps_tasks_and_lines() {
         let svg = map().svg();
-        for text in ["The course", "00  Lesson 00", "04  Lesson 04", "30 min"] {
+        for text in ["The course", "The second part", "00  Lesson 00", "04  Lesson 04", "30 min"] {
             assert!(svg.contains(text), "{text}");
         }
         // A mark for each step, and a dot for each task.
@@ -264,7 +284,7 @@ mod tests {
     fn a_terminal_gets_a_line_for_each_step() {
         let text = map().text();
         assert!(text.contains("\n00  Lesson 00 (30 min) ●●\n"), "{text}");
-        let later = "\n02  Lesson 02 (30 min, after 00 01) ○\n";
+        let later = "\n\nThe second part\n02  Lesson 02 (30 min, after 00 01) ○\n";
         assert!(text.contains(later), "{text}");
     }
 

@@ -82,11 +82,11 @@ mod tests {
         let mut course = Course::default();
         let error = course.exercise(":hint", "").unwrap_err().value;
         assert!(error.contains(":hint 01.2"), "{error}");
-        assert_eq!(course.exercise(":hint", "01.2").unwrap().1.id, "01.2");
-        course.checked("01.3", false);
-        assert_eq!(course.exercise(":hint", "").unwrap().1.id, "01.3");
-        let error = course.exercise(":hint", "01.99").unwrap_err().value;
-        assert!(error.contains("01.1, 01.2"), "{error}");
+        assert_eq!(course.exercise(":hint", "02.2").unwrap().1.id, "02.2");
+        course.checked("02.3", false);
+        assert_eq!(course.exercise(":hint", "").unwrap().1.id, "02.3");
+        let error = course.exercise(":hint", "02.99").unwrap_err().value;
+        assert!(error.contains("02.1, 02.2"), "{error}");
         assert!(course.exercise(":hint", "77.1").is_err());
     }
 
@@ -95,9 +95,9 @@ mod tests {
         let mut course = Course::default();
         let cells = ["fn scores() { 1 }".to_owned(), "fn other() {}".to_owned()];
         assert!(course.changed(&cells, "fn scores() { 2 }").is_empty());
-        course.checked("03.1", true);
+        course.checked("04.1", true);
         assert!(course.changed(&cells, "fn scores() { 1 }").is_empty());
         assert!(course.changed(&cells, "fn other() { 2 }").is_empty());
-        assert_eq!(course.changed(&cells, "fn scores() { 2 }"), ["03.1"]);
+        assert_eq!(course.changed(&cells, "fn scores() { 2 }"), ["04.1"]);
     }
 }

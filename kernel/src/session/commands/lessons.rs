@@ -48,7 +48,7 @@ fn lesson(evaluator: &mut Evaluator, name: &str, sink: &Sink) -> Result<Outcome,
         ),
     ];
     let days = lesson.exercises.iter().filter_map(|exercise| {
-        let day = progress.day(&exercise.id)?;
+        let day = progress.day(exercise)?;
         Some(format!("{} on {day}", exercise.id))
     });
     let days: Vec<String> = days.collect();
@@ -66,7 +66,7 @@ fn lesson(evaluator: &mut Evaluator, name: &str, sink: &Sink) -> Result<Outcome,
 /// Describes a lesson in one line: its length and the learner's progress.
 fn listed(lesson: &Lesson, progress: &Progress) -> String {
     let exercises = lesson.exercises.iter();
-    let days: Vec<&str> = exercises.filter_map(|one| progress.day(&one.id)).collect();
+    let days: Vec<&str> = exercises.filter_map(|one| progress.day(one)).collect();
     let last = match days.iter().max() {
         Some(day) => format!(", last on {day}"),
         None => String::new(),
@@ -128,12 +128,12 @@ fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
 fn yours(evaluator: &mut Evaluator, ids: &str, sink: &Sink) -> Result<Outcome, CellError> {
     let ids: Vec<String> = ids.split_whitespace().map(str::to_owned).collect();
     if ids.is_empty() {
-        return Err(wrong("which exercises? Name them, as in `:yours 03.1 03.2`"));
+        return Err(wrong("which exercises? Name them, as in `:yours 05.3 06.2`"));
     }
     let found = answers::gather(&ids, answers::kept).map_err(|error| wrong(&error.to_string()))?;
     show_text(sink, &found.summary());
-    let outcome = evaluator.cell(&found.code, sink);
-    if outcome.error.is_some() && !found.yours.is_empty() {
+    let outcome = evaluator.cell(&found.cell(), sink);
+    if outcome.error.is_some() && !found.yours().is_empty() {
         let folder = answers::folder().unwrap_or_default();
         let text = format!(
             "This is the code of your answers, which are kept in {}. Pass the exercise again, or remove \
@@ -215,11 +215,13 @@ mod tests {
         let path = dir.path().join("progress.jsonl");
         let line = "{\"exercise\":\"01.2\",\"passed\":\"2026-01-31T10:00:00Z\"}\n";
         std::fs::write(&path, line).unwrap();
-        let lesson = lessons::find("01").unwrap();
+        let lesson = lessons::find("02").unwrap();
         let line = listed(&lesson, &Progress::read(&path).unwrap());
-        assert!(line.contains("1 of 4 exercises passed, last on 2026-01-31"), "{line}");
+        let all = lesson.exercises.len();
+        let one = format!("1 of {all} exercises passed, last on 2026-01-31");
+        assert!(line.contains(&one), "{line}");
         let none = listed(&lesson, &Progress::default());
-        assert!(none.ends_with("0 of 4 exercises passed)"), "{none}");
+        assert!(none.ends_with(&format!("0 of {all} exercises passed)")), "{none}");
     }
 
     #[test]
