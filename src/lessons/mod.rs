@@ -1,6 +1,6 @@
 //! The guided lessons: their sources, exercises and notebooks.
 //!
-//! A lesson is a Rust file in `lessons/` that is a program (`cargo run --example 01_tokens`), a test and
+//! A lesson is a Rust file in `lessons/` that is a program (`cargo run --example 02_tokens`), a test and
 //! the source of a notebook. Its front matter, which `format` reads, declares its title, minutes,
 //! exercises and hints. The sources are part of the library, so an installed `cloze` has them without a
 //! checkout.
@@ -11,15 +11,17 @@ pub mod course;
 pub mod exercise;
 pub mod format;
 mod judge;
+pub mod mine;
 pub mod notebook;
 pub mod panics;
 pub mod progress;
+pub mod support;
 mod verdict;
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::files::create_folder;
+use crate::files::{create_folder, write_atomic};
 use crate::note;
 
 /// The data and the model that the lessons use.
@@ -39,10 +41,15 @@ macro_rules! sources {
 }
 
 /// The name and the source of every lesson, in the order of the course.
-const SOURCES: [(&str, &str); 17] = sources! {
-    "00_orientation" "01_tokens" "02_embeddings" "03_attention" "04_encoder" "05_masked_lm"
-    "06_next_sentence" "07_pretraining" "08_glue" "09_squad" "10_swag" "11_ner" "12_inside"
-    "13_gpu_benchmarks" "14_making_it_fast" "15_beyond_bert" "16_ship_it"
+const SOURCES: [(&str, &str); 29] = sources! {
+    "00_orientation" "01_gradients" "02_tokens" "03_embeddings"
+    "04_attention" "05_heads" "06_encoder" "07_masked_lm"
+    "08_fill_blanks" "09_next_sentence" "10_optimizer" "11_pretraining"
+    "12_fine_tuning" "13_pairs" "14_questions" "15_answers"
+    "16_endings" "17_names" "18_features" "19_attention_maps"
+    "20_probes" "21_ship_it" "22_vocabulary" "23_parameters"
+    "24_gpu_benchmarks" "25_making_it_fast" "26_packing" "27_masks"
+    "28_students"
 };
 
 /// Returns all lessons in order.
@@ -51,7 +58,7 @@ pub fn all() -> Result<Vec<Lesson>> {
     lessons.collect()
 }
 
-/// Returns the lesson called `name`: `01_tokens`, or its number, `01` or `1`.
+/// Returns the lesson called `name`: `02_tokens`, or its number, `01` or `1`.
 pub fn find(name: &str) -> Result<Lesson> {
     let number = |n: &str| n.parse::<u32>().ok();
     let found = SOURCES.iter().find(|(full, _)| {
@@ -74,6 +81,19 @@ pub fn lesson_of(id: &str) -> Result<Lesson> {
     find(id.split('.').next().unwrap_or_default())
 }
 
+/// Returns the exercise as its lesson declares it. An unknown id (in a learner's own cell) has no title and
+/// no hints.
+pub(crate) fn declared(id: &str) -> Exercise {
+    let known = lesson_of(id).ok().and_then(|l| l.exercises.into_iter().find(|e| e.id == id));
+    known.unwrap_or_else(|| Exercise {
+        id: id.to_owned(),
+        key: id.to_owned(),
+        was: None,
+        title: "an exercise of no lesson".to_owned(),
+        hints: Vec::new(),
+    })
+}
+
 /// The paths of the notebooks that were built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notebooks {
@@ -83,8 +103,8 @@ pub struct Notebooks {
     pub lessons: Vec<PathBuf>,
 }
 
-/// Writes every lesson as a notebook into `out`, with solutions or stubs, and the notebook that opens the
-/// course. Creates `out` if it is missing.
+/// Writes every lesson as a notebook into `out`, with solutions or stubs, the notebook that opens the course,
+/// and the glossary. Creates `out` if it is missing.
 ///
 /// A notebook that was changed since it was written is kept, with a note on standard error.
 pub fn build(out: &Path, solutions: bool) -> Result<Notebooks> {
@@ -101,6 +121,7 @@ pub fn build(out: &Path, solutions: bool) -> Result<Notebooks> {
         Ok(path)
     };
     let index = put(course::INDEX, &notebook::index(&all))?;
+    write_atomic(&out.join("glossary.md"), include_bytes!("../../lessons/glossary.md"))?;
     let lessons = all
         .iter()
         .map(|lesson| put(&lesson.name, &notebook::notebook(lesson, solutions)))
@@ -122,7 +143,8 @@ pub fn steps(full: u64) -> u64 {
 /// Checks the folder with the lessons' sources in a checkout: every file must be a lesson of the course, with
 /// the source that this program was built from, or one of a few others.
 pub fn check_folder(dir: &Path) -> Result<()> {
-    const OTHERS: [&str; 5] = ["README.md", "data", "map.svg", "rustfmt.toml", "words.txt"];
+    const OTHERS: [&str; 6] =
+        ["README.md", "data", "glossary.md", "map.svg", "rustfmt.toml", "words.txt"];
     let entries = std::fs::read_dir(dir).map_err(|e| Error::io(dir, e))?;
     for entry in entries {
         let path = entry.map_err(|e| Error::io(dir, e))?.path();
@@ -170,12 +192,22 @@ mod tests {
 
     #[test]
     fn lessons_are_found_by_name_and_by_number() {
-        for name in ["01_tokens", "01", "1"] {
-            assert_eq!(find(name).unwrap().name, "01_tokens");
+        for name in ["02_tokens", "02", "2"] {
+            assert_eq!(find(name).unwrap().name, "02_tokens");
         }
         let error = find("99").unwrap_err();
         assert_eq!(error.exit_code(), 2);
-        assert!(error.to_string().contains("01_tokens"));
+        assert!(error.to_string().contains("02_tokens"));
+    }
+
+    #[test]
+    fn keys_and_old_numbers_are_different_for_all_exercises() {
+        let mut known = std::collections::HashSet::new();
+        for exercise in all().unwrap().into_iter().flat_map(|lesson| lesson.exercises) {
+            for name in [Some(exercise.key), exercise.was].into_iter().flatten() {
+                assert!(known.insert(name.clone()), "{name} twice");
+            }
+        }
     }
 
     #[test]
