@@ -101,26 +101,26 @@ sum"""
         self.run_cell(":nonsense", "error")
 
     def test_an_exercise_by_commands(self):
-        self.run_cell(":lesson 1")
+        self.run_cell(":lesson 2")
         for _ in range(10):
             cell = self.run_cell(":next")
-            if "Exercise 01.1" in self.shown(cell):
+            if "Exercise 02.1" in self.shown(cell):
                 break
         self.assertIn("fn split_words", self.shown(cell))
         early = self.run_cell(":check", "error")
         self.assertIn("write the exercise's code", early.of("error")[0]["evalue"])
-        stub = 'fn split_words(text: &str) -> Vec<String> { cloze::exercise!("01.1") }'
+        stub = 'fn split_words(text: &str) -> Vec<String> { cloze::exercise!("02.1") }'
         self.run_cell(stub)
         self.assertIn("not solved yet", self.shown(self.run_cell(":check")))
         self.assertIn("Hint 1 of", self.run_cell(":hint").text())
-        self.assertIn("Hint 2 of", self.run_cell(":hint 01.1").text())
+        self.assertIn("Hint 2 of", self.run_cell(":hint 02.1").text())
         solution = self.shown(self.run_cell(":solution"))
         self.assertNotIn("exercise!", solution)
         self.run_cell(solution)
         self.assertIn("right", self.shown(self.run_cell(":next")))
-        self.assertIn("1 of 4 exercises passed", self.shown(self.run_cell(":lesson")))
-        wrong = self.run_cell(":hint 01.77", "error")
-        self.assertIn("01.1, 01.2", wrong.of("error")[0]["evalue"])
+        self.assertIn("1 of 3 exercises passed", self.shown(self.run_cell(":lesson")))
+        wrong = self.run_cell(":hint 02.77", "error")
+        self.assertIn("02.1, 02.2", wrong.of("error")[0]["evalue"])
 
     def test_adding_a_crate_changes_no_other_version(self):
         # A dependency of Cloze needs no network.
@@ -159,7 +159,7 @@ type Grid = Tensor<(usize, usize), f32, Cpu>;"""
 
     def setUp(self):
         data = pathlib.Path(os.environ.get("XDG_DATA_HOME", pathlib.Path.home() / ".local/share"))
-        self.answer = data / "cloze/answers/03.1.rs"
+        self.answer = data / "cloze/answers/scores.rs"
         self.answer.parent.mkdir(exist_ok=True)
         self.answer.unlink(missing_ok=True)
         self.addCleanup(self.answer.unlink, missing_ok=True)
@@ -183,21 +183,21 @@ type Grid = Tensor<(usize, usize), f32, Cpu>;"""
     def test_an_answer_is_kept_when_its_check_passes_and_a_later_session_runs_it(self):
         wrong = self.ANSWER.replace("root(K)", "1.0")
         use = "scores::<4>(Cpu::default().ones_like(&(1, Const)), Cpu::default().ones_like(&(1, Const))).as_vec()"
-        shown = self.cells(":yours 03.1", "use cloze::prelude::*;", use)
-        self.assertIn("The lessons' solutions: 03.1.", shown[0])
+        shown = self.cells(":yours 04.1", "use cloze::prelude::*;", use)
+        self.assertIn("The lessons' solutions: 04.1.", shown[0])
         self.assertEqual(shown[2], "[2.0]")
-        shown = self.cells(self.TYPES, self.HELPER, wrong, ":check 03.1", self.ANSWER, ":check 03.1", wrong)
+        shown = self.cells(self.TYPES, self.HELPER, wrong, ":check 04.1", self.ANSWER, ":check 04.1", wrong)
         self.assertIn("divide by sqrt(K)", shown[3])
         self.assertIn("right", shown[5])
-        self.assertIn("You have changed your answer to 03.1", shown[6])
+        self.assertIn("You have changed your answer to 04.1", shown[6])
         kept = self.answer.read_text()
         self.assertTrue("fn root" in kept and "asking.matmul(turned) / root(K)" in kept, kept)
-        shown = self.cells(":yours 03.1", "use cloze::prelude::*;", use)
-        self.assertIn("Your own answers: 03.1.", shown[0])
+        shown = self.cells(":yours 04.1", "use cloze::prelude::*;", use)
+        self.assertIn("Your own answers: 04.1.", shown[0])
         self.assertEqual(shown[2], "[2.0]")
         # It is really that code which runs.
         self.answer.write_text(kept.replace("/ root(K)", "* 10.0"))
-        self.assertEqual(self.cells(":yours 03.1", "use cloze::prelude::*;", use)[2], "[40.0]")
+        self.assertEqual(self.cells(":yours 04.1", "use cloze::prelude::*;", use)[2], "[40.0]")
 
 
     def test_a_lesson_runs_with_the_answers_that_are_kept(self):
