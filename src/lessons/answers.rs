@@ -351,7 +351,7 @@ pub fn gather(ids: &[String], answer: impl Fn(&str) -> Result<Option<String>>) -
     Ok(found)
 }
 
-/// Returns a lesson's code as a script for a session. Each exercise has the learner's answer, or the
+/// Returns a lesson's code as a script for a session, with marks between the cells. Each exercise has the learner's answer, or the
 /// solution if there is no answer.
 ///
 /// # Errors
@@ -360,6 +360,7 @@ pub fn script(lesson: &Lesson) -> Result<String> {
     let mut script = String::new();
     for cell in lesson.cells.iter().filter(|cell| cell.kind != CellKind::Markdown) {
         let answer = cell.exercise().map_or(Ok(None), kept)?;
+        script += "// %%\n";
         script += &match (cell.command(), answer) {
             (Some(command), _) => command,
             (None, Some(answer)) => with_answer(cell, &answer),

@@ -204,10 +204,10 @@ type Grid = Tensor<(usize, usize), f32, Cpu>;"""
         self.answer.write_text("fn scores<const K: usize>(q: Rows<K>, k: Rows<K>) -> Grid { q.matmul(k.permute::<_, Axes2<1, 0>>()) }\n")
         program = pathlib.Path(__file__).parents[2] / "target/debug/cloze"
         env = {**os.environ, "CLOZE_LESSON_QUICK": "1"}
-        ran = subprocess.run([program, "lessons", "run", "03"], env=env, capture_output=True, text=True, timeout=300)
+        ran = subprocess.run([program, "lessons", "run", "04"], env=env, capture_output=True, text=True, timeout=300)
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertIn("divide by sqrt(K)", ran.stdout)
-        self.assertIn("✓ 03.2", ran.stdout)
+        self.assertIn("✓ 04.2", ran.stdout)
 
 
 class FaultTest(WithKernel):

@@ -13,6 +13,9 @@ use crate::session::completeness::{self, Completeness};
 /// waits for the answer.
 const LATE: Duration = Duration::from_millis(200);
 
+/// A line that begins a cell in jupytext's percent format. The cell ends before the next such line.
+const MARK: &str = "// %%";
+
 /// Reads a script cell by cell.
 pub struct Script {
     lines: mpsc::Receiver<std::io::Result<String>>,
@@ -72,6 +75,13 @@ impl Script {
             if code.trim().is_empty() {
                 code.clear();
                 first = self.line;
+                if line.starts_with(MARK) {
+                    code = self.marked()?;
+                    if code.trim().is_empty() {
+                        continue;
+                    }
+                    return Ok(Some(Piece { code, line: first + 1 }));
+                }
             }
             code.push_str(&line);
             code.push('\n');
@@ -83,6 +93,21 @@ impl Script {
         // The compiler reports what is missing at the end of the input.
         let left = !code.trim().is_empty();
         Ok(left.then_some(Piece { code, line: first }))
+    }
+
+    /// Reads the lines of a cell below its mark.
+    fn marked(&mut self) -> Result<String> {
+        let mut code = String::new();
+        while let Some(line) = self.take()? {
+            if line.starts_with(MARK) {
+                self.line -= 1;
+                self.ahead = Some(line);
+                break;
+            }
+            code.push_str(&line);
+            code.push('\n');
+        }
+        Ok(code)
     }
 
     fn take(&mut self) -> Result<Option<String>> {
@@ -169,6 +194,18 @@ mod tests {
             assert_eq!(pieces(text), [(1, text.to_owned())], "{text}");
         }
         assert_eq!(pieces("a\nelsewhere\n").len(), 2);
+    }
+
+    #[test]
+    fn a_marked_cell_ends_at_the_next_mark() {
+        assert_eq!(
+            pieces("let a = 1;\n// %%\n\nlet b = 2;\nb + 1\n// %%\n// %%\n:vars\n"),
+            [
+                (1, "let a = 1;\n".to_owned()),
+                (3, "\nlet b = 2;\nb + 1\n".to_owned()),
+                (8, ":vars\n".to_owned()),
+            ]
+        );
     }
 
     #[test]
