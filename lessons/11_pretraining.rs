@@ -317,13 +317,13 @@ fn main() -> cloze::lessons::LessonResult {
         }
     }
     use yours_06_07_08_09_10::encoder::encode;
+    use yours_06_07_08_09_10::fill_blanks::loss_gradient;
     use yours_06_07_08_09_10::masked_lm::cross_entropy;
     use yours_06_07_08_09_10::masked_lm::masked_head;
-    use yours_06_07_08_09_10::fill_blanks::loss_gradient;
     use yours_06_07_08_09_10::next_sentence::next_sentence;
-    use yours_06_07_08_09_10::optimizer::rate;
-    use yours_06_07_08_09_10::optimizer::clip;
     use yours_06_07_08_09_10::optimizer::adamw;
+    use yours_06_07_08_09_10::optimizer::clip;
+    use yours_06_07_08_09_10::optimizer::rate;
 
     // %%
     show!(

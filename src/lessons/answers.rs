@@ -277,7 +277,9 @@ impl Gathered {
             cell += &format!("{space}    pub mod {module} {{\n{code}\n    }}\n");
         }
         cell += "}\n";
-        for function in &self.functions {
+        // In the order of rustfmt.
+        let functions: BTreeSet<&String> = self.functions.iter().collect();
+        for function in functions {
             cell += &format!("use yours_{name}::{function};\n");
         }
         cell.truncate(cell.trim_end().len());
