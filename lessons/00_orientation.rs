@@ -103,7 +103,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // At the end of the course you will have written every part of BERT and compared it with this
     // crate's, pre-trained small models on your own machine, fine-tuned them for the tasks of the
-    // paper, and learned to tell a good result from a lucky one.
+    // paper, and learned to distinguish a good result from a lucky one.
 
     // %% [markdown]
     // ## Cells

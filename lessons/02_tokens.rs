@@ -14,7 +14,7 @@
 // hints = [
 //     "Go through the characters of the lower-cased text (`text.to_lowercase().chars()`) and collect the current word in a `String`.",
 //     "Three cases: white space ends the word; a punctuation character ends the word and is a word of its own; any other character is added to the word. Do not push empty words.",
-//     "After the loop there may be an unfinished word. `char::is_whitespace` and `is_punctuation` from the cell tell the cases apart.",
+//     "After the loop there may be an unfinished word. `char::is_whitespace` and `is_punctuation` from the cell distinguish the cases.",
 // ]
 //
 // [[exercise]]

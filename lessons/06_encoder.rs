@@ -136,7 +136,7 @@ fn main() -> cloze::lessons::LessonResult {
     // | $\Phi(x)$ | 0.001 | 0.159 | 0.5 | 0.841 | 0.999 |
     // | $\operatorname{GELU}(x)$ | -0.004 | -0.159 | 0 | 0.841 | 2.996 |
     //
-    // `gelu(x)` is the crate's, for tensors. (Lesson 23 tells why it is not dfdx's: a detective story.)
+    // `gelu(x)` is the crate's, for tensors. (Lesson 23 explains why dfdx's own is not used.)
 
     // %%
     /// The crate's GELU of one number.

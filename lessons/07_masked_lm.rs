@@ -85,7 +85,7 @@ fn main() -> cloze::lessons::LessonResult {
     );
 
     // %% [markdown]
-    // This text is generated: a small grammar tells ten stories about each of eight workshops, with
+    // This text is generated: a small grammar makes ten stories about each of eight workshops, with
     // 623 different words in all. What a model learns here is that grammar, not English.
     // The sentences repeat their patterns, so a small model can learn most of them within a minute;
     // real text is far harder.

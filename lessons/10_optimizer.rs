@@ -1,6 +1,6 @@
 // ---
 // title = "The optimizer: schedule, clipping, AdamW"
-// summary = "Write the learning-rate schedule, clipping and AdamW by hand, each equal to the crate's, see what each is for, and tell six sick runs by their curves."
+// summary = "Write the learning-rate schedule, clipping and AdamW by hand, each equal to the crate's, see what each is for, and recognise sick runs by their curves."
 // track = "core"
 // minutes = 53
 // seconds = 35

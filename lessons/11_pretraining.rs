@@ -888,7 +888,7 @@ fn main() -> cloze::lessons::LessonResult {
                 .reference("clipped to", 1.0)
         );
         let folder = yours::save(&trained, &tokenizer)?;
-        println!("your BERT is kept in {}", folder.display());
+        println!("the model is kept in {}", folder.display());
     }
 
     // %% [markdown]

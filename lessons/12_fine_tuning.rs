@@ -45,7 +45,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // # 12 · Fine-tuning: a spam filter
     //
-    // Pre-training taught BERT a language, but no task. In this lesson you put a small head on top,
+    // In pre-training BERT learned a language, but no task. In this lesson you put a small head on top,
     // train the whole model on 300 labelled messages, and it becomes a spam filter. You write the
     // head, the training loop and the metrics, measure what pre-training was worth, and teach the
     // filter messages of your own.
@@ -209,7 +209,7 @@ fn main() -> cloze::lessons::LessonResult {
             ),
             (
                 classifier.forward(pooler.forward(pick(rows.clone(), lasts)).tanh()),
-                "You took the last token of each text, [SEP]. Pre-training taught BERT to describe the \
+                "You took the last token of each text, [SEP]. In pre-training BERT learned to describe the \
                  whole text at [CLS].",
             ),
         ];
@@ -656,9 +656,9 @@ fn main() -> cloze::lessons::LessonResult {
     ];
     if solved!("12.2") {
         let both = Split::read("text,label", &my_folder, &tokenizer, limit + my_count)?;
-        let (mut taught, _) = fine_tune(&model, &both, &recipe, train_epoch)?;
+        let (mut retrained, _) = fine_tune(&model, &both, &recipe, train_epoch)?;
         let before = finetuning::second_class(&mut filter, &tokenizer, &ASKED)?;
-        let after = finetuning::second_class(&mut taught, &tokenizer, &ASKED)?;
+        let after = finetuning::second_class(&mut retrained, &tokenizer, &ASKED)?;
         for ((message, a), b) in ASKED.iter().zip(before).zip(after) {
             println!("spam: {a:.0} %, with your rows {b:.0} %: {message}");
         }

@@ -1,6 +1,6 @@
 // ---
 // title = "Looking inside: what heads look at"
-// summary = "Draw what attention heads look at, measure it over many sentences, tell sharp heads from broad ones, cut heads off, and test whether attention shows what matters."
+// summary = "Draw what attention heads look at, measure it over many sentences, distinguish sharp heads from broad ones, cut heads off, and test whether attention shows what matters."
 // track = "use"
 // minutes = 57
 // seconds = 20
@@ -286,7 +286,7 @@ fn main() -> cloze::lessons::LessonResult {
     // weights has a larger entropy. In between, $e^{H_i}$ is the number of tokens that would give
     // this entropy with equal weights: a row with the weights 0.5, 0.25 and 0.25 has $H_i = 1.04$,
     // and $e^{1.04} = 2.8$. Clark et al. (section 3.3) take the mean entropy of each head to
-    // tell heads that look at few words from heads that look at many.
+    // distinguish heads that look at few words from heads that look at many.
     //
     // **Exercise 19.2.** Return the mean entropy of the rows of one head in one sentence. Leave out
     // the rows of special tokens: the question is where words look. Keep all columns: the weight

@@ -46,7 +46,7 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // # 21 · Ship it: from a trained model to a program that is used
     //
-    // A model that only lives in a notebook helps nobody. You fine-tune yours to tell spam from ham
+    // A model that only lives in a notebook helps nobody. You fine-tune yours to separate spam from ham
     // (messages that are not spam), save it in the layout that everybody reads, take the file apart
     // byte by byte, load it in Rust and in Python with the same numbers, answer many texts at once,
     // and measure how long users wait. It ends as a program.
@@ -94,7 +94,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let mut losses: LiveChart = LiveChart::new(
-        LineChart::new("Fine-tuning to tell spam from ham")
+        LineChart::new("Fine-tuning to separate spam from ham")
             .axes("step", "cross-entropy (nats)")
             .reference("ln 2", 2f64.ln()),
     );

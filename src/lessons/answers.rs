@@ -1,25 +1,25 @@
 //! The answers with which a learner has passed exercises, and the code that a later lesson takes from
 //! earlier ones.
 //!
-//! An answer is a file in the user's data folder, `answers/scores.rs`, named by the exercise's key: the items (functions, types,
-//! constants) of the exercise's cell. A later lesson that builds on an exercise names it in a cell
+//! An answer is a file in the user's data folder, `answers/scores.rs`, named by the exercise's key. It holds
+//! the items (functions, types, constants) of the exercise's cell. A later lesson that builds on an exercise names it in a cell
 //! `[yours]`. The cell brings the learner's code, or the lesson's solution if there is no answer, in a
 //! module with everything that the code uses from its lesson, and from the earlier lessons on which that one
 //! builds:
 //!
 //! ```text
 //! mod yours_06 {
-//!     pub mod lesson_05 {
+//!     pub mod heads {
 //!         use …;                  the imports of lesson 05
 //!         pub type Batch = …;     what the functions use
 //!         pub fn multi_head(…) …
 //!     }
-//!     pub mod lesson_06 {
-//!         use super::lesson_05::multi_head;
+//!     pub mod encoder {
+//!         use super::heads::multi_head;
 //!         pub fn encoder_layer(…) …
 //!     }
 //! }
-//! use yours_06::lesson_06::encoder_layer;
+//! use yours_06::encoder::encoder_layer;
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -242,7 +242,7 @@ pub fn answer_in(lesson: &Lesson, id: &str, cells: &[String]) -> Option<String> 
 
 /// The code that is taken from one lesson.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gathering {
+pub struct LessonCode {
     /// The lesson.
     pub lesson: Lesson,
     /// Imports and items.
@@ -257,7 +257,7 @@ pub struct Gathering {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Gathered {
     /// A module for each lesson, in the order of the course.
-    pub modules: Vec<Gathering>,
+    pub modules: Vec<LessonCode>,
     /// The functions that were asked for, each as `module::function`.
     functions: Vec<String>,
     /// The numbers of their lessons.
@@ -271,7 +271,7 @@ impl Gathered {
         let name = self.lessons.iter().map(String::as_str).collect::<Vec<_>>().join("_");
         let mut cell =
             format!("#[rustfmt::skip]\n#[allow(dead_code, unused_imports)]\nmod yours_{name} {{\n");
-        for (number, Gathering { lesson, code, .. }) in self.modules.iter().enumerate() {
+        for (number, LessonCode { lesson, code, .. }) in self.modules.iter().enumerate() {
             let space = if number == 0 { "" } else { "\n" };
             let (module, code) = (lesson.slug(), indented(code, 8));
             cell += &format!("{space}    pub mod {module} {{\n{code}\n    }}\n");
@@ -348,13 +348,13 @@ pub fn gather(ids: &[String], answer: impl Fn(&str) -> Result<Option<String>>) -
         let Module { mut yours, mut given, .. } = module;
         yours.sort_unstable();
         given.sort_unstable();
-        found.modules.insert(0, Gathering { lesson: lesson.clone(), code, yours, given });
+        found.modules.insert(0, LessonCode { lesson: lesson.clone(), code, yours, given });
     }
     Ok(found)
 }
 
-/// Returns a lesson's code as a script for a session, with marks between the cells. Each exercise has the learner's answer, or the
-/// solution if there is no answer.
+/// Returns a lesson's code as a script for a session, with a mark before each cell. Each exercise has the
+/// learner's answer, or the solution if there is no answer.
 ///
 /// # Errors
 /// If an answer can't be read.

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::answers::{self, Gathered, Gathering};
+use super::answers::{self, Gathered, LessonCode};
 use crate::error::{Error, Result};
 use crate::files::{SOURCES, create_folder, write_atomic};
 
@@ -79,7 +79,7 @@ fn manifest() -> String {
 }
 
 /// Returns the module's documentation: the lesson, and whose its parts are.
-fn heading(module: &Gathering) -> String {
+fn heading(module: &LessonCode) -> String {
     let lesson = &module.lesson;
     let functions = |ids: &[String]| {
         let all = ids.iter().flat_map(|id| answers::functions(lesson, id));

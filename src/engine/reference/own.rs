@@ -71,7 +71,7 @@ impl OwnParts {
         weights: LossWeights,
     ) -> Result<(PretrainingScores, Vec<f32>)> {
         let tiny = model.as_any().downcast_ref::<TinyBert>();
-        let bert = tiny.ok_or_else(|| Error::Usage("own parts need the size tiny".into()))?;
+        let bert = tiny.ok_or_else(|| Error::Usage("own parts run only on the CPU".into()))?;
         let mut scores = PretrainingScores::default();
         let rows = (self.encode)(bert, &batch.packed);
         let mut loss: Recorded<Rank0> = Cpu::default().zeros().put_tape(OwnedTape::default());

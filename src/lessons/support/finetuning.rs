@@ -393,7 +393,7 @@ enum Slip {
     NoClipping,
 }
 
-/// The mistakes with what a learner is told.
+/// The mistakes, each with the advice for it.
 const SLIPS: [(Slip, &str); 5] = [
     (
         Slip::ConstantRate,

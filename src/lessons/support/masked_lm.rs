@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use dfdx::prelude::*;
 
+use super::attention::batch_of;
 use crate::data::pretraining::masking::Target;
-use crate::data::{Packed, Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
+use crate::data::{Packing, PretrainingBatch, PretrainingData, PretrainingOptions};
 use crate::engine::{CpuEngine, PretrainingEngine, TinyBert};
 use crate::error::{Error, Result};
 use crate::model::{Config, Layout, MaskedLmHead, Rows, pick};
@@ -15,16 +16,6 @@ use crate::view::{LineChart, LiveChart, TokenStrip};
 
 /// The model's width.
 const H: usize = 128;
-
-/// Tokenises texts, each a sequence of one segment with `[CLS]` and `[SEP]`.
-fn packed(tokenizer: &WordPiece, texts: &[&str]) -> Packed {
-    let mut batch = Packed::default();
-    for (number, text) in texts.iter().enumerate() {
-        let ids = tokenizer.encode_with_special(text).ids;
-        batch.push(number as u64, &ids, &vec![0; ids.len()]);
-    }
-    batch
-}
 
 /// Draws a sequence as the model sees it, with the original tokens of the targets below it.
 pub fn masked_strip(tokenizer: &WordPiece, seen: &[u32], targets: &[Target]) -> TokenStrip {
@@ -158,7 +149,7 @@ pub fn blank_logits(
     tokenizer: &WordPiece,
     text: &str,
 ) -> Result<Vec<f32>> {
-    let batch = packed(tokenizer, &[text]);
+    let batch = batch_of(tokenizer, &[text], usize::MAX);
     let mask = tokenizer.special().mask;
     let Some(row) = batch.ids.iter().position(|&id| id == mask) else {
         return Err(Error::Usage(format!("{text:?} has no [MASK]")));

@@ -16,7 +16,7 @@ use crate::data::conll::{self, Sentence};
 use crate::data::sequences::BatchSize;
 use crate::data::{Examples, Packed, Sequences, Targets};
 use crate::engine::optimizer::Update;
-use crate::engine::{CpuEngine, Encoder, Engine, TaskEngine, inference};
+use crate::engine::{CpuEngine, Encoder, Engine, Recorded, TaskEngine, inference};
 use crate::error::{Error, Result};
 use crate::eval::{Scores, best, entities};
 use crate::lessons::steps;
@@ -463,9 +463,6 @@ pub fn head<const F: usize>(deviation: f32) -> Head<F> {
     Linear { weight: weight * deviation, bias: dev.zeros() }
 }
 
-/// Hidden states with a tape: (rows, H).
-pub type RecordedRows = Rows<H, f32, Cpu, OwnedTape<f32, Cpu>>;
-
 /// Returns the optimizer of a head on frozen vectors: AdamW with a learning rate of 0.01 and a weight decay of 0.01.
 pub fn adam<const F: usize>(head: &Head<F>) -> Adam<Head<F>, f32, Cpu> {
     let weight_decay = Some(WeightDecay::Decoupled(0.01));
@@ -512,7 +509,7 @@ impl Tagger {
     ///
     /// # Errors
     /// If a sequence does not fit the model.
-    pub fn hidden(&self, batch: &TagBatch, number: u64) -> Result<RecordedRows> {
+    pub fn hidden(&self, batch: &TagBatch, number: u64) -> Result<Recorded<(usize, Const<H>)>> {
         self.encoder.encode(&batch.packed, Dropout { seed: 1, step: number as u32 })
     }
 

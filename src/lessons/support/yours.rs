@@ -8,12 +8,17 @@ use crate::data::{PretrainingData, PretrainingOptions, bundled};
 use crate::engine::{Engine, TinyBert};
 use crate::error::{Error, Result};
 use crate::files::{create_folder, data_folder};
+use crate::lessons::exercise::was_given;
 use crate::model::weights::{self, Model};
 use crate::model::{Config, Layout, PRETRAINING, Size};
+use crate::note;
 use crate::text::{Casing, WordPiece};
 use crate::train::pretraining::paragraphs;
 use dfdx::nn::modules::Linear;
 use dfdx::prelude::Cpu;
+
+/// The folder of the learner's model.
+const YOURS: &str = "your-bert";
 
 /// The pieces of the vocabulary.
 const VOCABULARY: usize = 1_000;
@@ -71,21 +76,23 @@ pub fn pair_head(bert: &TinyBert) -> (Linear<128, 128, f32, Cpu>, Linear<128, 2,
     }
 }
 
-/// Returns the folder of the learner's pre-trained model, which may not exist yet.
-///
-/// # Errors
-/// If the user has no data folder.
-pub fn folder() -> Result<PathBuf> {
-    let folder = data_folder().map(|folder| folder.join("your-bert"));
+/// The exercise with whose answer the model is pre-trained.
+const LOOP: &str = "11.3";
+
+/// Returns a folder of the user's data, which may not exist yet.
+fn folder(name: &str) -> Result<PathBuf> {
+    let folder = data_folder().map(|folder| folder.join(name));
     folder.ok_or_else(|| Error::Failed("there is no data folder: set CLOZE_DATA to one".into()))
 }
 
-/// Saves the learner's model with its vocabulary, in Hugging Face's layout. Returns the folder.
+/// Saves the learner's model with its vocabulary, in Hugging Face's layout. Returns the folder, `your-bert` in the
+/// user's data. A lesson that runs as a program with its own solution saves to `lesson-bert`, so that it never
+/// replaces the learner's model.
 ///
 /// # Errors
 /// If it can't be written.
 pub fn save(model: &dyn Engine, tokenizer: &WordPiece) -> Result<PathBuf> {
-    let folder = folder()?;
+    let folder = folder(if was_given(LOOP) { "lesson-bert" } else { YOURS })?;
     create_folder(&folder)?;
     weights::write(&folder, model.config(), model.layout(), &model.parameters()?, tokenizer)?;
     Ok(folder)
@@ -97,10 +104,15 @@ pub fn save(model: &dyn Engine, tokenizer: &WordPiece) -> Result<PathBuf> {
 /// # Errors
 /// If the cache can't be written.
 pub fn start() -> Result<(PathBuf, &'static str)> {
-    if let Ok(folder) = folder()
-        && Model::read_all(&folder).is_ok()
+    if let Ok(folder) = folder(YOURS)
+        && folder.exists()
     {
-        return Ok((folder, "your own BERT, from lesson 11"));
+        match Model::read_all(&folder) {
+            Ok(_) => return Ok((folder, "your own BERT, from lesson 11")),
+            Err(error) => {
+                note!("your own BERT can't be read, so cloze-tiny takes its place: {error}")
+            }
+        }
     }
     Ok((bundled::folder(bundled::MODEL)?, "cloze-tiny"))
 }
