@@ -47,6 +47,9 @@ fn every_solution_passes_its_check() {
             assert!(text.contains(&passed), "{passed:?} is missing in\n{text}");
         }
     }
+    let data = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    assert!(data.join("lesson-bert/model.safetensors").is_file());
+    assert!(!data.join("your-bert").exists(), "a solution must not replace the learner's model");
 }
 
 #[test]
