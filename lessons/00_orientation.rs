@@ -122,7 +122,7 @@ fn main() -> cloze::lessons::LessonResult {
     // | type in a cell | result |
     // |---|---|
     // | `:vars`, `:shapes` | your variables with their types; the shapes of all tensors |
-    // | `:doc matmul` | documentation; the Tab key completes names |
+    // | `:doc matmul`, `:doc Tensor::permute` | documentation of a function, of a method; the Tab key completes names |
     // | `:hint 00.1`, `:solution 00.1` | a hint for an exercise; a complete solution |
     // | `:replay` | after a restart: runs the cells again that defined something |
     // | `:help` | all commands |
@@ -157,13 +157,15 @@ fn main() -> cloze::lessons::LessonResult {
             "numbers_in(&[2, 3])",
             numbers_in(&[2, 3]),
             6,
-            "Two rows of three. (5 is the sum of the sizes: each axis multiplies.)",
+            "Two rows of three. (5 is the sum of the sizes: each axis multiplies. 0 comes from a product \
+             that starts at 0: start at 1.)",
         );
         judge.equal(
             "numbers_in(&[16, 128, 768])",
             numbers_in(&[16, 128, 768]),
             1_572_864,
-            "16 sentences of 128 tokens with 768 numbers each: what BERT-base passes from layer to layer.",
+            "16 sentences of 128 tokens with 768 numbers each: what BERT-base passes from layer to layer. \
+             A shape may have any number of axes: multiply all of its sizes.",
         );
         judge.equal(
             "numbers_in(&[4, 0])",
@@ -197,6 +199,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     let sentences: usize = 4;
+    // `Const`: the 3 is in the type already.
     let rows: Tensor<(usize, Const<3>), f32, Cpu> =
         dev.tensor_from_vec((0..12).map(|n| n as f32).collect(), (sentences, Const));
     show!(rows);
@@ -216,7 +219,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     show!(scores.clone() * scores.clone() - 1.0);
-    // `::<shape of the result, axis to remove>`; `_` lets the compiler find it.
+    // `::<shape of the result, axis to remove>`; `_` lets the compiler find it. `mean` is the same.
     // The sum of all numbers, of each column (over axis 0), and of each row (over axis 1):
     show!(scores.clone().sum::<Rank0, _>().array());
     show!(scores.clone().sum::<Rank1<3>, Axis<0>>().array());
@@ -342,9 +345,9 @@ fn main() -> cloze::lessons::LessonResult {
     );
 
     // %% [markdown]
-    // **Exercise 00.3.** Write it. You have seen all three steps: `permute` swaps the axes of the
-    // weight, `matmul` multiplies, and the bias is repeated for each row before it is added. The
-    // number of rows is known only at run time.
+    // **Exercise 00.3.** Write it. `permute::<_, Axes2<1, 0>>()` swaps the axes of the weight: axis 1
+    // comes first, then axis 0. `matmul` multiplies, and the bias is repeated for each row before it
+    // is added. The number of rows is known only at run time.
 
     // %%
     fn linear<const I: usize, const O: usize>(
@@ -378,7 +381,8 @@ fn main() -> cloze::lessons::LessonResult {
             .realize(),
             1e-4,
             "Row [1, 0] selects the first column of W: 1, 3, 5. If whole hundreds are missing, the \
-             bias is. If the hundreds are right and the ones are not, W was not transposed.",
+             bias is. If the hundreds are right and the ones are not, W was not transposed \
+             (`reshape` does not transpose, `permute` does).",
         );
         let layer: Linear<768, 64, f32, Cpu> = Linear {
             weight: dev.sample_normal(),
@@ -434,7 +438,8 @@ fn main() -> cloze::lessons::LessonResult {
     //        right: (5, Const)
     // ```
     //
-    // A `usize` size is checked only when the program runs.
+    // A `usize` size is checked only when the program runs. (`?` is a size that the message doesn't
+    // know: here the `Const`, in the compiler's messages the `usize`.)
 
     // %% [markdown]
     // ## Expected numbers

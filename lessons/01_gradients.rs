@@ -203,6 +203,19 @@ fn main() -> cloze::lessons::LessonResult {
                 "That is the derivative of f. The loss has two more nodes: multiply by 2 e.",
             ),
             (
+                0.42,
+                "That is a number of the table. Compute the factors from w, b, x and y, and continue \
+                 to the loss: multiply by 2 e.",
+            ),
+            (
+                2.0 * e * 0.42,
+                "0.42 is rounded and belongs to this example alone: compute 1 - f² from f.",
+            ),
+            (
+                right * b,
+                "You multiplied by b itself. If b grows by 1, w x + b grows by 1: the factor is 1.",
+            ),
+            (
                 e * slope,
                 "The factor 2 is missing: the derivative of e² is 2 e.",
             ),
@@ -321,15 +334,16 @@ fn main() -> cloze::lessons::LessonResult {
     if solved!("01.1") {
         let (loss, at_w, at_b) = neuron_gradient(2.0, 7.0, -3.0, 1.0);
         println!("by your function: w {at_w:.4}, b {at_b:.4}");
-        let at_w = (neuron_gradient(2.0001, 7.0, -3.0, 1.0).0 - loss) / 0.0001;
-        let at_b = (neuron_gradient(2.0, 7.0001, -3.0, 1.0).0 - loss) / 0.0001;
+        let at_w = (neuron_gradient(2.000001, 7.0, -3.0, 1.0).0 - loss) / 0.000001;
+        let at_b = (neuron_gradient(2.0, 7.000001, -3.0, 1.0).0 - loss) / 0.000001;
         println!("by small changes: w {at_w:.4}, b {at_b:.4}");
     }
 
     // %% [markdown]
     // The tape is part of the type, `Tensor<…, OwnedTape<f32, Cpu>>`, and a tensor without a tape has
-    // no `backward`: you can't forget to record. (`leaky_trace` also keeps the gradients of
-    // everything in between, which is handy in a notebook; `trace` frees them.)
+    // no `backward`: you can't forget to record. Only `w` started a tape, but `b` got a gradient too,
+    // because each operation records both of its inputs. (`leaky_trace` keeps the gradients of
+    // everything in between; `trace` frees them.)
 
     // %% [markdown]
     // ## A first model
@@ -425,7 +439,8 @@ fn main() -> cloze::lessons::LessonResult {
             ),
             (
                 -1.0,
-                "You went uphill: the gradient points in the direction in which the loss grows. Subtract it.",
+                "The step went uphill: the gradient points in the direction in which the loss grows. \
+                 Subtract it, times the rate, from the old value.",
             ),
             (
                 2.0,
@@ -620,6 +635,10 @@ fn main() -> cloze::lessons::LessonResult {
                 1f64.tanh(),
                 "That is tanh itself, the value of f; its derivative is 1 - f².",
             ),
+            (
+                1.0 + slope,
+                "That is 1 too much. Only the last gradient starts with 1, all others start with 0.",
+            ),
         ];
         for (wrong, slip) in slips {
             judge.holds(
@@ -640,6 +659,11 @@ fn main() -> cloze::lessons::LessonResult {
             at(3).abs() > 1e-6,
             "Nothing has arrived. Go from the last node to the first: s must have received its \
              gradient before it passes it on.",
+        );
+        judge.holds(
+            &format!("the gradient of b is {slope:.3}, yours is {:.3}", at(3)),
+            (at(3) - 7.0).abs() > 1e-6,
+            "That is the value of b. An input passes nothing on: its gradient stays what it has received.",
         );
         judge.close(
             "the gradient of b",
@@ -707,8 +731,9 @@ fn main() -> cloze::lessons::LessonResult {
                 yours[position],
                 f64::from(theirs.get(tensor).array()),
                 1e-5,
-                "dfdx finds this. Every use of a node adds its part (`+=`), and the node passes its \
-                 gradient on only after all of them: go from the last position to the first.",
+                "dfdx finds this. Every use of a node adds its part (`+=`), and each node multiplies by \
+                 what it has received. It passes its gradient on only after all uses: go from the last \
+                 position to the first.",
             );
         }
     });

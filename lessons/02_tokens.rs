@@ -25,7 +25,7 @@
 // hints = [
 //     "Work on `let chars: Vec<char>`: start with the whole rest of the word and shorten it from the right until the vocabulary contains it.",
 //     "Look up a piece that is not the first of the word with `##` in front: `format!(\"##{piece}\")`.",
-//     "When you have found a piece, continue behind it. If not even a single character is found, the whole word is `[UNK]`: return `vec![\"[UNK]\".to_string()]`, without the pieces found so far.",
+//     "When you have found a piece, continue behind it. If not even a single character is found, the whole word is `[UNK]`: return `vec![\"[UNK]\".to_string()]`, without the pieces found so far. (Does the check never end? Then a loop never gets here: press stop.)",
 // ]
 //
 // [[exercise]]
@@ -175,7 +175,8 @@ fn main() -> cloze::lessons::LessonResult {
             "split_words(\"it's well-known...\")",
             &split_words("it's well-known..."),
             &["it", "'", "s", "well", "-", "known", ".", ".", "."],
-            "Apostrophes and hyphens are punctuation too; three dots are three words.",
+            "Apostrophes and hyphens are punctuation too, and a new word begins after each. Three dots are \
+             three words.",
         );
         judge.same_list(
             "split_words(\"a mill\")",

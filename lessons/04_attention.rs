@@ -50,7 +50,7 @@ fn main() -> cloze::lessons::LessonResult {
     // Attention lets every token look at all tokens, decide how much each of them matters, and take
     // a weighted mean of what they offer. You compute it by hand for three tokens, then write it:
     // scores, weights, and a whole **head**. At the end your functions run inside a trained model.
-    // (BERT has several heads side by side. They are the subject of lesson 05.)
+    // (BERT has several heads side by side: lesson 05.)
     //
     // *About 53 minutes; every cell takes a few seconds at most. You need lesson 03.*
 
@@ -111,9 +111,10 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ \operatorname{Attention}(Q, K, V) = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V , $$
     //
     // where $d_k$ is how many numbers a query or a key has ([Vaswani et al.
-    // 2017](https://arxiv.org/abs/1706.03762), section 3.2.1). In formulas $K$ is the matrix of all
-    // keys. In code, `K` is the size $d_k$: 64 in BERT. Because $Q$, $K$ and $V$ are all made from
-    // the same tokens, this is *self*-attention.
+    // 2017](https://arxiv.org/abs/1706.03762), section 3.2.1). **Softmax** turns the scores of a row
+    // into positive weights whose sum is 1; step 4 below computes one. In formulas $K$ is the matrix
+    // of all keys. In code, `K` is the size $d_k$: 64 in BERT. Because $Q$, $K$ and $V$ are all made
+    // from the same tokens, this is *self*-attention.
 
     // %% [markdown]
     // ## Three tokens by hand
@@ -146,8 +147,9 @@ fn main() -> cloze::lessons::LessonResult {
     // 5. **Mix.** $0.894 \cdot (0, 10) + 0.053 \cdot (5, 0) + 0.053 \cdot (10, 0) = (0.79, 8.94)$.
     //
     // `it` has found `dog`, and its new vector is nearly what `dog` hands over. Now let the others
-    // look: write 1 or 0 for the 2 at the end of the cell, but first compute on paper what you
-    // expect. (`dog` looks for nothing. What does its softmax make of three equal scores?)
+    // look. The 2 at the end of the cell is the token that looks, counted from 0: write 1 or 0, but
+    // first compute on paper what you expect. (`dog` looks for nothing. What does its softmax make
+    // of three equal scores?)
 
     // %% [markdown]
     // ### Why three projections?
@@ -173,10 +175,10 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // If the numbers in $q$ and $k$ are independent, with mean 0 and variance 1, then $q \cdot k$ is a
     // sum of $d_k$ terms with mean 0 and variance 1 each, so its variance is $d_k$ (section 3.2.1,
-    // footnote 4): the scores grow like $\sqrt{d_k}$. Softmax of large scores is nearly all or
-    // nothing: one key gets all of the weight, and the gradient to every score is nearly zero, so
-    // the model can't learn to look elsewhere. Measure it: among 16 random keys, how much weight
-    // does the best one get?
+    // footnote 4). A typical score is then as large as the root of that, $\sqrt{d_k}$. Softmax of
+    // large scores gives one key nearly all of the weight. A small change of a score then changes
+    // nothing: its gradient is nearly zero, and the model can't learn to look elsewhere. Measure it:
+    // among 16 random keys, how much weight does the best one get?
 
     // %%
     fn best_shares(scaled: bool) -> Vec<(f64, f64)> {
@@ -201,8 +203,6 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // Unscaled, at BERT's head size of 64 the best key takes nearly everything before anything has
     // been learned. Scaled, the size of the head makes no difference.
-    //
-    // Now write it. Exercise 04.1 computes the scores, 04.2 the weights, 04.3 a whole head.
 
     // %% [markdown]
     // ## Step 1: scores
@@ -211,7 +211,8 @@ fn main() -> cloze::lessons::LessonResult {
     // direction. Row $i$, column $j$ of the scores says how well the query of token $i$ fits the key
     // of token $j$.
     //
-    // **Exercise 04.1.** Return all scores, $Q K^\top / \sqrt{d_k}$, where $d_k$ is `K`.
+    // **Exercise 04.1.** Return all scores, $Q K^\top / \sqrt{d_k}$, where $d_k$ is `K`, a `usize`.
+    // (Roots and tensors need an `f32`: `K as f32`.)
 
     // %%
     /// One row of `N` numbers for each token: (tokens, N).
@@ -287,16 +288,17 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Step 2: weights
     //
-    // Softmax turns the scores $s_{i1}, s_{i2}, \dots$ of a row into weights that are positive and
-    // have the sum 1:
+    // Softmax divides the exponential of each score by the sum of its row's exponentials:
     //
     // $$ w_{ij} = \frac{e^{s_{ij}}}{\sum_{m} e^{s_{im}}} . $$
+    //
+    // In dfdx it is `x.softmax::<Axis<…>>()`, with the axis along which the weights have the sum 1.
     //
     // One thing must not get any weight: padding. Nothing stands behind a sentence's end, so no token
     // may look there.
     //
     // **Exercise 04.2.** Return the weights. The columns before `real` are tokens; `real` and all later
-    // ones are padding and get the weight 0.
+    // ones are padding: they stay in the table and get the weight 0.
 
     // %%
     fn weights(scores: Grid, real: usize) -> Grid {
@@ -335,6 +337,12 @@ fn main() -> cloze::lessons::LessonResult {
             "The exponentials are 1, 1, 2 in the first row and 1, 3, 4 in the second.",
         );
         let masked = weights(s, 2);
+        judge.equal(
+            "the shape of the weights of 2 queries and 3 keys, with `real` 2",
+            *masked.shape(),
+            (2, 3),
+            "Padding keeps its columns. They hold the weight 0.",
+        );
         let hidden: Vec<f32> = masked.as_vec().into_iter().skip(2).step_by(3).collect();
         judge.holds(
             &format!("with `real` 2 the last column is [0, 0], yours is {hidden:?}"),
@@ -375,9 +383,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // What remains is to mix: row $i$ of the result is $\sum_j w_{ij} v_j$, the mean of all values in
     // the proportions of row $i$. A **head** is all of this: three projections, scores, weights, mix.
-    // Compare it with a dictionary: a lookup answers with the value of one key or fails, attention
-    // answers with a bit of every value. So its answer has a gradient, and what to look for can be
-    // learned.
+    // A lookup in a dictionary answers with one value or fails. Attention answers with a bit of every
+    // value, so its answer has a gradient, and what to look for can be learned.
     //
     // **Exercise 04.3.** Write a head for one sentence: `x` holds the tokens' vectors, the result
     // their new vectors. A single sentence has no padding, so softmax is enough and you need no mask.
@@ -478,7 +485,8 @@ fn main() -> cloze::lessons::LessonResult {
             &mixed(scaled, &v),
             1e-4,
             "Project three times, compute the scores, apply softmax along the keys, mix the values. \
-             Does `head.value` make the values? Do queries and keys come from `x` as well?",
+             Does `head.value` make the values? If you call `weights`, all tokens are real here: is \
+             `real` their number, `x.shape().0`?",
         );
         let by_hand: Head<2, 2> = Head {
             query: dev.tensor(W_Q),

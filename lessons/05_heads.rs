@@ -94,8 +94,9 @@ fn main() -> cloze::lessons::LessonResult {
     // A batch has the shape $(B, S, H)$. The heads must become an axis of their own in front of the
     // positions, `(B, A, S, K)`: then `matmul`, which multiplies the last two axes, does all
     // sentences and all heads in one call. `reshape_like(&shape)` gives the numbers another shape
-    // and keeps their order; `permute` reorders whole axes. Sizes that are known only at run time
-    // come from the tensor: `let (b, s, _) = *x.shape();`.
+    // and keeps their order. `permute` reorders whole axes: `x.permute::<_, Axes4<…>>()` lists the
+    // old axes in their new order. Sizes that are known only at run time come from the tensor,
+    // `let (b, s, _) = *x.shape();`, and those of the type are written `Const::<A>` in a shape.
     //
     // **Exercise 05.1.** Split the width `N` into `A` heads of size `K`: head `a` gets the columns
     // `a * K .. (a + 1) * K` of every token. (`T` is the tape, as in lesson 03; here you can ignore
@@ -147,6 +148,7 @@ fn main() -> cloze::lessons::LessonResult {
             &dev.tensor_from_vec(right, (2, Const::<2>, 3, Const::<3>)),
             1e-6,
             "Entry [b, a, s, k] is 100 b + 10 s + 3 a + k: head 1 begins with column 3 of each token. If \
+             you have 10 in place of 1, you moved the columns before you cut them. If \
              you have 2 in place of 1, you cut the last axis into (K, A), and head 0 got every second \
              column; cut it into (A, K).",
         );
@@ -212,8 +214,8 @@ fn main() -> cloze::lessons::LessonResult {
             &yours,
             &dev.tensor_from_vec(right, (2, 5, Const::<6>)),
             1e-6,
-            "Entry [b, s, c] is 100 b + 10 s + c. Which axis must stand where before the last two \
-             become one?",
+            "Entry [b, s, c] is 100 b + 10 s + c. Before the last two axes become one they must be \
+             (A, K), so that the K numbers of a head stay together.",
         );
     });
 
@@ -225,8 +227,10 @@ fn main() -> cloze::lessons::LessonResult {
     // end, `output`, which is $W^O$ with its bias. `project(&layer.query, x)` applies one of them to
     // every token. `mask` is $(B, S)$: 0 at real tokens, $-10^9$ at padding. Add it to the scores.
     //
-    // `x` is needed three times. `x.with_empty_tape()` gives you the same numbers once more; in
-    // training each copy records its own part, and the parts are joined where the results meet.
+    // `x` is needed three times, and with a tape it has no `clone`. `x.with_empty_tape()` gives you
+    // the same numbers once more; in training each copy records its own part, and the parts are
+    // joined where the results meet. Call your functions with all sizes, since the compiler can't
+    // guess them: `split_heads::<H, A, K, T>(…)`.
 
     // %%
     const H: usize = 128;
@@ -300,6 +304,70 @@ fn main() -> cloze::lessons::LessonResult {
                  hides keys, which are the last axis, and is the same for every query. (Adding the same \
                  number to a whole row of scores changes no weight.)",
             );
+            // The frequent slips, computed without your `split_heads` and `join_heads`.
+            type Split = Tensor<(usize, Const<A>, usize, Const<K>), f32, Cpu>;
+            type Scores = Tensor<(usize, Const<A>, usize, usize), f32, Cpu>;
+            let layer = &bert.layers[0].attention;
+            let (b, s, _) = *x.shape();
+            let [q, k, v]: [Split; 3] = [&layer.query, &layer.key, &layer.value].map(|linear| {
+                let cut = (b, s, Const::<A>, Const::<K>);
+                let y = linear.forward(x.clone()).reshape_like(&cut);
+                y.permute::<_, Axes4<0, 2, 1, 3>>()
+            });
+            let bare: Scores = q.matmul(k.clone().permute::<_, Axes4<0, 1, 3, 2>>());
+            let masked = |scale: f32| {
+                let shape = *bare.shape();
+                let mask = mask.clone().broadcast_like::<_, Axes2<1, 2>>(&shape);
+                bare.clone() * scale + mask
+            };
+            let mix = |weights: Scores, v: &Split| -> Batch {
+                let mixed = weights.matmul(v.clone());
+                let mixed = mixed.permute::<_, Axes4<0, 2, 1, 3>>();
+                mixed.reshape_like(&(b, s, Const::<H>))
+            };
+            let scaled_by = |scale: f32| {
+                layer
+                    .output
+                    .forward(mix(masked(scale).softmax::<Axis<3>>(), &v))
+            };
+            let by_root = || masked((K as f32).sqrt().recip());
+            let slips: [(Batch, &str); 6] = [
+                (
+                    scaled_by(1.0),
+                    "The scores are not scaled: divide them by the square root of `K`.",
+                ),
+                (
+                    scaled_by(1.0 / K as f32),
+                    "You divided the scores by `K`: divide by its square root.",
+                ),
+                (
+                    scaled_by((H as f32).sqrt().recip()),
+                    "You divided by the root of the width H. A query has `K` numbers: take its root.",
+                ),
+                (
+                    layer
+                        .output
+                        .forward(mix(by_root().softmax::<Axis<2>>(), &v)),
+                    "The softmax went along the queries. The keys are the last axis, `Axis<3>`.",
+                ),
+                (
+                    layer
+                        .output
+                        .forward(mix(by_root().softmax::<Axis<3>>(), &k)),
+                    "The weights are right, but they mix the keys. Mix the values.",
+                ),
+                (
+                    mix(by_root().softmax::<Axis<3>>(), &v),
+                    "The last linear layer is missing: apply `layer.output` to the joined heads.",
+                ),
+            ];
+            for (slip, advice) in slips {
+                judge.holds(
+                    "your attention returns what the crate's does",
+                    apart(&slip) > 1e-4,
+                    advice,
+                );
+            }
             judge.close_tensor(
                 "your attention of the two sentences, the padding left out,",
                 &rows(&yours),
@@ -312,13 +380,15 @@ fn main() -> cloze::lessons::LessonResult {
         }
         let start: Batch<OwnedTape<f32, Cpu>> = x.leaky_trace();
         let taped = multi_head(&bert.layers[0].attention, start, &mask);
-        let gradients = taped.square().sum::<Rank0, _>().backward();
+        let mut gradients = taped.square().sum::<Rank0, _>().backward();
         for (name, linear) in [
             ("query", &bert.layers[0].attention.query),
             ("key", &bert.layers[0].attention.key),
             ("value", &bert.layers[0].attention.value),
             ("output", &bert.layers[0].attention.output),
         ] {
+            // Without a recording there is no gradient: zeros in its place.
+            let _ = gradients.try_alloc_for(&linear.weight);
             judge.holds(
                 &format!("in training the gradient reaches `{name}`"),
                 gradients.get(&linear.weight).as_vec().iter().any(|&g| g != 0.0),
@@ -373,8 +443,7 @@ fn main() -> cloze::lessons::LessonResult {
     }
 
     // %% [markdown]
-    // In layer 0, head 0, `the` finds `man`, and `into` and `his` find `house`: nouns that come
-    // later. The two narrow diagonals are heads of another kind.
+    // Head 0 of layer 0 is the one of lesson 04. The two narrow diagonals are heads of another kind.
     //
     // One sentence is an anecdote. What do the heads do in a hundred texts? Take each token, except
     // the special ones, and average the weights that it gives to itself, to its neighbours, to the
@@ -404,9 +473,9 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // A row with one strong cell is a specialist. Head 1 of layer 0 looks nearly always at the next
-    // token, and head 1 of layer 1, in five cases of six, at the one before. Nobody built that in. To
-    // fill blanks, a model profits most from the neighbours, and attention is blind to order, so the
-    // model spent a head on each side. The other two heads look by content, and most of their weight
+    // token, and head 1 of layer 1 gives five sixths of its weight to the one before. Nobody built
+    // that in. To fill blanks, a model profits most from the neighbours, and attention is blind to
+    // order, so the model spent a head on each side. The other two heads look by content, and most of their weight
     // falls under "others".
     //
     // In a notebook the next cell is a page to play with: point at a token to see its lines, and
@@ -464,29 +533,18 @@ fn main() -> cloze::lessons::LessonResult {
     // The crate has a constant whose only purpose is this check. The compiler computes it while it
     // builds the model, so no such model can exist. (`cargo check` does not compute it; building does.)
     //
-    // **The same mistake in sizes that are values.** `x.reshape_like(&(2, 15, Const::<3>,
-    // Const::<64>))` of a tensor of (2, 15, 128) compiles, because 2 and 15 are known only at run
-    // time. Then:
+    // **The same mistake in sizes that are values.** `x.clone().reshape_like(&(2, 16, Const::<3>,
+    // Const::<64>))` of the `x` above, (2, 16, 128), compiles, because 2 and 16 are known only at
+    // run time. Then:
     //
     // ```text
-    // panic: reshape: the tensor holds 3840 numbers and the new shape 5760: the sizes must multiply to 3840
+    // panic: reshape: the tensor holds 4096 numbers and the new shape 6144: the sizes must multiply to 4096
     // ```
     //
-    // The tensor has 2 · 15 · 128 numbers; the new shape wants 2 · 15 · 3 · 64.
+    // The tensor has 2 · 16 · 128 numbers; the new shape wants 2 · 16 · 3 · 64.
     //
-    // **A mask of minus infinity.** It works until a row has nothing left to look at, as in a
-    // sentence that is all padding. Then softmax computes 0 / 0, and one NaN spreads through the
-    // whole model:
-
-    // %%
-    let nothing: Grid = dev.tensor([[0.3f32, -0.2], [0.1, 0.4]]).realize();
-    let infinite: Grid = dev.tensor([[f32::NEG_INFINITY; 2], [0.0; 2]]).realize();
-    show!((nothing.clone() + infinite).softmax::<Axis<1>>().as_vec());
-    let finite: Grid = dev.tensor([[-1e9f32; 2], [0.0; 2]]).realize();
-    show!((nothing + finite).softmax::<Axis<1>>().as_vec());
-
-    // %% [markdown]
-    // With $-10^9$ the row gets nonsense too, but finite nonsense, in a place that nothing reads.
+    // **A mask of minus infinity**, as in lesson 04: one sentence of padding alone fills the whole
+    // model with NaN. That is why the mask holds $-10^9$.
 
     // %% [markdown]
     // ## Expected numbers

@@ -166,7 +166,7 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // $$ b_2 + \sum_{i=1}^{I} \operatorname{GELU}(w_i \cdot y + b_{1,i})\; v_i . $$
     //
-    // So $w_i$ is a *pattern*: the better $y$ fits it, the larger the inner product, and the more of
+    // So $w_i$ is a *pattern*: the better $y$ fits it, the larger the dot product, and the more of
     // $v_i$ is added. In this sense the block is a memory of $I$ entries: what to look for, and what to
     // add where it is found ([Geva et al. 2021](https://arxiv.org/abs/2012.14913), section 2).
     //
@@ -282,7 +282,7 @@ fn main() -> cloze::lessons::LessonResult {
             ),
             (
                 without,
-                "Each unit has a bias of its own, which is added to the inner product before the GELU.",
+                "Each unit has a bias of its own, which is added to the dot product before the GELU.",
             ),
             (
                 plus(&right, &token, 1.0),
@@ -311,8 +311,8 @@ fn main() -> cloze::lessons::LessonResult {
             gaps.fold(0.0, f64::max),
             0.0,
             1e-4,
-            "For each unit: the inner product of its pattern with y, plus its bias; GELU of that; times `adds`, \
-             added to the sum.",
+            "For each unit: the dot product of its pattern with y, plus its bias; GELU of that, once; \
+             times `adds`, added to the sum. b₂ is added only once, not for each unit.",
         );
     });
 
@@ -491,9 +491,9 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // **Exercise 06.2.** Write the whole layer. `layer` is the crate's and holds the parameters. Call
-    // `multi_head(&layer.attention, …, mask)` for attention; `attention_norm` and `output_norm` have a
-    // `forward(x)` each, `intermediate` and `output` are applied by `project`. What is needed twice is
-    // copied with `with_empty_tape()`, as in lesson 05.
+    // `multi_head(&layer.attention, …, mask)` for attention. `layer.attention_norm` and
+    // `layer.output_norm` have a `forward(x)` each; `project` applies the two linear layers. What is
+    // needed twice is copied with `with_empty_tape()`, as in lesson 05.
 
     // %%
     fn encoder_layer<T: Taped>(layer: &TinyLayer, x: Batch<T>, mask: &Grid) -> Batch<T> {
@@ -539,7 +539,14 @@ fn main() -> cloze::lessons::LessonResult {
             let normed = layer.attention_norm.forward(x.clone());
             layer.attention.forward::<NoneTape>(normed, 0, &pass) + x.clone()
         };
-        let slips: [(Batch, &str); 11] = [
+        let slips: [(Batch, &str); 12] = [
+            (
+                {
+                    let y = || layer.output_norm.forward(bare());
+                    layer.attention_norm.forward(block(y()) + y())
+                },
+                "The two norms are exchanged: `attention_norm` comes first, `output_norm` last.",
+            ),
             (
                 layer
                     .output_norm
@@ -600,6 +607,21 @@ fn main() -> cloze::lessons::LessonResult {
             &rows(layer.forward::<NoneTape>(x.clone(), 0, &pass)),
             1e-4,
             "This is the output of the crate's Layer. The norm comes after the sum, both times.",
+        );
+        let at_input = |output: Batch<OwnedTape<f32, Cpu>>| {
+            let mut gradients = output.square().sum::<Rank0, _>().backward();
+            // Without a recording there is no gradient: zeros in its place.
+            let _ = gradients.try_alloc_for(&x);
+            gradients.get(&x)
+        };
+        let mask = attention::padding_mask(&two);
+        judge.close_tensor(
+            "the gradient at your layer's input, in training,",
+            &at_input(encoder_layer(layer, x.leaky_trace(), &mask)),
+            &at_input(layer.forward(x.leaky_trace(), 0, &pass)),
+            1e-2,
+            "The numbers are right, but a part of the tape was dropped, and what lies below it \
+             would not learn. Copy with `with_empty_tape()`, not with `retaped`.",
         );
     });
 
@@ -740,7 +762,8 @@ fn main() -> cloze::lessons::LessonResult {
              embeddings?",
         );
         let taped = encode::<OwnedTape<f32, Cpu>>(&bert, &two);
-        let gradients = taped.square().sum::<Rank0, _>().backward();
+        let mut gradients = taped.square().sum::<Rank0, _>().backward();
+        let _ = gradients.try_alloc_for(&bert.embeddings.words);
         let arrived = gradients.get(&bert.embeddings.words).as_vec();
         judge.holds(
             "in training the gradient reaches the word table",
@@ -792,11 +815,10 @@ fn main() -> cloze::lessons::LessonResult {
     // tensors can't continue one recording:
     //
     // ```text
-    // error[E0599]: the method `clone` exists for struct `Tensor<(usize, usize, Const<128>), f32, Cpu, T>`, but its trait bounds were not satisfied
-    // note: the following trait bounds were not satisfied: `T: Clone`
+    // error[E0599]: clone: a tensor that has a tape, or may have one (`T`), has no `.clone()`: `x.with_empty_tape()` gives the same numbers, with a tape of their own
     // ```
     //
-    // Use `with_empty_tape()`. `retaped::<NoneTape>()` compiles and drops the recording: the numbers are
+    // `retaped::<NoneTape>()` compiles too, but drops the recording: the numbers are
     // right, and nothing below learns. The checks of this lesson look for that.
     //
     // **A forgotten skip connection** is no error either. A model of 2 layers trains without them,

@@ -85,10 +85,8 @@ fn main() -> cloze::lessons::LessonResult {
     );
 
     // %% [markdown]
-    // This text is generated: a small grammar makes ten stories about each of eight workshops, with
-    // 623 different words in all. What a model learns here is that grammar, not English.
-    // The sentences repeat their patterns, so a small model can learn most of them within a minute;
-    // real text is far harder.
+    // This text is generated (lesson 02): what a model learns here is a small grammar, not English.
+    // The sentences repeat their patterns, so a small model can learn most of them within a minute.
     //
     // Here is a paragraph as the model will see it. It must predict the coloured tokens:
 
@@ -196,7 +194,8 @@ fn main() -> cloze::lessons::LessonResult {
             100.0 * shares.chosen as f64 / shares.tokens as f64,
             15.0,
             0.7,
-            "Each token that is not special is chosen with probability 0.15.",
+            "Each token that is not special is chosen with probability 0.15. About 13.5 or 12? Then \
+             chosen tokens that are kept, or random, are missing from your targets.",
         );
         let kinds = [
             ("[MASK]", shares.mask, 80.0),
@@ -210,7 +209,8 @@ fn main() -> cloze::lessons::LessonResult {
                 expected,
                 1.5,
                 "Of the chosen tokens 80 % are masked, 10 % random and 10 % kept, and all are \
-                 targets. Decide between the three with one number: if you draw another one for \
+                 targets. Decide between the three with one new number. If [MASK] has 100 %, you \
+                 used the number of the choice again: it is below 0.15. If you draw a third one for \
                  those that are not masked, 0.1 is a tenth of these only.",
             );
         }
@@ -251,7 +251,8 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ p_v = \frac{e^{z_v}}{\sum_u e^{z_u}}, \qquad
     //    L = -\ln p_c = \ln \sum_u e^{z_u} - z_c . $$
     //
-    // **Exercise 07.2.** Write $L$ for one blank: `label` is $c$. Large logits must not overflow.
+    // **Exercise 07.2.** Write $L$ for one blank: `label` is $c$. Large logits must not
+    // overflow: in an `f64` $e^{1000}$ is infinite.
 
     // %%
     fn cross_entropy(logits: &[f32], label: usize) -> f64 {
@@ -265,8 +266,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %% [markdown]
     // Your function needs logits to be tested on, so here is the model: `tiny` with 2 layers of
-    // width 128. `CpuEngine` is the model of the lessons with fused kernels, checked against it
-    // (lesson 06).
+    // width 128. `CpuEngine` is the crate's fast implementation (lesson 06).
     //
     // One thing differs from the paper: we choose 40 % of the tokens instead of 15 %. Our run is
     // short, and each chosen token is something to learn from ([Wettig et al.
@@ -379,7 +379,7 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ z = E \, \operatorname{LayerNorm}\big(\operatorname{GELU}(W_t\, h + b_t)\big) + b, \qquad
     //    E \in \mathbb{R}^{V \times H}, \quad b \in \mathbb{R}^V $$
     //
-    // A token's logit is the inner product of the transformed vector with that token's own vector,
+    // A token's logit is the dot product of the transformed vector with that token's own vector,
     // plus a bias, which training makes large for frequent tokens. The table serves twice, at the
     // input and at the output: the weights are **tied**. A second table would cost BERT-base 23
     // million parameters; the head adds only $W_t$, $b_t$, a LayerNorm and the biases $b$, 622,650 in
@@ -388,8 +388,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // **Exercise 07.3.** Write the head; you train with it in lesson 08. `rows` are the vectors at the
     // blanks, one a row, `(blanks, H)`. `words` is the table $E$, `(V, H)`; `head.dense` and
-    // `head.norm` have a `forward(x)`; `head.bias` is $b$, `(V)`; `gelu(x)` is known from lesson 06.
-    // The logits are `(blanks, V)`.
+    // `head.norm` have a `forward(x)`; `head.bias` is $b$, `(V)`, the same for every blank; `gelu(x)`
+    // is known from lesson 06. The logits are `(blanks, V)`.
     //
     // `rows` carries a tape (lesson 01): dfdx records what you do with it, so that training can find
     // the way back. `Recorded<S>` is short for `Tensor<S, f32, Cpu, OwnedTape<f32, Cpu>>`. The table and
@@ -474,6 +474,16 @@ fn main() -> cloze::lessons::LessonResult {
             1e-3,
             "These are the logits of the crate's engine for the same vectors. Compare your steps with the \
              formula, from the inside outwards.",
+        );
+        let taped = masked_head(head, words, case.rows.leaky_trace());
+        let mut gradients = taped.square().sum::<Rank0, _>().backward();
+        // Without a recording there is no gradient: zeros in its place.
+        let _ = gradients.try_alloc_for(&case.rows);
+        judge.holds(
+            "in training the gradient reaches the vectors at the blanks",
+            gradients.get(&case.rows).as_vec().iter().any(|&g| g != 0.0),
+            "The tape of `rows` was dropped on the way, so the encoder would not learn: go on with \
+             `rows` itself, without `retaped`.",
         );
     });
 

@@ -242,7 +242,7 @@ fn main() -> cloze::lessons::LessonResult {
             .step("masked_head", "yours: logits, (blanks, V)")
             .step(
                 "cross_entropy and its gradient",
-                "yours: a number for each blank"
+                "yours: a loss for each blank, a gradient for each logit"
             )
             .step("backward", "the tape's: a gradient for each parameter")
             .step("update", "AdamW, which you write in lesson 10")
@@ -281,9 +281,10 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Step 1: the baseline
     //
-    // How good is a loss of 3? The simplest model ignores the context: it knows how often each token
-    // occurs and always answers with these shares $p_v$ as its probabilities. Token $v$ surprises it
-    // by $-\ln p_v$, and that happens in a share $p_v$ of all cases. Its mean loss is thus
+    // How good is a loss of 3? The simplest model, a **unigram** model, ignores the context: it knows
+    // how often each token occurs and always answers with these shares $p_v$ as its probabilities.
+    // Token $v$ surprises it by $-\ln p_v$, and that happens in a share $p_v$ of all cases. Its mean
+    // loss is thus
     //
     // $$ L_\text{unigram} = -\sum_v p_v \ln p_v , $$
     //
@@ -313,7 +314,8 @@ fn main() -> cloze::lessons::LessonResult {
             4f64.ln(),
             1e-9,
             "Four equal shares: ln 4, the loss of a guess among four. 2? That is in bits, with \
-             log2. NaN or 0? `count / total` of whole numbers is 0: convert to f64 first.",
+             log2. -1.386? ln of a share is negative: the sum has a minus. NaN or 0? \
+             `count / total` of whole numbers is 0: convert to f64 first.",
         );
         judge.close(
             "entropy(&[5, 0])",
@@ -321,6 +323,14 @@ fn main() -> cloze::lessons::LessonResult {
             0.0,
             1e-9,
             "A token that never occurs contributes nothing; NaN means that you computed ln 0.",
+        );
+        judge.close(
+            "entropy(&[3, 1])",
+            entropy(&[3, 1]),
+            0.562335,
+            1e-6,
+            "0.75 · 0.288 + 0.25 · 1.386: each surprise counts with the share of its token. 0.837? \
+             That is the plain mean of the two surprises.",
         );
         let sequences = paragraphs
             .iter()
@@ -352,11 +362,11 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // $$ \frac{\partial L}{\partial z_v} = p_v - y_v . $$
     //
-    // ($L = \ln \sum_u e^{z_u} - z_c$: the slope of the logarithm by $z_v$ is $p_v$, and $-z_c$ has the
-    // slope -1 at $v = c$.) The gradient is *what the model said minus what it should have said*. A
-    // step against it raises the logit of the right token in proportion to $1 - p_c$, and lowers every
-    // other logit in proportion to the probability that the token wrongly got. A perfect prediction has
-    // no gradient at all.
+    // ($L = \ln \sum_u e^{z_u} - z_c$: by the chain rule the logarithm has the slope
+    // $e^{z_v} / \sum_u e^{z_u} = p_v$, and $-z_c$ has the slope -1 at $v = c$.) The gradient is *what the
+    // model said minus what it should have said*. A step against it raises the logit of the right token
+    // in proportion to $1 - p_c$, and lowers every other logit in proportion to the probability that
+    // the token wrongly got. A perfect prediction has no gradient.
     //
     // **Exercise 08.2.** Write it for one blank. This is where backpropagation begins when your model
     // trains; from there the tape goes on.
@@ -414,6 +424,14 @@ fn main() -> cloze::lessons::LessonResult {
                 [1f32.exp() / sum, 3f32.exp() / sum, -1.0],
                 "At the label it is p - 1, not -1.",
             ),
+            (
+                [1.0, 3.0, 1.0],
+                "You subtracted from the logits. Make probabilities of them first, with softmax.",
+            ),
+            (
+                [p[2], p[2], p[2] - 1.0],
+                "Every number has the probability of the label. Each logit has one of its own.",
+            ),
         ] {
             judge.holds(
                 "the gradient for the logits 1, 3, 2 and the label 2",
@@ -438,6 +456,14 @@ fn main() -> cloze::lessons::LessonResult {
             &format!("a logit of 1000 does no harm; yours is {large:?}"),
             large.iter().all(|v| v.abs() < 1e-6),
             "exp(1000) is infinite: subtract the largest logit first.",
+        );
+        let begun = Instant::now();
+        let many = loss_gradient(&[0.0; 10_000], 0).len();
+        judge.holds(
+            &format!("the gradient of {many} logits takes less than 0.1 s"),
+            begun.elapsed().as_secs_f64() < 0.1,
+            "You add up all exponentials anew for every logit, so your training would take minutes. \
+             Compute the sum once, before you divide.",
         );
         // By differences, on numbers of no pattern.
         let logits: Vec<f32> = (0..7).map(|i| ((i * 37) % 11) as f32 / 4.0).collect();
@@ -496,7 +522,7 @@ fn main() -> cloze::lessons::LessonResult {
             total,
         };
         Update {
-            // The default remembers 1,000 steps of squared gradients: too many for so short a run.
+            // The default remembers 1,000 steps of squared gradients (lesson 10): too many for this run.
             optimizer: Optimizer {
                 beta2: 0.98,
                 ..Optimizer::default()
@@ -714,8 +740,9 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Open questions
     //
-    // 1. Try 15 % and 70 % of the tokens (`PretrainingOptions::mask_probability`): what happens to the
-    //    held-out loss, and is it fair to compare losses that were measured with different shares?
+    // 1. Lesson 07 hides 40 % of the tokens (`PretrainingOptions::mask_probability`). What would 15 %
+    //    or 70 % do to the held-out loss, and is it fair to compare losses that were measured with
+    //    different shares?
     // 2. The unigram entropy is the loss of a model without context. How would you compute the
     //    baseline of a model that sees only the left neighbour, and where would it lie in the chart?
     //

@@ -206,7 +206,8 @@ fn main() -> cloze::lessons::LessonResult {
             "a pair of documents (A's, B's) that never occurs",
             missed,
             None::<Place>,
-            "Every other document must be possible, including the first and the last.",
+            "Every other document must be possible, including the first and the last. If you draw a \
+             number below n - 1 and skip A's document, every number from A's on moves up by one: `>=`.",
         );
         let missed = (0..7).find(|&place| !random.iter().any(|pair| pair.b == (2, place)));
         judge.equal(
@@ -278,6 +279,10 @@ fn main() -> cloze::lessons::LessonResult {
                 "That is one standard error, within which only 68 % of all measurements lie. \
                  Multiply it by 1.96.",
             ),
+            (
+                0.0475,
+                "95 % is the share of measurements inside. The factor for it is 1.96.",
+            ),
             (0.0049, "That is the variance. Take its square root."),
             (0.98, "Divide by the number of answers under the root."),
             (0.0098, "The number of answers belongs under the root, too."),
@@ -345,21 +350,21 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## Step 3: the head
     //
-    // `rows` holds the last hidden states of all tokens of a packed batch, (rows, H). `T` is the tape
-    // of lesson 01: in training it records every operation, and afterwards it is `NoneTape` and
-    // records nothing. Your code is the same for both.
+    // `rows` holds the vectors that the last layer returns for all tokens of a packed batch, (rows, H).
+    // They are called the last **hidden states**. `T` is the tape, as in lesson 03: your code is the
+    // same with and without one.
     //
     // **Exercise 09.3.** Write the head: pick the row of `[CLS]` of each sequence, then apply the
     // pooler with its tanh and the classifier. `batch.ranges()` iterates over the sequences and
-    // returns the range of rows of each; `pick(rows, &which)` returns the rows whose numbers are in
-    // `which`, a `Vec<u32>`. `head.0.forward(x)` is the pooler's linear layer, `head.1` the
+    // returns the rows of each, a `Range<usize>`; `pick(rows, &which)` returns the rows whose numbers
+    // are in `which`, a `Vec<u32>`. `head.0.forward(x)` is the pooler's linear layer, `head.1` the
     // classifier. Leave the softmax to the loss.
 
     // %%
     /// The pooler's linear layer and the classifier.
     type PairHead<const H: usize> = (Linear<H, H, f32, Cpu>, Linear<H, 2, f32, Cpu>);
 
-    fn next_sentence<const H: usize, T: Tape<f32, Cpu> + Merge<T>>(
+    fn next_sentence<const H: usize, T: Taped>(
         head: &PairHead<H>,
         batch: &Packed,
         rows: Rows<H, f32, Cpu, T>,
@@ -494,7 +499,8 @@ fn main() -> cloze::lessons::LessonResult {
     //
     // There are three ways to learn the task on our text, with fresh pairs in each pass:
     //
-    // 1. train only a new head, on hidden states of `cloze-tiny`'s encoder, which stays frozen;
+    // 1. train only a new head, on hidden states of `cloze-tiny`'s encoder, which stays as it is
+    //    (it is **frozen**);
     // 2. train everything, starting from `cloze-tiny`'s weights;
     // 3. train everything, starting from random weights.
     //
@@ -615,7 +621,7 @@ fn main() -> cloze::lessons::LessonResult {
     // | sentence-order prediction | 78.9 % | 86.5 % |
     //
     // Next-sentence prediction teaches almost nothing about order: 52 % is hardly better than
-    // guessing. RoBERTa dropped the task altogether; lesson 27 repeats that experiment.
+    // guessing. RoBERTa, a later BERT, dropped the task; lesson 27 repeats that experiment.
 
     // %% [markdown]
     // ## What goes wrong

@@ -90,8 +90,9 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // The paper trains BERT for 1,000,000 steps of 256 sequences with Adam: peak rate $10^{-4}$,
     // warm-up over the first 10,000 steps, then linear decay to 0; weight decay 0.01 ([Devlin et al.
-    // 2019](https://arxiv.org/abs/1810.04805), appendix A.2). Here is the same on a small scale: a
-    // tiny BERT without dropout, and the generated stories, cut into pairs of sentences.
+    // 2019](https://arxiv.org/abs/1810.04805), appendix A.2). This lesson explains each of these
+    // words. Here is the same on a small scale: a tiny BERT without dropout, and the generated
+    // stories, cut into pairs of sentences.
 
     // %%
     let Material {
@@ -121,8 +122,8 @@ fn main() -> cloze::lessons::LessonResult {
     // around a good point. BERT does both in straight lines.
     //
     // **Exercise 10.1.** Return the rate of step `step`, counted from 1. At step `warmup` it is the
-    // peak. Before, it is proportional to the step. After, it falls by the same amount at each step,
-    // so that it would be 0 one step after the last, `total`.
+    // peak. Before, it is proportional to the step. After, it falls by the same amount at each step.
+    // The last step is `total`, and one step later the rate would be 0.
 
     // %%
     fn rate(step: u64, peak: f64, warmup: u64, total: u64) -> f64 {
@@ -168,7 +169,8 @@ fn main() -> cloze::lessons::LessonResult {
             rate(100, 1.0, 10, 100),
             1.0 / 91.0,
             1e-9,
-            "(total - step + 1) / (total - warmup + 1).",
+            "From the peak at step 10 down to 0 at step 101 there are 91 steps, not 90 or 100: one step \
+             before 0 the rate is 1/91. The count is total - warmup + 1.",
         );
         for (warmup, total) in [(10, 100), (1, 50), (100, 1000)] {
             let schedule = Schedule {
@@ -323,10 +325,12 @@ fn main() -> cloze::lessons::LessonResult {
     // $$ \hat m = \frac{m}{1 - \beta_1^t}, \qquad \hat v = \frac{v}{1 - \beta_2^t}, \qquad
     //    \theta \leftarrow \theta - \eta \left( \frac{\hat m}{\sqrt{\hat v} + \epsilon} + \lambda \theta \right) $$
     //
-    // The small $\epsilon$ prevents a division by 0. The term $\lambda\theta$ is **weight decay**: it
-    // pulls large weights towards 0. It stands outside the fraction, which is the W in AdamW: inside,
-    // it would be divided by the size of the gradients, too ([Loshchilov and Hutter
-    // 2017](https://arxiv.org/abs/1711.05101), section 2). Biases and LayerNorms are not decayed.
+    // A mean with the factor $\beta$ remembers about the last $1 / (1 - \beta)$ steps: 10 with
+    // $\beta_1 = 0.9$, 50 with $\beta_2 = 0.98$. The small $\epsilon$ prevents a division by 0. The term
+    // $\lambda\theta$ is **weight decay**: it pulls large weights towards 0. It stands outside the
+    // fraction, which is the W in AdamW: inside, it would be divided by the size of the gradients, too
+    // ([Loshchilov and Hutter 2017](https://arxiv.org/abs/1711.05101), section 2). Biases and
+    // LayerNorms are not decayed.
     // (Google's BERT omits the hats and relies on the warm-up; PyTorch's AdamW and this crate keep
     // them, which makes fine-tuning on few rows more stable, [Mosbach et al.
     // 2021](https://arxiv.org/abs/2006.04884).)
@@ -448,7 +452,8 @@ fn main() -> cloze::lessons::LessonResult {
             2.0 - 0.1 * (1.0 + 0.346_81 + 0.382_33),
             2e-4,
             "The moments must be kept from step to step, and the hats depend on the step's number. \
-             1.735? You stored the corrected values in `moments`: store m and v without hats.",
+             1.911? Nothing was kept: write m and v back to `moments`. 1.735? You stored the corrected \
+             values there: store m and v without hats. NaN? β^t is a power, not a product.",
         );
 
         // Ten steps of a whole small model, beside the crate's.
@@ -552,8 +557,8 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## What a curve shows
     //
-    // Most mistakes in pre-training raise no error, but they leave a trace in the curve. Here are six
-    // short runs. One is healthy; each of the others has one fault: the labels belong to other masked
+    // Most mistakes in pre-training raise no error, but leave a trace in the curve. Here are six short
+    // runs. One is healthy; each of the others has one fault: the labels belong to other masked
     // tokens, the answers are visible, the schedule is already over, the rate is thirty times too
     // high, or the model does not know the order of the words.
 
@@ -580,10 +585,11 @@ fn main() -> cloze::lessons::LessonResult {
     show!(pairs);
 
     // %% [markdown]
-    // Which fault belongs to which run? Decide before you read on.
+    // Which run is healthy, and which fault has each of the others? Decide before you read on.
     //
     // | curve | what it means | what it was here |
     // |---|---|---|
+    // | falls below the unigram entropy, faster than all but D | the context is learned | A: healthy |
     // | stays where it began, near $\ln V$ and $\ln 2$ | nothing is learned at all | B: the rate is 0 |
     // | falls to the unigram entropy and stays; pairs as in A | the frequencies are learned, by the head's bias alone; the context is useless | C: labels of other masked tokens |
     // | near 0 within a hundred steps | the answer is visible | D: nothing was masked |
@@ -617,14 +623,15 @@ fn main() -> cloze::lessons::LessonResult {
     // with both:
     //
     // ```text
-    // error[E0308]: mismatched types
+    // error[E0308]: `f64` is expected here, and this is `f32`
     //   |         *value -= rate * g;
     //   |                          ^ expected `f64`, found `f32`
+    // hint: `as f64` converts a number
     // error[E0277]: cannot multiply `f64` by `&f32`
     // error[E0277]: cannot subtract-assign `f64` from `f32`
     // ```
     //
-    // Convert once, before the loop: `let rate = rate as f32`.
+    // The hint converts at each use. Convert once, before the loop: `let rate = rate as f32`.
     //
     // **A loop that only reads.** `gradients.iter().for_each(|g| *g *= scale)`:
     //

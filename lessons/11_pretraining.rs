@@ -251,7 +251,7 @@ fn main() -> cloze::lessons::LessonResult {
             /// The pooler's linear layer and the classifier.
             pub type PairHead<const H: usize> = (Linear<H, H, f32, Cpu>, Linear<H, 2, f32, Cpu>);
 
-            pub fn next_sentence<const H: usize, T: Tape<f32, Cpu> + Merge<T>>(
+            pub fn next_sentence<const H: usize, T: Taped>(
                 head: &PairHead<H>,
                 batch: &Packed,
                 rows: Rows<H, f32, Cpu, T>,
@@ -481,8 +481,8 @@ fn main() -> cloze::lessons::LessonResult {
     // functions of the seed and $k$. (Where a generator advances with each draw, its state must be
     // saved as well, and so must the place in the data.)
     //
-    // **Exercise 11.2.** Restore a saved state in a fresh engine, with `set_parameters` and
-    // `set_moments`, and return the number of the next step.
+    // **Exercise 11.2.** Restore a saved state in a fresh engine, and return the number of the next step.
+    // `engine.set_parameters(&values)?` and `engine.set_moments(moments)?` put numbers into an engine.
 
     // %%
     /// The state of a run after `step` steps.
@@ -603,8 +603,8 @@ fn main() -> cloze::lessons::LessonResult {
     // - `accumulate(model, &batch, pairs)?`, for each range in `PARTS`;
     // - `model.gradients()?` returns a copy of the gradients that were added up, and
     //   `model.discard()?` zeroes them;
-    // - `model.parameters()?` and `model.moments()?` return copies, `model.set_parameters(&values)?`
-    //   and `model.set_moments(moments)?` put new ones into the model;
+    // - `model.parameters()?` and `model.moments()?` return copies, `set_parameters` and `set_moments`
+    //   put new ones into the model;
     // - `pretraining::decayed(model.layout())` is the list `decay` of your `adamw`;
     // - your `joint_loss`, `clip`, `rate` (with `schedule.peak`, `.warmup` and `.total`) and `adamw`.
 
@@ -726,8 +726,8 @@ fn main() -> cloze::lessons::LessonResult {
                     }
                     _ => {
                         "The losses agree until an update goes wrong. Go through it line by line: \
-                         accumulate, copy, zero, clip to 1, rate, adamw, set_parameters. Is each of \
-                         your parts still right? Run its check again."
+                         accumulate, copy, zero, clip to 1, rate, adamw with the list `decay`, \
+                         set_parameters. Is each of your parts still right? Run its check again."
                     }
                 };
                 let what = format!(
@@ -748,6 +748,11 @@ fn main() -> cloze::lessons::LessonResult {
                 0.0,
                 1e-5,
                 "Losses agree, parameters don't: is the last update given to the model?",
+            );
+            judge.holds(
+                "each `Step` holds the norm of its gradients before clipping",
+                log.iter().all(|step| step.norm > 0.0) && log.iter().any(|step| step.norm > 1.01),
+                "`clip` returns it. After clipping it would be at most 1 in every step.",
             );
             let mut parts = fresh()?;
             let mut halves = losses(&pretrain(&mut parts, &data, schedule, 1..=4)?);
@@ -956,9 +961,9 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // ## What goes wrong
     //
-    // Most mistakes in a loop raise no error. Gradients that are not zeroed, a clipping after the
-    // update, a rate that is one step late: the loss falls all the same, only less. The check of 11.3
-    // runs your loop beside nine others, each with one of these slips, and says whose losses yours are.
+    // Gradients that are not zeroed, a clipping after the update, a rate that is one step late: none
+    // raises an error, and the loss falls, only less. The check of 11.3 runs your loop beside nine
+    // others, each with one of these slips, and says whose losses yours are.
 
     // %% [markdown]
     // ## Expected numbers

@@ -1,6 +1,7 @@
 //! The training data of a task head: token sequences with targets, the same for every kind of task.
 
 use super::Sequences;
+use crate::error::{Error, Result};
 
 /// Sequences with their targets.
 #[derive(Debug, Clone, Default)]
@@ -76,6 +77,29 @@ impl Examples {
 }
 
 impl Targets {
+    /// Returns an error if a head with this number of outputs has none for a target.
+    pub fn check(&self, outputs: usize) -> Result<()> {
+        let largest = match self {
+            Self::Classes(classes) => classes.iter().copied().max(),
+            Self::Rows(labels) => labels.iter().flatten().copied().max(),
+            Self::Values(_) | Self::Choices(_) if outputs != 1 => {
+                let message = format!("these targets need a head with 1 output, not {outputs}");
+                return Err(Error::Failed(message));
+            }
+            Self::Spans(_) if outputs != 2 => {
+                let message = format!("answers need a head with 2 outputs, not {outputs}");
+                return Err(Error::Failed(message));
+            }
+            _ => None,
+        };
+        match largest {
+            Some(class) if class as usize >= outputs => Err(Error::Failed(format!(
+                "a target is class {class}, counted from 0, but the head has {outputs} outputs"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Encodes each target as a 64-bit word, different targets differently.
     fn words(&self) -> Vec<u64> {
         match self {
@@ -105,6 +129,25 @@ impl Targets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_head_without_an_output_for_a_target_is_refused() {
+        for (targets, outputs) in [
+            (Targets::Classes(vec![0, 2, 1]), 3),
+            (Targets::Rows(vec![None, Some(3)]), 4),
+            (Targets::Values(vec![0.5]), 1),
+            (Targets::Choices(vec![3]), 1),
+            (Targets::Spans(vec![[1, 2]]), 2),
+        ] {
+            assert!(targets.check(outputs).is_ok(), "{targets:?}");
+        }
+        let message = |targets: Targets, outputs| targets.check(outputs).unwrap_err().to_string();
+        let class = "class 1, counted from 0, but the head has 1 outputs";
+        assert!(message(Targets::Classes(vec![0, 1]), 1).contains(class));
+        assert!(message(Targets::Rows(vec![None, Some(1)]), 1).contains(class));
+        assert!(message(Targets::Values(vec![0.5]), 2).contains("1 output, not 2"));
+        assert!(message(Targets::Spans(vec![[1, 2]]), 1).contains("2 outputs, not 1"));
+    }
 
     #[test]
     fn targets_of_rows_are_those_of_the_sequences() {

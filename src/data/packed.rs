@@ -140,6 +140,11 @@ impl Packed {
                     "sequence {index} holds segment id {segment}, but the model knows {segments} segments"
                 )));
             }
+            if let Some(position) = too_large(&self.positions, positions) {
+                return Err(Error::Failed(format!(
+                    "sequence {index} holds position {position}, but the model has only {positions} positions"
+                )));
+            }
         }
         Ok(())
     }
@@ -193,5 +198,7 @@ mod tests {
         assert!(long.contains("3 tokens, but the model has only 2 positions"));
         assert!(text(packed.check(3, 3, 2)).contains("token id 3"));
         assert!(text(packed.check(4, 3, 1)).contains("segment id 1"));
+        packed.positions[1] = 3;
+        assert!(text(packed.check(4, 3, 2)).contains("position 3, but the model has only 3"));
     }
 }

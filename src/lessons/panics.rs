@@ -37,6 +37,9 @@ pub fn callers(file: &str) -> &'static [&'static str] {
         Some("utilities") => &[" + ", " - ", " * ", " / "],
         Some("tensor") if file.ends_with("index.rs") => &[".select(", ".gather(", "[["],
         Some("tensor") if file.ends_with("storage_traits.rs") => &[".tensor"],
+        Some("tensor") if file.ends_with("gradients.rs") => &[".get("],
+        Some("shapes") if file.ends_with("broadcasts.rs") => &[".broadcast"],
+        Some("shapes") if file.ends_with("replace_dim.rs") => &[".select(", ".gather("],
         _ => &[],
     }
 }
@@ -92,6 +95,19 @@ fn dfdx(message: &str, file: &str, line: u32) -> Option<String> {
             shape(left),
             shape(right)
         ),
+        ("shapes", Some((new, old))) if file.ends_with("broadcasts.rs") => format!(
+            "broadcast: the tensor's size {old} meets the size {new} of the new shape, and only the axes named \
+             in `Axis<…>` are new: all others must have equal sizes"
+        ),
+        ("shapes", Some((size, index))) if file.ends_with("replace_dim.rs") => format!(
+            "select, gather: the tensor and the index differ in an axis that they share: its sizes are {size} \
+             and {index}"
+        ),
+        ("tensor", None) if file.ends_with("gradients.rs") && message.contains("`None`") => {
+            "these gradients contain none of this tensor: it took no part in what was recorded, or it was \
+             replaced by another tensor since"
+                .to_owned()
+        }
         _ if message.starts_with("Index out of bounds: index=") => {
             let (_, index) = message.split_once("index=")?;
             let index = index.split_once("shape=").map_or(index, |(index, _)| index);
@@ -184,6 +200,9 @@ mod tests {
             "(2, Const) ≠ (4, Const)|utilities/ops.rs|2×? and the right is 4×?: the sizes 2 and 4 differ",
             "3 ≠ 5|concat_along/mod.rs|the sizes 3 and 5 of another one",
             "called `Result::unwrap()` on an `Err` value: Tensor { id: 1|realize_to.rs|sizes are not those of",
+            "538 ≠ 1000|../shapes/broadcasts.rs|size 1000 meets the size 538 of the new shape",
+            "2 ≠ 5|../shapes/replace_dim.rs|its sizes are 2 and 5",
+            "called `Option::unwrap()` on a `None` value|../tensor/gradients.rs|none of this tensor",
             "Index out of bounds: index=[7, 0] shape=(Const, Const)|../tensor/cpu/index.rs|index [7, 0] is outside",
         ] {
             let [message, file, part] = case.split('|').collect::<Vec<_>>()[..] else {
@@ -195,7 +214,11 @@ mod tests {
                 }
                 None => message.to_owned(),
             };
-            let said = sentence(&message, &format!("{OPS}/{file}"));
+            let place = match file.strip_prefix("../") {
+                Some(file) => format!("{}/{file}", OPS.trim_end_matches("/tensor_ops")),
+                None => format!("{OPS}/{file}"),
+            };
+            let said = sentence(&message, &place);
             assert!(said.contains(part), "{said}");
         }
     }

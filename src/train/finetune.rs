@@ -370,6 +370,7 @@ pub fn gradients(
         let packed = data.sequences.batch(part);
         tokens += packed.rows() as u64;
         let targets = data.targets_of(part);
+        targets.check(outputs)?;
         let (ends, mut scored) = (&packed.cu_seqlens, 0.0);
         let mut score = |logits: &mut [f32]| {
             scored = summed_loss(&targets, ends, logits, outputs, weight);

@@ -273,8 +273,8 @@ pub mod wire {
         /// A value starts or ends displaying itself by `evcxr_display`: only text between evcxr's marks that
         /// is printed in the meantime is a display.
         Own { open: bool },
-        /// The cell's code starts.
-        Begin { child: u32 },
+        /// The cell is loaded; its code starts when the session has answered.
+        Begin { child: u32, run: u64 },
         /// The cell's output is complete.
         End { child: u32, run: u64 },
     }

@@ -45,8 +45,70 @@ impl<T: Debug + ?Sized> ShowDebug for &Shown<'_, T> {
     }
 
     fn value(&self) {
-        display::result(display::Content::text(format!("{:?}", self.0)));
+        display::result(display::Content::text(shortened(&format!("{:?}", self.0))));
     }
+}
+
+/// A value of the cell is shown in full up to this many characters, and else its beginning and its end.
+const MOST: usize = 2000;
+const BEGINNING: usize = 1200;
+const END: usize = 300;
+
+/// Shortens a long `Debug` text, and says what is left out and how to see it.
+fn shortened(text: &str) -> String {
+    let length = text.chars().count();
+    if length <= MOST {
+        return text.to_owned();
+    }
+    let at = |characters| text.char_indices().nth(characters).map_or(text.len(), |(at, _)| at);
+    let (mut begin, mut end) = (at(BEGINNING), at(length - END));
+    let places = separators(text);
+    let mut left =
+        format!("{} of {} characters", grouped(length - BEGINNING - END), grouped(length));
+    // A list is cut between two of its elements.
+    if let Some(before) = places.iter().rposition(|place| *place < begin)
+        && let Some(after) = places.iter().position(|place| *place >= end)
+    {
+        (begin, end) = (places[before] + 1, places[after] + 1);
+        left = format!("{} of {} elements", grouped(after - before), grouped(places.len() + 1));
+    }
+    let (begin, end) = (text[..begin].trim_end(), text[end..].trim_start());
+    format!("{begin} … {end}\n({left} are left out; `println!(\"{{:?}}\", …)` prints all)")
+}
+
+/// Returns the positions of the commas between the elements of a list.
+fn separators(text: &str) -> Vec<usize> {
+    let mut places = Vec::new();
+    let (mut depth, mut quoted, mut escaped) = (0, false, false);
+    if !text.starts_with(['[', '{']) {
+        return places;
+    }
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'[' | b'(' | b'{' => depth += 1,
+            b']' | b')' | b'}' => depth -= 1,
+            b',' if depth == 1 => places.push(at),
+            _ => {}
+        }
+    }
+    places
+}
+
+/// Writes a number with a comma after every three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// Formats `label = value`, with a long value on separate lines.
@@ -144,6 +206,24 @@ mod tests {
         assert!(long.starts_with("ids =\n  [123456, "));
         assert!(long.lines().all(|l| l.chars().count() <= 100));
         assert_eq!(long.matches("123456").count(), 40);
+    }
+
+    #[test]
+    fn a_long_value_shows_its_ends_and_what_is_left_out() {
+        let numbers: Vec<u32> = (0..10_000).collect();
+        let text = shortened(&format!("{numbers:?}"));
+        assert!(
+            text.starts_with("[0, 1, 2, ")
+                && text.contains(", … 99")
+                && text.contains(", 9999]\n(")
+        );
+        assert!(text.contains(" of 10,000 elements are left out; `println!"), "{text}");
+        assert!(text.chars().count() < MOST);
+        let words = vec![["a, \"b", "c]"]; 400];
+        assert!(shortened(&format!("{words:?}")).contains(" of 400 elements are left out"));
+        let long = "é".repeat(3000);
+        assert!(shortened(&long).contains("(1,500 of 3,000 characters are left out"));
+        assert_eq!(shortened("[1, 2]"), "[1, 2]");
     }
 
     #[test]

@@ -28,14 +28,14 @@ def program():
 class Terminal:
     """A REPL and its screen."""
 
-    def __init__(self, history, **environment):
-        self.screen = pyte.Screen(COLUMNS, ROWS)
+    def __init__(self, history, columns=COLUMNS, **environment):
+        self.screen = pyte.Screen(columns, ROWS)
         self.stream = pyte.ByteStream(self.screen)
         inherited = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TMUX")}
         self.process = pexpect.spawn(
             program(),
             ["repl"],
-            dimensions=(ROWS, COLUMNS),
+            dimensions=(ROWS, columns),
             env={**inherited, "TERM": "xterm-256color", "CLOZE_HISTORY": history, **environment},
         )
         self.written = b""
@@ -177,15 +177,6 @@ class InATerminal(unittest.TestCase):
             self.terminal.keys("\x03")
             self.terminal.prompted()
         self.terminal.shows("`:quit` exits")
-
-    def test_a_cell_can_be_edited_in_the_user_s_editor(self):
-        self.terminal.begun("40 + 1")
-        self.terminal.keys("\x18\x05")
-        self.terminal.prompted()
-        self.terminal.shows(">> 41 + 1")
-        self.terminal.keys("\r")
-        self.terminal.prompted()
-        self.assertIn("42", self.terminal.lines())
 
     def test_charts_are_drawn_and_displays_move_in_place(self):
         points = "&[(0.0, 1.0), (10.0, 5.0)]"
