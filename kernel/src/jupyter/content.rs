@@ -19,8 +19,8 @@ pub const PROTOCOL: &str = "5.5";
 /// Describes the kernel and its protocol.
 pub fn kernel_info() -> JupyterMessageContent {
     let mut info = serde_json::json!(about());
-    // Neither `debugger` nor `kernel subshells`. The protocol crate does not have this field yet.
-    info["supported_features"] = serde_json::json!([]);
+    // No `debugger`. The protocol crate does not have this field yet.
+    info["supported_features"] = serde_json::json!(["kernel subshells"]);
     UnknownMessage { msg_type: "kernel_info_reply".to_owned(), content: info }.into()
 }
 
@@ -147,12 +147,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_declares_no_optional_features() {
+    fn the_kernel_declares_its_optional_features() {
         let reply = kernel_info();
         assert_eq!(reply.message_type(), "kernel_info_reply");
         let content = serde_json::to_value(reply).unwrap();
         assert_eq!(content["protocol_version"], PROTOCOL);
-        assert_eq!(content["supported_features"], serde_json::json!([]));
+        assert_eq!(content["supported_features"], serde_json::json!(["kernel subshells"]));
         assert_eq!(content["language_info"]["name"], "rust");
         // The installed compiler, not the oldest supported one.
         let version = template::compiler_version().unwrap();

@@ -1,13 +1,17 @@
-//! Answers the requests that need the session, one after another.
+//! Answers the requests that need the session: cells one after another, completions and inspections in a
+//! line of their own.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use cloze::display::Content;
 use jupyter_protocol::{
     ErrorOutput, ExecuteInput, ExecuteReply, ExecuteRequest, ExecutionCount, InspectReply,
     JupyterMessage, JupyterMessageContent, MediaType, Payload, ReplyError, ReplyStatus, Status,
     UnknownMessage,
 };
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::iopub::IoPub;
@@ -20,6 +24,63 @@ use crate::session::{CellError, Event, Outcome, Sink};
 pub struct Job {
     pub request: JupyterMessage,
     pub replies: Replies,
+}
+
+/// The cells that wait for their turn.
+#[derive(Default)]
+pub struct Queue {
+    waiting: Mutex<VecDeque<Job>>,
+    arrived: Notify,
+}
+
+impl Queue {
+    pub fn push(&self, job: Job) {
+        lock(&self.waiting).push_back(job);
+        self.arrived.notify_one();
+    }
+
+    async fn next(&self) -> Job {
+        loop {
+            let job = lock(&self.waiting).pop_front();
+            if let Some(job) = job {
+                return job;
+            }
+            // A notification since then is kept for this call.
+            self.arrived.notified().await;
+        }
+    }
+
+    fn take_all(&self) -> VecDeque<Job> {
+        std::mem::take(&mut lock(&self.waiting))
+    }
+
+    /// Returns the first line of each waiting cell, with its number.
+    fn list(&self) -> String {
+        let waiting = lock(&self.waiting);
+        let lines = waiting.iter().enumerate().map(|(index, job)| {
+            let code = job.code();
+            let first = code.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+            format!("{}  {first}", index + 1)
+        });
+        match waiting.len() {
+            0 => "No cell waits.".to_owned(),
+            _ => lines.collect::<Vec<_>>().join("\n"),
+        }
+    }
+
+    /// Removes the cell with this number.
+    fn remove(&self, number: usize) -> Option<Job> {
+        lock(&self.waiting).remove(number.checked_sub(1)?)
+    }
+}
+
+impl Job {
+    fn code(&self) -> &str {
+        match &self.request.content {
+            JupyterMessageContent::ExecuteRequest(asked) => &asked.code,
+            _ => "",
+        }
+    }
 }
 
 /// Shows the messages of a session that starts slowly in the first cell that waits for it.
@@ -57,28 +118,39 @@ impl Notice {
     }
 }
 
-/// Answers jobs until the kernel ends.
-pub async fn work(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, notice: Arc<Notice>) {
-    let mut count = 0;
-    let mut waiting = VecDeque::new();
+/// Runs cells until the kernel ends.
+pub async fn run_cells(kernel: Arc<Kernel>, notice: Arc<Notice>) {
     loop {
-        let job = match waiting.pop_front() {
-            Some(job) => job,
-            None => match queue.recv().await {
-                Some(job) => job,
-                None => return,
-            },
+        let Job { request, replies } = kernel.cells.next().await;
+        let request = Arc::new(request);
+        let JupyterMessageContent::ExecuteRequest(asked) = &request.content else {
+            continue;
         };
-        let Job { request, replies } = job;
+        *lock(&kernel.running) = Some(Arc::clone(&request));
+        kernel.iopub.status(&request, Status::busy());
+        notice.show_in(Arc::clone(&request));
+        let reply = execute(&kernel, &request, asked, false).await;
+        let failed = reply.status == ReplyStatus::Error && asked.stop_on_error;
+        // Before the reply: requests that a front end sends after it run as usual.
+        let stopped = if failed { kernel.cells.take_all() } else { VecDeque::new() };
+        // The queue ends only with the kernel.
+        let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
+        *lock(&kernel.running) = None;
+        kernel.idle(&request);
+        for job in stopped {
+            abort(&kernel, job);
+        }
+    }
+}
+
+/// Answers completions and inspections, and in a subshell commands, until the queue ends.
+pub async fn answer_all(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, subshell: bool) {
+    while let Some(Job { request, replies }) = queue.recv().await {
         let request = Arc::new(request);
         kernel.iopub.status(&request, Status::busy());
-        let mut failed = false;
         let reply: JupyterMessageContent = match &request.content {
             JupyterMessageContent::ExecuteRequest(asked) => {
-                notice.show_in(Arc::clone(&request));
-                let reply = execute(&kernel, &request, asked, &mut count).await;
-                failed = reply.status == ReplyStatus::Error && asked.stop_on_error;
-                reply.into()
+                execute(&kernel, &request, asked, subshell).await.into()
             }
             JupyterMessageContent::CompleteRequest(asked) => {
                 let position = content::to_bytes(&asked.code, asked.cursor_pos);
@@ -101,31 +173,44 @@ pub async fn work(kernel: Arc<Kernel>, mut queue: UnboundedReceiver<Job>, notice
             // Only these three are queued.
             _ => continue,
         };
-        // Before the reply: requests that a front end sends after it run as usual.
-        while failed && let Ok(job) = queue.try_recv() {
-            waiting.push_back(job);
-        }
         // The queue ends only with the kernel.
         let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
-        kernel.iopub.status(&request, Status::idle());
-        if failed {
-            waiting = abort(&kernel, waiting);
-        }
+        kernel.idle(&request);
     }
 }
 
-/// Runs a cell and publishes all of its output.
+/// Lists the waiting cells, or removes one of them, if `code` asks for it.
+fn command_on_queue(kernel: &Kernel, code: &str) -> Option<Result<String, CellError>> {
+    let code = code.trim();
+    if code == ":queue" {
+        return Some(Ok(kernel.cells.list()));
+    }
+    let number = code.strip_prefix(":cancel")?.trim();
+    Some(match number.parse().ok().and_then(|number| kernel.cells.remove(number)) {
+        Some(job) => {
+            let first = job.code().lines().next().unwrap_or_default().to_owned();
+            abort(kernel, job);
+            Ok(format!("cancelled: {first}"))
+        }
+        None => Err(CellError::new(
+            "command",
+            &format!("no cell {number} waits: `:queue` lists the numbers"),
+        )),
+    })
+}
+
+/// Runs a cell, or in a subshell a command beside one, and publishes all of its output.
 async fn execute(
     kernel: &Kernel,
     request: &Arc<JupyterMessage>,
     asked: &ExecuteRequest,
-    count: &mut usize,
+    subshell: bool,
 ) -> ExecuteReply {
     if asked.store_history && !asked.silent {
-        *count += 1;
-        lock(&kernel.history).push(*count, &asked.code);
+        let number = kernel.count.fetch_add(1, Ordering::Relaxed) + 1;
+        lock(&kernel.history).push(number, &asked.code);
     }
-    let number = *count;
+    let number = kernel.count.load(Ordering::Relaxed);
     if !asked.silent {
         kernel.iopub.publish(
             request,
@@ -153,9 +238,20 @@ async fn execute(
             });
         }
     });
-    lock(&kernel.keeper).used(true);
-    let outcome = kernel.session.execute(asked.code.clone(), sink).await;
-    lock(&kernel.keeper).used(false);
+    let outcome = match command_on_queue(kernel, &asked.code) {
+        Some(Ok(text)) => {
+            sink(Event::Display { content: Content::text(text), id: None });
+            Ok(Outcome::default())
+        }
+        Some(Err(error)) => Ok(error.into()),
+        None if subshell => kernel.session.execute_beside(asked.code.clone(), sink).await,
+        None => {
+            lock(&kernel.keeper).used(true);
+            let outcome = kernel.session.execute(asked.code.clone(), sink).await;
+            lock(&kernel.keeper).used(false);
+            outcome
+        }
+    };
     // The evaluator answers every request unless it panicked.
     let Outcome { error, pages } = outcome.unwrap_or_else(|_| CellError::session_lost().into());
     if let Some(note) = limit.note() {
@@ -197,22 +293,26 @@ fn page(text: String) -> Payload {
     Payload::Page { data: MediaType::Plain(text).into(), start: 0 }
 }
 
-/// Refuses the cells that were sent before the failed one had ended; other requests stay queued.
-fn abort(kernel: &Kernel, waiting: VecDeque<Job>) -> VecDeque<Job> {
-    let (cells, rest): (Vec<_>, Vec<_>) = waiting
-        .into_iter()
-        .partition(|job| matches!(job.request.content, JupyterMessageContent::ExecuteRequest(_)));
-    for Job { request, replies } in cells {
-        kernel.iopub.status(&request, Status::busy());
-        // Without a number, which a front end would show as if the cell had run. The protocol crate has no
-        // reply without one.
-        let reply = UnknownMessage {
-            msg_type: "execute_reply".to_owned(),
-            content: serde_json::json!({ "status": "aborted" }),
-        };
-        // The queue ends only with the kernel.
-        let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
-        kernel.iopub.status(&request, Status::idle());
-    }
-    rest.into()
+/// Answers a request that cannot be queued.
+pub fn refuse(Job { request, replies }: &Job, why: &str) {
+    let content = serde_json::json!({
+        "status": "error", "ename": "subshell", "evalue": why, "traceback": [],
+    });
+    let msg_type = request.header.msg_type.replace("request", "reply");
+    // The queue ends only with the kernel.
+    let _ = replies.send(JupyterMessage::new(UnknownMessage { msg_type, content }, Some(request)));
+}
+
+/// Refuses a cell that was sent before a failed one had ended, or that was cancelled.
+fn abort(kernel: &Kernel, Job { request, replies }: Job) {
+    kernel.iopub.status(&request, Status::busy());
+    // Without a number, which a front end would show as if the cell had run. The protocol crate has no
+    // reply without one.
+    let reply = UnknownMessage {
+        msg_type: "execute_reply".to_owned(),
+        content: serde_json::json!({ "status": "aborted" }),
+    };
+    // The queue ends only with the kernel.
+    let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
+    kernel.idle(&request);
 }

@@ -1,8 +1,9 @@
 //! The Jupyter kernel: five ZeroMQ sockets in front of a session.
 //!
-//! Nothing here waits for a cell. Requests that need the session (execute, complete, inspect) are
-//! queued, and one task answers them in order; everything else is answered at once. So a kernel responds,
-//! stops and restarts while a cell runs or the session warms up.
+//! Nothing here waits for a cell. Cells are queued, and one task runs them in order; completions and
+//! inspections have a queue of their own, and so has each subshell (JEP 91), whose commands are answered
+//! while a cell runs. Everything else is answered at once. So a kernel responds, stops and restarts while
+//! a cell runs or the session warms up.
 
 pub mod connection;
 mod content;
@@ -13,8 +14,10 @@ mod jobs;
 mod limit;
 mod receive;
 mod signatures;
+mod subshells;
 
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,8 +38,10 @@ use zeromq::{SocketRecv, SocketSend};
 
 use self::history::History;
 use self::iopub::IoPub;
-use self::jobs::{Job, Notice};
+use self::jobs::{Job, Notice, Queue};
+use self::receive::Request;
 use self::signatures::Signatures;
+use self::subshells::Subshells;
 use crate::mutex::lock;
 use crate::paths;
 use crate::session::completeness::{self, Completeness};
@@ -83,7 +88,15 @@ struct Kernel {
     session: Session,
     history: Arc<Mutex<History>>,
     iopub: IoPub,
-    jobs: UnboundedSender<Job>,
+    /// The cells that wait.
+    cells: Queue,
+    /// The running cell's request.
+    running: Mutex<Option<Arc<JupyterMessage>>>,
+    /// How many cells were counted so far.
+    count: AtomicUsize,
+    /// Completions and inspections that wait.
+    inquiries: UnboundedSender<Job>,
+    subshells: Subshells,
     /// Takes the input requests of a cell; `None` if its front end can't be asked.
     questions: UnboundedSender<Option<JupyterMessage>>,
     keeper: Mutex<Keeper>,
@@ -111,7 +124,7 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
     let (session, launcher) = match source {
         Source::Spare(session, launcher) => (session, Some(launcher)),
         Source::Fresh(folder) => {
-            let session = Session::start(folder, notice.sink())
+            let session = Session::start(folder, true, notice.sink())
                 .map_err(|error| Error::Failed(format!("cannot start a session: {error}")))?;
             (session, None)
         }
@@ -120,14 +133,18 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
         Ok(path) => History::open(&path),
         Err(_) => History::default(),
     };
-    let (jobs, queue) = unbounded_channel();
+    let (inquiries, asked_for) = unbounded_channel();
     let (questions, asked) = unbounded_channel();
     let (end, mut ended) = watch::channel(false);
     let kernel = Arc::new(Kernel {
         session,
         history: Arc::new(Mutex::new(history)),
         iopub,
-        jobs,
+        cells: Queue::default(),
+        running: Mutex::default(),
+        count: AtomicUsize::new(0),
+        inquiries,
+        subshells: Subshells::default(),
         questions,
         keeper: Mutex::new(keeper),
         signatures: Signatures::default(),
@@ -136,7 +153,8 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
     let (shell_replies, shell_requests) = split(shell);
     let (control_replies, control_requests) = split(control);
     let (stdin_requests, stdin_replies) = split(stdin);
-    let working = tokio::spawn(jobs::work(Arc::clone(&kernel), queue, notice));
+    let working = tokio::spawn(jobs::run_cells(Arc::clone(&kernel), notice));
+    let answering = tokio::spawn(jobs::answer_all(Arc::clone(&kernel), asked_for, false));
     let listening = [
         tokio::spawn(ask(Arc::clone(&kernel), asked, stdin_requests.clone())),
         tokio::spawn(listen(Arc::clone(&kernel), stdin_replies, stdin_requests)),
@@ -154,12 +172,13 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
     tokio::time::sleep(Duration::from_millis(100)).await;
     // Frees the ports before the session ends, which takes some time: after a restart the next kernel uses
     // the same ones.
-    let serving = [working, beating, publishing];
+    let serving = [working, answering, beating, publishing];
     for task in listening.into_iter().chain(watching).chain(serving) {
         task.abort();
         // An aborted task reports just that.
         let _ = task.await;
     }
+    kernel.subshells.end().await;
     if let Some(kernel) = Arc::into_inner(kernel) {
         tokio::task::block_in_place(|| kernel.session.shut_down());
     }
@@ -234,14 +253,20 @@ async fn ask(
 
 impl Kernel {
     /// Answers a request at once or queues it for the session.
-    fn take(&self, request: JupyterMessage, replies: &Replies) {
+    fn take(self: &Arc<Self>, request: Request, replies: &Replies) {
         use JupyterMessageContent as Content;
-        if matches!(
-            request.content,
-            Content::ExecuteRequest(_) | Content::CompleteRequest(_) | Content::InspectRequest(_)
-        ) {
-            // The worker ends only with the kernel.
-            let _ = self.jobs.send(Job { request, replies: replies.clone() });
+        let Request { message: request, subshell } = request;
+        let is_cell = matches!(request.content, Content::ExecuteRequest(_));
+        if is_cell
+            || matches!(request.content, Content::CompleteRequest(_) | Content::InspectRequest(_))
+        {
+            let job = Job { request, replies: replies.clone() };
+            match subshell {
+                Some(id) => self.subshells.queue(&id, job),
+                None if is_cell => self.cells.push(job),
+                // The worker ends only with the kernel.
+                None => drop(self.inquiries.send(job)),
+            }
             return;
         }
         if let Content::InputReply(answer) = &request.content {
@@ -278,11 +303,14 @@ impl Kernel {
                     .into(),
             ),
             Content::UnknownMessage(unknown) => {
-                cloze::note!(
-                    "cloze-kernel: a {} has no answer: this kernel does not know it",
-                    unknown.msg_type
-                );
-                None
+                let reply = subshells::answer(self, unknown);
+                if reply.is_none() {
+                    cloze::note!(
+                        "cloze-kernel: a {} has no answer: this kernel does not know it",
+                        unknown.msg_type
+                    );
+                }
+                reply
             }
             _ => None,
         };
@@ -291,9 +319,18 @@ impl Kernel {
             // The queue ends only with the kernel.
             let _ = replies.send(JupyterMessage::new(reply, Some(&request)));
         }
-        self.iopub.status(&request, Status::idle());
+        self.idle(&request);
         if ends {
             self.end.send_replace(true);
+        }
+    }
+
+    /// Publishes that a request is done. Front ends show the last status as the kernel's, so that of a
+    /// running cell is published again.
+    fn idle(&self, request: &JupyterMessage) {
+        self.iopub.status(request, Status::idle());
+        if let Some(cell) = lock(&self.running).as_ref() {
+            self.iopub.status(cell, Status::busy());
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use jupyter_protocol::{Header, JupyterMessage, JupyterMessageContent};
 use jupyter_zmq_client::{Connection, RawMessage, RuntimeError};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use zeromq::ZmqMessage;
 
@@ -36,13 +37,21 @@ pub fn verify<S>(
     }
 }
 
+/// A decoded message.
+pub struct Request {
+    pub message: JupyterMessage,
+    /// The subshell that it is for (JEP 91); the protocol crate's headers do not have it yet.
+    pub subshell: Option<String>,
+}
+
 /// Decodes a message whose signature has been checked; `Err` is the reason for refusing it.
-pub fn decode(raw: RawMessage) -> Result<JupyterMessage, String> {
+pub fn decode(raw: RawMessage) -> Result<Request, String> {
     let [header, parent, metadata, content, buffers @ ..] = raw.jparts.as_slice() else {
         return Err("it has fewer than four parts".to_owned());
     };
-    let header: Header =
-        serde_json::from_slice(header).map_err(|error| format!("its header: {error}"))?;
+    let in_header = |error| format!("its header: {error}");
+    let Subshell { subshell_id: subshell } = serde_json::from_slice(header).map_err(in_header)?;
+    let header: Header = serde_json::from_slice(header).map_err(in_header)?;
     let described = |error: serde_json::Error| format!("a {}: {error}", header.msg_type);
     let mut fields: Map<String, Value> = serde_json::from_slice(content).map_err(described)?;
     for (name, value) in defaults(&header.msg_type) {
@@ -53,7 +62,7 @@ pub fn decode(raw: RawMessage) -> Result<JupyterMessage, String> {
     }
     let content = JupyterMessageContent::from_type_and_content(&header.msg_type, fields.into())
         .map_err(described)?;
-    Ok(JupyterMessage {
+    let message = JupyterMessage {
         zmq_identities: raw.zmq_identities,
         // An empty object stands for no parent.
         parent_header: serde_json::from_slice(parent).ok(),
@@ -62,7 +71,15 @@ pub fn decode(raw: RawMessage) -> Result<JupyterMessage, String> {
         buffers: buffers.to_vec(),
         header,
         channel: None,
-    })
+    };
+    Ok(Request { message, subshell })
+}
+
+/// The part of a header that names the subshell.
+#[derive(Deserialize)]
+struct Subshell {
+    #[serde(default)]
+    subshell_id: Option<String>,
 }
 
 /// Returns the protocol's defaults for missing fields.
@@ -110,7 +127,7 @@ mod tests {
     #[test]
     fn a_search_needs_only_its_pattern() {
         let asked = json!({"hist_access_type": "search", "pattern": "a*", "n": null});
-        let content = decode(message("history_request", asked)).unwrap().content;
+        let content = decode(message("history_request", asked)).unwrap().message.content;
         assert!(matches!(
             content,
             JupyterMessageContent::HistoryRequest(HistoryRequest::Search { pattern, n: 0, .. })
@@ -120,7 +137,8 @@ mod tests {
 
     #[test]
     fn a_bare_execute_request_stops_on_errors_and_is_remembered() {
-        let content = decode(message("execute_request", json!({"code": "1"}))).unwrap().content;
+        let content =
+            decode(message("execute_request", json!({"code": "1"}))).unwrap().message.content;
         assert!(matches!(
             content,
             JupyterMessageContent::ExecuteRequest(asked)

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
-use crate::session::command_lines;
+use crate::session::completeness::{self, Completeness};
+use crate::session::{command_lines, syntax_error};
 
 const KEYWORD: &str = "\x1b[35m";
 const TYPE: &str = "\x1b[36m";
@@ -15,6 +16,7 @@ const NUMBER: &str = "\x1b[33m";
 const COMMENT: &str = "\x1b[90m";
 const MACRO: &str = "\x1b[34m";
 const COMMAND: &str = "\x1b[1;34m";
+const WRONG: &str = "\x1b[4;31m";
 const BRACKET: &str = "\x1b[1;4m";
 const DIM: &str = "\x1b[2m";
 const PROMPT: &str = "\x1b[1;32m";
@@ -38,15 +40,24 @@ struct Piece {
     kind: TokenKind,
 }
 
-/// Returns `code` with colours; a pair of brackets at the byte `cursor` is highlighted.
+/// Returns `code` with colours; while it has a `cursor`, the pair of brackets there is highlighted, and so is
+/// the first syntax error.
 pub fn highlight(code: &str, cursor: Option<usize>) -> String {
     let pieces = pieces(code);
     let pair = cursor.and_then(|cursor| matching(&pieces, cursor));
+    let open = matches!(completeness::judge(code), Completeness::Incomplete { .. });
+    let wrong = cursor.filter(|_| !open).and_then(|_| syntax_error(code));
+    let is_wrong = |piece: &Piece| wrong.as_ref().is_some_and(|it| piece.range.contains(&it.start));
     let mut out = String::with_capacity(code.len() * 2);
     for piece in pieces {
         let text = &code[piece.range.clone()];
         let bracket = pair.is_some_and(|(one, other)| [one, other].contains(&piece.range.start));
-        match if bracket { Some(BRACKET) } else { piece.style } {
+        let style = match (is_wrong(&piece), bracket) {
+            (true, _) => Some(WRONG),
+            (false, true) => Some(BRACKET),
+            (false, false) => piece.style,
+        };
+        match style {
             Some(style) => {
                 // Each line separately, because a line editor may repaint from the middle.
                 let lines: Vec<String> =

@@ -34,11 +34,11 @@ pub fn run(folder: SessionFolder) -> Result<()> {
         .build();
     let mut editor: LineEditor = Editor::with_config(config).map_err(failed)?;
     println!(
-        "Cloze {}. Begin with `use cloze::prelude::*;` · `:help` lists the commands, Ctrl-D exits.",
+        "Cloze {}. Begin with `use cloze::prelude::*;` · `:help` helps, Ctrl-D exits.",
         env!("CARGO_PKG_VERSION")
     );
     let above = editor.create_external_printer().map_err(failed)?;
-    let session = super::start(folder, above_the_prompt(above))?;
+    let session = super::start(folder, true, above_the_prompt(above))?;
     let (leaving, rewriting) = (Leaving::default(), Rewriting::default());
     keys::bind(&mut editor, &leaving, &rewriting);
     editor.set_helper(Some(Assistant::new(Arc::clone(&session), rewriting, !screen::no_colour())));

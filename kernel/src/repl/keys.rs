@@ -1,6 +1,7 @@
 //! Keys for cells of several lines: Enter that begins a new line, indentation, the external editor.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustyline::{
     Cmd, ConditionalEventHandler, Editor, Event, EventContext, EventHandler, Helper, KeyCode,
@@ -53,6 +54,32 @@ impl Rewriting {
     }
 }
 
+/// Characters that follow a line end faster than this are pasted: nobody types so fast.
+const PASTED: Duration = Duration::from_millis(30);
+
+/// The indentation that Enter has inserted. A pasted line brings its own, in place of which this one stays.
+#[derive(Clone, Default)]
+struct Inserted(Arc<Mutex<Option<(Instant, usize)>>>);
+
+impl Inserted {
+    fn set(&self, spaces: usize) {
+        *lock(&self.0) = Some((Instant::now(), spaces));
+    }
+
+    /// Returns whether a space stands for one of those inserted.
+    fn replaces(&self) -> bool {
+        let mut inserted = lock(&self.0);
+        let Some((last, left)) = inserted.take() else {
+            return false;
+        };
+        let replaces = left > 0 && last.elapsed() < PASTED;
+        if replaces {
+            *inserted = Some((Instant::now(), left - 1));
+        }
+        replaces
+    }
+}
+
 /// Binds the keys of the editor.
 pub fn bind<H: Helper, I: rustyline::history::History>(
     editor: &mut Editor<H, I>,
@@ -62,10 +89,12 @@ pub fn bind<H: Helper, I: rustyline::history::History>(
     let mut bind = |event: Event, key: Key| {
         editor.bind_sequence(event, EventHandler::Conditional(Box::new(key)));
     };
-    bind(KeyEvent(KeyCode::Enter, Modifiers::NONE).into(), Key::Enter);
+    let inserted = Inserted::default();
+    bind(KeyEvent(KeyCode::Enter, Modifiers::NONE).into(), Key::Enter(inserted.clone()));
     // Enter, if it was pressed before the prompt appeared.
-    bind(KeyEvent::ctrl('J').into(), Key::Enter);
+    bind(KeyEvent::ctrl('J').into(), Key::Enter(inserted.clone()));
     bind(KeyEvent(KeyCode::Enter, Modifiers::ALT).into(), Key::NewLine);
+    bind(KeyEvent::from(' ').into(), Key::Space(inserted));
     bind(KeyEvent::from('\t').into(), Key::Tab);
     for bracket in ['}', ')', ']'] {
         let key = Key::Close(bracket, rewriting.clone());
@@ -76,8 +105,9 @@ pub fn bind<H: Helper, I: rustyline::history::History>(
 }
 
 enum Key {
-    Enter,
+    Enter(Inserted),
     NewLine,
+    Space(Inserted),
     Tab,
     Close(char, Rewriting),
     Interrupt(Leaving),
@@ -95,10 +125,16 @@ impl ConditionalEventHandler for Key {
         let (code, position) = (context.line(), context.pos());
         let before = &code[..position];
         match self {
-            Self::Enter if wants_line(code) => {
-                Some(Cmd::Insert(1, format!("\n{}", indent_after(before))))
+            Self::Enter(inserted) if wants_line(code) => {
+                let indent = indent_after(before);
+                inserted.set(indent.len());
+                Some(Cmd::Insert(1, format!("\n{indent}")))
             }
-            Self::Enter => None,
+            Self::Enter(_) => None,
+            Self::Space(inserted) => {
+                let blank = last_line(before).trim().is_empty();
+                (blank && inserted.replaces()).then_some(Cmd::Noop)
+            }
             Self::NewLine => Some(Cmd::Insert(1, format!("\n{}", indent_after(before)))),
             // Without a word before the cursor there is nothing to complete.
             Self::Tab if last_line(before).trim().is_empty() => {
@@ -175,6 +211,20 @@ mod tests {
         assert_eq!(dedented("fn f() {\n  "), Some(""));
         assert_eq!(dedented("fn f() {\n"), None);
         assert_eq!(dedented("f("), None);
+    }
+
+    #[test]
+    fn the_spaces_of_a_pasted_line_replace_the_inserted_ones() {
+        let inserted = Inserted::default();
+        assert!(!inserted.replaces());
+        inserted.set(2);
+        assert_eq!(
+            [inserted.replaces(), inserted.replaces(), inserted.replaces()],
+            [true, true, false]
+        );
+        inserted.set(2);
+        std::thread::sleep(PASTED);
+        assert!(!inserted.replaces());
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 mod assistant;
 mod editor;
+mod formula;
 mod highlight;
 mod input;
 mod interactive;
 mod interrupts;
 mod keys;
+mod markdown;
 mod picture;
 mod screen;
 mod script;
@@ -64,7 +66,7 @@ fn cells_of(
     mut next: impl FnMut() -> Result<Option<(String, String)>>,
 ) -> Result<()> {
     let screen = Screen::standard();
-    let session = start(folder, screen.sink())?;
+    let session = start(folder, false, screen.sink())?;
     let interrupts = Interrupts::pass_on(&session, &screen, true)?;
     let ended = loop {
         match next() {
@@ -83,8 +85,8 @@ fn cells_of(
     ended
 }
 
-fn start(folder: SessionFolder, say: Sink) -> Result<Arc<Session>> {
-    Session::start(folder, say)
+fn start(folder: SessionFolder, warm: bool, say: Sink) -> Result<Arc<Session>> {
+    Session::start(folder, warm, say)
         .map(Arc::new)
         .map_err(|error| Error::Failed(format!("cannot start a session: {error}")))
 }

@@ -9,11 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use cloze::display::Content;
 use unicode_width::UnicodeWidthStr;
 
+use super::markdown;
 use super::picture::Protocol;
 use crate::mutex::lock;
 use crate::session::{CellError, Event, Outcome, Sink, Stream, without_colours};
 
 const PNG: &str = "image/png";
+const MARKDOWN: &str = "text/markdown";
+/// The width of text in a file.
+const WIDTH: usize = 80;
 
 /// Columns and rows.
 type Size = (usize, usize);
@@ -34,6 +38,7 @@ impl Screen {
             size: terminal.then_some(size as fn() -> Size),
             pictures: terminal.then(|| Protocol::detect(variable)).flatten(),
             fresh: true,
+            after_markdown: false,
             last_display: None,
             pending: Vec::new(),
         })
@@ -108,6 +113,8 @@ struct State {
     pictures: Option<Protocol>,
     /// Whether the next character begins a line.
     fresh: bool,
+    /// Whether the last output was Markdown.
+    after_markdown: bool,
     last_display: Option<LastDisplay>,
     /// Displays whose last state is not shown yet.
     pending: Vec<(String, Content)>,
@@ -159,6 +166,7 @@ impl State {
         if !text.is_empty() {
             self.fresh = text.ends_with('\n');
             self.last_display = None;
+            self.after_markdown = false;
         }
     }
 
@@ -171,8 +179,11 @@ impl State {
     fn show(&mut self, content: &Content) {
         self.new_line();
         let picture = self.pictures.and_then(|protocol| protocol.draw(content.get(PNG)?));
-        let text = picture.unwrap_or_else(|| lines(content));
-        self.print(&text);
+        let text = picture.unwrap_or_else(|| self.lines(content));
+        let is_markdown = content.get(MARKDOWN).is_some();
+        let gap = if self.after_markdown && is_markdown { "\n" } else { "" };
+        self.print(&format!("{gap}{text}"));
+        self.after_markdown = is_markdown;
     }
 
     /// Shows a display that may be updated. A picture can't be, because only the terminal knows its height,
@@ -184,8 +195,32 @@ impl State {
             return;
         };
         let (columns, height) = size();
-        let rows = rows(&lines(content), columns);
+        let rows = rows(&self.lines(content), columns);
         self.last_display = (rows < height).then_some(LastDisplay { id, rows });
+    }
+
+    /// Returns the text of a content as whole lines.
+    fn lines(&self, content: &Content) -> String {
+        let text = match content.get(MARKDOWN) {
+            Some(text) => {
+                let width = self.size.map_or(WIDTH, |size| size().0);
+                markdown::render(text, width, self.colours)
+            }
+            None => self.broken(&content.plain()),
+        };
+        format!("{}\n", text.trim_end_matches('\n'))
+    }
+
+    /// Breaks the sentences of a text at the end of the screen.
+    fn broken(&self, text: &str) -> String {
+        match self.size {
+            Some(size) => {
+                let columns = size().0;
+                let lines = text.split('\n').flat_map(|line| sentence(line, columns));
+                lines.collect::<Vec<_>>().join("\n")
+            }
+            None => text.to_owned(),
+        }
     }
 
     fn postpone(&mut self, id: String, content: Content) {
@@ -201,10 +236,12 @@ impl State {
         }
         self.new_line();
         self.last_display = None;
+        self.after_markdown = false;
     }
 
     fn show_error(&mut self, error: &CellError) {
         let text = error.traceback.join("\n");
+        let text = self.broken(&text);
         let text = match self.colours {
             true => text,
             false => without_colours(&text),
@@ -213,9 +250,18 @@ impl State {
     }
 }
 
-/// Returns the text of a content as whole lines.
-fn lines(content: &Content) -> String {
-    format!("{}\n", content.plain().trim_end_matches('\n'))
+/// Breaks a sentence at spaces. A line of code or of a table stays as it is.
+fn sentence(line: &str, columns: usize) -> Vec<String> {
+    let plain = without_colours(line);
+    let text = plain.trim_start();
+    let is_code =
+        text.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ').starts_with('|');
+    if plain.width() <= columns || is_code || text.contains("  ") {
+        return vec![line.to_owned()];
+    }
+    let indent = " ".repeat(plain.len() - text.len());
+    let lines = markdown::wrapped(line, columns.saturating_sub(indent.len())).into_iter();
+    lines.map(|line| format!("{indent}{line}")).collect()
 }
 
 /// Returns how many rows of a terminal a text of whole lines takes.
@@ -253,6 +299,7 @@ mod tests {
             size: terminal.then_some((|| (10, 5)) as fn() -> Size),
             pictures: None,
             fresh: true,
+            after_markdown: false,
             last_display: None,
             pending: Vec::new(),
         });
@@ -312,6 +359,12 @@ mod tests {
     fn a_cleared_display_that_waited_is_not_shown() {
         let events = [live("a", true), Event::Clear { wait: false }];
         assert_eq!(shown(false, &events), "");
+    }
+
+    #[test]
+    fn a_sentence_is_broken_at_spaces_and_code_is_not() {
+        assert_eq!(sentence("  one two three", 9), ["  one two", "  three"]);
+        assert_eq!(sentence("   1 | let a = b;", 9).len(), 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cloze::{Error, Result};
 
+use crate::session::call_of_main;
 use crate::session::completeness::{self, Completeness};
 
 /// A line that comes later than this does not belong to the cell before it: whoever types into a pipe
@@ -21,6 +22,8 @@ pub struct Script {
     lines: mpsc::Receiver<std::io::Result<String>>,
     /// A line that was read to find out whether the cell continues.
     ahead: Option<String>,
+    /// The cell of a script that is a program.
+    program: Option<String>,
     name: String,
     line: usize,
 }
@@ -39,9 +42,12 @@ impl Script {
     }
 
     pub fn file(path: &Path) -> Result<Self> {
-        let file = std::fs::File::open(path).map_err(|source| Error::io(path, source))?;
+        let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
         let name = path.display().to_string();
-        Ok(Self::read(&name, std::io::BufReader::new(file)))
+        Ok(match program(&text) {
+            Some(program) => Self { program: Some(program), ..Self::read(&name, std::io::empty()) },
+            None => Self::read(&name, std::io::Cursor::new(text)),
+        })
     }
 
     fn read(name: &str, reader: impl BufRead + Send + 'static) -> Self {
@@ -54,7 +60,7 @@ impl Script {
                 }
             }
         });
-        Self { lines, ahead: None, name: name.to_owned(), line: 0 }
+        Self { lines, ahead: None, program: None, name: name.to_owned(), line: 0 }
     }
 
     /// Its name in error messages.
@@ -64,6 +70,9 @@ impl Script {
 
     /// Reads the next cell: as many lines as belong together. Returns `None` at the end.
     pub fn next(&mut self) -> Result<Option<Piece>> {
+        if let Some(code) = self.program.take() {
+            return Ok(Some(Piece { code, line: 1 }));
+        }
         let mut code = String::new();
         let mut first = self.line + 1;
         while let Some(line) = self.take()? {
@@ -140,6 +149,18 @@ impl Script {
     }
 }
 
+/// Returns a text whose code stands in `fn main`, with a call of it. It keeps the numbers of its lines.
+fn program(text: &str) -> Option<String> {
+    // A cell has no path of an interpreter and no attributes of a crate.
+    let lines = text.lines().map(|line| match line.starts_with("#!") {
+        true => format!("//{line}\n"),
+        false => format!("{line}\n"),
+    });
+    let text: String = lines.collect();
+    let call = call_of_main(&text)?;
+    Some(format!("{text}{call}\n"))
+}
+
 /// Returns whether a line is indented, or begins with text that begins no statement.
 fn continues(line: &str) -> bool {
     let text = line.trim_start();
@@ -206,6 +227,14 @@ mod tests {
                 (8, ":vars\n".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn a_program_is_one_cell_that_calls_its_main() {
+        let called = program("#!/usr/bin/cloze\n#![allow(a)]\nfn main() {\n}\nfn f() {}");
+        let code = "//#!/usr/bin/cloze\n//#![allow(a)]\nfn main() {\n}\nfn f() {}\nmain();\n";
+        assert_eq!(called.as_deref(), Some(code));
+        assert_eq!(program("fn f() {}\nf();\n"), None);
     }
 
     #[test]

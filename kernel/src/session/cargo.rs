@@ -51,7 +51,7 @@ pub fn run_if_cargo() -> Option<ExitCode> {
         if rustc::is_unread(&program) {
             return Some(ExitCode::FAILURE);
         }
-        if let Err(error) = markers::sign_cell(program.parent()?) {
+        if let Err(error) = markers::prepare_cell(program.parent()?) {
             cloze::note!("the cell's code cannot be prepared: {error}");
             return Some(ExitCode::FAILURE);
         }
@@ -84,6 +84,8 @@ pub fn run_if_cargo() -> Option<ExitCode> {
     let answer = match serde_json::from_slice::<Value>(&output.stdout) {
         Ok(mut metadata) if output.status.success() => {
             prune(&mut metadata);
+            let session = program.ancestors().nth(3).unwrap_or(Path::new("."));
+            outline(&mut metadata, session);
             metadata.to_string().into_bytes()
         }
         _ => output.stdout,
@@ -193,6 +195,44 @@ fn prune(metadata: &mut Value) {
     nodes.retain(is_kept);
     if let Some(packages) = metadata["packages"].as_array_mut() {
         packages.retain(is_kept);
+    }
+}
+
+/// Returns name, version and folder of the packages in cargo's answer that cells can see.
+pub fn visible_packages(metadata: &Value) -> impl Iterator<Item = (&str, &str, PathBuf)> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages.filter_map(|package| {
+        let text = |key: &str| package[key].as_str();
+        let (name, version) = (text("name")?, text("version")?);
+        let folder = Path::new(text("manifest_path")?).parent()?;
+        VISIBLE.contains(&name).then(|| (name, version, folder.to_owned()))
+    })
+}
+
+/// Points cargo's answer to the template's outlines of the packages that it has.
+fn outline(metadata: &mut Value, session: &Path) {
+    let found: Vec<_> = visible_packages(metadata)
+        .filter_map(|(name, version, folder)| {
+            let outline = layout::outline(session, name, version).ok()?;
+            outline.exists().then_some((folder, outline))
+        })
+        .collect();
+    let moved = |path: &mut Value| {
+        let place = path.as_str().and_then(|path| {
+            let place = |(from, to): &(PathBuf, PathBuf)| {
+                Some(to.join(Path::new(path).strip_prefix(from).ok()?))
+            };
+            found.iter().find_map(place)
+        });
+        if let Some(place) = place {
+            *path = place.display().to_string().into();
+        }
+    };
+    for package in metadata["packages"].as_array_mut().into_iter().flatten() {
+        moved(&mut package["manifest_path"]);
+        for target in package["targets"].as_array_mut().into_iter().flatten() {
+            moved(&mut target["src_path"]);
+        }
     }
 }
 

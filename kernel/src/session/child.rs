@@ -16,7 +16,7 @@ use cloze::display::wire::{self, Record};
 use libloading::Library;
 use nix::sys::signal::Signal;
 
-use super::channel::{CONTROL, DONE, INTERRUPT, MOVE, SAY, STDERR, STDOUT};
+use super::channel::{CONTROL, INTERRUPT, MOVE, RUN, SAY, SKIP, STDERR, STDOUT};
 use super::layout;
 use super::{inherited, input};
 
@@ -107,34 +107,42 @@ fn run(folder: &Path) -> std::io::Result<()> {
             library.get::<unsafe extern "C" fn(*mut c_void) -> *mut c_void>(function.as_bytes())
         }
         .map_err(std::io::Error::other)?;
-        stdout.write_all(Record::Begin { child }.line(token).as_bytes())?;
+        // Cells are never unloaded: variables may refer to their code, and thread-local destructors
+        // run late.
+        let entry = *entry;
+        std::mem::forget(library);
+        stdout.write_all(Record::Begin { child, run }.line(token).as_bytes())?;
+        let runs = loop {
+            match replies.recv() {
+                Ok(Reply::Say(line)) => writeln!(answers, "{line}")?,
+                Ok(Reply::Run(turn)) if turn == run => break true,
+                Ok(Reply::Skip(turn)) if turn == run => break false,
+                Ok(_) => {}
+                // The session has gone.
+                Err(_) => return Ok(()),
+            }
+        };
+        // evcxr need not wait for the cell: the session does, and meanwhile asks evcxr for completions.
+        writeln!(answers, "{COMPLETE}")?;
+        if !runs {
+            continue;
+        }
         running.store(true, Ordering::Relaxed);
         // SAFETY: the pointer is the one that the previous cell returned, or null for the first.
         variables = unsafe { entry(variables) };
         running.store(false, Ordering::Relaxed);
-        // Cells are never unloaded: variables may refer to their code, and thread-local destructors
-        // run late.
-        std::mem::forget(library);
         let end = Record::End { child, run }.line(token);
         dylib_root.end(&stdout, end.as_bytes())?;
         stderr.write_all(end.as_bytes())?;
-        // Ends too if the session has gone.
-        while let Ok(reply) = replies.recv() {
-            match reply {
-                Reply::Say(line) => writeln!(answers, "{line}")?,
-                Reply::Done(done) if done == run => break,
-                Reply::Done(_) => {}
-            }
-        }
-        writeln!(answers, "{COMPLETE}")?;
     }
     Ok(())
 }
 
-/// What the session answers when a cell has ended.
+/// What the session answers when a cell is loaded.
 enum Reply {
     Say(String),
-    Done(u64),
+    Run(u64),
+    Skip(u64),
 }
 
 /// Reads the control pipe on a thread of its own, so that an interrupt arrives while a cell runs.
@@ -160,7 +168,8 @@ fn listen(
             let (verb, rest) = (words.next(), words.next().unwrap_or_default());
             let reply = match verb {
                 Some(SAY) => Reply::Say(rest.to_owned()),
-                Some(DONE) => Reply::Done(rest.parse().unwrap_or_default()),
+                Some(RUN) => Reply::Run(rest.parse().unwrap_or_default()),
+                Some(SKIP) => Reply::Skip(rest.parse().unwrap_or_default()),
                 Some(INTERRUPT) => {
                     (dylib_root.interrupt)(true);
                     continue;

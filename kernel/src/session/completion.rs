@@ -209,6 +209,43 @@ pub fn inspect(context: &mut CommandContext, code: &str, position: usize) -> Opt
     })
 }
 
+/// Methods of every type, which say nothing about one.
+const OF_ALL: [&str; 9] = [
+    "borrow",
+    "borrow_mut",
+    "clone_into",
+    "from",
+    "into",
+    "to_owned",
+    "try_from",
+    "try_into",
+    "type_id",
+];
+
+/// Returns the signatures of a type's functions and methods, one a line, or none if `text`, the documentation
+/// of `name`, is not that of a type.
+pub fn methods(context: &mut CommandContext, name: &str, text: &str) -> Vec<String> {
+    let declares = |line: &str| {
+        let line = line.trim_start_matches("pub ");
+        ["struct ", "enum ", "union ", "type ", "trait "].iter().any(|word| line.starts_with(word))
+    };
+    if !text.lines().any(declares) {
+        return Vec::new();
+    }
+    let code = format!("{name}::");
+    let found = complete(context, &code, code.len());
+    let all = found.matches.iter().zip(&found.details);
+    all.filter(|(name, detail)| detail.kind == "function" && !OF_ALL.contains(&name.as_str()))
+        .map(|(name, detail)| format!("{name}{}", without_unknown(&detail.text)))
+        .collect()
+}
+
+/// Removes lists of type parameters of which nothing is known: `Bert<_, _>`.
+fn without_unknown(signature: &str) -> String {
+    let lists = (1..=8).map(|count| format!("<{}>", vec!["_"; count].join(", ")));
+    lists.fold(signature.to_owned(), |short, list| short.replace(&list, ""))
+}
+
 /// Returns the first line about a tensor, with its type shortened.
 fn headline(text: &str) -> Option<String> {
     text.lines()
@@ -271,6 +308,13 @@ mod tests {
             let place = Place { statements, receiver };
             assert_eq!(Place::before(code), place, "{code}");
         }
+    }
+
+    #[test]
+    fn unknown_type_parameters_are_left_out_of_signatures() {
+        let short = without_unknown("(a) -> Result<Bert<_, _, _>, Error>");
+        assert_eq!(short, "(a) -> Result<Bert, Error>");
+        assert_eq!(without_unknown("() -> Vec<u8>"), "() -> Vec<u8>");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! rustc itself would show the lines of the generated crate. Columns are counted in characters, so that
 //! non-ASCII cells are right. If `explain` has a plain sentence for an error, it comes first.
 
+use std::collections::BTreeMap;
+
 use evcxr::CompilationError;
 use serde_json::Value;
 
@@ -133,10 +135,17 @@ fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
     candidates.iter().rev().nth(later).copied()
 }
 
-/// Returns the error that evcxr reports; `stderr` is the end of the cell's standard error.
-pub fn from_evcxr(error: evcxr::Error, cell: &str, interrupted: bool, stderr: &str) -> CellError {
+/// Returns the error that evcxr reports; `stderr` is the end of the cell's standard error, `moved` the
+/// variables that earlier cells have moved away, with these cells' first lines.
+pub fn from_evcxr(
+    error: evcxr::Error,
+    cell: &str,
+    interrupted: bool,
+    stderr: &str,
+    moved: &BTreeMap<String, String>,
+) -> CellError {
     match error {
-        evcxr::Error::CompilationErrors(errors) => compilation(&errors, cell),
+        evcxr::Error::CompilationErrors(errors) => compilation(&errors, cell, moved),
         evcxr::Error::SubprocessTerminated(_) if interrupted => CellError::new(
             "interrupted",
             &format!(
@@ -161,22 +170,32 @@ pub fn from_evcxr(error: evcxr::Error, cell: &str, interrupted: bool, stderr: &s
     }
 }
 
-fn compilation(errors: &[CompilationError], cell: &str) -> CellError {
+fn compilation(
+    errors: &[CompilationError],
+    cell: &str,
+    moved: &BTreeMap<String, String>,
+) -> CellError {
     let mut all: Option<CellError> = None;
-    // Warnings follow from errors, unreachable code for example.
+    // Notes follow from errors. A warning never is the reason.
     let has_error = errors.iter().any(|error| error.level() == "error");
     let mut seen = Vec::new();
     let mut unknown = Vec::new();
     let mut left = 0;
-    let diagnostics: Vec<Diagnostic> =
-        errors.iter().map(|error| Diagnostic::new(error, cell)).collect();
+    let diagnostics = errors.iter().map(|error| Diagnostic {
+        moved_by: unknown_name(error).and_then(|name| moved.get(&name).cloned()),
+        ..Diagnostic::new(error, cell)
+    });
+    let diagnostics: Vec<Diagnostic> = diagnostics.collect();
     for (error, diagnostic) in errors.iter().zip(&diagnostics) {
-        let same = (diagnostic.message.clone(), diagnostic.marks.clone());
+        // Of an unknown type rustc reports each place that needs it.
+        let primary = diagnostic.marks.iter().filter(|mark| mark.primary);
+        let same = (diagnostic.message.clone(), primary.cloned().collect::<Vec<_>>());
         let follows = errors.iter().any(|cause| follows_from(error, cause))
             || diagnostics.iter().any(|other| diagnostic.is_covered_by(other));
         let name = unknown_name(error);
         let repeats = name.is_some() && unknown.contains(&name) || seen.contains(&same);
-        if (has_error && error.level() != "error") || follows || repeats {
+        let is_minor = error.level() == "warning" || (has_error && error.level() != "error");
+        if is_minor || follows || repeats {
             continue;
         }
         unknown.push(name);

@@ -1,9 +1,12 @@
 //! evcxr in a session: warms the session up, compiles cells and runs them.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -19,13 +22,13 @@ use super::definitions::Definitions;
 use super::layout::{self, TOOLCHAIN_VARIABLE};
 use super::template::{Template, Workshop};
 use super::{
-    CellError, Event, Outcome, Request, Running, Sink, Stream, Turns, child, errors, excerpt,
+    CellError, Event, Outcome, Request, Running, Sink, Stream, Turns, Work, child, errors, excerpt,
     markers, process_group, rewrite, rustc, shell, source,
 };
 use crate::mutex::lock;
 use crate::paths;
 
-/// The first cells of every session. They make the compiler and rust-analyzer load what lessons use (a
+/// The first cells of a session that waits for a user. They make the compiler and rust-analyzer load what lessons use (a
 /// type is inferred only for a variable that outlives its cell), and leave nothing behind.
 const WARM_CELLS: [&str; 2] = [
     "\
@@ -39,11 +42,13 @@ let cloze_warm_product = {
     "drop(cloze_warm_product);",
 ];
 
-/// Answers requests until the handle is dropped; shell commands run with `environment`.
+/// Answers requests until the handle is dropped; shell commands run with `environment`. `warm` is set if the
+/// first cells are run in advance.
 pub fn serve(
     folder: &Path,
+    warm: bool,
     environment: Vec<(OsString, OsString)>,
-    inbox: mpsc::Receiver<Request>,
+    inbox: Inbox,
     running: &Mutex<Option<Running>>,
     turns: Arc<Turns>,
     say: &Sink,
@@ -51,9 +56,10 @@ pub fn serve(
     let say = |line: &str| {
         say(Event::Stream { stream: Stream::Stderr, text: format!("{line}\n") });
     };
+    let inbox = Rc::new(inbox);
     let opened = Template::find_or_build(&environment, say)
         .and_then(|template| template.open(folder))
-        .and_then(|workshop| Evaluator::start(&workshop));
+        .and_then(|workshop| Evaluator::start(&workshop, warm, Rc::clone(&inbox)));
     match opened {
         Ok(mut evaluator) => {
             evaluator.environment = environment;
@@ -62,19 +68,51 @@ pub fn serve(
                 process: evaluator.context.process_handle(),
                 monitor: evaluator.channel.monitor(),
             });
-            for request in inbox {
-                request(Ok(&mut evaluator));
+            while let Some(work) = inbox.next() {
+                work(Ok(&mut evaluator));
             }
         }
         Err(error) => {
             let message = error.to_string();
             say(&message);
-            for request in inbox {
-                request(Err(&message));
+            while let Some(work) = inbox.next() {
+                work(Err(&message));
             }
         }
     }
 }
+
+/// The requests to the evaluator's thread, which alone reads them.
+pub struct Inbox {
+    requests: mpsc::Receiver<Request>,
+    /// Reports the end of a cell.
+    own: mpsc::Sender<Request>,
+    /// Cells that were requested while another one ran.
+    waiting: RefCell<VecDeque<Work>>,
+}
+
+impl Inbox {
+    pub fn new(requests: mpsc::Receiver<Request>, own: mpsc::Sender<Request>) -> Self {
+        Self { requests, own, waiting: RefCell::default() }
+    }
+
+    /// Waits for the next request; `None` if the session ends.
+    fn next(&self) -> Option<Work> {
+        if let Some(work) = self.waiting.borrow_mut().pop_front() {
+            return Some(work);
+        }
+        loop {
+            match self.requests.recv() {
+                Ok(Request::Cell(work) | Request::Question(work)) => return Some(work),
+                Ok(Request::Ended) => {}
+                Ok(Request::Stop) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// How often the evaluator checks whether the process of the running cell still lives.
+const ALIVE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Code after which types may have displays of their own for evcxr (`evcxr_display`), which have
 /// priority: it adds another crate, or defines such a display.
@@ -84,6 +122,11 @@ const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", rewrite::OWN_DISPLAY];
 pub struct Evaluator {
     pub(super) context: CommandContext,
     channel: Channel,
+    inbox: Rc<Inbox>,
+    /// Whether a cell's code runs.
+    pub(super) runs: bool,
+    /// The compiled source of the last cell.
+    source: String,
     /// The session's folder.
     folder: PathBuf,
     /// The variables of shell commands.
@@ -98,11 +141,13 @@ pub struct Evaluator {
     /// How long the last cell's code ran.
     pub(super) last_run: Option<Duration>,
     pub(super) definitions: Definitions,
+    /// The variables whose values a cell has moved away, and that cell's first line of code.
+    pub(super) moved: BTreeMap<String, String>,
     pub(super) course: Course,
 }
 
 impl Evaluator {
-    fn start(workshop: &Workshop) -> Result<Self> {
+    fn start(workshop: &Workshop, warm: bool, inbox: Rc<Inbox>) -> Result<Self> {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             Error::Failed(format!("the session cannot start: {what}: {error}"))
         };
@@ -110,7 +155,12 @@ impl Evaluator {
         let token = secret().map_err(|error| failed("no random numbers", &error))?;
         let bin = layout::bin(folder);
         markers::keep_token(&bin, &token).map_err(|error| failed("its token", &error))?;
-        let channel = Channel::open(folder, &token).map_err(|error| failed("pipes", &error))?;
+        let report = inbox.own.clone();
+        let channel = Channel::open(folder, &token, move || {
+            // If the evaluator has ended, nobody waits for the cell.
+            let _ = report.send(Request::Ended);
+        });
+        let channel = channel.map_err(|error| failed("pipes", &error))?;
         let mut command = Command::new(paths::this_program()?);
         command
             .env(child::FOLDER_VARIABLE, folder)
@@ -127,6 +177,9 @@ impl Evaluator {
         let mut evaluator = Self {
             context,
             channel,
+            inbox,
+            runs: false,
+            source: String::new(),
             folder: folder.clone(),
             environment: Vec::new(),
             turns: Arc::default(),
@@ -135,6 +188,7 @@ impl Evaluator {
             own_displays: false,
             last_run: None,
             definitions: Definitions::default(),
+            moved: BTreeMap::new(),
             course: Course::default(),
         };
         workshop.restore_lock()?;
@@ -146,7 +200,8 @@ impl Evaluator {
             }
         });
         let settings = workshop.settings();
-        for (before, cell) in [settings.as_str(), ""].into_iter().zip(WARM_CELLS) {
+        let cells = if warm { WARM_CELLS } else { ["", ""] };
+        for (before, cell) in [settings.as_str(), ""].into_iter().zip(cells) {
             let first = evaluator.cell(&format!("{before}{cell}"), &sink);
             if let Some(error) = first.error {
                 let text = format!("{}\n{}", lock(&output), error.traceback.join("\n"));
@@ -156,6 +211,7 @@ impl Evaluator {
         // The user has neither added a crate nor defined anything yet.
         evaluator.own_displays = false;
         evaluator.definitions = Definitions::default();
+        evaluator.moved.clear();
         Ok(evaluator)
     }
 
@@ -198,6 +254,10 @@ impl Evaluator {
 
     /// Compiles and runs a cell's Rust code and evcxr's own commands.
     fn compile(&mut self, code: &str, sink: &Sink) -> Outcome {
+        if let Some(bracket) = source::stray_closer(code) {
+            let message = format!("the cell begins with `{bracket}`, which closes nothing");
+            return CellError::new("error", &message).into();
+        }
         if let Some(line) = source::stray_return(code) {
             return errors::stray_return(code, line).into();
         }
@@ -207,18 +267,19 @@ impl Evaluator {
             self.channel.finish();
             return CellError::interrupted().into();
         }
+        let before: Vec<String> = self.variables().map(|(name, _)| name.to_owned()).collect();
         self.own_displays |= OWN_DISPLAYS.iter().any(|word| code.contains(word));
         let rewritten = rewrite::rewrite(code, self.own_displays);
         let mut compiled = rewritten.as_deref().unwrap_or(code);
         rustc::read_errors(&self.folder, rewritten.is_none());
-        let mut result = self.evaluate(compiled);
+        let mut result = self.run(compiled);
         rustc::read_errors(&self.folder, true);
         if needs_the_network(&result) {
             // Sessions are offline because that makes every call of cargo faster. evcxr writes the setting
             // when it compiles a cell.
-            let _ = self.evaluate(":offline 0\n();");
-            result = self.evaluate(compiled);
-            let _ = self.evaluate(":offline 1");
+            let _ = self.run(":offline 0\n();");
+            result = self.run(compiled);
+            let _ = self.run(":offline 1");
         }
         if rewritten.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
             // Reports the errors of the cell as the user wrote it. If it has none, the rewriting is at
@@ -226,7 +287,7 @@ impl Evaluator {
             let errors = self.errors_of(code);
             result = if errors.is_empty() {
                 compiled = code;
-                self.evaluate(code)
+                self.run(code)
             } else {
                 Err(evcxr::Error::CompilationErrors(errors))
             };
@@ -240,6 +301,10 @@ impl Evaluator {
         let value = collected.value.take().filter(|value| !is_unit(value));
         let pages = std::mem::take(&mut collected.pages);
         self.last_run = collected.ran;
+        if collected.unwound || collected.user_error {
+            // evcxr believes that the cell has come to its end.
+            self.channel.lose(source::let_names(code));
+        }
         for (id, passed) in collected.checked.drain(..) {
             self.course.checked(&id, passed);
             if passed && let Err(problem) = self.keep_answer(&id, code) {
@@ -253,7 +318,13 @@ impl Evaluator {
                 }
                 self.run_time_error(code, compiled, collected)
             }
-            Err(error) => Some(errors::from_evcxr(error, code, interrupted, &collected.error_tail)),
+            Err(error) => Some(errors::from_evcxr(
+                error,
+                code,
+                interrupted,
+                &collected.error_tail,
+                &self.moved,
+            )),
         };
         if let Some(value) = value {
             // A cell that ends in `;` has no value.
@@ -271,8 +342,19 @@ impl Evaluator {
                 sink(Event::Display { content: Content::text(text), id: None });
             }
             self.definitions.keep(code);
+            self.note_moved(before, code);
         }
         Outcome { error, pages }
+    }
+
+    /// Notes which of the variables `before` the cell has moved away.
+    fn note_moved(&mut self, before: Vec<String>, code: &str) {
+        let now: Vec<String> = self.variables().map(|(name, _)| name.to_owned()).collect();
+        let lines = code.lines().map(str::trim);
+        let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with("//"));
+        let first = lines.next().unwrap_or_default().to_owned();
+        self.moved.extend(before.into_iter().map(|name| (name, first.clone())));
+        self.moved.retain(|name, _| !now.contains(name));
     }
 
     /// Keeps the answer that has just passed its check in the cell `code`.
@@ -308,6 +390,65 @@ impl Evaluator {
         errors
     }
 
+    /// Compiles code and runs it to its end. Answers questions while it runs.
+    fn run(&mut self, code: &str) -> std::result::Result<evcxr::EvalOutputs, evcxr::Error> {
+        loop {
+            let result = self.evaluate(code)?;
+            // Completions will overwrite the file.
+            self.source = self.context.last_source().unwrap_or_default();
+            if !self.wait_for_end() {
+                // evcxr notices that the process has ended, and starts another one.
+                return self.evaluate("();");
+            }
+            let changed = self.channel.take_changed();
+            if changed.is_empty() {
+                return Ok(result);
+            }
+            // evcxr forgets them in the next attempt, and compiles the code again.
+            self.channel.lose(changed);
+        }
+    }
+
+    /// Waits for the end of the cell's code and answers questions in the meantime. Returns false if its
+    /// process has ended instead.
+    fn wait_for_end(&mut self) -> bool {
+        let inbox = Rc::clone(&self.inbox);
+        self.runs = true;
+        let ended = loop {
+            if self.channel.has_ended() {
+                break true;
+            }
+            match inbox.requests.recv_timeout(ALIVE_INTERVAL) {
+                Ok(Request::Question(work)) => work(Ok(self)),
+                Ok(Request::Cell(work)) => inbox.waiting.borrow_mut().push_back(work),
+                Ok(Request::Ended) => {}
+                // Whoever ends the session kills the process too.
+                Ok(Request::Stop) => drop(inbox.own.send(Request::Stop)),
+                Err(_) => {
+                    let process = self.context.process_handle();
+                    let exited = lock(&process).try_wait();
+                    if !matches!(exited, Ok(None)) {
+                        break self.channel.has_ended();
+                    }
+                }
+            }
+        };
+        self.runs = false;
+        ended
+    }
+
+    /// Returns how long the running cell has run.
+    pub(super) fn running_for(&self) -> Option<Duration> {
+        let child = lock(&self.context.process_handle()).id();
+        self.channel.monitor().running_for(child)
+    }
+
+    /// Returns the names and types of the variables.
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.context.variables_and_types();
+        all.filter(|(name, _)| !self.channel.is_lost(name))
+    }
+
     fn evaluate(&mut self, code: &str) -> std::result::Result<evcxr::EvalOutputs, evcxr::Error> {
         self.context.execute_with_callbacks(code, &mut Default::default())
     }
@@ -323,8 +464,7 @@ impl Evaluator {
             return Some(CellError::interrupted());
         }
         if collected.unwound {
-            let source = self.context.last_source().unwrap_or_default();
-            return Some(errors::panic(collected.panic, code, compiled, &source));
+            return Some(errors::panic(collected.panic, code, compiled, &self.source));
         }
         collected.user_error.then(|| errors::user_error(collected.last_error_line()))
     }

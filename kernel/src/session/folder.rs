@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use cloze::{Error, Result};
 
 use super::cargo;
-use super::layout::{CARGO_VARIABLE, CRATE, TEMPLATE, TOOLCHAIN_VARIABLE};
+use super::layout::{
+    CARGO_VARIABLE, CRATE, STANDARD_OUTLINE, STANDARD_SOURCES_VARIABLE, TEMPLATE,
+    TOOLCHAIN_VARIABLE,
+};
 use crate::paths;
 
 /// evcxr reads the path of its folder from this variable.
@@ -19,8 +22,8 @@ const EVCXR_SETTINGS: &str = "EVCXR_CONFIG_DIR";
 
 /// The variables that [`SessionFolder::reserve`] sets for this process. Programs that the user starts
 /// get the values from before.
-pub const CHANGED_VARIABLES: [&str; 4] =
-    [EVCXR_FOLDER, EVCXR_SETTINGS, TOOLCHAIN_VARIABLE, CARGO_VARIABLE];
+pub const CHANGED_VARIABLES: [&str; 5] =
+    [EVCXR_FOLDER, EVCXR_SETTINGS, STANDARD_SOURCES_VARIABLE, TOOLCHAIN_VARIABLE, CARGO_VARIABLE];
 
 /// The file that a session keeps locked as long as it lives. A process number alone is not enough:
 /// containers that share a home directory each have their own processes 1, 2, 3.
@@ -31,7 +34,7 @@ const ALIVE: &str = "alive";
 pub struct SessionFolder {
     path: PathBuf,
     /// The changed variables with their earlier values.
-    before: [(&'static str, Option<OsString>); 4],
+    before: [(&'static str, Option<OsString>); 5],
     /// Shows that the session lives.
     _lock: File,
 }
@@ -53,6 +56,7 @@ impl SessionFolder {
         unsafe {
             std::env::set_var(EVCXR_FOLDER, folder.join(CRATE));
             std::env::set_var(EVCXR_SETTINGS, &folder);
+            std::env::set_var(STANDARD_SOURCES_VARIABLE, folder.join(STANDARD_OUTLINE));
             for (name, value) in toolchain {
                 std::env::set_var(name, value);
             }
@@ -159,6 +163,7 @@ mod tests {
                 ("HOME", None),
                 (EVCXR_FOLDER, None),
                 (EVCXR_SETTINGS, None),
+                (CARGO_VARIABLE, None),
             ],
             _lock: tempfile::tempfile().unwrap(),
         };
@@ -170,8 +175,8 @@ mod tests {
         };
         assert_eq!(of("PATH"), Some("/as/it/was".into()));
         assert_eq!(of("HOME"), None);
-        let names =
-            |all: &OsString| !["HOME", EVCXR_FOLDER, EVCXR_SETTINGS].iter().any(|of| all == of);
+        let unset = ["HOME", EVCXR_FOLDER, EVCXR_SETTINGS, CARGO_VARIABLE];
+        let names = |all: &OsString| !unset.iter().any(|of| all == of);
         let expected = std::env::vars_os().filter(|(name, _)| names(name)).count();
         assert_eq!(found.len(), expected);
     }

@@ -22,6 +22,15 @@ pub const LIBRARIES: &str = "lib";
 /// In a template's folder: that library's crate, as rust-analyzer reads it.
 pub const DYLIB_ROOT: &str = "dylib-root";
 
+/// In a template's folder: what rust-analyzer reads of the crates that cells see, one folder for each.
+pub const OUTLINE: &str = "outline";
+
+/// In a template's and in a session's folder: what rust-analyzer reads of the standard library.
+pub const STANDARD_OUTLINE: &str = "outline-std";
+
+/// Where rust-analyzer looks for the sources of the standard library before it asks the toolchain.
+pub const STANDARD_SOURCES_VARIABLE: &str = "RUST_SRC_PATH";
+
 /// Names a toolchain to rustup's proxies, and to evcxr, which asks rustup.
 pub const TOOLCHAIN_VARIABLE: &str = "RUSTUP_TOOLCHAIN";
 /// Where rust-analyzer looks for cargo if there is no rustup.
@@ -35,6 +44,17 @@ pub fn bin(session: &Path) -> PathBuf {
 /// Returns the folder of the compiled libraries for a session in `folder`.
 pub fn libraries(folder: &Path) -> std::io::Result<PathBuf> {
     Ok(Path::new(&std::fs::read_to_string(folder.join(TEMPLATE))?).join(LIBRARIES))
+}
+
+/// Returns the folder of a package's outline for a session in `folder`.
+pub fn outline(folder: &Path, name: &str, version: &str) -> std::io::Result<PathBuf> {
+    let template = std::fs::read_to_string(folder.join(TEMPLATE))?;
+    Ok(Path::new(&template).join(OUTLINE).join(package(name, version)))
+}
+
+/// Returns the name of a package's folder.
+pub fn package(name: &str, version: &str) -> String {
+    format!("{name}-{version}")
 }
 
 /// Returns the path of the library that cells know as `cloze`, in the folder `libraries`.
@@ -76,6 +96,11 @@ pub fn sysroot() -> Result<PathBuf> {
 /// Returns the folder of Rust's own libraries.
 pub fn rust_libraries() -> Result<PathBuf> {
     printed("target-libdir")
+}
+
+/// Returns the folder of the standard library's sources, which a toolchain may lack.
+pub fn rust_sources() -> Result<PathBuf> {
+    Ok(sysroot()?.join("lib/rustlib/src/rust/library"))
 }
 
 /// Returns the folder that rustc prints for this name.

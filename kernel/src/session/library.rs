@@ -164,10 +164,9 @@ fn copy_libraries(from: &Path, to: &Path, names: &HashSet<String>) -> Result<()>
     std::os::unix::fs::symlink(standard, &link).map_err(|source| Error::io(link, source))
 }
 
-/// Returns the names of the libraries that make up the cells' library. It also makes cargo download
-/// the crates of the lock file for every platform: cargo reads all of their manifests, and a session
-/// never uses the network.
-pub fn names(sources: &Path, environment: &Environment) -> Result<HashSet<String>> {
+/// Describes the packages of Cloze's lock file, as `cargo metadata` does. It also makes cargo download
+/// them for every platform: cargo reads all of their manifests, and a session never uses the network.
+pub fn packages(sources: &Path, environment: &Environment) -> Result<Value> {
     let manifest = sources.join("Cargo.toml");
     let output = with(environment, "cargo")
         .args(["metadata", "--locked", "--quiet", "--format-version=1", "--manifest-path"])
@@ -181,13 +180,13 @@ pub fn names(sources: &Path, environment: &Environment) -> Result<HashSet<String
         ))
     };
     match serde_json::from_slice(&output.stdout) {
-        Ok(metadata) if output.status.success() => Ok(needed(&metadata, "cloze")),
+        Ok(metadata) if output.status.success() => Ok(metadata),
         _ => Err(failed(String::from_utf8_lossy(&output.stderr).trim_end())),
     }
 }
 
 /// Returns the names of the libraries of the package `root` and of all that it depends on.
-fn needed(metadata: &Value, root: &str) -> HashSet<String> {
+pub fn needed(metadata: &Value, root: &str) -> HashSet<String> {
     let entries = |value: &'_ Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages: HashMap<String, Value> =
@@ -236,8 +235,9 @@ mod tests {
 
     #[test]
     fn the_cells_library_needs_what_cloze_needs_and_nothing_of_the_kernel() {
-        let names = names(&paths::sources().unwrap(), &std::env::vars_os().collect::<Vec<_>>());
-        let names = names.unwrap();
+        let environment: Vec<_> = std::env::vars_os().collect();
+        let packages = packages(&paths::sources().unwrap(), &environment).unwrap();
+        let names = needed(&packages, "cloze");
         // A procedural macro, and a library that is not named as its package is.
         for name in ["cloze", "dfdx", "serde_derive", "webpki"] {
             assert!(names.contains(name), "{name}");

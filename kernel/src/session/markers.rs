@@ -4,11 +4,17 @@
 //! would make evcxr forget a variable and run the cell again. So before a cell is compiled, the
 //! stand-in for cargo (see [`super::cargo`]) puts the session's token in front of every marker in the
 //! code that evcxr has generated, and the session ignores markers without it.
+//!
+//! It also leaves the variables that a cell does not mention where they are. evcxr takes every variable
+//! out of its store and puts it back, and rustc compiles both for each of their types: with thirty
+//! variables that is most of a small cell.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use cloze::display::wire::OPENING;
 
+use super::rustc::RUNS;
 use super::tree::write_private;
 
 /// The beginning of every marker.
@@ -17,6 +23,8 @@ pub const MARKER: &str = "EVCXR_";
 pub const PANIC: &str = "EVCXR_PANIC_NOTIFICATION";
 /// `?` ended the cell with an error.
 pub const USER_ERROR: &str = "EVCXR_ERROR_OCCURRED";
+/// Before the name of a variable whose type has changed, so that it is lost.
+pub const TYPE_CHANGED: &str = "EVCXR_VARIABLE_CHANGED_TYPE:";
 /// Stand before and after the text of a value that evcxr shows.
 pub const TEXT_BEGIN: &str = "EVCXR_BEGIN_CONTENT text/plain";
 pub const TEXT_END: &str = "EVCXR_END_CONTENT";
@@ -41,12 +49,72 @@ pub fn keep_token(bin: &Path, token: &str) -> std::io::Result<()> {
     write_private(&bin.join(TOKEN), token.as_bytes())
 }
 
-/// Signs the markers in the cell that the stand-in in `bin` is about to compile.
-pub fn sign_cell(bin: &Path) -> std::io::Result<()> {
+/// Prepares the cell that the stand-in in `bin` is about to compile: signs its markers, and leaves
+/// variables alone that it does not mention.
+pub fn prepare_cell(bin: &Path) -> std::io::Result<()> {
     let token = std::fs::read_to_string(bin.join(TOKEN))?;
     let cell = Path::new("src/lib.rs");
     let code = std::fs::read_to_string(cell)?;
-    std::fs::write(cell, signed(&code, &token))
+    std::fs::write(cell, signed(&without_unused_variables(&code), &token))
+}
+
+/// evcxr's line before those that take the variables out of the store; the cell's own code follows them.
+const STORE: &str = "let evcxr_variable_store = unsafe {&mut *evcxr_variable_store};";
+/// Keywords that define a type.
+const DEFINES: [&str; 5] = ["struct", "enum", "union", "trait", "type"];
+
+/// Empties evcxr's lines for each variable whose name the cell does not contain, not even in a string
+/// (`{x}` is a mention). A variable with a type of the user's own keeps them: evcxr must notice if that type
+/// has changed. A cell that is compiled only for its error messages keeps them all, so that rustc finds
+/// similar names. The number of each line stays.
+fn without_unused_variables(code: &str) -> String {
+    let Some(begin) = code.find(STORE).filter(|_| code.contains(RUNS)) else {
+        return code.to_owned();
+    };
+    let (items, body) = code.split_at(begin);
+    let after_keyword = words(items).zip(words(items).skip(1));
+    let own_types: HashSet<_> = after_keyword
+        .filter(|(keyword, _)| DEFINES.contains(keyword))
+        .map(|(_, name)| name)
+        .collect();
+    let mut used = HashSet::new();
+    for line in body.lines() {
+        match variable(line) {
+            None => used.extend(words(line)),
+            Some(name) if words(line).any(|word| own_types.contains(word)) => {
+                used.insert(name);
+            }
+            Some(_) => {}
+        }
+    }
+    let mut kept = items.to_owned();
+    for line in body.split_inclusive('\n') {
+        match variable(line.trim_end_matches('\n')) {
+            Some(name) if !used.contains(name) => kept.push('\n'),
+            _ => kept += line,
+        }
+    }
+    kept
+}
+
+/// Returns the variable for which evcxr has generated this line: whether its type is still the same, the
+/// way out of the store, or the way back.
+fn variable(line: &str) -> Option<&str> {
+    let (before, call) = line.split_once("evcxr_variable_store.")?;
+    let (call, name) = call.rsplit_once(">(stringify!(")?;
+    let (name, rest) = name.split_once(')')?;
+    let generated = match call.split_once("::<")?.0 {
+        "check_variable" => before == "vars_ok &= " && rest == ");",
+        "take_variable" => before.starts_with("let ") && rest == ");",
+        "put_variable" => before.is_empty() && rest == format!(", {name});"),
+        _ => false,
+    };
+    generated.then_some(name)
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> + Clone {
+    let parts = text.split(|it: char| !it.is_alphanumeric() && it != '_');
+    parts.filter(|word| !word.is_empty())
 }
 
 /// Puts the token in front of evcxr's markers in a cell's code. The user's own code stays as it is, and
@@ -99,5 +167,51 @@ mod tests {
         let code = |mark: &str| [&generated[..], &own].concat().join("\n").replace('@', mark);
         assert_eq!(signed(&code(""), "t"), code("\\x1et "));
         assert_eq!(signed("", "t"), "");
+    }
+
+    #[test]
+    fn variables_that_a_cell_does_not_mention_stay_in_the_store() {
+        let lines = |name: &str, of: &str| {
+            [
+                format!(
+                    "vars_ok &= evcxr_variable_store.check_variable::<{of}>(stringify!({name}));"
+                ),
+                format!(
+                    "let mut {name} = evcxr_variable_store.take_variable::<{of}>(stringify!({name}));"
+                ),
+                format!("evcxr_variable_store.put_variable::<{of}>(stringify!({name}), {name});"),
+            ]
+        };
+        let all = [
+            ("used", "i32"),
+            ("printed", "Vec<Vec<f32>>"),
+            ("idle", "Tensor<(Const<2>, usize), f32, Cpu>"),
+            ("own", "Vec<Point<f32>>"),
+            ("new", "String"),
+        ];
+        let code = |keep: &dyn Fn(&str) -> bool| {
+            let mut code = format!("struct Point<T>(T); fn idle() {{}}\n{STORE}\n");
+            for step in 0..3 {
+                if step == 2 {
+                    code += RUNS;
+                    code += "\nlet new = used + 1;\nprintln!(\"{printed}\");\n";
+                }
+                for (name, of) in all {
+                    if name != "new" || step == 2 {
+                        if keep(name) {
+                            code += &lines(name, of)[step];
+                        }
+                        code += "\n";
+                    }
+                }
+            }
+            code
+        };
+        let kept = without_unused_variables(&code(&|_| true));
+        assert_eq!(kept, code(&|name| name != "idle"));
+        let for_messages = code(&|_| true).replace(RUNS, "");
+        for whole in ["fn run() {}", for_messages.as_str()] {
+            assert_eq!(without_unused_variables(whole), whole);
+        }
     }
 }

@@ -25,7 +25,9 @@ mod input;
 mod kill_timeout;
 pub mod layout;
 mod library;
+mod linker;
 mod markers;
+mod outline;
 mod process_group;
 mod rewrite;
 mod rustc;
@@ -48,11 +50,11 @@ use tokio::sync::oneshot;
 pub use completion::Completions;
 pub use excerpt::without_colours;
 pub use folder::{CHANGED_VARIABLES, SessionFolder};
-pub use source::command_lines;
+pub use source::{call_of_main, command_lines, syntax_error};
 pub use template::Template;
 
 use channel::Monitor;
-use evaluator::Evaluator;
+use evaluator::{Evaluator, Inbox};
 use excerpt::{BOLD, OFF, RED};
 use kill_timeout::Waits;
 
@@ -164,7 +166,19 @@ struct Running {
 }
 
 /// Work for the evaluator's thread. It gets the evaluator, or the reason why there is none.
-type Request = Box<dyn FnOnce(Result<&mut Evaluator, &str>) + Send>;
+type Work = Box<dyn FnOnce(Result<&mut Evaluator, &str>) + Send>;
+
+/// What the evaluator's thread is asked for.
+enum Request {
+    /// Runs after the cells before it.
+    Cell(Work),
+    /// Needs no cell's code to run, so it is answered while one runs.
+    Question(Work),
+    /// The running cell has ended.
+    Ended,
+    /// The session ends.
+    Stop,
+}
 
 /// The handle through which front ends use a session.
 pub struct Session {
@@ -177,24 +191,26 @@ pub struct Session {
 
 impl Session {
     /// Starts a session in `folder`, which warms up on a thread of its own. `say` gets a line if that
-    /// will take long.
-    pub fn start(folder: SessionFolder, say: Sink) -> std::io::Result<Self> {
+    /// will take long. `warm` is unset for a session that has cells already: they load what they need.
+    pub fn start(folder: SessionFolder, warm: bool, say: Sink) -> std::io::Result<Self> {
         let (requests, inbox) = mpsc::channel();
+        let inbox = Inbox::new(inbox, requests.clone());
         let running = Arc::new(Mutex::new(None));
         let turns = Arc::new(Turns::default());
         let path = folder.path().to_path_buf();
         let environment = folder.environment();
         let (shared, order) = (Arc::clone(&running), Arc::clone(&turns));
-        let evaluator = std::thread::Builder::new()
-            .name("evaluator".to_owned())
-            .spawn(move || evaluator::serve(&path, environment, inbox, &shared, order, &say))?;
+        let evaluator =
+            std::thread::Builder::new().name("evaluator".to_owned()).spawn(move || {
+                evaluator::serve(&path, warm, environment, inbox, &shared, order, &say)
+            })?;
         Ok(Self { requests: Some(requests), running, turns, evaluator: Some(evaluator), folder })
     }
 
     /// Runs a cell or a command after those requested before it.
     pub fn execute(&self, code: String, sink: Sink) -> oneshot::Receiver<Outcome> {
         let turn = self.turns.take();
-        self.ask(move |evaluator| {
+        self.ask(Request::Cell, move |evaluator| {
             Some(match evaluator {
                 Ok(evaluator) => {
                     evaluator.turn = turn;
@@ -206,9 +222,29 @@ impl Session {
         })
     }
 
+    /// Runs a command that needs no cell (`:vars`, `:type`, `:time`, …) while one runs. All other code waits
+    /// for its turn, as in [`execute`](Self::execute).
+    pub fn execute_beside(&self, code: String, sink: Sink) -> oneshot::Receiver<Outcome> {
+        if !commands::needs_no_cell(&code) {
+            return self.execute(code, sink);
+        }
+        let turn = self.turns.take();
+        self.ask(Request::Question, move |evaluator| {
+            Some(match evaluator {
+                Ok(evaluator) => {
+                    let turn = std::mem::replace(&mut evaluator.turn, turn);
+                    let outcome = commands::run(evaluator, &code, &sink);
+                    evaluator.turn = turn;
+                    outcome.unwrap_or_default()
+                }
+                Err(message) => CellError::new("session", message).into(),
+            })
+        })
+    }
+
     /// Completes `code` at the byte `position`.
     pub fn complete(&self, code: String, position: usize) -> oneshot::Receiver<Completions> {
-        self.ask(move |evaluator| {
+        self.ask(Request::Question, move |evaluator| {
             let context = &mut evaluator.ok()?.context;
             let found = commands::complete(context, &code, position);
             Some(found.unwrap_or_else(|| completion::complete(context, &code, position)))
@@ -217,7 +253,7 @@ impl Session {
 
     /// Returns the documentation of the name in `code` at the byte `position`.
     pub fn inspect(&self, code: String, position: usize) -> oneshot::Receiver<Option<Content>> {
-        self.ask(move |evaluator| {
+        self.ask(Request::Question, move |evaluator| {
             let context = &mut evaluator.ok()?.context;
             Some(completion::inspect(context, &code, position))
         })
@@ -225,7 +261,7 @@ impl Session {
 
     /// Continues in another working folder and with other variables; waits until that is done.
     pub fn move_to(&self, folder: PathBuf, environment: Vec<(String, String)>) {
-        let moved = self.ask(move |evaluator| {
+        let moved = self.ask(Request::Cell, move |evaluator| {
             evaluator.ok()?.move_to(&folder, &environment);
             Some(())
         });
@@ -236,15 +272,16 @@ impl Session {
     /// Asks the evaluator. Without an answer the reply is dropped.
     fn ask<T: Send + 'static>(
         &self,
+        kind: impl FnOnce(Work) -> Request,
         answer: impl FnOnce(Result<&mut Evaluator, &str>) -> Option<T> + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (reply, receive) = oneshot::channel();
         if let Some(requests) = &self.requests {
             // If the evaluator has ended, the reply is dropped.
-            let _ = requests.send(Box::new(move |evaluator| {
+            let _ = requests.send(kind(Box::new(move |evaluator| {
                 // A front end that has gone needs no reply.
                 let _ = answer(evaluator).map(|answer| reply.send(answer));
-            }));
+            })));
         }
         receive
     }
@@ -293,7 +330,10 @@ impl Session {
 
     /// Ends the session and its child, whatever the child does, and removes its folder.
     pub fn shut_down(mut self) {
-        self.requests = None;
+        if let Some(requests) = self.requests.take() {
+            // If the evaluator has ended, it need not be asked to.
+            let _ = requests.send(Request::Stop);
+        }
         self.turns.interrupt();
         if let Some(Running { process, monitor }) = lock(&self.running).take() {
             // Stops shell commands.

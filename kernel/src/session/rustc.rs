@@ -6,7 +6,7 @@
 //! cargo would check. Cargo's own share was 0.10 of the 0.24 s of CPU time that a warm cell takes to
 //! compile. A check is the same call that stops before it generates code.
 //!
-//! The recorder also adds the compiled Cloze, which cargo does not know, to the call.
+//! The recorder also adds the compiled Cloze, which cargo does not know, to the call, and the linker.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,6 +19,7 @@ use std::process::{Command, ExitCode};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{self, CRATE};
+use super::linker;
 
 /// The name under which this program stands between cargo and rustc.
 pub const RECORDER: &str = "record-rustc";
@@ -32,11 +33,15 @@ const LIBRARIES_VARIABLE: &str = "CLOZE_SESSION_LIBRARIES";
 const OF_THIS_CALL: [&str; 3] = [RECORD_VARIABLE, LIBRARIES_VARIABLE, "CARGO_MAKEFLAGS"];
 /// Cargo runs the program that this variable names in place of rustc, for the cell alone.
 const WRAPPER_VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
+/// Names the program that runs rustc for all crates.
+pub const USER_WRAPPER_VARIABLE: &str = "RUSTC_WRAPPER";
 /// The file in which evcxr expects the path of the compiled library.
 const LIBRARY_VARIABLE: &str = "EVCXR_EXECUTION_SO_PATH";
 /// With link-time optimisation across a cell's codegen units, softmax and GELU of 256×768 and a triple
 /// loop ran no faster, and a small tensor cell took 0.30 s instead of 0.24 to compile.
 const WITHOUT_LTO: &str = "-Clto=off";
+/// evcxr takes warnings for the reason when it cannot name a variable's type, and hides its own message.
+const WITHOUT_WARNINGS: &str = "-Awarnings";
 
 /// One call of rustc, and a hash of the state in which it is valid.
 #[derive(Serialize, Deserialize)]
@@ -58,7 +63,10 @@ pub fn run_if_recorder() -> Option<ExitCode> {
     if is_cell(&arguments)
         && let Some(libraries) = std::env::var_os(LIBRARIES_VARIABLE)
     {
+        let linker = linker::direct(&program, &arguments);
         arguments.extend(layout::cells_library(Path::new(&libraries)));
+        arguments.extend(linker);
+        arguments.push(WITHOUT_WARNINGS.into());
         // Without a recipe the next cell only takes longer.
         let _ = write_recipe(&program, &arguments);
     }
@@ -115,8 +123,10 @@ pub struct Replay {
 impl Replay {
     /// Returns the replay of `cargo <arguments>` for the stand-in in `bin`, or `None` if cargo is needed.
     pub fn of(bin: &Path, arguments: &[OsString]) -> Option<Self> {
-        // The user's own wrapper does more than run rustc.
-        if std::env::var_os("RUSTC_WRAPPER").is_some() {
+        // The user's own wrapper does more than run rustc. evcxr's, which is this program, keeps crates only.
+        let wrapper = std::env::var_os(USER_WRAPPER_VARIABLE);
+        let program = std::fs::canonicalize(bin.join("cargo")).ok();
+        if wrapper.is_some_and(|wrapper| std::fs::canonicalize(wrapper).ok() != program) {
             return None;
         }
         let checks = arguments.iter().any(|argument| argument == "check");
@@ -207,7 +217,7 @@ fn state() -> Option<u64> {
 const UNREAD: &str = "errors-unread";
 /// evcxr's code around a cell that will run contains this. If a cell has failed, evcxr compiles it once
 /// more for better error messages, and then its code does not.
-const RUNS: &str = "std::panic::catch_unwind(";
+pub const RUNS: &str = "std::panic::catch_unwind(";
 /// A cell that consists of items contains this instead.
 const RUNS_NOTHING: &str = "mut x: *mut std::os::raw::c_void";
 /// evcxr reads this as an error of rustc.

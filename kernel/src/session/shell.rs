@@ -75,7 +75,7 @@ mod tests {
 
     fn opened() -> (tempfile::TempDir, Channel, mpsc::Receiver<Event>) {
         let folder = tempfile::tempdir().unwrap();
-        let channel = Channel::open(folder.path(), "t").unwrap();
+        let channel = Channel::open(folder.path(), "t", || {}).unwrap();
         let (send, receive) = mpsc::channel();
         channel.begin(Arc::new(move |event| {
             let _ = send.send(event);

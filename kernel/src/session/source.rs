@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode, ast};
+use ra_ap_syntax::ast::{self, HasName};
+use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode};
 
 /// Returns the lines for the session itself (`:dep`, `!ls`), which come before all Rust code, and where
 /// each begins. evcxr finds them in the same way, except that `!(` is Rust here.
@@ -81,6 +82,60 @@ fn takes_return(node: &SyntaxNode) -> bool {
     }
 }
 
+/// Returns the bracket with which the cell's code begins, if it closes one. evcxr takes a cell that is
+/// nothing else for an empty one.
+pub fn stray_closer(code: &str) -> Option<char> {
+    without_commands(code).trim_start().chars().next().filter(|first| "})]".contains(*first))
+}
+
+/// Returns the names that a cell's own `let` statements bind, not those in its blocks and functions.
+pub fn let_names(code: &str) -> Vec<String> {
+    let statements = statements(&without_commands(code)).into_iter();
+    let patterns = statements.filter_map(ast::LetStmt::cast).filter_map(|it| it.pat());
+    let names = patterns
+        .flat_map(|it| it.syntax().descendants().collect::<Vec<_>>())
+        .filter_map(ast::IdentPat::cast)
+        .filter_map(|it| it.name());
+    names.map(|name| name.text().to_string()).collect()
+}
+
+/// Returns the place of the first syntax error in a cell, unless it may go when the user types on.
+pub fn syntax_error(code: &str) -> Option<Range<usize>> {
+    let rust = without_commands(code);
+    let parsed = SourceFile::parse(&format!("{PRELUDE}{rust}\n}}"), Edition::CURRENT);
+    let errors = parsed.errors();
+    let first = errors.iter().map(|error| usize::from(error.range().start())).min()?;
+    let first = first.checked_sub(PRELUDE.len())?;
+    // The parser names the end of the token before.
+    let start = first + rust.get(first..)?.find(|next: char| !next.is_whitespace())?;
+    let is_word = |next: char| next.is_alphanumeric() || next == '_';
+    let word = rust[start..].find(|next| !is_word(next)).unwrap_or(rust.len() - start);
+    let end = start + word.max(rust[start..].chars().next()?.len_utf8());
+    // The last token may still grow: `x a` becomes `x as f32`.
+    (end < code.len()).then_some(start..end)
+}
+
+const OF_RESULT: &str = r#"main().map_err(|error| format!("{error:?}"))?;"#;
+
+/// Returns the statement that runs a program: a text of items only, with a function `main`.
+pub fn call_of_main(code: &str) -> Option<&'static str> {
+    let items = statements(&without_commands(code)).into_iter().map(ast::Item::cast);
+    let items = items.collect::<Option<Vec<_>>>()?;
+    let main = items.into_iter().find_map(|item| match item {
+        ast::Item::Fn(function) => Some(function).filter(|it| {
+            let alone = it.param_list().is_none_or(|list| list.params().next().is_none());
+            alone && it.name().is_some_and(|name| name.text() == "main")
+        }),
+        _ => None,
+    })?;
+    let returns = main.ret_type().map(|it| it.syntax().text().to_string());
+    Some(match returns {
+        // Rust reports such an error by its `Debug` text too.
+        Some(kind) if kind.contains("Result") => OF_RESULT,
+        _ => "main();",
+    })
+}
+
 /// Returns the byte ranges of the functions in a cell.
 pub fn functions(code: &str) -> Vec<Range<usize>> {
     let items = statements(&without_commands(code));
@@ -99,6 +154,54 @@ pub fn place(node: &SyntaxNode) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_syntax_error_is_found_while_the_user_types_but_not_at_the_end() {
+        let wrong = |code: &str| syntax_error(code).map(|place| code[place].to_owned());
+        assert_eq!(wrong("let x 5 = 3;").as_deref(), Some("5"));
+        assert_eq!(wrong(":vars\nlet = 3;").as_deref(), Some("="));
+        assert_eq!(wrong("f(1 2);").as_deref(), Some("2"));
+        for code in
+            ["", "let x", "let x =", "x a", "f(a,", "fn f() {", "let x = 1", "1 + 1", "x.", ":vars"]
+        {
+            assert_eq!(wrong(code), None, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_program_has_a_main_and_no_statements_of_its_own() {
+        for (code, call) in [
+            ("fn main() { a(); }\nfn a() {}", Some("main();")),
+            ("use a::b;\nfn main() -> Result<(), E> { Ok(()) }", Some(OF_RESULT)),
+            (":dep a = \"1\"\nfn main() -> LessonResult { Ok(()) }", Some(OF_RESULT)),
+            ("fn main() {}\nmain();", None),
+            ("fn main() {}\nlet a = 1;", None),
+            ("fn main(a: u8) {}", None),
+            ("fn f() {}", None),
+            ("fn main() {", None),
+            ("", None),
+        ] {
+            assert_eq!(call_of_main(code), call, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_cell_that_begins_with_a_closing_bracket_is_noticed() {
+        assert_eq!(stray_closer(":vars\n  } let a = 1;"), Some('}'));
+        assert_eq!(stray_closer("{ }"), None);
+        assert_eq!(stray_closer(""), None);
+    }
+
+    #[test]
+    fn the_names_of_a_cell_are_those_of_its_own_statements() {
+        let names = |code| let_names(code).join(" ");
+        assert_eq!(
+            names("let a = 1; let (mut b, [c, ..]): (u8, T) = f(); { let d = 1; }"),
+            "a b c"
+        );
+        assert_eq!(names(":dep x = \"1\"\nlet P { x, y: z } = p; fn f() { let e = 1; }"), "x z");
+        assert_eq!(names("let a = ;"), "");
+    }
 
     #[test]
     fn lines_for_the_session_come_before_all_rust() {

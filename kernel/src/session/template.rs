@@ -4,8 +4,10 @@
 //!
 //! ```text
 //! lib/                 the library that cells know as `cloze`, and the metadata of the crates in it
-//! source/              a copy of Cloze: rust-analyzer reads it, so it must not change
+//! source/              a copy of Cloze, which must not change
 //! dylib-root/          that library as rust-analyzer sees it: a crate of its own
+//! outline/             what rust-analyzer reads of the crates that cells see
+//! outline-std/         and of the standard library
 //! .cargo/config.toml   settings for the crates that a user adds
 //! Cargo.lock           the versions of Cloze's lock file
 //! ```
@@ -21,10 +23,16 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use cloze::{Error, Result};
+use serde_json::Value;
 
+use super::cargo;
 use super::folder;
-use super::layout::{CRATE, DYLIB_ROOT, LOCK, TEMPLATE};
+use super::layout::{
+    self, CRATE, DYLIB_ROOT, LOCK, OUTLINE, STANDARD_OUTLINE, TEMPLATE, rust_sources,
+};
 use super::library::{self, Environment};
+use super::outline;
+use super::rustc::USER_WRAPPER_VARIABLE;
 use super::tree::{copy_tree, name, remove, sorted, write};
 use crate::paths;
 
@@ -33,7 +41,7 @@ const FEATURES: [&str; 3] = ["charts", "cuda", "hub"];
 /// The parts of Cloze's sources that a session needs.
 const SOURCES: [&str; 5] = ["Cargo.toml", LOCK, "README.md", "src", "lessons"];
 /// Raised when the layout of a template changes.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Written last: a template without it was interrupted while it was built.
 const FINISHED: &str = "finished";
 const SOURCE: &str = "source";
@@ -65,8 +73,14 @@ impl Workshop {
 
     /// Returns the commands that give a session its dependencies and settings, one on each line.
     pub fn settings(&self) -> String {
+        // evcxr keeps the crates that sessions have added, in megabytes. A wrapper of the user's may do so too,
+        // and there can be only one.
+        let cache = match std::env::var_os(USER_WRAPPER_VARIABLE) {
+            None => ":cache 1024\n",
+            Some(_) => "",
+        };
         format!(
-            ":offline 1\n:linker system\n:opt 1\n:dep cloze = {{ package = \"cloze-session\", path = {:?} }}\n",
+            ":offline 1\n:linker system\n:opt 1\n{cache}:dep cloze = {{ package = \"cloze-session\", path = {:?} }}\n",
             self.dylib_root.display().to_string()
         )
     }
@@ -121,6 +135,12 @@ impl Template {
         for name in [".cargo", LOCK] {
             copy_tree(&self.folder.join(name), &session.join(name))?;
         }
+        let standard = self.folder.join(STANDARD_OUTLINE);
+        if standard.exists() {
+            let link = session.join(STANDARD_OUTLINE);
+            std::os::unix::fs::symlink(standard, &link)
+                .map_err(|source| Error::io(link, source))?;
+        }
         paths::create(&session.join(CRATE))?;
         Ok(Workshop { folder: session.to_path_buf(), dylib_root: self.folder.join(DYLIB_ROOT) })
     }
@@ -129,9 +149,24 @@ impl Template {
 /// Makes everything in a template's folder.
 fn fill(folder: &Path, environment: &Environment, say: impl FnMut(&str)) -> Result<()> {
     let sources = sources()?;
-    let names = library::names(&sources, environment)?;
+    let packages = library::packages(&sources, environment)?;
     lay_out(&sources, folder)?;
-    library::build(folder, &names, environment, say)
+    outline_packages(&packages, folder)?;
+    library::build(folder, &library::needed(&packages, "cloze"), environment, say)
+}
+
+/// Writes what rust-analyzer reads of the standard library, if the toolchain has its sources, and of the
+/// packages that cells see.
+fn outline_packages(packages: &Value, folder: &Path) -> Result<()> {
+    let standard = rust_sources()?;
+    if standard.exists() {
+        outline::write_standard_library(&standard, &folder.join(STANDARD_OUTLINE))?;
+    }
+    for (name, version, source) in cargo::visible_packages(packages) {
+        let to = folder.join(OUTLINE).join(layout::package(name, version));
+        outline::write_crate(&source, &to)?;
+    }
+    Ok(())
 }
 
 /// Returns the folder of Cloze's sources, or their copy in the newest template if they are gone.

@@ -32,7 +32,7 @@ pub fn stand_by(
         return Ok(None);
     }
     let silent: Sink = Arc::new(|_| ());
-    let session = Session::start(folder, Arc::clone(&silent))
+    let session = Session::start(folder, true, Arc::clone(&silent))
         .map_err(|error| Error::Failed(format!("cannot start a session: {error}")))?;
     let warm = session.execute(String::new(), silent).blocking_recv();
     if !warm.is_ok_and(|outcome| outcome.error.is_none()) {

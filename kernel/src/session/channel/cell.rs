@@ -25,6 +25,8 @@ pub struct Collected {
     pub unwound: bool,
     /// Whether `?` ended the cell.
     pub user_error: bool,
+    /// Variables whose types have changed: the cell's code has not run, because they are lost.
+    pub changed: Vec<String>,
     /// The end of the text on standard error.
     pub error_tail: String,
     /// The value of the last expression.
@@ -68,8 +70,10 @@ pub struct State {
     pub collected: Collected,
     /// The live displays shown so far.
     pub live: HashSet<String>,
-    /// Lines that evcxr gets when the cell is done.
-    pub for_evcxr: Vec<String>,
+    /// Variables that evcxr knows but that no longer exist. It forgets them when it runs the next cell.
+    pub lost: Vec<String>,
+    /// The cell (child and run) that was last allowed to run.
+    pub begun: Option<(u32, u64)>,
     /// The last end mark (child and run) on standard output and on standard error.
     pub ends: [Option<(u32, u64)>; 2],
     /// The child whose code runs, and since when.

@@ -3,9 +3,13 @@
 //! evcxr talks with a child over the child's standard input and output. This would mix the user's
 //! prints with evcxr's own lines, pass on whole lines only, and let standard error arrive at any time.
 //! So the child's standard output and error are two named pipes that the session reads itself. When a
-//! cell has ended, the child writes an end mark on both; the session answers on a third pipe when it has
-//! read both marks, and only then does evcxr learn that the cell is done. So all output of a cell comes
-//! before its end. Named pipes survive the child: the next one opens the same three.
+//! cell has ended, the child writes an end mark on both, and the cell is over when the session has read
+//! both marks. So all output of a cell comes before its end. Named pipes survive the child: the next one
+//! opens the same three.
+//!
+//! evcxr waits for the end of a cell, and while it waits it can't complete or explain anything. So it is
+//! given the end when the cell begins. The child asks, the session answers on a third pipe, and what evcxr
+//! must learn of the cell after all, that variables no longer exist, it learns before the next one.
 
 mod cell;
 
@@ -31,11 +35,12 @@ pub const STDOUT: &str = "stdout";
 pub const STDERR: &str = "stderr";
 pub const CONTROL: &str = "control";
 
-/// The messages on the control pipe: `<child> say <line for evcxr>`, `<child> done <run>`,
-/// `<child> interrupt`, `<child> move`. The child's process number comes first, so that a new child
-/// ignores messages to the one before it.
+/// The messages on the control pipe: `<child> say <line for evcxr>`, `<child> run <run>`,
+/// `<child> skip <run>`, `<child> interrupt`, `<child> move`. The child's process number comes first, so
+/// that a new child ignores messages to the one before it.
 pub const SAY: &str = "say";
-pub const DONE: &str = "done";
+pub const RUN: &str = "run";
+pub const SKIP: &str = "skip";
 pub const INTERRUPT: &str = "interrupt";
 /// Makes an idle child restart itself, see [`super::inherited`].
 pub const MOVE: &str = "move";
@@ -46,6 +51,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Called when a cell has ended.
+    ended: Box<dyn Fn() + Send + Sync>,
     control: Mutex<File>,
     input: Mutex<Input>,
     folder: PathBuf,
@@ -60,8 +67,12 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Creates the pipes in `folder` and starts to read them.
-    pub fn open(folder: &Path, token: &str) -> std::io::Result<Self> {
+    /// Creates the pipes in `folder` and starts to read them. Calls `ended` whenever a cell has ended.
+    pub fn open(
+        folder: &Path,
+        token: &str,
+        ended: impl Fn() + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
         for name in [STDOUT, STDERR, CONTROL] {
             nix::unistd::mkfifo(&folder.join(name), Permissions::S_IRUSR | Permissions::S_IWUSR)?;
         }
@@ -71,6 +82,7 @@ impl Channel {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
+            ended: Box::new(ended),
             control: Mutex::new(open(CONTROL)?),
             input: Mutex::new(Input::open(folder)?),
             folder: folder.to_path_buf(),
@@ -101,7 +113,34 @@ impl Channel {
         // If this fails, a read finds the end of the input.
         let _ = self.shared.input().begin();
         let mut state = self.shared.lock();
-        *state = State { active: true, sink: Some(sink), ends: state.ends, ..State::default() };
+        *state = State {
+            active: true,
+            sink: Some(sink),
+            ends: state.ends,
+            lost: std::mem::take(&mut state.lost),
+            ..State::default()
+        };
+    }
+
+    /// Returns whether the cell's code, if any has begun, has ended and all of its output has been read.
+    pub fn has_ended(&self) -> bool {
+        let state = self.shared.lock();
+        state.begun.is_none_or(|begun| state.ends == [Some(begun), Some(begun)])
+    }
+
+    /// Takes the variables whose types have changed, so that the cell has not run.
+    pub fn take_changed(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.lock().collected.changed)
+    }
+
+    /// Makes evcxr forget these variables when it runs the next cell.
+    pub fn lose(&self, variables: impl IntoIterator<Item = String>) {
+        self.shared.lock().lost.extend(variables);
+    }
+
+    /// Returns whether evcxr is about to forget this variable.
+    pub fn is_lost(&self, variable: &str) -> bool {
+        self.shared.lock().lost.iter().any(|lost| lost == variable)
     }
 
     /// Returns standard input, output and error for a program that runs in place of a cell.
@@ -142,8 +181,7 @@ impl Channel {
                 return;
             }
         }
-        let mut state = self.shared.lock();
-        state.for_evcxr.clear();
+        let state = self.shared.lock();
         // The timeout is for a process that the cell started and that writes for ever.
         let _ = self.shared.changed.wait_timeout_while(state, Duration::from_secs(2), |state| {
             state.ends != [Some(mark), Some(mark)]
@@ -266,33 +304,38 @@ impl Shared {
                 state.send(Event::Stream { stream, text });
             }
             Piece::Content { mime, data } => state.add_content(mime, data),
-            Piece::Evcxr(line) => {
-                match line.as_str() {
-                    markers::PANIC => state.collected.unwound = true,
-                    markers::USER_ERROR => state.collected.user_error = true,
-                    _ => {}
+            Piece::Evcxr(line) => match line.as_str() {
+                markers::PANIC => state.collected.unwound = true,
+                markers::USER_ERROR => state.collected.user_error = true,
+                _ => {
+                    let changed = line.strip_prefix(markers::TYPE_CHANGED).map(str::to_owned);
+                    state.collected.changed.extend(changed);
                 }
-                state.for_evcxr.push(line);
-            }
+            },
             Piece::Record(Record::End { child, run }) => {
                 state.ends[index] = Some((child, run));
                 if state.ends[0] == state.ends[1] {
                     state.collected.ran = state.running.map(|(_, since)| since.elapsed());
                     state.running = None;
-                    if child != 0 {
-                        for line in state.for_evcxr.drain(..) {
-                            self.send(child, &format!("{SAY} {line}"));
-                        }
-                        self.send(child, &format!("{DONE} {run}"));
-                    }
                     self.changed.notify_all();
+                    (self.ended)();
                 }
             }
-            Piece::Record(Record::Begin { child }) => {
+            Piece::Record(Record::Begin { child, run }) => {
+                let lost = std::mem::take(&mut state.lost);
+                for name in &lost {
+                    self.send(child, &format!("{SAY} {}{name}", markers::TYPE_CHANGED));
+                }
+                if !lost.is_empty() {
+                    self.send(child, &format!("{SKIP} {run}"));
+                    return;
+                }
+                state.begun = Some((child, run));
                 state.running = Some((child, Instant::now()));
                 if state.interrupted {
                     self.send(child, INTERRUPT);
                 }
+                self.send(child, &format!("{RUN} {run}"));
                 self.changed.notify_all();
             }
             Piece::Record(Record::Input { prompt }) => {
@@ -315,7 +358,7 @@ mod tests {
 
     fn opened() -> (tempfile::TempDir, Channel, mpsc::Receiver<Event>, File, File) {
         let folder = tempfile::tempdir().unwrap();
-        let channel = Channel::open(folder.path(), "t").unwrap();
+        let channel = Channel::open(folder.path(), "t", || {}).unwrap();
         let (send, receive) = mpsc::channel();
         channel.begin(Arc::new(move |event| {
             let _ = send.send(event);

@@ -4,6 +4,8 @@ use cloze::display::Content;
 use cloze::lessons::format::{Cell, CellKind};
 use cloze::lessons::{self, Lesson, Progress, answers};
 
+use cloze::view::style::escape;
+
 use super::{show, show_text, wrong};
 use crate::session::evaluator::Evaluator;
 use crate::session::{CellError, Outcome, Sink};
@@ -34,7 +36,7 @@ fn lesson(evaluator: &mut Evaluator, name: &str, sink: &Sink) -> Result<Outcome,
         let mut lines: Vec<String> = all.iter().map(|one| listed(one, &progress)).collect();
         lines.push("Begin one with `:lesson 01`.".to_owned());
         lines.extend(problem);
-        show(sink, paragraphs(&lines));
+        show(sink, text_lines(&lines));
         return Ok(Outcome::default());
     }
     let lesson = lessons::find(name).map_err(|error| wrong(&error.to_string()))?;
@@ -56,7 +58,7 @@ fn lesson(evaluator: &mut Evaluator, name: &str, sink: &Sink) -> Result<Outcome,
         about.push(format!("You passed {}.", days.join(", ")));
     }
     about.extend(problem);
-    show(sink, paragraphs(&about));
+    show(sink, text_lines(&about));
     evaluator.course.next_cell = 0;
     evaluator.course.current = None;
     evaluator.course.lesson = Some(lesson);
@@ -115,8 +117,14 @@ fn next(evaluator: &mut Evaluator, sink: &Sink) -> Result<Outcome, CellError> {
         }
         return Ok(outcome);
     }
-    show(sink, code(&cell.solution()));
+    // The verdict comes first: nobody has to read a check.
+    if cell.check().is_none() {
+        show(sink, code(&cell.solution()));
+    }
     let outcome = check_outcome(cell, evaluator.cell(&cell.solution(), sink));
+    if let Some(id) = cell.check().filter(|_| outcome.error.is_none()) {
+        show(sink, folded(id, &cell.solution()));
+    }
     let open = cell.check().filter(|id| !evaluator.course.passed.contains(*id));
     if outcome.error.is_none() && open.is_none() {
         evaluator.course.next_cell = at + 1;
@@ -151,6 +159,10 @@ fn exercise(
     named: &str,
     sink: &Sink,
 ) -> Result<Outcome, CellError> {
+    let (named, wants_code) = match (command, named.strip_suffix("code")) {
+        (":check", Some(named)) => (named.trim(), true),
+        _ => (named, false),
+    };
     let (lesson, exercise) = evaluator.course.exercise(command, named)?;
     evaluator.course.current = Some(exercise.id.clone());
     let with = |wanted: fn(&Cell) -> Option<&str>| {
@@ -163,6 +175,10 @@ fn exercise(
             Ok(evaluator.cell(&call, sink))
         }
         ":check" => match with(Cell::check) {
+            Some(cell) if wants_code => {
+                show(sink, code(&cell.solution()));
+                Ok(Outcome::default())
+            }
             Some(cell) => Ok(check_outcome(cell, evaluator.cell(&cell.solution(), sink))),
             None => Err(wrong(&format!("exercise {} has no check", exercise.id))),
         },
@@ -192,13 +208,23 @@ fn check_outcome(cell: &Cell, outcome: Outcome) -> Outcome {
     }
 }
 
-/// Returns lines of text, which are paragraphs in Markdown.
-fn paragraphs(lines: &[String]) -> Content {
-    Content::text(lines.join("\n")).with("text/markdown", lines.join("\n\n"))
+/// Returns lines of text, which end in Markdown too.
+fn text_lines(lines: &[String]) -> Content {
+    Content::text(lines.join("\n")).with("text/markdown", lines.join("  \n"))
 }
 
 fn markdown(text: &str) -> Content {
     Content::text(text).with("text/markdown", text)
+}
+
+/// Returns a check's code, folded: the terminal names the command that shows it.
+fn folded(id: &str, text: &str) -> Content {
+    const WHAT: &str = "the check's code";
+    Content::html(format!(
+        "<details><summary>{WHAT}</summary><pre>{}</pre></details>",
+        escape(text)
+    ))
+    .with_text(format!("({WHAT}: `:check {id} code`)"))
 }
 
 fn code(text: &str) -> Content {

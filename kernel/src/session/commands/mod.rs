@@ -2,6 +2,7 @@
 //! REPL. All other lines that begin with a colon go to evcxr.
 
 mod lessons;
+mod words;
 
 use std::time::Instant;
 
@@ -21,7 +22,13 @@ const CELLS: &Table = &[
     (":vars", "the variables and their types"),
     (":shapes", "the shapes of all tensors"),
     (":type EXPR", "the type of an expression, which is not run"),
-    (":time CODE", "runs the code (or the cell below) and shows how long it took"),
+    (
+        ":time [CODE]",
+        "runs code (or the cell below), shows how long; alone: how long the cell runs",
+    ),
+    (":time 10 CODE", "runs it ten times, and shows the median, the minimum and the maximum"),
+    (":queue", "in a subshell of a notebook: the cells that wait for the running one"),
+    (":cancel N", "in a subshell: removes a cell from that queue"),
     (":doc NAME", "the documentation of a function, type or method"),
     (":dep NAME = \"1\"", "adds a crate for the next cells"),
     (":replay", "runs the cells again that defined something: after a loss of all variables"),
@@ -32,7 +39,7 @@ const CELLS: &Table = &[
 const LESSONS: &Table = &[
     (":lesson [01]", "lists the lessons; with a number, begins that lesson"),
     (":next", "the lesson's next step: text, code that is run, or an exercise"),
-    (":check [01.2]", "checks your solution of an exercise"),
+    (":check [01.2]", "checks your solution of an exercise; `:check 01.2 code` shows the check"),
     (":hint [01.2]", "the exercise's next hint"),
     (":solution [01.2]", "a solution of the exercise"),
     (":yours 01.2 …", "your code of exercises of earlier lessons, or the solutions"),
@@ -60,7 +67,7 @@ fn parse(code: &str) -> Option<Call<'_>> {
 
 /// The names of the session's own commands.
 fn names() -> impl Iterator<Item = &'static str> {
-    let all = CELLS.iter().chain(LESSONS);
+    let all = CELLS.iter().chain(LESSONS).filter(|(call, _)| !call.starts_with(":time 10"));
     all.filter_map(|(call, _)| call.split(' ').next())
 }
 
@@ -103,9 +110,23 @@ fn own_matches(before: &str) -> Option<(usize, Vec<String>)> {
     Some((start_of(word), matching.collect()))
 }
 
+/// Returns whether `code` is a command that runs no cell. One that would run a cell when none runs, `:shapes`,
+/// answers from the types instead.
+pub fn needs_no_cell(code: &str) -> bool {
+    const OF_LESSONS: [&str; 2] = [":hint", ":solution"];
+    const OTHERS: [&str; 5] = [":help", ":vars", ":shapes", ":type", ":doc"];
+    parse(code).is_some_and(|Call { name, argument, rest }| {
+        OF_LESSONS.contains(&name)
+            || (OTHERS.contains(&name) && argument != "all")
+            || (name == ":time" && argument.is_empty() && rest.trim().is_empty())
+    })
+}
+
 /// Runs `code` if it is one of the commands above.
 pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Option<Outcome> {
-    let Call { name, argument, rest } = parse(code)?;
+    let Some(Call { name, argument, rest }) = parse(code) else {
+        return words::advice(evaluator, code).map(Outcome::from);
+    };
     let done = match name {
         ":help" if argument == "all" => Ok(evaluator.cell(":help", sink)),
         ":help" => Ok(show(sink, help())),
@@ -113,11 +134,19 @@ pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Option<Outcome
         ":shapes" => Ok(shapes(evaluator, sink)),
         ":type" => type_of(evaluator, argument).map(|text| show_text(sink, &text)),
         ":doc" => documentation(evaluator, argument).map(|content| show(sink, content)),
+        ":queue" | ":cancel" => {
+            Err(wrong("only a notebook has a queue of cells: the terminal runs one at a time"))
+        }
+        ":time" if argument.is_empty() && rest.trim().is_empty() => {
+            Ok(show_text(sink, &time(evaluator)))
+        }
         ":time" => Ok(timed(evaluator, &format!("{argument}\n{rest}"), sink)),
         ":replay" => Ok(replay(evaluator, sink)),
         ":clear" => {
             evaluator.definitions = Definitions::default();
-            Ok(evaluator.cell(":clear", sink))
+            let outcome = evaluator.cell(":clear", sink);
+            evaluator.moved.clear();
+            Ok(outcome)
         }
         _ => lessons::run(evaluator, name, argument, sink),
     };
@@ -158,7 +187,7 @@ fn row(left: &str, right: &str) -> String {
 }
 
 fn variables(evaluator: &Evaluator) -> Content {
-    let mut variables: Vec<_> = evaluator.context.variables_and_types().collect();
+    let mut variables: Vec<_> = evaluator.variables().collect();
     variables.sort_unstable();
     if variables.is_empty() {
         return Content::text("There are no variables yet.");
@@ -175,18 +204,23 @@ fn variables(evaluator: &Evaluator) -> Content {
     Content::html(format!("<table>{html}</table>")).with_text(text.join("\n"))
 }
 
-/// Shows every tensor's shape, by a cell.
+/// Shows every tensor's shape: by a cell, or by the types while another cell runs.
 fn shapes(evaluator: &mut Evaluator, sink: &Sink) -> Outcome {
     let is_tensor = |kind: &str| {
         (kind.starts_with("Tensor<") || kind.contains("::Tensor<"))
             && !kind.starts_with("Vec<")
             && !kind.starts_with('(')
     };
-    let variables = evaluator.context.variables_and_types();
-    let mut rows: Vec<String> = variables
-        .filter(|(_, kind)| is_tensor(kind))
-        .map(|(name, _)| format!("cloze::view::tensor::row({name:?}, &{name})"))
-        .collect();
+    let tensors = evaluator.variables().filter(|(_, kind)| is_tensor(kind));
+    if evaluator.runs {
+        let mut rows: Vec<_> =
+            tensors.map(|(name, kind)| format!("{name}  {}", types::short(kind))).collect();
+        rows.sort();
+        rows.push("(A cell runs: these are the shapes in the types.)".to_owned());
+        return show_text(sink, &rows.join("\n"));
+    }
+    let mut rows: Vec<String> =
+        tensors.map(|(name, _)| format!("cloze::view::tensor::row({name:?}, &{name})")).collect();
     if rows.is_empty() {
         return show_text(sink, "No variable is a tensor.");
     }
@@ -218,11 +252,64 @@ fn documentation(evaluator: &mut Evaluator, name: &str) -> Result<Content, CellE
     if name.is_empty() {
         return Err(wrong("`:doc` needs a name: `:doc Vec::new`"));
     }
-    completion::inspect(&mut evaluator.context, name, name.len())
-        .ok_or_else(|| wrong(&format!("there is no documentation of `{name}`")))
+    let context = &mut evaluator.context;
+    let content = completion::inspect(context, name, name.len())
+        .ok_or_else(|| wrong(&format!("there is no documentation of `{name}`")))?;
+    let text = content.plain();
+    let methods = completion::methods(context, name, &text);
+    if methods.is_empty() {
+        return Ok(content);
+    }
+    let html = content.get("text/html").unwrap_or_default();
+    let marked = escape(&methods.join("\n"));
+    let title = format!("Functions and methods of {name}");
+    Ok(Content::html(format!("{html}<h4>{}</h4><pre>{marked}</pre>", escape(&title)))
+        .with_text(format!("{}\n\n{title}\n  {}", text.trim_end(), methods.join("\n  "))))
+}
+
+/// Returns how long the running cell has run, or how long the last one ran.
+fn time(evaluator: &Evaluator) -> String {
+    if let Some(runs) = evaluator.running_for() {
+        return format!("the cell has run for {:.1} s", runs.as_secs_f64());
+    }
+    match evaluator.last_run {
+        Some(ran) => format!("the last cell ran {:.3} s", ran.as_secs_f64()),
+        None => "no cell has run yet".to_owned(),
+    }
+}
+
+/// Splits `10 f(x)` into the number of runs and the code. `10 - 3` is code.
+fn repeats(code: &str) -> Option<(u32, &str)> {
+    let (count, code) = code.trim().split_once(char::is_whitespace)?;
+    let begins = |first: char| first.is_alphanumeric() || "_&({[\"'|".contains(first);
+    let count = count.parse().ok().filter(|count| *count > 0)?;
+    Some((count, code.trim()))
+        .filter(|(_, code)| code.starts_with(begins) && !code.starts_with("as "))
+}
+
+/// Returns a cell that runs `code` repeatedly and prints how long the runs took.
+fn repeated(count: u32, code: &str) -> String {
+    format!(
+        "{{
+    let mut times = Vec::new();
+    for _ in 0..{count} {{
+        let begun = std::time::Instant::now();
+        std::hint::black_box({{
+{code}
+        }});
+        times.push(begun.elapsed());
+    }}
+    times.sort();
+    let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
+    println!(\"{{}} runs: median {{median:.3?}}, minimum {{least:.3?}}, maximum {{most:.3?}}\", times.len());
+}}"
+    )
 }
 
 fn timed(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Outcome {
+    if let Some((count, code)) = repeats(code) {
+        return evaluator.cell(&repeated(count, code), sink);
+    }
     let start = Instant::now();
     let outcome = evaluator.cell(code.trim(), sink);
     let total = start.elapsed();
@@ -285,6 +372,15 @@ mod tests {
     }
 
     #[test]
+    fn a_number_before_the_timed_code_is_the_number_of_runs() {
+        assert_eq!(repeats("10 f(&x)"), Some((10, "f(&x)")));
+        assert_eq!(repeats("3 \n{ a; b }"), Some((3, "{ a; b }")));
+        for code in ["10", "10 - 3", "0 f()", "f() 10", "10 as f32", "", "10.5 f()"] {
+            assert_eq!(repeats(code), None, "{code}");
+        }
+    }
+
+    #[test]
     fn commands_and_their_arguments_are_completed() {
         let found = |before: &str| own_matches(before).map(|(start, all)| (start, all.join(" ")));
         assert_eq!(found(":sha"), Some((0, ":shapes".into())));
@@ -294,6 +390,17 @@ mod tests {
         assert_eq!(found(":opt"), Some((0, String::new())));
         for before in ["", "a", "::std", ":opt 2", "let a = b"] {
             assert_eq!(found(before), None, "{before}");
+        }
+    }
+
+    #[test]
+    fn commands_that_run_no_cell_are_known() {
+        for code in [":vars", ":shapes", ":type a + 1", ":doc Vec", ":time", ":help", ":hint 01.1"]
+        {
+            assert!(needs_no_cell(code), "{code}");
+        }
+        for code in [":time f()", ":time\nf()", ":help all", ":check 01.1", ":dep a", "a", ""] {
+            assert!(!needs_no_cell(code), "{code}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Axes as a learner writes them in `permute` and `broadcast_like`.
 
-use super::types::Shape;
+use super::types::{Dim, Shape};
 
 /// Returns the type of these axes, by number or by name: `Axis<1>` or `Axes2<i, j>`. `None` for no axes,
 /// or for more than dfdx has.
@@ -34,6 +34,8 @@ pub fn exchanged(from: &Shape, to: &Shape) -> Option<Vec<usize>> {
         |axes: &[usize]| axes.iter().zip(&to.0).all(|(&axis, size)| !from.0[axis].clashes(*size));
     // A size that the compiler does not know yet is no reason to move an axis.
     let known = |axis: usize, at: usize| !to.0[at].is_constant() || from.0[axis] == to.0[at];
+    // rustc omits what both sides have in common.
+    let common = |at: usize| from.0[at] == Dim::Hidden && to.0[at] == Dim::Hidden;
     let unchanged: Vec<usize> = (0..rank).collect();
     if rank != to.rank() || fits(&unchanged) {
         return None;
@@ -45,7 +47,9 @@ pub fn exchanged(from: &Shape, to: &Shape) -> Option<Vec<usize>> {
             axes.swap(pair[0], pair[1]);
             axes
         })
-        .filter(|axes| fits(axes) && (0..rank).all(|at| axes[at] == at || known(axes[at], at)));
+        .filter(|axes| {
+            fits(axes) && (0..rank).all(|at| axes[at] == at || known(axes[at], at) && !common(at))
+        });
     let first = fitting.next()?;
     fitting.next().is_none().then_some(first)
 }
@@ -106,6 +110,8 @@ mod tests {
         assert_eq!(exchanged(&heads, &unknown), Some(vec![0, 1, 3, 2]));
         let hidden = |last| Shape(vec![Hidden, Known(last)]);
         assert_eq!(exchanged(&hidden(3), &hidden(10)), None);
+        let common = |last| Shape(vec![Hidden, last]);
+        assert_eq!(exchanged(&common(Known(64)), &common(Runtime)), None);
         let ambiguous = Shape(vec![Known(64), Runtime, Hidden, Hidden]);
         assert_eq!(exchanged(&heads, &ambiguous), None);
         let other = Shape(vec![Runtime, Known(2), Known(32), Runtime]);

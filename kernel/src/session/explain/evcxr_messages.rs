@@ -11,8 +11,8 @@ const TEXTS: &[(&str, &str, &str)] = &[
     ),
     (
         "Couldn't automatically determine type",
-        "the type of `{name}` cannot be inferred from its cell",
-        "name it, as in `let {name}: Vec<f32> = …;`",
+        "the notebook cannot infer the type of `{name}`, which it needs to keep the variable",
+        "name it, as in `let {name}: Vec<f32> = …;`, or for a whole pattern: `let [a, b]: [f32; 2] = …;`",
     ),
     (
         "Failed to determine type of variable",
@@ -39,7 +39,7 @@ pub fn message(text: &str) -> Option<Explanation> {
     let of = types::quoted(text).nth(1).unwrap_or("impl …");
     let how = if of.contains("Future<") {
         "write `.await` to get its value".to_owned()
-    } else if of.contains("Iterator<") {
+    } else if of.contains("Iterator<") || of.starts_with("std::iter::") {
         "collect it: `.collect::<Vec<_>>()`".to_owned()
     } else {
         let boxed = of.replace("impl ", "dyn ");
@@ -64,6 +64,10 @@ mod tests {
             (
                 "The variable `x` has type `impl Future<Output = i32>` which cannot be persisted.",
                 "`.await`",
+            ),
+            (
+                "The variable `x` has type `std::iter::Rev<impl FnMut(u8)>` which cannot be persisted.",
+                "`.collect::<Vec<_>>()`",
             ),
             ("Couldn't automatically determine type of variable `v`.", "`let v: Vec<f32> = …;`"),
             ("error: no matching package named `nothere` found", "needs the network"),

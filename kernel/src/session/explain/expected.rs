@@ -2,7 +2,8 @@
 
 use super::{Diagnostic, Explanation, types};
 
-const NUMBERS: [&str; 12] =
+/// The types of numbers.
+pub const NUMBERS: [&str; 12] =
     ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "isize", "f32", "f64"];
 
 /// Explains a trait that a type lacks (E0277).
@@ -121,6 +122,17 @@ pub fn mismatch(diagnostic: &Diagnostic) -> Option<Explanation> {
 fn mismatch_hint(expected: &str, found: &str) -> Option<String> {
     let is_number = NUMBERS.contains(&expected);
     let is_option = |of: &str| of.starts_with("Option<");
+    // A size in a shape.
+    let constant = |of: &str| of.strip_prefix("Const<")?.strip_suffix('>').map(str::to_owned);
+    if let (Some(size), "usize" | "integer") = (constant(expected), found) {
+        return Some(format!("a size that the compiler knows is written `Const::<{size}>`"));
+    }
+    if let ("usize", Some(size)) = (expected, constant(found)) {
+        return Some(format!(
+            "a size known only at run time is a number: `{size}`; `Const::<{size}>` needs `Const<{size}>` in the \
+             type of the shape"
+        ));
+    }
     let is_result = |of: &str| of.starts_with("Result<");
     let hint = if is_option(expected) && is_result(found) {
         "`.ok()` makes an `Option` of a `Result`"
@@ -156,7 +168,7 @@ fn mismatch_hint(expected: &str, found: &str) -> Option<String> {
 }
 
 /// Returns the type of a list's entries: of `Vec<T>`, `[T]`, `[T; 3]`, and of references to them.
-fn entry(list: &str) -> Option<&str> {
+pub fn entry(list: &str) -> Option<&str> {
     let list = list.trim_start_matches('&').trim_start_matches("mut ");
     let inner = list
         .strip_prefix("Vec<")
@@ -198,6 +210,8 @@ mod tests {
             ("Result<usize, E>", "Option<usize>", "`.ok_or(…)`"),
             ("Option<usize>", "Option<&usize>", ""),
             ("Result<usize, E>", "Result<usize, F>", ""),
+            ("Const<A>", "usize", "is written `Const::<A>`"),
+            ("usize", "Const<A>", "needs `Const<A>` in the type"),
         ] {
             let mut error = diagnostic("E0308", "mismatched types", "x", &[]);
             error.marks[0].label = format!("expected `{expected}`, found `{found}`");

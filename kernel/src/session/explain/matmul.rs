@@ -75,7 +75,7 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
             return Some(format!("{both}: the inner sizes {k} and {l} differ; {}", fitting(a, b)));
         }
         let known = if k == Dim::Runtime { l } else { k };
-        let advice = transposed(a, b).unwrap_or_else(|| {
+        let advice = turned(a, b).unwrap_or_else(|| {
             "`.realize::<…>()` gives a tensor the other kind of shape".to_owned()
         });
         return Some(format!(
@@ -106,25 +106,45 @@ fn sentence(operation: &str, left: &Tensor, right: &Tensor) -> Option<String> {
     }
 }
 
+/// Returns whether dfdx multiplies `a` by `b`.
+fn multiply(a: &Shape, b: &Shape) -> bool {
+    let (m, n) = (a.rank(), b.rank());
+    let kinds = matches!((m, n), (1 | 2, 2) | (2, 1) | (3, 2) | (3, 3) | (4, 4));
+    let batch = |shape: &Shape| shape.0[..shape.rank().saturating_sub(2)].to_vec();
+    let inner = if n == 1 { b.0.first() } else { b.0.iter().rev().nth(1) };
+    kinds && (m != n || batch(a) == batch(b)) && a.0.last() == inner
+}
+
+/// Suggests the sides exchanged, if that fits. Sizes that are known only at run time may differ.
+fn exchanged(a: &Shape, b: &Shape) -> Option<String> {
+    let constant = b.0.last().is_some_and(|size| size.is_constant());
+    (constant && multiply(b, a))
+        .then(|| "the sides exchanged, `right.matmul(left)`, would fit".to_owned())
+}
+
 /// Suggests the right side transposed, if that fits.
 fn transposed(a: &Shape, b: &Shape) -> Option<String> {
-    let (m, n) = (a.rank(), b.rank());
-    let batch = a.0.get(..m.saturating_sub(2))?;
-    let transposable = (n == 2 && m <= 3) || (m == n && m > 2 && b.0.starts_with(batch));
-    if !transposable || b.0.last() != a.0.last() {
+    let mut transposed = b.clone();
+    let n = b.rank();
+    transposed.0.swap(n.checked_sub(2)?, n - 1);
+    if !multiply(a, &transposed) {
         return None;
     }
-    let mut transposed = b.clone();
-    transposed.0.swap(n - 2, n - 1);
     // The axes are named, because sizes like ?×?×64 do not determine them.
     let order = axes::code(&axes::last_two_exchanged(n))?;
     Some(format!("the right transposed to {transposed}, `.permute::<_, {order}>()`, would fit"))
 }
 
-/// Suggests a right side that fits `a`: a transposed `b` if it does.
+/// Suggests the sides exchanged or the right one transposed, or both.
+fn turned(a: &Shape, b: &Shape) -> Option<String> {
+    let ways: Vec<String> = [exchanged(a, b), transposed(a, b)].into_iter().flatten().collect();
+    (!ways.is_empty()).then(|| ways.join("; "))
+}
+
+/// Suggests how `a` and `b` fit, or else another right side.
 fn fitting(a: &Shape, b: &Shape) -> String {
-    if let Some(transposed) = transposed(a, b) {
-        return transposed;
+    if let Some(turned) = turned(a, b) {
+        return turned;
     }
     // The caller has checked that `a` has sizes.
     let k = a.0.last().copied().unwrap_or(Dim::Hidden);
@@ -165,6 +185,10 @@ mod tests {
              (usize, usize, Const<64>) | (usize, usize, Const<64>) | the right transposed to ?×64×?, `.permute::<_, Axes3<0, 2, 1>>()`, would fit
              (Const<R>, Const<C>) | (Const<R>, Const<C>) | the left is R×C and the right is R×C: the inner sizes C and R differ; the right transposed to C×R, `.permute::<_, Axes2<1, 0>>()`, would fit
              (Const<2>, Const<3>, Const<4>) | (Const<5>, Const<4>, Const<2>) | batch sizes 2 and 5 differ
+             (Const<3>, Const<5>) | (usize, Const<3>) | known only at run time; the sides exchanged, `right.matmul(left)`, would fit
+             (Const<D>, Const<D>) | (usize, Const<D>) | `right.matmul(left)`, would fit; the right transposed to D×?
+             (Const<5>, Const<2>) | (Const<3>, Const<5>) | the inner sizes 2 and 3 differ; the sides exchanged
+             (usize, Const<3>) | (Const<4>, usize) | a right side of 3×N would fit
              (Const<2>, Const<3>) | (Const<5>, Const<3>, Const<2>) | a product takes
              () | (Const<5>,) | a scalar has no sizes",
         ) {

@@ -11,6 +11,7 @@ mod expected;
 mod matmul;
 mod names;
 mod notebook;
+mod numbers;
 mod shapes;
 mod tensors;
 mod types;
@@ -76,6 +77,8 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     pub marks: Vec<Mark>,
     pub cell: String,
+    /// The first line of the earlier cell that has moved the unknown variable away.
+    pub moved_by: Option<String>,
 }
 
 /// Returns the entries of a JSON list; none if it is not a list.
@@ -110,6 +113,7 @@ impl Diagnostic {
                 .collect(),
             marks: marks.collect(),
             cell: cell.to_owned(),
+            moved_by: None,
         };
         // rustc shortens long types in the title and gives them in full below.
         let full = diagnostic
@@ -166,6 +170,29 @@ impl Diagnostic {
         }
     }
 
+    /// Returns what the marked method is called on: `x.y()` of `x.y().sqrt()`. `None` if the line does not say
+    /// it, or calls the method twice.
+    fn receiver(&self) -> Option<&str> {
+        let call = format!(".{}(", self.primary()?.text);
+        let (before, rest) = self.line().split_once(&call)?;
+        let mut depth = 0usize;
+        let belongs = |c: &char| {
+            match c {
+                ')' | ']' => depth += 1,
+                '(' | '[' if depth == 0 => return false,
+                '(' | '[' => depth -= 1,
+                _ => {}
+            }
+            depth > 0 || c.is_alphanumeric() || "_.:([".contains(*c)
+        };
+        let length = before.chars().rev().take_while(belongs).map(char::len_utf8).sum::<usize>();
+        let (outer, receiver) = before.split_at(before.len() - length);
+        // A receiver is only a part of one after the end of `f::<A>()`, `vec![1]` or `x?.y`.
+        let whole =
+            !outer.ends_with(['>', '!', '?', '"', '\'', '}']) && !receiver.starts_with(['.', ':']);
+        (whole && !receiver.is_empty() && !rest.contains(&call)).then_some(receiver)
+    }
+
     /// If several axes fit, returns the shape that has them, and the other shape, if it is known.
     fn several_axes(&self) -> Option<(Shape, Option<Shape>)> {
         self.notes.iter().find_map(|note| {
@@ -178,8 +205,14 @@ impl Diagnostic {
     }
 
     /// Returns whether `other` is about the same place and names the shapes too: rustc reports what it
-    /// cannot infer first for the type parameter alone and then for the operation.
+    /// cannot infer first for the type parameter alone and then for the operation. Of a `collect()` into `[T]`
+    /// it also reports that a variable cannot be one.
     pub fn is_covered_by(&self, other: &Self) -> bool {
+        if let Some(rest) = self.message.strip_prefix("the size for values of type ") {
+            let built =
+                rest.split_once("` ").map(|(of, _)| format!("of type {of}` cannot be built"));
+            return built.is_some_and(|built| other.message.contains(&built));
+        }
         let place = |of: &Self| of.primary().map(|mark| (mark.line, mark.text.clone()));
         self.code == "E0283"
             && other.code == self.code
@@ -255,11 +288,12 @@ pub fn panic(panic: &Panic) -> Explanation {
 
 /// Explains an error of the compiler. The explanation may be empty.
 pub fn compilation(diagnostic: &Diagnostic) -> Explanation {
-    let about_tensors = matmul::explain(diagnostic)
+    let complete = matmul::explain(diagnostic)
         .or_else(|| shapes::explain(diagnostic))
         .or_else(|| tensors::explain(diagnostic))
-        .or_else(|| ambiguous::explain(diagnostic));
-    match about_tensors {
+        .or_else(|| ambiguous::explain(diagnostic))
+        .or_else(|| numbers::explain(diagnostic));
+    match complete {
         Some(explanation) => Explanation { complete: true, ..explanation },
         None => notebook::explain(diagnostic).unwrap_or_default(),
     }
@@ -298,6 +332,7 @@ mod tests {
                 primary: true,
             }],
             cell: written.to_owned(),
+            moved_by: None,
         }
     }
 

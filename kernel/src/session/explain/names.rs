@@ -6,10 +6,24 @@ use crate::session::source;
 pub const CAPTURED: &str = "a `fn` sees no variables of cells, so no `{name}`";
 pub const PASS: &str = "pass `{name}` to it as an argument";
 
+/// The parts of a model that learners' functions take, with their fields.
+const FIELDS: [(&str, &[&str]); 5] = [
+    ("Embeddings", &["words", "positions", "segments", "norm"]),
+    ("Layer", &["attention", "attention_norm", "intermediate", "output", "output_norm"]),
+    ("Attention", &["query", "key", "value", "output"]),
+    ("LayerNorm1D", &["gamma", "beta", "epsilon"]),
+    ("Linear", &["weight", "bias"]),
+];
+
 /// Explains a missing value, type or function.
 pub fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
     let noted = |text: &str| diagnostic.notes.iter().any(|note| note.contains(text));
     let (_, what) = diagnostic.message.split_once("cannot find ")?;
+    if let Some(cell) = diagnostic.moved_by.as_deref()
+        && function(diagnostic, name).is_none()
+    {
+        return Some(moved(name, cell));
+    }
     match what.split(' ').next()? {
         "function" if name == "range" => {
             Some(Explanation::hint("Rust counts with `for i in 0..10 { … }`"))
@@ -29,7 +43,7 @@ pub fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation>
         "value" if noted("local variable with a similar name") => Some(Explanation::sentence(
             format!("there is no variable `{name}`, but one with a similar name"),
         )),
-        "value" if in_function(diagnostic, name) => Some(Explanation::filled(CAPTURED, PASS, name)),
+        "value" if let Some(function) = function(diagnostic, name) => Some(captured(function, name)),
         "value" => Some(
             Explanation::sentence(format!("there is no variable `{name}` now")).and_hint(format!(
                 "its cell has not run in this session, or an earlier cell moved the value away: run \
@@ -41,18 +55,55 @@ pub fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation>
     }
 }
 
-/// Returns whether the `name` that the compiler points at is inside a `fn` of the cell.
-fn in_function(diagnostic: &Diagnostic, name: &str) -> bool {
-    let Some(line) = diagnostic.marked_line() else {
-        return false;
+/// Explains that the earlier cell with the first line `cell` has moved a variable away.
+fn moved(name: &str, cell: &str) -> Explanation {
+    let sentence = format!("`{name}` is no longer there: the cell `{cell}` moved its value away");
+    let hint = format!(
+        "run the cell that defines `{name}` again, and pass `{name}.clone()` or `&{name}` to the code \
+         that takes it"
+    );
+    // The compiler would advise a variable with a similar name.
+    Explanation { complete: true, ..Explanation::sentence(sentence).and_hint(hint) }
+}
+
+/// Explains a variable of the notebook, or a field without its owner, in a `fn`.
+fn captured(function: &str, name: &str) -> Explanation {
+    let explanation = if let Some(owner) = owner(function, name) {
+        Explanation::sentence(format!("`{name}` is a field of `{owner}`: write `{owner}.{name}`"))
+    } else if ["dev", "device"].contains(&name) {
+        let hint = format!("write `let {name} = Cpu::default();` in it, or {PASS}");
+        Explanation::filled(CAPTURED, &hint, name)
+    } else {
+        return Explanation::filled(CAPTURED, PASS, name);
     };
+    // rustc proposes functions with similar names.
+    Explanation { complete: true, ..explanation }
+}
+
+/// Returns the parameter of `function` that has the field `name`.
+fn owner<'a>(function: &'a str, name: &str) -> Option<&'a str> {
+    let (signature, _) = function.split_once('{')?;
+    signature.split(['(', ',']).find_map(|part| {
+        let (parameter, of) = part.split_once(": ")?;
+        let of = of.trim_start_matches('&').trim_start_matches("mut ").split(['<', ')']).next()?;
+        let of = of.rsplit("::").next()?;
+        FIELDS
+            .iter()
+            .any(|(owner, fields)| *owner == of && fields.contains(&name))
+            .then(|| parameter.trim())
+    })
+}
+
+/// Returns the `fn` of the cell in which the compiler points at `name`.
+fn function<'a>(diagnostic: &'a Diagnostic, name: &str) -> Option<&'a str> {
+    let line = diagnostic.marked_line()?;
     let cell = diagnostic.cell.as_str();
     let lines = cell.split_inclusive('\n');
     let begin: usize = lines.clone().take(line - 1).map(str::len).sum();
     let end = begin + lines.clone().nth(line - 1).map_or(0, str::len);
-    source::functions(cell).into_iter().any(|function| {
+    source::functions(cell).into_iter().find_map(|function| {
         let part = function.start.max(begin)..function.end.min(end);
-        cell.get(part).is_some_and(|part| part.contains(name))
+        cell.get(part)?.contains(name).then(|| cell.get(function))?
     })
 }
 
@@ -122,6 +173,35 @@ mod tests {
     }
 
     #[test]
+    fn a_field_is_recognised_by_the_type_of_a_parameter() {
+        let function = |of: &str| {
+            format!(
+                "fn f<T: Tape<f32, Cpu>>(\n    x: Batch<T>,\n    layer: {of}) -> Batch<T> {{ x }}"
+            )
+        };
+        for of in ["&Layer<H, A, K, I, f32, Cpu>", "cloze::model::Layer<H>", "&mut Layer<H>"] {
+            assert_eq!(owner(&function(of), "attention_norm"), Some("layer"), "{of}");
+        }
+        for of in ["&Linear<H, H, f32, Cpu>", "Players", "f32"] {
+            assert_eq!(owner(&function(of), "attention_norm"), None, "{of}");
+        }
+    }
+
+    #[test]
+    fn a_moved_variable_is_called_moved_even_if_there_is_a_similar_name() {
+        let similar = "a local variable with a similar name exists";
+        let message = "cannot find value `q` in this scope";
+        let mut error = diagnostic("E0425", message, "q", &[similar]);
+        error.moved_by = Some("let r = q;".to_owned());
+        let said = text(missing_value(&error, "q"));
+        assert!(said.contains("the cell `let r = q;` moved its value away"), "{said}");
+        error.notes.clear();
+        error.cell = "fn f() { q; }".to_owned();
+        error.marks[0].line = 1;
+        assert!(text(missing_value(&error, "q")).contains("a `fn` sees no variables"));
+    }
+
+    #[test]
     fn a_function_is_distinguished_from_a_cell_however_many_lines_it_has() {
         let message = "cannot find value `words` in this scope";
         let explained = |cell: &str, line: usize, notes: &[&str]| {
@@ -143,6 +223,13 @@ mod tests {
         ] {
             assert!(explained(cell, line, &[]).starts_with("there is no variable `words` now"));
         }
+        let device = "fn f() -> Cpu { dev.clone() }";
+        let mut error = diagnostic("E0425", "cannot find value `dev` in this scope", "dev", &[]);
+        error.cell = device.to_owned();
+        assert!(
+            text(missing_value(&error, "dev"))
+                .contains("`let dev = Cpu::default();` in it, or pass")
+        );
         let similar = "a local variable with a similar name exists";
         assert!(explained(function, 2, &[similar]).contains("but one with a similar name"));
     }

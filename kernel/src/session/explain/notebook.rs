@@ -1,7 +1,7 @@
 //! What to do in a notebook, where variables live on from cell to cell: moved values, borrows, missing
 //! `mut`, syntax.
 
-use super::{Diagnostic, Explanation, ambiguous, expected, names, types};
+use super::{Diagnostic, Explanation, ambiguous, expected, last_name, names, types};
 
 /// A code of rustc (empty for syntax errors and evcxr's own), a part of the message, a sentence, and a
 /// hint. `{name}` stands for the first name in the message.
@@ -97,26 +97,46 @@ pub fn explain(diagnostic: &Diagnostic) -> Option<Explanation> {
     })
 }
 
+/// The methods that take the tape, so that a copy with an empty one must not take their place.
+const TAKES_TAPE: [&str; 2] = ["backward", "split_tape"];
+
 fn moved(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
     let taken = diagnostic
         .labelled("value moved here")
         .or_else(|| diagnostic.labelled("` moved due to"))
         .or_else(|| diagnostic.labelled("value moved into closure here"))?;
+    let of = diagnostic.labelled("has type `Tensor<").map(|mark| types::quoted(&mark.label));
+    let tensor = of.and_then(|mut of| of.find_map(types::tensor));
+    let records = tensor.as_ref().is_some_and(|tensor| tensor.may_record);
+    let line = taken.line;
     let how = if taken.label.contains("implicit call to `.into_iter()`") {
         format!("loop over `&{name}` to keep it")
     } else if taken.label.contains("in previous iteration") {
-        format!("the loop needs it in every iteration: write `{name}.clone()`")
-    } else if diagnostic.labelled("has type `Tensor<").is_some() {
+        let next = match tensor {
+            Some(_) => format!("`{name} = …` if the result is the next `{name}`, or else "),
+            None => String::new(),
+        };
+        let copy = if records { "with_empty_tape" } else { "clone" };
+        format!("the loop needs it in every iteration: write {next}`{name}.{copy}()`")
+    } else if records && TAKES_TAPE.contains(&last_name(&taken.text)) {
+        format!("copy it before that: `let copy = {name}.with_empty_tape();`")
+    } else if records {
+        format!(
+            "dfdx takes tensors by value; write `{name}.with_empty_tape()` there (a tensor that has a tape, or \
+             may have one, has no `.clone()`)"
+        )
+    } else if tensor.is_some() {
         format!(
             "dfdx takes tensors by value; write `{name}.clone()` there, which copies no numbers"
         )
     } else {
         format!("write `{name}.clone()` there to keep it, or lend it as `&{name}`")
     };
-    Some(
-        Explanation::sentence(format!("`{name}` was moved in line {}: {how}", taken.line))
-            .and_hint("the cell did not run, so the variables of earlier cells are unchanged"),
-    )
+    let sentence = format!("`{name}` was moved in line {line}: {how}");
+    let explanation = Explanation::sentence(sentence)
+        .and_hint("the cell did not run, so the variables of earlier cells are unchanged");
+    // rustc proposes `.clone()`, which does not compile.
+    Some(Explanation { complete: records, ..explanation })
 }
 
 fn thread(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
@@ -168,6 +188,36 @@ mod tests {
         error.marks[0].label = "value moved here, in previous iteration of loop".to_owned();
         let text = text(explain(&error));
         assert!(text.starts_with("`x` was moved in line 1") && text.contains("every iteration"));
+    }
+
+    #[test]
+    fn a_moved_tensor_with_a_tape_is_not_cloned() {
+        const LOOP: &str = "`x` moved due to this method call, in previous iteration of loop";
+        const CALL: &str = "`x` moved due to this method call";
+        for (tape, written, label, part) in [
+            ("", "exp()", CALL, "write `x.clone()` there"),
+            (", T", "exp()", CALL, "write `x.with_empty_tape()` there"),
+            (
+                ", OwnedTape<f32, Cpu>",
+                "backward()",
+                CALL,
+                "copy it before that: `let copy = x.with_empty_tape();`",
+            ),
+            ("", "exp()", LOOP, "write `x = …` if the result is the next `x`, or else `x.clone()`"),
+            (", T", "exp()", LOOP, "or else `x.with_empty_tape()`"),
+        ] {
+            let mut error = diagnostic("E0382", "use of moved value: `x`", written, &[]);
+            error.marks[0].label = label.to_owned();
+            let mut of = error.marks[0].clone();
+            of.label = format!(
+                "move occurs because `x` has type `Tensor<(usize,), f32, Cpu{tape}>`, which"
+            );
+            error.marks.push(of);
+            let explanation = explain(&error).unwrap();
+            assert_eq!(explanation.complete, !tape.is_empty());
+            let text = text(Some(explanation));
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]

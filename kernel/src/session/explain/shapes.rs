@@ -224,6 +224,28 @@ fn permuted(
             axes.len()
         ));
     }
+    if let Some(axes) = axes {
+        let named = |axes: &[isize]| axes::code(axes).unwrap_or_default();
+        let all: Vec<isize> = (0..).take(of.rank()).collect();
+        let mut sorted = axes.to_vec();
+        sorted.sort_unstable();
+        if sorted != all {
+            return Some(format!(
+                "{operation}: the tensor is {of}, whose {}; `{}` must name each of them once",
+                axes_of(of),
+                named(axes)
+            ));
+        }
+        if axes == all && axes.len() > 1 {
+            let turned: Vec<isize> =
+                axes::last_two_exchanged(of.rank()).iter().map(|axis| *axis as isize).collect();
+            return Some(format!(
+                "{operation}: `{}` is the order that the axes of {of} have already; `{}` exchanges the last two",
+                named(axes),
+                named(&turned)
+            ));
+        }
+    }
     let to = to?;
     let mut new: Vec<Dim> = to.0.clone();
     for size in &of.0 {
@@ -372,6 +394,9 @@ mod tests {
              + | Tensor<(usize, usize, usize, usize), f32, Cpu> | TryAdd<Tensor<(usize,), f32, Cpu>> | `.broadcast_like::<_, Axes3<i, j, k>>(&shape)`, where i, j and k are the axes along
              permute | S | PermuteShapeTo<(Const<4>, Const<2>), _> | 2×3 cannot become 4×2: it has no size 4; 3×2 would fit
              permute | S | PermuteShapeTo<_, Axes3<0, 2, 1>> | has 2 axes, and 3 are named
+             permute | S | PermuteShapeTo<_, Axes2<0, 1>> | `Axes2<0, 1>` is the order that the axes of 2×3 have already; `Axes2<1, 0>` exchanges
+             permute | S | PermuteShapeTo<(Const<3>, Const<2>), Axes2<0, 1>> | have already
+             permute | S | PermuteShapeTo<_, Axes2<0, 0>> | whose axes are 0 and 1; `Axes2<0, 0>` must name each
              select | S | RemoveDimTo<_, (Const<3>,)> | one for each row (a vector of 2)
              forward | LayerNorm1D<4, f32, Cpu> | Module<Tensor<(Const<2>, Const<3>), f32, Cpu>> | the sizes 4 and 3 differ
              forward | Embedding<10, 4, f32, Cpu> | Module<Tensor<(Const<2>,), f32, Cpu>> | token ids, a tensor of usize below 10

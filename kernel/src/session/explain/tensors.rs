@@ -112,6 +112,12 @@ fn sizes(diagnostic: &Diagnostic, place: &str, wanted: &Tensor, found: &Tensor) 
     if clashes.is_empty() {
         return None;
     }
+    let size = clashes.iter().find(|(a, b)| a.is_constant() && **b == Dim::Runtime);
+    if let (Some((size, _)), true) = (size, diagnostic.operation().ends_with("_like")) {
+        return Some(format!(
+            "{both}: write `Const::<{size}>` for {size} in the shape that is given"
+        ));
+    }
     let exchanged = axes::exchanged(&found, &wanted).and_then(|axes| axes::code(&axes));
     if let Some(exchanged) = exchanged {
         return Some(format!(
@@ -149,6 +155,13 @@ fn method(diagnostic: &Diagnostic) -> Option<Explanation> {
     let on: Option<Tensor> = on.filter_map(types::tensor).max_by_key(|found| found.shape.is_some());
     let sentence = match called {
         "backward" => backward(&on?)?,
+        "clone" if on.as_ref()?.may_record => {
+            let x = diagnostic.receiver().unwrap_or("x");
+            format!(
+                "clone: a tensor that has a tape, or may have one (`T`), has no `.clone()`: \
+                 `{x}.with_empty_tape()` gives the same numbers, with a tape of their own"
+            )
+        }
         "array" => {
             let shape = on?.shape?;
             format!(

@@ -150,6 +150,8 @@ pub struct Tensor<'a> {
     pub shape: Option<Shape>,
     pub dtype: &'a str,
     pub taped: bool,
+    /// Whether it has a tape, or may have one: a type parameter.
+    pub may_record: bool,
     pub borrowed: bool,
 }
 
@@ -165,6 +167,7 @@ pub fn tensor(text: &str) -> Option<Tensor<'_>> {
         shape: Shape::of(tensor.shape),
         dtype: tensor.dtype.written,
         taped: matches!(tensor.tape, Tape::Owned),
+        may_record: !matches!(tensor.tape, Tape::None),
         borrowed,
     })
 }
