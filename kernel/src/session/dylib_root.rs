@@ -7,6 +7,110 @@ use std::os::fd::BorrowedFd;
 
 pub use cloze::*;
 
+/// The store of variables between cells, in place of the one that evcxr writes into each cell: rustc would compile
+/// a hash map for every cell.
+#[doc(hidden)]
+pub mod evcxr_runtime {
+    use std::any::{Any, TypeId};
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use cloze::display::wire;
+
+    #[derive(Default)]
+    pub struct VariableStore(HashMap<String, Box<dyn Any>>);
+
+    pub fn create_variable_store() -> *mut VariableStore {
+        Box::into_raw(Box::default())
+    }
+
+    impl VariableStore {
+        pub fn put_variable<T: 'static>(&mut self, name: &str, value: T) {
+            self.put(name, Box::new(value));
+        }
+
+        /// Returns whether a variable still has the type that the cell was compiled for, and reports one that
+        /// has not.
+        pub fn check_variable<T: 'static>(&mut self, name: &str) -> bool {
+            self.check(name, TypeId::of::<T>())
+        }
+
+        pub fn take_variable<T: 'static>(&mut self, name: &str) -> T {
+            match self.take(name).downcast() {
+                Ok(value) => *value,
+                Err(_) => panic!("the variable `{name}` has another type"),
+            }
+        }
+
+        /// evcxr keeps the runtime of `await` here.
+        pub fn lazy_arc<T: 'static, F: FnOnce() -> T>(&mut self, name: &str, create: F) -> Arc<T> {
+            if !self.0.contains_key(name) {
+                self.put(name, Box::new(Arc::new(create())));
+            }
+            match self.0.get(name).and_then(|value| value.downcast_ref::<Arc<T>>()) {
+                Some(value) => Arc::clone(value),
+                None => panic!("the variable `{name}` has another type"),
+            }
+        }
+
+        fn put(&mut self, name: &str, value: Box<dyn Any>) {
+            self.0.insert(name.to_owned(), value);
+        }
+
+        fn take(&mut self, name: &str) -> Box<dyn Any> {
+            match self.0.remove(name) {
+                Some(value) => value,
+                None => panic!("the variable `{name}` is missing"),
+            }
+        }
+
+        fn check(&self, name: &str, expected: TypeId) -> bool {
+            let same = self.0.get(name).is_none_or(|value| (**value).type_id() == expected);
+            if !same {
+                eprintln!("The type of the variable {name} was redefined, so was lost.");
+                let token = wire::token().unwrap_or_default();
+                println!("{}{token} EVCXR_VARIABLE_CHANGED_TYPE:{name}", wire::OPENING);
+            }
+            same
+        }
+    }
+}
+
+/// Uses what most cells use, so that it is compiled here and not in each of them: rustc shares instances of generic
+/// code between crates of one optimisation level (1), if they do not depend on a type of the cell. For a tensor these
+/// are its memory, its gradients and its errors, but not its shape. A product of two tensors took rustc 0.17 s in place
+/// of 0.30.
+#[doc(hidden)]
+pub fn precompiled() {
+    use std::collections::HashMap;
+
+    use cloze::prelude::*;
+
+    let device = Cpu::default();
+    let a: Tensor<Rank2<2, 3>, f32, Cpu> = device.sample_normal();
+    let b: Tensor<Rank2<3, 2>, f32, Cpu> = device.sample_uniform();
+    let ids: Tensor<Rank1<2>, usize, Cpu> = device.tensor([0, 1]);
+    let product = a.leaky_trace().matmul(b.clone()).softmax::<Axis<1>>() / 2.0;
+    let loss = (product.gelu() - 1.0).square().mean::<Rank0, _>();
+    let numbers: Vec<f32> = vec![loss.array()];
+    let gradients = loss.backward();
+    println!("{:?} {:?}", gradients.get(&a).as_vec(), a.clone().permute::<Rank2<3, 2>, _>());
+    println!("{:?}", (a.clone() + a.clone() * 0.5).gather(ids).relu().sum::<Rank0, _>().array());
+
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let words: Vec<String> = "a b".split(' ').map(str::to_string).collect();
+    for word in words.clone() {
+        *counts.entry(word).or_default() += 1;
+    }
+    let mut sorted: Vec<(String, usize)> = counts.clone().into_iter().collect();
+    sorted.sort();
+    println!("{counts:?} {sorted:?} {words:?} {} {numbers:?}", words.join(" "));
+    let (mut floats, ids) = (numbers.clone(), vec![1usize, 2]);
+    floats.sort_by(f32::total_cmp);
+    floats.push(numbers.iter().sum());
+    println!("{floats:?} {ids:?} {:?} {:?}", [1.0f32, 2.0], vec![floats.clone()]);
+}
+
 /// Flushes an unfinished line.
 #[unsafe(no_mangle)]
 pub extern "C" fn cloze_session_flush() {

@@ -88,7 +88,7 @@ fn link(
         let mut rustc = with(environment, "rustc");
         rustc
             .args(["--edition=2024", "--crate-name=cloze_session", "--crate-type=dylib"])
-            .args(["-Cprefer-dynamic", "-Copt-level=3", "-Cstrip=debuginfo", "--out-dir"])
+            .args(["-Cprefer-dynamic", "-Copt-level=1", "-Cstrip=debuginfo", "--out-dir"])
             .arg(&libraries)
             .arg(template.join(DYLIB_ROOT).join("src/lib.rs"))
             .args(layout::find("cloze", &cloze, from));

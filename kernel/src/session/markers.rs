@@ -5,9 +5,10 @@
 //! stand-in for cargo (see [`super::cargo`]) puts the session's token in front of every marker in the
 //! code that evcxr has generated, and the session ignores markers without it.
 //!
-//! It also leaves the variables that a cell does not mention where they are. evcxr takes every variable
-//! out of its store and puts it back, and rustc compiles both for each of their types: with thirty
-//! variables that is most of a small cell.
+//! It also makes cells smaller. The store of variables, a hash map that evcxr writes into every cell, is taken
+//! from the cells' library: rustc spent half of a small cell on it. And the variables that a cell does not mention stay
+//! where they are: evcxr takes every variable out of its store and puts it back, and rustc compiles both for each
+//! of their types.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -29,11 +30,12 @@ pub const TYPE_CHANGED: &str = "EVCXR_VARIABLE_CHANGED_TYPE:";
 pub const TEXT_BEGIN: &str = "EVCXR_BEGIN_CONTENT text/plain";
 pub const TEXT_END: &str = "EVCXR_END_CONTENT";
 
-/// Lines of evcxr's runtime.
-const RUNTIME: [&str; 2] = [
-    r#"pub const VARIABLE_CHANGED_TYPE: &str = "EVCXR_VARIABLE_CHANGED_TYPE:";"#,
-    r#"pub const USER_ERROR_OCCURRED: &str = "EVCXR_ERROR_OCCURRED";"#,
-];
+/// evcxr's runtime: its first line, the line of it that stays, and its end.
+const RUNTIME: &str = "mod evcxr_internal_runtime {\n";
+const REPORTS_ERRORS: &str = r#"pub const USER_ERROR_OCCURRED: &str = "EVCXR_ERROR_OCCURRED";"#;
+const RUNTIME_END: &str = "\n}\n}\n";
+/// Stands for the rest, see `dylib_root.rs`.
+const SHARED_RUNTIME: &str = "pub use ::cloze::evcxr_runtime::*;";
 /// The first and the last line of the function that shows a value.
 const SHOWS: &str = "fn evcxr_send_text_plain(text: &str)";
 const END: &str = "}";
@@ -49,13 +51,30 @@ pub fn keep_token(bin: &Path, token: &str) -> std::io::Result<()> {
     write_private(&bin.join(TOKEN), token.as_bytes())
 }
 
-/// Prepares the cell that the stand-in in `bin` is about to compile: signs its markers, and leaves
-/// variables alone that it does not mention.
+/// Prepares the cell that the stand-in in `bin` is about to compile: signs its markers, takes the store of variables
+/// from the library, and leaves variables alone that it does not mention.
 pub fn prepare_cell(bin: &Path) -> std::io::Result<()> {
     let token = std::fs::read_to_string(bin.join(TOKEN))?;
     let cell = Path::new("src/lib.rs");
     let code = std::fs::read_to_string(cell)?;
-    std::fs::write(cell, signed(&without_unused_variables(&code), &token))
+    let smaller = with_shared_runtime(&without_unused_variables(&code));
+    std::fs::write(cell, signed(&smaller, &token))
+}
+
+/// Replaces evcxr's runtime by that of the library. The number of each line stays.
+fn with_shared_runtime(code: &str) -> String {
+    let parts = code.split_once(RUNTIME);
+    let parts = parts.and_then(|(before, rest)| Some((before, rest.split_once(RUNTIME_END)?)));
+    let Some((before, (runtime, after))) = parts else {
+        return code.to_owned();
+    };
+    let lines = runtime.split('\n').enumerate().map(|(index, line)| match (index, line) {
+        (0, _) => SHARED_RUNTIME,
+        (_, REPORTS_ERRORS) => line,
+        _ => "",
+    });
+    let lines: Vec<_> = lines.collect();
+    format!("{before}{RUNTIME}{}\n\n}}\n{after}", lines.join("\n"))
 }
 
 /// evcxr's line before those that take the variables out of the store; the cell's own code follows them.
@@ -128,7 +147,7 @@ fn signed(code: &str, token: &str) -> String {
         let bare = line.trim_end_matches('\n');
         shows = (shows || bare == SHOWS) && bare != END;
         let generated =
-            shows || RUNTIME.contains(&bare) || (bare == REPORTS && CAUGHT.contains(&before));
+            shows || bare == REPORTS_ERRORS || (bare == REPORTS && CAUGHT.contains(&before));
         if generated {
             signed += &line.replace(MARKER, &marker);
         } else {
@@ -146,7 +165,6 @@ mod tests {
     #[test]
     fn evcxr_s_markers_are_signed_and_the_user_s_text_is_not() {
         let generated = [
-            "pub const VARIABLE_CHANGED_TYPE: &str = \"@EVCXR_VARIABLE_CHANGED_TYPE:\";",
             "pub const USER_ERROR_OCCURRED: &str = \"@EVCXR_ERROR_OCCURRED\";",
             "}).is_err() {",
             "    println!(\"@EVCXR_PANIC_NOTIFICATION\");",
@@ -167,6 +185,18 @@ mod tests {
         let code = |mark: &str| [&generated[..], &own].concat().join("\n").replace('@', mark);
         assert_eq!(signed(&code(""), "t"), code("\\x1et "));
         assert_eq!(signed("", "t"), "");
+    }
+
+    #[test]
+    fn the_store_of_variables_is_the_library_s_and_the_lines_keep_their_numbers() {
+        let own = "fn own() {\n}\n";
+        let code = |module: &str| format!("{own}{RUNTIME}{module}{own}{own}");
+        let evcxr = format!(
+            "// first\n{REPORTS_ERRORS}\nimpl A {{\n    pub fn b() {{\n    }}\n}}\npub fn c() {{\n}}\n}}\n"
+        );
+        let shared = format!("{SHARED_RUNTIME}\n{REPORTS_ERRORS}\n\n\n\n\n\n\n}}\n");
+        assert_eq!(with_shared_runtime(&code(&evcxr)), code(&shared));
+        assert_eq!(with_shared_runtime(own), own);
     }
 
     #[test]
