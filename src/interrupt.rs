@@ -4,7 +4,12 @@
 //! the cell, which keeps the variables. Outside a session nobody sets the flag, and a poll costs one
 //! relaxed load.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+thread_local! {
+    static SHARES: Cell<bool> = const { Cell::new(false) };
+}
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -22,6 +27,11 @@ pub fn clear() {
     REQUESTED.store(false, Ordering::Relaxed);
 }
 
+/// Makes polls on this thread leave a request in place, which is for the cell too.
+pub(crate) fn share_on_this_thread() {
+    SHARES.set(true);
+}
+
 /// Returns whether a stop is requested, for loops that end by returning.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
@@ -34,7 +44,9 @@ pub fn requested() -> bool {
 #[inline]
 pub fn poll() {
     if requested() {
-        clear();
+        if !SHARES.get() {
+            clear();
+        }
         std::panic::resume_unwind(Box::new(Interrupted))
     }
 }

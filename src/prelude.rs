@@ -11,5 +11,5 @@ pub use crate::engine::{
 pub use crate::model::{Bert, Config, Layout, PRETRAINING, Size, Taped, gelu, project};
 pub use crate::text::{Casing, WordPiece};
 pub use crate::train::{Pretrainer, Settings, Stop};
-pub use crate::view::{AttentionView, BarChart, HeatMap, LineChart, LiveChart, TokenStrip};
+pub use crate::view::{AttentionView, BarChart, HeatMap, LineChart, LiveChart, Slider, TokenStrip};
 pub use crate::{check, hint, input, progress, show, solved};

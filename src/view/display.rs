@@ -111,6 +111,12 @@ pub trait Show {
     }
 }
 
+impl Show for Content {
+    fn content(&self) -> Content {
+        self.clone()
+    }
+}
+
 /// Shows a content as the value of the cell.
 pub(super) fn result(content: Content) {
     emit(wire::Mode::Result, content);
@@ -233,6 +239,7 @@ pub mod wire {
     use std::sync::LazyLock;
 
     use serde::{Deserialize, Serialize};
+    use serde_json::Value;
 
     use super::Content;
 
@@ -255,6 +262,21 @@ pub mod wire {
         Result,
     }
 
+    /// A message of a comm, to the page or from it.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Comm {
+        pub id: String,
+        pub kind: CommKind,
+        pub data: Value,
+    }
+
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum CommKind {
+        Open { target: String, metadata: Value },
+        Message,
+        Close,
+    }
+
     /// A record on standard output.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
     pub enum Record {
@@ -264,6 +286,8 @@ pub mod wire {
         Clear { wait: bool },
         /// A text for the pager.
         Page { text: String },
+        /// A message of a comm to the page.
+        Comm(Comm),
         /// The check of an exercise has run.
         Checked { id: String, passed: bool },
         /// The cell waits for a line on standard input.

@@ -1,10 +1,12 @@
 //! Converts the session's events and answers to messages of the protocol.
 
 use cloze::display::Content;
+use cloze::display::wire::{Comm, CommKind};
 use jupyter_protocol::{
-    ClearOutput, CodeMirrorMode, CompleteReply, DisplayData, ExecuteResult, ExecutionCount,
-    HelpLink, InputRequest, JupyterMessageContent, KernelInfoReply, LanguageInfo, Media,
-    ReplyStatus, Stdio, StreamContent, Transient, UnknownMessage, UpdateDisplayData,
+    ClearOutput, CodeMirrorMode, CommClose, CommId, CommMsg, CommOpen, CompleteReply, DisplayData,
+    ExecuteResult, ExecutionCount, HelpLink, InputRequest, JupyterMessageContent, KernelInfoReply,
+    LanguageInfo, Media, ReplyStatus, Stdio, StreamContent, Transient, UnknownMessage,
+    UpdateDisplayData,
 };
 
 use crate::session::{Completions, Event, Stream, template};
@@ -57,9 +59,15 @@ fn about() -> KernelInfoReply {
 /// Returns a content's formats as the protocol's bundle.
 pub fn media(content: &Content) -> Media {
     let bundle: serde_json::Map<String, serde_json::Value> =
-        content.formats().map(|(mime, data)| (mime.to_owned(), data.into())).collect();
-    // Every format is a string here; if the protocol has another type for one, the bundle is empty.
+        content.formats().map(|(mime, data)| (mime.to_owned(), value(mime, data))).collect();
+    // If the protocol has another type for a format, the bundle is empty.
     serde_json::from_value(bundle.into()).unwrap_or_default()
+}
+
+/// Returns the data of a format: JSON as such, everything else as a string.
+fn value(mime: &str, data: &str) -> serde_json::Value {
+    let json = mime.ends_with("json").then(|| serde_json::from_str(data).ok());
+    json.flatten().unwrap_or_else(|| data.into())
 }
 
 /// Returns the bundle's metadata: how large to show its PNG.
@@ -102,6 +110,17 @@ pub fn message(event: Event, count: usize) -> JupyterMessageContent {
         }
         .into(),
         Event::Clear { wait } => ClearOutput { wait }.into(),
+        Event::Comm(Comm { id, kind, data }) => {
+            let comm_id = CommId(id);
+            let data = data.as_object().cloned().unwrap_or_default();
+            match kind {
+                CommKind::Open { target, .. } => {
+                    CommOpen { comm_id, target_name: target, data, target_module: None }.into()
+                }
+                CommKind::Message => CommMsg { comm_id, data }.into(),
+                CommKind::Close => CommClose { comm_id, data }.into(),
+            }
+        }
     }
 }
 

@@ -40,7 +40,17 @@ impl IoPub {
 
     /// Publishes a message that a request has caused.
     pub fn publish(&self, request: &JupyterMessage, content: impl Into<JupyterMessageContent>) {
-        let message = JupyterMessage::new(content, Some(request));
+        self.publish_with(request, content, serde_json::json!({}));
+    }
+
+    /// Publishes such a message with metadata, a JSON object.
+    pub fn publish_with(
+        &self,
+        request: &JupyterMessage,
+        content: impl Into<JupyterMessageContent>,
+        metadata: serde_json::Value,
+    ) {
+        let message = JupyterMessage::new(content, Some(request)).with_metadata(metadata);
         // The first frames of a published message are its topic, not a peer's address.
         let topic = message.header.msg_type.clone().into_bytes();
         self.send(message.with_zmq_identities(vec![topic.into()]));

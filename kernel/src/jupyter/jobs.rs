@@ -222,6 +222,7 @@ async fn execute(
     let limited = Arc::clone(&limit);
     let remember = (asked.store_history && !silent).then(|| Arc::clone(&kernel.history));
     let (questions, may_ask) = (kernel.questions.clone(), asked.allow_stdin);
+    let comms = Arc::clone(&kernel.comms);
     let sink: Sink = Arc::new(move |event| {
         if let (Event::Result(value), Some(history)) = (&event, &remember) {
             lock(history).set_value(number, &value.plain());
@@ -232,6 +233,8 @@ async fn execute(
                 let question = content::message(event, number);
                 JupyterMessage::new(question, Some(&parent))
             }));
+        } else if let Event::Comm(comm) = event {
+            comms.publish(&iopub, &parent, comm, number);
         } else if !silent {
             limited.pass(event, |event| {
                 iopub.publish(&parent, content::message(event, number));

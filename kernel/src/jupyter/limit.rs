@@ -82,7 +82,10 @@ impl Limit {
                     show(Event::Result(content));
                 }
             }
-            shown @ (Event::Update { .. } | Event::Clear { .. } | Event::Input { .. }) => {
+            shown @ (Event::Update { .. }
+            | Event::Clear { .. }
+            | Event::Input { .. }
+            | Event::Comm(_)) => {
                 drop(state);
                 show(shown);
             }

@@ -5,6 +5,7 @@
 //! while a cell runs. Everything else is answered at once. So a kernel responds, stops and restarts while
 //! a cell runs or the session warms up.
 
+mod comms;
 pub mod connection;
 mod content;
 mod expressions;
@@ -23,8 +24,8 @@ use std::time::Duration;
 
 use cloze::{Error, Result};
 use jupyter_protocol::{
-    CommClose, CommInfoReply, ConnectionInfo, InterruptReply, IsCompleteReply, JupyterMessage,
-    JupyterMessageContent, ReplyStatus, ShutdownReply, Status,
+    ConnectionInfo, InterruptReply, IsCompleteReply, JupyterMessage, JupyterMessageContent,
+    ReplyStatus, ShutdownReply, Status,
 };
 use jupyter_zmq_client::{
     KernelShellConnection, RouterRecvConnection, RuntimeError, create_kernel_control_connection,
@@ -36,6 +37,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use zeromq::{SocketRecv, SocketSend};
 
+use self::comms::Comms;
 use self::history::History;
 use self::iopub::IoPub;
 use self::jobs::{Job, Notice, Queue};
@@ -97,6 +99,7 @@ struct Kernel {
     /// Completions and inspections that wait.
     inquiries: UnboundedSender<Job>,
     subshells: Subshells,
+    comms: Arc<Comms>,
     /// Takes the input requests of a cell; `None` if its front end can't be asked.
     questions: UnboundedSender<Option<JupyterMessage>>,
     keeper: Mutex<Keeper>,
@@ -145,6 +148,7 @@ async fn serve(info: &ConnectionInfo, source: Source, keeper: Keeper) -> Result<
         count: AtomicUsize::new(0),
         inquiries,
         subshells: Subshells::default(),
+        comms: Arc::default(),
         questions,
         keeper: Mutex::new(keeper),
         signatures: Signatures::default(),
@@ -285,13 +289,11 @@ impl Kernel {
                 .into(),
             ),
             Content::HistoryRequest(asked) => Some(lock(&self.history).answer(asked).into()),
-            Content::CommInfoRequest(_) => Some(CommInfoReply::default().into()),
-            Content::CommOpen(open) => {
-                // The kernel has no comm targets, so the protocol says to close it.
-                self.iopub.publish(
-                    &request,
-                    CommClose { comm_id: open.comm_id.clone(), ..Default::default() },
-                );
+            Content::CommInfoRequest(asked) => Some(self.comms.info(asked).into()),
+            Content::CommOpen(_) | Content::CommMsg(_) | Content::CommClose(_) => {
+                tokio::task::block_in_place(|| {
+                    self.comms.receive(&self.session, &self.iopub, &request);
+                });
                 None
             }
             Content::InterruptRequest(_) => {

@@ -95,7 +95,7 @@ fn defaults(message: &str) -> Map<String, Value> {
         }),
         "inspect_request" => json!({ "detail_level": 0 }),
         "shutdown_request" => json!({ "restart": false }),
-        "comm_open" => json!({ "data": {} }),
+        "comm_open" | "comm_msg" | "comm_close" => json!({ "data": {} }),
         _ => json!({}),
     };
     match fields {

@@ -145,7 +145,8 @@ impl State {
             // A terminal cannot remove what it has shown.
             Event::Clear { .. } => self.pending.clear(),
             // Handled by the caller.
-            Event::Input { .. } => {}
+            // The second is for a page.
+            Event::Input { .. } | Event::Comm(_) => {}
         }
     }
 

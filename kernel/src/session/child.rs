@@ -16,7 +16,7 @@ use cloze::display::wire::{self, Record};
 use libloading::Library;
 use nix::sys::signal::Signal;
 
-use super::channel::{CONTROL, INTERRUPT, MOVE, RUN, SAY, SKIP, STDERR, STDOUT};
+use super::channel::{COMM, CONTROL, INTERRUPT, MOVE, RUN, SAY, SKIP, STDERR, STDOUT};
 use super::layout;
 use super::{inherited, input};
 
@@ -85,8 +85,8 @@ fn run(folder: &Path) -> std::io::Result<()> {
     let child = std::process::id();
     let token = wire::token().unwrap_or_default();
     let dylib_root = DylibRoot::load(&layout::libraries(folder)?).map_err(std::io::Error::other)?;
-    let replies = listen(folder, child, pipes, dylib_root)?;
     let running = Arc::new(AtomicBool::new(false));
+    let replies = listen(folder, child, pipes, dylib_root, Arc::clone(&running))?;
     flush_regularly(Arc::clone(&running), dylib_root);
 
     let mut variables: *mut c_void = std::ptr::null_mut();
@@ -151,6 +151,7 @@ fn listen(
     child: u32,
     pipes: (OwnedFd, OwnedFd),
     dylib_root: DylibRoot,
+    running: Arc<AtomicBool>,
 ) -> std::io::Result<mpsc::Receiver<Reply>> {
     let pipe = BufReader::new(File::open(folder.join(CONTROL))?);
     let variables = [
@@ -172,6 +173,10 @@ fn listen(
                 Some(SKIP) => Reply::Skip(rest.parse().unwrap_or_default()),
                 Some(INTERRUPT) => {
                     (dylib_root.interrupt)(true);
+                    continue;
+                }
+                Some(COMM) => {
+                    dylib_root.comm(rest, running.load(Ordering::Relaxed));
                     continue;
                 }
                 Some(MOVE) => {
@@ -210,6 +215,7 @@ struct DylibRoot {
     flush: extern "C" fn(),
     interrupt: extern "C" fn(bool),
     end: unsafe extern "C" fn(BorrowedFd<'_>, *const u8, usize) -> bool,
+    comm: unsafe extern "C" fn(*const u8, usize, bool),
 }
 
 impl DylibRoot {
@@ -220,7 +226,7 @@ impl DylibRoot {
         std::mem::forget(unsafe { Library::new(layout::standard_library(libraries)) }?);
         // SAFETY: this is our own library, built by this session's compiler; it has no constructors.
         let library = unsafe { Library::new(layout::library(libraries)) }?;
-        // SAFETY: the four functions have these signatures in `dylib_root.rs`, and the library is never
+        // SAFETY: the five functions have these signatures in `dylib_root.rs`, and the library is never
         // unloaded, so the pointers stay valid.
         let (start, found) = unsafe {
             let start = *library.get::<extern "C" fn()>(b"cloze_session_start")?;
@@ -228,12 +234,19 @@ impl DylibRoot {
                 flush: *library.get(b"cloze_session_flush")?,
                 interrupt: *library.get(b"cloze_session_interrupt")?,
                 end: *library.get(b"cloze_session_end")?,
+                comm: *library.get(b"cloze_session_comm")?,
             };
             (start, found)
         };
         std::mem::forget(library);
         start();
         Ok(found)
+    }
+
+    /// Passes a message of the page on to the cells' widgets.
+    fn comm(&self, message: &str, cell_runs: bool) {
+        // SAFETY: pointer and length are those of one string.
+        unsafe { (self.comm)(message.as_ptr(), message.len(), cell_runs) };
     }
 
     /// Writes a cell's end mark, after what its threads are writing at this moment.

@@ -150,6 +150,20 @@ pub extern "C" fn cloze_session_interrupt(on: bool) {
     }
 }
 
+/// Passes a message of the page on to the cells' widgets. `cell_runs` is set while a cell's code runs.
+///
+/// # Safety
+///
+/// `message` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cloze_session_comm(message: *const u8, length: usize, cell_runs: bool) {
+    // SAFETY: the caller's promise.
+    let message = unsafe { std::slice::from_raw_parts(message, length) };
+    if let Ok(message) = std::str::from_utf8(message) {
+        cloze::view::comm::receive(message, cell_runs);
+    }
+}
+
 /// Turns panics on this thread, which will run the cells, into errors of the cell. Called once.
 #[unsafe(no_mangle)]
 pub extern "C" fn cloze_session_start() {

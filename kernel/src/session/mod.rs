@@ -45,6 +45,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use cloze::display::Content;
+use cloze::display::wire::Comm;
 use tokio::sync::oneshot;
 
 pub use completion::Completions;
@@ -82,6 +83,8 @@ pub enum Event {
     Clear { wait: bool },
     /// The cell waits for a line on its standard input: see [`Session::give_input`].
     Input { prompt: String },
+    /// A message of a widget to the page; the page answers with [`Session::comm`].
+    Comm(Comm),
 }
 
 /// Takes a cell's events in order, on several threads; it must not block.
@@ -296,6 +299,7 @@ impl Session {
             return;
         };
         if !monitor.interrupt() {
+            monitor.interrupt_widgets(lock(process).id());
             return;
         }
         let (process, monitor) = (Arc::clone(process), monitor.clone());
@@ -326,6 +330,21 @@ impl Session {
         if let Some(running) = lock(&self.running).as_ref() {
             running.monitor.give_input(line);
         }
+    }
+
+    /// Passes a message of the page on to its widget. Returns false if that no longer exists.
+    pub fn comm(&self, message: &Comm) -> bool {
+        let running = lock(&self.running);
+        let Some(Running { process, monitor }) = running.as_ref() else {
+            return false;
+        };
+        let child = lock(process).id();
+        // A widget's id names the process in which it lives.
+        let lives = message.id.split('-').any(|part| part == child.to_string());
+        if lives {
+            monitor.comm(child, message);
+        }
+        lives
     }
 
     /// Ends the session and its child, whatever the child does, and removes its folder.

@@ -132,6 +132,7 @@ impl State {
             }
             Record::Clear { wait } => self.send(Event::Clear { wait }),
             Record::Page { text } => self.collected.pages.push(text),
+            Record::Comm(comm) => self.send(Event::Comm(comm)),
             Record::Checked { id, passed } => self.collected.checked.push((id, passed)),
             Record::Panic { message, file, line } => {
                 self.collected.panic = Some(Panic { message, file, line });

@@ -20,7 +20,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cloze::display::wire::Record;
+use cloze::display::wire::{Comm, Record};
 use nix::sys::stat::Mode as Permissions;
 
 use self::cell::State;
@@ -36,12 +36,14 @@ pub const STDERR: &str = "stderr";
 pub const CONTROL: &str = "control";
 
 /// The messages on the control pipe: `<child> say <line for evcxr>`, `<child> run <run>`,
-/// `<child> skip <run>`, `<child> interrupt`, `<child> move`. The child's process number comes first, so
-/// that a new child ignores messages to the one before it.
+/// `<child> skip <run>`, `<child> interrupt`, `<child> comm <JSON>`, `<child> move`. The child's process number comes
+/// first, so that a new child ignores messages to the one before it.
 pub const SAY: &str = "say";
 pub const RUN: &str = "run";
 pub const SKIP: &str = "skip";
 pub const INTERRUPT: &str = "interrupt";
+/// Passes a message of the page on to a widget.
+pub const COMM: &str = "comm";
 /// Makes an idle child restart itself, see [`super::inherited`].
 pub const MOVE: &str = "move";
 
@@ -213,6 +215,18 @@ impl Monitor {
         inherited::write(&self.0.folder, variables)?;
         self.0.send(child, MOVE);
         inherited::wait(&self.0.folder)
+    }
+
+    /// Stops what an idle `child` computes for a widget.
+    pub fn interrupt_widgets(&self, child: u32) {
+        self.0.send(child, INTERRUPT);
+    }
+
+    /// Passes a message of the page on to the widgets of `child`.
+    pub fn comm(&self, child: u32, message: &Comm) {
+        // It has no keys but strings.
+        let json = serde_json::to_string(message).unwrap_or_default();
+        self.0.send(child, &format!("{COMM} {json}"));
     }
 
     /// Answers a cell that waits for input; `None` means the end of the input.
