@@ -61,6 +61,10 @@ pub fn run(options: Options) -> Result<()> {
     Err(Error::Failed(format!("cannot start JupyterLab: {error}")))
 }
 
+/// Saved notebooks keep the state of their sliders, so that they show them without a kernel.
+const SETTINGS: &str = r#"{ "@jupyter-widgets/jupyterlab-manager:plugin": { "saveState": true } }
+"#;
+
 /// A way to start JupyterLab.
 enum JupyterLab {
     Program(PathBuf),
@@ -117,11 +121,15 @@ impl JupyterLab {
             Command::new("python3").args(["-m", "venv"]).arg(&folder),
             &format!("Python cannot make an environment (Debian: package python3-venv); {remedy}"),
         )?;
-        let pip = "-m pip install --quiet --disable-pip-version-check jupyterlab";
+        let pip = "-m pip install --quiet --disable-pip-version-check jupyterlab jupyterlab_widgets anywidget";
         python(
             Command::new(folder.join("bin").join("python")).args(pip.split(' ')),
             &format!("JupyterLab could not be installed from PyPI; {remedy}"),
         )?;
+        let settings = folder.join("share/jupyter/lab/settings");
+        paths::create(&settings)?;
+        let overrides = settings.join("overrides.json");
+        std::fs::write(&overrides, SETTINGS).map_err(|source| Error::io(&overrides, source))?;
         Ok(Self::Program(folder.join("bin").join("jupyter-lab")))
     }
 }

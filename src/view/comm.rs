@@ -34,23 +34,23 @@ fn comms() -> std::sync::MutexGuard<'static, Comms> {
     COMMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens a comm to the page's `target` and returns its id. `handle` is called with each message from the page.
+/// Returns an id for a new comm.
+pub(super) fn new_id() -> String {
+    display::new_id("comm")
+}
+
+/// Opens a comm to the page's `target`. `handle` is called with each message from the page.
 /// Outside a session the page does not exist, and nothing happens.
 pub(super) fn open(
+    id: &str,
     target: &str,
     data: Value,
     metadata: Value,
     handle: impl FnMut(Data) + Send + 'static,
-) -> String {
-    let id = display::new_id("comm");
-    comms().handlers.insert(id.clone(), Arc::new(Mutex::new(handle)));
-    let target = target.to_owned();
-    wire::send(&wire::Record::Comm(wire::Comm {
-        id: id.clone(),
-        kind: wire::CommKind::Open { target, metadata },
-        data,
-    }));
-    id
+) {
+    comms().handlers.insert(id.to_owned(), Arc::new(Mutex::new(handle)));
+    let kind = wire::CommKind::Open { target: target.to_owned(), metadata };
+    wire::send(&wire::Record::Comm(wire::Comm { id: id.to_owned(), kind, data }));
 }
 
 /// Sends a message to the page.
@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn a_handler_that_panics_does_not_end_the_others() {
         let (send, receive_values) = mpsc::channel();
-        let id = open("test", json!({}), json!({}), move |data| {
+        let id = new_id();
+        open(&id, "test", json!({}), json!({}), move |data| {
             let value = data["state"]["value"].clone();
             assert_ne!(value, json!(1));
             let _ = send.send(value);

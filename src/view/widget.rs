@@ -69,9 +69,9 @@ impl Slider {
         let first = view(self.start).content();
         let id = picture.clone();
         let mut at = self.start;
-        let control = model(self.state(), move |state| {
+        let control = model(self.state(), move |slider| {
             // It may have moved back in the meantime.
-            if let Some(value) = state.get("value").and_then(Value::as_f64)
+            if let Some(value) = slider.get("value").and_then(|value| value.as_f64())
                 && value != at
             {
                 at = value;
@@ -83,13 +83,19 @@ impl Slider {
         display::put_as(picture, first);
     }
 
+    /// Returns how many decimals the numbers need: those of the step, if that is a short number.
+    fn digits(&self) -> usize {
+        let is_whole = |value: f64| (value - value.round()).abs() < 1e-9 * value.abs();
+        let needed = (0..=4).find(|&digits| is_whole(self.step * 10f64.powi(digits)));
+        needed.map_or(4, |digits| digits.unsigned_abs() as usize)
+    }
+
     /// Returns the state that ipywidgets names `FloatSliderModel`.
     fn state(&self) -> Data {
         let layout = model(of(BASE, "LayoutModel", BASE, "LayoutView"), |_| {});
         let mut style = of(CONTROLS, "SliderStyleModel", BASE, "StyleView");
         style.insert("description_width".to_owned(), json!("initial"));
         let style = model(style, |_| {});
-        let digits = (-self.step.log10()).ceil().clamp(0.0, 6.0);
         let mut state = of(CONTROLS, "FloatSliderModel", CONTROLS, "FloatSliderView");
         let own = json!({
             "description": self.label,
@@ -100,7 +106,7 @@ impl Slider {
             "continuous_update": true,
             "orientation": "horizontal",
             "readout": true,
-            "readout_format": format!(".{digits}f"),
+            "readout_format": format!(".{}f", self.digits()),
             "layout": format!("IPY_MODEL_{layout}"),
             "style": format!("IPY_MODEL_{style}"),
         });
@@ -120,7 +126,8 @@ impl Slider {
 ///     el.textContent = `clicked ${model.get('clicks')} times`;
 ///     el.onclick = () => { model.set('clicks', model.get('clicks') + 1); model.save_changes(); };
 /// } }";
-/// let counter = Widget::new(module, json!({ "clicks": 0 })).show(|state| println!("{}", state["clicks"]));
+/// let counter = Widget::new(module, json!({ "clicks": 0 }));
+/// let counter = counter.show(|counter| println!("{:?}", counter.get("clicks")));
 /// counter.set("clicks", json!(10));
 /// ```
 #[derive(Debug, Clone)]
@@ -146,11 +153,11 @@ impl Widget {
         self
     }
 
-    /// Shows the widget. `changed` is called with the whole state when the page has changed it, on a thread of its own.
-    pub fn show(mut self, mut changed: impl FnMut(&Data) + Send + 'static) -> Shown {
+    /// Shows the widget. `changed` is called when the page has changed its state, on a thread of its own.
+    pub fn show(mut self, changed: impl FnMut(&WidgetHandle) + Send + 'static) -> WidgetHandle {
         let layout = model(of(BASE, "LayoutModel", BASE, "LayoutView"), |_| {});
         self.state.insert("layout".to_owned(), json!(format!("IPY_MODEL_{layout}")));
-        let shown = Shown::open(self.state, move |state| changed(state));
+        let shown = WidgetHandle::open(self.state, changed);
         display::put(view_of(&shown.id).with_text("[a widget: it is drawn in the notebook]"));
         shown
     }
@@ -158,45 +165,42 @@ impl Widget {
 
 /// A widget on the page.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub struct WidgetHandle {
     id: String,
     state: Arc<Mutex<Data>>,
 }
 
-impl Shown {
-    fn open(state: Data, mut changed: impl FnMut(&Data) + Send + 'static) -> Self {
-        let (shared, own) =
-            (Arc::new(Mutex::new(state.clone())), Arc::new(Mutex::new(String::new())));
-        let (kept, name) = (Arc::clone(&shared), Arc::clone(&own));
+impl WidgetHandle {
+    fn open(state: Data, mut changed: impl FnMut(&Self) + Send + 'static) -> Self {
         let data = json!({ "state": state, "buffer_paths": [] });
-        // No message arrives before the page knows the widget.
-        let id = comm::open(TARGET, data, json!({ "version": VERSION }), move |data| {
-            let id = locked(&name).clone();
+        let handle = Self { id: comm::new_id(), state: Arc::new(Mutex::new(state)) };
+        let own = handle.clone();
+        let answer = move |data: Data| {
             let method = data.get("method").and_then(Value::as_str);
             match (method, data.get("state").and_then(Value::as_object)) {
-                (Some("request_state"), _) => send_state(&id, "update", &locked(&kept)),
+                (Some("request_state"), _) => own.send("update", &locked(&own.state)),
                 (Some("update"), Some(new)) => {
                     // Other pages with the same notebook follow.
-                    send_state(&id, "echo_update", new);
-                    let state = {
-                        let mut state = locked(&kept);
-                        state.extend(new.clone());
-                        state.clone()
-                    };
-                    changed(&state);
+                    own.send("echo_update", new);
+                    locked(&own.state).extend(new.clone());
+                    changed(&own);
                 }
                 _ => {}
             }
-        });
-        *locked(&own) = id.clone();
-        Self { id, state: shared }
+        };
+        comm::open(&handle.id, TARGET, data, json!({ "version": VERSION }), answer);
+        handle
+    }
+
+    fn send(&self, method: &str, state: &Data) {
+        comm::send(&self.id, json!({ "method": method, "state": state, "buffer_paths": [] }));
     }
 
     /// Changes a value of the state, also on the page.
     pub fn set(&self, name: &str, value: Value) {
         let mut changed = Data::new();
         changed.insert(name.to_owned(), value);
-        send_state(&self.id, "update", &changed);
+        self.send("update", &changed);
         locked(&self.state).extend(changed);
     }
 
@@ -210,13 +214,9 @@ fn locked<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn send_state(id: &str, method: &str, state: &Data) {
-    comm::send(id, json!({ "method": method, "state": state, "buffer_paths": [] }));
-}
-
 /// Creates a model on the page and returns its id.
-fn model(state: Data, changed: impl FnMut(&Data) + Send + 'static) -> String {
-    Shown::open(state, changed).id
+fn model(state: Data, changed: impl FnMut(&WidgetHandle) + Send + 'static) -> String {
+    WidgetHandle::open(state, changed).id
 }
 
 /// Returns the part of a state that names the page's classes.
@@ -249,15 +249,16 @@ mod tests {
     }
 
     #[test]
-    fn a_change_on_the_page_calls_the_function_with_the_whole_state() {
+    fn a_change_on_the_page_calls_the_function_and_keeps_the_rest_of_the_state() {
         let (send, changes) = std::sync::mpsc::channel();
-        let widget = Widget::new("export default {}", json!({"a": 1, "b": 2})).show(move |state| {
-            let _ = send.send((state["a"].clone(), state["b"].clone()));
-        });
+        let widget =
+            Widget::new("export default {}", json!({"a": 1, "b": 2})).show(move |widget| {
+                let _ = send.send((widget.get("a"), widget.get("b")));
+            });
         page_sends(&widget.id, json!({"method": "request_state"}));
         page_sends(&widget.id, json!({"method": "update", "state": {"b": 3}}));
         let changed = changes.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
-        assert_eq!(changed, (json!(1), json!(3)));
+        assert_eq!(changed, (Some(json!(1)), Some(json!(3))));
         widget.set("a", json!(7));
         assert_eq!((widget.get("a"), widget.get("b")), (Some(json!(7)), Some(json!(3))));
     }
@@ -272,5 +273,6 @@ mod tests {
         assert_eq!(format(slider()), (json!(2.5), json!(".2f")));
         assert_eq!(format(slider().start(9.0).step(1.0)), (json!(5.0), json!(".0f")));
         assert_eq!(format(slider().start(-1.0).step(0.1)), (json!(0.0), json!(".1f")));
+        assert_eq!(format(slider().step(0.25)), (json!(2.5), json!(".2f")));
     }
 }

@@ -19,6 +19,7 @@ import time
 import unittest
 
 import nbformat
+from nbformat.sign import NotebookNotary
 
 try:
     from playwright.sync_api import expect, sync_playwright
@@ -53,6 +54,10 @@ class Lab:
         # The question about news would cover the notebook.
         disabled = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
         (config / "labconfig" / "page_config.json").write_text(json.dumps(disabled))
+        # As `cargo lab` sets it.
+        widgets = config / "lab/user-settings/@jupyter-widgets/jupyterlab-manager"
+        widgets.mkdir(parents=True)
+        (widgets / "plugin.jupyterlab-settings").write_text('{"saveState": true}')
         self.token = secrets.token_hex(16)
         self.log = folder / "log"
         with open(self.log, "wb") as log:
@@ -90,6 +95,9 @@ class Lab:
             "name": "cloze", "display_name": "Rust (Cloze)", "language": "rust",
         }
         nbformat.write(notebook, self.files / name)
+        return self.address(name)
+
+    def address(self, name):
         return f"http://127.0.0.1:{self.port}/doc/tree/{name}?token={self.token}"
 
     def stop(self):
@@ -120,6 +128,7 @@ class BrowserTest(unittest.TestCase):
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         cls.addClassCleanup(browser.close)
         expect.set_options(timeout=PATIENCE * 1000)
+        cls.lab, cls.browser = lab, browser
         cls.page = browser.new_page(viewport={"width": 1100, "height": 900})
         cls.page.set_default_timeout(PATIENCE * 1000)
         cls.page.goto(lab.notebook("seen.ipynb"))
@@ -336,6 +345,73 @@ class BrowserTest(unittest.TestCase):
         self.done(cell)
         expect(field).to_have_count(0)
         expect(cell.locator(".jp-OutputArea-output").last).to_have_text('"GRÖSSE"')
+
+    def test_a_slider_moves_a_picture_and_a_saved_notebook_shows_both(self):
+        cell = self.done(self.run_cell(
+            'Slider::new("slope", 0.0..=2.0).start(1.0).step(0.25).show(|slope| {\n'
+            '    LineChart::new(format!("slope {slope:?}")).line("y", &[(0.0, 0.0), (1.0, slope)])\n'
+            "});"
+        ))
+        slider = cell.locator(".widget-slider")
+        expect(slider.locator(".widget-readout")).to_have_text("1.00")
+        picture = cell.locator(".jp-OutputArea-output svg")
+        expect(picture.get_by_text("slope 1.0", exact=True)).to_be_visible()
+        handle = slider.locator(".noUi-handle")
+        handle.focus()
+        for _ in range(3):
+            self.keys.press("ArrowRight")
+        expect(picture.get_by_text("slope 1.75", exact=True)).to_be_visible()
+        # With the mouse, too, and while another cell runs.
+        running = self.run_cell("loop { std::thread::sleep(std::time::Duration::from_millis(1)); }")
+        expect(running.locator(".jp-InputPrompt")).to_have_text(RUNNING)
+        track = slider.locator(".noUi-connects").bounding_box()
+        self.page.mouse.click(track["x"] + 2, track["y"] + track["height"] / 2)
+        expect(picture.get_by_text("slope 0.0", exact=True)).to_be_visible()
+        expect(picture).to_have_count(1)
+        self.button("notebook:interrupt-kernel")
+        self.done(running)
+        self.button("docmanager:save")
+        file = self.lab.files / "seen.ipynb"
+        deadline = time.time() + PATIENCE
+        while "slope 0.0" not in file.read_text(encoding="utf-8"):
+            self.assertLess(time.time(), deadline, "the notebook was not saved")
+            time.sleep(0.1)
+        notebook = nbformat.read(file, as_version=4)
+        del notebook.metadata["kernelspec"]
+        # Otherwise the page would show no markup of a file that it did not write.
+        NotebookNotary().sign(notebook)
+        nbformat.write(notebook, self.lab.files / "without.ipynb")
+        page = self.browser.new_page(viewport={"width": 1100, "height": 900})
+        self.addCleanup(page.close)
+        page.goto(self.lab.address("without.ipynb"))
+        page.get_by_role("button", name="No Kernel", exact=True).click()
+        expect(page.locator(".jp-OutputArea-output svg").get_by_text("slope 0.0")).to_be_visible()
+        expect(page.locator(".widget-slider .widget-readout")).to_have_text("0.00")
+
+    def test_a_widget_of_ones_own_counts_clicks_in_rust(self):
+        cell = self.done(self.run_cell(
+            'let module = "export default { render({ model, el }) {\n'
+            "    const button = document.createElement('button');\n"
+            "    const show = () => button.textContent = `square ${model.get('square')}`;\n"
+            "    button.onclick = () => {\n"
+            "        model.set('clicks', model.get('clicks') + 1);\n"
+            "        model.save_changes();\n"
+            "    };\n"
+            "    model.on('change:square', show);\n"
+            "    show();\n"
+            "    el.append(button);\n"
+            '} }";\n'
+            "use cloze::view::{Widget, json};\n"
+            'Widget::new(module, json!({ "clicks": 0, "square": 0 })).show(|counter| {\n'
+            '    let clicks = counter.get("clicks").and_then(|clicks| clicks.as_i64()).unwrap_or(0);\n'
+            '    counter.set("square", json!(clicks * clicks));\n'
+            "});"
+        ))
+        button = cell.locator(".jp-OutputArea-output button")
+        expect(button).to_have_text("square 0")
+        for square in ("square 1", "square 4", "square 9"):
+            button.click()
+            expect(button).to_have_text(square)
 
     def test_run_all_stops_at_a_panic(self):
         self.write("let first = 1;\nfirst")

@@ -130,7 +130,7 @@ class Widgets(WithKernel):
         cell = self.run_cell(
             "use cloze::view::Widget;\n"
             'let counter = Widget::new("export default {}", cloze::view::json!({ "clicks": 0 }))\n'
-            '    .css("b {}").show(|state| println!("{} clicks", state["clicks"]));'
+            '    .css("b {}").show(|counter| println!("{:?} clicks", counter.get("clicks")));'
         )
         (model,) = (
             i for i, state in self.opened(cell).items() if state["_model_name"] == "AnyModel"
@@ -138,7 +138,7 @@ class Widgets(WithKernel):
         state = self.opened(cell)[model]
         self.assertEqual((state["_esm"], state["_css"]), ("export default {}", "b {}"))
         self.send(model, {"method": "update", "state": {"clicks": 3}, "buffer_paths": []})
-        self.next("stream", lambda content: content["text"] == "3 clicks\n")
+        self.next("stream", lambda content: content["text"] == "Some(Number(3)) clicks\n")
         cell = self.run_cell('counter.set("clicks", cloze::view::json!(10)); counter.get("clicks")')
         (sent,) = cell.of("comm_msg")
         self.assertEqual(sent["data"]["state"], {"clicks": 10})
