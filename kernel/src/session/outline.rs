@@ -161,7 +161,7 @@ impl Named for u8 { fn id(&self) -> u32 { let s = \"}\"; 7 } }
 pub fn add(a: u32, b: u32) -> u32 {loop{}}
 const fn size() -> usize { 3 }
 pub async fn later() -> u32 { 1 }
-pub fn all() -> impl Iterator<Item = u32> { fn inner() {} 0..3 }
+pub fn all() -> impl Iterator<Item = u32> { fn inner() {loop{}} 0..3 }
 trait Named { fn name(&self) -> String {loop{}} fn id(&self) -> u32; }
 impl Named for u8 { fn id(&self) -> u32 {loop{}} }
 ";

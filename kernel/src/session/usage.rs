@@ -51,7 +51,7 @@ mod tests {
         }
         let mut names = ["abs", "max", "mean", "min", "mod"];
         usage.sort(&mut names, true, |name| name);
-        assert_eq!(names, ["mean", "max", "min", "abs", "mod"]);
+        assert_eq!(names, ["max", "mean", "min", "abs", "mod"]);
         let mut others = ["a", "b", "max", "mean", "println!"];
         usage.sort(&mut others, false, |name| name);
         assert_eq!(others, ["a", "b", "mean", "println!", "max"]);
