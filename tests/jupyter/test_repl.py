@@ -162,6 +162,17 @@ class InATerminal(unittest.TestCase):
         self.terminal.keys("u\t")
         self.terminal.until(lambda: self.terminal.lines()[-1] == ">> tensor.square")
 
+    def test_alt_h_shows_the_signature_and_keeps_the_line(self):
+        self.terminal.cell("let wide: Tensor<Rank2<2, 9>, f32, Cpu> = Cpu::default().ones();")
+        self.terminal.begun("wide.maximum()")
+        self.terminal.keys("\x1b[D\x1bh")
+        self.terminal.shows("fn maximum(self: (2, 9) f32 cpu, rhs: (2, 9) f32 cpu")
+        self.terminal.until(lambda: self.terminal.lines()[-1] == ">> wide.maximum()")
+        self.terminal.keys("wide.clone()")
+        self.terminal.until(lambda: self.terminal.lines()[-1] == ">> wide.maximum(wide.clone())")
+        self.terminal.keys("\x03")
+        self.terminal.prompted()
+
     def test_control_c_ends_the_cell_and_keeps_the_variables(self):
         self.terminal.cell("let kept = 77;")
         self.terminal.keys('\x0cprintln!("go"); loop {}\r')

@@ -87,6 +87,75 @@ sum"""
         cell = self.run_cell(":type no_such_thing", "error")
         self.assertIn("no_such_thing", cell.of("error")[0]["evalue"])
 
+    def inspected(self, marked):
+        """Returns the first lines about the place of the mark `|`."""
+        self.client.inspect(marked.replace("|", "", 1), marked.index("|"))
+        reply = self.client.get_shell_msg(timeout=60)["content"]
+        return reply["data"].get("text/plain", "").split("\n\n")[0].split("\n")
+
+    def test_names_and_calls_are_inspected_with_their_shapes(self):
+        self.run_cell("let left: Tensor<Rank2<4, 8>, f32, Cpu> = device.ones();\n"
+                      "fn times(count: usize, text: &str) -> String { text.repeat(count) }")
+        self.assertEqual(self.inspected("left|"), ["left: (4, 8) f32 cpu"])
+        self.assertEqual(self.inspected("left.sqrt|"),
+                         ["fn sqrt(self: (4, 8) f32 cpu) -> (4, 8) f32 cpu"])
+        self.assertEqual(self.inspected("left.matmul(|"), [
+            "fn matmul(self: (4, 8) f32 cpu, rhs: Rhs) -> Self::Output",
+            "                                ^^^^^^^^",
+        ])
+        self.assertEqual(self.inspected('println!("{}", times(left.array().len(), |))'), [
+            "fn times(count: usize, text: &str) -> String",
+            "                       ^^^^^^^^^^",
+            "left.array().len(): usize",
+        ])
+        self.assertEqual(self.inspected("no_such_thing(|"), [""])
+
+    def test_completion_begins_with_what_the_session_uses(self):
+        self.run_cell("let ranked: Tensor<Rank2<2, 3>, f32, Cpu> = device.ones();\n"
+                      "ranked.clone().square().array()")
+        self.run_cell("ranked.clone().square().tanh().array()")
+        self.client.complete("ranked.")
+        reply = self.client.get_shell_msg(timeout=60)["content"]
+        matches = reply["matches"]
+        self.assertLess(matches.index("square"), matches.index("tanh"))
+        self.assertLess(matches.index("tanh"), matches.index("abs"))
+        typed = reply["metadata"]["_jupyter_types_experimental"]
+        self.assertEqual([item["text"] for item in typed], matches)
+        self.assertEqual(typed[matches.index("tanh")]["signature"], "() -> (2, 3) f32 cpu")
+        self.client.complete("cloze::view::tensor::")
+        matches = self.client.get_shell_msg(timeout=60)["content"]["matches"]
+        self.assertIn("shapes", matches)
+        # A private function.
+        self.assertNotIn("tensor_shape", matches)
+
+    def test_code_is_checked_without_running_it(self):
+        self.run_cell("let checked: Tensor<Rank2<2, 3>, f32, Cpu> = device.ones();\n"
+                      "let words = vec![String::new()];")
+        cell = self.run_cell(':check\n!echo runs\nprintln!("runs");\nlet root = checked.sqrt();')
+        self.assertEqual(cell.text(), "")
+        self.assertEqual(self.shown(cell), "no errors; nothing was run\nroot  (2, 3) f32 cpu")
+        self.run_cell("checked.shape()")
+        self.run_cell("root", "error")
+        shown = self.shown(self.run_cell(
+            ":check checked.clone().sqrt();\n"
+            "fn same(a: u8, b: u8) -> bool {\n    a == a;\n    true\n}\n"
+            'std::fs::remove_file("none");\nlet moved = checked;\nmoved.sqrt()'))
+        for line, text in ((1, "nothing uses this tensor, (2, 3) f32 cpu"),
+                           (2, "nothing uses the variable `b`"),
+                           (3, "nothing uses this comparison"),
+                           (6, "nothing uses this `Result`")):
+            self.assertIn(f"warning: {text}\n  --> this cell, line {line}\n", shown)
+        self.assertEqual(shown.count("warning"), 4)
+        self.assertIn("(the value)  (2, 3) f32 cpu", shown)
+        for code, line, says in (
+                (":check checked.clone().matmul(checked.clone())", 1, "the inner sizes 3 and 2 differ"),
+                (":check\nlet a = 1;\nlet b = checked.reshape::<Rank1<7>>();", 3, "7 holds 7"),
+                (":check\nlet b: u8 = missing;", 2, "there is no variable `missing` now"),
+                (":check\nlet first = &words[0];", 2, "`first` borrows")):
+            error = self.run_cell(code, "error").of("error")[0]
+            self.assertIn(says, error["evalue"])
+            self.assertIn(f"this cell, line {line}", "\n".join(error["traceback"]))
+
     def test_time_and_documentation(self):
         code = ":time\nstd::thread::sleep(std::time::Duration::from_millis(200));\n1"
         cell = self.run_cell(code)

@@ -11,11 +11,15 @@ use rustyline::hint::{Hint, Hinter};
 use rustyline::history::SearchDirection;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Context, Helper};
+use tokio::sync::oneshot::Receiver;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::highlight;
 use super::keys::{self, Rewriting};
 use crate::session::{Completions, Session};
 
+/// How many lines Alt-h shows.
+const HELP: usize = 16;
 /// How long Tab waits for a session that warms up.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// A completion's type is cut to this many characters.
@@ -38,20 +42,38 @@ impl Assistant {
     }
 
     fn completions(&self, code: &str, position: usize) -> Completions {
-        let mut answer = self.session.complete(code.to_owned(), position);
-        let asked = Instant::now();
-        while asked.elapsed() < TIMEOUT {
-            match answer.try_recv() {
-                Ok(found) => return found,
-                Err(tokio::sync::oneshot::error::TryRecvError::Empty) => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                // The session could not start.
-                Err(tokio::sync::oneshot::error::TryRecvError::Closed) => break,
-            }
-        }
-        Completions::none(position)
+        let found = in_time(self.session.complete(code.to_owned(), position));
+        found.unwrap_or_else(|| Completions::none(position))
     }
+
+    /// Returns the first lines about the name at the end of `before`.
+    pub fn help(&self, before: &str, after: &str) -> String {
+        let found = in_time(self.session.inspect(format!("{before}{after}"), before.len()));
+        let Some(content) = found.flatten() else {
+            return "Nothing is known about this place.".to_owned();
+        };
+        let text = content.plain();
+        let mut lines: Vec<&str> = text.trim_end().lines().collect();
+        if lines.len() > HELP {
+            lines.truncate(HELP);
+            lines.push("… `:doc` and the name show all.");
+        }
+        lines.join("\n")
+    }
+}
+
+/// Waits for the session's answer for a while.
+fn in_time<T>(mut answer: Receiver<T>) -> Option<T> {
+    let asked = Instant::now();
+    while asked.elapsed() < TIMEOUT {
+        match answer.try_recv() {
+            Ok(found) => return Some(found),
+            Err(TryRecvError::Empty) => std::thread::sleep(Duration::from_millis(2)),
+            // The session could not start.
+            Err(TryRecvError::Closed) => break,
+        }
+    }
+    None
 }
 
 impl Validator for Assistant {

@@ -80,9 +80,11 @@ impl Prompt {
     /// Returns the next cell, or `None` if the user exits.
     fn next(&mut self) -> Result<Option<String>> {
         let mut begun = String::new();
+        let mut rest = String::new();
         let mut asked = false;
         loop {
-            match self.editor.readline_with_initial(PROMPT, (&begun, "")) {
+            let after = std::mem::take(&mut rest);
+            match self.editor.readline_with_initial(PROMPT, (&begun, &after)) {
                 Ok(code) => {
                     begun.clear();
                     asked = false;
@@ -99,6 +101,13 @@ impl Prompt {
                 }
                 Err(ReadlineError::Interrupted) => match self.leaving.take() {
                     Left::ForEditor(code) => begun = edited(&code),
+                    Left::ForHelp(before, after) => {
+                        let helper = self.editor.helper();
+                        let help = helper.map(|helper| helper.help(&before, &after));
+                        println!("{}", help.unwrap_or_default());
+                        begun = before;
+                        rest = after;
+                    }
                     Left::Nothing if asked => {
                         println!("Ctrl-D or `:quit` exits.");
                         begun.clear();

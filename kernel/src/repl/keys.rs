@@ -21,6 +21,8 @@ pub enum Left {
     Nothing,
     /// To edit the text in the external editor.
     ForEditor(String),
+    /// To read about the name at the cursor: the text before it and after it.
+    ForHelp(String, String),
 }
 
 /// Passes the reason for leaving a line from the keys to the main loop.
@@ -101,6 +103,7 @@ pub fn bind<H: Helper, I: rustyline::history::History>(
         bind(KeyEvent::from(bracket).into(), key);
     }
     bind(KeyEvent::ctrl('C').into(), Key::Interrupt(leaving.clone()));
+    bind(KeyEvent(KeyCode::Char('h'), Modifiers::ALT).into(), Key::Help(leaving.clone()));
     bind(Event::KeySeq(vec![KeyEvent::ctrl('X'), KeyEvent::ctrl('E')]), Key::Edit(leaving.clone()));
 }
 
@@ -112,6 +115,7 @@ enum Key {
     Close(char, Rewriting),
     Interrupt(Leaving),
     Edit(Leaving),
+    Help(Leaving),
 }
 
 impl ConditionalEventHandler for Key {
@@ -155,6 +159,10 @@ impl ConditionalEventHandler for Key {
             }
             Self::Edit(leaving) => {
                 leaving.set(Left::ForEditor(code.to_owned()));
+                Some(Cmd::Interrupt)
+            }
+            Self::Help(leaving) => {
+                leaving.set(Left::ForHelp(before.to_owned(), code[position..].to_owned()));
                 Some(Cmd::Interrupt)
             }
         }

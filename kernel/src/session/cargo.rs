@@ -61,7 +61,8 @@ pub fn run_if_cargo() -> Option<ExitCode> {
         Some(ExitCode::FAILURE)
     };
     if has("build") || has("check") {
-        let status = compile(&program, &arguments, &mut command);
+        let prepared = if has("check") { rustc::prepare_check(&program) } else { Ok(()) };
+        let status = prepared.and_then(|()| compile(&program, &arguments, &mut command));
         return Some(match status {
             Ok(status) => ExitCode::from(status.code().map_or(1, |code| code as u8)),
             Err(error) => return failed(error),

@@ -1,12 +1,13 @@
 //! Completion and documentation through evcxr's rust-analyzer, with positions in bytes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use cloze::display::Content;
 use evcxr::CommandContext;
 
 use super::completeness::{self, Completeness};
-use super::{documentation, types};
+use super::usage::Usage;
+use super::{documentation, signature, types};
 
 /// The possible replacements of the bytes `start..end`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,8 +39,13 @@ impl Completions {
 /// Types are inferred for at most this many matches: nobody reads a longer list.
 const TYPED: usize = 250;
 
-/// Completes the Rust code before `position`.
-pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Completions {
+/// Completes the Rust code before `position`: the names first that the session uses most.
+pub fn complete(
+    context: &mut CommandContext,
+    usage: &Usage,
+    code: &str,
+    position: usize,
+) -> Completions {
     // rust-analyzer sometimes fails in incomplete code.
     let Ok(found) = context.completions(code, position) else {
         return Completions::none(position);
@@ -63,11 +69,17 @@ pub fn complete(context: &mut CommandContext, code: &str, position: usize) -> Co
     let order = |(name, detail): &(String, Detail)| (name.clone(), detail.kind != "function");
     named.sort_by_key(order);
     named.dedup_by(|one, other| one.0 == other.0);
-    let (matches, mut details): (Vec<String>, Vec<Detail>) = named.into_iter().unzip();
     let (start, end) = (found.start_offset, found.end_offset);
-    if let Some(before) = code.get(..start) {
-        add_types(context, before, &matches, &mut details);
-    }
+    // The names in this cell are the latest ones.
+    let mut usage = usage.clone();
+    let before = code.get(..start).unwrap_or_default();
+    usage.note(before);
+    // The session's variables come before equally used items.
+    let variables: HashSet<&str> = context.variables_and_types().map(|(name, _)| name).collect();
+    named.sort_by_key(|(name, _)| !variables.contains(name.as_str()));
+    usage.sort(&mut named, before.ends_with('.'), |(name, _)| name);
+    let (matches, mut details): (Vec<String>, Vec<Detail>) = named.into_iter().unzip();
+    add_types(context, before, &matches, &mut details);
     Completions { matches, details, start, end }
 }
 
@@ -119,8 +131,7 @@ fn add_types(
     }
 }
 
-/// Infers the types of all matches at once, through a tuple of them, because every query runs the
-/// analysis again. The calls in it have no arguments, on which their types seldom depend.
+/// Infers the types of all matches. The calls have no arguments, on which their types seldom depend.
 fn inferred(
     context: &mut CommandContext,
     place: &Place,
@@ -134,22 +145,31 @@ fn inferred(
         _ => "()".to_owned(),
     };
     let values: Vec<String> = matches.iter().zip(details).map(value).collect();
-    let code =
-        format!("{}\nlet cloze_types = ({},);\ncloze_types", place.statements, values.join(", "));
+    types_of(context, place.statements, &values)
+}
+
+/// Infers the types of values after some statements at once, through a tuple of them, because every query
+/// runs the analysis again.
+pub fn types_of(
+    context: &mut CommandContext,
+    statements: &str,
+    values: &[String],
+) -> Option<Vec<String>> {
+    let code = format!("{statements}\nlet cloze_types = ({},);\ncloze_types", values.join(", "));
     let (text, _) = hover(context, &code)?;
     let tuple = text.strip_prefix("let cloze_types: ")?;
-    types::parts(tuple).filter(|types| types.len() == matches.len())
+    types::parts(tuple).filter(|types| types.len() == values.len())
 }
 
 /// The code before a word: whole statements, and the expression whose member the word is.
 #[derive(Debug, PartialEq, Eq)]
-struct Place<'a> {
-    statements: &'a str,
+pub struct Place<'a> {
+    pub statements: &'a str,
     receiver: &'a str,
 }
 
 impl<'a> Place<'a> {
-    fn before(code: &'a str) -> Self {
+    pub fn before(code: &'a str) -> Self {
         let (rest, receiver) = code.split_at(receiver_start(code));
         let end = rest.rfind([';', '}']).map_or(0, |index| index + 1);
         let statements = &rest[..end];
@@ -189,24 +209,38 @@ fn receiver_start(code: &str) -> usize {
     start
 }
 
-fn hover(context: &mut CommandContext, code: &str) -> Option<(String, String)> {
+/// Returns what rust-analyzer says of the name at the end of `code`, as text and as HTML.
+pub fn hover(context: &mut CommandContext, code: &str) -> Option<(String, String)> {
     let (text, html) = context.hover_at(code, code.len()).ok()?;
-    (text != "No documentation found").then_some((text, html))
+    let found = (text != "No documentation found").then_some((text, html));
+    found.map(|(text, html)| documentation::shown(&text, &html))
 }
 
-/// Returns the documentation of the name at `position`.
+/// Returns the documentation of the name at `position`, or the signature of the function in whose
+/// arguments it is.
 pub fn inspect(context: &mut CommandContext, code: &str, position: usize) -> Option<Content> {
     let end = end_of_word(code, position);
-    let (text, html) = hover(context, &code[..end])?;
-    let (text, html) = documentation::shown(&text, &html);
-    Some(match headline(&text) {
-        Some(short) => {
-            let marked = cloze::view::style::escape(&short);
-            Content::html(format!("<p><b><code>{marked}</code></b></p>\n{html}"))
-                .with_text(format!("{short}\n\n{text}"))
-        }
-        None => Content::html(html).with_text(text),
-    })
+    let code = &code[..end];
+    let word = code.rsplit(|character| !types::is_name(character)).next().unwrap_or_default();
+    if !word.starts_with(|first: char| first.is_alphabetic() || first == '_')
+        && let Some(call) = signature::of_call(context, code)
+    {
+        return Some(call);
+    }
+    match hover(context, code) {
+        Some((text, html)) => Some(match headline(&text) {
+            Some(short) => titled(&short, &text, &html),
+            None => Content::html(html).with_text(text),
+        }),
+        None => signature::of_call(context, code),
+    }
+}
+
+/// Returns a documentation below a title of one or more lines.
+pub fn titled(title: &str, text: &str, html: &str) -> Content {
+    let marked = cloze::view::style::escape(title);
+    Content::html(format!("<pre><b>{marked}</b></pre>\n{html}"))
+        .with_text(format!("{title}\n\n{text}"))
 }
 
 /// Methods of every type, which say nothing about one.
@@ -233,7 +267,7 @@ pub fn methods(context: &mut CommandContext, name: &str, text: &str) -> Vec<Stri
         return Vec::new();
     }
     let code = format!("{name}::");
-    let found = complete(context, &code, code.len());
+    let found = complete(context, &Usage::default(), &code, code.len());
     let all = found.matches.iter().zip(&found.details);
     all.filter(|(name, detail)| detail.kind == "function" && !OF_ALL.contains(&name.as_str()))
         .map(|(name, detail)| format!("{name}{}", without_unknown(&detail.text)))
@@ -246,8 +280,12 @@ fn without_unknown(signature: &str) -> String {
     lists.fold(signature.to_owned(), |short, list| short.replace(&list, ""))
 }
 
-/// Returns the first line about a tensor, with its type shortened.
+/// Returns a function's signature with its known types, or the first line about a tensor, with its type
+/// shortened.
 fn headline(text: &str) -> Option<String> {
+    if let Some(signature) = signature::read(text) {
+        return signature.is_specific.then(|| signature.to_string());
+    }
     text.lines()
         // The type of an `impl` block has no sizes, only parameters.
         .filter(|line| !line.trim_start().starts_with("impl"))

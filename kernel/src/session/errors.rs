@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::CellError;
 use super::channel::Panic;
-use super::crash;
-use super::excerpt::{BLUE, OFF, RED, changed, marks, numbered, place};
+use super::excerpt::{BLUE, OFF, RED, changed, marks, numbered, place, without_colours};
 use super::explain::{self, Diagnostic, Explanation, entries};
+use super::{crash, source};
 
 /// How many errors are shown: the others mostly follow from the first ones.
 const SHOWN: usize = 5;
@@ -27,8 +27,18 @@ pub fn user_error(printed: String) -> CellError {
     CellError::new("error", &value)
 }
 
+/// Returns the error of a cell that evcxr would mistake for another: it begins with a closing bracket, or
+/// returns from no function.
+pub fn misplaced(cell: &str) -> Option<CellError> {
+    if let Some(bracket) = source::stray_closer(cell) {
+        let message = format!("the cell begins with `{bracket}`, which closes nothing");
+        return Some(CellError::new("error", &message));
+    }
+    source::stray_return(cell).map(|line| stray_return(cell, line))
+}
+
 /// Returns the error of a `return` outside functions in line `line` of the cell.
-pub fn stray_return(cell: &str, line: usize) -> CellError {
+fn stray_return(cell: &str, line: usize) -> CellError {
     let mut error =
         CellError::new("error[E0572]", "`return` leaves a function, and a cell is none");
     error.traceback.extend(placed(line, cell));
@@ -223,6 +233,35 @@ fn compilation(
     all
 }
 
+/// Returns the lines of the warnings about a cell, with an empty line after each. One about its value, which begins at byte `value`, is none: the
+/// session shows the value.
+pub fn warnings(found: &[CompilationError], cell: &str, value: usize) -> Vec<String> {
+    let before = &cell[..value];
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let value = (before.matches('\n').count() + 1, line.chars().count() + 1);
+    // By their places. Of several warnings about one, the first is the most important.
+    let mut shown = BTreeMap::new();
+    for warning in found {
+        let mut places = warning.spanned_messages().iter().filter(|message| message.is_primary);
+        // Without a place it is about an earlier cell, or about evcxr's own code.
+        let Some(place) = places.find_map(|message| message.span) else {
+            continue;
+        };
+        let place = (place.start_line, place.start_column);
+        let is_wanted = warning.code() != Some(explain::RESULTS)
+            || explain::tensor(&warning.message()).is_some();
+        if is_wanted && place != value {
+            shown
+                .entry(place)
+                .or_insert_with(|| one(warning, &Diagnostic::new(warning, cell), cell));
+        }
+    }
+    let lines = shown
+        .into_values()
+        .flat_map(|warning| warning.traceback.into_iter().chain([String::new()]));
+    lines.map(|line| without_colours(&line)).collect()
+}
+
 /// Returns the name that rustc cannot find. It reports each use, twice in `let t: T = T::zeros();`.
 fn unknown_name(error: &CompilationError) -> Option<String> {
     let unresolved = matches!(error.code(), Some("E0405" | "E0412" | "E0425" | "E0433"));
@@ -255,7 +294,11 @@ fn one(error: &CompilationError, diagnostic: &Diagnostic, cell: &str) -> CellErr
     let out = &mut rendered.traceback;
     excerpt(error, explanation.complete, cell, out);
     // evcxr's own errors have no JSON, and the sentence repeats them.
-    if explanation.sentence.is_some() && !error.json.is_null() && !diagnostic.is_instantiation() {
+    if explanation.sentence.is_some()
+        && !error.json.is_null()
+        && !diagnostic.is_instantiation()
+        && error.level() == "error"
+    {
         out.push(attributed("rustc", &diagnostic.message));
     }
     if !explanation.complete {
@@ -266,7 +309,7 @@ fn one(error: &CompilationError, diagnostic: &Diagnostic, cell: &str) -> CellErr
 }
 
 fn title(error: &CompilationError, diagnostic: &Diagnostic) -> String {
-    match error.code() {
+    match error.code().filter(|_| error.level() == "error") {
         Some(code) => format!("{}[{code}]", error.level()),
         // Of a constant that fails after type checking (E0080) evcxr passes on only the last note.
         None if diagnostic.is_instantiation() => "error[E0080]".to_owned(),
@@ -399,7 +442,7 @@ fn label(label: &str, complete: bool) -> &str {
         "the trait `",
         "method cannot be called",
     ];
-    let repeats = label.starts_with("error: ") || label.starts_with("note: ");
+    let repeats = ["error: ", "warning: ", "note: "].iter().any(|level| label.starts_with(level));
     if repeats || (complete && TRAITS.iter().any(|of| label.starts_with(of))) { "" } else { label }
 }
 

@@ -14,13 +14,14 @@ use cloze::display::Content;
 use cloze::display::wire;
 use cloze::lessons::{self, answers};
 use cloze::{Error, Result};
-use evcxr::{CommandContext, EvalContext};
+use evcxr::{CommandContext, CompilationError, EvalContext};
 
 use super::channel::{Channel, Collected};
 use super::course::Course;
 use super::definitions::Definitions;
 use super::layout::{self, TOOLCHAIN_VARIABLE};
 use super::template::{Template, Workshop};
+use super::usage::Usage;
 use super::{
     CellError, Event, Outcome, Request, Running, Sink, Stream, Turns, Work, child, errors, excerpt,
     markers, process_group, rewrite, rustc, shell, source,
@@ -118,6 +119,9 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(50);
 /// priority: it adds another crate, or defines such a display.
 const OWN_DISPLAYS: [&str; 3] = [":dep", "extern crate", rewrite::OWN_DISPLAY];
 
+/// The compiler's errors and its warnings for a cell.
+type Checked = std::result::Result<(Vec<CompilationError>, Vec<CompilationError>), evcxr::Error>;
+
 /// evcxr's context with the process in which its cells run.
 pub struct Evaluator {
     pub(super) context: CommandContext,
@@ -141,6 +145,7 @@ pub struct Evaluator {
     /// How long the last cell's code ran.
     pub(super) last_run: Option<Duration>,
     pub(super) definitions: Definitions,
+    pub(super) usage: Usage,
     /// The variables whose values a cell has moved away, and that cell's first line of code.
     pub(super) moved: BTreeMap<String, String>,
     pub(super) course: Course,
@@ -188,6 +193,7 @@ impl Evaluator {
             own_displays: false,
             last_run: None,
             definitions: Definitions::default(),
+            usage: Usage::default(),
             moved: BTreeMap::new(),
             course: Course::default(),
         };
@@ -211,6 +217,7 @@ impl Evaluator {
         // The user has neither added a crate nor defined anything yet.
         evaluator.own_displays = false;
         evaluator.definitions = Definitions::default();
+        evaluator.usage = Usage::default();
         evaluator.moved.clear();
         Ok(evaluator)
     }
@@ -254,12 +261,8 @@ impl Evaluator {
 
     /// Compiles and runs a cell's Rust code and evcxr's own commands.
     fn compile(&mut self, code: &str, sink: &Sink) -> Outcome {
-        if let Some(bracket) = source::stray_closer(code) {
-            let message = format!("the cell begins with `{bracket}`, which closes nothing");
-            return CellError::new("error", &message).into();
-        }
-        if let Some(line) = source::stray_return(code) {
-            return errors::stray_return(code, line).into();
+        if let Some(error) = errors::misplaced(code) {
+            return error.into();
         }
         self.channel.begin(Arc::clone(sink));
         // Checked only now: a later interrupt is for the cell that has begun.
@@ -284,7 +287,7 @@ impl Evaluator {
         if rewritten.is_some() && matches!(result, Err(evcxr::Error::CompilationErrors(_))) {
             // Reports the errors of the cell as the user wrote it. If it has none, the rewriting is at
             // fault: a poll in a constant function, or a value that cannot be shown.
-            let errors = self.errors_of(code);
+            let (errors, _) = self.check(code).unwrap_or_default();
             result = if errors.is_empty() {
                 compiled = code;
                 self.run(code)
@@ -342,6 +345,7 @@ impl Evaluator {
                 sink(Event::Display { content: Content::text(text), id: None });
             }
             self.definitions.keep(code);
+            self.usage.note(code);
             self.note_moved(before, code);
         }
         Outcome { error, pages }
@@ -380,14 +384,39 @@ impl Evaluator {
         }
     }
 
-    /// Returns the compiler's errors for a cell, without compiling it to the end.
-    fn errors_of(&mut self, code: &str) -> Vec<evcxr::CompilationError> {
+    /// Returns the compiler's errors and its warnings for a cell, which is not run.
+    pub(super) fn check(&mut self, code: &str) -> Checked {
+        let found = self.errors_and_warnings(code)?;
+        if !found.0.is_empty() {
+            return Ok(found);
+        }
+        rustc::store_variables(&self.folder, false);
+        let found = self.errors_and_warnings(code);
+        rustc::store_variables(&self.folder, true);
+        found
+    }
+
+    fn errors_and_warnings(&mut self, code: &str) -> Checked {
         // For a check evcxr passes earlier variables as arguments to a function, which references must
         // not outlive. That is not an error of the cell.
         const ESCAPES: Option<&str> = Some("E0521");
-        let mut errors = self.context.check(code).unwrap_or_default();
-        errors.retain(|error| error.level() == "error" && error.code() != ESCAPES);
-        errors
+        // Nor is that it has moved a variable away, which evcxr's own code after the cell stores.
+        let is_of_store = |one: &CompilationError| {
+            matches!(one.code(), Some("E0382" | "E0505"))
+                && !one.spanned_messages().iter().any(|it| it.is_primary && it.span.is_some())
+        };
+        let mut found = self.context.check(code)?;
+        found.retain(|one| one.code() != ESCAPES && !is_of_store(one));
+        let (warnings, mut errors): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|one| one.level() == "warning");
+        if !errors.iter().any(|one| one.level() == "error") {
+            errors.clear();
+        }
+        // As evcxr does for a cell that runs.
+        if errors.iter().any(CompilationError::is_from_user_code) {
+            errors.retain(CompilationError::is_from_user_code);
+        }
+        Ok((errors, warnings))
     }
 
     /// Compiles code and runs it to its end. Answers questions while it runs.

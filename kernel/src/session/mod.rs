@@ -32,11 +32,13 @@ mod process_group;
 mod rewrite;
 mod rustc;
 mod shell;
+mod signature;
 mod source;
 mod stream;
 pub mod template;
 mod tree;
 mod types;
+mod usage;
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -248,9 +250,9 @@ impl Session {
     /// Completes `code` at the byte `position`.
     pub fn complete(&self, code: String, position: usize) -> oneshot::Receiver<Completions> {
         self.ask(Request::Question, move |evaluator| {
-            let context = &mut evaluator.ok()?.context;
+            let Evaluator { context, usage, .. } = evaluator.ok()?;
             let found = commands::complete(context, &code, position);
-            Some(found.unwrap_or_else(|| completion::complete(context, &code, position)))
+            Some(found.unwrap_or_else(|| completion::complete(context, usage, &code, position)))
         })
     }
 

@@ -2,13 +2,14 @@
 //!
 //! evcxr's rust-analyzer loads the standard library, dfdx and Cloze to infer the types of a cell's
 //! variables. Function bodies are half of that text, and the vendor intrinsics of `core::arch` are as
-//! long as the rest of the standard library together. An outline has neither: signatures, types, traits
+//! long as the rest of the standard library together. An outline has neither, and no private functions: signatures, types, traits
 //! and documentation stay. The first cell took 3.2 s of the evaluator's CPU time in place of 7.1 s (2026-11-24, AMD EPYC).
 
 use std::ops::Range;
 use std::path::Path;
 
 use cloze::{Error, Result};
+use ra_ap_syntax::ast::HasVisibility;
 use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode, ast};
 
 use super::tree::{copy_tree, name, sorted, write};
@@ -62,9 +63,10 @@ fn write_folder(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the code without the bodies of its functions, and without all but the summaries of the
-/// documentation in its macros, which rust-analyzer reads again in each of their expansions. A body stays
-/// if a type depends on it: that of a constant function, or of one that returns `impl Trait` or a future.
+/// Returns the code without its private functions, without the bodies of the others, and without all but the
+/// summaries of the documentation in its macros, which rust-analyzer reads again in each of their expansions. A
+/// body stays if a type depends on it: that of a constant function, or of one that returns `impl Trait` or a
+/// future.
 fn outline(code: &str) -> String {
     let file = SourceFile::parse(code, Edition::Edition2024).tree();
     let mut cuts = Vec::new();
@@ -75,11 +77,13 @@ fn outline(code: &str) -> String {
                 let range = rules.text_range();
                 add_details(code, range.start().into()..range.end().into(), &mut cuts);
             }
-        } else if let Some(function) = ast::Fn::cast(node)
-            && let Some(body) = function.body().filter(|_| !needs_body(&function))
-        {
-            let range = body.syntax().text_range();
-            cuts.push((range.start().into()..range.end().into(), NO_BODY));
+        } else if let Some(function) = ast::Fn::cast(node) {
+            let (cut, instead) = match function.body().filter(|_| !needs_body(&function)) {
+                _ if is_private(&function) => (function.syntax().text_range(), ""),
+                Some(body) => (body.syntax().text_range(), NO_BODY),
+                None => continue,
+            };
+            cuts.push((cut.start().into()..cut.end().into(), instead));
         }
     }
     cuts.sort_by_key(|(range, _)| range.start);
@@ -101,6 +105,21 @@ fn needs_body(function: &ast::Fn) -> bool {
     let returned = function.ret_type();
     let returns_impl = returned.is_some_and(|it| it.syntax().descendants().any(is_impl));
     function.const_token().is_some() || function.async_token().is_some() || returns_impl
+}
+
+/// Returns whether a function can only be named in its own crate. Those of a trait have its visibility, and
+/// constants may call a constant function.
+fn is_private(function: &ast::Fn) -> bool {
+    let of_module_or_type = function.syntax().parent().is_some_and(|list| match list.kind() {
+        SyntaxKind::SOURCE_FILE | SyntaxKind::ITEM_LIST => true,
+        SyntaxKind::ASSOC_ITEM_LIST => {
+            let of = list.parent().and_then(ast::Impl::cast);
+            of.is_some_and(|it| it.trait_().is_none())
+        }
+        _ => false,
+    });
+    let is_public = function.visibility().is_some_and(|it| it.syntax().text() == "pub");
+    of_module_or_type && !is_public && function.const_token().is_none()
 }
 
 /// Adds the lines of documentation after each first paragraph in a part of the code.
@@ -132,8 +151,8 @@ mod tests {
 /// Adds.
 pub fn add(a: u32, b: u32) -> u32 { fn inner() {} a + b }
 const fn size() -> usize { 3 }
-async fn later() -> u32 { 1 }
-fn all() -> impl Iterator<Item = u32> { 0..3 }
+pub async fn later() -> u32 { 1 }
+pub fn all() -> impl Iterator<Item = u32> { fn inner() {} 0..3 }
 trait Named { fn name(&self) -> String { String::new() } fn id(&self) -> u32; }
 impl Named for u8 { fn id(&self) -> u32 { let s = \"}\"; 7 } }
 ";
@@ -141,13 +160,36 @@ impl Named for u8 { fn id(&self) -> u32 { let s = \"}\"; 7 } }
 /// Adds.
 pub fn add(a: u32, b: u32) -> u32 {loop{}}
 const fn size() -> usize { 3 }
-async fn later() -> u32 { 1 }
-fn all() -> impl Iterator<Item = u32> { 0..3 }
+pub async fn later() -> u32 { 1 }
+pub fn all() -> impl Iterator<Item = u32> { fn inner() {loop{}} 0..3 }
 trait Named { fn name(&self) -> String {loop{}} fn id(&self) -> u32; }
 impl Named for u8 { fn id(&self) -> u32 {loop{}} }
 ";
         assert_eq!(outline(code), expected);
         assert_eq!(outline(expected), expected);
+    }
+
+    #[test]
+    fn private_functions_go() {
+        let code = "\
+/// Private.
+#[inline]
+fn a() {}
+pub(crate) fn b() {}
+const fn c() {}
+mod m { fn d() {} pub fn e() {loop{}} }
+impl S { /// Private.
+ fn f() {} pub fn g() {loop{}} }
+extern \"C\" { fn h(); }
+macro_rules! i { () => { fn j() {} } }
+k! { fn l() {} }
+";
+        let expected = code
+            .replace("/// Private.\n#[inline]\nfn a() {}", "")
+            .replace("pub(crate) fn b() {}", "")
+            .replace("fn d() {}", "")
+            .replace("/// Private.\n fn f() {}", "");
+        assert_eq!(outline(code), expected);
     }
 
     #[test]
@@ -181,7 +223,7 @@ macro_rules! numbers {
         let (from, to) = (folder.path().join("a"), folder.path().join("b"));
         let files = [
             ("Cargo.toml", "[package]", "[package]"),
-            ("src/lib.rs", "mod part; fn f() { g() }", "mod part; fn f() {loop{}}"),
+            ("src/lib.rs", "mod part; pub fn f() { g() }", "mod part; pub fn f() {loop{}}"),
             ("src/part/mod.rs", "pub struct S;", "pub struct S;"),
             ("src/part/note.txt", "fn f() { g() }", "fn f() { g() }"),
         ];

@@ -9,7 +9,7 @@
 
 use ra_ap_syntax::{AstNode, SyntaxKind, SyntaxNode, ast};
 
-use super::source::{place, statements, without_commands};
+use super::source::{place, statements, value, without_commands};
 
 const POLL: &str = " ::cloze::interrupt::poll();";
 
@@ -90,8 +90,7 @@ fn around_receivers(rust: &str) -> impl Iterator<Item = Insertion> {
 /// Returns what goes around the cell's last expression, if it ends in one: `before` and `after` if it has
 /// a value.
 fn around_value(rust: &str, [before, after]: [&'static str; 2]) -> Vec<Insertion> {
-    let last = statements(rust).pop();
-    let Some(node) = last.filter(|node| ast::Expr::can_cast(node.kind())) else {
+    let Some(node) = value(rust) else {
         return Vec::new();
     };
     let at = place(&node);

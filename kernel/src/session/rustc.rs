@@ -42,6 +42,11 @@ const LIBRARY_VARIABLE: &str = "EVCXR_EXECUTION_SO_PATH";
 const WITHOUT_LTO: &str = "-Clto=off";
 /// evcxr takes warnings for the reason when it cannot name a variable's type, and hides its own message.
 const WITHOUT_WARNINGS: &str = "-Awarnings";
+/// A check has warnings: also about results that need not be used, of which the session shows tensors, but not
+/// about the spelling of names.
+/// Nothing is said about assignments either, because a later cell may read the variable.
+const OF_CHECK: [&str; 4] =
+    ["-Wunused-results", "-Anonstandard-style", "-Aunused-assignments", "-Clink-dead-code"];
 
 /// One call of rustc, and a hash of the state in which it is valid.
 #[derive(Serialize, Deserialize)]
@@ -155,7 +160,7 @@ impl Replay {
         let mut arguments = recipe.arguments;
         without_cache(&mut arguments);
         if self.checks {
-            only_metadata(&mut arguments);
+            only_check(&mut arguments);
         }
         // If this fails, cargo does the work.
         let _ = Command::new(&recipe.program)
@@ -166,7 +171,7 @@ impl Replay {
             .exec();
     }
 
-    /// Validates the recorded call: cargo has succeeded, so all other crates are compiled.
+    /// Validates the recorded call: cargo has succeeded, so all other crates are compiled. A check then runs it.
     pub fn keep(&self) {
         let Some(mut recipe) = self.recipe() else {
             return;
@@ -176,16 +181,24 @@ impl Replay {
             // Without a recipe the next cell only takes longer.
             let _ = std::fs::write(&self.recipe, text);
         }
+        if self.checks {
+            // Cargo has compiled without warnings.
+            self.run();
+        }
     }
 }
 
-/// Makes a call of rustc stop before it generates code.
-fn only_metadata(arguments: &mut [String]) {
-    for argument in arguments {
+/// Makes a call of rustc stop before it generates code, and warn. Constants that depend on type parameters, in which
+/// dfdx compares sizes, are evaluated after the type check, but only for functions that are called; nothing calls a
+/// check's. With `link-dead-code` all count as called.
+fn only_check(arguments: &mut Vec<String>) {
+    arguments.retain(|argument| argument != WITHOUT_WARNINGS);
+    for argument in &mut *arguments {
         if argument.starts_with("--emit=") {
-            *argument = "--emit=dep-info,metadata".to_owned();
+            *argument = "--emit=dep-info,mir".to_owned();
         }
     }
+    arguments.extend(OF_CHECK.map(str::to_owned));
 }
 
 /// Removes rustc's cache between calls. It holds the parts of the last cell, and the next one has others: with it
@@ -245,11 +258,40 @@ pub fn is_unread(program: &Path) -> bool {
 
 /// Sets whether somebody reads the errors of what a session compiles next; `session` is its folder.
 pub fn read_errors(session: &Path, read: bool) {
-    let mark = layout::bin(session).join(UNREAD);
-    // Without the file a wrong cell takes a little longer; the next cell removes one that remains.
-    let _ = match read {
-        true => std::fs::remove_file(mark),
-        false => std::fs::write(mark, ""),
+    mark(session, UNREAD, !read);
+}
+
+/// While this file lies beside the stand-in for cargo, a check stores no variables at the end of its cell.
+const UNSTORED: &str = "variables-unstored";
+/// The beginning of evcxr's lines that store a variable in a check.
+const STORE: &str = "evcxr_variable_store(";
+
+/// Sets whether the next checks of a session store the variables. A run does not store one that the cell has moved
+/// away, but in a check that is an error, after which rustc neither warns nor evaluates constants.
+pub fn store_variables(session: &Path, stored: bool) {
+    mark(session, UNSTORED, !stored);
+}
+
+/// Removes what the session does not want from the code that is to be checked; its lines keep their numbers.
+pub fn prepare_check(program: &Path) -> std::io::Result<()> {
+    const CODE: &str = "src/lib.rs";
+    if !program.with_file_name(UNSTORED).exists() {
+        return Ok(());
+    }
+    std::fs::write(CODE, without_stores(&std::fs::read_to_string(CODE)?))
+}
+
+fn without_stores(code: &str) -> String {
+    let lines = code.split('\n').map(|line| if line.starts_with(STORE) { "" } else { line });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn mark(session: &Path, name: &str, set: bool) {
+    let mark = layout::bin(session).join(name);
+    // Without the file a wrong cell takes a little longer, or a check says less; one that remains is removed later.
+    let _ = match set {
+        true => std::fs::write(mark, ""),
+        false => std::fs::remove_file(mark),
     };
 }
 
@@ -259,14 +301,29 @@ mod tests {
 
     #[test]
     fn a_check_stops_before_the_code_and_no_call_uses_a_cache() {
-        let call =
-            ["--crate-name", "ctx", "--emit=dep-info,link", "-C", "incremental=/t/i", "-Copt"];
+        let call = [
+            "--crate-name",
+            "ctx",
+            "--emit=dep-info,link",
+            "-C",
+            "incremental=/t/i",
+            "-Copt",
+            WITHOUT_WARNINGS,
+        ];
         let mut arguments = call.map(str::to_owned).to_vec();
-        only_metadata(&mut arguments);
+        only_check(&mut arguments);
         without_cache(&mut arguments);
-        assert_eq!(arguments, ["--crate-name", "ctx", "--emit=dep-info,metadata", "-Copt"]);
+        let expected = ["--crate-name", "ctx", "--emit=dep-info,mir", "-Copt"];
+        assert_eq!(arguments, [&expected[..], &OF_CHECK].concat());
         without_cache(&mut arguments);
-        assert_eq!(arguments.len(), 4);
+        assert_eq!(arguments.len(), 8);
+    }
+
+    #[test]
+    fn a_check_without_stores_keeps_its_lines() {
+        let code = "fn f() {\nlet a = 1;\nevcxr_variable_store(a);\nOk(())\n}\n";
+        let expected = "fn f() {\nlet a = 1;\n\nOk(())\n}\n";
+        assert_eq!(without_stores(code), expected);
     }
 
     #[test]

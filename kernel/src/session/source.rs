@@ -1,9 +1,13 @@
 //! The text of a cell: its lines for the session, and its statements.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use ra_ap_syntax::ast::{self, HasName};
-use ra_ap_syntax::{AstNode, Edition, SourceFile, SyntaxKind, SyntaxNode};
+use ra_ap_syntax::{
+    AstNode, Edition, NodeOrToken, Parse, SourceFile, SyntaxKind, SyntaxNode, SyntaxToken,
+    TextRange,
+};
 
 /// Returns the lines for the session itself (`:dep`, `!ls`), which come before all Rust code, and where
 /// each begins. evcxr finds them in the same way, except that `!(` is Rust here.
@@ -47,15 +51,53 @@ pub fn blanked<'a>(code: &str, lines: impl Iterator<Item = (usize, &'a str)>) ->
 
 const PRELUDE: &str = "fn f(){";
 
+/// Parses a cell as the body of a function.
+fn parse(rust: &str) -> Parse<SourceFile> {
+    SourceFile::parse(&format!("{PRELUDE}{rust}\n}}"), Edition::CURRENT)
+}
+
 /// Parses the statements and items of a cell. Returns none if the cell has a syntax error.
 pub fn statements(rust: &str) -> Vec<SyntaxNode> {
-    let parsed = SourceFile::parse(&format!("{PRELUDE}{rust}\n}}"), Edition::CURRENT);
+    let parsed = parse(rust);
     if !parsed.errors().is_empty() {
         return Vec::new();
     }
     let function = parsed.tree().syntax().children().find_map(ast::Fn::cast);
     let list = function.and_then(|function| function.body()?.stmt_list());
     list.map(|list| list.syntax().children().collect()).unwrap_or_default()
+}
+
+/// Returns the cell's last expression, if it ends in one.
+pub fn value(rust: &str) -> Option<SyntaxNode> {
+    statements(rust).pop().filter(|node| ast::Expr::can_cast(node.kind()))
+}
+
+/// Returns the tokens of a cell, which need not be complete.
+pub fn tokens(rust: &str) -> Vec<SyntaxToken> {
+    let tree = parse(rust).tree();
+    let tokens = tree.syntax().descendants_with_tokens().filter_map(NodeOrToken::into_token);
+    let end = PRELUDE.len() + rust.len();
+    let of_cell = PRELUDE.len()..=end;
+    tokens
+        .filter(|token| {
+            of_cell.contains(&token.text_range().start().into())
+                && usize::from(token.text_range().end()) <= end
+        })
+        .collect()
+}
+
+/// Returns the names in a cell; those of members begin with a dot.
+pub fn names(rust: &str) -> HashSet<String> {
+    let mut names = HashSet::new();
+    let mut before = None;
+    for token in tokens(rust).into_iter().filter(|token| !token.kind().is_trivia()) {
+        if token.kind() == SyntaxKind::IDENT {
+            let dot = if before == Some(SyntaxKind::DOT) { "." } else { "" };
+            names.insert(format!("{dot}{}", token.text()));
+        }
+        before = Some(token.kind());
+    }
+    names
 }
 
 /// Returns the line, from 1, of a `return` that belongs to no function or closure of the cell. It would
@@ -102,7 +144,7 @@ pub fn let_names(code: &str) -> Vec<String> {
 /// Returns the place of the first syntax error in a cell, unless it may go when the user types on.
 pub fn syntax_error(code: &str) -> Option<Range<usize>> {
     let rust = without_commands(code);
-    let parsed = SourceFile::parse(&format!("{PRELUDE}{rust}\n}}"), Edition::CURRENT);
+    let parsed = parse(&rust);
     let errors = parsed.errors();
     let first = errors.iter().map(|error| usize::from(error.range().start())).min()?;
     let first = first.checked_sub(PRELUDE.len())?;
@@ -146,8 +188,12 @@ pub fn functions(code: &str) -> Vec<Range<usize>> {
 
 /// Returns the byte range of a node of [`statements`] in the cell.
 pub fn place(node: &SyntaxNode) -> Range<usize> {
-    let range = node.text_range();
-    let place = |offset| usize::from(offset) - PRELUDE.len();
+    range(node.text_range())
+}
+
+/// Returns the byte range in the cell of a range in [`tokens`].
+pub fn range(range: TextRange) -> Range<usize> {
+    let place = |offset| usize::from(offset).saturating_sub(PRELUDE.len());
     place(range.start())..place(range.end())
 }
 
@@ -217,6 +263,15 @@ mod tests {
         ] {
             assert_eq!(without_commands(code), rust);
         }
+    }
+
+    #[test]
+    fn names_are_found_in_incomplete_code_and_in_macros() {
+        let mut found: Vec<_> =
+            names("let a = b.c(1); println!(\"{}\", d.e(").into_iter().collect();
+        found.sort();
+        assert_eq!(found, [".c", ".e", "a", "b", "d", "println"]);
+        assert!(names("").is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The session's own commands (`:vars`, `:check`, `:replay`, …), the same in notebooks and in the
 //! REPL. All other lines that begin with a colon go to evcxr.
 
+mod check;
 mod lessons;
 mod words;
 
@@ -29,6 +30,7 @@ const CELLS: &Table = &[
     (":time 10 CODE", "runs it ten times, and shows the median, the minimum and the maximum"),
     (":queue", "in a subshell of a notebook: the cells that wait for the running one"),
     (":cancel N", "in a subshell: removes a cell from that queue"),
+    (":check CODE", "errors, warnings and types of code (or of the cell below), which is not run"),
     (":doc NAME", "the documentation of a function, type or method"),
     (":dep NAME = \"1\"", "adds a crate for the next cells"),
     (":replay", "runs the cells again that defined something: after a loss of all variables"),
@@ -55,19 +57,28 @@ struct Call<'a> {
     rest: &'a str,
 }
 
+impl Call<'_> {
+    /// Returns whether it checks code, and not an exercise.
+    fn is_check_of_code(&self) -> bool {
+        self.name == ":check"
+            && (!self.rest.trim().is_empty() || !check::names_exercise(self.argument))
+    }
+}
+
 fn parse(code: &str) -> Option<Call<'_>> {
     let code = code.trim();
     let (line, rest) = code.split_once('\n').unwrap_or((code, ""));
     let (word, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let name = names().find(|name| *name == word)?;
     // evcxr handles `:dep`, and commands with code below them.
-    let alone = rest.trim().is_empty() || name == ":time";
+    let alone = rest.trim().is_empty() || matches!(name, ":time" | ":check");
     (alone && name != ":dep").then_some(Call { name, argument: argument.trim(), rest })
 }
 
 /// The names of the session's own commands.
 fn names() -> impl Iterator<Item = &'static str> {
-    let all = CELLS.iter().chain(LESSONS).filter(|(call, _)| !call.starts_with(":time 10"));
+    const AGAIN: [&str; 2] = [":time 10 CODE", ":check CODE"];
+    let all = CELLS.iter().chain(LESSONS).filter(|(call, _)| !AGAIN.contains(call));
     all.filter_map(|(call, _)| call.split(' ').next())
 }
 
@@ -115,8 +126,10 @@ fn own_matches(before: &str) -> Option<(usize, Vec<String>)> {
 pub fn needs_no_cell(code: &str) -> bool {
     const OF_LESSONS: [&str; 2] = [":hint", ":solution"];
     const OTHERS: [&str; 5] = [":help", ":vars", ":shapes", ":type", ":doc"];
-    parse(code).is_some_and(|Call { name, argument, rest }| {
-        OF_LESSONS.contains(&name)
+    parse(code).is_some_and(|call| {
+        let Call { name, argument, rest } = call;
+        call.is_check_of_code()
+            || OF_LESSONS.contains(&name)
             || (OTHERS.contains(&name) && argument != "all")
             || (name == ":time" && argument.is_empty() && rest.trim().is_empty())
     })
@@ -124,10 +137,12 @@ pub fn needs_no_cell(code: &str) -> bool {
 
 /// Runs `code` if it is one of the commands above.
 pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Option<Outcome> {
-    let Some(Call { name, argument, rest }) = parse(code) else {
+    let Some(call) = parse(code) else {
         return words::advice(evaluator, code).map(Outcome::from);
     };
+    let Call { name, argument, rest } = call;
     let done = match name {
+        ":check" if call.is_check_of_code() => check::run(evaluator, code, sink),
         ":help" if argument == "all" => Ok(evaluator.cell(":help", sink)),
         ":help" => Ok(show(sink, help())),
         ":vars" => Ok(show(sink, variables(evaluator))),
@@ -192,16 +207,20 @@ fn variables(evaluator: &Evaluator) -> Content {
     if variables.is_empty() {
         return Content::text("There are no variables yet.");
     }
-    let width = variables.iter().map(|(name, _)| name.chars().count()).max();
-    let width = width.unwrap_or(0);
-    let mut text = Vec::new();
-    let mut html = String::new();
-    for (name, kind) in variables {
-        let kind = types::short(kind);
-        text.push(format!("{name:<width$}  {kind}"));
-        html += &row(&escape(name), &format!("<code>{}</code>", escape(&kind)));
-    }
-    Content::html(format!("<table>{html}</table>")).with_text(text.join("\n"))
+    let short = variables.into_iter().map(|(name, kind)| (name.to_owned(), types::short(kind)));
+    let variables: Vec<_> = short.collect();
+    let rows = variables.iter();
+    let html: String = rows
+        .map(|(name, kind)| row(&escape(name), &format!("<code>{}</code>", escape(kind))))
+        .collect();
+    Content::html(format!("<table>{html}</table>")).with_text(aligned(variables).join("\n"))
+}
+
+/// Returns lines of names and types, in two columns.
+fn aligned(rows: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+    let rows: Vec<_> = rows.into_iter().collect();
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    rows.into_iter().map(|(name, kind)| format!("{name:<width$}  {kind}")).collect()
 }
 
 /// Shows every tensor's shape: by a cell, or by the types while another cell runs.
@@ -395,11 +414,22 @@ mod tests {
 
     #[test]
     fn commands_that_run_no_cell_are_known() {
-        for code in [":vars", ":shapes", ":type a + 1", ":doc Vec", ":time", ":help", ":hint 01.1"]
-        {
+        for code in [
+            ":vars",
+            ":shapes",
+            ":type a + 1",
+            ":doc Vec",
+            ":time",
+            ":help",
+            ":hint 01.1",
+            ":check a",
+            ":check\nlet a = 1;",
+        ] {
             assert!(needs_no_cell(code), "{code}");
         }
-        for code in [":time f()", ":time\nf()", ":help all", ":check 01.1", ":dep a", "a", ""] {
+        for code in
+            [":time f()", ":time\nf()", ":help all", ":check 01.1", ":check", ":dep a", "a", ""]
+        {
             assert!(!needs_no_cell(code), "{code}");
         }
     }

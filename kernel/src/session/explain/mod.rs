@@ -15,6 +15,7 @@ mod numbers;
 mod shapes;
 mod tensors;
 mod types;
+mod unused;
 
 use cloze::lessons::panics::{self, Meaning};
 use evcxr::CompilationError;
@@ -25,6 +26,7 @@ use types::Shape;
 
 pub use evcxr_messages::message;
 pub use types::short;
+pub use unused::{RESULTS, tensor};
 
 /// What the kernel adds to the compiler's message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -292,7 +294,8 @@ pub fn compilation(diagnostic: &Diagnostic) -> Explanation {
         .or_else(|| shapes::explain(diagnostic))
         .or_else(|| tensors::explain(diagnostic))
         .or_else(|| ambiguous::explain(diagnostic))
-        .or_else(|| numbers::explain(diagnostic));
+        .or_else(|| numbers::explain(diagnostic))
+        .or_else(|| unused::explain(diagnostic));
     match complete {
         Some(explanation) => Explanation { complete: true, ..explanation },
         None => notebook::explain(diagnostic).unwrap_or_default(),

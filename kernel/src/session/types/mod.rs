@@ -5,7 +5,7 @@ mod reader;
 mod short;
 mod tensor;
 
-pub use reader::{Form, Type, read};
+pub use reader::{Form, Type, is_name, read, read_first};
 pub use short::{parts, short, short_tensors};
 pub use tensor::{Size, Tape, Tensor, sizes};
 

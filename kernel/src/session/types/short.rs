@@ -24,15 +24,17 @@ pub fn parts(tuple: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Shortens every tensor type in `text`, and keeps the rest.
+/// Shortens every tensor type in `text` whose shape is known, and keeps the rest.
 pub fn short_tensors(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(start) = rest.find(TENSOR) {
         // The path before the name goes with it.
         let before = rest[..start].trim_end_matches(|c| is_name(c) || c == ':');
-        let tensor = read_first(&rest[before.len()..])
-            .and_then(|(ty, after)| Some((Tensor::of(&ty)?.to_string(), after)));
+        let tensor = read_first(&rest[before.len()..]).and_then(|(ty, after)| {
+            let tensor = Tensor::of(&ty).filter(|it| sizes(it.shape).is_some())?;
+            Some((tensor.to_string(), after))
+        });
         match tensor {
             Some((tensor, after)) => {
                 out += before;
@@ -209,6 +211,7 @@ mod tests {
             short_tensors("pub struct Tensor<S: Shape, E, D> {"),
             "pub struct Tensor<S: Shape, E, D> {"
         );
+        assert_eq!(short_tensors("-> Tensor<S, E, D>"), "-> Tensor<S, E, D>");
         assert_eq!(short_tensors("no tensor"), "no tensor");
     }
 }
