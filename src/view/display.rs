@@ -294,6 +294,8 @@ pub mod wire {
         Input { prompt: String },
         /// A panic on the cell's thread, which is the cell's error unless it was caught.
         Panic { message: String, file: String, line: u32 },
+        /// `?` has ended the cell with an error.
+        Failed { message: String },
         /// A value starts or ends displaying itself by `evcxr_display`: only text between evcxr's marks that
         /// is printed in the meantime is a display.
         Own { open: bool },

@@ -1,4 +1,4 @@
-"""The kernel with nbconvert, papermill and the console.
+"""The kernel with nbconvert, papermill, jupytext and the console.
 
 Needs the packages of requirements.txt and the kernelspec `cloze`; see test_kernel.py for the way
 to run these. nbclient executes the lessons, see run_notebooks.py. papermill runs a notebook too,
@@ -73,6 +73,26 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(cells[1].outputs[0]["data"]["text/plain"], "42")
         self.assertEqual(cells[2].outputs[0]["ename"], "error[E0308]")
         self.assertEqual(cells[3].outputs, [])
+
+    @needs("jupytext")
+    def test_jupytext_runs_a_file_of_cells_and_writes_it_back(self):
+        cells = (
+            "// %% [markdown]\n// # A title\n//\n// Some *text*.\n\n"
+            "// %%\nlet a = 6;\n\n"
+            "// %%\n/// Twice as much.\nfn twice(x: i32) -> i32 {\n    // A comment.\n    2 * x\n}\n\n"
+            "// %%\ntwice(a * 7)\n"
+        )
+        (self.folder / "in.rs").write_text(cells, encoding="utf-8")
+        done = self.call("jupytext", "--to", "ipynb", "--set-kernel", "cloze", "--execute", "in.rs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        notebook = nbformat.read(self.folder / "in.ipynb", as_version=4)
+        self.assertEqual(notebook.cells[0].source, "# A title\n\nSome *text*.")
+        self.assertEqual(notebook.cells[-1].outputs[0]["data"]["text/plain"], "84")
+        done = self.call("jupytext", "--to", "rs:percent", "--output", "out.rs", "in.ipynb")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        written = (self.folder / "out.rs").read_text(encoding="utf-8")
+        # Before the cells stands the notebook's metadata.
+        self.assertEqual(written.partition("// ---\n\n")[2], cells)
 
 
 class ConsoleTest(unittest.TestCase):

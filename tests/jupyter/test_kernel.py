@@ -129,6 +129,8 @@ class KernelTest(WithKernel):
     def test_an_error_through_the_question_mark_is_an_error(self):
         cell = self.run_cell("let n: i32 = \"x\".parse()?;", "error")
         self.assertIn("invalid digit", cell.of("error")[0]["evalue"])
+        # It is shown once.
+        self.assertEqual(cell.text("stderr"), "")
 
     def test_two_displays_and_a_result_in_one_cell(self):
         code = (
@@ -229,6 +231,17 @@ class KernelTest(WithKernel):
         self.assertIn("changes", cell.text("stderr"))
         self.assertEqual(self.run_cell("stays").of("execute_result")[0]["data"]["text/plain"], "2")
         self.run_cell("changes", "error")
+
+    def test_a_variable_is_dropped_even_if_its_type_keeps_its_names(self):
+        self.run_cell("struct Inner { a: i64 }\nstruct Outer { i: Inner }\nstruct Other(u8);")
+        self.run_cell("let list = vec![Outer { i: Inner { a: 1 } }];\nlet other = Other(7);")
+        # A derived implementation changes nothing.
+        self.run_cell("#[derive(Clone)]\nstruct Inner { a: i64 }")
+        self.run_cell("list[0].i.a")
+        cell = self.run_cell("struct Inner { a: f64 }\nother.0")
+        self.assertEqual(cell.text("stderr"), "`list` had the old `Inner` and is gone: define it again\n")
+        cell = self.run_cell("list[0].i.a", "error")
+        self.assertIn("its type was defined anew", cell.of("error")[0]["evalue"])
 
     def test_after_an_error_the_cells_already_sent_are_aborted(self):
         ids = [self.client.execute(code) for code in ("panic!(\"stop\")", "1", "2")]

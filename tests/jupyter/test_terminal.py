@@ -160,7 +160,7 @@ class Tasks(unittest.TestCase):
         process = script(code, self.folder.name, "main.rs")
         out, error = process.communicate(timeout=PATIENCE)
         self.assertEqual((process.returncode, out), (1, "ran\n"))
-        self.assertIn("bad", error)
+        self.assertEqual(error.count("bad"), 1, error)
 
     def test_12_file_with_an_error(self):
         process = script("let fine = 1;\nlet wrong: u8 = true;\n", self.folder.name, "wrong.rs")

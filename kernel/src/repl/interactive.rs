@@ -11,6 +11,7 @@ use rustyline::{CompletionType, Config, Editor, ExternalPrinter};
 use super::assistant::Assistant;
 use super::interrupts::Interrupts;
 use super::keys::{self, Leaving, Left, Rewriting};
+use super::picture::Known;
 use super::screen::{self, Screen};
 use super::{editor, wait};
 use crate::mutex::lock;
@@ -32,6 +33,7 @@ pub fn run(folder: SessionFolder) -> Result<()> {
         // Entries are added explicitly, because `:quit` is not one.
         .auto_add_history(false)
         .build();
+    let (pictures, typed) = Known::standard().or_ask();
     let mut editor: LineEditor = Editor::with_config(config).map_err(failed)?;
     println!(
         "Cloze {}. Begin with `use cloze::prelude::*;` · `:help` helps, Ctrl-D exits.",
@@ -42,9 +44,9 @@ pub fn run(folder: SessionFolder) -> Result<()> {
     let (leaving, rewriting) = (Leaving::default(), Rewriting::default());
     keys::bind(&mut editor, &leaving, &rewriting);
     editor.set_helper(Some(Assistant::new(Arc::clone(&session), rewriting, !screen::no_colour())));
-    let screen = Screen::standard();
+    let screen = Screen::standard(pictures);
     let interrupts = Interrupts::pass_on(&session, &screen, false)?;
-    let mut prompt = Prompt { past: Past::open(&mut editor)?, editor, leaving };
+    let mut prompt = Prompt { past: Past::open(&mut editor)?, editor, leaving, typed };
     while let Some(code) = prompt.next()? {
         wait(&session, &screen, &interrupts, &code, true);
     }
@@ -74,12 +76,14 @@ struct Prompt {
     editor: LineEditor,
     past: Past,
     leaving: Leaving,
+    /// What was typed before the first prompt.
+    typed: String,
 }
 
 impl Prompt {
     /// Returns the next cell, or `None` if the user exits.
     fn next(&mut self) -> Result<Option<String>> {
-        let mut begun = String::new();
+        let mut begun = std::mem::take(&mut self.typed);
         let mut rest = String::new();
         let mut asked = false;
         loop {

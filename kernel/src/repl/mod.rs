@@ -1,5 +1,6 @@
 //! The REPL: a session in a terminal, or for a script.
 
+mod ask;
 mod assistant;
 mod editor;
 mod formula;
@@ -12,6 +13,7 @@ mod markdown;
 mod picture;
 mod screen;
 mod script;
+mod sixel;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,7 @@ use cloze::{Error, Result};
 
 use crate::session::{CellError, Outcome, Session, SessionFolder, Sink};
 use interrupts::Interrupts;
+use picture::Known;
 use screen::Screen;
 use script::Script;
 
@@ -65,7 +68,7 @@ fn cells_of(
     free: bool,
     mut next: impl FnMut() -> Result<Option<(String, String)>>,
 ) -> Result<()> {
-    let screen = Screen::standard();
+    let screen = Screen::standard(Known::standard().protocol());
     let session = start(folder, false, screen.sink())?;
     let interrupts = Interrupts::pass_on(&session, &screen, true)?;
     let ended = loop {

@@ -10,11 +10,10 @@ use cloze::display::Content;
 use unicode_width::UnicodeWidthStr;
 
 use super::markdown;
-use super::picture::Protocol;
+use super::picture::{PNG, Protocol};
 use crate::mutex::lock;
 use crate::session::{CellError, Event, Outcome, Sink, Stream, without_colours};
 
-const PNG: &str = "image/png";
 const MARKDOWN: &str = "text/markdown";
 /// The width of text in a file.
 const WIDTH: usize = 80;
@@ -27,16 +26,15 @@ type Size = (usize, usize);
 pub struct Screen(Arc<Mutex<State>>);
 
 impl Screen {
-    /// The process's standard output and error.
-    pub fn standard() -> Self {
+    /// The process's standard output and error. A terminal shows `pictures`.
+    pub fn standard(pictures: Option<Protocol>) -> Self {
         let terminal = std::io::stdout().is_terminal();
-        let variable = |name: &str| std::env::var(name).ok();
         Self::new(State {
             out: Box::new(std::io::stdout()),
             err: Box::new(std::io::stderr()),
             colours: std::io::stderr().is_terminal() && !no_colour(),
             size: terminal.then_some(size as fn() -> Size),
-            pictures: terminal.then(|| Protocol::detect(variable)).flatten(),
+            pictures: pictures.filter(|_| terminal),
             fresh: true,
             after_markdown: false,
             last_display: None,
@@ -179,7 +177,7 @@ impl State {
 
     fn show(&mut self, content: &Content) {
         self.new_line();
-        let picture = self.pictures.and_then(|protocol| protocol.draw(content.get(PNG)?));
+        let picture = self.pictures.and_then(|protocol| protocol.draw(content));
         let text = picture.unwrap_or_else(|| self.lines(content));
         let is_markdown = content.get(MARKDOWN).is_some();
         let gap = if self.after_markdown && is_markdown { "\n" } else { "" };

@@ -15,24 +15,46 @@ pub mod evcxr_runtime {
     use std::collections::HashMap;
     use std::sync::Arc;
 
-    use cloze::display::wire;
+    use cloze::display::wire::{self, Record};
 
     #[derive(Default)]
-    pub struct VariableStore(HashMap<String, Box<dyn Any>>);
+    pub struct VariableStore(HashMap<String, Stored>);
+
+    struct Stored {
+        value: Box<dyn Any>,
+        /// The definitions behind a type of the user's own, each with its hash.
+        definitions: String,
+    }
 
     pub fn create_variable_store() -> *mut VariableStore {
         Box::into_raw(Box::default())
     }
 
+    /// Sends the error with which `?` has ended the cell.
+    pub fn fail(message: String) {
+        // Cells run in a session only.
+        let _ = wire::send(&Record::Failed { message });
+    }
+
     impl VariableStore {
         pub fn put_variable<T: 'static>(&mut self, name: &str, value: T) {
-            self.put(name, Box::new(value));
+            self.put(name, Box::new(value), "");
+        }
+
+        /// Puts a variable with a type of the user's own.
+        pub fn put_own<T: 'static>(&mut self, name: &str, value: T, definitions: &str) {
+            self.put(name, Box::new(value), definitions);
         }
 
         /// Returns whether a variable still has the type that the cell was compiled for, and reports one that
         /// has not.
         pub fn check_variable<T: 'static>(&mut self, name: &str) -> bool {
-            self.check(name, TypeId::of::<T>())
+            self.check(name, TypeId::of::<T>(), "")
+        }
+
+        /// The same for a variable with a type of the user's own.
+        pub fn check_own<T: 'static>(&mut self, name: &str, definitions: &str) -> bool {
+            self.check(name, TypeId::of::<T>(), definitions)
         }
 
         pub fn take_variable<T: 'static>(&mut self, name: &str) -> T {
@@ -45,29 +67,36 @@ pub mod evcxr_runtime {
         /// evcxr keeps the runtime of `await` here.
         pub fn lazy_arc<T: 'static, F: FnOnce() -> T>(&mut self, name: &str, create: F) -> Arc<T> {
             if !self.0.contains_key(name) {
-                self.put(name, Box::new(Arc::new(create())));
+                self.put(name, Box::new(Arc::new(create())), "");
             }
-            match self.0.get(name).and_then(|value| value.downcast_ref::<Arc<T>>()) {
+            match self.0.get(name).and_then(|it| it.value.downcast_ref::<Arc<T>>()) {
                 Some(value) => Arc::clone(value),
                 None => panic!("the variable `{name}` has another type"),
             }
         }
 
-        fn put(&mut self, name: &str, value: Box<dyn Any>) {
-            self.0.insert(name.to_owned(), value);
+        fn put(&mut self, name: &str, value: Box<dyn Any>, definitions: &str) {
+            self.0.insert(name.to_owned(), Stored { value, definitions: definitions.to_owned() });
         }
 
         fn take(&mut self, name: &str) -> Box<dyn Any> {
             match self.0.remove(name) {
-                Some(value) => value,
+                Some(stored) => stored.value,
                 None => panic!("the variable `{name}` is missing"),
             }
         }
 
-        fn check(&self, name: &str, expected: TypeId) -> bool {
-            let same = self.0.get(name).is_none_or(|value| (**value).type_id() == expected);
+        fn check(&self, name: &str, expected: TypeId, definitions: &str) -> bool {
+            let Some(stored) = self.0.get(name) else {
+                return true;
+            };
+            let mut before = stored.definitions.split(' ');
+            let changed = before.find(|it| !definitions.split(' ').any(|now| now == *it));
+            let same = changed.is_none() && (*stored.value).type_id() == expected;
             if !same {
-                eprintln!("The type of the variable {name} was redefined, so was lost.");
+                let of = changed.and_then(|it| it.split(':').next());
+                let old = of.map_or("an old type".to_owned(), |of| format!("the old `{of}`"));
+                eprintln!("`{name}` had {old} and is gone: define it again");
                 let token = wire::token().unwrap_or_default();
                 println!("{}{token} EVCXR_VARIABLE_CHANGED_TYPE:{name}", wire::OPENING);
             }

@@ -11,20 +11,16 @@ use serde_json::Value;
 use super::CellError;
 use super::channel::Panic;
 use super::excerpt::{BLUE, OFF, RED, changed, marks, numbered, place, without_colours};
-use super::explain::{self, Diagnostic, Explanation, entries};
+use super::explain::{self, Diagnostic, Explanation, Gone, entries};
 use super::{crash, source};
 
 /// How many errors are shown: the others mostly follow from the first ones.
 const SHOWN: usize = 5;
 
-/// Returns the error of a cell that `?` ended; `printed` is what it printed.
-pub fn user_error(printed: String) -> CellError {
-    let value = if printed.is_empty() {
-        "the cell ended early: `?` met an error".to_owned()
-    } else {
-        printed
-    };
-    CellError::new("error", &value)
+/// Returns the error of a cell that `?` ended with this message.
+pub fn user_error(message: &str) -> CellError {
+    let empty = message.trim().is_empty();
+    CellError::new("error", if empty { "the cell ended early: `?` met an error" } else { message })
 }
 
 /// Returns the error of a cell that evcxr would mistake for another: it begins with a closing bracket, or
@@ -145,17 +141,17 @@ fn cell_line(line: usize, cell: &str, source: &str) -> Option<usize> {
     candidates.iter().rev().nth(later).copied()
 }
 
-/// Returns the error that evcxr reports; `stderr` is the end of the cell's standard error, `moved` the
-/// variables that earlier cells have moved away, with these cells' first lines.
+/// Returns the error that evcxr reports; `stderr` is the end of the cell's standard error, `gone` the
+/// variables that earlier cells have lost.
 pub fn from_evcxr(
     error: evcxr::Error,
     cell: &str,
     interrupted: bool,
     stderr: &str,
-    moved: &BTreeMap<String, String>,
+    gone: &BTreeMap<String, Gone>,
 ) -> CellError {
     match error {
-        evcxr::Error::CompilationErrors(errors) => compilation(&errors, cell, moved),
+        evcxr::Error::CompilationErrors(errors) => compilation(&errors, cell, gone),
         evcxr::Error::SubprocessTerminated(_) if interrupted => CellError::new(
             "interrupted",
             &format!(
@@ -183,7 +179,7 @@ pub fn from_evcxr(
 fn compilation(
     errors: &[CompilationError],
     cell: &str,
-    moved: &BTreeMap<String, String>,
+    gone: &BTreeMap<String, Gone>,
 ) -> CellError {
     let mut all: Option<CellError> = None;
     // Notes follow from errors. A warning never is the reason.
@@ -192,7 +188,7 @@ fn compilation(
     let mut unknown = Vec::new();
     let mut left = 0;
     let diagnostics = errors.iter().map(|error| Diagnostic {
-        moved_by: unknown_name(error).and_then(|name| moved.get(&name).cloned()),
+        gone: unknown_name(error).and_then(|name| gone.get(&name).cloned()),
         ..Diagnostic::new(error, cell)
     });
     let diagnostics: Vec<Diagnostic> = diagnostics.collect();

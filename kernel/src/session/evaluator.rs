@@ -19,6 +19,7 @@ use evcxr::{CommandContext, CompilationError, EvalContext};
 use super::channel::{Channel, Collected};
 use super::course::Course;
 use super::definitions::Definitions;
+use super::explain::Gone;
 use super::layout::{self, TOOLCHAIN_VARIABLE};
 use super::template::{Template, Workshop};
 use super::usage::Usage;
@@ -146,8 +147,8 @@ pub struct Evaluator {
     pub(super) last_run: Option<Duration>,
     pub(super) definitions: Definitions,
     pub(super) usage: Usage,
-    /// The variables whose values a cell has moved away, and that cell's first line of code.
-    pub(super) moved: BTreeMap<String, String>,
+    /// The variables that a cell has moved away or whose types it has defined anew.
+    pub(super) gone: BTreeMap<String, Gone>,
     pub(super) course: Course,
 }
 
@@ -194,7 +195,7 @@ impl Evaluator {
             last_run: None,
             definitions: Definitions::default(),
             usage: Usage::default(),
-            moved: BTreeMap::new(),
+            gone: BTreeMap::new(),
             course: Course::default(),
         };
         workshop.restore_lock()?;
@@ -218,7 +219,7 @@ impl Evaluator {
         evaluator.own_displays = false;
         evaluator.definitions = Definitions::default();
         evaluator.usage = Usage::default();
-        evaluator.moved.clear();
+        evaluator.gone.clear();
         Ok(evaluator)
     }
 
@@ -304,7 +305,7 @@ impl Evaluator {
         let value = collected.value.take().filter(|value| !is_unit(value));
         let pages = std::mem::take(&mut collected.pages);
         self.last_run = collected.ran;
-        if collected.unwound || collected.user_error {
+        if collected.unwound || collected.user_error.is_some() {
             // evcxr believes that the cell has come to its end.
             self.channel.lose(source::let_names(code));
         }
@@ -326,7 +327,7 @@ impl Evaluator {
                 code,
                 interrupted,
                 &collected.error_tail,
-                &self.moved,
+                &self.gone,
             )),
         };
         if let Some(value) = value {
@@ -354,11 +355,10 @@ impl Evaluator {
     /// Notes which of the variables `before` the cell has moved away.
     fn note_moved(&mut self, before: Vec<String>, code: &str) {
         let now: Vec<String> = self.variables().map(|(name, _)| name.to_owned()).collect();
-        let lines = code.lines().map(str::trim);
-        let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with("//"));
-        let first = lines.next().unwrap_or_default().to_owned();
-        self.moved.extend(before.into_iter().map(|name| (name, first.clone())));
-        self.moved.retain(|name, _| !now.contains(name));
+        for name in before {
+            self.gone.entry(name).or_insert_with(|| Gone::Moved(first_line(code)));
+        }
+        self.gone.retain(|name, _| !now.contains(name));
     }
 
     /// Keeps the answer that has just passed its check in the cell `code`.
@@ -433,6 +433,9 @@ impl Evaluator {
             if changed.is_empty() {
                 return Ok(result);
             }
+            for name in &changed {
+                self.gone.insert(name.clone(), Gone::Redefined);
+            }
             // evcxr forgets them in the next attempt, and compiles the code again.
             self.channel.lose(changed);
         }
@@ -495,8 +498,15 @@ impl Evaluator {
         if collected.unwound {
             return Some(errors::panic(collected.panic, code, compiled, &self.source));
         }
-        collected.user_error.then(|| errors::user_error(collected.last_error_line()))
+        collected.user_error.as_deref().map(errors::user_error)
     }
+}
+
+/// Returns a cell's first line of code.
+fn first_line(code: &str) -> String {
+    let mut lines = code.lines().map(str::trim);
+    let line = lines.find(|line| !line.is_empty() && !line.starts_with("//"));
+    line.unwrap_or_default().to_owned()
 }
 
 /// Returns whether a `:dep` failed because cargo may not use the network.

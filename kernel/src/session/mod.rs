@@ -28,6 +28,7 @@ mod library;
 mod linker;
 mod markers;
 mod outline;
+mod own_types;
 mod process_group;
 mod rewrite;
 mod rustc;

@@ -95,7 +95,7 @@ mod tests {
         let ended = run(command, &channel, &environment());
         channel.drain();
         let collected = channel.finish();
-        assert_eq!(collected.last_error_line(), "wrong");
+        assert_eq!(collected.error_tail, "wrong\n");
         let error_of = error(ended, collected.interrupted).unwrap();
         assert_eq!(error_of.value, "the command ended with exit code 3");
         let printed = events.try_iter().filter_map(|event| match event {

@@ -23,8 +23,8 @@ pub struct Collected {
     pub panic: Option<Panic>,
     /// Whether a panic (or an interrupt's unwinding) ended the cell.
     pub unwound: bool,
-    /// Whether `?` ended the cell.
-    pub user_error: bool,
+    /// The error with which `?` ended the cell.
+    pub user_error: Option<String>,
     /// Variables whose types have changed: the cell's code has not run, because they are lost.
     pub changed: Vec<String>,
     /// The end of the text on standard error.
@@ -51,12 +51,6 @@ impl Collected {
         let cut = (surplus..=self.error_tail.len())
             .find(|&place| self.error_tail.is_char_boundary(place));
         self.error_tail.drain(..cut.unwrap_or(0));
-    }
-
-    /// Returns the last line on standard error, which is what `?` printed.
-    pub fn last_error_line(&self) -> String {
-        let line = self.error_tail.lines().rfind(|line| !line.trim().is_empty());
-        line.unwrap_or_default().to_owned()
     }
 }
 
@@ -137,6 +131,7 @@ impl State {
             Record::Panic { message, file, line } => {
                 self.collected.panic = Some(Panic { message, file, line });
             }
+            Record::Failed { message } => self.collected.user_error = Some(message),
             // The channel and the splitter handle these.
             Record::Begin { .. }
             | Record::End { .. }
@@ -158,6 +153,6 @@ mod tests {
         }
         collected.keep_error("\nlast\n\n");
         assert!((TAIL - 4..=TAIL).contains(&collected.error_tail.len()));
-        assert_eq!(collected.last_error_line(), "last");
+        assert!(collected.error_tail.ends_with("größe\nlast\n\n"));
     }
 }

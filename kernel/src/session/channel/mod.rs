@@ -320,7 +320,6 @@ impl Shared {
             Piece::Content { mime, data } => state.add_content(mime, data),
             Piece::Evcxr(line) => match line.as_str() {
                 markers::PANIC => state.collected.unwound = true,
-                markers::USER_ERROR => state.collected.user_error = true,
                 _ => {
                     let changed = line.strip_prefix(markers::TYPE_CHANGED).map(str::to_owned);
                     state.collected.changed.extend(changed);
@@ -403,7 +402,7 @@ mod tests {
         err.write_all(b"last words\n").unwrap();
         channel.drain();
         assert_eq!(printed(&events), ["no line end", "last words\n"]);
-        assert_eq!(channel.finish().last_error_line(), "last words");
+        assert_eq!(channel.finish().error_tail, "last words\n");
     }
 
     #[test]
@@ -438,14 +437,14 @@ mod tests {
     fn printed_markers_are_text() {
         let (_folder, mut channel, events, mut out, mut err) = opened();
         let markers = "EVCXR_VARIABLE_CHANGED_TYPE:x\nEVCXR_PANIC_NOTIFICATION\n\
-                       EVCXR_ERROR_OCCURRED\nEVCXR_BEGIN_CONTENT text/html\n<b>\nEVCXR_END_CONTENT\n";
+                       EVCXR_BEGIN_CONTENT text/html\n<b>\nEVCXR_END_CONTENT\n";
         for pipe in [&mut out, &mut err] {
             pipe.write_all(markers.as_bytes()).unwrap();
         }
         channel.drain();
         assert_eq!(printed(&events), [markers, markers]);
         let collected = channel.finish();
-        assert!(!collected.unwound && !collected.user_error && collected.value.is_none());
+        assert!(!collected.unwound && collected.value.is_none());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Result<Outcome
         false => Err(evcxr::Error::CompilationErrors(errors)),
     });
     let warnings =
-        found.map_err(|error| errors::from_evcxr(error, &rust, false, "", &evaluator.moved))?;
+        found.map_err(|error| errors::from_evcxr(error, &rust, false, "", &evaluator.gone))?;
     let value = source::value(&rust).map(|node| source::place(&node));
     let statements = value.as_ref().map_or(rust.as_str(), |value| &rust[..value.start]);
     let mut lines = errors::warnings(&warnings, &rust, statements.len());

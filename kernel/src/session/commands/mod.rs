@@ -160,7 +160,7 @@ pub fn run(evaluator: &mut Evaluator, code: &str, sink: &Sink) -> Option<Outcome
         ":clear" => {
             evaluator.definitions = Definitions::default();
             let outcome = evaluator.cell(":clear", sink);
-            evaluator.moved.clear();
+            evaluator.gone.clear();
             Ok(outcome)
         }
         _ => lessons::run(evaluator, name, argument, sink),

@@ -79,8 +79,17 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     pub marks: Vec<Mark>,
     pub cell: String,
-    /// The first line of the earlier cell that has moved the unknown variable away.
-    pub moved_by: Option<String>,
+    /// Why the unknown variable is no longer there.
+    pub gone: Option<Gone>,
+}
+
+/// Why a variable is no longer there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gone {
+    /// The cell with this first line has moved its value away.
+    Moved(String),
+    /// Its type was defined anew.
+    Redefined,
 }
 
 /// Returns the entries of a JSON list; none if it is not a list.
@@ -115,7 +124,7 @@ impl Diagnostic {
                 .collect(),
             marks: marks.collect(),
             cell: cell.to_owned(),
-            moved_by: None,
+            gone: None,
         };
         // rustc shortens long types in the title and gives them in full below.
         let full = diagnostic
@@ -335,7 +344,7 @@ mod tests {
                 primary: true,
             }],
             cell: written.to_owned(),
-            moved_by: None,
+            gone: None,
         }
     }
 

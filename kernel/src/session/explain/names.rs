@@ -1,6 +1,6 @@
 //! Names that the compiler does not find: variables, types, crates.
 
-use super::{Diagnostic, Explanation};
+use super::{Diagnostic, Explanation, Gone};
 use crate::session::source;
 
 pub const CAPTURED: &str = "a `fn` sees no variables of cells, so no `{name}`";
@@ -19,10 +19,10 @@ const FIELDS: [(&str, &[&str]); 5] = [
 pub fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation> {
     let noted = |text: &str| diagnostic.notes.iter().any(|note| note.contains(text));
     let (_, what) = diagnostic.message.split_once("cannot find ")?;
-    if let Some(cell) = diagnostic.moved_by.as_deref()
+    if let Some(gone) = &diagnostic.gone
         && function(diagnostic, name).is_none()
     {
-        return Some(moved(name, cell));
+        return Some(lost(name, gone));
     }
     match what.split(' ').next()? {
         "function" if name == "range" => {
@@ -55,13 +55,17 @@ pub fn missing_value(diagnostic: &Diagnostic, name: &str) -> Option<Explanation>
     }
 }
 
-/// Explains that the earlier cell with the first line `cell` has moved a variable away.
-fn moved(name: &str, cell: &str) -> Explanation {
-    let sentence = format!("`{name}` is no longer there: the cell `{cell}` moved its value away");
-    let hint = format!(
-        "run the cell that defines `{name}` again, and pass `{name}.clone()` or `&{name}` to the code \
-         that takes it"
-    );
+/// Explains why a variable is no longer there.
+fn lost(name: &str, gone: &Gone) -> Explanation {
+    let again = format!("run the cell that defines `{name}` again");
+    let (why, hint) = match gone {
+        Gone::Moved(cell) => (
+            format!("the cell `{cell}` moved its value away"),
+            format!("{again}, and pass `{name}.clone()` or `&{name}` to the code that takes it"),
+        ),
+        Gone::Redefined => ("its type was defined anew".to_owned(), again),
+    };
+    let sentence = format!("`{name}` is no longer there: {why}");
     // The compiler would advise a variable with a similar name.
     Explanation { complete: true, ..Explanation::sentence(sentence).and_hint(hint) }
 }
@@ -192,9 +196,12 @@ mod tests {
         let similar = "a local variable with a similar name exists";
         let message = "cannot find value `q` in this scope";
         let mut error = diagnostic("E0425", message, "q", &[similar]);
-        error.moved_by = Some("let r = q;".to_owned());
+        error.gone = Some(Gone::Moved("let r = q;".to_owned()));
         let said = text(missing_value(&error, "q"));
         assert!(said.contains("the cell `let r = q;` moved its value away"), "{said}");
+        error.gone = Some(Gone::Redefined);
+        let said = text(missing_value(&error, "q"));
+        assert!(said.contains("its type was defined anew"), "{said}");
         error.notes.clear();
         error.cell = "fn f() { q; }".to_owned();
         error.marks[0].line = 1;
