@@ -1,4 +1,5 @@
-"""Compares Cloze's notebook kernel with evcxr_jupyter and writes benches/results/kernels.{json,md}.
+"""Compares Cloze's notebook kernel with evcxr_jupyter, and its times with ipykernel's, and writes
+benches/results/kernels.{json,md}.
 
     cargo install evcxr_jupyter --version 0.22.0 --root /tmp/evcxr
     XDG_DATA_HOME=/tmp/evcxr/share /tmp/evcxr/bin/evcxr_jupyter --install
@@ -6,8 +7,9 @@
     JUPYTER_PATH=/tmp/cloze/share/jupyter:/tmp/evcxr/share/jupyter \\
         python benches/peers/jupyter_kernels.py [--repeat N] [--suites N]
 
-Both kernels get the same cells, in their own form if there is no common one (such as for pictures). Needs what
-tests/jupyter needs. Run it by hand on an idle machine.
+All get the same cells, in their own form if there is no common one (such as for pictures, or in Python: `a = 1` for
+`let a = 1;`, a NumPy array for the tensor, an unknown name for the wrong cell). Needs what tests/jupyter needs, ipykernel
+and NumPy. Run it by hand on an idle machine.
 """
 
 import argparse
@@ -30,12 +32,13 @@ from driver import Cell  # noqa: E402  (lies in the folder that was just added)
 from test_protocol import ClozeProtocol  # noqa: E402
 
 RESULTS = ROOT / "benches" / "results" / "kernels.json"
-HEAD = """# Cloze's kernel and evcxr_jupyter
+HEAD = """# Cloze's kernel, evcxr_jupyter and ipykernel
 
 Written by `benches/peers/jupyter_kernels.py`, from [kernels.json](kernels.json).
 
 """
 PEER = "rust"
+PYTHON = "python3"
 
 
 def evcxr_display(mime, data):
@@ -183,9 +186,9 @@ def behaviour(kernel):
 
 
 def latencies(repeat, binary):
-    """Runs `cloze bench cells` with both kernels in turns."""
+    """Runs `cloze bench cells` with all kernels in turns."""
     command = [binary, "bench", "cells", "--json", "--repeat", str(repeat)]
-    for kernel in KERNELS:
+    for kernel in [*KERNELS, PYTHON]:
         command += ["--kernel", kernel]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return {found["kernel"]: found for found in map(json.loads, run.stdout.splitlines())}
@@ -227,7 +230,7 @@ BEHAVIOUR = [
 
 def table(found):
     """Returns the comparison in Markdown."""
-    cloze, peer = (found["kernels"][kernel] for kernel in KERNELS)
+    cloze, peer, python = (found["kernels"][kernel] for kernel in [*KERNELS, PYTHON])
     times = found["suites"]
 
     def row(title, values):
@@ -243,26 +246,26 @@ def table(found):
         f"kernel started {cloze['latency']['runs']}x, their cells in turns (medians); the suite run "
         f"{times}x.",
         "",
-        f"| | {cloze['latency']['implementation']} | {peer['latency']['implementation']} |",
-        "|---|---|---|",
+        "| | " + " | ".join(k["latency"]["implementation"] for k in (cloze, peer, python)) + " |",
+        "|---|---|---|---|",
     ]
     for title, key in LATENCIES:
-        lines.append(row(title, [shown(k["latency"][key], " s") for k in (cloze, peer)]))
+        lines.append(row(title, [shown(k["latency"][key], " s") for k in (cloze, peer, python)]))
     lines.append(
         row(
             "variables kept by the interrupt",
-            [shown(k["latency"]["variables_kept"]) for k in (cloze, peer)],
+            [shown(k["latency"]["variables_kept"]) for k in (cloze, peer, python)],
         )
     )
     for title, key in [
         ("resident memory after these cells, kernel", "memory_kernel_mib"),
         ("with its child", "memory_mib"),
     ]:
-        lines.append(row(title, [shown(k["latency"][key], " MiB") for k in (cloze, peer)]))
+        lines.append(row(title, [shown(k["latency"][key], " MiB") for k in (cloze, peer, python)]))
     for title, key in BEHAVIOUR:
-        lines.append(row(title, [shown(k["behaviour"][key]) for k in (cloze, peer)]))
+        lines.append(row(title, [*(shown(k["behaviour"][key]) for k in (cloze, peer)), ""]))
     for name in sorted(cloze["suite"]):
-        cells = [suite_cell(k["suite"].get(name)) for k in (cloze, peer)]
+        cells = [*(suite_cell(k["suite"].get(name)) for k in (cloze, peer)), ""]
         lines.append(row(f"`jupyter_kernel_test`: {name}", cells))
     lines += [
         "",
@@ -296,7 +299,7 @@ def main():
         print(f"{name}: the suite, {options.suites} times", file=sys.stderr)
         kernel["suite"] = suite(name, options.suites)
     for name, found in latencies(options.repeat, options.cloze).items():
-        kernels[name]["latency"] = found
+        kernels.setdefault(name, {})["latency"] = found
     found = {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),

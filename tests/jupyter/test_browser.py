@@ -44,9 +44,9 @@ def browser_program():
 
 
 class Lab:
-    """A JupyterLab with its own folder, settings and port."""
+    """A JupyterLab, or a Notebook, with its own folder, settings and port."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, program="jupyterlab"):
         self.files = folder / "files"
         self.files.mkdir()
         config = folder / "config"
@@ -63,7 +63,7 @@ class Lab:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+                    sys.executable, "-m", program, "--no-browser", "--allow-root",
                     f"--IdentityProvider.token={self.token}",
                     f"--ServerApp.root_dir={self.files}",
                 ],
@@ -443,3 +443,48 @@ class BrowserTest(unittest.TestCase):
         # The count of cells starts again too.
         expect(cell.locator(".jp-InputPrompt")).to_have_text("[1]:")
         self.done(self.run_cell("use cloze::prelude::*;\nlet device = Cpu::default();"))
+
+
+@unittest.skipIf(sync_playwright is None, "playwright is not installed")
+class NotebookTest(unittest.TestCase):
+    """Notebook 7, which has JupyterLab's parts in another frame."""
+
+    def test_a_cell_a_chart_an_interrupt_and_a_slider(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        lab = Lab(pathlib.Path(folder.name), "notebook")
+        self.addCleanup(lab.stop)
+        lab.notebook("one.ipynb")
+        playwright = sync_playwright().start()
+        self.addCleanup(playwright.stop)
+        browser = playwright.chromium.launch(
+            executable_path=browser_program(), args=["--no-sandbox"]
+        )
+        self.addCleanup(browser.close)
+        expect.set_options(timeout=PATIENCE * 1000)
+        page = browser.new_page(viewport={"width": 1100, "height": 900})
+        page.set_default_timeout(PATIENCE * 1000)
+        page.goto(f"http://127.0.0.1:{lab.port}/notebooks/one.ipynb?token={lab.token}")
+        cells = page.locator(".jp-Notebook .jp-CodeCell")
+        expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]")).to_be_visible()
+
+        def run(code):
+            cell = cells.nth(cells.count() - 1)
+            cell.locator(".cm-content").click()
+            page.keyboard.insert_text(code)
+            page.keyboard.press("Shift+Enter")
+            return cell
+
+        first = run(
+            "use cloze::prelude::*;\n"
+            'Slider::new("slope", 0.0..=2.0).start(1.0).show(|slope| {\n'
+            '    LineChart::new(format!("slope {slope:?}")).line("y", &[(0.0, 0.0), (1.0, slope)])\n'
+            "});\n6 * 7"
+        )
+        expect(first.locator(".jp-OutputArea-executeResult")).to_contain_text("42")
+        expect(first.locator(".widget-slider .widget-readout")).to_have_text("1.00")
+        expect(first.locator("svg").get_by_text("slope 1.0", exact=True)).to_be_visible()
+        loop = run("loop {}")
+        expect(loop.locator(".jp-InputPrompt")).to_have_text(RUNNING)
+        page.locator('[data-command="notebook:interrupt-kernel"]').first.click()
+        expect(loop.locator(".jp-OutputArea-output")).to_contain_text("interrupted")

@@ -1,8 +1,9 @@
-"""The kernel with nbconvert, papermill, jupytext and the console.
+"""The kernel with nbconvert, papermill, jupytext, the console, and in the order of VS Code's messages.
 
 Needs the packages of requirements.txt and the kernelspec `cloze`; see test_kernel.py for the way
-to run these. nbclient executes the lessons, see run_notebooks.py. papermill runs a notebook too,
-but cannot hand parameters to one in Rust: it writes them as code and knows no such language.
+to run these. nbclient executes the lessons, see run_notebooks.py; test_browser.py drives JupyterLab and
+Notebook 7. papermill runs a notebook too, but cannot hand parameters to one in Rust: it writes them as code and knows
+no such language.
 """
 
 import importlib.util
@@ -18,6 +19,7 @@ import unittest
 import nbformat
 import pexpect
 import pyte
+from jupyter_client import KernelManager
 
 COLUMNS, ROWS = 100, 40
 PATIENCE = 120
@@ -140,3 +142,112 @@ class ConsoleTest(unittest.TestCase):
         console.expect(pexpect.EOF, timeout=PATIENCE)
         console.wait()
         self.assertEqual(console.exitstatus, 0)
+
+
+class VisualStudioCodeTest(unittest.TestCase):
+    """The messages of VS Code's extension (microsoft/vscode-jupyter, its sources in src/kernels)."""
+
+    def setUp(self):
+        self.start()
+        self.addCleanup(self.stop)
+
+    def start(self):
+        # raw/session/rawKernelConnection.node.ts: a new process, also after a restart.
+        self.manager = KernelManager(kernel_name="cloze")
+        self.manager.start_kernel()
+        self.client = self.manager.client()
+        self.client.start_channels()
+        # It asks on both sockets, and again until one has answered and something was published.
+        self.asked = [self.send("control", "kernel_info_request") for _ in range(2)]
+        self.asked += [self.send("shell", "kernel_info_request") for _ in range(2)]
+        info = self.reply("control", self.asked[0])
+        self.assertEqual(info["language_info"]["name"], "rust")
+        self.reply("shell", self.asked[-1])
+        self.assertTrue(self.client.get_iopub_msg(timeout=PATIENCE))
+
+    def stop(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def channel(self, name):
+        return getattr(self.client, f"{name}_channel")
+
+    def send(self, channel, kind, **content):
+        message = self.client.session.msg(kind, content)
+        self.channel(channel).send(message)
+        return message["header"]["msg_id"]
+
+    def reply(self, channel, asked):
+        deadline = time.time() + PATIENCE
+        while True:
+            reply = self.channel(channel).get_msg(timeout=deadline - time.time())
+            if reply["parent_header"]["msg_id"] == asked:
+                return reply["content"]
+
+    def published(self, asked):
+        """Returns what was published for a request until it was done."""
+        found = []
+        deadline = time.time() + PATIENCE
+        while True:
+            message = self.client.get_iopub_msg(timeout=deadline - time.time())
+            if message["parent_header"].get("msg_id") != asked:
+                continue
+            if message["content"].get("execution_state") == "idle":
+                return found
+            found.append((message["msg_type"], message["content"]))
+
+    def execute(self, code, store_history):
+        # helpers.ts for hidden code, execution/cellExecution.ts for cells.
+        asked = self.send(
+            "shell", "execute_request", code=code, silent=False, store_history=store_history,
+            user_expressions={}, allow_stdin=True, stop_on_error=False,
+        )
+        # A cell has ended when both have come, in either order.
+        shown = self.published(asked)
+        return self.reply("shell", asked), shown
+
+    def test_its_order_of_messages(self):
+        # kernel.ts: the user's startup commands go to every kernel, and are hidden; then it asks again.
+        self.assertEqual(self.execute("use cloze::prelude::*;", False)[0]["status"], "ok")
+        self.assertEqual(self.execute("%matplotlib inline", False)[0]["status"], "error")
+        self.reply("shell", self.send("shell", "kernel_info_request"))
+        # The first cell has the number 1.
+        reply, shown = self.execute("let letters = vec!['a'];\nletters.len()", True)
+        self.assertEqual((reply["status"], reply["execution_count"]), ("ok", 1))
+        (value,) = (content for kind, content in shown if kind == "execute_result")
+        self.assertEqual(value["data"]["text/plain"], "1")
+        # Two cells of "run all": the second one runs, although the first one fails.
+        failed, after = (
+            self.send(
+                "shell", "execute_request", code=code, silent=False, store_history=True,
+                user_expressions={}, allow_stdin=True, stop_on_error=False,
+            )
+            for code in ("panic!(\"stop\")", "40 + 2")
+        )
+        self.assertEqual(self.reply("shell", failed)["ename"], "panic")
+        self.assertEqual(self.reply("shell", after)["status"], "ok")
+        # Completion and inspection; the types must be as many as the matches.
+        asked = self.send("shell", "complete_request", code="letters.is_e", cursor_pos=12)
+        found = self.reply("shell", asked)
+        types = found["metadata"]["_jupyter_types_experimental"]
+        self.assertIn("is_empty", found["matches"])
+        self.assertEqual(len(types), len(found["matches"]))
+        asked = self.send("shell", "inspect_request", code="letters", cursor_pos=3, detail_level=0)
+        self.assertIn("char", self.reply("shell", asked)["data"]["text/plain"])
+        # An interrupt is a message on the control socket, whose reply and end it waits for.
+        cell = self.send(
+            "shell", "execute_request", code="loop {}", silent=False, store_history=True,
+            user_expressions={}, allow_stdin=True, stop_on_error=False,
+        )
+        time.sleep(2)
+        asked = self.send("control", "interrupt_request")
+        self.assertEqual(self.reply("control", asked)["status"], "ok")
+        self.assertEqual(self.reply("shell", cell)["ename"], "interrupted")
+        self.assertEqual(self.execute("letters", True)[0]["status"], "ok")
+        # Widgets: it asks which exist.
+        asked = self.send("shell", "comm_info_request", target_name="jupyter.widget")
+        self.assertEqual(self.reply("shell", asked)["comms"], {})
+        # A restart ends the process and starts another one.
+        self.stop()
+        self.start()
+        self.assertEqual(self.execute("letters", True)[0]["ename"], "error[E0425]")

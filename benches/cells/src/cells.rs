@@ -19,15 +19,37 @@ const DFDX: &str = "\
 use dfdx::prelude::*;";
 const PRELUDE: &str = "use cloze::prelude::*;";
 
-/// The cells of a warm session.
-const CELLS: [(&str, &str); 3] = [
-    ("let", "let a = 1;"),
-    ("tensor", "let y = (x.clone() + 1.0).sum::<Rank0, _>();"),
-    ("expression", "1 + 1"),
-];
-const WRONG_CELL: &str = "let a: i32 = \"no\";";
+/// The warm cells' names in [`super::report::ROWS`].
+const WARM_NAMES: [&str; 3] = ["let", "tensor", "expression"];
+
+/// The cells of a warm session in one language.
+#[derive(Debug)]
+struct Cells {
+    warm: [&'static str; WARM_NAMES.len()],
+    wrong: &'static str,
+    /// Sets the variable `n`.
+    variable: &'static str,
+    /// Prints a line, and then increases `n` for ever.
+    endless: &'static str,
+}
+
+const RUST: Cells = Cells {
+    warm: ["let a = 1;", "let y = (x.clone() + 1.0).sum::<Rank0, _>();", "1 + 1"],
+    wrong: "let a: i32 = \"no\";",
+    variable: "let mut n: u64 = 7;",
+    endless: "println!(\"go\");\nloop { n += 1; }",
+};
+/// For ipykernel: NumPy has the nearest thing to a tensor that every Python has.
+const PYTHON: Cells = Cells {
+    warm: ["a = 1", "y = (x + 1.0).sum()", "1 + 1"],
+    wrong: "a: int = no",
+    variable: "n = 7",
+    endless: "print(\"go\", flush=True)\nwhile True: n += 1",
+};
+const NUMPY: &str = "import numpy as np\nx = np.zeros((2, 3), dtype=np.float32)";
+
 /// How often a warm cell is run for its median.
-pub const WARM: usize = 7;
+pub const WARM: usize = 10;
 /// How often a wrong cell is run: once for the first error, then for a median.
 pub const WRONG: usize = 4;
 /// How long a loop may run on after the interrupt.
@@ -51,8 +73,9 @@ pub struct Run {
 pub struct Session<'a> {
     spec: &'a KernelspecDir,
     client: Client,
+    cells: &'static Cells,
     run: Run,
-    warm: [Vec<f64>; CELLS.len()],
+    warm: [Vec<f64>; WARM_NAMES.len()],
     wrong: Vec<f64>,
 }
 
@@ -64,7 +87,10 @@ impl<'a> Session<'a> {
         let (mut client, ready) = Client::connect(process, started).await?;
         let info = |key: &str| client.info[key].as_str().unwrap_or("?").to_owned();
         let implementation = info("implementation");
+        let is_python = client.info["language_info"]["name"] == "python";
+        let cells = if is_python { &PYTHON } else { &RUST };
         let setup = match setup {
+            _ if is_python => NUMPY.to_owned(),
             _ if implementation == "cloze" => format!("{PRELUDE}\n{TENSOR}"),
             Some(setup) => setup.trim_end().to_owned(),
             None => format!("{DFDX}\n{TENSOR}"),
@@ -78,12 +104,12 @@ impl<'a> Session<'a> {
         run.take("first_tensor", first.seconds);
         run.take("start_to_first_tensor", started.elapsed().as_secs_f64());
         run.setup = setup;
-        Ok(Self { spec, client, run, warm: Default::default(), wrong: Vec::new() })
+        Ok(Self { spec, client, cells, run, warm: Default::default(), wrong: Vec::new() })
     }
 
     /// Runs each of the warm cells once.
     pub async fn warm(&mut self) -> Result<()> {
-        for ((_, code), seconds) in CELLS.iter().zip(&mut self.warm) {
+        for (code, seconds) in self.cells.warm.iter().zip(&mut self.warm) {
             seconds.push(good(code, self.client.run(code).await?)?.seconds);
         }
         Ok(())
@@ -91,9 +117,10 @@ impl<'a> Session<'a> {
 
     /// Runs a cell that does not compile.
     pub async fn wrong(&mut self) -> Result<()> {
-        let cell = self.client.run(WRONG_CELL).await?;
+        let code = self.cells.wrong;
+        let cell = self.client.run(code).await?;
         if cell.error.is_none() {
-            return Err(Error::Failed(format!("it accepted `{WRONG_CELL}`")));
+            return Err(Error::Failed(format!("it accepted `{code}`")));
         }
         self.wrong.push(cell.seconds);
         Ok(())
@@ -101,7 +128,7 @@ impl<'a> Session<'a> {
 
     /// Makes the last measurements and ends the kernel.
     pub async fn close(mut self) -> Result<Run> {
-        for ((name, _), seconds) in CELLS.iter().zip(&mut self.warm) {
+        for (name, seconds) in WARM_NAMES.into_iter().zip(&mut self.warm) {
             self.run.take(name, median(seconds));
         }
         if let [first, again @ ..] = &mut self.wrong[..] {
@@ -112,7 +139,7 @@ impl<'a> Session<'a> {
             self.run.take("memory_kernel_mib", kernel);
             self.run.take("memory_mib", all);
         }
-        if interrupt(self.spec, &mut self.client, &mut self.run).await? {
+        if interrupt(self.spec, &mut self.client, self.cells, &mut self.run).await? {
             self.client.shut_down().await?;
         }
         Ok(self.run)
@@ -120,10 +147,14 @@ impl<'a> Session<'a> {
 }
 
 /// Interrupts a loop that makes no calls. Returns whether it stopped.
-async fn interrupt(spec: &KernelspecDir, client: &mut Client, run: &mut Run) -> Result<bool> {
-    let variable = "let mut n: u64 = 7;";
-    good(variable, client.run(variable).await?)?;
-    let cell = client.start("println!(\"go\");\nloop { n += 1; }").await?;
+async fn interrupt(
+    spec: &KernelspecDir,
+    client: &mut Client,
+    cells: &Cells,
+    run: &mut Run,
+) -> Result<bool> {
+    good(cells.variable, client.run(cells.variable).await?)?;
+    let cell = client.start(cells.endless).await?;
     client.printed(&cell).await?;
     let by_message = spec.kernelspec.interrupt_mode.as_deref() == Some("message");
     let asked = Instant::now();

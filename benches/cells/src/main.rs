@@ -25,7 +25,7 @@ struct Options {
     /// How many kernels of each name are started; the figures are medians over them
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// The first tensor cell of kernels other than Cloze's: it creates a `device` and a tensor `x` of
+    /// The first tensor cell of other Rust kernels than Cloze's: it creates a `device` and a tensor `x` of
     /// 2 by 3, with dfdx's prelude in scope (built in: `:dep dfdx` and the same tensor)
     #[arg(long, value_name = "FILE")]
     setup: Option<PathBuf>,

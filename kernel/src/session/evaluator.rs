@@ -405,7 +405,10 @@ impl Evaluator {
             matches!(one.code(), Some("E0382" | "E0505"))
                 && !one.spanned_messages().iter().any(|it| it.is_primary && it.span.is_some())
         };
-        let mut found = self.context.check(code)?;
+        rustc::read_warnings(&self.folder, true);
+        let found = self.context.check(code);
+        rustc::read_warnings(&self.folder, false);
+        let mut found = found?;
         found.retain(|one| one.code() != ESCAPES && !is_of_store(one));
         let (warnings, mut errors): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|one| one.level() == "warning");

@@ -120,8 +120,10 @@ pub fn record(bin: &Path, libraries: &Path, cargo: &mut Command) {
 /// A command of cargo in a session whose call of rustc can be repeated.
 pub struct Replay {
     recipe: PathBuf,
-    /// Whether only errors are wanted, and no code.
+    /// Whether no code is wanted.
     checks: bool,
+    /// Whether a check's warnings are.
+    warns: bool,
     state: u64,
 }
 
@@ -135,7 +137,8 @@ impl Replay {
             return None;
         }
         let checks = arguments.iter().any(|argument| argument == "check");
-        Some(Self { recipe: bin.join(RECIPE), checks, state: state()? })
+        let warns = checks && bin.join(WARNS).exists();
+        Some(Self { recipe: bin.join(RECIPE), checks, warns, state: state()? })
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -160,7 +163,7 @@ impl Replay {
         let mut arguments = recipe.arguments;
         without_cache(&mut arguments);
         if self.checks {
-            only_check(&mut arguments);
+            only_check(&mut arguments, self.warns);
         }
         // If this fails, cargo does the work.
         let _ = Command::new(&recipe.program)
@@ -171,7 +174,7 @@ impl Replay {
             .exec();
     }
 
-    /// Validates the recorded call: cargo has succeeded, so all other crates are compiled. A check then runs it.
+    /// Validates the recorded call: cargo has succeeded, so all other crates are compiled. A check with warnings then runs it.
     pub fn keep(&self) {
         let Some(mut recipe) = self.recipe() else {
             return;
@@ -181,24 +184,27 @@ impl Replay {
             // Without a recipe the next cell only takes longer.
             let _ = std::fs::write(&self.recipe, text);
         }
-        if self.checks {
+        if self.warns {
             // Cargo has compiled without warnings.
             self.run();
         }
     }
 }
 
-/// Makes a call of rustc stop before it generates code, and warn. Constants that depend on type parameters, in which
-/// dfdx compares sizes, are evaluated after the type check, but only for functions that are called; nothing calls a
-/// check's. With `link-dead-code` all count as called.
-fn only_check(arguments: &mut Vec<String>) {
-    arguments.retain(|argument| argument != WITHOUT_WARNINGS);
+/// Makes a call of rustc stop before it generates code. If it warns, it goes further: constants that depend on type
+/// parameters, in which dfdx compares sizes, are evaluated after the type check, but only for functions that are
+/// called; nothing calls a check's. With `link-dead-code` all count as called.
+fn only_check(arguments: &mut Vec<String>, warns: bool) {
+    let emit = if warns { "--emit=dep-info,mir" } else { "--emit=dep-info,metadata" };
     for argument in &mut *arguments {
         if argument.starts_with("--emit=") {
-            *argument = "--emit=dep-info,mir".to_owned();
+            *argument = emit.to_owned();
         }
     }
-    arguments.extend(OF_CHECK.map(str::to_owned));
+    if warns {
+        arguments.retain(|argument| argument != WITHOUT_WARNINGS);
+        arguments.extend(OF_CHECK.map(str::to_owned));
+    }
 }
 
 /// Removes rustc's cache between calls. It holds the parts of the last cell, and the next one has others: with it
@@ -261,6 +267,15 @@ pub fn read_errors(session: &Path, read: bool) {
     mark(session, UNREAD, !read);
 }
 
+/// While this file lies beside the stand-in for cargo, the session reads the warnings of checks. evcxr's own checks
+/// have none: it would take them for errors.
+const WARNS: &str = "warnings-read";
+
+/// Sets whether the session reads the warnings of what it checks next.
+pub fn read_warnings(session: &Path, read: bool) {
+    mark(session, WARNS, read);
+}
+
 /// While this file lies beside the stand-in for cargo, a check stores no variables at the end of its cell.
 const UNSTORED: &str = "variables-unstored";
 /// The beginning of evcxr's lines that store a variable in a check.
@@ -311,7 +326,11 @@ mod tests {
             WITHOUT_WARNINGS,
         ];
         let mut arguments = call.map(str::to_owned).to_vec();
-        only_check(&mut arguments);
+        let mut silent = arguments.clone();
+        only_check(&mut silent, false);
+        assert_eq!(silent[2], "--emit=dep-info,metadata");
+        assert_eq!((&silent[..2], &silent[3..]), (&arguments[..2], &arguments[3..]));
+        only_check(&mut arguments, true);
         without_cache(&mut arguments);
         let expected = ["--crate-name", "ctx", "--emit=dep-info,mir", "-Copt"];
         assert_eq!(arguments, [&expected[..], &OF_CHECK].concat());
