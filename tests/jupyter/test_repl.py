@@ -166,7 +166,7 @@ class InATerminal(unittest.TestCase):
         self.terminal.cell("let wide: Tensor<Rank2<2, 9>, f32, Cpu> = Cpu::default().ones();")
         self.terminal.begun("wide.maximum()")
         self.terminal.keys("\x1b[D\x1bh")
-        self.terminal.shows("fn maximum(self: (2, 9) f32 cpu, rhs: (2, 9) f32 cpu")
+        self.terminal.shows("fn maximum<R>(self: (2, 9) f32 cpu, rhs: (2, 9) f32 cpu")
         self.terminal.until(lambda: self.terminal.lines()[-1] == ">> wide.maximum()")
         self.terminal.keys("wide.clone()")
         self.terminal.until(lambda: self.terminal.lines()[-1] == ">> wide.maximum(wide.clone())")
