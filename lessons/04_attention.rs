@@ -203,6 +203,29 @@ fn main() -> cloze::lessons::LessonResult {
     // %% [markdown]
     // Unscaled, at BERT's head size of 64 the best key takes nearly everything before anything has
     // been learned. Scaled, the size of the head makes no difference.
+    //
+    // Try it by hand. The slider divides the scores of four keys, 8, 4, 2 and 0, and softmax makes
+    // weights of the results. Move it to both ends: where does one key take everything, and where
+    // are all nearly alike? (In a terminal you see the first position only.)
+
+    // %%
+    Slider::new("divide by", 1.0..=16.0)
+        .start(1.0)
+        .step(0.5)
+        .show(|divisor| {
+            let scores = [8.0, 4.0, 2.0, 0.0];
+            let parts = scores.map(|score: f64| (score / divisor).exp());
+            let sum: f64 = parts.iter().sum();
+            let weights = parts.map(|part| 100.0 * part / sum);
+            let names = scores.map(|score| format!("score {score}"));
+            BarChart::new("The weights of four keys")
+                .unit("%")
+                .bars(names.into_iter().zip(weights))
+        });
+
+    // %% [markdown]
+    // With the divisor 1 the best key gets 98 %, and a small change of its score would change
+    // nothing. With 8, the root of BERT's head size, it gets 41 % and the worst 15 %.
 
     // %% [markdown]
     // ## Step 1: scores

@@ -51,7 +51,8 @@ impl Comms {
         let closes = kind == CommKind::Close;
         let known = closes || lock(&self.0).contains_key(&id.0);
         let message = Comm { id: id.0.clone(), kind, data: data.into() };
-        if !(known && session.comm(&message)) && !closes {
+        let passed = known && session.comm(&message);
+        if !passed && !closes {
             lock(&self.0).remove(&id.0);
             refuse(iopub, request, id);
         }

@@ -22,6 +22,7 @@ mod explain;
 mod folder;
 mod inherited;
 mod input;
+mod inspection;
 mod kill_timeout;
 pub mod layout;
 mod library;
@@ -261,7 +262,7 @@ impl Session {
     pub fn inspect(&self, code: String, position: usize) -> oneshot::Receiver<Option<Content>> {
         self.ask(Request::Question, move |evaluator| {
             let context = &mut evaluator.ok()?.context;
-            Some(completion::inspect(context, &code, position))
+            Some(inspection::inspect(context, &code, position))
         })
     }
 

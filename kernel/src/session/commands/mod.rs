@@ -14,7 +14,7 @@ use evcxr::CommandContext;
 use super::completion::{Completions, Detail};
 use super::definitions::Definitions;
 use super::evaluator::Evaluator;
-use super::{CellError, Event, Outcome, Sink, completion, types};
+use super::{CellError, Event, Outcome, Sink, inspection, types};
 
 /// Commands as a user writes them, and what they do.
 type Table = [(&'static str, &'static str)];
@@ -254,7 +254,7 @@ fn type_of(evaluator: &mut Evaluator, expression: &str) -> Result<String, CellEr
     }
     let name = "the_type_of_this";
     let code = format!("let {name} = {expression};\n{name}");
-    let found = completion::inspect(&mut evaluator.context, &code, code.len());
+    let found = inspection::inspect(&mut evaluator.context, &code, code.len());
     let text = found.map(|content| content.plain()).unwrap_or_default();
     text.lines()
         .find_map(|line| line.split_once(&format!("{name}: ")).map(|(_, kind)| kind))
@@ -272,10 +272,10 @@ fn documentation(evaluator: &mut Evaluator, name: &str) -> Result<Content, CellE
         return Err(wrong("`:doc` needs a name: `:doc Vec::new`"));
     }
     let context = &mut evaluator.context;
-    let content = completion::inspect(context, name, name.len())
+    let content = inspection::inspect(context, name, name.len())
         .ok_or_else(|| wrong(&format!("there is no documentation of `{name}`")))?;
     let text = content.plain();
-    let methods = completion::methods(context, name, &text);
+    let methods = inspection::methods(context, name, &text);
     if methods.is_empty() {
         return Ok(content);
     }
