@@ -27,8 +27,8 @@ pub fn clear() {
     REQUESTED.store(false, Ordering::Relaxed);
 }
 
-/// Makes polls on this thread leave a request in place, which is for the cell too.
-pub(crate) fn share_on_this_thread() {
+/// Makes polls on this thread leave a request in place: it is for the thread of the cell too.
+pub fn share_on_this_thread() {
     SHARES.set(true);
 }
 
