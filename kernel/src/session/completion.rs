@@ -36,8 +36,8 @@ impl Completions {
     }
 }
 
-/// Types are inferred for at most this many matches: nobody reads a longer list.
-const TYPED: usize = 250;
+/// Types are inferred for the first matches only: nobody reads a longer list, and 180 took 0.4 s.
+const TYPED: usize = 50;
 
 /// Completes the Rust code before `position`: the names first that the session uses most.
 pub fn complete(
@@ -107,10 +107,9 @@ fn add_types(
     details: &mut [Detail],
 ) {
     let place = Place::before(before);
-    let inferred = match matches.len() <= TYPED {
-        true => inferred(context, &place, matches, details).unwrap_or_default(),
-        false => Vec::new(),
-    };
+    let first = matches.len().min(TYPED);
+    let inferred = inferred(context, &place, &matches[..first], &details[..first]);
+    let inferred = inferred.unwrap_or_default();
     for (detail, ty) in details.iter_mut().zip(inferred) {
         match detail.kind.as_str() {
             _ if ty == types::UNKNOWN => {}
