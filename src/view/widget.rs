@@ -32,7 +32,7 @@ const VIEW: &str = "application/vnd.jupyter.widget-view+json";
 /// A slider that shows a picture of its value.
 ///
 /// In a notebook the picture follows the slider: the function runs on a thread of its own, also while a cell
-/// runs. So it owns what it uses (`move`).
+/// runs. So it owns what it uses (`move`). A slider needs a range from a smaller to a larger number, and a step above 0.
 #[derive(Debug, Clone)]
 pub struct Slider {
     label: String,
@@ -65,6 +65,16 @@ impl Slider {
 
     /// Shows the slider, and below it the picture that `view` returns for its value.
     pub fn show<V: Show>(self, mut view: impl FnMut(f64) -> V + Send + 'static) {
+        let (from, to) = (*self.range.start(), *self.range.end());
+        let moves = from.is_finite() && to.is_finite() && from < to && self.step > 0.0;
+        if !moves {
+            display::text(format!(
+                "slider `{}`: expected a range from a smaller to a larger number and a step above 0, got \
+                 {from} to {to} in steps of {}",
+                self.label, self.step
+            ));
+            return;
+        }
         let picture = display::new_id("slider");
         let first = view(self.start).content();
         let id = picture.clone();

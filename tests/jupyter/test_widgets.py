@@ -88,6 +88,12 @@ class Widgets(WithKernel):
         reply = self.client.get_shell_msg(timeout=60)
         self.assertEqual((reply["parent_header"]["msg_id"], reply["content"]["status"]), (asked, "ok"))
 
+    def test_a_slider_that_cannot_move_is_explained(self):
+        cell = self.run_cell('Slider::new("s", 1.0..=1.0).show(|x| display::Content::text(format!("{x}")));')
+        (shown,) = cell.of("display_data")
+        self.assertIn("slider `s`: expected a range", shown["data"]["text/plain"])
+        self.assertEqual(self.opened(cell), {})
+
     def test_a_fast_slider_ends_at_its_last_value(self):
         model, display = self.slider()
         for step in range(201):

@@ -86,7 +86,7 @@ impl Known {
 }
 
 impl Protocol {
-    /// Returns the text that shows the PNG of a content, or `None` if there is none.
+    /// Returns the characters that make the terminal draw the content's PNG. Returns `None` for a content without a PNG.
     pub fn draw(self, content: &Content) -> Option<String> {
         let data: String = content.get(PNG)?.split_whitespace().collect();
         let file = base64::prelude::BASE64_STANDARD.decode(&data).ok()?;

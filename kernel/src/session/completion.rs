@@ -208,7 +208,7 @@ fn receiver_start(code: &str) -> usize {
     start
 }
 
-/// Returns what rust-analyzer says of the name at the end of `code`, as text and as HTML.
+/// Returns rust-analyzer's description of the name at the end of `code`, as text and as HTML.
 pub fn hover(context: &mut CommandContext, code: &str) -> Option<(String, String)> {
     let (text, html) = context.hover_at(code, code.len()).ok()?;
     let found = (text != "No documentation found").then_some((text, html));

@@ -229,8 +229,8 @@ fn compilation(
     all
 }
 
-/// Returns the lines of the warnings about a cell, with an empty line after each. One about its value, which begins at byte `value`, is none: the
-/// session shows the value.
+/// Returns the lines of the warnings about a cell, with an empty line after each warning. It leaves out a warning about
+/// the cell's value, which begins at byte `value`, because the session shows the value.
 pub fn warnings(found: &[CompilationError], cell: &str, value: usize) -> Vec<String> {
     let before = &cell[..value];
     let line = before.rsplit('\n').next().unwrap_or_default();

@@ -62,7 +62,7 @@ pub fn prepare_cell(bin: &Path) -> std::io::Result<()> {
     let token = std::fs::read_to_string(bin.join(TOKEN))?;
     let cell = Path::new("src/lib.rs");
     let code = std::fs::read_to_string(cell)?;
-    let smaller = with_shared_runtime(&without_unused_variables(&code));
+    let smaller = without_unused_variables(&with_shared_runtime(&code));
     std::fs::write(cell, signed(&with_errors_sent(&smaller), &token))
 }
 

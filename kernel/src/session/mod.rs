@@ -343,8 +343,8 @@ impl Session {
             return false;
         };
         let child = lock(process).id();
-        // A widget's id names the process in which it lives.
-        let lives = message.id.split('-').any(|part| part == child.to_string());
+        // `cloze-comm-<process>-<number>`: the process in which the widget lives.
+        let lives = message.id.split('-').nth(2) == Some(child.to_string().as_str());
         if lives {
             monitor.comm(child, message);
         }

@@ -68,11 +68,25 @@ impl OwnTypes {
 impl Definition {
     fn add(&mut self, token: &SyntaxToken) {
         token.text().hash(&mut self.hash);
-        let place = token.parent().map(|parent| parent.kind());
-        let refers = matches!(place, Some(SyntaxKind::NAME_REF | SyntaxKind::TOKEN_TREE));
-        if refers && token.kind() == SyntaxKind::IDENT {
+        if token.kind() == SyntaxKind::IDENT && may_refer(token) {
             self.uses.insert(token.text().to_owned());
         }
+    }
+}
+
+/// Returns whether an identifier may name an item of the session: in a path only the first one does.
+fn may_refer(token: &SyntaxToken) -> bool {
+    let Some(parent) = token.parent() else {
+        return false;
+    };
+    let path = parent.ancestors().nth(2).and_then(ast::Path::cast);
+    match parent.kind() {
+        SyntaxKind::TOKEN_TREE => true,
+        SyntaxKind::NAME_REF => path.is_none_or(|path| {
+            let listed = |it: SyntaxNode| it.kind() == SyntaxKind::USE_TREE_LIST;
+            path.qualifier().is_none() && !path.syntax().ancestors().any(listed)
+        }),
+        _ => false,
     }
 }
 
@@ -106,9 +120,12 @@ fn relevant(item: &ast::Item) -> (Vec<String>, Vec<SyntaxNode>) {
     }
 }
 
-/// Returns the name that a part of a `use` brings in.
+/// Returns the name that a part of a `use` brings in. `*` brings in none that hides another one.
 fn import(node: SyntaxNode) -> Option<String> {
-    let tree = ast::UseTree::cast(node).filter(|tree| tree.use_tree_list().is_none())?;
+    let tree = ast::UseTree::cast(node)?;
+    if tree.use_tree_list().is_some() || tree.star_token().is_some() {
+        return None;
+    }
     match tree.rename() {
         Some(rename) => Some(rename.name()?.text().to_string()),
         None => Some(tree.path()?.segment()?.name_ref()?.text().to_string()),
@@ -184,6 +201,10 @@ mod tests {
             "struct P { x: i64 } struct Q; fn x() {} use std::fmt::Debug;",
         ] {
             assert!(same("struct P { x: i64 }", after, "P"), "{after}");
+        }
+        let imported = "use std::collections::HashMap; struct P { m: HashMap<u8, a::b::C> }";
+        for more in ["use std::collections::*;", "mod collections {}", "use d::{b, C};"] {
+            assert!(same(imported, &format!("{imported} {more}"), "P"), "{more}");
         }
         assert_eq!(OwnTypes::of("struct P; use a::Vec;").behind("Vec<f32>"), "");
         assert_eq!(OwnTypes::of("struct (").behind("P"), "");

@@ -1,4 +1,4 @@
-//! The signature of a function, with the types that rust-analyzer knows in it: the receiver's shape, say.
+//! The signature of a function, with the types that rust-analyzer knows, such as the receiver's shape.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Signature {
     parameters: Vec<String>,
     /// ` -> T`, or nothing.
     returns: String,
-    /// Whether it says more than the declaration.
+    /// Whether it has types that the declaration lacks.
     pub is_specific: bool,
 }
 
