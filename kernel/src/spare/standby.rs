@@ -45,7 +45,8 @@ pub fn stand_by(
     let found = wait(place, &listener);
     // The next spare may start: this one becomes a kernel, or ends.
     let _ = std::fs::remove_file(&place.socket);
-    drop(lock);
+    // Closing the file would leave the lock with a program that this process is just starting.
+    let _ = lock.unlock();
     let Some((mut link, order)) = found else {
         session.shut_down();
         return Ok(None);

@@ -60,7 +60,16 @@ impl Intent {
 /// The folder of a run, locked by this process until it ends or drops this.
 pub struct RunFolder {
     /// The system releases the lock when the process ends, however it ends.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for RunFolder {
+    /// Releases the lock itself. Closing the file would not suffice: a program that another thread starts at this
+    /// moment has a copy of it, and so the lock, until its own code begins.
+    fn drop(&mut self) {
+        // A lock that could not be taken cannot be released either.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl RunFolder {
@@ -101,7 +110,7 @@ impl RunFolder {
             // A full disk or a folder of somebody else is found now and not after the training.
             Staged::begin(&folder.join("probe"))?;
         }
-        Ok(Self { _lock: file })
+        Ok(Self { lock: file })
     }
 }
 
