@@ -516,11 +516,7 @@ fn main() -> cloze::lessons::LessonResult {
     let steps: u64 = cloze::lessons::steps(2_500);
 
     fn update(step: u64, total: u64) -> Update {
-        let schedule = Schedule {
-            peak: 2e-3,
-            warmup: total / 25,
-            total,
-        };
+        let schedule = Schedule::linear(2e-3, total / 25, total);
         Update {
             // The default remembers 1,000 steps of squared gradients (lesson 10): too many for this run.
             optimizer: Optimizer {

@@ -173,11 +173,7 @@ fn main() -> cloze::lessons::LessonResult {
              before 0 the rate is 1/91. The count is total - warmup + 1.",
         );
         for (warmup, total) in [(10, 100), (1, 50), (100, 1000)] {
-            let schedule = Schedule {
-                peak: 3e-4,
-                warmup,
-                total,
-            };
+            let schedule = Schedule::linear(3e-4, warmup, total);
             for step in 1..=total {
                 judge.close(
                     &format!("the rate at step {step} (warm-up {warmup}, {total} steps)"),

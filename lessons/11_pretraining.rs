@@ -513,11 +513,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     check!("11.2", |judge| {
-        let schedule = Schedule {
-            peak: 2e-3,
-            warmup: 3,
-            total: 12,
-        };
+        let schedule = Schedule::linear(2e-3, 3, 12);
         let fresh = || CpuEngine::new(&config, &layout, layout.initialise(2));
         let run = |engine: &mut CpuEngine, steps: RangeInclusive<u64>| {
             for step in steps {
@@ -642,11 +638,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     // %%
     check!("11.3", |judge| {
-        let schedule = Schedule {
-            peak: 2e-3,
-            warmup: 4,
-            total: 20,
-        };
+        let schedule = Schedule::linear(2e-3, 4, 20);
         let its = pretraining::Run {
             config: &config,
             layout: &layout,
@@ -800,11 +792,7 @@ fn main() -> cloze::lessons::LessonResult {
 
     /// Returns our schedule for a run of `total` steps.
     fn schedule_of(total: u64) -> Schedule {
-        Schedule {
-            peak: 2e-3,
-            warmup: total / 10,
-            total,
-        }
+        Schedule::linear(2e-3, total / 10, total)
     }
 
     // %% [markdown]

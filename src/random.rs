@@ -49,6 +49,8 @@ pub enum Site {
     Pairing,
     /// Which tokens are to be predicted, and what replaces them.
     Masking,
+    /// Which rows of a file are held out for measuring.
+    Split,
     /// Any other use.
     Other(u32),
 }
@@ -66,6 +68,7 @@ impl Site {
             Self::Order => 6,
             Self::Pairing => 7,
             Self::Masking => 8,
+            Self::Split => 9,
             Self::Other(n) => n << 8 | 255,
         }
     }
@@ -160,6 +163,13 @@ impl Draws {
     pub fn below(&mut self, bound: u32) -> u32 {
         self.next += 1;
         self.stream.below(self.next - 1, bound)
+    }
+
+    /// Shuffles `items` by the Fisher-Yates shuffle.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for left in (1..items.len()).rev() {
+            items.swap(left, self.below(left as u32 + 1) as usize);
+        }
     }
 
     /// Returns the next element as a number in [0, 1).

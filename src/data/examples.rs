@@ -20,6 +20,8 @@ pub enum Targets {
     Unknown,
     /// The class of each sequence, counted from 0.
     Classes(Vec<u32>),
+    /// The classes of each example, counted from 0: none, one or several.
+    Sets(Vec<Vec<u32>>),
     /// A number for each sequence.
     Values(Vec<f32>),
     /// The index of each example's correct sequence.
@@ -65,6 +67,9 @@ impl Examples {
         match &self.targets {
             Targets::Unknown => Targets::Unknown,
             Targets::Classes(all) => Targets::Classes(picked(all, which)),
+            Targets::Sets(all) => {
+                Targets::Sets(which.iter().map(|&index| all[index].clone()).collect())
+            }
             Targets::Values(all) => Targets::Values(picked(all, which)),
             Targets::Choices(all) => Targets::Choices(picked(all, which)),
             Targets::Spans(all) => Targets::Spans(picked(all, which)),
@@ -81,6 +86,7 @@ impl Targets {
     pub fn check(&self, outputs: usize) -> Result<()> {
         let largest = match self {
             Self::Classes(classes) => classes.iter().copied().max(),
+            Self::Sets(sets) => sets.iter().flatten().copied().max(),
             Self::Rows(labels) => labels.iter().flatten().copied().max(),
             Self::Values(_) | Self::Choices(_) if outputs != 1 => {
                 let message = format!("these targets need a head with 1 output, not {outputs}");
@@ -105,6 +111,13 @@ impl Targets {
         match self {
             Self::Unknown => Vec::new(),
             Self::Classes(all) | Self::Choices(all) => all.iter().map(|&x| x.into()).collect(),
+            Self::Sets(all) => {
+                let words = |set: &Vec<u32>| {
+                    let classes = set.iter().map(|&class| u64::from(class));
+                    [set.len() as u64].into_iter().chain(classes).collect::<Vec<u64>>()
+                };
+                all.iter().flat_map(words).collect()
+            }
             Self::Values(all) => all.iter().map(|x| x.to_bits().into()).collect(),
             Self::Rows(all) => all.iter().map(|x| x.map_or(u64::MAX, u64::from)).collect(),
             Self::Spans(all) => {
@@ -114,15 +127,15 @@ impl Targets {
         }
     }
 
-    /// Returns the number of predictions that the mean loss is taken over.
-    pub fn terms(&self) -> usize {
-        match self {
-            Self::Unknown => 0,
-            Self::Classes(all) | Self::Choices(all) => all.len(),
-            Self::Values(all) => all.len(),
-            Self::Rows(all) => all.iter().flatten().count(),
-            Self::Spans(all) => all.len(),
+    /// Returns the examples of each class; None if an example has not exactly one.
+    pub fn by_class(&self) -> Option<Vec<Vec<usize>>> {
+        let Self::Classes(classes) = self else { return None };
+        let count = classes.iter().max().map_or(0, |&class| class as usize + 1);
+        let mut groups = vec![Vec::new(); count];
+        for (example, &class) in classes.iter().enumerate() {
+            groups[class as usize].push(example);
         }
+        Some(groups)
     }
 }
 
@@ -160,6 +173,6 @@ mod tests {
         let part = examples.targets_of(&[2, 0]);
         let expected = vec![Some(3), None, Some(4), None, Some(1)];
         assert_eq!(part, Targets::Rows(expected));
-        assert_eq!((part.terms(), examples.len()), (3, 3));
+        assert_eq!(examples.len(), 3);
     }
 }

@@ -31,10 +31,12 @@ pub struct Row {
 }
 
 /// What a model is to predict.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Target {
     /// A class, counted from 0.
     Class(u32),
+    /// Any number of classes, in ascending order.
+    Classes(Vec<u32>),
     /// A number.
     Value(f32),
 }
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!((rows.len(), rows[0].a.as_str()), (1, "The boat sank."));
         assert_eq!(rows[0].target, Some(Target::Class(0)));
         let rows = read("cola", "index\tsentence\n0\tIt sank.\n").unwrap();
-        assert_eq!((rows.len(), rows[0].target), (1, None));
+        assert_eq!((rows.len(), &rows[0].target), (1, &None));
         assert_eq!(rows[0].index, "0");
         let rows = read("qqp", "id\tquestion1\tquestion2\n7\tA?\tB?\n").unwrap();
         assert_eq!(rows[0].index, "7");

@@ -7,28 +7,37 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::random::{Site, Stream};
+use crate::random::{Draws, Site, Stream};
 use crate::text::WordPiece;
 
 use super::Packed;
 
-/// Sequences with their segment ids, end to end. An example is one sequence, or several of which the model
-/// chooses one.
+/// Sequences with their segment ids, end to end. An example is one sequence, or several: the model chooses one
+/// of them, or they are windows of one text.
 #[derive(Debug, Clone)]
 pub struct Sequences {
     ids: Vec<u32>,
     segments: Vec<u32>,
     /// The end of each sequence in `ids`.
     ends: Vec<usize>,
-    /// Sequences of an example.
-    choices: usize,
+    grouping: Grouping,
     /// Number of sequences that were truncated.
     cut: usize,
 }
 
+/// Which sequences belong to an example.
+#[derive(Debug, Clone)]
+enum Grouping {
+    /// So many to each.
+    Choices(usize),
+    /// The windows of one text, up to this sequence.
+    Windows(Vec<usize>),
+}
+
 impl Default for Sequences {
     fn default() -> Self {
-        Self { ids: Vec::new(), segments: Vec::new(), ends: Vec::new(), choices: 1, cut: 0 }
+        let grouping = Grouping::Choices(1);
+        Self { ids: Vec::new(), segments: Vec::new(), ends: Vec::new(), grouping, cut: 0 }
     }
 }
 
@@ -50,12 +59,7 @@ impl Sequences {
         texts: &[(&'t str, Option<&'t str>)],
         max_len: usize,
     ) -> Result<Self> {
-        if max_len < 5 {
-            return Err(Error::Usage(format!(
-                "max_len {max_len} leaves no room for text beside the special tokens: at least 5 \
-                 are needed"
-            )));
-        }
+        room(max_len)?;
         let special = wordpiece.special();
         let encoded: Vec<(Vec<u32>, usize, bool)> = texts
             .par_iter()
@@ -88,6 +92,49 @@ impl Sequences {
         Ok(all)
     }
 
+    /// Tokenises texts into windows of at most `max_len` tokens, `[CLS] … [SEP]`, each of which begins three
+    /// quarters of a window after the one before it. Fails if `max_len` leaves no room for text.
+    pub fn in_windows(wordpiece: &WordPiece, texts: &[&str], max_len: usize) -> Result<Self> {
+        let room = room(max_len)?;
+        let special = wordpiece.special();
+        let encoded: Vec<Vec<u32>> = texts
+            .par_iter()
+            .map(|text| {
+                let mut ids = Vec::new();
+                wordpiece.encode_ids(text, &mut ids);
+                ids
+            })
+            .collect();
+        let mut all = Self::default();
+        let mut ends = Vec::new();
+        let step = (room * 3 / 4).max(1);
+        for ids in encoded {
+            let mut start = 0;
+            loop {
+                let end = ids.len().min(start + room);
+                all.push(&[(&[special.cls], 0), (&ids[start..end], 0), (&[special.sep], 0)]);
+                if end == ids.len() {
+                    break;
+                }
+                start += step;
+            }
+            ends.push(all.len());
+        }
+        all.grouping = Grouping::Windows(ends);
+        Ok(all)
+    }
+
+    /// Returns whether an example is a text in windows, over which its logits are averaged.
+    pub fn has_windows(&self) -> bool {
+        matches!(self.grouping, Grouping::Windows(_))
+    }
+
+    /// Returns the number of windows of each of these examples, if they have windows.
+    pub fn windows_of(&self, which: &[usize]) -> Option<Vec<usize>> {
+        let counts = which.iter().map(|&example| self.of_example(example).len());
+        self.has_windows().then(|| counts.collect())
+    }
+
     /// Returns a note on the texts of a file that were truncated to `max_len` tokens, if any.
     pub fn cut_note(&self, path: &Path, max_len: usize) -> Option<String> {
         (self.cut > 0).then(|| {
@@ -115,18 +162,26 @@ impl Sequences {
             choices > 0 && self.len().is_multiple_of(choices),
             "every example has as many sequences"
         );
-        self.choices = choices;
+        self.grouping = Grouping::Choices(choices);
         self
     }
 
     /// Returns the number of examples.
     pub fn examples(&self) -> usize {
-        self.len() / self.choices
+        match &self.grouping {
+            Grouping::Choices(choices) => self.len() / choices,
+            Grouping::Windows(ends) => ends.len(),
+        }
     }
 
     /// Returns the sequences of example `index`.
     pub fn of_example(&self, index: usize) -> Range<usize> {
-        index * self.choices..(index + 1) * self.choices
+        match &self.grouping {
+            Grouping::Choices(choices) => index * choices..(index + 1) * choices,
+            Grouping::Windows(ends) => {
+                index.checked_sub(1).map_or(0, |before| ends[before])..ends[index]
+            }
+        }
     }
 
     /// Returns the rows of example `index` among those of all sequences.
@@ -183,11 +238,32 @@ impl Sequences {
     /// Returns the batches of an epoch: all examples in an order that depends on (seed, epoch).
     pub fn epoch(&self, seed: u64, epoch: u32, size: BatchSize) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..self.examples()).collect();
-        let mut draws = Stream::new(seed, epoch, Site::Order, 0).draws();
-        // The Fisher-Yates shuffle.
-        for left in (1..order.len()).rev() {
-            order.swap(left, draws.below(left as u32 + 1) as usize);
+        order_draws(seed, epoch).shuffle(&mut order);
+        self.split(&order, size)
+    }
+
+    /// Returns the batches of an epoch in which all `groups` of examples have the same share: as many examples as
+    /// there are, drawn from one group after the other, each group's in a shuffled order that begins again when
+    /// it ends.
+    pub fn balanced_epoch(
+        &self,
+        groups: &[Vec<usize>],
+        seed: u64,
+        epoch: u32,
+        size: BatchSize,
+    ) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> =
+            groups.iter().filter(|group| !group.is_empty()).cloned().collect();
+        let mut draws = order_draws(seed, epoch);
+        for group in &mut groups {
+            draws.shuffle(group);
         }
+        let drawn = (0..self.examples()).map(|index| {
+            let group = &groups[index % groups.len()];
+            group[index / groups.len() % group.len()]
+        });
+        let mut order: Vec<usize> = drawn.collect();
+        draws.shuffle(&mut order);
         self.split(&order, size)
     }
 
@@ -219,6 +295,21 @@ impl Sequences {
             }
         }
     }
+}
+
+/// Returns the random numbers of an epoch's order.
+fn order_draws(seed: u64, epoch: u32) -> Draws {
+    Stream::new(seed, epoch, Site::Order, 0).draws()
+}
+
+/// Returns how many pieces of one text a sequence of `max_len` tokens has room for.
+fn room(max_len: usize) -> Result<usize> {
+    if max_len < 5 {
+        return Err(Error::Usage(format!(
+            "max_len {max_len} leaves no room for text beside the special tokens: at least 5 are needed"
+        )));
+    }
+    Ok(max_len - 2)
 }
 
 /// Truncates two texts to `room` tokens together, one piece of the longer at a time; returns whether
@@ -283,6 +374,31 @@ mod tests {
         assert!(all.iter().copied().eq(0..50));
         assert_eq!(first, epoch(1, 0));
         assert!(first != epoch(1, 1) && first != epoch(2, 0));
+    }
+
+    #[test]
+    fn a_balanced_epoch_has_every_group_equally_often() {
+        let sequences = lengths(&[3; 12]);
+        let groups = [vec![], (0..10).collect(), vec![10, 11]];
+        let epoch = sequences.balanced_epoch(&groups, 1, 0, BatchSize::Examples(5));
+        let mut all = epoch.concat();
+        assert_eq!((epoch.len(), all.iter().filter(|&&index| index >= 10).count()), (3, 6));
+        assert_ne!(epoch, sequences.balanced_epoch(&groups, 1, 1, BatchSize::Examples(5)));
+        all.sort_unstable();
+        assert_eq!(all[6..], [10, 10, 10, 11, 11, 11]);
+    }
+
+    #[test]
+    fn a_long_text_is_read_in_windows_that_overlap() {
+        let texts = ["a a a a a b", "c", ""];
+        let sequences = Sequences::in_windows(&wordpiece(), &texts, 6).unwrap();
+        assert_eq!((sequences.examples(), sequences.len()), (3, 4));
+        assert_eq!(sequences.ids(0), [2, 5, 5, 5, 5, 3]);
+        assert_eq!(sequences.ids(1), [2, 5, 5, 6, 3], "it begins at the fourth of six pieces");
+        assert_eq!((sequences.ids(2), sequences.ids(3)), (&[2, 7, 3][..], &[2, 3][..]));
+        assert_eq!(sequences.windows_of(&[1, 0]), Some(vec![1, 2]));
+        assert_eq!(sequences.batch(&[0]).examples, [0, 1]);
+        assert_eq!(lengths(&[1]).windows_of(&[0]), None);
     }
 
     #[test]

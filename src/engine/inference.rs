@@ -41,12 +41,28 @@ impl Logits {
     }
 }
 
+/// Returns the mean logits of each example, (examples, outputs), of those of its windows, (windows, outputs).
+/// `counts` has the number of windows of each example.
+pub fn mean_of_windows(logits: &[f32], counts: &[usize], outputs: usize) -> Vec<f32> {
+    let mut rows = logits.chunks_exact(outputs);
+    let mut means = vec![0.0; counts.len() * outputs];
+    for (mean, &count) in means.chunks_exact_mut(outputs).zip(counts) {
+        for row in rows.by_ref().take(count) {
+            for (sum, x) in mean.iter_mut().zip(row) {
+                *sum += x / count as f32;
+            }
+        }
+    }
+    means
+}
+
 /// Computes the task head's logits for all examples.
 ///
 /// # Errors
 /// If the model has no task head, or a logit is not finite.
 pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logits> {
     let outputs = outputs(engine)?;
+    let windows = sequences.has_windows();
     let over_rows = engine.layout().task_head().map(|head| head.input) == Some(HeadInput::Rows);
     let count = |example| {
         let predictions = if over_rows {
@@ -59,7 +75,7 @@ pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logi
     let mut total = 0;
     let ends: Vec<usize> = (0..sequences.examples())
         .map(|example| {
-            total += count(example);
+            total += if windows { outputs } else { count(example) };
             total
         })
         .collect();
@@ -78,9 +94,27 @@ pub fn logits(engine: &mut dyn TaskEngine, sequences: &Sequences) -> Result<Logi
                     example + 1
                 )));
             }
+            let mean;
+            let own = if windows {
+                mean = mean_of_windows(own, &[own.len() / outputs], outputs);
+                &mean[..]
+            } else {
+                own
+            };
             values[ends[example] - own.len()..ends[example]].copy_from_slice(own);
             rest = others;
         }
     }
     Ok(Logits { values, ends, outputs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_example_s_logits_are_the_mean_of_its_windows() {
+        let logits = [1.0, 2.0, 3.0, 4.0, 5.0, 8.0];
+        assert_eq!(mean_of_windows(&logits, &[1, 2], 2), [1.0, 2.0, 4.0, 6.0]);
+    }
 }

@@ -86,6 +86,75 @@ pub fn labelled_cross_entropy(
     scored
 }
 
+/// Scores rows of `classes` logits by cross-entropy against labels of which a share `smoothing` is spread over
+/// all classes, each class with its weight (empty: 1), as PyTorch's `CrossEntropyLoss` defines it. Overwrites
+/// the logits with `weight` times the gradient of the summed loss, which is returned; rows without a label
+/// have none.
+pub fn smoothed_cross_entropy(
+    logits: &mut [f32],
+    classes: usize,
+    labels: impl IntoIterator<Item = Option<u32>>,
+    class_weights: &[f32],
+    smoothing: f64,
+    weight: f32,
+) -> f64 {
+    let of_class = |class: usize| class_weights.get(class).map_or(1.0, |&w| f64::from(w));
+    let mut loss = 0.0;
+    for (row, label) in logits.chunks_exact_mut(classes).zip(labels) {
+        let Some(label) = label else {
+            row.fill(0.0);
+            continue;
+        };
+        let target = |class: usize| {
+            let own = if class == label as usize { 1.0 - smoothing } else { 0.0 };
+            (own + smoothing / classes as f64) * of_class(class)
+        };
+        let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let total: f64 = row.iter().map(|&x| f64::from(x - top).exp()).sum();
+        let mass: f64 = (0..classes).map(target).sum();
+        for (class, x) in row.iter_mut().enumerate() {
+            let log_probability = f64::from(*x - top) - total.ln();
+            loss -= target(class) * log_probability;
+            *x = ((log_probability.exp() * mass - target(class)) * f64::from(weight)) as f32;
+        }
+    }
+    loss
+}
+
+/// Scores rows of `classes` logits, each against the set of its classes, by the cross-entropy of every class's
+/// sigmoid; `class_weights` (empty: 1) apply where a row has the class. Overwrites the logits with `weight`
+/// times the gradient of the summed loss, which is returned.
+pub fn binary_cross_entropy(
+    logits: &mut [f32],
+    classes: usize,
+    sets: &[Vec<u32>],
+    class_weights: &[f32],
+    weight: f32,
+) -> f64 {
+    let mut loss = 0.0;
+    for (row, set) in logits.chunks_exact_mut(classes).zip(sets) {
+        for (class, x) in row.iter_mut().enumerate() {
+            let z = f64::from(*x);
+            // ln(1 + e^z), and the probability of the class.
+            let (softplus, sigmoid) =
+                (z.max(0.0) + (-z.abs()).exp().ln_1p(), 1.0 / (1.0 + (-z).exp()));
+            let slope = match set.contains(&(class as u32)) {
+                true => {
+                    let own = class_weights.get(class).map_or(1.0, |&w| f64::from(w));
+                    loss += own * (softplus - z);
+                    own * (sigmoid - 1.0)
+                }
+                false => {
+                    loss += softplus;
+                    sigmoid
+                }
+            };
+            *x = (slope * f64::from(weight)) as f32;
+        }
+    }
+    loss
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +194,21 @@ mod tests {
         let scored = spans(&mut logits, &[0, 3, 4], &[[1, 0], [0, 0]], 1.0);
         // The only row of a sequence is always correct, with loss 0.
         assert_eq!((scored.correct, logits[6], logits[7]), (2, 0.0, 0.0));
+    }
+
+    #[test]
+    fn gradients_of_weighted_and_smoothed_losses_are_the_slopes_too() {
+        let values = [0.5, -1.25, 2.0, 0.0, 3.5, -0.75];
+        let weights = [0.5, 2.0, 1.5];
+        let labels = || [Some(1), None];
+        check(&values, |x| smoothed_cross_entropy(x, 3, labels(), &weights, 0.2, 1.0));
+        check(&values, |x| binary_cross_entropy(x, 3, &[vec![0, 2], vec![]], &weights, 1.0));
+        let (mut plain, mut smoothed) = (values, values);
+        let expected = cross_entropy(&mut plain, 3, &[1, 2], 0.5).loss;
+        let got = smoothed_cross_entropy(&mut smoothed, 3, [Some(1), Some(2)], &[], 0.0, 0.5);
+        assert!((got - expected).abs() < 1e-9);
+        assert!(plain.iter().zip(smoothed).all(|(a, b)| (a - b).abs() < 1e-6));
+        assert!(binary_cross_entropy(&mut [-900.0, 900.0], 2, &[vec![1]], &[], 1.0) < 1e-9);
     }
 
     #[test]

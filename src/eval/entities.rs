@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Scores, ratio};
+use super::{ClassScores, Scores, ratio};
 pub use crate::data::tags::{Entity, entities};
 
 /// Numbers of correct, predicted and true entities.
@@ -25,11 +25,37 @@ fn measured(counts: Counts) -> Scores {
 /// Returns `f1`, `precision` and `recall` over all types, `accuracy` of single tags, and `types` with
 /// the first three of each type. Sentences are pairs of equally many predicted and true tags.
 pub fn score<'a>(sentences: impl IntoIterator<Item = (Vec<&'a str>, Vec<&'a str>)>) -> Scores {
-    let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
     let (mut right, mut words) = (0, 0);
-    for (predicted, gold) in sentences {
+    let counts = counted(sentences.into_iter().inspect(|(predicted, gold)| {
         words += gold.len();
-        right += predicted.iter().zip(&gold).filter(|(p, g)| p == g).count();
+        right += predicted.iter().zip(gold).filter(|(p, g)| p == g).count();
+    }));
+    let sum = |sum: Counts, of_kind: &Counts| std::array::from_fn(|i| sum[i] + of_kind[i]);
+    let mut scores = measured(counts.values().fold(Counts::default(), sum));
+    scores.insert("accuracy".into(), ratio(right as f64, words as f64).into());
+    let types = counts.iter().map(|(kind, counts)| ((*kind).to_owned(), measured(*counts).into()));
+    scores.insert("types".into(), types.collect::<Scores>().into());
+    scores
+}
+
+/// Returns the scores of each type of entity.
+pub fn classes<'a>(
+    sentences: impl IntoIterator<Item = (Vec<&'a str>, Vec<&'a str>)>,
+) -> Vec<ClassScores> {
+    let counts = counted(sentences.into_iter());
+    let of = |(kind, counts): (&str, Counts)| {
+        let [right, predicted, gold] = counts.map(|count| count as u64);
+        ClassScores::of(kind, right, predicted, gold)
+    };
+    counts.into_iter().map(of).collect()
+}
+
+/// Counts the entities of each type.
+fn counted<'a>(
+    sentences: impl Iterator<Item = (Vec<&'a str>, Vec<&'a str>)>,
+) -> BTreeMap<&'a str, Counts> {
+    let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
+    for (predicted, gold) in sentences {
         let (predicted, gold) = (entities(&predicted), entities(&gold));
         for entity in &predicted {
             // Both lists are sorted by start, and no two entities share one.
@@ -42,12 +68,7 @@ pub fn score<'a>(sentences: impl IntoIterator<Item = (Vec<&'a str>, Vec<&'a str>
             counts.entry(entity.kind).or_default()[2] += 1;
         }
     }
-    let sum = |sum: Counts, of_kind: &Counts| std::array::from_fn(|i| sum[i] + of_kind[i]);
-    let mut scores = measured(counts.values().fold(Counts::default(), sum));
-    scores.insert("accuracy".into(), ratio(right as f64, words as f64).into());
-    let types = counts.iter().map(|(kind, counts)| ((*kind).to_owned(), measured(*counts).into()));
-    scores.insert("types".into(), types.collect::<Scores>().into());
-    scores
+    counts
 }
 
 #[cfg(test)]

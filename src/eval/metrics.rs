@@ -14,6 +14,8 @@ pub enum Metric {
     F1,
     /// The mean of every class's F1 against all others.
     MacroF1,
+    /// F1 over all classes of texts that can have several.
+    MicroF1,
     /// Matthews' correlation coefficient.
     Mcc,
     /// Pearson's correlation coefficient.
@@ -29,6 +31,7 @@ impl Metric {
             Self::Accuracy => "accuracy",
             Self::F1 => "f1",
             Self::MacroF1 => "macro_f1",
+            Self::MicroF1 => "micro_f1",
             Self::Mcc => "mcc",
             Self::Pearson => "pearson",
             Self::Spearman => "spearman",

@@ -1,9 +1,12 @@
 //! Metrics as the benchmarks define them, computed from a model's outputs.
 
+mod classes;
 pub mod entities;
 mod metrics;
+pub mod sets;
 pub mod squad;
 
+pub use classes::{Bin, Calibration, ClassReport, ClassScores, Mistake};
 use metrics::ratio;
 pub use metrics::{Metric, accuracy, f1, macro_f1, matthews, pearson, spearman};
 
@@ -16,6 +19,8 @@ pub fn measure_classes(metrics: &[Metric], predicted: &[u32], gold: &[u32]) -> S
         Metric::Accuracy => accuracy(predicted, gold),
         Metric::F1 => f1(predicted, gold),
         Metric::MacroF1 => macro_f1(predicted, gold),
+        // Every wrong prediction is one class too many and one too few.
+        Metric::MicroF1 => accuracy(predicted, gold),
         Metric::Mcc => matthews(predicted, gold),
         Metric::Pearson | Metric::Spearman => correlation(metric, predicted, gold),
     })

@@ -33,5 +33,7 @@ pub use layers::{
     project,
 };
 pub use ops::{BertDevice, Real, elementwise, gelu};
-pub use parameters::{HeadInput, Init, Layout, PRETRAINING, Parameter, Part, TaskHead, declare};
+pub use parameters::{
+    HeadInput, Init, Layout, PRETRAINING, Parameter, Part, TaskHead, Tuning, declare,
+};
 pub use size::Size;

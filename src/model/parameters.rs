@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::random::{Site, Stream};
 
@@ -39,6 +40,8 @@ pub struct Parameter {
     pub init: Init,
     /// The part of the model that the parameter belongs to.
     pub part: Part,
+    /// Factor of the learning rate; 0 for a frozen parameter.
+    pub rate: f32,
 }
 
 impl Parameter {
@@ -141,7 +144,8 @@ struct Declaration {
 
 impl Declaration {
     fn add(&mut self, name: String, shape: &[usize], decay: bool, init: Init) {
-        self.list.push(Parameter { name, shape: shape.to_vec(), decay, init, part: self.part });
+        let (shape, part) = (shape.to_vec(), self.part);
+        self.list.push(Parameter { name, shape, decay, init, part, rate: 1.0 });
     }
 
     fn linear(&mut self, name: &str, inputs: usize, outputs: usize) {
@@ -218,6 +222,43 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
     d.list
 }
 
+/// How much of the learning rate each layer gets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// Factor of the learning rate from each layer to the one below it, with the embeddings below the
+    /// first layer; pooler and heads learn at the full rate (Clark et al., ELECTRA, arXiv 2003.10555,
+    /// appendix A; Howard and Ruder, ULMFiT, section 3.2).
+    pub layer_decay: f64,
+    /// Number of frozen layers, from the first on, beside the embeddings; None if nothing is frozen.
+    pub freeze: Option<usize>,
+}
+
+impl Default for Tuning {
+    /// The full rate for everything.
+    fn default() -> Self {
+        Self { layer_decay: 1.0, freeze: None }
+    }
+}
+
+impl Tuning {
+    /// Returns the factor of the rate of a parameter of a model with this many layers.
+    fn rate(self, name: &str, layers: usize) -> f32 {
+        // 0 for the embeddings, 1 for the first layer.
+        let depth = match name.strip_prefix("encoder.layer.") {
+            Some(rest) => {
+                let number = rest.split('.').next().and_then(|number| number.parse::<usize>().ok());
+                number.map_or(layers + 1, |layer| layer + 1)
+            }
+            None if name.starts_with("embeddings.") => 0,
+            None => layers + 1,
+        };
+        match self.freeze {
+            Some(frozen) if depth <= frozen => 0.0,
+            _ => self.layer_decay.powi((layers + 1 - depth.min(layers + 1)) as i32) as f32,
+        }
+    }
+}
+
 /// The declaration with each parameter's range in a flat buffer.
 #[derive(Debug)]
 pub struct Layout {
@@ -236,6 +277,27 @@ impl Layout {
     /// Lays out a head whose parameters [`declare`] doesn't know.
     pub fn of(parameters: Vec<Parameter>, part: Part) -> Arc<Self> {
         Self::laid_out(parameters, &[part])
+    }
+
+    /// Returns the layout with the rates of `tuning` for a model with this many layers.
+    pub fn tuned(&self, tuning: Tuning, layers: usize) -> Arc<Self> {
+        let mut parameters = self.parameters.clone();
+        for parameter in &mut parameters {
+            parameter.rate = tuning.rate(&parameter.name, layers);
+        }
+        Self::laid_out(parameters, &self.parts)
+    }
+
+    /// Returns the number of the first layer that is trained, if everything below it is frozen: a backward
+    /// pass can end there. None if the embeddings are trained too.
+    pub fn first_trained(&self) -> Option<usize> {
+        let trained = self.parameters.iter().find(|parameter| parameter.rate > 0.0)?;
+        let rest = match trained.name.strip_prefix("encoder.layer.") {
+            Some(rest) => rest,
+            None if trained.name.starts_with("embeddings.") => return None,
+            None => return Some(usize::MAX),
+        };
+        rest.split('.').next()?.parse().ok()
     }
 
     fn laid_out(parameters: Vec<Parameter>, parts: &[Part]) -> Arc<Self> {
@@ -385,6 +447,31 @@ mod tests {
             }
             assert_eq!(end, layout.total());
         }
+    }
+
+    #[test]
+    fn lower_layers_learn_more_slowly_and_frozen_ones_not_at_all() {
+        let config = Config::new(3, 8, 2, 16, 20);
+        let parts = Part::SequenceClassifier(2).with_encoder();
+        let layout = Layout::new(&config, &parts);
+        assert!(layout.parameters().iter().all(|p| p.rate == 1.0));
+        assert_eq!(layout.first_trained(), None);
+        let rates = |layer_decay, freeze| {
+            let layout = layout.tuned(Tuning { layer_decay, freeze }, 3);
+            let rate = |name: &str| layout.find(name).unwrap().0.rate;
+            let rates = [
+                rate("embeddings.LayerNorm.bias"),
+                rate("encoder.layer.0.output.dense.weight"),
+                rate("encoder.layer.2.attention.self.key.bias"),
+                rate("pooler.dense.weight"),
+                rate("classifier.bias"),
+            ];
+            (rates, layout.first_trained())
+        };
+        assert_eq!(rates(0.5, None), ([0.0625, 0.125, 0.5, 1.0, 1.0], None));
+        assert_eq!(rates(1.0, Some(0)), ([0.0, 1.0, 1.0, 1.0, 1.0], Some(0)));
+        assert_eq!(rates(0.5, Some(2)), ([0.0, 0.0, 0.5, 1.0, 1.0], Some(2)));
+        assert_eq!(rates(1.0, Some(3)), ([0.0, 0.0, 0.0, 1.0, 1.0], Some(usize::MAX)));
     }
 
     #[test]

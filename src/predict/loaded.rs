@@ -110,6 +110,12 @@ impl<E: Engine + ?Sized> Shared<E> {
         self.threads.install(tokenise)
     }
 
+    /// Tokenises texts into windows that overlap.
+    pub fn in_windows(&self, texts: &[&str]) -> Result<Sequences> {
+        let tokenise = || Sequences::in_windows(&self.wordpiece, texts, self.max_len);
+        self.threads.install(tokenise)
+    }
+
     /// Tokenises texts or pairs of texts.
     ///
     /// # Errors

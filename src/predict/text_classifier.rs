@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::engine::TaskEngine;
 use crate::error::Result;
-use crate::eval::{best, softmax};
+use crate::eval::{best, sets, softmax};
 use crate::model::weights::CONFIG;
 use crate::model::{Config, Part};
 use crate::tasks;
@@ -16,7 +16,8 @@ use super::{Builder, Open, loading};
 
 /// A model that was fine-tuned to sort texts or pairs of texts into classes, or to give them a number.
 ///
-/// Longer texts are cut to the [longest sequence](Builder::max_len); of a pair the longer one is cut.
+/// Longer texts are cut to the [longest sequence](Builder::max_len); of a pair the longer one is cut. A model that
+/// was fine-tuned on windows of long texts reads them in windows here too.
 ///
 /// ```no_run
 /// use cloze::TextClassifier;
@@ -30,6 +31,9 @@ use super::{Builder, Open, loading};
 pub struct TextClassifier {
     model: Shared<dyn TaskEngine>,
     labels: Vec<String>,
+    /// With classes that do not exclude each other: the probabilities above which they count as predicted.
+    thresholds: Option<Vec<f64>>,
+    windows: bool,
     /// Limits of a regression model's numbers.
     limits: Option<[f32; 2]>,
 }
@@ -41,9 +45,12 @@ pub struct Prediction {
     pub label: String,
     /// Its probability, or the number of a regression model.
     pub score: f32,
-    /// The probabilities of all classes in the order of [`TextClassifier::labels`], which add up to 1; of a
-    /// regression model its number alone.
+    /// The probabilities of all classes in the order of [`TextClassifier::labels`], which add up to 1 unless a
+    /// text can have several classes; of a regression model its number alone.
     pub scores: Vec<f32>,
+    /// All classes of the text: the label, or of a model for several classes a text those that reach their
+    /// thresholds. None of a regression model.
+    pub labels: Vec<String>,
 }
 
 loading!(TextClassifier);
@@ -54,11 +61,15 @@ impl Open for TextClassifier {
         let head = Part::SequenceClassifier(labels.len());
         let model = Shared::read_task(folder, head, settings)?;
         // One class would have the probability 1 for every text.
-        if labels.len() == 1 || tasks::Kind::of(&model.config) == tasks::Kind::Number {
+        let kind = tasks::Kind::of(&model.config);
+        let several = kind == tasks::Kind::Classes;
+        if labels.len() == 1 && !several || kind == tasks::Kind::Number {
             labels.clear();
         }
+        let thresholds = several.then(|| tasks::stored_thresholds(&model.config));
+        let windows = tasks::LongText::of(&model.config) == tasks::LongText::Windows;
         let limits = task_of(&model.config).and_then(tasks::limits);
-        Ok(Self { model, labels, limits })
+        Ok(Self { model, labels, thresholds, windows, limits })
     }
 }
 
@@ -87,7 +98,13 @@ impl TextClassifier {
     }
 
     fn classify(&self, texts: &[(&str, Option<&str>)]) -> Result<Vec<Prediction>> {
-        let sequences = self.model.cut(texts)?;
+        let single = texts.iter().all(|(_, pair)| pair.is_none());
+        let sequences = match self.windows && single {
+            true => {
+                self.model.in_windows(&texts.iter().map(|&(text, _)| text).collect::<Vec<_>>())?
+            }
+            false => self.model.cut(texts)?,
+        };
         let logits = self.model.logits(&sequences)?;
         let rows = logits.values().chunks_exact(logits.outputs);
         Ok(rows.map(|row| self.prediction(row)).collect())
@@ -96,10 +113,20 @@ impl TextClassifier {
     fn prediction(&self, logits: &[f32]) -> Prediction {
         if self.labels.is_empty() {
             let score = tasks::limited(logits[0], self.limits);
-            return Prediction { label: String::new(), score, scores: vec![score] };
+            let (label, labels) = (String::new(), Vec::new());
+            return Prediction { label, score, scores: vec![score], labels };
         }
         let class = best(logits) as usize;
-        let scores: Vec<f32> = softmax(logits).into_iter().map(|p| p as f32).collect();
-        Prediction { label: self.labels[class].clone(), score: scores[class], scores }
+        let (classes, probabilities) = match &self.thresholds {
+            None => (vec![class as u32], softmax(logits)),
+            Some(thresholds) => {
+                let probabilities = logits.iter().map(|&logit| sets::sigmoid(logit)).collect();
+                (sets::predicted(logits, thresholds), probabilities)
+            }
+        };
+        let scores: Vec<f32> = probabilities.into_iter().map(|p| p as f32).collect();
+        let name = |class: usize| self.labels[class].clone();
+        let labels = classes.into_iter().map(|class| name(class as usize)).collect();
+        Prediction { label: name(class), score: scores[class], scores, labels }
     }
 }

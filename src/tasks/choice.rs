@@ -13,6 +13,7 @@ use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::{Metric, Scores, best, measure_classes, softmax};
 use crate::model::{Config, Part};
+use crate::train::task::LOSS;
 
 /// Number of parts of CODAH's cross-validation.
 pub const FOLDS: u32 = 5;
@@ -93,9 +94,13 @@ impl Task for Choice {
         Metric::Accuracy.name()
     }
 
+    fn metrics(&self) -> Vec<&'static str> {
+        vec![self.metric(), LOSS]
+    }
+
     fn read(&self, path: &Path, role: Role, mut reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
-        let mut rows = self.rows(path, role, &mut reading)?;
-        rows.truncate(reading.limit.unwrap_or(usize::MAX));
+        let rows = self.rows(path, role, &mut reading)?;
+        let rows = reading.part(rows, role, |row| row.right);
         let right: Vec<u32> = rows.iter().filter_map(|row| row.right).collect();
         let labelled = rows.iter().any(|row| row.labelled);
         match role {

@@ -31,15 +31,34 @@ pub fn label<'r>(path: &Path, row: &'r Row) -> Result<Option<&'r str>> {
     }
 }
 
-/// Returns the classes in a training file, sorted by name.
-pub fn discovered(columns: &Columns, path: &Path, bad: &mut BadRows) -> Result<Vec<String>> {
-    let mut names = columns.read_as(path, columns.len(), bad, |row| {
-        let label = label(path, &row)?.unwrap_or_default();
-        match complaint(label) {
+/// Returns the labels of a row of your own data that can have several: those of a list, or of a text with `|`
+/// between them. None if the file has no labels.
+pub fn labels(row: &Row) -> Option<Vec<&str>> {
+    let labels: Vec<&str> = match row.fields.last()?.as_ref()? {
+        Field::Text(text) => text.split('|').collect(),
+        Field::List(all) => all.iter().map(String::as_str).collect(),
+    };
+    Some(labels.into_iter().map(str::trim).filter(|label| !label.is_empty()).collect())
+}
+
+/// Returns the classes in a training file, sorted by name. With `several`, a row can have any number of them.
+pub fn discovered(
+    columns: &Columns,
+    path: &Path,
+    several: bool,
+    bad: &mut BadRows,
+) -> Result<Vec<String>> {
+    let rows = columns.read_as(path, columns.len(), bad, |row| {
+        let found = match several {
+            true => labels(&row).unwrap_or_default(),
+            false => vec![label(path, &row)?.unwrap_or_default()],
+        };
+        match found.iter().find_map(|label| complaint(label)) {
             Some(complaint) => Err(Error::line(path, row.line, complaint)),
-            None => Ok(label.to_owned()),
+            None => Ok(found.into_iter().map(str::to_owned).collect::<Vec<String>>()),
         }
     })?;
+    let mut names = rows.concat();
     names.sort();
     names.dedup();
     if names.len() > MAX_NUMERIC_CLASSES
@@ -52,13 +71,16 @@ pub fn discovered(columns: &Columns, path: &Path, bad: &mut BadRows) -> Result<V
             names.len()
         )));
     }
-    if let [name] = names.as_slice() {
+    if let ([name], false) = (names.as_slice(), several) {
         let skipped = bad.report().map(|report| format!(" ({report})"));
         let message = format!(
             "has only the label {name}: there is nothing to learn{}",
             skipped.unwrap_or_default()
         );
         return Err(Error::file(path, message));
+    }
+    if names.is_empty() {
+        return Err(Error::file(path, "has no label in any row: there is nothing to learn"));
     }
     Ok(names)
 }
@@ -151,7 +173,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
-        discovered(&Columns::parse("text,label")?, &path, bad)
+        discovered(&Columns::parse("text,label")?, &path, false, bad)
+    }
+
+    #[test]
+    fn several_labels_stand_in_a_list_or_between_bars() {
+        let row = |field| Row { line: 1, place: 0, fields: vec![None, Some(field)] };
+        let (text, none) = (Field::Text("b | a".into()), Field::Text(" ".into()));
+        assert_eq!(labels(&row(text)).unwrap(), ["b", "a"]);
+        assert_eq!(labels(&row(Field::List(vec!["x|y".into()]))).unwrap(), ["x|y"]);
+        assert_eq!(labels(&row(none)).unwrap(), [] as [&str; 0]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        std::fs::write(&path, "text,label\nx,b|a\ny,\nz,c|a\n").unwrap();
+        let columns = Columns::parse("text,label").unwrap();
+        let found = discovered(&columns, &path, true, &mut BadRows::refused()).unwrap();
+        assert_eq!(found, ["a", "b", "c"]);
+        std::fs::write(&path, "text,label\nx,\n").unwrap();
+        let error = discovered(&columns, &path, true, &mut BadRows::refused()).unwrap_err();
+        assert!(error.to_string().contains("no label in any row"), "{error}");
     }
 
     #[test]

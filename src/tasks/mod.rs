@@ -13,15 +13,18 @@ mod words;
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::data::bad::BadRows;
 use crate::data::glue;
 use crate::data::table::Columns;
 use crate::error::{Error, Result};
 use crate::model::Config;
 
+use crate::train::task::OPTIONS;
 pub use crate::train::task::{Answers, Dataset, Reading, Role, Task, measure};
 pub use official::{Files, files};
-pub(crate) use sentences::{limited, limits};
+pub(crate) use sentences::{limited, limits, stored_thresholds};
 pub(crate) use span::QuestionWindows;
 pub use span::SpanOptions;
 pub(crate) use words::WordSequences;
@@ -33,6 +36,8 @@ pub enum Kind {
     /// One of the classes in the training file.
     #[default]
     Class,
+    /// Any number of the classes in the training file: a list in JSONL, separated by | in other files.
+    Classes,
     /// A number.
     Number,
     /// A class for each word.
@@ -49,6 +54,7 @@ impl Kind {
         let problem = config.other.get("problem_type");
         match problem.and_then(serde_json::Value::as_str) {
             Some("regression") => Self::Number,
+            Some("multi_label_classification") => Self::Classes,
             _ => Self::Class,
         }
     }
@@ -69,6 +75,29 @@ pub struct Options {
     pub fold: u32,
     /// How SQuAD's paragraphs are read and its answers chosen.
     pub spans: SpanOptions,
+    /// What is done with a text of your own data that is longer than a sequence.
+    pub long_text: LongText,
+}
+
+/// What is done with a text that is longer than a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum LongText {
+    /// It is cut.
+    #[default]
+    Cut,
+    /// It is read in windows that overlap, whose logits are averaged.
+    Windows,
+}
+
+impl LongText {
+    /// Returns how a model's texts were read when it was fine-tuned, according to its configuration.
+    pub fn of(config: &Config) -> Self {
+        let stored = config.other.get(OPTIONS).and_then(|options| options.get("long_text"));
+        let stored = stored.and_then(|stored| Self::deserialize(stored).ok());
+        stored.unwrap_or_default()
+    }
 }
 
 /// Where the names of a task's classes come from.
@@ -139,7 +168,7 @@ pub fn open(name: &str, options: &Options, labels: Labels<'_>) -> Result<Box<dyn
         ("ner", _) => Box::new(words::Words::conll(labels, &mut bad)?),
         ("custom", Kind::Tokens) => Box::new(words::Words::custom(source()?, labels, &mut bad)?),
         ("custom", kind) => {
-            Box::new(sentences::Sentences::custom(source()?, kind, labels, &mut bad)?)
+            Box::new(sentences::Sentences::custom(source()?, kind, options, labels, &mut bad)?)
         }
         _ => return Err(Error::Usage(format!("{name:?} is no task"))),
     })

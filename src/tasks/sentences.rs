@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::classes::{discovered, header_note, label, outputs_of};
+use super::classes::{self, discovered, header_note, label, outputs_of};
 use super::{
-    Answers, Dataset, Kind, Labels, OwnData, Reading, Role, Task, labels_unused,
+    Answers, Dataset, Kind, Labels, LongText, Options, OwnData, Reading, Role, Task, labels_unused,
     nothing_to_measure, stored_labels, unlabelled,
 };
 use crate::data::bad::BadRows;
@@ -17,8 +17,11 @@ use crate::data::table;
 use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
-use crate::eval::{Metric, Scores, best, measure_classes, measure_values, softmax};
+use crate::eval::{
+    ClassReport, Metric, Scores, best, measure_classes, measure_values, sets, softmax,
+};
 use crate::model::{Config, Part};
+use crate::train::task::{LOSS, OPTIONS};
 
 /// A task over texts or pairs of texts.
 pub struct Sentences {
@@ -26,6 +29,7 @@ pub struct Sentences {
     source: Source,
     outputs: Outputs,
     metrics: &'static [Metric],
+    long_text: LongText,
 }
 
 enum Source {
@@ -41,6 +45,12 @@ enum Outputs {
         names: Vec<String>,
         /// The output of each class; other programs may have written the model with another order.
         outputs: Vec<u32>,
+    },
+    /// Any number of the classes.
+    Sets {
+        names: Vec<String>,
+        /// The probabilities above which the classes count as predicted; None before they are chosen.
+        thresholds: Option<Vec<f64>>,
     },
     /// A number.
     Number { limits: Option<[f32; 2]> },
@@ -73,24 +83,47 @@ impl Sentences {
             source: Source::Glue(task),
             outputs,
             metrics: Metric::of_glue(task),
+            long_text: LongText::Cut,
         })
     }
 
     /// Your own data: a text, perhaps a second one, and a label. Classes are collected from the training file,
     /// whose malformed rows go to `bad`.
-    pub fn custom(own: OwnData, kind: Kind, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
+    pub fn custom(
+        own: OwnData,
+        kind: Kind,
+        options: &Options,
+        labels: Labels<'_>,
+        bad: &mut BadRows,
+    ) -> Result<Self> {
         own.check(&[1, 2], "two or three, text[,pair],label")?;
+        if options.long_text == LongText::Windows && own.texts() != 1 {
+            let message = "windows of long texts need one text column; pairs are cut";
+            return Err(Error::Usage(message.into()));
+        }
+        let columns = &own.columns;
         let outputs = match (kind, labels) {
             (Kind::Number, _) => Outputs::Number { limits: None },
+            (Kind::Classes, Labels::Model(config)) => Outputs::Sets {
+                names: stored_labels(config)?,
+                thresholds: Some(stored_thresholds(config)),
+            },
+            (Kind::Classes, Labels::Training(path)) => {
+                Outputs::Sets { names: discovered(columns, path, true, bad)?, thresholds: None }
+            }
             (_, Labels::Model(config)) => Outputs::classes(stored_labels(config)?),
-            (_, Labels::Training(path)) => Outputs::classes(discovered(&own.columns, path, bad)?),
+            (_, Labels::Training(path)) => Outputs::classes(discovered(columns, path, false, bad)?),
         };
         let metrics: &[Metric] = match &outputs {
             Outputs::Number { .. } => &[Metric::Pearson, Metric::Spearman],
-            Outputs::Classes { names, .. } if names.len() == 2 => &[Metric::Accuracy, Metric::F1],
-            Outputs::Classes { .. } => &[Metric::Accuracy, Metric::MacroF1],
+            Outputs::Classes { names, .. } if names.len() == 2 => {
+                &[Metric::Accuracy, Metric::F1, Metric::MacroF1, Metric::Mcc]
+            }
+            Outputs::Classes { .. } => &[Metric::Accuracy, Metric::MacroF1, Metric::Mcc],
+            Outputs::Sets { .. } => &[Metric::MicroF1, Metric::MacroF1, Metric::Accuracy],
         };
-        Ok(Self { name: "custom".into(), source: Source::Custom(own), outputs, metrics })
+        let (name, source) = ("custom".into(), Source::Custom(own));
+        Ok(Self { name, source, outputs, metrics, long_text: options.long_text })
     }
 
     fn rows(&self, path: &Path, role: Role, bad: &mut BadRows) -> Result<Vec<Row>> {
@@ -108,11 +141,13 @@ impl Sentences {
 
     fn own_row(&self, path: &Path, row: &table::Row, texts: usize, labels: bool) -> Result<Row> {
         let text = |index: usize| row.fields[index].as_ref().map(table::Field::text);
-        let target = match labels {
-            true => label(path, row)?.map(|label| self.target(label)),
-            false => None,
+        let target = match (labels, &self.outputs) {
+            (false, _) => Ok(None),
+            (true, Outputs::Sets { names, .. }) => {
+                classes::labels(row).map(|labels| set(names, &labels)).transpose()
+            }
+            (true, _) => label(path, row)?.map(|label| self.target(label)).transpose(),
         };
-        let target = target.transpose();
         Ok(Row {
             index: row.place.to_string(),
             line: row.line,
@@ -137,20 +172,44 @@ impl Sentences {
 
     fn target(&self, label: &str) -> std::result::Result<Target, String> {
         match &self.outputs {
-            Outputs::Classes { names, .. } => names
-                .iter()
-                .position(|name| name == label)
-                .map(|class| Target::Class(class as u32))
-                .ok_or_else(|| {
-                    let label = shortened(label);
-                    format!("unknown label {label:?}; known are {}", listed(names))
-                }),
+            Outputs::Classes { names, .. } | Outputs::Sets { names, .. } => {
+                class_of(names, label).map(Target::Class)
+            }
             Outputs::Number { .. } => match label.trim().parse::<f32>() {
                 Ok(value) if value.is_finite() => Ok(Target::Value(value)),
                 _ => Err(format!("the label is {:?}; expected a number", shortened(label))),
             },
         }
     }
+}
+
+/// Returns the index of a class, or what is wrong with its name.
+fn class_of(names: &[String], label: &str) -> std::result::Result<u32, String> {
+    let found = names.iter().position(|name| name == label);
+    found.map(|class| class as u32).ok_or_else(|| {
+        let label = shortened(label);
+        format!("unknown label {label:?}; known are {}", listed(names))
+    })
+}
+
+/// Returns the set of these classes.
+fn set(names: &[String], labels: &[&str]) -> std::result::Result<Target, String> {
+    let classes = labels.iter().map(|label| class_of(names, label));
+    let mut classes = classes.collect::<std::result::Result<Vec<u32>, String>>()?;
+    classes.sort_unstable();
+    classes.dedup();
+    Ok(Target::Classes(classes))
+}
+
+/// Returns the thresholds of classes that fine-tuning stored in a model's configuration; none if it chose none.
+pub fn stored_thresholds(config: &Config) -> Vec<f64> {
+    let stored = config.other.get(OPTIONS).and_then(|options| options.get(sets::THRESHOLDS));
+    let stored = stored.and_then(Value::as_object);
+    let (Some(stored), Some(names)) = (stored, config.labels()) else {
+        return Vec::new();
+    };
+    let of = |name: &&str| stored.get(*name).and_then(Value::as_f64);
+    names.iter().map(|name| of(name).unwrap_or(sets::USUAL_THRESHOLD)).collect()
 }
 
 impl Task for Sentences {
@@ -160,7 +219,7 @@ impl Task for Sentences {
 
     fn part(&self) -> Part {
         Part::SequenceClassifier(match &self.outputs {
-            Outputs::Classes { names, .. } => names.len(),
+            Outputs::Classes { names, .. } | Outputs::Sets { names, .. } => names.len(),
             Outputs::Number { .. } => 1,
         })
     }
@@ -170,6 +229,10 @@ impl Task for Sentences {
             Outputs::Classes { names, .. } => {
                 config.set_labels(names);
                 "single_label_classification"
+            }
+            Outputs::Sets { names, .. } => {
+                config.set_labels(names);
+                "multi_label_classification"
             }
             Outputs::Number { .. } => {
                 config.set_labels(&["score"]);
@@ -182,7 +245,19 @@ impl Task for Sentences {
     fn options(&self) -> Vec<(&'static str, Value)> {
         match &self.source {
             Source::Glue(_) => Vec::new(),
-            Source::Custom(own) => vec![("columns", own.columns.to_string().into())],
+            Source::Custom(own) => {
+                let long_text = json!(self.long_text);
+                let windows = (self.long_text != LongText::Cut).then_some(("long_text", long_text));
+                let columns = ("columns", own.columns.to_string().into());
+                [columns].into_iter().chain(windows).collect()
+            }
+        }
+    }
+
+    fn remember(&self, scores: &Scores, config: &mut Config) {
+        let options = config.other.get_mut(OPTIONS).and_then(Value::as_object_mut);
+        if let (Some(thresholds), Some(options)) = (scores.get(sets::THRESHOLDS), options) {
+            options.insert(sets::THRESHOLDS.into(), thresholds.clone());
         }
     }
 
@@ -190,28 +265,44 @@ impl Task for Sentences {
         self.metrics[0].name()
     }
 
+    fn metrics(&self) -> Vec<&'static str> {
+        self.metrics.iter().map(|metric| metric.name()).chain([LOSS]).collect()
+    }
+
     fn loss(&self) -> &'static str {
         match self.outputs {
-            Outputs::Classes { .. } => "cross-entropy (nats)",
+            Outputs::Classes { .. } | Outputs::Sets { .. } => "cross-entropy (nats)",
             Outputs::Number { .. } => "squared error",
         }
     }
 
     fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
-        let mut rows = self.rows(path, role, reading.bad)?;
+        let rows = self.rows(path, role, reading.bad)?;
         if role == Role::Train {
             reading.notes.extend(self.header_note(path, &rows)?);
         }
-        rows.truncate(reading.limit.unwrap_or(usize::MAX));
+        let rows = reading.part(rows, role, |row| match &row.target {
+            Some(Target::Class(class)) => vec![*class],
+            Some(Target::Classes(classes)) => classes.clone(),
+            Some(Target::Value(_)) | None => Vec::new(),
+        });
         let labelled = rows.iter().filter(|row| row.labelled).count();
         match role {
             Role::Test if labelled > 0 => reading.notes.push(labels_unused(path)),
             Role::Train | Role::Dev if labelled < rows.len() => return Err(unlabelled(path)),
             _ => {}
         }
-        let texts: Vec<(&str, Option<&str>)> =
-            rows.iter().map(|row| (row.a.as_str(), row.b.as_deref())).collect();
-        let sequences = Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?;
+        let sequences = match self.long_text {
+            LongText::Cut => {
+                let texts: Vec<(&str, Option<&str>)> =
+                    rows.iter().map(|row| (row.a.as_str(), row.b.as_deref())).collect();
+                Sequences::tokenise(reading.wordpiece, &texts, reading.max_len)?
+            }
+            LongText::Windows => {
+                let texts: Vec<&str> = rows.iter().map(|row| row.a.as_str()).collect();
+                Sequences::in_windows(reading.wordpiece, &texts, reading.max_len)?
+            }
+        };
         reading.notes.extend(sequences.cut_note(path, reading.max_len));
         let examples = Examples {
             sequences,
@@ -219,7 +310,7 @@ impl Task for Sentences {
         };
         Ok(Box::new(Read {
             examples,
-            indices: rows.into_iter().map(|row| row.index).collect(),
+            rows,
             outputs: self.outputs.clone(),
             metrics: self.metrics,
             submission: match self.source {
@@ -233,21 +324,26 @@ impl Task for Sentences {
 /// Returns the classes or the numbers of all rows, in their order.
 fn targets(rows: &[Row]) -> Targets {
     let mut classes = Vec::new();
-    let mut values = Vec::new();
+    let (mut values, mut sets) = (Vec::new(), Vec::new());
     for row in rows {
-        match row.target {
-            Some(Target::Class(class)) => classes.push(class),
-            Some(Target::Value(value)) => values.push(value),
+        match &row.target {
+            Some(Target::Class(class)) => classes.push(*class),
+            Some(Target::Classes(classes)) => sets.push(classes.clone()),
+            Some(Target::Value(value)) => values.push(*value),
             None => {}
         }
     }
-    if values.is_empty() { Targets::Classes(classes) } else { Targets::Values(values) }
+    match (values.is_empty(), sets.is_empty()) {
+        (false, _) => Targets::Values(values),
+        (true, false) => Targets::Sets(sets),
+        (true, true) => Targets::Classes(classes),
+    }
 }
 
 /// A file of texts.
 struct Read {
     examples: Examples,
-    indices: Vec<String>,
+    rows: Vec<Row>,
     outputs: Outputs,
     metrics: &'static [Metric],
     submission: String,
@@ -271,9 +367,24 @@ pub fn limited(value: f32, limits: Option<[f32; 2]>) -> f32 {
     limits.map_or(value, |[low, high]| value.clamp(low, high))
 }
 
+impl Read {
+    /// Returns the report on the sets of classes that reach their thresholds, and these sets.
+    fn sets(
+        &self,
+        names: &[String],
+        logits: &Logits,
+        thresholds: &[f64],
+        gold: &[Vec<u32>],
+    ) -> (ClassReport, Vec<Vec<u32>>) {
+        let rows = logits.values().chunks_exact(logits.outputs);
+        let predicted: Vec<Vec<u32>> = rows.map(|row| sets::predicted(row, thresholds)).collect();
+        (sets::report(names, &predicted, gold), predicted)
+    }
+}
+
 impl Dataset for Read {
     fn rows(&self) -> usize {
-        self.indices.len()
+        self.rows.len()
     }
 
     fn examples(&self) -> &Examples {
@@ -287,6 +398,21 @@ impl Dataset for Read {
                 let predicted: Vec<u32> = rows.map(|row| class(outputs, row)).collect();
                 Ok(measure_classes(self.metrics, &predicted, gold))
             }
+            (Outputs::Sets { names, thresholds }, Targets::Sets(gold)) => {
+                let tuned = || sets::best_thresholds(logits.values(), logits.outputs, gold);
+                let chosen = thresholds.clone().unwrap_or_else(tuned);
+                let (report, predicted) = self.sets(names, logits, &chosen, gold);
+                let mut scores = sets::measure(&report, &predicted, gold);
+                if thresholds.is_none() {
+                    let of = |(name, threshold): (&String, f64)| (name.clone(), threshold.into());
+                    let chosen: Map<_, _> = names.iter().zip(chosen).map(of).collect();
+                    scores.insert(sets::THRESHOLDS.into(), chosen.into());
+                    let (report, predicted) = self.sets(names, logits, &[], gold);
+                    let usual = sets::measure(&report, &predicted, gold);
+                    scores.insert("micro_f1_at_0.5".into(), usual[Metric::MicroF1.name()].clone());
+                }
+                Ok(scores)
+            }
             (Outputs::Number { .. }, Targets::Values(gold)) => {
                 Ok(measure_values(self.metrics, logits.values(), gold))
             }
@@ -294,10 +420,37 @@ impl Dataset for Read {
         }
     }
 
+    fn report(&self, logits: &Logits) -> Option<ClassReport> {
+        match (&self.outputs, &self.examples.targets) {
+            (Outputs::Classes { names, outputs }, Targets::Classes(gold)) => {
+                let rows = logits.values().chunks_exact(logits.outputs).map(softmax);
+                let of_classes = |row: Vec<f64>| {
+                    outputs.iter().map(|&output| row[output as usize]).collect::<Vec<f64>>()
+                };
+                let rows: Vec<Vec<f64>> = rows.map(of_classes).collect();
+                let mut report = ClassReport::of_probabilities(names, &rows, gold);
+                for error in &mut report.errors {
+                    let row = &self.rows[error.index];
+                    (error.text, error.pair) = (row.a.clone(), row.b.clone());
+                    // The row's index in the file, where bad rows count too.
+                    error.index = row.index.parse().unwrap_or(error.index);
+                }
+                Some(report)
+            }
+            (Outputs::Sets { names, thresholds }, Targets::Sets(gold)) => {
+                let tuned = || sets::best_thresholds(logits.values(), logits.outputs, gold);
+                let chosen = thresholds.clone().unwrap_or_else(tuned);
+                Some(self.sets(names, logits, &chosen, gold).0)
+            }
+            _ => None,
+        }
+    }
+
     fn answers(&self, logits: &Logits) -> Result<Answers> {
         let mut text = String::from("index\tprediction\n");
         let mut lines = Vec::new();
-        for (index, row) in self.indices.iter().zip(logits.values().chunks_exact(logits.outputs)) {
+        let indices = self.rows.iter().map(|row| &row.index);
+        for (index, row) in indices.zip(logits.values().chunks_exact(logits.outputs)) {
             let (prediction, line) = match &self.outputs {
                 Outputs::Classes { names, outputs } => {
                     let name = &names[class(outputs, row) as usize];
@@ -312,6 +465,22 @@ impl Dataset for Read {
                         "probabilities": probabilities,
                     });
                     (name.clone(), line)
+                }
+                Outputs::Sets { names, thresholds } => {
+                    let thresholds = thresholds.as_deref().unwrap_or_default();
+                    let classes = sets::predicted(row, thresholds);
+                    let predicted: Vec<&str> =
+                        classes.iter().map(|&class| names[class as usize].as_str()).collect();
+                    let of = |(name, &logit): (&String, &f32)| {
+                        (name.clone(), Value::from(sets::sigmoid(logit)))
+                    };
+                    let probabilities: Map<_, _> = names.iter().zip(row).map(of).collect();
+                    let line = json!({
+                        "index": index,
+                        "prediction": predicted,
+                        "probabilities": probabilities,
+                    });
+                    (predicted.join("|"), line)
                 }
                 Outputs::Number { limits } => {
                     let value = limited(row[0], *limits);

@@ -93,6 +93,9 @@ impl Spans {
             Role::Dev | Role::Test => Misplaced::Keep,
         };
         let mut squad = Squad::read(path, misplaced)?;
+        if let Some(split) = reading.split {
+            squad.part(split, role == Role::Dev);
+        }
         squad.truncate(reading.limit.unwrap_or(usize::MAX));
         if !self.may_be_empty && role != Role::Test {
             let mut questions = squad.questions().map(|(_, question)| question);
@@ -135,6 +138,10 @@ impl Task for Spans {
 
     fn metric(&self) -> &'static str {
         "f1"
+    }
+
+    fn metrics(&self) -> Vec<&'static str> {
+        vec![self.metric(), "exact"]
     }
 
     fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {

@@ -33,6 +33,7 @@ impl File {
             wordpiece: &wordpiece,
             max_len: 128,
             limit: None,
+            split: None,
             bad: &mut bad,
             notes: &mut notes,
         };

@@ -18,9 +18,10 @@ use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::entities;
-use crate::eval::{Metric, Scores, best, measure_classes};
+use crate::eval::{ClassReport, Metric, Scores, best, measure_classes};
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
+use crate::train::task::LOSS;
 
 /// A label for every word.
 pub struct Words {
@@ -176,9 +177,23 @@ impl Task for Words {
         }
     }
 
+    fn metrics(&self) -> Vec<&'static str> {
+        let (accuracy, f1) = (Metric::Accuracy.name(), Metric::F1.name());
+        match self.metric() == f1 {
+            true => vec![f1, "precision", "recall", accuracy, LOSS],
+            false => vec![accuracy, Metric::MacroF1.name(), LOSS],
+        }
+    }
+
     fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
-        let mut sentences = self.sentences(path, role, reading.bad)?;
-        sentences.truncate(reading.limit.unwrap_or(usize::MAX));
+        let sentences = self.sentences(path, role, reading.bad)?;
+        // Sentences with the same labels are divided by the same share.
+        let sentences = reading.part(sentences, role, |sentence| {
+            let mut tags = sentence.tags.clone();
+            tags.sort_unstable();
+            tags.dedup();
+            tags
+        });
         let tagged = sentences.iter().filter(|s| !s.tags.is_empty()).count();
         match role {
             Role::Test if tagged > 0 => reading.notes.push(labels_unused(path)),
@@ -317,6 +332,35 @@ impl Dataset for Read {
         };
         let metrics = [Metric::Accuracy, Metric::MacroF1];
         Ok(measure_classes(&metrics, &classes(&predicted), &classes(&gold)))
+    }
+
+    fn report(&self, logits: &Logits) -> Option<ClassReport> {
+        let gold = self.sentences.iter().map(|sentence| &sentence.tags);
+        let gold: Vec<Vec<&str>> =
+            gold.map(|tags| tags.iter().map(String::as_str).collect()).collect();
+        let predicted = self.predicted(logits);
+        let all_entities = |tags: &[Vec<&str>]| tags.iter().flatten().all(|tag| is_entity_tag(tag));
+        if !self.measured {
+            return None;
+        }
+        // Of entities' tags, the type is what is right or wrong about a word.
+        let types = all_entities(&gold) && all_entities(&predicted);
+        let class = |tag: &&'_ str| match tag.split_once('-') {
+            Some((_, kind)) if types => kind.to_owned(),
+            _ => (*tag).to_owned(),
+        };
+        let mut names: Vec<String> = gold.iter().chain(&predicted).flatten().map(class).collect();
+        names.sort_unstable();
+        names.dedup();
+        let indices = |tags: &[Vec<&str>]| -> Vec<u32> {
+            let index = |tag: &&str| names.binary_search(&class(tag)).unwrap_or_default() as u32;
+            tags.iter().flatten().map(index).collect()
+        };
+        let mut report = ClassReport::of_classes(&names, &indices(&predicted), &indices(&gold));
+        if types {
+            report.classes = entities::classes(predicted.into_iter().zip(gold));
+        }
+        Some(report)
     }
 
     fn answers(&self, logits: &Logits) -> Result<Answers> {

@@ -284,7 +284,7 @@ mod tests {
             run: PretrainingRun {
                 identity,
                 recipe: Some(Recipe {
-                    schedule: Schedule { peak: 0.1, warmup: 2, total: 9 },
+                    schedule: Schedule::linear(0.1, 2, 9),
                     first_until: 4,
                     optimizer: Optimizer::default(),
                     max_norm: 1.0,

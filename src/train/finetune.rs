@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::examples::{Examples, Targets};
+use crate::data::examples::Examples;
 use crate::data::sequences::BatchSize;
-use crate::engine::inference::outputs;
-use crate::engine::{Numerics, TaskEngine, objective};
-use crate::error::Result;
+use crate::engine::{Numerics, TaskEngine};
+use crate::error::{Error, Result};
 use crate::eval::Scores;
 use crate::files::Staged;
-use crate::model::Dropout;
+use crate::model::{Dropout, Tuning};
 
 use super::checkpoint;
 use super::guard::{Guard, GuardSettings};
 use super::identity::{FinetuningIdentity, checksum};
+use super::loss::Loss;
 use super::report::mean;
-use super::schedule::Schedule;
+use super::schedule::{Decay, Schedule};
 use super::series::Series;
 use super::step::{self, Step};
 use super::stop::Stop;
@@ -30,12 +30,22 @@ use crate::engine::optimizer::{Optimizer, Update};
 pub struct Settings {
     /// Passes over the training data.
     pub epochs: u32,
+    /// Steps of the run, in the place of a number of epochs.
+    pub max_steps: Option<u64>,
     /// Examples or tokens a step.
     pub batch: BatchSize,
+    /// Whether every epoch draws as many examples from each class as from any other.
+    pub balanced: bool,
     /// The highest learning rate, reached after the warm-up.
     pub learning_rate: f64,
     /// Share of the steps in which the learning rate rises.
     pub warmup: f64,
+    /// How the learning rate falls after the warm-up.
+    pub decay: Decay,
+    /// How much of the learning rate each layer gets.
+    pub tuning: Tuning,
+    /// Class weights and label smoothing.
+    pub loss: Loss,
     /// The optimizer and its constants.
     pub optimizer: Optimizer,
     /// Upper limit of the gradients' global norm.
@@ -53,6 +63,10 @@ pub struct Settings {
     pub frozen: Option<String>,
     /// Whether the best epoch's model is kept, and not the last one's.
     pub keep_best: bool,
+    /// The name of the score that compares epochs, if the report does.
+    pub metric: Option<String>,
+    /// The number of epochs without a better score after which the report ends the run.
+    pub patience: Option<u32>,
     /// What computes the run; stored in its checkpoints.
     pub numerics: Option<Numerics>,
 }
@@ -62,9 +76,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             epochs: 3,
+            max_steps: None,
             batch: BatchSize::Examples(32),
+            balanced: false,
             learning_rate: 5e-5,
             warmup: 0.1,
+            decay: Decay::default(),
+            tuning: Tuning::default(),
+            loss: Loss::default(),
             optimizer: Optimizer::default(),
             max_norm: 1.0,
             micro_batch: 0,
@@ -73,6 +92,8 @@ impl Default for Settings {
             guard: GuardSettings::default(),
             frozen: None,
             keep_best: false,
+            metric: None,
+            patience: None,
             numerics: None,
         }
     }
@@ -107,6 +128,10 @@ pub trait TaskReport {
     fn scores(&mut self) -> Option<Scores> {
         None
     }
+    /// Returns whether the run should end after these epochs, given their scores.
+    fn ends_after(&self, _epochs: &[(u32, Scores)]) -> bool {
+        false
+    }
 }
 
 /// The results of a run so far.
@@ -116,7 +141,7 @@ pub struct Outcome {
     pub steps: Series<TaskStep>,
     /// Number of skipped steps.
     pub skipped: u64,
-    /// Steps of the whole run.
+    /// Steps of the whole run; fewer than the settings plan if it ended early.
     pub planned: u64,
     /// Real tokens that the model was trained on.
     pub tokens: u64,
@@ -125,9 +150,17 @@ pub struct Outcome {
     /// Scores by epoch, counted from 1.
     #[serde(default)]
     pub epochs: Vec<(u32, Scores)>,
+    /// The epoch after which the run ended early, because its scores had stopped rising.
+    #[serde(default)]
+    pub ended_early: Option<u32>,
 }
 
 impl Outcome {
+    /// Returns the mean loss of the first ten steps.
+    pub fn first_loss(&self) -> f64 {
+        mean(self.steps.iter().take(10).map(|step| step.loss))
+    }
+
     /// Returns whether the run was stopped before its last step.
     pub fn stopped(&self) -> bool {
         self.done() < self.planned
@@ -165,6 +198,8 @@ pub type State = checkpoint::State<FinetuningRun>;
 pub struct Finetuner<'a> {
     engine: Box<dyn TaskEngine>,
     data: &'a Examples,
+    /// With balanced classes: the examples of each.
+    classes: Option<Vec<Vec<usize>>>,
     settings: Settings,
     outcome: Outcome,
     guard: Guard,
@@ -172,13 +207,24 @@ pub struct Finetuner<'a> {
 }
 
 impl<'a> Finetuner<'a> {
-    /// Creates a run over `data`, whose targets fit the engine's task head.
+    /// Creates a run over `data`, whose targets fit the engine's task head, and the rates of whose layout are
+    /// those of the settings.
+    ///
+    /// # Errors
+    /// If classes are to be balanced that the data does not have.
     pub fn new(
         engine: Box<dyn TaskEngine>,
         data: &'a Examples,
         settings: Settings,
     ) -> Result<Self> {
+        let classes = match settings.balanced {
+            false => None,
+            true => Some(data.targets.by_class().ok_or_else(|| {
+                Error::Usage("balanced sampling needs a task with one class for each text".into())
+            })?),
+        };
         Ok(Self {
+            classes,
             identity: FinetuningIdentity {
                 seed: settings.seed,
                 epochs: settings.epochs,
@@ -186,8 +232,13 @@ impl<'a> Finetuner<'a> {
                     BatchSize::Examples(n) => format!("{n} examples"),
                     BatchSize::Tokens(n) => format!("{n} tokens"),
                 },
+                max_steps: settings.max_steps,
+                balanced: settings.balanced,
                 learning_rate: settings.learning_rate,
                 warmup: settings.warmup,
+                decay: settings.decay,
+                tuning: settings.tuning,
+                loss: settings.loss.clone(),
                 optimizer: settings.optimizer,
                 dropout: engine.config().hidden_dropout_prob,
                 guard: settings.guard,
@@ -198,6 +249,8 @@ impl<'a> Finetuner<'a> {
                 started_from: checksum(&engine.snapshot()?.parameters),
                 frozen: settings.frozen.clone(),
                 keep_best: Some(settings.keep_best),
+                metric: settings.metric.clone(),
+                patience: settings.patience,
                 model: Some(engine.config().into()),
             },
             engine,
@@ -226,11 +279,17 @@ impl<'a> Finetuner<'a> {
     /// Returns the batches of an epoch.
     fn epoch(&self, epoch: u32) -> Vec<Vec<usize>> {
         let Settings { seed, batch, .. } = self.settings;
-        self.data.sequences.epoch(seed, epoch, batch)
+        match &self.classes {
+            None => self.data.sequences.epoch(seed, epoch, batch),
+            Some(classes) => self.data.sequences.balanced_epoch(classes, seed, epoch, batch),
+        }
     }
 
     /// Returns the number of steps of the whole run.
     pub fn steps(&self) -> u64 {
+        if let Some(steps) = self.settings.max_steps.filter(|_| !self.data.is_empty()) {
+            return steps;
+        }
         let epochs = 0..self.settings.epochs;
         epochs.map(|epoch| self.epoch(epoch).len() as u64).sum()
     }
@@ -262,7 +321,8 @@ impl<'a> Finetuner<'a> {
         Staged::place(vec![state])
     }
 
-    /// Trains for all epochs, or until a stop is requested. Checkpoints go to `folder`.
+    /// Trains for all epochs or steps, until the report ends the run, or until a stop is requested. Checkpoints
+    /// go to `folder`.
     pub fn run(
         &mut self,
         folder: Option<&Path>,
@@ -270,9 +330,10 @@ impl<'a> Finetuner<'a> {
         stop: &Stop,
     ) -> Result<()> {
         self.outcome.planned = self.steps();
-        let mut step = 0;
-        for epoch in 0..self.settings.epochs {
-            let batches = self.epoch(epoch);
+        let (mut step, mut epoch) = (0, 0);
+        while step < self.outcome.planned {
+            let mut batches = self.epoch(epoch);
+            batches.truncate((self.outcome.planned - step) as usize);
             let already = self.outcome.done();
             for batch in &batches {
                 step += 1;
@@ -301,7 +362,12 @@ impl<'a> Finetuner<'a> {
                 report.epoch(epoch + 1, step, self.engine.as_mut())?;
                 let scores = report.scores().map(|scores| (epoch + 1, scores));
                 self.outcome.epochs.extend(scores);
+                if step < self.outcome.planned && report.ends_after(&self.outcome.epochs) {
+                    self.outcome.planned = step;
+                    self.outcome.ended_early = Some(epoch + 1);
+                }
             }
+            epoch += 1;
         }
         Ok(())
     }
@@ -311,7 +377,8 @@ impl<'a> Finetuner<'a> {
         let dropout = Dropout { seed: self.settings.seed, step: step as u32 };
         let micro_batch = self.settings.micro_batch;
         let engine = self.engine.as_mut();
-        let (loss, tokens) = gradients(engine, self.data, batch, micro_batch, dropout)?;
+        let (loss, tokens) =
+            self.settings.loss.gradients(engine, self.data, batch, micro_batch, dropout)?;
         let update = Update {
             optimizer: self.settings.optimizer,
             learning_rate: self.schedule().rate(step),
@@ -345,12 +412,14 @@ impl<'a> Finetuner<'a> {
             peak: self.settings.learning_rate,
             warmup: (planned as f64 * self.settings.warmup) as u64,
             total: planned,
+            decay: self.settings.decay,
         }
     }
 }
 
 /// Adds the gradients of the mean loss of the examples in `batch` to the engine's, at most `micro_batch`
-/// examples at a time (0 for all at once). Returns the loss and the number of tokens.
+/// examples at a time (0 for all at once), without class weights and label smoothing. Returns the loss and the
+/// number of tokens.
 pub fn gradients(
     engine: &mut dyn TaskEngine,
     data: &Examples,
@@ -358,54 +427,5 @@ pub fn gradients(
     micro_batch: usize,
     dropout: Dropout,
 ) -> Result<(f64, u64)> {
-    let size = match micro_batch {
-        0 => batch.len(),
-        size => size,
-    };
-    let outputs = outputs(engine)?;
-    let terms = data.targets_of(batch).terms().max(1);
-    let weight = 1.0 / terms as f32;
-    let (mut loss, mut tokens) = (0.0, 0);
-    for part in batch.chunks(size) {
-        let packed = data.sequences.batch(part);
-        tokens += packed.rows() as u64;
-        let targets = data.targets_of(part);
-        targets.check(outputs)?;
-        let (ends, mut scored) = (&packed.cu_seqlens, 0.0);
-        let mut score = |logits: &mut [f32]| {
-            scored = summed_loss(&targets, ends, logits, outputs, weight);
-        };
-        engine.task_gradients(&packed, dropout, &mut score)?;
-        loss += scored;
-    }
-    Ok((loss / terms as f64, tokens))
-}
-
-/// Returns the summed loss of a batch's logits, and replaces them by `weight` times its gradient.
-fn summed_loss(
-    targets: &Targets,
-    cu_seqlens: &[u32],
-    logits: &mut [f32],
-    outputs: usize,
-    weight: f32,
-) -> f64 {
-    let scored = match targets {
-        // Without a loss. A task refuses such data when it reads it.
-        Targets::Unknown => {
-            logits.fill(0.0);
-            return 0.0;
-        }
-        Targets::Classes(classes) => objective::cross_entropy(logits, outputs, classes, weight),
-        Targets::Values(values) => objective::squared_error(logits, values, weight),
-        Targets::Choices(right) => {
-            let choices = logits.len() / right.len().max(1);
-            objective::cross_entropy(logits, choices, right, weight)
-        }
-        Targets::Rows(labels) => {
-            let labels = labels.iter().copied();
-            objective::labelled_cross_entropy(logits, outputs, labels, weight)
-        }
-        Targets::Spans(spans) => objective::spans(logits, cu_seqlens, spans, weight),
-    };
-    scored.loss
+    Loss::default().gradients(engine, data, batch, micro_batch, dropout)
 }

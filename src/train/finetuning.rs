@@ -122,6 +122,7 @@ impl FinetuningBuilder {
         let model = Model::read(&self.model, &parts, Some(self.settings.seed))?;
         let wordpiece = wordpiece_of(&self.model, &model)?;
         let mut config = model.config;
+        let layout = model.layout.tuned(self.settings.tuning, config.num_hidden_layers);
         if self.max_len > config.max_position_embeddings {
             return Err(Error::Usage(format!(
                 "sequences of {} tokens: the model has only {} positions",
@@ -134,6 +135,7 @@ impl FinetuningBuilder {
                 wordpiece: &wordpiece,
                 max_len: self.max_len,
                 limit: None,
+                split: None,
                 bad: &mut BadRows::skipped_if(false),
                 notes: &mut Vec::new(),
             };
@@ -145,7 +147,7 @@ impl FinetuningBuilder {
         let mut settings = self.settings;
         settings.numerics = Some(Numerics::of(self.setup, settings.micro_batch));
         Ok(Finetuning {
-            engine: Some(self.setup.engine(&config, &model.layout, model.values)?),
+            engine: Some(self.setup.engine(&config, &layout, model.values)?),
             task: self.task,
             config,
             wordpiece,

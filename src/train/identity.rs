@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::data::{Packing, PretrainingOptions};
 use crate::engine::optimizer::{Optimizer, Rule};
 use crate::engine::{Distillation, Precision};
-use crate::model::Config;
+use crate::model::{Config, Tuning};
 
 use super::guard::GuardSettings;
-use super::schedule::Schedule;
+use super::loss::Loss;
+use super::schedule::{Decay, Schedule};
 
 /// The settings of a pre-training run that may not change when it is resumed, because the data and the
 /// random numbers of every step depend on them.
@@ -88,12 +89,28 @@ pub struct FinetuningIdentity {
     pub seed: u64,
     /// Passes over the training data.
     pub epochs: u32,
+    /// Steps of the run, in the place of a number of epochs. This and the other fields with a default were
+    /// not yet settings when earlier versions wrote their states.
+    #[serde(default)]
+    pub max_steps: Option<u64>,
     /// Examples or tokens a step, in words.
     pub batch: String,
+    /// Whether every class has the same share of an epoch.
+    #[serde(default)]
+    pub balanced: bool,
     /// The highest learning rate.
     pub learning_rate: f64,
     /// Share of the steps in which the learning rate rises.
     pub warmup: f64,
+    /// How the learning rate falls.
+    #[serde(default)]
+    pub decay: Decay,
+    /// How much of the learning rate each layer gets.
+    #[serde(default)]
+    pub tuning: Tuning,
+    /// Class weights and label smoothing.
+    #[serde(default)]
+    pub loss: Loss,
     /// The optimizer and its constants.
     pub optimizer: Optimizer,
     /// Dropout in the encoder.
@@ -118,6 +135,12 @@ pub struct FinetuningIdentity {
     /// lacks it.
     #[serde(default)]
     pub keep_best: Option<bool>,
+    /// The score that compares epochs.
+    #[serde(default)]
+    pub metric: Option<String>,
+    /// The number of epochs without a better score after which the run ends.
+    #[serde(default)]
+    pub patience: Option<u32>,
     /// The model's dimensions.
     #[serde(default)]
     pub model: Option<Architecture>,

@@ -12,6 +12,7 @@ pub mod finetune;
 pub mod finetuning;
 pub mod guard;
 pub mod identity;
+pub mod loss;
 pub mod pretrain;
 pub mod pretraining;
 pub mod progress;

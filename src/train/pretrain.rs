@@ -75,7 +75,7 @@ impl Settings {
         Self {
             batch,
             micro_batch: 0,
-            schedule: Schedule { peak, warmup: steps / 10, total: steps },
+            schedule: Schedule::linear(peak, steps / 10, steps),
             optimizer: Optimizer { beta2: 0.98, ..Optimizer::default() },
             max_norm: 1.0,
             save_every: 0,

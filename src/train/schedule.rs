@@ -1,7 +1,20 @@
 //! The learning rate over a run: linear warm-up, then linear decay to zero (Devlin et al.,
-//! appendix A.2).
+//! appendix A.2), decay along a cosine (Loshchilov and Hutter, arXiv 1608.03983), or none.
 
 use serde::{Deserialize, Serialize};
+
+/// How the learning rate falls after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Decay {
+    /// Along a line to zero, as in the paper.
+    #[default]
+    Linear,
+    /// Along half a cosine to zero.
+    Cosine,
+    /// It stays at its highest.
+    Constant,
+}
 
 /// A schedule over `total` steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -12,9 +25,18 @@ pub struct Schedule {
     pub warmup: u64,
     /// Steps of the whole run; the rate after the last is 0.
     pub total: u64,
+    /// How the rate falls; linearly if a state of an earlier version lacks it.
+    #[serde(default)]
+    pub decay: Decay,
 }
 
 impl Schedule {
+    /// Returns the paper's schedule: `warmup` steps up to `peak`, then down to zero until the end of `total`
+    /// steps.
+    pub fn linear(peak: f64, warmup: u64, total: u64) -> Self {
+        Self { peak, warmup, total, decay: Decay::Linear }
+    }
+
     /// Returns the learning rate of a step, counted from 1.
     pub fn rate(&self, step: u64) -> f64 {
         if step < self.warmup {
@@ -22,7 +44,13 @@ impl Schedule {
         }
         let left = self.total.saturating_sub(step) as f64 + 1.0;
         let decay = (self.total - self.warmup.min(self.total)) as f64 + 1.0;
-        self.peak * (left / decay).min(1.0)
+        let left = (left / decay).min(1.0);
+        self.peak
+            * match self.decay {
+                Decay::Linear => left,
+                Decay::Cosine => 0.5 - 0.5 * (std::f64::consts::PI * left).cos(),
+                Decay::Constant => 1.0,
+            }
     }
 }
 
@@ -30,20 +58,35 @@ impl Schedule {
 mod tests {
     use super::*;
 
+    fn schedule(decay: Decay) -> Schedule {
+        Schedule { peak: 1.0, warmup: 10, total: 110, decay }
+    }
+
     #[test]
     fn rises_to_the_peak_and_falls_to_almost_nothing() {
-        let schedule = Schedule { peak: 1.0, warmup: 10, total: 110 };
-        assert!((schedule.rate(1) - 0.1).abs() < 1e-12);
-        assert!((schedule.rate(10) - 1.0).abs() < 1e-12);
-        assert!((schedule.rate(60) - 51.0 / 101.0).abs() < 1e-12);
-        assert!((schedule.rate(110) - 1.0 / 101.0).abs() < 1e-12);
-        let rates: Vec<f64> = (1..=110).map(|s| schedule.rate(s)).collect();
-        assert!(rates[..10].is_sorted() && rates[9..].is_sorted_by(|a, b| a > b));
+        for decay in [Decay::Linear, Decay::Cosine] {
+            let schedule = schedule(decay);
+            assert!((schedule.rate(1) - 0.1).abs() < 1e-12);
+            assert!((schedule.rate(10) - 1.0).abs() < 1e-12);
+            let rates: Vec<f64> = (1..=110).map(|s| schedule.rate(s)).collect();
+            assert!(rates[..10].is_sorted() && rates[9..].is_sorted_by(|a, b| a > b));
+            assert!(rates[109] <= 1.0 / 101.0);
+        }
+        assert!((schedule(Decay::Linear).rate(60) - 51.0 / 101.0).abs() < 1e-12);
+        let cosine = 0.5 * (1.0 + (std::f64::consts::PI * 50.0 / 101.0).cos());
+        assert!((schedule(Decay::Cosine).rate(60) - cosine).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_constant_rate_stays_at_the_peak_after_the_warm_up() {
+        let schedule = schedule(Decay::Constant);
+        assert!((schedule.rate(5) - 0.5).abs() < 1e-12);
+        assert!((10..=110).all(|step| schedule.rate(step) == 1.0));
     }
 
     #[test]
     fn a_run_without_warm_up_starts_at_the_peak() {
-        let schedule = Schedule { peak: 2.0, warmup: 0, total: 5 };
+        let schedule = Schedule::linear(2.0, 0, 5);
         assert!((schedule.rate(1) - 5.0 / 6.0 * 2.0).abs() < 1e-12);
     }
 }

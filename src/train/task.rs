@@ -5,14 +5,17 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::data::Examples;
 use crate::data::bad::BadRows;
+use crate::data::split::Split;
+use crate::data::{Examples, Targets};
 use crate::engine::TaskEngine;
 use crate::engine::inference::{self, Logits};
 use crate::error::Result;
-use crate::eval::Scores;
+use crate::eval::{ClassReport, Scores};
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
+
+use super::loss::Loss;
 
 /// What a file is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,10 +36,25 @@ pub struct Reading<'a> {
     pub max_len: usize,
     /// Upper limit of rows; the rest of the file is not used.
     pub limit: Option<usize>,
+    /// Which rows of a training file are held out: they are read as [`Role::Dev`], the others as
+    /// [`Role::Train`].
+    pub split: Option<Split>,
     /// What to do with malformed rows, and how many there were.
     pub bad: &'a mut BadRows,
     /// Receives remarks that a person should read.
     pub notes: &'a mut Vec<String>,
+}
+
+impl Reading<'_> {
+    /// Returns the rows that `role` uses; rows of the same `class` are divided by the same share.
+    pub fn part<T, C: Ord>(&self, rows: Vec<T>, role: Role, class: impl Fn(&T) -> C) -> Vec<T> {
+        let mut rows = match self.split {
+            Some(split) => split.part(rows, role == Role::Dev, class),
+            None => rows,
+        };
+        rows.truncate(self.limit.unwrap_or(usize::MAX));
+        rows
+    }
 }
 
 /// A task and its labels.
@@ -56,6 +74,10 @@ pub trait Task {
     fn remember(&self, _scores: &Scores, _config: &mut Config) {}
     /// Returns the name of the score by which models are compared.
     fn metric(&self) -> &'static str;
+    /// Returns the names of all scores by which models can be compared, the usual one first.
+    fn metrics(&self) -> Vec<&'static str> {
+        vec![self.metric()]
+    }
     /// Returns the name of the loss, with its unit.
     fn loss(&self) -> &'static str {
         "cross-entropy (nats)"
@@ -75,6 +97,10 @@ pub trait Dataset {
     /// # Errors
     /// If the file has no labels.
     fn measure(&self, logits: &Logits) -> Result<Scores>;
+    /// Reports class by class what is right and wrong; None for a task without classes.
+    fn report(&self, _logits: &Logits) -> Option<ClassReport> {
+        None
+    }
     /// Turns logits into answers.
     fn answers(&self, logits: &Logits) -> Result<Answers>;
 }
@@ -109,8 +135,26 @@ pub fn stored(config: &Config, key: &str) -> Option<usize> {
     options.get(key)?.as_u64().map(|number| number as usize)
 }
 
-/// Returns a model's scores on a file.
+/// The name of the mean loss among the scores; the only one of which less is better.
+pub const LOSS: &str = "loss";
+
+/// Returns a model's scores on a file, with its mean loss if the file has a target for each of the head's
+/// outputs.
 pub fn measure(engine: &mut dyn TaskEngine, data: &dyn Dataset) -> Result<Scores> {
-    let logits = inference::logits(engine, &data.examples().sequences)?;
-    data.measure(&logits)
+    Ok(measure_classes(engine, data)?.0)
+}
+
+/// Returns a model's scores on a file and the report on its classes.
+pub fn measure_classes(
+    engine: &mut dyn TaskEngine,
+    data: &dyn Dataset,
+) -> Result<(Scores, Option<ClassReport>)> {
+    let examples = data.examples();
+    let logits = inference::logits(engine, &examples.sequences)?;
+    let mut scores = data.measure(&logits)?;
+    if !matches!(examples.targets, Targets::Unknown | Targets::Spans(_)) {
+        let loss = Loss::default().mean(&examples.targets, logits.values(), logits.outputs);
+        scores.insert(LOSS.into(), loss.into());
+    }
+    Ok((scores, data.report(&logits)))
 }

@@ -43,6 +43,8 @@ pub struct Page {
     pub figures: Vec<(String, String)>,
     /// The charts.
     pub charts: Vec<LineChart>,
+    /// Other pictures, as SVG.
+    pub pictures: Vec<String>,
     /// The tables.
     pub tables: Vec<Table>,
     /// The command that started the run.
@@ -75,8 +77,8 @@ impl Page {
             out += &format!("<div><b>{value}</b><span>{name}</span></div>\n");
         }
         out += "</div>\n<div class=\"grid\">\n";
-        for chart in &self.charts {
-            out += &format!("<section>{}</section>\n", chart.svg());
+        for picture in self.charts.iter().map(LineChart::svg).chain(self.pictures.iter().cloned()) {
+            out += &format!("<section>{picture}</section>\n");
         }
         out += "</div>\n<div class=\"tables\">\n";
         for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
@@ -107,6 +109,7 @@ mod tests {
             running: true,
             done: 0.75,
             figures: vec![("loss".into(), "0.5".into())],
+            pictures: vec!["<svg>confusion</svg>".into()],
             charts: vec![LineChart::new("Loss").line("training", &[(1.0, 2.0), (2.0, 1.0)])],
             tables: vec![Table::new("Recipe").row("batch", 32), Table::new("Nothing")],
             command: "cloze finetune 'a & b'".into(),
@@ -118,6 +121,7 @@ mod tests {
             "value=\"0.7500\"",
             "<b>0.5</b><span>loss</span>",
             "<svg role=\"img\" aria-label=\"Loss\"",
+            "<section><svg>confusion</svg></section>",
             "<th scope=\"row\">batch</th><td>32</td>",
             "cloze finetune 'a &amp; b'",
             "http-equiv=\"refresh\"",

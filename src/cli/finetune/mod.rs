@@ -1,21 +1,27 @@
 //! `cloze finetune`: trains a pre-trained model for a task, once or with several seeds and learning rates.
 
+mod advice;
 mod frozen;
+mod recipe;
 mod report;
 mod run;
+mod selection;
 mod several;
 mod summary;
 
 use std::path::{Path, PathBuf};
 
 use self::frozen::{FrozenArgs, Head};
+use self::recipe::{Recipe, RecipeArgs};
 use self::run::Runner;
-use super::shared::checks::{at_least_one, positive, refuse};
+use self::selection::{Selection, SelectionArgs};
+use super::shared::checks::{at_least_one, refuse, share};
+use super::shared::classes;
 use super::shared::memory;
 use super::shared::task::{TaskArgs, with_negative_numbers};
 use super::shared::training::TrainingArgs;
 use crate::cli::shared::run_folder::RunFolder;
-use crate::data::sequences::BatchSize;
+use crate::data::split::Split;
 use crate::engine::Numerics;
 use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
@@ -29,15 +35,15 @@ use crate::train::finetune::Settings;
 use crate::train::task::describe;
 use crate::train::{Records, Stop, checkpoint};
 
-/// The learning rates that the paper chooses from (Devlin et al., appendix A.3).
-const RATES: [f64; 4] = [5e-5, 4e-5, 3e-5, 2e-5];
+/// The share of the training rows that is held out if there is no development file.
+const HELD_OUT: f64 = 0.1;
 
 #[derive(clap::Args)]
 #[command(mut_args(with_negative_numbers))]
 pub(crate) struct Args {
     #[command(flatten)]
     task: TaskArgs,
-    /// Folder with the task's official files; not needed with --train and --dev
+    /// Folder with the task's official files; not needed with --train
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// File to train on, instead of the official one
@@ -46,6 +52,10 @@ pub(crate) struct Args {
     /// File to measure on, instead of the official one
     #[arg(long, value_name = "FILE")]
     dev: Option<PathBuf>,
+    /// Share of the training rows to hold out and measure on, in the place of a development file; 0 to train
+    /// on all rows and measure nothing [default: 0.1 if there is no development file]
+    #[arg(long, value_name = "SHARE", conflicts_with = "dev")]
+    split: Option<f64>,
     /// Folder of the pre-trained model, or the name of one on the Hub
     #[arg(long, default_value = MODEL, value_name = "DIR|NAME")]
     model: PathBuf,
@@ -55,23 +65,9 @@ pub(crate) struct Args {
     /// Train on the first N rows only
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Passes over the training rows [default: 3, with --frozen 20]
-    #[arg(long, value_name = "N")]
-    epochs: Option<u32>,
-    /// Rows a step
-    #[arg(long, default_value_t = 32, value_name = "N")]
-    batch: usize,
-    /// Tokens a step, instead of a number of rows
-    #[arg(long, value_name = "N", conflicts_with = "batch")]
-    batch_tokens: Option<usize>,
-    /// Highest learning rate, reached after the warm-up [default: 5e-5, with --frozen 1e-3]
-    #[arg(long, value_name = "RATE")]
-    lr: Option<f64>,
-    /// Try the paper's learning rates, 5e-5, 4e-5, 3e-5 and 2e-5, and use the best on the development
-    /// file
-    #[arg(long, conflicts_with_all = ["lr", "frozen"])]
-    lr_search: bool,
-    /// Key of the order of rows, of dropout, and of the head's initial weights
+    #[command(flatten)]
+    recipe: RecipeArgs,
+    /// Key of the order of rows, of dropout, of the head's initial weights, and of the rows held out
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Train with N seeds from --seed on, keep the best model, and print mean and deviation
@@ -82,12 +78,8 @@ pub(crate) struct Args {
     from_scratch: bool,
     #[command(flatten)]
     frozen: FrozenArgs,
-    /// Measure after every epoch, not only at the end
-    #[arg(long)]
-    eval_epochs: bool,
-    /// Measure after every epoch and keep the model of the best one, not of the last
-    #[arg(long)]
-    keep_best: bool,
+    #[command(flatten)]
+    selection: SelectionArgs,
     /// Steps between two checkpoints; a stopped run always writes one
     #[arg(long, default_value_t = 0, value_name = "N")]
     save_every: u64,
@@ -102,24 +94,33 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
     args.check()?;
     args.model = hub::folder_of(&args.model)?;
     args.check_out()?;
-    let (train_file, dev_files) = (args.train_file()?, args.dev_files()?);
+    let train_file = args.train_file()?;
+    let (dev_files, split) = args.dev_files(&train_file)?;
     let task = args.task.to_train(&train_file)?;
+    let selection = args.selection(task.as_ref(), !dev_files.is_empty())?;
     let first = args.model(task.as_ref(), args.seed)?;
     let plan = args.frozen.plan(&args.model, task.as_ref(), &first.config)?;
     let wordpiece = wordpiece_of(&args.model, &first)?;
     let config = &first.config;
     let names = &args.task;
-    let read =
-        |path: &Path, role, limit| names.read(task.as_ref(), path, role, config, &wordpiece, limit);
+    let read = |path: &Path, role, limit| {
+        names.read(task.as_ref(), path, role, config, &wordpiece, (limit, split))
+    };
     let train = read(&train_file, Role::Train, args.limit)?;
     let mut devs: Vec<Measured> = Vec::new();
     for (name, path) in &dev_files {
         devs.push((name, read(path, Role::Dev, None)?));
     }
+    if let (Some(split), Some((_, held_out))) = (split, devs.first()) {
+        let (rows, all) = (held_out.rows(), held_out.rows() + train.rows());
+        let path = train_file.display();
+        note!("{path}: {rows} of {all} rows are held out to measure on (--split {})", split.share);
+    }
+    let recipe = args.recipe.resolve(config, train.examples(), args.frozen.on())?;
     let _folder = RunFolder::open(&args.out)?;
     // Again: another run may have ended in the meantime.
     args.check_out()?;
-    let mut settings = args.settings();
+    let mut settings = args.settings(&recipe, &selection);
     let setup = args.training.engine.setup()?;
     settings.numerics = Some(Numerics::of(setup, settings.micro_batch));
     let sequences = &train.examples().sequences;
@@ -131,7 +132,8 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
         run.check()?;
     }
     settings.frozen = head.as_ref().map(Head::describe);
-    let about = args.about(task.as_ref(), &first, train.as_ref(), &devs)?;
+    let about =
+        args.about(task.as_ref(), &first, (train.as_ref(), &devs), (&recipe, &selection))?;
     let mut records = Records::new(args.out.join("trainer"), about.clone());
     let runner = Runner {
         args: &args,
@@ -140,6 +142,8 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
         devs: &devs,
         wordpiece: &wordpiece,
         setup,
+        recipe: &recipe,
+        selection: &selection,
         head: head.as_ref(),
         stop: Stop::on_signals()?,
     };
@@ -152,39 +156,32 @@ pub(crate) fn run(mut args: Args) -> Result<()> {
             }
             let runs = runner.all(&mut records, first, &settings)?;
             summary::chart(&args.out, task.as_ref(), runs.kept())?;
-            args.card(about, task.as_ref(), &runs).write(&args.out)?;
+            if let Some(report) = &runs.kept().report {
+                records.conclude(classes::pictures(report), classes::tables(report));
+            }
+            args.card(about, task.as_ref(), &selection, &runs).write(&args.out)?;
             runs
         }
     };
+    advice::print(runs.kept(), &recipe);
     summary::print(&args, task.as_ref(), train.rows(), &runs)
 }
 
 impl Args {
     fn check(&self) -> Result<()> {
-        if self.data.is_none() {
-            match (&self.train, &self.dev) {
-                (Some(_), Some(_)) => {}
-                (Some(_), None) => {
-                    refuse!("--dev FILE is needed beside --train: what to measure on")
-                }
-                (None, Some(_)) => {
-                    refuse!("--train FILE is needed beside --dev: what to learn from")
-                }
-                (None, None) => refuse!("--data DIR is needed, or --train FILE and --dev FILE"),
+        if self.data.is_none() && self.train.is_none() {
+            match &self.dev {
+                Some(_) => refuse!("--train FILE is needed beside --dev: what to learn from"),
+                None => refuse!("--data DIR is needed, or --train FILE"),
             }
         }
+        share("--split", self.split.unwrap_or_default())?;
         // The file is read for its labels first.
         if self.train.as_deref() == Some(Path::new("-")) {
             refuse!("--train -: training data is read more than once, so a file is needed");
         }
-        at_least_one([
-            ("--epochs", self.epochs() as usize as u64),
-            ("--batch", self.batch as u64),
-            ("--batch-tokens", self.batch_tokens.unwrap_or(1) as u64),
-            ("--limit", self.limit.unwrap_or(1) as u64),
-            ("--seeds", self.seeds as usize as u64),
-        ])?;
-        positive("--lr", self.lr())?;
+        at_least_one([("--limit", self.limit.unwrap_or(1) as u64), ("--seeds", self.seeds)])?;
+        self.recipe.check()?;
         self.training.check()
     }
 
@@ -197,19 +194,9 @@ impl Args {
         self.training.check_out(out, from, &unfinished, &done)
     }
 
-    fn epochs(&self) -> u32 {
-        let usual = if self.frozen.on() { 20 } else { 3 };
-        self.epochs.unwrap_or(usual)
-    }
-
-    fn lr(&self) -> f64 {
-        let usual = if self.frozen.on() { 1e-3 } else { 5e-5 };
-        self.lr.unwrap_or(usual)
-    }
-
     /// Returns whether the command trains more than once.
     fn several(&self) -> bool {
-        self.seeds > 1 || self.lr_search
+        self.seeds > 1 || self.recipe.searches()
     }
 
     fn train_file(&self) -> Result<PathBuf> {
@@ -219,12 +206,35 @@ impl Args {
         }
     }
 
-    /// Returns the names of results and the files that they are measured on.
-    fn dev_files(&self) -> Result<Vec<(&'static str, PathBuf)>> {
-        match &self.dev {
-            Some(path) => Ok(vec![("dev", a_file("--dev", path)?)]),
-            None => self.official()?.dev_in(self.folder()?),
+    /// Returns the names of results and the files that they are measured on, and which rows of the training file
+    /// are held out for that.
+    fn dev_files(&self, train: &Path) -> Result<(Vec<(&'static str, PathBuf)>, Option<Split>)> {
+        let held_out = |share| {
+            let split = Split { share, seed: self.seed };
+            Ok((vec![("dev", train.to_owned())], Some(split)))
+        };
+        match (&self.dev, self.split) {
+            (Some(path), _) => Ok((vec![("dev", a_file("--dev", path)?)], None)),
+            (None, Some(0.0)) => Ok((Vec::new(), None)),
+            (None, Some(share)) => held_out(share),
+            // The task itself divides its only file.
+            (None, None) if self.train.is_some() && self.task.task == "codah" => {
+                Ok((vec![("dev", train.to_owned())], None))
+            }
+            (None, None) if self.train.is_some() => held_out(HELD_OUT),
+            (None, None) => match self.official()?.dev_in(self.folder()?) {
+                Err(_) if self.task.task == "custom" => held_out(HELD_OUT),
+                files => Ok((files?, None)),
+            },
         }
+    }
+
+    /// Returns how models are compared; `measures` is whether there is anything to measure on.
+    fn selection(&self, task: &dyn Task, measures: bool) -> Result<Selection> {
+        if self.several() && !measures {
+            refuse!("--seeds and --lr-search need development data, and --split 0 holds none out");
+        }
+        self.selection.of(task, measures)
     }
 
     fn official(&self) -> Result<Files> {
@@ -266,24 +276,31 @@ impl Args {
         let max_len = self.task.reading.max_len(task.name(), &model.config)?;
         describe(task, max_len, &mut model.config);
         self.training.set_dropout(&mut model.config);
+        let (tuning, layers) = (self.recipe.tuning(&model.config)?, model.config.num_hidden_layers);
+        model.layout = model.layout.tuned(tuning, layers);
         Ok(model)
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self, recipe: &Recipe, selection: &Selection) -> Settings {
         Settings {
-            epochs: self.epochs(),
-            batch: match self.batch_tokens {
-                Some(tokens) => BatchSize::Tokens(tokens),
-                None => BatchSize::Examples(self.batch),
-            },
-            learning_rate: self.lr(),
+            epochs: recipe.epochs,
+            max_steps: recipe.max_steps,
+            batch: recipe.batch,
+            balanced: recipe.balanced,
+            // That of the first run.
+            learning_rate: recipe.rates[0],
             warmup: self.training.warmup,
+            decay: recipe.schedule,
+            tuning: recipe.tuning,
+            loss: recipe.loss.clone(),
             optimizer: self.training.optimizer(Optimizer::default()),
             micro_batch: self.training.micro_batch(),
             seed: self.seed,
             save_every: self.save_every,
             guard: self.training.guard(),
-            keep_best: self.keep_best,
+            keep_best: selection.keep_best,
+            metric: Some(selection.metric.clone()),
+            patience: selection.patience,
             ..Settings::default()
         }
     }

@@ -1,10 +1,14 @@
 //! What the records and the model card say about fine-tuning.
 
+use super::recipe::Recipe;
 use super::run::{Run, Runs};
+use super::selection::Selection;
 use super::summary::Several;
 use super::{Args, Measured};
+use crate::cli::shared::checks::option_name;
 use crate::cli::shared::records;
 use crate::cli::shared::training::describe;
+use crate::data::sequences::BatchSize;
 use crate::engine::optimizer::Optimizer;
 use crate::error::Result;
 use crate::model::Part;
@@ -12,6 +16,7 @@ use crate::model::weights::Model;
 use crate::tasks::{Dataset, Task};
 use crate::train::card::{Card, Measured as OnData};
 use crate::train::record::{About, Chart, numbers};
+use crate::train::task::LOSS;
 use crate::view::page::Table;
 use crate::view::style::number;
 
@@ -21,15 +26,17 @@ impl Args {
         &self,
         task: &dyn Task,
         model: &Model,
-        train: &dyn Dataset,
-        devs: &[Measured],
+        (train, devs): (&dyn Dataset, &[Measured]),
+        (recipe, selection): (&Recipe, &Selection),
     ) -> Result<About> {
         let setup = self.training.engine.setup()?;
         let mut loss = Chart::new("Loss", task.loss());
         loss = loss.curve("training batches", "train/loss");
-        let mut scores = Chart::new("Scores", task.metric());
+        let metric = &selection.metric;
+        let mut scores = Chart::new("Scores", metric);
         for (name, _) in devs {
-            scores = scores.curve(*name, format!("{name}/{}", task.metric()));
+            loss = loss.curve(*name, format!("{name}/{LOSS}"));
+            scores = scores.curve(*name, format!("{name}/{metric}"));
         }
         let mut charts = vec![loss, scores];
         charts.extend(Chart::usual());
@@ -37,7 +44,7 @@ impl Args {
             title: format!("Fine-tuning on {}", task.name()),
             command: records::command(),
             tables: vec![
-                self.recipe(model),
+                self.recipe_table(model, recipe, selection),
                 self.data_table(train, devs)?,
                 records::model(&model.config, &model.layout),
                 records::machine(setup),
@@ -46,22 +53,28 @@ impl Args {
         })
     }
 
-    fn recipe(&self, model: &Model) -> Table {
-        let batch = match self.batch_tokens {
-            Some(tokens) => format!("{tokens} tokens"),
-            None => format!("{} rows", self.batch),
+    fn recipe_table(&self, model: &Model, recipe: &Recipe, selection: &Selection) -> Table {
+        let batch = match recipe.batch {
+            BatchSize::Tokens(tokens) => format!("{tokens} tokens"),
+            BatchSize::Examples(rows) => format!("{rows} rows"),
         };
-        let rate = match self.lr_search {
-            true => "the best of 5e-5, 4e-5, 3e-5, 2e-5".to_owned(),
-            false => format!("{:e}", self.lr()),
+        let rates: Vec<String> = recipe.rates.iter().map(|rate| format!("{rate:e}")).collect();
+        let rate = match &rates[..] {
+            [rate] => rate.clone(),
+            rates => format!("the best of {}", rates.join(", ")),
+        };
+        let (length, name) = match recipe.max_steps {
+            Some(steps) => (steps, "steps"),
+            None => (u64::from(recipe.epochs), "epochs"),
         };
         let optimizer = self.training.optimizer(Optimizer::default());
         let mut table = Table::new("Recipe")
             .row("task", &self.task.task)
             .row("model", records::name_of_model(&self.model))
-            .row("epochs", self.epochs())
+            .row(name, length)
             .row("batch", batch)
             .row("highest learning rate", rate)
+            .row("learning rate after the warm-up", option_name(recipe.schedule))
             .row("share of steps with a rising rate", self.training.warmup)
             .row("optimizer", describe(optimizer))
             .row("dropout", model.config.hidden_dropout_prob)
@@ -70,8 +83,28 @@ impl Args {
         if self.seeds > 1 {
             table = table.row("seeds", self.seeds);
         }
-        if self.keep_best {
-            table = table.row("kept", "the best epoch on the development data");
+        if selection.keep_best {
+            let metric = &selection.metric;
+            table = table.row("kept", format!("the epoch with the best {metric}"));
+        }
+        if let Some(patience) = selection.patience {
+            table = table.row("epochs without a better one that end the run", patience);
+        }
+        let Recipe { tuning, loss, balanced, .. } = recipe;
+        if let Some(layers) = tuning.freeze {
+            table = table.row("frozen", format!("embeddings and {layers} layers"));
+        }
+        if tuning.layer_decay < 1.0 {
+            table = table.row("learning rate from layer to layer", tuning.layer_decay);
+        }
+        if !loss.class_weights.is_empty() {
+            table = table.row("class weights", format!("{:?}", loss.class_weights));
+        }
+        if loss.label_smoothing > 0.0 {
+            table = table.row("label smoothing", loss.label_smoothing);
+        }
+        if *balanced {
+            table = table.row("rows of an epoch", "as many from each class as from any other");
         }
         match (self.from_scratch, self.frozen.describe(&model.config)) {
             (true, _) => table.row("encoder", "started from random weights"),
@@ -87,14 +120,20 @@ impl Args {
         };
         let file = self.train_file()?.display().to_string();
         let mut table = Table::new("Data").row(format!("trained on {file}"), size(train));
-        for ((name, data), (_, path)) in devs.iter().zip(self.dev_files()?) {
+        for ((name, data), (_, path)) in devs.iter().zip(self.dev_files(&self.train_file()?)?.0) {
             table = table.row(format!("{name}: {}", path.display()), size(data.as_ref()));
         }
         Ok(table)
     }
 
     /// Returns the card of the model that was kept.
-    pub(super) fn card(&self, about: About, task: &dyn Task, runs: &Runs) -> Card {
+    pub(super) fn card(
+        &self,
+        about: About,
+        task: &dyn Task,
+        selection: &Selection,
+        runs: &Runs,
+    ) -> Card {
         let kept = runs.kept();
         let name = records::name_of(&self.out);
         let base = records::name_of_model(&self.model);
@@ -122,7 +161,7 @@ impl Args {
         };
         let mut tables = about.tables;
         if runs.done.len() > 1 {
-            tables.insert(0, all(task, &runs.done, kept.learning_rate));
+            tables.insert(0, all(selection, &runs.done, kept.learning_rate));
         }
         let seconds = format!("{:.1}", outcome.training.as_secs_f64());
         let tokens_per_s = format!("{:.0}", outcome.tokens_per_s());
@@ -158,11 +197,11 @@ impl Args {
 }
 
 /// Lists the score of every run, and the mean over the seeds of the kept learning rate.
-fn all(task: &dyn Task, runs: &[Run], learning_rate: f64) -> Table {
-    let mut table = Table::new(format!("Runs: {} on the development file", task.metric()));
+fn all(selection: &Selection, runs: &[Run], learning_rate: f64) -> Table {
+    let mut table = Table::new("Runs: the score on the development data");
     for run in runs {
         let which = format!("learning rate {:e}, seed {}", run.learning_rate, run.seed);
-        table = table.row(which, number(run.score(task)));
+        table = table.row(which, run.shown(selection));
     }
     let Some(several) = Several::of(runs, learning_rate) else {
         return table;

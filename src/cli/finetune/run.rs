@@ -5,6 +5,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::recipe::Recipe;
+use super::selection::{NO_SCORE, Selection};
 use super::{Args, Head, Measured};
 use crate::cli::shared::checks::option_name;
 use crate::cli::shared::progress::TrainingBar;
@@ -12,7 +14,7 @@ use crate::cli::shared::task::line;
 use crate::cli::shared::training::{or_empty, read_state, spike};
 use crate::engine::{Setup, TaskEngine};
 use crate::error::Result;
-use crate::eval::Scores;
+use crate::eval::{ClassReport, Scores};
 use crate::model::Config;
 use crate::model::weights::Model;
 use crate::note;
@@ -22,6 +24,7 @@ use crate::train::best::Best;
 use crate::train::finetune::{FinetuningRun, Outcome, Settings, TaskReport, TaskStep};
 use crate::train::finetuning::write;
 use crate::train::identity::FinetuningIdentity;
+use crate::train::task::measure_classes;
 use crate::train::{Finetuner, Records, Stop, checkpoint};
 
 /// What all runs of a command share.
@@ -32,6 +35,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) devs: &'a [Measured],
     pub(crate) wordpiece: &'a WordPiece,
     pub(crate) setup: Setup,
+    pub(crate) recipe: &'a Recipe,
+    pub(crate) selection: &'a Selection,
     /// The head on a frozen encoder.
     pub(crate) head: Option<&'a Head>,
     pub(crate) stop: Stop,
@@ -48,6 +53,9 @@ pub(crate) struct Run {
     /// With --keep-best: the epoch whose model was kept.
     #[serde(default)]
     pub(crate) kept: Option<u32>,
+    /// The report on the classes of the first development file.
+    #[serde(default)]
+    pub(crate) report: Option<ClassReport>,
 }
 
 impl Run {
@@ -56,10 +64,17 @@ impl Run {
         format!("lr-{:e}-seed-{}", self.learning_rate, self.seed)
     }
 
-    /// Returns the task's main score.
-    pub(crate) fn score(&self, task: &dyn Task) -> f64 {
+    /// Returns the score by which runs are compared: more is better.
+    pub(crate) fn score(&self, selection: &Selection) -> f64 {
         let scores = self.scores.first();
-        scores.map_or(NO_SCORE, |(_, scores)| score(task, scores))
+        scores.map_or(NO_SCORE, |(_, scores)| selection.score(scores))
+    }
+
+    /// Returns the name and the value of that score.
+    pub(crate) fn shown(&self, selection: &Selection) -> String {
+        let value = self.scores.first().and_then(|(_, scores)| selection.value(scores));
+        let value = value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.4}"));
+        format!("{} {value}", selection.metric)
     }
 
     /// Converts the result to JSON, with the scores under their names.
@@ -79,6 +94,12 @@ impl Run {
         }
         for (name, scores) in &self.scores {
             object[name.as_str()] = Value::Object(scores.clone());
+        }
+        if let (Some(report), Value::Object(object)) = (&self.report, &mut object) {
+            object.extend(report.to_json());
+        }
+        if let Some(epoch) = outcome.ended_early {
+            object["ended_after_epoch"] = epoch.into();
         }
         if let Some(epoch) = self.kept {
             object["kept_epoch"] = epoch.into();
@@ -112,15 +133,6 @@ impl Runs {
         let last = self.stopped.as_ref().or(self.done.last());
         last.filter(|run| run.outcome.stopped())
     }
-}
-
-/// Less than every score. JSON, in which the best epoch's score is stored, has no minus infinity.
-const NO_SCORE: f64 = f64::MIN;
-
-/// Returns the task's main score.
-fn score(task: &dyn Task, scores: &Scores) -> f64 {
-    let score = scores.get(task.metric()).and_then(Value::as_f64);
-    score.unwrap_or(NO_SCORE)
 }
 
 impl<'a> Runner<'a> {
@@ -164,17 +176,17 @@ impl<'a> Runner<'a> {
             outcome: Outcome::default(),
             scores: Vec::new(),
             kept: None,
+            report: None,
         };
         if resumed.is_none() {
             Best::remove(out)?;
         }
-        let keep_best = self.args.keep_best;
-        let every_epoch = keep_best || self.args.eval_epochs;
+        let Selection { keep_best, every_epoch, .. } = *self.selection;
         let name = self.args.several().then(|| run.name());
         records.begin(name.as_deref(), trainer.steps(), resumed);
         let mut reporter = Reporter {
             bar: TrainingBar::new(trainer.steps(), trainer.outcome().done()),
-            task: self.task,
+            selection: self.selection,
             dev: self.devs.first().filter(|_| every_epoch),
             scores: None,
             keep_in: keep_best.then_some(out),
@@ -200,7 +212,10 @@ impl<'a> Runner<'a> {
             self.write(trained)?;
         }
         for (name, data) in self.devs {
-            let scores = tasks::measure(trained.trainer.engine(), data.as_ref())?;
+            let (scores, report) = measure_classes(trained.trainer.engine(), data.as_ref())?;
+            if trained.run.scores.is_empty() {
+                trained.run.report = report;
+            }
             records.measured(trained.run.outcome.done(), name, &scores);
             trained.run.scores.push((name.to_string(), scores));
         }
@@ -260,6 +275,7 @@ pub(crate) fn same_run(
         precision: was.precision.or(now.precision),
         keep_best: was.keep_best.or(now.keep_best),
         model: was.model.clone().or(now.model.clone()),
+        metric: was.metric.clone().or(now.metric.clone()),
         ..was.clone()
     };
     checkpoint::same_run(folder, &identity(&was), &identity(now))
@@ -274,9 +290,16 @@ fn identity(run: &FinetuningIdentity) -> Vec<(&'static str, String)> {
     vec![
         ("--seed", run.seed.to_string()),
         ("--epochs", run.epochs.to_string()),
+        ("--max-steps", or_empty(run.max_steps)),
         ("a batch", run.batch.clone()),
+        ("--sampling balanced", run.balanced.to_string()),
         ("--lr", run.learning_rate.to_string()),
         ("--warmup", run.warmup.to_string()),
+        ("--schedule", option_name(run.decay)),
+        ("--layer-decay", run.tuning.layer_decay.to_string()),
+        ("--freeze", or_empty(run.tuning.freeze)),
+        ("the class weights", format!("{:?}", run.loss.class_weights)),
+        ("--label-smoothing", run.loss.label_smoothing.to_string()),
         ("--optimizer", option_name(optimizer.rule)),
         ("--adam-beta2", optimizer.beta2.to_string()),
         ("--adam-epsilon", format!("{:e}", optimizer.epsilon)),
@@ -290,6 +313,8 @@ fn identity(run: &FinetuningIdentity) -> Vec<(&'static str, String)> {
         ("the training data (by checksum)", format!("{checksum:08x}")),
         ("what the head reads", frozen),
         ("--keep-best", run.keep_best.unwrap_or_default().to_string()),
+        ("--metric", or_empty(run.metric.as_ref())),
+        ("--patience", or_empty(run.patience)),
         ("the model", or_empty(run.model.as_ref())),
         ("the model to start from (by checksum)", format!("{start:08x}")),
     ]
@@ -298,7 +323,7 @@ fn identity(run: &FinetuningIdentity) -> Vec<(&'static str, String)> {
 /// Shows and records a run; with --eval-epochs or --keep-best measures after every epoch.
 struct Reporter<'a> {
     bar: TrainingBar,
-    task: &'a dyn Task,
+    selection: &'a Selection,
     dev: Option<&'a Measured>,
     /// The scores of the last epoch, until the trainer takes them.
     scores: Option<Scores>,
@@ -324,7 +349,7 @@ impl TaskReport for Reporter<'_> {
             self.bar.say(&format!("epoch {epoch}: {}", line(&scores)));
             self.records.measured(step, name, &scores);
             if let Some(folder) = self.keep_in {
-                let score = score(self.task, &scores);
+                let score = self.selection.score(&scores);
                 if Best::read(folder)?.is_none_or(|best| score > best.score) {
                     Best { epoch, score }.write(folder, engine)?;
                 }
@@ -337,17 +362,8 @@ impl TaskReport for Reporter<'_> {
     fn scores(&mut self) -> Option<Scores> {
         self.scores.take()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_epoch_without_a_score_can_be_kept_and_is_below_all_others() {
-        let (epoch, score) = (1, NO_SCORE);
-        let written = serde_json::to_string(&Best { epoch, score }).unwrap();
-        assert_eq!(serde_json::from_str::<Best>(&written).unwrap().score, score);
-        assert!(score < -1e300);
+    fn ends_after(&self, epochs: &[(u32, Scores)]) -> bool {
+        self.selection.is_over(epochs)
     }
 }

@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::run::{Run, Runner, Runs, same_run};
-use super::{Args, RATES};
+use super::selection::Selection;
 use crate::cli::shared::checks::refuse;
 use crate::error::{Error, Result};
 use crate::files::{remove_if_there, write_atomic};
 use crate::model::weights::{self, Model};
 use crate::note;
-use crate::tasks::Task;
 use crate::train::best::Best;
 use crate::train::finetune::{Settings, State};
 use crate::train::identity::FinetuningIdentity;
@@ -55,34 +54,42 @@ impl Finished {
     }
 }
 
-impl Args {
+/// Returns the index of the run with the highest score, or of the first such run.
+fn best(runs: &[Run], selection: &Selection) -> usize {
+    let better = |best: usize, next: usize| {
+        let ahead = runs[next].score(selection) > runs[best].score(selection);
+        if ahead { next } else { best }
+    };
+    (0..runs.len()).reduce(better).unwrap_or(0)
+}
+
+impl Runner<'_> {
     /// Returns the learning rate and the seed of the run after `runs`: each rate with the first seed, then the
     /// best rate with the other seeds.
-    fn next(&self, runs: &[Run], task: &dyn Task) -> Option<(f64, u64)> {
-        let own = [self.lr()];
-        let rates = if self.lr_search { &RATES[..] } else { &own };
+    fn next(&self, runs: &[Run]) -> Option<(f64, u64)> {
+        let (rates, args) = (&self.recipe.rates, self.args);
         if let Some(&rate) = rates.get(runs.len()) {
-            return Some((rate, self.seed));
+            return Some((rate, args.seed));
         }
         let more = 1 + (runs.len() - rates.len()) as u64;
-        let rate = runs[best(&runs[..rates.len()], task)].learning_rate;
-        (more < self.seeds).then(|| (rate, self.seed + more))
+        let rate = runs[best(&runs[..rates.len()], self.selection)].learning_rate;
+        (more < args.seeds).then(|| (rate, args.seed + more))
     }
 
     /// Returns an error if this command does not begin with these runs.
-    fn begins_with(&self, runs: &[Run], task: &dyn Task) -> Result<()> {
+    fn begins_with(&self, runs: &[Run]) -> Result<()> {
+        let out = self.args.out.display();
         for (i, run) in runs.iter().enumerate() {
-            let out = self.out.display();
             let (rate, seed, kept) = (run.learning_rate, run.seed, run.kept.is_some());
-            if self.next(&runs[..i], task) != Some((rate, seed)) {
+            if self.next(&runs[..i]) != Some((rate, seed)) {
                 refuse!(
                     "the runs in {out} can't be continued: run {} had seed {seed} and learning rate {rate:e}, \
                      which --seed, --lr, --lr-search and --seeds don't give now",
                     i + 1
                 );
             }
-            if self.keep_best != kept {
-                let now = self.keep_best;
+            let now = self.selection.keep_best;
+            if now != kept {
                 refuse!(
                     "the runs in {out} can't be continued: --keep-best was {kept} and is {now} now"
                 );
@@ -90,18 +97,7 @@ impl Args {
         }
         Ok(())
     }
-}
 
-/// Returns the index of the run with the highest score, or of the first such run.
-fn best(runs: &[Run], task: &dyn Task) -> usize {
-    let better = |best: usize, next: usize| {
-        let ahead = runs[next].score(task) > runs[best].score(task);
-        if ahead { next } else { best }
-    };
-    (0..runs.len()).reduce(better).unwrap_or(0)
-}
-
-impl Runner<'_> {
     /// With `--resume`, returns the runs in `--out` if they are all runs of this command, or an error if
     /// they are another command's. If this command has more runs, it continues after those that are done.
     pub(crate) fn done(&self, settings: &Settings) -> Result<Option<Runs>> {
@@ -114,13 +110,13 @@ impl Runner<'_> {
             return Ok(None);
         };
         let before = &runs[..runs.len().saturating_sub(1)];
-        if let Some((learning_rate, seed)) = args.next(before, self.task) {
+        if let Some((learning_rate, seed)) = self.next(before) {
             let model = args.model(self.task, seed)?;
             let now = self.trainer(model, settings, learning_rate, seed)?;
             same_run(&args.out, &identity, now.identity())?;
         }
-        args.begins_with(&runs, self.task)?;
-        if args.next(&runs, self.task).is_some() {
+        self.begins_with(&runs)?;
+        if self.next(&runs).is_some() {
             // The records of a single run are in the folder of those of all runs.
             if runs.len() == 1 {
                 refuse!(
@@ -136,7 +132,7 @@ impl Runner<'_> {
         self.forget_unfinished()?;
         let out = args.out.display();
         note!("the run in {out} is done: nothing is trained");
-        Ok(Some(Runs { best: best(&runs, self.task), done: runs, stopped: None }))
+        Ok(Some(Runs { best: best(&runs, self.selection), done: runs, stopped: None }))
     }
 
     /// Trains all runs; `first` is the model of the first one.
@@ -163,7 +159,7 @@ impl Runner<'_> {
         let mut first = Some(first).filter(|_| runs.is_empty());
         let mut resume = args.training.resume;
         let mut stopped = None;
-        while let Some((learning_rate, seed)) = args.next(&runs, self.task) {
+        while let Some((learning_rate, seed)) = self.next(&runs) {
             let model = match first.take() {
                 Some(model) => model,
                 None => args.model(self.task, seed)?,
@@ -191,18 +187,18 @@ impl Runner<'_> {
             self.measure(&mut trained, records)?;
             records.end();
             runs.push(trained.run.clone());
-            if args.several() && best(&runs, self.task) + 1 == runs.len() {
+            if args.several() && best(&runs, self.selection) + 1 == runs.len() {
                 self.write(&mut trained)?;
             }
             if was_stopped {
                 break;
             }
             if args.several() {
-                let (metric, score) = (self.task.metric(), trained.run.score(self.task));
-                note!("seed {seed}, learning rate {learning_rate:e}: {metric} {score:.4}");
+                let shown = trained.run.shown(self.selection);
+                note!("seed {seed}, learning rate {learning_rate:e}: {shown}");
             }
             let finished = Finished { identity, runs };
-            finished.write(&match args.next(&finished.runs, self.task) {
+            finished.write(&match self.next(&finished.runs) {
                 Some(_) => path(&args.out),
                 None => done_path(&args.out),
             })?;
@@ -212,7 +208,7 @@ impl Runner<'_> {
         if stopped.is_none() && !runs.iter().any(|run| run.outcome.stopped()) {
             remove_if_there(&path(&args.out))?;
         }
-        Ok(Runs { best: best(&runs, self.task), done: runs, stopped })
+        Ok(Runs { best: best(&runs, self.selection), done: runs, stopped })
     }
 
     /// Removes the state of the run in `--out`.
@@ -236,7 +232,7 @@ impl Runner<'_> {
         let Some(finished) = Finished::read(&path(&args.out))? else {
             return Ok(None);
         };
-        args.begins_with(&finished.runs, self.task)?;
+        self.begins_with(&finished.runs)?;
         // A command that was killed may have left the state of the last finished run.
         if State::read(&args.out)?.is_some_and(|state| state.run.identity == finished.identity) {
             self.forget_state()?;

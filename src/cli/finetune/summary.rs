@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Args;
 use super::run::{Run, Runs};
+use crate::cli::shared::classes;
 use crate::cli::shared::stdio::say;
 use crate::cli::shared::task::line;
 use crate::cli::shared::training::note_stopped;
@@ -58,8 +59,16 @@ pub(crate) fn print(args: &Args, task: &dyn Task, rows: usize, runs: &Runs) -> R
         if let Some(epoch) = kept.kept {
             say!("the model of epoch {epoch} was kept")?;
         }
+        if let Some(epoch) = kept.outcome.ended_early {
+            say!(
+                "the run ended after epoch {epoch}: no epoch was better for as long as --patience allows"
+            )?;
+        }
         for (name, scores) in &kept.scores {
             say!("{name}: {}", line(scores))?;
+        }
+        if let Some(report) = &kept.report {
+            say!("{}", classes::text(report))?;
         }
         if let Some(several) = &several {
             say!("mean of {} seeds: {}", several.seeds, line(&several.mean))?;

@@ -1,6 +1,7 @@
 //! What several commands share: groups of options, checks of values, and output.
 
 pub(super) mod checks;
+pub(super) mod classes;
 pub(super) mod engine;
 pub(super) mod memory;
 pub(super) mod pretraining;

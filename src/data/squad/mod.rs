@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::text::reader::read_json;
 
 use super::labels::shortened;
+use super::split::Split;
 
 pub use windows::{WindowOptions, Windows};
 
@@ -136,6 +137,20 @@ impl Squad {
             let questions = paragraph.questions.iter();
             questions.map(move |question| (paragraph, question))
         })
+    }
+
+    /// Keeps the paragraphs that are held out, or the others: questions on one paragraph stay together.
+    pub fn part(&mut self, split: Split, held_out: bool) {
+        let all = (0..self.paragraphs().count()).collect();
+        let kept = split.part(all, held_out, |_| ());
+        let mut index = 0;
+        for article in &mut self.articles {
+            article.paragraphs.retain(|_| {
+                index += 1;
+                kept.binary_search(&(index - 1)).is_ok()
+            });
+        }
+        self.articles.retain(|article| !article.paragraphs.is_empty());
     }
 
     /// Keeps the first `limit` questions.

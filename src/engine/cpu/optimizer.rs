@@ -96,8 +96,8 @@ impl Chunk<'_> {
 }
 
 impl Update {
-    /// Clips, updates, zeroes the gradients; returns the norm before clipping. If the norm is not
-    /// finite, only zeroes the gradients. `partials` is scratch worth keeping between steps.
+    /// Clips, updates, zeroes the gradients; returns the norm before clipping, without the frozen
+    /// parameters'. If the norm is not finite, only zeroes the gradients. `partials` is scratch worth keeping between steps.
     pub fn apply(
         &self,
         layout: &Layout,
@@ -106,6 +106,9 @@ impl Update {
         moments: &mut Moments,
         partials: &mut Vec<f64>,
     ) -> f64 {
+        for (_, range) in layout.iter().filter(|(parameter, _)| parameter.rate == 0.0) {
+            gradients[range].fill(0.0);
+        }
         let norm = global_norm(gradients, partials);
         if !norm.is_finite() {
             gradients.fill(0.0);
@@ -149,9 +152,10 @@ impl Update {
     }
 
     fn adamw(&self, step: Step, layout: &Layout, chunk: Chunk<'_>) {
-        let rate = self.learning_rate as f32;
         for (parameter, at) in chunk.segments(layout) {
-            let shrink = (1.0 - self.learning_rate * self.decay(parameter)) as f32;
+            let rate = self.learning_rate * f64::from(parameter.rate);
+            let shrink = (1.0 - rate * self.decay(parameter)) as f32;
+            let rate = rate as f32;
             let parameters = chunk.parameters[at.clone()].iter_mut();
             let gradients = chunk.gradients[at.clone()].iter_mut();
             let first = chunk.first[at.clone()].iter_mut();
@@ -212,7 +216,7 @@ impl Update {
             } else {
                 1.0
             };
-            let rate = (self.learning_rate * ratio) as f32;
+            let rate = (self.learning_rate * f64::from(parameter.rate) * ratio) as f32;
             parameters
                 .par_chunks_mut(CHUNK)
                 .zip(first.par_chunks(CHUNK).zip(second.par_chunks(CHUNK)))

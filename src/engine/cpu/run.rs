@@ -163,10 +163,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Computes the gradients of all encoder parameters from that of the last hidden states.
+    /// Computes the gradients of all encoder parameters that are trained from that of the last hidden
+    /// states.
     pub fn backward(&mut self) {
         let (pass, values, len) = (self.pass, self.values, self.len());
+        let first = self.layout.first_trained();
         for (index, layer) in self.model.layers.iter().enumerate().rev() {
+            if Some(index) < first {
+                return;
+            }
             let [x, y] =
                 self.hidden.get_disjoint_mut([index, index + 1]).expect("different indices");
             let (x, y) = (&x[..len], &mut y[..len]);
@@ -178,6 +183,9 @@ impl Run<'_> {
             };
             let (gradients, d) = (&mut *self.parameter_gradients, &mut *self.gradients);
             layer.backward(pass, values, x, saved, gradients, d, self.scratch);
+        }
+        if first.is_some() {
+            return;
         }
         let (simd, batch, h) = (pass.simd, pass.batch, pass.config.hidden_size);
         let (dy, d_sums, partials) = self.gradients.for_embeddings();

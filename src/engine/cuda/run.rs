@@ -26,6 +26,8 @@ pub struct Model {
     segments: usize,
     embedding_norm: NormOffsets,
     layers: Vec<Layer>,
+    /// See [`Layout::first_trained`](crate::model::Layout::first_trained).
+    first_trained: Option<usize>,
     pub masked_lm: Option<MaskedLm>,
     pub next_sentence: Option<Head>,
     pub task: Option<Head>,
@@ -41,6 +43,7 @@ impl Model {
             segments: embedding("token_type_embeddings"),
             embedding_norm: NormOffsets::find(offsets, "embeddings.LayerNorm"),
             layers: (0..layers).map(|i| Layer::find(offsets, i)).collect(),
+            first_trained: offsets.layout().first_trained(),
             masked_lm: MaskedLm::find(offsets),
             next_sentence: Head::next_sentence(offsets),
             task: Head::task(offsets),
@@ -215,10 +218,15 @@ impl<'a> Run<'a> {
         Ok(gradients)
     }
 
-    /// Computes the gradients of all encoder parameters from that of the last hidden states.
+    /// Computes the gradients of all encoder parameters that are trained from that of the last hidden
+    /// states.
     fn backward(self, device: &mut dyn Device) -> Result<()> {
         let (pass, a, d) = (self.pass, self.activations, self.gradients());
+        let first = self.model.first_trained;
         for (index, layer) in self.model.layers.iter().enumerate().rev() {
+            if Some(index) < first {
+                return Ok(());
+            }
             let (x, y, saved) = (a.hidden[index], a.hidden[index + 1], &a.saved[index]);
             match self.recompute {
                 Recompute::Nothing => {}
@@ -233,6 +241,9 @@ impl<'a> Run<'a> {
                 Recompute::Layers => layer.forward(device, pass, x, saved, y)?,
             }
             layer.backward(device, pass, x, saved, d)?;
+        }
+        if first.is_some() {
+            return Ok(());
         }
         let norm = &self.model.embedding_norm;
         embedding_backward(

@@ -12,6 +12,7 @@ pub fn declare(config: &Config, part: Part, head: TaskHead, width: usize) -> Vec
         decay: true,
         init: Init::TruncatedNormal(config.initializer_range),
         part,
+        rate: 1.0,
     };
     let bias = Parameter {
         name: format!("{}.bias", head.name),
@@ -19,6 +20,7 @@ pub fn declare(config: &Config, part: Part, head: TaskHead, width: usize) -> Vec
         decay: false,
         init: Init::Zeros,
         part,
+        rate: 1.0,
     };
     vec![weight, bias]
 }

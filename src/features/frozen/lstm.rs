@@ -33,6 +33,7 @@ pub fn declare(part: Part, inputs: usize, hidden: usize) -> Vec<Parameter> {
                 shape,
                 decay,
                 part,
+                rate: 1.0,
             });
         }
     }

@@ -159,6 +159,7 @@ pub fn read_texts(
         wordpiece,
         max_len: MAX_LEN,
         limit: Some(limit),
+        split: None,
         bad: &mut BadRows::refused(),
         notes: &mut Vec::new(),
     };
@@ -195,7 +196,7 @@ pub fn schedule(data: &Examples, settings: &Settings) -> Schedule {
     let batches = |epoch| data.sequences.epoch(seed, epoch, batch).len() as u64;
     let total: u64 = (0..settings.epochs).map(batches).sum();
     let warmup = (total as f64 * settings.warmup) as u64;
-    Schedule { peak: settings.learning_rate, warmup, total }
+    Schedule::linear(settings.learning_rate, warmup, total)
 }
 
 fn classes(data: &Examples) -> Result<&[u32]> {

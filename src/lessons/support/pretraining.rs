@@ -231,7 +231,7 @@ pub fn train_on_pairs(
         Ok(())
     };
     report(0, model)?;
-    let schedule = Schedule { peak: 1e-3, warmup: steps / 10, total: steps };
+    let schedule = Schedule::linear(1e-3, steps / 10, steps);
     let (mut waiting, mut pass) = (Vec::new(), 0);
     for step in 1..=steps {
         if waiting.len() < 32 {
@@ -486,7 +486,7 @@ pub fn sick_run(
         Fault::Fast => 6e-2,
         _ => 2e-3,
     };
-    let schedule = Schedule { peak, warmup: steps / 10, total: steps };
+    let schedule = Schedule::linear(peak, steps / 10, steps);
     let (mut tokens, mut pairs) = (Vec::new(), Vec::new());
     for step in 1..=steps {
         let mut batch = data.batch(step - 1, 16)?;
@@ -597,7 +597,7 @@ mod tests {
         (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (0.0, 0.0);
         let layout = Layout::new(&config, &PRETRAINING);
         let start = layout.initialise(1);
-        let schedule = Schedule { peak: 5e-3, warmup: 4, total: 8 };
+        let schedule = Schedule::linear(5e-3, 4, 8);
         let (config, layout, start) = (&config, &layout, &start[..]);
         let run = Run { config, layout, start, data: &data, schedule, parts: &[0..10, 10..16] };
         let (right, values) = run.with(Slip::None, 8).unwrap();

@@ -578,7 +578,7 @@ pub fn fine_tune(
     let batches: Vec<Vec<usize>> =
         (0..20).flat_map(|epoch| train.sequences.epoch(1, epoch, size)).collect();
     let total = steps(batches.len() as u64);
-    let schedule = Schedule { peak: 1e-3, warmup: total / 10, total };
+    let schedule = Schedule::linear(1e-3, total / 10, total);
     let chart = LineChart::new(format!("Finding names: {name}")).axes("step", "loss, and F1");
     let mut live = LiveChart::new(chart);
     let mut f1 = 0.0;
@@ -630,6 +630,7 @@ mod tests {
             wordpiece: &tokenizer,
             max_len: MAX_LEN,
             limit: None,
+            split: None,
             bad: &mut BadRows::refused(),
             notes: &mut Vec::new(),
         };
@@ -746,6 +747,7 @@ mod tests {
             wordpiece: &tokenizer,
             max_len: MAX_LEN,
             limit: None,
+            split: None,
             bad: &mut BadRows::refused(),
             notes: &mut Vec::new(),
         };

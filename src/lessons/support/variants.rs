@@ -147,7 +147,7 @@ fn run(
     test: &PretrainingBatch,
     seen: &mut dyn FnMut(u64, &PretrainingScores),
 ) -> Result<PretrainingScores> {
-    let schedule = Schedule { peak: 2e-3, warmup: steps / 10, total: steps };
+    let schedule = Schedule::linear(2e-3, steps / 10, steps);
     let optimizer = Optimizer { beta2: 0.98, ..Optimizer::default() };
     let mut scores = PretrainingScores::default();
     for step in 1..=steps {
@@ -345,6 +345,7 @@ pub fn read(
         wordpiece: tokenizer,
         max_len: 128,
         limit: None,
+        split: None,
         bad: &mut BadRows::refused(),
         notes: &mut Vec::new(),
     };

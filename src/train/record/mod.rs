@@ -73,12 +73,22 @@ pub struct Records {
     /// When the page was last written, and how long that took.
     written: Option<(Instant, Duration)>,
     failed: bool,
+    /// Pictures of the result, as SVG.
+    pictures: Vec<String>,
 }
 
 impl Records {
     /// Creates records in `folder`.
     pub fn new(folder: PathBuf, about: About) -> Self {
-        Self { folder, about, runs: Vec::new(), files: None, written: None, failed: false }
+        Self {
+            folder,
+            about,
+            runs: Vec::new(),
+            files: None,
+            written: None,
+            failed: false,
+            pictures: Vec::new(),
+        }
     }
 
     /// Begins a run of `planned` steps; one of several has a `name`. `resumed` is the step of the checkpoint
@@ -158,6 +168,13 @@ impl Records {
     /// Ends the run, which has done all its steps or was stopped.
     pub fn end(&mut self) {
         self.close(State::Ended);
+        self.report();
+    }
+
+    /// Adds pictures of the result, as SVG, and tables to the report.
+    pub fn conclude(&mut self, pictures: Vec<String>, tables: Vec<Table>) {
+        self.pictures = pictures;
+        self.about.tables.splice(0..0, tables);
         self.report();
     }
 

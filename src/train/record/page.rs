@@ -62,6 +62,7 @@ impl Records {
             title: self.about.title.clone(),
             command: self.about.command.clone(),
             charts: self.charts(),
+            pictures: self.pictures.clone(),
             ..Page::default()
         };
         if let Some(run) = self.runs.last() {

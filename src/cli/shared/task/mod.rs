@@ -5,13 +5,15 @@ mod reading;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::error::ErrorKind;
 use clap::{Arg, Command};
 use serde_json::Value;
 
 use super::checks::refuse;
 use super::engine::EngineArgs;
 use crate::data::bad::BadRows;
+use crate::data::split::Split;
 use crate::engine::TaskEngine;
 use crate::error::Result;
 use crate::eval::Scores;
@@ -68,17 +70,52 @@ impl TypedValueParser for TaskName {
     fn parse_ref(
         &self,
         command: &Command,
-        arg: Option<&Arg>,
+        _: Option<&Arg>,
         value: &OsStr,
     ) -> std::result::Result<String, clap::Error> {
-        let known = value.to_str().and_then(tasks::named).map(OsStr::new);
-        let names = PossibleValuesParser::new(tasks::names());
-        names.parse_ref(command, arg, known.unwrap_or(value))
+        let typed = value.to_string_lossy();
+        let unknown = || {
+            let message = unknown_task(&typed);
+            clap::Error::raw(ErrorKind::InvalidValue, message).with_cmd(command)
+        };
+        tasks::named(&typed).map(str::to_owned).ok_or_else(unknown)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(Box::new(tasks::names().map(PossibleValue::new)))
     }
+}
+
+/// Words in what people type for a task, and the task that they mean.
+const MEANT: [(&str, &str); 12] = [
+    ("multi", "custom --kind classes"),
+    ("regress", "custom --kind number"),
+    ("token", "custom --kind tokens"),
+    ("tag", "custom --kind tokens"),
+    ("entit", "ner"),
+    ("conll", "ner"),
+    ("sentim", "sst-2"),
+    ("question", "squad"),
+    ("qa", "squad"),
+    ("choice", "swag"),
+    ("clas", "custom"),
+    ("text", "custom"),
+];
+
+/// Lists the tasks by kind, with the one that is probably meant.
+fn unknown_task(typed: &str) -> String {
+    let lower = typed.to_lowercase();
+    let meant = MEANT.iter().find(|(word, _)| lower.contains(word));
+    let meant = meant.map(|(_, task)| format!("; do you mean {task}?")).unwrap_or_default();
+    format!(
+        "there is no task {typed:?}{meant}\n\n  \
+         classes of texts and pairs   cola sst-2 mrpc qqp mnli qnli rte wnli ax\n  \
+         a number for a pair          sts-b\n  \
+         answers in a text            squad squad2\n  \
+         the right ending             swag codah\n  \
+         names in sentences           ner\n  \
+         your own data                custom, with --kind class, classes, number or tokens\n"
+    )
 }
 
 /// Lets options take negative numbers, so that an error about one names the option.
@@ -120,7 +157,8 @@ impl FinetunedArgs {
             note!("{folder}: was fine-tuned for {other}, not for {name}");
         }
         let Loaded { engine, wordpiece } = Loaded::read_task(&folder, task.part(), setup)?;
-        let data = args.read(task.as_ref(), data, role, &config, &wordpiece, limit)?;
+        let part = (limit, None);
+        let data = args.read(task.as_ref(), data, role, &config, &wordpiece, part)?;
         Ok(Opened { task, engine, data })
     }
 }
@@ -138,6 +176,7 @@ impl TaskArgs {
             kind: self.kind,
             skip_bad: self.skip_bad,
             fold: self.reading.fold(),
+            long_text: self.reading.long_text(),
             spans: SpanOptions {
                 n_best: self.n_best,
                 threshold: self.null_threshold,
@@ -174,7 +213,7 @@ impl TaskArgs {
         role: Role,
         config: &Config,
         wordpiece: &WordPiece,
-        limit: Option<usize>,
+        (limit, split): (Option<usize>, Option<Split>),
     ) -> Result<Box<dyn Dataset>> {
         let mut bad = BadRows::skipped_if(self.skip_bad);
         let mut notes = Vec::new();
@@ -182,6 +221,7 @@ impl TaskArgs {
             wordpiece,
             max_len: self.reading.max_len(&self.task, config)?,
             limit,
+            split,
             bad: &mut bad,
             notes: &mut notes,
         };

@@ -9,7 +9,7 @@ use crate::cli::shared::checks::{positions, refuse};
 use crate::data::table::Columns;
 use crate::error::{Error, Result};
 use crate::model::Config;
-use crate::tasks::{self, Role, SpanOptions};
+use crate::tasks::{self, LongText, Role, SpanOptions};
 use crate::train::task::OPTIONS;
 
 /// The fifth of CODAH that is held out by default.
@@ -26,6 +26,10 @@ pub(crate) struct ReadingArgs {
     /// or words,labels; to predict, the label's may be left out [default: as the model was fine-tuned]
     #[arg(long, value_name = "A[,B],LABEL")]
     columns: Option<String>,
+    /// Your own texts that are longer than --max-len: cut them, or read them in windows and average the
+    /// windows' logits [default: as the model was fine-tuned; to fine-tune, cut]
+    #[arg(long, value_enum)]
+    long_text: Option<LongText>,
     /// Which fifth of codah is held out for measuring [default: as the model was fine-tuned; to
     /// fine-tune, 1]
     #[arg(long, value_name = "1..5")]
@@ -58,6 +62,7 @@ impl ReadingArgs {
         Self {
             max_len: self.max_len.or(stored.max_len),
             columns: self.columns.clone().or_else(|| stored.columns.clone()),
+            long_text: self.long_text.or(stored.long_text),
             fold: self.fold.or(stored.fold),
             doc_stride: self.doc_stride.or(stored.doc_stride),
             max_query_len: self.max_query_len.or(stored.max_query_len),
@@ -75,6 +80,10 @@ impl ReadingArgs {
         let max_len = self.max_len.unwrap_or_else(usual);
         positions("--max-len", max_len, most)?;
         Ok(max_len)
+    }
+
+    pub(crate) fn long_text(&self) -> LongText {
+        self.long_text.unwrap_or_default()
     }
 
     pub(crate) fn fold(&self) -> u32 {

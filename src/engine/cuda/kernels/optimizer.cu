@@ -100,7 +100,11 @@ __device__ __forceinline__ float shared_factor(const Step *step, const double *s
 // A chunk of a parameter, as in `Chunks` of optimizer.rs.
 struct Chunk {
     u32 start, length, decay, parameter;
+    // Factor of the learning rate; 0 for a frozen parameter, whose gradients are 0.
+    float rate;
 };
+
+static_assert(sizeof(Chunk) == 20, "the chunk's bytes");
 
 // N consecutive values, 1 or 4; four start at a multiple of 16 bytes.
 template <u32 N> __device__ __forceinline__ void get(const float *at, float *x) {
@@ -179,7 +183,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         clear(chunk, fours, gradients);
         return;
     }
-    float shrink = chunk.decay ? step.shrink : 1.0f;
+    float rate = step.rate * chunk.rate;
+    float shrink = chunk.decay ? 1.0f - chunk.rate * (1.0f - step.shrink) : 1.0f;
     over_chunk(chunk, fours, [&](auto count, u64 i) {
         constexpr u32 N = decltype(count)::N;
         float p[N], g[N], m[N], v[N];
@@ -190,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (u32 j = 0; j < N; j++) {
             step.take(g[j] * factor, m[j], v[j]);
-            p[j] = p[j] * shrink - step.rate * step.direction(m[j], v[j]);
+            p[j] = p[j] * shrink - rate * step.direction(m[j], v[j]);
             g[j] = 0.0f;
         }
         put<N>(values + i, p);
@@ -274,7 +279,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         return;
     }
     bool fours = aligned(values) && aligned(first) && aligned(second) && aligned(copy);
-    float decay = chunk.decay ? step.decay : 0.0f, rate = step.rate * ratios[chunk.parameter];
+    float decay = chunk.decay ? step.decay : 0.0f;
+    float rate = step.rate * chunk.rate * ratios[chunk.parameter];
     over_chunk(chunk, fours, [&](auto count, u64 i) {
         constexpr u32 N = decltype(count)::N;
         float p[N], m[N], v[N];

@@ -14,6 +14,9 @@ const SQUARES_BLOCKS: u32 = 1056;
 /// Maximum parameters per block of an update.
 const CHUNK: usize = 1 << 14;
 
+/// 32-bit words of a chunk on the device.
+const CHUNK_WORDS: u32 = 5;
+
 /// Returns the bytes of scratch of [`sum_of_squares`].
 pub fn squares_partials() -> u64 {
     8 * u64::from(SQUARES_BLOCKS)
@@ -41,8 +44,8 @@ pub fn sum_of_squares(
 /// block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunks {
-    /// For each chunk: start, length, 1 if weight decay applies, and the parameter's number. Then,
-    /// for each parameter, the number of its first chunk; last the number of chunks.
+    /// For each chunk: start, length, 1 if weight decay applies, the parameter's number, and the bits of
+    /// its factor of the learning rate. Then, for each parameter, the number of its first chunk; last the number of chunks.
     words: Vec<u32>,
     count: u32,
     parameters: u32,
@@ -53,14 +56,15 @@ impl Chunks {
     pub fn of<'a>(parameters: impl Iterator<Item = (&'a Parameter, Range<usize>)>) -> Self {
         let (mut words, mut firsts) = (Vec::new(), Vec::new());
         for (number, (parameter, range)) in parameters.enumerate() {
-            firsts.push(words.len() as u32 / 4);
+            firsts.push(words.len() as u32 / CHUNK_WORDS);
             for start in range.clone().step_by(CHUNK) {
                 let length = CHUNK.min(range.end - start);
                 let decay = u32::from(parameter.decay);
-                words.extend([start as u32, length as u32, decay, number as u32]);
+                let rate = parameter.rate.to_bits();
+                words.extend([start as u32, length as u32, decay, number as u32, rate]);
             }
         }
-        let (count, parameters) = (words.len() as u32 / 4, firsts.len() as u32);
+        let (count, parameters) = (words.len() as u32 / CHUNK_WORDS, firsts.len() as u32);
         words.extend(firsts);
         words.push(count);
         Self { words, count, parameters }
@@ -152,7 +156,7 @@ pub fn lamb(
     partials: Address,
 ) -> Result<()> {
     let ratios = partials.offset(16 * u64::from(a.chunks.count));
-    let firsts = a.chunks_at.offset(16 * u64::from(a.chunks.count));
+    let firsts = a.chunks_at.offset(4 * u64::from(CHUNK_WORDS * a.chunks.count));
     let grid = ([a.chunks.count, 1, 1], 256);
     launch!(device, element, "lamb_moments", grid;
         a.chunks_at, a.step, a.squares, a.values, a.gradients, a.first, a.second, partials)?;
