@@ -9,6 +9,7 @@ mod frozen;
 mod glue;
 mod pretrain;
 mod pretrain_variants;
+mod recipes;
 mod records;
 mod resume_finetuning;
 mod saved_runs;

@@ -61,7 +61,7 @@ fn several_runs_resume_in_the_one_that_was_stopped() {
     for seed in 1..=3 {
         let lines = trainer.join(format!("runs/lr-1e-3-seed-{seed}/metrics.jsonl"));
         let lines = std::fs::read_to_string(lines).unwrap();
-        let steps = lines.lines().filter(|line| line.contains("\"loss\"")).count();
+        let steps = lines.lines().filter(|line| line.contains("\"learning_rate\"")).count();
         assert_eq!(whole["steps"], steps, "seed {seed}");
     }
 }

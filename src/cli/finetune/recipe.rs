@@ -232,9 +232,7 @@ impl RecipeArgs {
                 ratio if ratio < 1.0 / UNUSUAL => "low: the model will hardly change",
                 _ => continue,
             };
-            note!(
-                "a learning rate of {rate:e} is {unusual}; {usual_rate:e} is usual for this model"
-            );
+            note!("a learning rate of {rate} is {unusual}; {usual_rate:e} is usual for this model");
         }
     }
 }

@@ -80,6 +80,9 @@ impl TrainingArgs {
         unfinished: &[PathBuf],
         done: &[PathBuf],
     ) -> Result<()> {
+        if out.is_file() {
+            refuse!("--out {}: is a file; expected a folder", out.display());
+        }
         // A folder that does not exist yet has no canonical path.
         let whole = |folder: &Path| folder.canonicalize().ok();
         if whole(out).is_some() && from.and_then(whole) == whole(out) {
