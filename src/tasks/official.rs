@@ -27,8 +27,14 @@ pub fn files(name: &str) -> Option<Files> {
             train: GLUE,
             dev: &[("dev", &["dev_matched.tsv"]), ("dev_mismatched", &["dev_mismatched.tsv"])],
         },
-        "squad" => Files { train: &["train-v1.1.json"], dev: &[("dev", &["dev-v1.1.json"])] },
-        "squad2" => Files { train: &["train-v2.0.json"], dev: &[("dev", &["dev-v2.0.json"])] },
+        "squad" => Files {
+            train: &["train-v1.1.json", "train.jsonl"],
+            dev: &[("dev", &["dev-v1.1.json", "dev.jsonl"])],
+        },
+        "squad2" => Files {
+            train: &["train-v2.0.json", "train.jsonl"],
+            dev: &[("dev", &["dev-v2.0.json", "dev.jsonl"])],
+        },
         "swag" => Files { train: &["train.csv"], dev: &[("dev", &["val.csv"])] },
         "codah" => Files { train: CODAH, dev: &[("dev", CODAH)] },
         "ner" => Files {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::classes::{discovered, header_note, label, outputs_of};
 use super::{
@@ -93,15 +93,22 @@ impl Sentences {
         Ok(Self { name: "custom".into(), source: Source::Custom(own), outputs, metrics })
     }
 
-    fn rows(&self, path: &Path, role: Role, bad: &mut BadRows) -> Result<Vec<Row>> {
+    fn rows(&self, path: &Path, role: Role, reading: &mut Reading<'_>) -> Result<Vec<Row>> {
         let labels = role != Role::Test;
         match &self.source {
-            Source::Glue(task) => task.read(path, labels, bad),
+            Source::Glue(task) if labels => task.read(path, true, reading.bad),
+            Source::Glue(task) => task.read_texts(path, reading.bad, reading.notes),
             Source::Custom(own) => {
                 let labels = labels && own.labelled;
-                let needed = own.texts() + usize::from(labels);
-                own.columns
-                    .read_as(path, needed, bad, |row| self.own_row(path, &row, own.texts(), labels))
+                let texts = own.texts();
+                let table = match role {
+                    Role::Test if texts == 1 => own.columns.open_texts(path)?,
+                    _ => own.columns.open(path, texts + usize::from(labels))?,
+                };
+                if role == Role::Test {
+                    reading.notes.extend(table.note());
+                }
+                table.read(reading.bad, |row| self.own_row(path, &row, texts, labels))
             }
         }
     }
@@ -182,7 +189,7 @@ impl Task for Sentences {
     fn options(&self) -> Vec<(&'static str, Value)> {
         match &self.source {
             Source::Glue(_) => Vec::new(),
-            Source::Custom(own) => vec![("columns", own.columns.to_string().into())],
+            Source::Custom(own) => own.columns.options(),
         }
     }
 
@@ -197,8 +204,8 @@ impl Task for Sentences {
         }
     }
 
-    fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
-        let mut rows = self.rows(path, role, reading.bad)?;
+    fn read(&self, path: &Path, role: Role, mut reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
+        let mut rows = self.rows(path, role, &mut reading)?;
         if role == Role::Train {
             reading.notes.extend(self.header_note(path, &rows)?);
         }
@@ -219,6 +226,10 @@ impl Task for Sentences {
         };
         Ok(Box::new(Read {
             examples,
+            texts: match role {
+                Role::Test => rows.iter().map(|row| (row.a.clone(), row.b.clone())).collect(),
+                Role::Train | Role::Dev => Vec::new(),
+            },
             indices: rows.into_iter().map(|row| row.index).collect(),
             outputs: self.outputs.clone(),
             metrics: self.metrics,
@@ -248,9 +259,17 @@ fn targets(rows: &[Row]) -> Targets {
 struct Read {
     examples: Examples,
     indices: Vec<String>,
+    /// The texts or pairs of texts of a file for prediction; none of others.
+    texts: Vec<(String, Option<String>)>,
     outputs: Outputs,
     metrics: &'static [Metric],
     submission: String,
+}
+
+/// Returns the numbers of a model's outputs by the names of their classes.
+fn by_name<N: Copy + Into<Value>>(names: &[String], outputs: &[u32], row: &[N]) -> Value {
+    let of = |(name, &output): (&String, &u32)| (name.clone(), row[output as usize].into());
+    Value::Object(names.iter().zip(outputs).map(of).collect())
 }
 
 /// Returns the class whose logit is the largest.
@@ -297,26 +316,30 @@ impl Dataset for Read {
     fn answers(&self, logits: &Logits) -> Result<Answers> {
         let mut text = String::from("index\tprediction\n");
         let mut lines = Vec::new();
-        for (index, row) in self.indices.iter().zip(logits.values().chunks_exact(logits.outputs)) {
-            let (prediction, line) = match &self.outputs {
+        let rows = logits.values().chunks_exact(logits.outputs);
+        for (example, (index, row)) in self.indices.iter().zip(rows).enumerate() {
+            let mut line = json!({"index": index});
+            if let Some((a, b)) = self.texts.get(example) {
+                line["text"] = a.as_str().into();
+                if let Some(b) = b {
+                    line["pair"] = b.as_str().into();
+                }
+            }
+            let prediction = match &self.outputs {
                 Outputs::Classes { names, outputs } => {
-                    let name = &names[class(outputs, row) as usize];
+                    let class = class(outputs, row) as usize;
                     let probabilities = softmax(row);
-                    let of = |(name, &output): (&String, &u32)| {
-                        (name.clone(), Value::from(probabilities[output as usize]))
-                    };
-                    let probabilities: Map<_, _> = names.iter().zip(outputs).map(of).collect();
-                    let line = json!({
-                        "index": index,
-                        "prediction": name,
-                        "probabilities": probabilities,
-                    });
-                    (name.clone(), line)
+                    line["prediction"] = names[class].as_str().into();
+                    line["score"] = probabilities[outputs[class] as usize].into();
+                    line["probabilities"] = by_name(names, outputs, &probabilities);
+                    line["logits"] = by_name(names, outputs, row);
+                    names[class].clone()
                 }
                 Outputs::Number { limits } => {
                     let value = limited(row[0], *limits);
-                    let line = json!({"index": index, "prediction": value});
-                    (format!("{value:.3}"), line)
+                    line["prediction"] = value.into();
+                    line["logits"] = row.into();
+                    format!("{value:.3}")
                 }
             };
             // Writing to a string cannot fail.

@@ -26,6 +26,10 @@ pub(crate) struct ReadingArgs {
     /// or words,labels; to predict, the label's may be left out [default: as the model was fine-tuned]
     #[arg(long, value_name = "A[,B],LABEL")]
     columns: Option<String>,
+    /// What separates the columns of your own data: one character, or the word tab [default: as the model
+    /// was fine-tuned; else that of comma, semicolon, tab and | under which the header has the columns]
+    #[arg(long, value_name = "C", allow_hyphen_values = true)]
+    delimiter: Option<String>,
     /// Which fifth of codah is held out for measuring [default: as the model was fine-tuned; to
     /// fine-tune, 1]
     #[arg(long, value_name = "1..5")]
@@ -58,6 +62,7 @@ impl ReadingArgs {
         Self {
             max_len: self.max_len.or(stored.max_len),
             columns: self.columns.clone().or_else(|| stored.columns.clone()),
+            delimiter: self.delimiter.clone().or_else(|| stored.delimiter.clone()),
             fold: self.fold.or(stored.fold),
             doc_stride: self.doc_stride.or(stored.doc_stride),
             max_query_len: self.max_query_len.or(stored.max_query_len),
@@ -94,7 +99,14 @@ impl ReadingArgs {
 
     /// Returns the columns of your own data.
     pub(crate) fn columns(&self) -> Result<Option<Columns>> {
-        self.columns.as_deref().map(Columns::parse).transpose()
+        let Some(columns) = &self.columns else {
+            return Ok(None);
+        };
+        let columns = Columns::parse(columns)?;
+        Ok(Some(match &self.delimiter {
+            Some(delimiter) => columns.with_delimiter(delimiter)?,
+            None => columns,
+        }))
     }
 
     /// Returns whether the columns are those of the texts alone, which is allowed for prediction.
