@@ -19,8 +19,8 @@ pub struct Files {
 pub fn files(name: &str) -> Option<Files> {
     const GLUE: &[&str] = &[glue::TRAIN];
     const CODAH: &[&str] = &["full_data.tsv"];
-    const OWN_TRAIN: &[&str] = &["train.tsv", "train.csv", "train.jsonl"];
-    const OWN_DEV: &[&str] = &["dev.tsv", "dev.csv", "dev.jsonl"];
+    const OWN_TRAIN: &[&str] = &["train.tsv", "train.csv", "train.jsonl", "train.parquet"];
+    const OWN_DEV: &[&str] = &["dev.tsv", "dev.csv", "dev.jsonl", "dev.parquet"];
     Some(match name {
         "ax" => return None,
         "mnli" => Files {
@@ -97,7 +97,8 @@ mod tests {
         let error = |found: Result<PathBuf>| found.unwrap_err().to_string();
         let own = files("custom").unwrap();
         let message = error(own.train_in(folder.path()));
-        let expected = ": holds none of train.tsv, train.csv, train.jsonl, packed (.gz) or not";
+        let expected =
+            ": holds none of train.tsv, train.csv, train.jsonl, train.parquet, packed (.gz) or not";
         assert!(message.ends_with(expected), "{message}");
         let message = error(files("rte").unwrap().train_in(folder.path()));
         assert!(message.ends_with(": holds no train.tsv, packed (.gz) or not"));

@@ -19,6 +19,8 @@ pub(super) enum Layout {
     Delimited(u8),
     /// A text a line.
     Lines,
+    /// Parquet.
+    Parquet,
 }
 
 /// The delimiters that are recognised.
@@ -43,8 +45,10 @@ fn of_name(path: &Path) -> Result<Option<Layout>> {
         "tsv" | "txt" => Some(Layout::Delimited(b'\t')),
         "csv" => Some(Layout::Delimited(b',')),
         "jsonl" | "ndjson" | "json" => Some(Layout::Jsonl),
+        "parquet" => Some(Layout::Parquet),
         _ => {
-            let message = "is named neither .tsv, .csv, .txt nor .jsonl (or those with .gz)";
+            let message =
+                "is named neither .tsv, .csv, .txt, .jsonl (or those with .gz) nor .parquet";
             return Err(Error::file(path, message));
         }
     })
@@ -60,7 +64,7 @@ fn extension(path: &Path) -> String {
 
 /// Returns whether every row of the file names its columns, according to the file's name.
 pub(super) fn names_columns(path: &Path) -> Result<bool> {
-    Ok(of_name(path)? == Some(Layout::Jsonl))
+    Ok(matches!(of_name(path)?, Some(Layout::Jsonl | Layout::Parquet)))
 }
 
 /// Detects the layout of an open file; also returns the input from its start. With `texts`, standard input
@@ -73,8 +77,8 @@ pub(super) fn detect(
     texts: bool,
 ) -> Result<(Layout, Input)> {
     let named = of_name(path)?;
-    if named == Some(Layout::Jsonl) {
-        return Ok((Layout::Jsonl, input));
+    if let Some(named @ (Layout::Jsonl | Layout::Parquet)) = named {
+        return Ok((named, input));
     }
     let (line, input) = first_line(input, path)?;
     if named.is_none() && line.trim_start().starts_with('{') {

@@ -1,11 +1,13 @@
-//! The user's own data: rows of named columns from `.tsv`, `.csv`, `.txt` and `.jsonl` files.
+//! The user's own data: rows of named columns from `.tsv`, `.csv`, `.txt`, `.jsonl` and
+//! `.parquet` files.
 //!
 //! The header decides which delimiter separates the columns, whatever the file's name says. Between tabs
 //! nothing is quoted, between other delimiters fields are quoted as in RFC 4180. There is a header unless
-//! the columns are given by number. JSONL has one object a line. Any of them may be `.gz`. The layout of
+//! the columns are given by number. JSONL has one object a line. Any of these may be `.gz`. The layout of
 //! standard input is detected from its first line.
 
 mod layout;
+mod parquet;
 #[cfg(test)]
 mod tests;
 
@@ -44,7 +46,7 @@ pub struct Table<'a> {
 /// The requested fields of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// The line, counted from 1.
+    /// The line, counted from 1; in Parquet the row.
     pub line: usize,
     /// Its index in the file, counted from 0, including bad rows.
     pub place: usize,
@@ -209,6 +211,7 @@ impl Table<'_> {
         }
         let how = match self.layout {
             Layout::Jsonl => "JSON lines".to_owned(),
+            Layout::Parquet => "Parquet".to_owned(),
             Layout::Lines => "plain lines, each of them a text".to_owned(),
             Layout::Delimited(delimiter) => {
                 let header = match self.columns.numbers() {
@@ -241,7 +244,17 @@ impl Table<'_> {
         match layout {
             Layout::Jsonl => {
                 for (place, (number, line)) in lines(input).enumerate() {
-                    take(line.and_then(|line| columns.object(path, number, place, &line, needed)))?;
+                    take(line.and_then(|line| {
+                        let object = serde_json::from_str(&line).map_err(|e| {
+                            Error::line(path, number, format!("is no JSON object: {e}"))
+                        })?;
+                        columns.object(path, number, place, &object, needed)
+                    }))?;
+                }
+            }
+            Layout::Parquet => {
+                for (place, object) in parquet::rows(path, &columns.names, needed)?.enumerate() {
+                    take(columns.object(path, place + 1, place, &object?, needed))?;
                 }
             }
             Layout::Lines => {
@@ -326,11 +339,9 @@ impl Columns {
         path: &Path,
         number: usize,
         place: usize,
-        line: &str,
+        object: &serde_json::Map<String, Value>,
         needed: usize,
     ) -> Result<Row> {
-        let object: serde_json::Map<String, Value> = serde_json::from_str(line)
-            .map_err(|e| Error::line(path, number, format!("is no JSON object: {e}")))?;
         let field = |(index, name): (usize, &String)| match object.get(name) {
             None | Some(Value::Null) if index >= needed => Ok(None),
             None | Some(Value::Null) => {

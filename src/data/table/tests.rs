@@ -53,7 +53,7 @@ fn what_is_missing_is_named() {
         "a.jsonl|{\"text\":1}|:1: the object has no \"label\"; it has text",
         "a.jsonl|{\"text\":|:1: is no JSON object",
         "a.jsonl|{\"text\":{},\"label\":1}|neither text, a number",
-        "a.parquet|x|neither .tsv, .csv, .txt nor .jsonl",
+        "a.xlsx|x|neither .tsv, .csv, .txt, .jsonl (or those with .gz) nor .parquet",
         "a.tsv|text\tlabel\n|holds no row",
         "a.csv||holds no row",
         "a.csv|text,label\nA,\"x\nB,y\n|a.csv:2: a quote opens",
