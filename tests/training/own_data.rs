@@ -46,26 +46,33 @@ fn texts_are_read_with_any_delimiter_and_answered_in_every_format() {
         assert_contains(&stderr(&output), &format!("standard input: read as {how}\n"));
         lines(&stdout(&output))
     };
-    let answers = ask(
-        "it was a warm day, truly\n\nit was a cold road\n",
-        "plain lines, each of them a text",
-    );
+    let answers =
+        ask("it was a warm day, truly\n\nit was a cold road\n", "plain lines, each of them a text");
     let header = "rows under a header, separated by";
     assert_eq!(
         ask("text\nit was a warm day, truly\nit was a cold road\n", &format!("{header} tabs")),
         answers
     );
     assert_eq!(
-        ask("{\"text\":\"it was a warm day, truly\"}\n{\"text\":\"it was a cold road\"}\n", "JSON lines"),
+        ask(
+            "{\"text\":\"it was a warm day, truly\"}\n{\"text\":\"it was a cold road\"}\n",
+            "JSON lines"
+        ),
         answers
     );
     assert_eq!(
-        ask("n|text\n1|it was a warm day, truly\n2|it was a cold road\n", &format!("{header} vertical bars")),
+        ask(
+            "n|text\n1|it was a warm day, truly\n2|it was a cold road\n",
+            &format!("{header} vertical bars")
+        ),
         answers
     );
     let keys: Vec<&String> = answers[0].as_object().unwrap().keys().collect();
     assert_eq!(keys, ["index", "text", "prediction", "score", "probabilities", "logits"]);
-    assert_eq!((&answers[1]["index"], &answers[1]["text"]), (&"1".into(), &"it was a cold road".into()));
+    assert_eq!(
+        (&answers[1]["index"], &answers[1]["text"]),
+        (&"1".into(), &"it was a cold road".into())
+    );
     assert_eq!(answers[1]["prediction"], "bad, alas");
     let number = |of: &str, class: &str| answers[1][of][class].as_f64().unwrap();
     let difference = number("logits", "bad, alas") - number("logits", "fine");
@@ -85,7 +92,8 @@ fn texts_are_read_with_any_delimiter_and_answered_in_every_format() {
 
     let sure = folder.predicted("custom", "new.tsv", &["--threshold", "0"]);
     assert_eq!(sure, "index\tprediction\n0\tfine\n1\tbad, alas\n");
-    let unsure = crate::common::succeeds(folder.ask("predict", "custom", "new.tsv", &["--threshold", "1"]));
+    let unsure =
+        crate::common::succeeds(folder.ask("predict", "custom", "new.tsv", &["--threshold", "1"]));
     assert_eq!(stdout(&unsure), "index\tprediction\n0\t\n1\t\n");
     let note = "2 of 2 rows have no prediction: their best probability is below 1\n";
     assert_contains(&stderr(&unsure), note);
@@ -155,10 +163,8 @@ fn entities_in_raw_text_are_learned_and_found_with_their_characters() {
     let row = json!({"text": sentence}).to_string();
     assert_eq!(lines(&stdout(&piped(words(&line), &row))), plain);
     let found = plain[0]["entities"].as_array().unwrap();
-    let shown: Vec<Value> = found
-        .iter()
-        .map(|e| json!([e["label"], e["start"], e["end"], e["text"]]))
-        .collect();
+    let shown: Vec<Value> =
+        found.iter().map(|e| json!([e["label"], e["start"], e["end"], e["text"]])).collect();
     assert_eq!(shown, [json!(["PER", 2, 12, "Zoë Robert"]), json!(["LOC", 24, 28, "Rome"])]);
     let scores = plain[0]["scores"].as_array().unwrap();
     assert!(near(&found[1]["score"], scores[6].as_f64().unwrap()), "{}", plain[0]);

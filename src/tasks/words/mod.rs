@@ -1,6 +1,8 @@
 //! A class for every word: named entities in CoNLL's columns, and your own data of that kind. The
 //! first piece of a word carries its label (Devlin et al., section 5.3).
 
+mod rows;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -12,9 +14,8 @@ use super::{
 };
 use crate::data::bad::BadRows;
 use crate::data::conll::{self, Sentence};
-use crate::data::spans::{self, Span, Tagged};
-use crate::data::table::{Columns, Field, Row};
-use crate::data::tags::{Tags, broken_scheme, entities, in_iob2, is_entity_tag, types};
+use crate::data::table::Columns;
+use crate::data::tags::{Tags, broken_scheme, entities, is_entity_tag, types};
 use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
@@ -24,6 +25,7 @@ use crate::model::{Config, Part};
 use crate::text::WordPiece;
 use crate::text::words::Text;
 use crate::train::task::OPTIONS;
+use rows::{OwnRow, own_row};
 
 /// A label for every word.
 pub struct Words {
@@ -90,85 +92,6 @@ impl Words {
         }
         let texts = self.texts || table.is_plain();
         table.read(reading.bad, |row| own_row(path, &row, &tags, texts))
-    }
-}
-
-/// A row of your own data, or a sentence in CoNLL's columns.
-#[derive(Default)]
-struct OwnRow {
-    /// Its line, counted from 1.
-    line: usize,
-    /// Its index in the file.
-    place: usize,
-    sentence: Sentence,
-    /// The text that the sentence was split from; None if the words were given.
-    text: Option<Text>,
-    /// Number of its entities, and of those that begin or end inside a word.
-    entities: [usize; 2],
-}
-
-/// Reads a row of your own data; `texts` says that it is a text although nothing else tells.
-fn own_row(path: &Path, row: &Row, expected: &Tags<'_>, texts: bool) -> Result<OwnRow> {
-    let spans = match row.fields.get(1) {
-        Some(Some(Field::Text(json))) => spans::parse(json),
-        Some(Some(Field::List(empty))) if empty.is_empty() => Some(Ok(Vec::new())),
-        _ => None,
-    };
-    let read = match &row.fields[0] {
-        Some(Field::Text(text)) if texts || spans.is_some() => split(text, spans, expected),
-        _ => sentence(row, expected).map(|sentence| OwnRow { sentence, ..OwnRow::default() }),
-    };
-    match read {
-        Ok(read) => Ok(OwnRow { line: row.line, place: row.place, ..read }),
-        Err(complaint) => Err(Error::line(path, row.line, complaint)),
-    }
-}
-
-/// Splits a text into words with the tags of its entities, or returns what is wrong with them. Entities that are
-/// not read may be anything.
-fn split(
-    text: &str,
-    spans: Option<std::result::Result<Vec<Span>, String>>,
-    expected: &Tags<'_>,
-) -> std::result::Result<OwnRow, String> {
-    let text = Text::new(text);
-    let words = text.words();
-    if words.is_empty() {
-        return Err("the row has no words".into());
-    }
-    let no_list = || Err("the entities are no list; expected [[start, end, label], ...]".into());
-    let tagged = spans.unwrap_or_else(no_list).and_then(|spans| {
-        let Tagged { tags, cut } = spans::tags(&text, spans.clone())?;
-        match tags.iter().find_map(|tag| expected.complaint(tag)) {
-            Some(complaint) => Err(complaint),
-            None => Ok((tags, [spans.len(), cut])),
-        }
-    });
-    let (tags, entities) = match tagged {
-        Err(_) if *expected == Tags::Unread => (Vec::new(), [0, 0]),
-        tagged => tagged?,
-    };
-    let sentence = Sentence { words, tags };
-    Ok(OwnRow { sentence, text: Some(text), entities, ..OwnRow::default() })
-}
-
-/// Reads words and their labels, or returns what is wrong with them.
-fn sentence(row: &Row, expected: &Tags<'_>) -> std::result::Result<Sentence, String> {
-    let list = |index: usize| row.fields.get(index)?.as_ref().map(Field::list);
-    let words = list(0).unwrap_or_default();
-    if words.is_empty() {
-        return Err("the row has no words".into());
-    }
-    let mut tags = list(1).unwrap_or_default();
-    if tags.len() != words.len() {
-        if *expected != Tags::Unread {
-            return Err(format!("the row has {} words, but {} labels", words.len(), tags.len()));
-        }
-        tags.clear();
-    }
-    match tags.iter().find_map(|tag| expected.complaint(tag)) {
-        Some(complaint) => Err(complaint),
-        None => Ok(Sentence { words, tags: in_iob2(tags) }),
     }
 }
 
@@ -258,7 +181,8 @@ impl Task for Words {
         }
         let mut sources = Vec::new();
         let sentences = rows.into_iter().map(|OwnRow { place, sentence, text, .. }| {
-            sources.push(Source { place, text });
+            // Only answers need the text.
+            sources.push(Source { place, text: text.filter(|_| role == Role::Test) });
             sentence
         });
         let sentences: Vec<Sentence> = sentences.collect();
