@@ -47,7 +47,7 @@ pub fn read_swag(path: &Path, bad: &mut BadRows) -> Result<Vec<Question>> {
 
 /// Reads a file of SWAG; `labels` says whether to read labels.
 pub fn read_swag_rows(path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Question>> {
-    let mut records = csv::read(open_or_stdin(path)?, path)?.into_iter();
+    let mut records = csv::read(open_or_stdin(path)?, path, b',')?.into_iter();
     let Some(header) = records.next().transpose()? else {
         return bad.some(path, Vec::new(), "question");
     };

@@ -1,4 +1,4 @@
-//! Reads records of comma-separated values (RFC 4180), each with its line.
+//! Reads records of comma-separated values (RFC 4180) or of such with another delimiter, each with its line.
 //!
 //! To the `csv` crate, a quote without a closing one makes everything up to the next quote or the end of
 //! the file part of one field. Here it is an error of its line, and reading continues after that line.
@@ -21,12 +21,13 @@ pub struct Record {
     pub fields: Vec<String>,
 }
 
-/// Reads all records; empty lines between them are skipped. `path` is for error messages.
-pub fn read(input: impl Read, path: &Path) -> Result<Vec<Result<Record>>> {
+/// Reads all records with this delimiter between their fields; empty lines between them are skipped. `path` is
+/// for error messages.
+pub fn read(input: impl Read, path: &Path, delimiter: u8) -> Result<Vec<Result<Record>>> {
     let bytes = raw::whole(input, path)?;
     let mut records = Vec::new();
     let (mut rest, mut line) = (&bytes[..], 1);
-    while let Some((fault, end)) = read_up_to_fault(rest, line, path, &mut records)? {
+    while let Some((fault, end)) = read_up_to_fault(rest, line, path, delimiter, &mut records)? {
         (rest, line) = (&rest[end..], fault + 1);
     }
     Ok(records)
@@ -38,9 +39,12 @@ fn read_up_to_fault(
     bytes: &[u8],
     first: usize,
     path: &Path,
+    delimiter: u8,
     records: &mut Vec<Result<Record>>,
 ) -> Result<Option<(usize, usize)>> {
-    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
+    let mut builder = ReaderBuilder::new();
+    let builder = builder.has_headers(false).flexible(true).delimiter(delimiter);
+    let mut reader = builder.from_reader(bytes);
     let mut record = ByteRecord::new();
     while reader
         .read_byte_record(&mut record)
@@ -55,7 +59,7 @@ fn read_up_to_fault(
         let (skipped, raw) = raw.split_at(skipped.count());
         let start = start + skipped.len();
         let line = first + line - 1 + skipped.iter().filter(|&&byte| byte == b'\n').count();
-        if let Some(opened) = unclosed(raw) {
+        if let Some(opened) = unclosed(raw, delimiter) {
             let fault = line + opened;
             let message = "a quote opens in this line that no quote closes where a field ends";
             records.push(Err(Error::line(path, fault, message)));
@@ -80,7 +84,7 @@ fn decoded(raw: &[u8], line: usize, record: &ByteRecord, path: &Path) -> Result<
 
 /// Returns the line of a record, counted from 0, in which a quote opens that is not closed: there is no
 /// further quote, or the next one is in a later line and text follows it, so it opens another field.
-fn unclosed(raw: &[u8]) -> Option<usize> {
+fn unclosed(raw: &[u8], delimiter: u8) -> Option<usize> {
     let (mut quoted, mut starts, mut opened, mut line) = (false, true, 0, 0);
     let mut bytes = raw.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
@@ -90,7 +94,7 @@ fn unclosed(raw: &[u8]) -> Option<usize> {
             }
             b'"' if quoted => {
                 quoted = false;
-                let ends = matches!(bytes.peek(), None | Some(b',' | b'\r' | b'\n'));
+                let ends = bytes.peek().is_none_or(|next| [delimiter, b'\r', b'\n'].contains(next));
                 // In the same line, text after a closing quote belongs to the field, as in most readers.
                 if !ends && opened < line {
                     return Some(opened);
@@ -100,7 +104,7 @@ fn unclosed(raw: &[u8]) -> Option<usize> {
             _ => {}
         }
         line += usize::from(byte == b'\n');
-        starts = !quoted && matches!(byte, b',' | b'\n');
+        starts = !quoted && [delimiter, b'\n'].contains(&byte);
     }
     quoted.then_some(opened)
 }
@@ -110,7 +114,7 @@ mod tests {
     use super::*;
 
     fn records(text: &[u8]) -> Vec<Result<Record>> {
-        read(text, Path::new("x.csv")).unwrap()
+        read(text, Path::new("x.csv"), b',').unwrap()
     }
 
     fn check(text: &str, expected: &[(usize, &[&str])]) {

@@ -4,13 +4,15 @@
 //! The official files are tab-separated with a header and no quoting: a `"` is a character of the
 //! text. CoLA's train.tsv and dev.tsv have no header; some copies start with a byte-order mark.
 
+use std::io::BufRead;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::text::reader::{Lines, open_or_stdin};
+use crate::text::reader::{Lines, first_line, open_or_stdin};
 
 use super::bad::{BadRows, NO_TABS, Width};
 use super::labels::shortened;
+use super::table;
 
 /// A text or a pair of texts, with its target if known.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,7 +159,50 @@ impl Task {
     /// Reads a file in the official layout, `.gz` or not. `labels` says whether to read labels; a file
     /// without a label column, such as the official test files, gives rows without targets.
     pub fn read(&self, path: &Path, labels: bool, bad: &mut BadRows) -> Result<Vec<Row>> {
-        let mut lines = Lines::new(open_or_stdin(path)?, path).filled();
+        self.read_from(open_or_stdin(path)?, path, labels, bad)
+    }
+
+    /// Reads a file without its labels. If the task has one text and `path` is standard input in another
+    /// layout than the official one, each line is a text, or a JSON object with the text's column; `notes`
+    /// receives a remark on the layout.
+    pub fn read_texts(
+        &self,
+        path: &Path,
+        bad: &mut BadRows,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Row>> {
+        if self.b.is_some() || path != Path::new("-") {
+            return self.read(path, false, bad);
+        }
+        let (first, input) = first_line(open_or_stdin(path)?, path)?;
+        let fields = first.split('\t').count();
+        if self.columns(&first).is_some() || self.without_header.is_some_and(|at| at[2] == fields) {
+            notes.push(format!("standard input: read as a file of {}", self.name));
+            return self.read_from(input, path, false, bad);
+        }
+        let columns = table::Columns::named(vec![self.a.to_owned()]);
+        let table = columns.open_texts_from(input, path)?;
+        notes.extend(table.note());
+        table.read(bad, |row| {
+            Ok(Row {
+                index: row.place.to_string(),
+                line: row.line,
+                a: row.fields[0].as_ref().map(table::Field::text).unwrap_or_default(),
+                b: None,
+                labelled: false,
+                target: None,
+            })
+        })
+    }
+
+    fn read_from(
+        &self,
+        input: impl BufRead,
+        path: &Path,
+        labels: bool,
+        bad: &mut BadRows,
+    ) -> Result<Vec<Row>> {
+        let mut lines = Lines::new(input, path).filled();
         let Some((number, first)) = lines.next() else {
             return Err(Error::file(path, "is empty; expected rows of GLUE"));
         };

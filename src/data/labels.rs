@@ -7,7 +7,7 @@ const LISTED: usize = 10;
 /// one field of a file of predictions.
 pub fn complaint(label: &str) -> Option<String> {
     if label.trim().is_empty() {
-        return Some("the label is empty".into());
+        return Some("the label is empty (--skip-bad leaves such rows out)".into());
     }
     label.contains(['\t', '\n', '\r']).then(|| {
         let label = shortened(label);

@@ -13,6 +13,7 @@ pub mod labels;
 pub mod packed;
 pub mod pretraining;
 pub mod sequences;
+pub mod spans;
 pub mod split;
 pub mod squad;
 pub mod table;

@@ -22,7 +22,6 @@ mod next_sentence;
 mod question_answerer;
 mod text_classifier;
 mod token_classifier;
-mod words;
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};

@@ -14,9 +14,9 @@ use crate::eval::{best, softmax};
 use crate::model::weights::CONFIG;
 use crate::model::{Config, Part};
 use crate::tasks::WordSequences;
+use crate::text::words::Text;
 
 use super::loaded::{Shared, labels_of};
-use super::words::words;
 use super::{Builder, Open, loading};
 
 /// A model that was fine-tuned to label the words of a text, such as the names of people and places.
@@ -77,25 +77,26 @@ impl TokenClassifier {
     /// If an output of the model is not a finite number.
     pub fn entities(&self, texts: &[&str]) -> Result<Vec<Vec<Entity>>> {
         let texts: Vec<Text> = texts.iter().map(|text| Text::new(text)).collect();
-        let sentences: Vec<Sentence> = texts.iter().map(Text::sentence).collect();
+        let sentence = |text: &Text| Sentence { words: text.words(), tags: Vec::new() };
+        let sentences: Vec<Sentence> = texts.iter().map(sentence).collect();
         let cut = WordSequences::new(&sentences, &self.model.wordpiece, self.model.max_len)?;
         let logits = self.model.logits(&cut.sequences)?;
         let row = |row: &usize| &logits.values()[row * logits.outputs..][..logits.outputs];
         let mut rows = cut.first_rows.iter().map(row);
         let found = texts.iter().map(|text| {
-            let tags = rows.by_ref().take(text.words.len()).map(|row| {
+            let tags = rows.by_ref().take(text.places().len()).map(|row| {
                 let label = best(row) as usize;
                 (self.labels[label].as_str(), softmax(row)[label])
             });
             let (tags, scores): (Vec<&str>, Vec<f64>) = tags.unzip();
-            let entity = |(label, words): (&str, Range<usize>)| {
-                text.entity(label, words.clone(), &scores[words])
+            let found_at = |(label, words): (&str, Range<usize>)| {
+                entity(text, label, words.clone(), &scores[words])
             };
             if self.labels.iter().all(|label| is_entity_tag(label)) {
                 let entities = entities(&tags).into_iter();
-                entities.map(|found| entity((found.kind, found.start..found.end))).collect()
+                entities.map(|found| found_at((found.kind, found.start..found.end))).collect()
             } else {
-                let single = |(word, label)| entity((label, word..word + 1));
+                let single = |(word, label)| found_at((label, word..word + 1));
                 tags.iter().copied().enumerate().map(single).collect()
             }
         });
@@ -103,31 +104,13 @@ impl TokenClassifier {
     }
 }
 
-/// A text in characters, with its words.
-struct Text {
-    chars: Vec<char>,
-    words: Vec<Range<usize>>,
-}
-
-impl Text {
-    fn new(text: &str) -> Self {
-        let chars: Vec<char> = text.chars().collect();
-        Self { words: words(&chars), chars }
-    }
-
-    fn sentence(&self) -> Sentence {
-        let word = |word: &Range<usize>| self.chars[word.clone()].iter().collect();
-        Sentence { words: self.words.iter().map(word).collect(), tags: Vec::new() }
-    }
-
-    fn entity(&self, label: &str, words: Range<usize>, scores: &[f64]) -> Entity {
-        let (start, end) = (self.words[words.start].start, self.words[words.end - 1].end);
-        Entity {
-            label: label.to_owned(),
-            text: self.chars[start..end].iter().collect(),
-            start,
-            end,
-            score: (scores.iter().sum::<f64>() / scores.len() as f64) as f32,
-        }
+fn entity(text: &Text, label: &str, words: Range<usize>, scores: &[f64]) -> Entity {
+    let place = text.span(words);
+    Entity {
+        label: label.to_owned(),
+        text: text.cut(place.clone()),
+        start: place.start,
+        end: place.end,
+        score: (scores.iter().sum::<f64>() / scores.len() as f64) as f32,
     }
 }

@@ -115,7 +115,6 @@ impl Task for Choice {
         reading.notes.extend(sequences.cut_note(path, reading.max_len));
         Ok(Box::new(Read {
             name: self.name().to_owned(),
-            indices: rows.iter().map(|row| row.place).collect(),
             examples: Examples {
                 sequences: sequences.with_choices(CHOICES),
                 targets: match role {
@@ -123,6 +122,7 @@ impl Task for Choice {
                     Role::Train | Role::Dev => Targets::Choices(right),
                 },
             },
+            questions: rows,
         }))
     }
 }
@@ -130,8 +130,7 @@ impl Task for Choice {
 /// A file of questions.
 struct Read {
     name: String,
-    /// The row of each question in the file.
-    indices: Vec<usize>,
+    questions: Vec<Question>,
     examples: Examples,
 }
 
@@ -155,15 +154,19 @@ impl Dataset for Read {
     fn answers(&self, logits: &Logits) -> Result<Answers> {
         let mut text = String::from("index\tprediction\n");
         let mut lines = Vec::new();
-        for (example, index) in self.indices.iter().enumerate() {
-            let row = logits.of(example);
-            let prediction = best(row);
+        for (example, question) in self.questions.iter().enumerate() {
+            let (index, row) = (question.place, logits.of(example));
+            let (prediction, probabilities) = (best(row), softmax(row));
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{index}\t{prediction}");
             lines.push(json!({
                 "index": index,
+                "context": question.context,
+                "endings": question.pairs().map(|(_, ending)| ending),
                 "prediction": prediction,
-                "probabilities": softmax(row),
+                "score": probabilities[prediction as usize],
+                "probabilities": probabilities,
+                "logits": row,
             }));
         }
         Ok(Answers { documents: vec![(format!("{}.tsv", self.name), text)], lines })

@@ -19,16 +19,22 @@ pub struct Files {
 pub fn files(name: &str) -> Option<Files> {
     const GLUE: &[&str] = &[glue::TRAIN];
     const CODAH: &[&str] = &["full_data.tsv"];
-    const OWN_TRAIN: &[&str] = &["train.tsv", "train.csv", "train.jsonl"];
-    const OWN_DEV: &[&str] = &["dev.tsv", "dev.csv", "dev.jsonl"];
+    const OWN_TRAIN: &[&str] = &["train.tsv", "train.csv", "train.jsonl", "train.parquet"];
+    const OWN_DEV: &[&str] = &["dev.tsv", "dev.csv", "dev.jsonl", "dev.parquet"];
     Some(match name {
         "ax" => return None,
         "mnli" => Files {
             train: GLUE,
             dev: &[("dev", &["dev_matched.tsv"]), ("dev_mismatched", &["dev_mismatched.tsv"])],
         },
-        "squad" => Files { train: &["train-v1.1.json"], dev: &[("dev", &["dev-v1.1.json"])] },
-        "squad2" => Files { train: &["train-v2.0.json"], dev: &[("dev", &["dev-v2.0.json"])] },
+        "squad" => Files {
+            train: &["train-v1.1.json", "train.jsonl"],
+            dev: &[("dev", &["dev-v1.1.json", "dev.jsonl"])],
+        },
+        "squad2" => Files {
+            train: &["train-v2.0.json", "train.jsonl"],
+            dev: &[("dev", &["dev-v2.0.json", "dev.jsonl"])],
+        },
         "swag" => Files { train: &["train.csv"], dev: &[("dev", &["val.csv"])] },
         "codah" => Files { train: CODAH, dev: &[("dev", CODAH)] },
         "ner" => Files {
@@ -91,7 +97,8 @@ mod tests {
         let error = |found: Result<PathBuf>| found.unwrap_err().to_string();
         let own = files("custom").unwrap();
         let message = error(own.train_in(folder.path()));
-        let expected = ": holds none of train.tsv, train.csv, train.jsonl, packed (.gz) or not";
+        let expected =
+            ": holds none of train.tsv, train.csv, train.jsonl, train.parquet, packed (.gz) or not";
         assert!(message.ends_with(expected), "{message}");
         let message = error(files("rte").unwrap().train_in(folder.path()));
         assert!(message.ends_with(": holds no train.tsv, packed (.gz) or not"));

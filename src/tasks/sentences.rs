@@ -126,15 +126,22 @@ impl Sentences {
         Ok(Self { name, source, outputs, metrics, long_text: options.long_text })
     }
 
-    fn rows(&self, path: &Path, role: Role, bad: &mut BadRows) -> Result<Vec<Row>> {
+    fn rows(&self, path: &Path, role: Role, reading: &mut Reading<'_>) -> Result<Vec<Row>> {
         let labels = role != Role::Test;
         match &self.source {
-            Source::Glue(task) => task.read(path, labels, bad),
+            Source::Glue(task) if labels => task.read(path, true, reading.bad),
+            Source::Glue(task) => task.read_texts(path, reading.bad, reading.notes),
             Source::Custom(own) => {
                 let labels = labels && own.labelled;
-                let needed = own.texts() + usize::from(labels);
-                own.columns
-                    .read_as(path, needed, bad, |row| self.own_row(path, &row, own.texts(), labels))
+                let texts = own.texts();
+                let table = match role {
+                    Role::Test if texts == 1 => own.columns.open_texts(path)?,
+                    _ => own.columns.open(path, texts + usize::from(labels))?,
+                };
+                if role == Role::Test {
+                    reading.notes.extend(table.note());
+                }
+                table.read(reading.bad, |row| self.own_row(path, &row, texts, labels))
             }
         }
     }
@@ -248,8 +255,7 @@ impl Task for Sentences {
             Source::Custom(own) => {
                 let long_text = json!(self.long_text);
                 let windows = (self.long_text != LongText::Cut).then_some(("long_text", long_text));
-                let columns = ("columns", own.columns.to_string().into());
-                [columns].into_iter().chain(windows).collect()
+                own.columns.options().into_iter().chain(windows).collect()
             }
         }
     }
@@ -276,12 +282,12 @@ impl Task for Sentences {
         }
     }
 
-    fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
-        let rows = self.rows(path, role, reading.bad)?;
+    fn read(&self, path: &Path, role: Role, mut reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
+        let rows = self.rows(path, role, &mut reading)?;
         if role == Role::Train {
             reading.notes.extend(self.header_note(path, &rows)?);
         }
-        let rows = reading.part(rows, role, |row| match &row.target {
+        let mut rows = reading.part(rows, role, |row| match &row.target {
             Some(Target::Class(class)) => vec![*class],
             Some(Target::Classes(classes)) => classes.clone(),
             Some(Target::Value(_)) | None => Vec::new(),
@@ -308,6 +314,11 @@ impl Task for Sentences {
             sequences,
             targets: if role == Role::Test { Targets::Unknown } else { targets(&rows) },
         };
+        if role == Role::Train {
+            for row in &mut rows {
+                (row.a, row.b) = (String::new(), None);
+            }
+        }
         Ok(Box::new(Read {
             examples,
             rows,
@@ -343,10 +354,17 @@ fn targets(rows: &[Row]) -> Targets {
 /// A file of texts.
 struct Read {
     examples: Examples,
+    /// The rows; those of a training file without their texts.
     rows: Vec<Row>,
     outputs: Outputs,
     metrics: &'static [Metric],
     submission: String,
+}
+
+/// Returns the numbers of a model's outputs by the names of their classes.
+fn by_name<N: Copy + Into<Value>>(names: &[String], outputs: &[u32], row: &[N]) -> Value {
+    let of = |(name, &output): (&String, &u32)| (name.clone(), row[output as usize].into());
+    Value::Object(names.iter().zip(outputs).map(of).collect())
 }
 
 /// Returns the class whose logit is the largest.
@@ -449,47 +467,44 @@ impl Dataset for Read {
     fn answers(&self, logits: &Logits) -> Result<Answers> {
         let mut text = String::from("index\tprediction\n");
         let mut lines = Vec::new();
-        let indices = self.rows.iter().map(|row| &row.index);
-        for (index, row) in indices.zip(logits.values().chunks_exact(logits.outputs)) {
-            let (prediction, line) = match &self.outputs {
+        for (row, logits) in self.rows.iter().zip(logits.values().chunks_exact(logits.outputs)) {
+            let mut line = json!({"index": row.index, "text": row.a});
+            if let Some(pair) = &row.b {
+                line["pair"] = pair.as_str().into();
+            }
+            let prediction = match &self.outputs {
                 Outputs::Classes { names, outputs } => {
-                    let name = &names[class(outputs, row) as usize];
-                    let probabilities = softmax(row);
-                    let of = |(name, &output): (&String, &u32)| {
-                        (name.clone(), Value::from(probabilities[output as usize]))
-                    };
-                    let probabilities: Map<_, _> = names.iter().zip(outputs).map(of).collect();
-                    let line = json!({
-                        "index": index,
-                        "prediction": name,
-                        "probabilities": probabilities,
-                    });
-                    (name.clone(), line)
+                    let class = class(outputs, logits) as usize;
+                    let probabilities = softmax(logits);
+                    line["prediction"] = names[class].as_str().into();
+                    line["score"] = probabilities[outputs[class] as usize].into();
+                    line["probabilities"] = by_name(names, outputs, &probabilities);
+                    line["logits"] = by_name(names, outputs, logits);
+                    names[class].clone()
                 }
                 Outputs::Sets { names, thresholds } => {
                     let thresholds = thresholds.as_deref().unwrap_or_default();
-                    let classes = sets::predicted(row, thresholds);
+                    let classes = sets::predicted(logits, thresholds);
                     let predicted: Vec<&str> =
                         classes.iter().map(|&class| names[class as usize].as_str()).collect();
-                    let of = |(name, &logit): (&String, &f32)| {
-                        (name.clone(), Value::from(sets::sigmoid(logit)))
-                    };
-                    let probabilities: Map<_, _> = names.iter().zip(row).map(of).collect();
-                    let line = json!({
-                        "index": index,
-                        "prediction": predicted,
-                        "probabilities": probabilities,
-                    });
-                    (predicted.join("|"), line)
+                    let outputs: Vec<u32> = (0..names.len() as u32).collect();
+                    let probabilities: Vec<f64> =
+                        logits.iter().map(|&logit| sets::sigmoid(logit)).collect();
+                    line["probabilities"] = by_name(names, &outputs, &probabilities);
+                    line["logits"] = by_name(names, &outputs, logits);
+                    let joined = predicted.join("|");
+                    line["prediction"] = predicted.into();
+                    joined
                 }
                 Outputs::Number { limits } => {
-                    let value = limited(row[0], *limits);
-                    let line = json!({"index": index, "prediction": value});
-                    (format!("{value:.3}"), line)
+                    let value = limited(logits[0], *limits);
+                    line["prediction"] = value.into();
+                    line["logits"] = logits.into();
+                    format!("{value:.3}")
                 }
             };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{index}\t{prediction}");
+            let _ = writeln!(text, "{}\t{prediction}", row.index);
             lines.push(line);
         }
         Ok(Answers { documents: vec![(self.submission.clone(), text)], lines })

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{Answers, Dataset, Labels, Reading, Role, Task};
-use crate::data::squad::{Misplaced, Squad, WindowOptions, Windows};
+use crate::data::squad::{Misplaced, Paragraph, Question, Squad, WindowOptions, Windows};
 use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
@@ -269,22 +269,42 @@ impl Dataset for Read {
         let answers = questions.answers(logits)?;
         let threshold = questions.options.threshold.unwrap_or(0.0);
         let files = squad::files(&answers, threshold);
-        let line = |answers: &squad::Answers| {
-            let best = answers.n_best.iter().find(|ranked| ranked.text == answers.best);
-            let mut line = json!({
-                "id": answers.id,
-                "prediction": answers.text(threshold),
-                "best": answers.best,
-                "probability": best.map(|ranked| ranked.probability),
-            });
-            if let Some(odds) = answers.null_odds {
-                line["null_odds"] = odds.into();
-            }
-            line
-        };
+        let line =
+            |(answers, (paragraph, question)): (&squad::Answers, (&Paragraph, &Question))| {
+                let ranked = |text: &str| answers.n_best.iter().find(|ranked| ranked.text == text);
+                let prediction = answers.text(threshold);
+                let given = ranked(prediction);
+                let place = given.map(|ranked| &ranked.place).filter(|place| !place.is_empty());
+                let n_best = answers.n_best.iter();
+                let mut line = json!({
+                    "id": answers.id,
+                    "question": question.text,
+                    "context": paragraph.context,
+                    "prediction": prediction,
+                    "score": given.map(|ranked| ranked.probability),
+                    "start": place.map(|place| place.start),
+                    "end": place.map(|place| place.end),
+                    "best": answers.best,
+                    "probability": ranked(&answers.best).map(|ranked| ranked.probability),
+                    "n_best": n_best.clone().map(|ranked| json!({
+                        "text": ranked.text,
+                        "start": ranked.place.start,
+                        "end": ranked.place.end,
+                        "score": ranked.probability,
+                    })).collect::<Vec<_>>(),
+                    "logits": n_best.map(|ranked| json!({
+                        "start": ranked.start_logit,
+                        "end": ranked.end_logit,
+                    })).collect::<Vec<_>>(),
+                });
+                if let Some(odds) = answers.null_odds {
+                    line["null_odds"] = odds.into();
+                }
+                line
+            };
         Ok(Answers {
             documents: files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect(),
-            lines: answers.iter().map(line).collect(),
+            lines: answers.iter().zip(questions.file.questions()).map(line).collect(),
         })
     }
 }

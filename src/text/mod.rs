@@ -6,6 +6,7 @@ pub mod reader;
 pub mod sentences;
 pub mod vocabulary;
 pub mod wordpiece;
+pub mod words;
 
 pub use reader::{Paragraph, Paragraphs};
 pub use sentences::sentences;

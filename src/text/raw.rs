@@ -70,11 +70,17 @@ pub fn refuse_binary(start: &[u8], path: &Path) -> Result<()> {
     };
     let message = match [zeros(0), zeros(1)] {
         [0, zeros] | [zeros, 0] if zeros * 100 >= start.len() * MOSTLY => UTF_16,
-        _ => "this is a binary file or in another encoding; expected UTF-8 text",
+        _ => {
+            let message = format!("this is a binary file or in another encoding; {UTF_8}");
+            return Err(Error::file(path, message));
+        }
     };
     Err(Error::file(path, message))
 }
 
+/// What is expected of a text, and how a file in the other usual encoding is converted.
+pub const UTF_8: &str =
+    "expected UTF-8 text (Latin-1 is converted by iconv -f latin1 -t utf-8 FILE > NEW)";
 const UTF_16: &str = "this looks like UTF-16; expected UTF-8 text";
 
 /// Returns whether this ASCII character never occurs in text; tabs, line and page ends, backspaces and
@@ -110,12 +116,12 @@ mod tests {
         for text in text {
             assert_eq!(fault(text), None, "{}", text.escape_ascii());
         }
-        let binary = "x.txt: this is a binary file or in another encoding; expected UTF-8 text";
+        let binary = format!("x.txt: this is a binary file or in another encoding; {UTF_8}");
         let cp1251 = b"\xcf\xf0\xe8\xe2\xe5\xf2, \xec\xe8\xf0";
         let elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0";
         let late = [&b"text "[..], &[0x90; 9_000]].concat();
         for bytes in [&elf[..], cp1251, b"\0\0\0\0", &late] {
-            assert_eq!(fault(bytes).as_deref(), Some(binary), "{bytes:?}");
+            assert_eq!(fault(bytes).as_deref(), Some(&*binary), "{bytes:?}");
         }
         // The rest of the file is checked line by line.
         let late = [&b"text "[..].repeat(2_000), &[0; 9_000][..]].concat();

@@ -5,7 +5,7 @@
 //! title, is left out. Only the current line is kept in memory, so a corpus may have any size.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
@@ -64,17 +64,20 @@ fn is_text(name: &str) -> bool {
     name.ends_with(".txt") || name.strip_prefix("wiki_").is_some_and(is_number)
 }
 
+/// An open file or standard input.
+pub type Input = Box<dyn BufRead + Send>;
+
 /// Opens a file and unpacks it if its first bytes are those of gzip, whatever its name.
-pub fn open(path: &Path) -> Result<Box<dyn BufRead + Send>> {
+pub fn open(path: &Path) -> Result<Input> {
     unpacked(File::open(path).map_err(|e| Error::io(path, e))?, path)
 }
 
 /// Opens a file as [`open`] does; `-` is standard input.
-pub fn open_or_stdin(path: &Path) -> Result<Box<dyn BufRead + Send>> {
+pub fn open_or_stdin(path: &Path) -> Result<Input> {
     if path == Path::new("-") { unpacked(std::io::stdin(), path) } else { open(path) }
 }
 
-fn unpacked(source: impl Read + Send + 'static, path: &Path) -> Result<Box<dyn BufRead + Send>> {
+fn unpacked(source: impl Read + Send + 'static, path: &Path) -> Result<Input> {
     let mut reader = BufReader::with_capacity(1 << 16, source);
     let start = reader.fill_buf().map_err(|e| Error::io(path, e))?;
     if !start.starts_with(&[0x1f, 0x8b]) {
@@ -82,6 +85,25 @@ fn unpacked(source: impl Read + Send + 'static, path: &Path) -> Result<Box<dyn B
     }
     let unpacked = MultiGzDecoder::new(reader);
     Ok(Box::new(BufReader::with_capacity(1 << 16, unpacked)))
+}
+
+/// Returns the first line that isn't blank, without a byte-order mark, and the input from its start.
+pub fn first_line(mut input: Input, path: &Path) -> Result<(String, Input)> {
+    let mut start = Vec::new();
+    // A line that is too long is an error when the lines are read.
+    let mut limited = (&mut input).take(raw::LONGEST_LINE as u64 + 1);
+    let line = loop {
+        let from = start.len();
+        let read = limited.read_until(b'\n', &mut start);
+        let read = read.map_err(|e| Error::io(path, e))?;
+        let line = &start[from..];
+        if read == 0 || !line.trim_ascii().is_empty() {
+            break line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+        }
+    };
+    let line = String::from_utf8_lossy(line);
+    let line = without_zeros(line.trim_end_matches(['\r', '\n']).to_owned());
+    Ok((line, Box::new(Cursor::new(start).chain(input))))
 }
 
 /// Iterates over the lines of a text file and checks that they are text.
@@ -151,7 +173,7 @@ pub fn without_zeros(text: String) -> String {
 pub fn checked(line: Vec<u8>, path: &Path, number: usize) -> Result<String> {
     String::from_utf8(line).map_err(|e| {
         let at = e.utf8_error().valid_up_to() + 1;
-        let message = format!("byte {at} of the line is not valid UTF-8; expected UTF-8 text");
+        let message = format!("byte {at} of the line is not valid UTF-8; {}", raw::UTF_8);
         Error::line(path, number, message)
     })
 }
@@ -165,14 +187,13 @@ fn whole(reader: impl Read, path: &Path) -> Result<String> {
     String::from_utf8(raw::whole(reader, path)?).map_err(|e| {
         let valid = &e.as_bytes()[..e.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|&&b| b == b'\n').count() + 1;
-        Error::line(path, line, "not valid UTF-8; expected UTF-8 text")
+        Error::line(path, line, format!("not valid UTF-8; {}", raw::UTF_8))
     })
 }
 
-/// Reads a JSON file, `.gz` or not; `-` is standard input. Errors name the position in it and what was
-/// `expected`.
-pub fn read_json<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T> {
-    let text = whole(open_or_stdin(path)?, path)?;
+/// Reads a JSON file that was opened. Errors name the position in it and what was `expected`.
+pub fn read_json<T: DeserializeOwned>(input: Input, path: &Path, expected: &str) -> Result<T> {
+    let text = whole(input, path)?;
     let mut json = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}'));
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = match error.path().to_string() {
@@ -192,7 +213,7 @@ pub struct Paragraphs {
     /// Files still to be read, in reverse order, each with the index of its argument.
     files: Vec<(usize, PathBuf)>,
     arguments: Vec<PathBuf>,
-    current: Option<(usize, Lines<Box<dyn BufRead + Send>>)>,
+    current: Option<(usize, Lines<Input>)>,
     /// Whether each argument has given any text yet.
     found: Vec<bool>,
     document: u64,

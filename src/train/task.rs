@@ -110,7 +110,7 @@ pub trait Dataset {
 pub struct Answers {
     /// Names and texts of the official submission files, the main one first.
     pub documents: Vec<(String, String)>,
-    /// The same answers as one JSON object for each row, with probabilities.
+    /// The same answers as one JSON object for each row, with its texts, probabilities and logits.
     pub lines: Vec<Value>,
 }
 

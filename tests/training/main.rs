@@ -7,6 +7,7 @@ mod common;
 mod distill;
 mod frozen;
 mod glue;
+mod own_data;
 mod pretrain;
 mod pretrain_variants;
 mod recipes;

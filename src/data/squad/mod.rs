@@ -5,6 +5,7 @@
 //! of an answer is counted in Unicode code points of the context. Some copies of the data count
 //! differently, so [`Squad::read`] compares every answer with its context.
 
+mod flat;
 mod windows;
 
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer};
 
 use crate::error::{Error, Result};
-use crate::text::reader::read_json;
+use crate::text::reader::{first_line, open_or_stdin, read_json};
 
 use super::labels::shortened;
 use super::split::Split;
@@ -90,19 +91,29 @@ pub enum Misplaced {
 }
 
 impl Squad {
-    /// Reads a file in the official layout, `.gz` or not; `-` is standard input. Errors name the file and
-    /// the position in it.
+    /// Reads a file in the official layout or one of JSON lines, each a question with its context, `.gz` or
+    /// not; `-` is standard input. Errors name the file and the position in it.
     pub fn read(path: &Path, misplaced: Misplaced) -> Result<Self> {
         #[derive(Deserialize)]
         struct File {
             data: Vec<Article>,
         }
-        let file: File = read_json(path, "SQuAD's JSON: data, paragraphs, qas")?;
-        let mut squad = Self { articles: file.data, misplaced: 0 };
-        squad.refuse_doubles(path)?;
-        if misplaced != Misplaced::Keep {
-            squad.check(path, misplaced)?;
-        }
+        let (first, input) = first_line(open_or_stdin(path)?, path)?;
+        let squad = if flat::is_question(&first) {
+            let squad = flat::read(input, path, misplaced)?;
+            squad.refuse_doubles(path)?;
+            squad
+        } else {
+            let expected =
+                "SQuAD's JSON: data, paragraphs, qas; or JSON lines of question, context, answers";
+            let file: File = read_json(input, path, expected)?;
+            let mut squad = Self { articles: file.data, misplaced: 0 };
+            squad.refuse_doubles(path)?;
+            if misplaced != Misplaced::Keep {
+                squad.check(path, misplaced)?;
+            }
+            squad
+        };
         if squad.questions().next().is_none() {
             return Err(Error::file(path, "holds no question"));
         }
@@ -184,20 +195,13 @@ impl Squad {
             for Paragraph { context, questions } in &mut article.paragraphs {
                 let mut fault = None;
                 questions.retain_mut(|question| {
-                    let Some(answers) = &mut question.answers else {
-                        fault.get_or_insert(format!("question {:?} has no answers", question.id));
-                        return false;
-                    };
-                    let before = answers.len();
-                    answers.retain(|answer| {
-                        let wrong = answer.fault(context);
-                        if let (Some(wrong), Misplaced::Refuse) = (&wrong, misplaced) {
-                            fault.get_or_insert(format!("question {:?}: {wrong}", question.id));
+                    match question.check(context, misplaced, &mut self.misplaced) {
+                        Ok(kept) => kept,
+                        Err(wrong) => {
+                            fault.get_or_insert(wrong);
+                            false
                         }
-                        wrong.is_none()
-                    });
-                    self.misplaced += before - answers.len();
-                    before == answers.len() || !answers.is_empty()
+                    }
                 });
                 if let Some(fault) = fault {
                     let message = format!("article {:?}, {fault}", article.title);
@@ -214,6 +218,27 @@ impl Question {
     pub fn answerable(&self) -> Option<bool> {
         let answers = self.answers.as_ref()?;
         Some(!self.impossible && !answers.is_empty())
+    }
+
+    /// Compares the answers with the context, and removes and counts those that are elsewhere. Returns
+    /// whether the question is of use for training, or what is wrong with it.
+    fn check(
+        &mut self,
+        context: &str,
+        misplaced: Misplaced,
+        count: &mut usize,
+    ) -> std::result::Result<bool, String> {
+        let Some(answers) = &mut self.answers else {
+            return Err(format!("question {:?} has no answers", self.id));
+        };
+        let mut faults = answers.iter().filter_map(|answer| answer.fault(context));
+        if let (Misplaced::Refuse, Some(wrong)) = (misplaced, faults.next()) {
+            return Err(format!("question {:?}: {wrong}", self.id));
+        }
+        let before = answers.len();
+        answers.retain(|answer| answer.place(context).is_some());
+        *count += before - answers.len();
+        Ok(before == answers.len() || !answers.is_empty())
     }
 }
 
@@ -234,7 +259,8 @@ impl Answer {
         }
         let text = shortened(&self.text);
         Some(match (self.start, context.find(&self.text)) {
-            (None, _) => format!("the answer {text:?} has no answer_start"),
+            (None, Some(_)) => format!("the answer {text:?} has no answer_start"),
+            (None, None) => format!("the answer {text:?} is nowhere in the context"),
             _ if self.text.is_empty() => "an answer is empty".to_owned(),
             (Some(start), None) => {
                 format!("the answer {text:?} (answer_start {start}) is nowhere in the context")
@@ -259,16 +285,23 @@ fn after(text: &str, skip: usize) -> Option<&str> {
 
 /// Reads an id: a text in SQuAD, a number in some data sets of the same layout.
 fn text_or_number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a text or a whole number")]
-    enum Id {
-        Text(String),
-        Number(i64),
+    Id::deserialize(from).map(Id::text)
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a text or a whole number")]
+enum Id {
+    Text(String),
+    Number(i64),
+}
+
+impl Id {
+    fn text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Number(number) => number.to_string(),
+        }
     }
-    Ok(match Id::deserialize(from)? {
-        Id::Text(text) => text,
-        Id::Number(number) => number.to_string(),
-    })
 }
 
 #[cfg(test)]

@@ -6,19 +6,19 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
-use crate::text::reader::read_json;
+use crate::text::reader::{open_or_stdin, read_json};
 
 use super::{Answers, Predictions, Ranked};
 
 /// Reads answers by question id: `{"id": "text"}`, `.gz` or not.
 pub fn read_texts(path: &Path) -> Result<Predictions> {
-    read_json(path, "an answer for each question id: {\"id\": \"text\"}")
+    read_json(open_or_stdin(path)?, path, "an answer for each question id: {\"id\": \"text\"}")
 }
 
 /// Reads numbers by question id, in the order of the file: `{"id": 0.5}`, `.gz` or not.
 pub fn read_numbers(path: &Path) -> Result<Vec<(String, f64)>> {
     const EXPECTED: &str = "a number for each question id: {\"id\": 0.5}";
-    let numbers: Map<String, Value> = read_json(path, EXPECTED)?;
+    let numbers: Map<String, Value> = read_json(open_or_stdin(path)?, path, EXPECTED)?;
     numbers
         .into_iter()
         .map(|(id, value)| match value.as_f64() {

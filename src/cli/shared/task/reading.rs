@@ -30,6 +30,10 @@ pub(crate) struct ReadingArgs {
     /// windows' logits [default: as the model was fine-tuned; to fine-tune, cut]
     #[arg(long, value_enum)]
     long_text: Option<LongText>,
+    /// What separates the columns of your own data: one character, or the word tab [default: as the model
+    /// was fine-tuned; else that of comma, semicolon, tab and | under which the header has the columns]
+    #[arg(long, value_name = "C", allow_hyphen_values = true)]
+    delimiter: Option<String>,
     /// Which fifth of codah is held out for measuring [default: as the model was fine-tuned; to
     /// fine-tune, 1]
     #[arg(long, value_name = "1..5")]
@@ -63,6 +67,7 @@ impl ReadingArgs {
             max_len: self.max_len.or(stored.max_len),
             columns: self.columns.clone().or_else(|| stored.columns.clone()),
             long_text: self.long_text.or(stored.long_text),
+            delimiter: self.delimiter.clone().or_else(|| stored.delimiter.clone()),
             fold: self.fold.or(stored.fold),
             doc_stride: self.doc_stride.or(stored.doc_stride),
             max_query_len: self.max_query_len.or(stored.max_query_len),
@@ -103,7 +108,14 @@ impl ReadingArgs {
 
     /// Returns the columns of your own data.
     pub(crate) fn columns(&self) -> Result<Option<Columns>> {
-        self.columns.as_deref().map(Columns::parse).transpose()
+        let Some(columns) = &self.columns else {
+            return Ok(None);
+        };
+        let columns = Columns::parse(columns)?;
+        Ok(Some(match &self.delimiter {
+            Some(delimiter) => columns.with_delimiter(delimiter)?,
+            None => columns,
+        }))
     }
 
     /// Returns whether the columns are those of the texts alone, which is allowed for prediction.

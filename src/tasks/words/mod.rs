@@ -1,10 +1,12 @@
 //! A class for every word: named entities in CoNLL's columns, and your own data of that kind. The
 //! first piece of a word carries its label (Devlin et al., section 5.3).
 
+mod rows;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Answers, Dataset, Labels, OwnData, Reading, Role, Task, labels_unused, nothing_to_measure,
@@ -12,23 +14,31 @@ use super::{
 };
 use crate::data::bad::BadRows;
 use crate::data::conll::{self, Sentence};
-use crate::data::table::{Columns, Field, Row};
-use crate::data::tags::{Tags, broken_scheme, entities, in_iob2, is_entity_tag, types};
+use crate::data::table::Columns;
+use crate::data::tags::{Tags, broken_scheme, entities, is_entity_tag, types};
 use crate::data::{Examples, Sequences, Targets};
 use crate::engine::inference::Logits;
 use crate::error::{Error, Result};
 use crate::eval::entities;
-use crate::eval::{ClassReport, Metric, Scores, best, measure_classes};
+use crate::eval::{ClassReport, Metric, Scores, best, measure_classes, softmax};
 use crate::model::{Config, Part};
 use crate::text::WordPiece;
-use crate::train::task::LOSS;
+use crate::text::words::Text;
+use crate::train::task::{LOSS, OPTIONS};
+use rows::{OwnRow, own_row};
 
 /// A label for every word.
 pub struct Words {
     /// The columns of your own words and labels; None for CoNLL's files.
     columns: Option<Columns>,
     labels: Vec<String>,
+    /// Whether the rows of your own data are texts with entities as spans of characters, not words with a label
+    /// each.
+    texts: bool,
 }
+
+/// The key in a model's options of whether it was trained on texts with entities as spans.
+const TEXTS: &str = "entity_spans";
 
 impl Words {
     /// Entities in CoNLL's columns. Their types are collected from the training file, whose malformed rows go to
@@ -38,82 +48,60 @@ impl Words {
             Labels::Model(config) => stored_labels(config)?,
             Labels::Training(path) => discovered(&conll::read(path, true, bad)?),
         };
-        Ok(Self { columns: None, labels })
+        Ok(Self { columns: None, labels, texts: false })
     }
 
-    /// Your own words and labels. The labels are collected from the training file, whose malformed rows go to
-    /// `bad`.
+    /// Your own words and labels, or texts and entities. The labels are collected from the training file, whose
+    /// malformed rows go to `bad`.
     pub fn custom(own: OwnData, labels: Labels<'_>, bad: &mut BadRows) -> Result<Self> {
         own.check(&[1], "two, words,labels")?;
-        let labels = match labels {
-            Labels::Model(config) => stored_labels(config)?,
+        let columns = own.columns.with_nested_labels();
+        let (labels, texts) = match labels {
+            Labels::Model(config) => {
+                let stored = config.other.get(OPTIONS).and_then(|options| options.get(TEXTS));
+                (stored_labels(config)?, stored == Some(&Value::Bool(true)))
+            }
             Labels::Training(path) => {
-                let rows = own_rows(&own.columns, path, &Tags::Any, bad)?;
-                discovered(&in_scheme(path, rows, bad)?)
+                let rows = columns
+                    .open(path, 2)?
+                    .read(bad, |row| own_row(path, &row, &Tags::Any, false))?;
+                let texts = rows.iter().any(|row| row.text.is_some());
+                (discovered(&in_scheme(path, rows, bad)?), texts)
             }
         };
-        Ok(Self { columns: Some(own.columns), labels })
+        Ok(Self { columns: Some(columns), labels, texts })
     }
 
-    fn sentences(&self, path: &Path, role: Role, bad: &mut BadRows) -> Result<Vec<Sentence>> {
+    fn rows(&self, path: &Path, role: Role, reading: &mut Reading<'_>) -> Result<Vec<OwnRow>> {
         let tags = match &self.columns {
             _ if role == Role::Test => Tags::Unread,
             None => Tags::entities(&self.labels),
             Some(_) => Tags::known(&self.labels),
         };
         let Some(columns) = &self.columns else {
-            return conll::read_tagged(path, &tags, bad);
+            let sentences = conll::read_tagged(path, &tags, reading.bad)?.into_iter().enumerate();
+            let row = |(place, sentence)| OwnRow { place, sentence, ..OwnRow::default() };
+            return Ok(sentences.map(row).collect());
         };
-        let rows = own_rows(columns, path, &tags, bad)?;
-        Ok(rows.into_iter().map(|(_, sentence)| sentence).collect())
-    }
-}
-
-/// Reads your own data: each row with the number of its line.
-fn own_rows(
-    columns: &Columns,
-    path: &Path,
-    tags: &Tags<'_>,
-    bad: &mut BadRows,
-) -> Result<Vec<(usize, Sentence)>> {
-    let needed = if *tags == Tags::Unread { 1 } else { 2 };
-    columns.read_as(path, needed, bad, |row| match sentence(&row, tags) {
-        Ok(sentence) => Ok((row.line, sentence)),
-        Err(complaint) => Err(Error::line(path, row.line, complaint)),
-    })
-}
-
-/// Reads a row of your own data, or returns what is wrong with it.
-fn sentence(row: &Row, expected: &Tags<'_>) -> std::result::Result<Sentence, String> {
-    let list = |index: usize| row.fields.get(index)?.as_ref().map(Field::list);
-    let words = list(0).unwrap_or_default();
-    if words.is_empty() {
-        return Err("the row has no words".into());
-    }
-    let mut tags = list(1).unwrap_or_default();
-    if tags.len() != words.len() {
-        if *expected != Tags::Unread {
-            return Err(format!("the row has {} words, but {} labels", words.len(), tags.len()));
+        let table = match role {
+            Role::Test => columns.open_texts(path)?,
+            Role::Train | Role::Dev => columns.open(path, 2)?,
+        };
+        if role == Role::Test {
+            reading.notes.extend(table.note());
         }
-        tags.clear();
-    }
-    match tags.iter().find_map(|tag| expected.complaint(tag)) {
-        Some(complaint) => Err(complaint),
-        None => Ok(Sentence { words, tags: in_iob2(tags) }),
+        let texts = self.texts || table.is_plain();
+        table.read(reading.bad, |row| own_row(path, &row, &tags, texts))
     }
 }
 
 /// Returns the sentences of a training file. If its labels are entities' tags of a scheme, rows with other labels
 /// are malformed.
-fn in_scheme(
-    path: &Path,
-    rows: Vec<(usize, Sentence)>,
-    bad: &mut BadRows,
-) -> Result<Vec<Sentence>> {
-    let broken = broken_scheme(&labels(rows.iter().map(|(_, sentence)| sentence)));
+fn in_scheme(path: &Path, rows: Vec<OwnRow>, bad: &mut BadRows) -> Result<Vec<Sentence>> {
+    let broken = broken_scheme(&labels(rows.iter().map(|row| &row.sentence)));
     let tags = if broken { Tags::Entities(None) } else { Tags::Any };
     let mut sentences = Vec::new();
-    for (line, sentence) in rows {
+    for OwnRow { line, sentence, .. } in rows {
         let complaint = sentence.tags.iter().find_map(|tag| tags.complaint(tag));
         sentences.extend(bad.keep(match complaint {
             Some(complaint) => Err(Error::line(path, line, complaint)),
@@ -164,9 +152,11 @@ impl Task for Words {
     }
 
     fn options(&self) -> Vec<(&'static str, Value)> {
-        let columns = self.columns.as_ref();
-        let columns = columns.map(|columns| ("columns", columns.to_string().into()));
-        columns.into_iter().collect()
+        let mut options = self.columns.as_ref().map(Columns::options).unwrap_or_default();
+        if self.texts {
+            options.push((TEXTS, true.into()));
+        }
+        options
     }
 
     fn metric(&self) -> &'static str {
@@ -185,15 +175,31 @@ impl Task for Words {
         }
     }
 
-    fn read(&self, path: &Path, role: Role, reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
-        let sentences = self.sentences(path, role, reading.bad)?;
+    fn read(&self, path: &Path, role: Role, mut reading: Reading<'_>) -> Result<Box<dyn Dataset>> {
+        let rows = self.rows(path, role, &mut reading)?;
         // Sentences with the same labels are divided by the same share.
-        let sentences = reading.part(sentences, role, |sentence| {
-            let mut tags = sentence.tags.clone();
+        let rows = reading.part(rows, role, |row| {
+            let mut tags = row.sentence.tags.clone();
             tags.sort_unstable();
             tags.dedup();
             tags
         });
+        let count = |which: usize| rows.iter().map(|row| row.entities[which]).sum::<usize>();
+        if role != Role::Test && count(1) > 0 {
+            reading.notes.push(format!(
+                "{}: {} of {} entities begin or end inside a word, which gets their label as a whole",
+                path.display(),
+                count(1),
+                count(0)
+            ));
+        }
+        let mut sources = Vec::new();
+        let sentences = rows.into_iter().map(|OwnRow { place, sentence, text, .. }| {
+            // Only answers need the text.
+            sources.push(Source { place, text: text.filter(|_| role == Role::Test) });
+            sentence
+        });
+        let sentences: Vec<Sentence> = sentences.collect();
         let tagged = sentences.iter().filter(|s| !s.tags.is_empty()).count();
         match role {
             Role::Test if tagged > 0 => reading.notes.push(labels_unused(path)),
@@ -209,6 +215,7 @@ impl Task for Words {
             examples: Examples { sequences: cut.sequences, targets },
             first_rows: cut.first_rows,
             sentences,
+            sources,
             labels: self.labels.clone(),
             measured: role != Role::Test,
         }))
@@ -281,8 +288,16 @@ struct Read {
     examples: Examples,
     first_rows: Vec<usize>,
     sentences: Vec<Sentence>,
+    /// Where each sentence is from.
+    sources: Vec<Source>,
     labels: Vec<String>,
     measured: bool,
+}
+
+/// The row of a sentence in its file, and the text that it was split from; None if the words were given.
+struct Source {
+    place: usize,
+    text: Option<Text>,
 }
 
 impl Read {
@@ -296,6 +311,20 @@ impl Read {
         let mut all = self.first_rows.iter().map(label);
         let words = self.sentences.iter().map(|sentence| sentence.words.len());
         words.map(|words| all.by_ref().take(words).collect()).collect()
+    }
+}
+
+impl Read {
+    /// Returns the numbers of each word as an object with one for each label.
+    fn by_label<'n, N: Copy + Into<Value> + 'n>(
+        &self,
+        words: impl Iterator<Item = &'n [N]>,
+    ) -> Vec<Map<String, Value>> {
+        let object = |numbers: &[N]| {
+            let labels = self.labels.iter().cloned();
+            labels.zip(numbers.iter().map(|&number| number.into())).collect()
+        };
+        words.map(object).collect()
     }
 }
 
@@ -364,24 +393,55 @@ impl Dataset for Read {
     }
 
     fn answers(&self, logits: &Logits) -> Result<Answers> {
-        let mut text = String::new();
+        let mut columns = String::new();
         let mut lines = Vec::new();
-        for (sentence, tags) in self.sentences.iter().zip(self.predicted(logits)) {
+        let mut rows = self.first_rows.iter().map(|row| {
+            let logits = &logits.values()[row * logits.outputs..][..logits.outputs];
+            (logits, softmax(logits))
+        });
+        let predicted = self.predicted(logits);
+        for ((sentence, source), tags) in self.sentences.iter().zip(&self.sources).zip(predicted) {
             for (index, (word, tag)) in sentence.words.iter().zip(&tags).enumerate() {
                 let gold = sentence.tags.get(index).map(|gold| format!("{gold} "));
                 // Writing to a string cannot fail.
-                let _ = writeln!(text, "{word} {}{tag}", gold.unwrap_or_default());
+                let _ = writeln!(columns, "{word} {}{tag}", gold.unwrap_or_default());
             }
-            text.push('\n');
+            columns.push('\n');
+            let (logits, shares): (Vec<&[f32]>, Vec<Vec<f64>>) =
+                rows.by_ref().take(tags.len()).unzip();
+            let scores: Vec<f64> =
+                shares.iter().map(|shares| shares.iter().copied().fold(0.0, f64::max)).collect();
+            let joined = || Text::of_words(&sentence.words);
+            let text = source.text.clone().unwrap_or_else(joined);
             let found: Vec<Value> = entities(&tags)
                 .iter()
                 .map(|e| {
-                    let words = sentence.words[e.start..e.end].join(" ");
-                    json!({"type": e.kind, "start": e.start, "end": e.end, "text": words})
+                    let place = text.span(e.start..e.end);
+                    let score = scores[e.start..e.end].iter().sum::<f64>() / (e.end - e.start) as f64;
+                    let part = text.cut(place.clone());
+                    let (start, end) = (place.start, place.end);
+                    match source.text {
+                        Some(_) => json!({
+                            "label": e.kind, "start": start, "end": end, "text": part, "score": score,
+                        }),
+                        None => json!({
+                            "type": e.kind, "start": e.start, "end": e.end, "text": part,
+                            "label": e.kind, "start_char": start, "end_char": end, "score": score,
+                        }),
+                    }
                 })
                 .collect();
-            lines.push(json!({"words": sentence.words, "tags": tags, "entities": found}));
+            lines.push(json!({
+                "index": source.place,
+                "text": text.cut(0..text.len()),
+                "words": sentence.words,
+                "tags": tags,
+                "scores": scores,
+                "entities": found,
+                "probabilities": self.by_label(shares.iter().map(Vec::as_slice)),
+                "logits": self.by_label(logits.into_iter()),
+            }));
         }
-        Ok(Answers { documents: vec![("predictions.txt".into(), text)], lines })
+        Ok(Answers { documents: vec![("predictions.txt".into(), columns)], lines })
     }
 }

@@ -1,0 +1,133 @@
+//! Rows of a Parquet file, as JSON objects of the wanted columns.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// Reads the columns of these names, of which the first `needed` must exist.
+#[cfg(feature = "parquet")]
+pub(super) fn rows(
+    path: &Path,
+    names: &[String],
+    needed: usize,
+) -> Result<impl Iterator<Item = Result<Map<String, Value>>>> {
+    use ::parquet::file::reader::{FileReader, SerializedFileReader};
+    use ::parquet::record::reader::RowIter;
+    use ::parquet::schema::types::Type;
+
+    use crate::data::labels::listed;
+
+    let broken = move |e: ::parquet::errors::ParquetError| {
+        Error::file(path, format!("is no Parquet file: {e}"))
+    };
+    let file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
+    let reader = SerializedFileReader::new(file).map_err(broken)?;
+    let schema = reader.metadata().file_metadata().schema().clone();
+    let there: Vec<&str> = schema.get_fields().iter().map(|field| field.name()).collect();
+    let mut wanted = names.iter().take(needed);
+    if let Some(missing) = wanted.find(|name| !there.contains(&name.as_str())) {
+        let there = listed(&there);
+        return Err(Error::file(path, format!("there is no column {missing}; there are {there}")));
+    }
+    let chosen = schema.get_fields().iter();
+    let chosen = chosen.filter(|field| names.iter().any(|name| name == field.name())).cloned();
+    let chosen = Type::group_type_builder(schema.name()).with_fields(chosen.collect()).build();
+    let rows = RowIter::from_file_into(Box::new(reader));
+    let rows = rows.project(Some(chosen.map_err(broken)?)).map_err(broken)?;
+    Ok(rows.map(move |row| match row.map_err(broken)?.to_json_value() {
+        Value::Object(columns) => Ok(columns),
+        other => {
+            Err(Error::file(path, format!("holds a row that is no group of columns: {other}")))
+        }
+    }))
+}
+
+/// Returns an error: this build does not read Parquet.
+#[cfg(not(feature = "parquet"))]
+pub(super) fn rows(
+    path: &Path,
+    _names: &[String],
+    _needed: usize,
+) -> Result<std::iter::Empty<Result<Map<String, Value>>>> {
+    let message =
+        "is a Parquet file, which Cloze reads only if it is built with the feature parquet";
+    Err(Error::file(path, message))
+}
+
+#[cfg(all(test, feature = "parquet"))]
+mod tests {
+    use std::sync::Arc;
+
+    use ::parquet::column::writer::ColumnWriter;
+    use ::parquet::data_type::ByteArray;
+    use ::parquet::file::writer::SerializedFileWriter;
+    use ::parquet::schema::parser::parse_message_type;
+
+    use crate::data::bad::BadRows;
+    use crate::data::table::{Columns, Field, Row};
+    use crate::error::Result;
+
+    /// Writes two rows with a column of each kind.
+    fn written(path: &std::path::Path) {
+        let schema = "message rows { REQUIRED BYTE_ARRAY text (UTF8); OPTIONAL INT64 label;
+            REQUIRED DOUBLE score; REQUIRED BOOLEAN good;
+            REQUIRED GROUP words (LIST) { REPEATED GROUP list { REQUIRED BYTE_ARRAY element (UTF8); } } }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let file = std::fs::File::create(path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let texts =
+            |all: &[&str]| all.iter().map(|&text| ByteArray::from(text)).collect::<Vec<_>>();
+        let mut first = true;
+        while let Some(mut column) = group.next_column().unwrap() {
+            let values = match column.untyped() {
+                ColumnWriter::ByteArrayColumnWriter(to) if first => {
+                    first = false;
+                    to.write_batch(&texts(&["Zoë, hi", "b"]), None, None)
+                }
+                ColumnWriter::ByteArrayColumnWriter(to) => {
+                    to.write_batch(&texts(&["New", "York"]), Some(&[1, 1, 0]), Some(&[0, 1, 0]))
+                }
+                ColumnWriter::Int64ColumnWriter(to) => to.write_batch(&[7], Some(&[1, 0]), None),
+                ColumnWriter::DoubleColumnWriter(to) => to.write_batch(&[0.5, -2.0], None, None),
+                ColumnWriter::BoolColumnWriter(to) => to.write_batch(&[true, false], None, None),
+                _ => unreachable!("the schema has no other column"),
+            };
+            values.unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    fn read(path: &std::path::Path, columns: &str, needed: usize) -> Result<Vec<Row>> {
+        Columns::parse(columns)?.read_as(path, needed, &mut BadRows::refused(), Ok)
+    }
+
+    #[test]
+    fn rows_are_those_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        written(&path);
+        let rows = read(&path, "good,text,score,words,label", 4).unwrap();
+        let text = |text: &str| Some(Field::Text(text.into()));
+        let words = Some(Field::List(vec!["New".into(), "York".into()]));
+        assert_eq!(rows[0].fields, [text("true"), text("Zoë, hi"), text("0.5"), words, text("7")]);
+        let none = Some(Field::List(Vec::new()));
+        assert_eq!(rows[1].fields, [text("false"), text("b"), text("-2.0"), none, None]);
+        assert_eq!((rows[1].line, rows[1].place, rows.len()), (2, 1, 2));
+        for (columns, expected) in [
+            ("text,lable", "there is no column lable; there are text, label, score, good, words"),
+            ("1,2", "there is no column 1; there are"),
+            ("text,label", "a.parquet:2: the object has no \"label\"; it has text, label"),
+        ] {
+            let message = read(&path, columns, 2).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        std::fs::write(&path, "text\nA\n").unwrap();
+        let message = read(&path, "text", 1).unwrap_err().to_string();
+        assert!(message.contains("a.parquet: is no Parquet file"), "{message}");
+    }
+}
