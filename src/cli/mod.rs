@@ -106,6 +106,6 @@ enum Command {
     Bench(bench::Args),
     /// List data sets and download them
     Data(data::Args),
-    /// Rewrite a model folder in the current Hugging Face layout
+    /// Rewrite a model folder in the current Hugging Face layout, or as an ONNX file
     Convert(convert::Args),
 }
