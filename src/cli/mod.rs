@@ -13,6 +13,7 @@ mod lessons;
 mod nsp;
 mod predict;
 mod pretrain;
+mod push;
 mod score;
 mod shared;
 mod tokenize;
@@ -70,6 +71,7 @@ impl Cli {
             Command::Bench(args) => bench::run(args),
             Command::Data(args) => data::run(args),
             Command::Convert(args) => convert::run(args),
+            Command::Push(args) => push::run(args),
         }
     }
 }
@@ -108,4 +110,6 @@ enum Command {
     Data(data::Args),
     /// Rewrite a model folder in the current Hugging Face layout, or as an ONNX file
     Convert(convert::Args),
+    /// Send a model folder to the Hugging Face Hub
+    Push(push::Args),
 }
