@@ -14,6 +14,7 @@ mod nsp;
 mod predict;
 mod pretrain;
 mod push;
+mod records;
 mod score;
 mod shared;
 mod tokenize;
@@ -72,6 +73,7 @@ impl Cli {
             Command::Data(args) => data::run(args),
             Command::Convert(args) => convert::run(args),
             Command::Push(args) => push::run(args),
+            Command::Records(args) => records::run(args),
         }
     }
 }
@@ -112,4 +114,6 @@ enum Command {
     Convert(convert::Args),
     /// Send a model folder to the Hugging Face Hub
     Push(push::Args),
+    /// Write the records of a run for MLflow
+    Records(records::Args),
 }
