@@ -58,8 +58,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let address = pushed.address;
     match pushed.commit {
-        Some(commit) => say!("{} files sent to {address}, commit {commit}", pushed.sent.len()),
-        None => say!("{address} has all {} files already", pushed.unchanged.len()),
+        Some(commit) => say!("files sent to {address}: {}, commit {commit}", pushed.sent.len()),
+        None => say!("{address} has every file already"),
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return say!("{object}");
     }
     let (count, store) = (runs.len(), args.mlflow.display());
-    say!("{count} runs written to the experiment {} in {store}", args.experiment)
+    say!("runs written to the experiment {} in {store}: {count}", args.experiment)
 }
 
 /// Returns the runs whose records are in a model's folder: one, or those of a command that trained

@@ -79,6 +79,9 @@ impl Content {
     }
 }
 
+/// A file that differs from the Hub's.
+type Changed<'f> = (&'f ModelFile, Content);
+
 /// The Hub's plan for the files.
 #[derive(Deserialize)]
 struct Plan {
@@ -172,10 +175,7 @@ impl Target<'_> {
     }
 
     /// Returns the files that differ from the Hub's, and the names of those that don't.
-    fn compare<'f>(
-        &self,
-        files: &'f [ModelFile],
-    ) -> Result<(Vec<(&'f ModelFile, Content)>, Vec<String>)> {
+    fn compare<'f>(&self, files: &'f [ModelFile]) -> Result<(Vec<Changed<'f>>, Vec<String>)> {
         let mut described = Vec::new();
         for file in files {
             let sample = file.sample()?;
@@ -207,7 +207,7 @@ impl Target<'_> {
     }
 
     /// Commits files, of which the large ones are stored; returns the commit.
-    fn commit(&self, files: &[(&ModelFile, Content)], message: &str) -> Result<String> {
+    fn commit(&self, files: &[Changed], message: &str) -> Result<String> {
         let header = json!({"summary": message, "description": ""});
         let mut lines = json!({"key": "header", "value": header}).to_string();
         for (file, content) in files {

@@ -11,7 +11,7 @@ use crate::download::{TransferBar, ask, upload_part};
 use crate::error::Result;
 
 use super::files::ModelFile;
-use super::{Content, Target};
+use super::{Changed, Content, Target};
 
 /// The type of the protocol's messages.
 const LFS: &str = "application/vnd.git-lfs+json";
@@ -51,7 +51,7 @@ struct Action {
 
 impl Target<'_> {
     /// Stores the content of files, by their SHA-256, unless the server has it.
-    pub(super) fn store(&self, files: &[(&ModelFile, Content)]) -> Result<()> {
+    pub(super) fn store(&self, files: &[Changed]) -> Result<()> {
         let objects =
             files.iter().map(|(file, content)| json!({"oid": content.hash(), "size": file.size}));
         let request = json!({

@@ -11,7 +11,7 @@ use super::proto::{
     OperatorSet, Tensor, Value,
 };
 
-/// The operators' version. 17 is the first with LayerNormalization; onnxruntime has it since 1.12.
+/// The operators' version. 17 is the first with LayerNormalization.
 const OPSET: i64 = 17;
 /// The version of the file format that came with it.
 const IR: i64 = 8;
