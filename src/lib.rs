@@ -72,7 +72,8 @@
 //! | `hub` | models by their name on the Hugging Face Hub, and data sets |
 //! | `cuda` | the engine for NVIDIA GPUs; no toolkit is needed to build it |
 //! | `charts` | charts, displays in notebooks, lessons, the HTML report and model card of a run |
-//! | `cli` | the `cloze` command; includes `hub` and `charts` |
+//! | `onnx` | models written as ONNX files |
+//! | `cli` | the `cloze` command; includes `hub`, `charts` and `onnx` |
 //!
 //! These are on by default. Two are not: `dfdx-cuda` (the reference model on a GPU) and `emulator` (the emulated GPU of
 //! `cloze bench --gpu-selftest --emulate`).

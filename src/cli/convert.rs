@@ -1,16 +1,18 @@
-//! `cloze convert`: rewrites a model folder in the layout and with the names of current transformers.
+//! `cloze convert`: rewrites a model folder in the layout and with the names of current transformers,
+//! or as an ONNX file.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::cli::shared::checks::refuse;
+use crate::cli::shared::checks::{option_name, refuse};
 use crate::cli::shared::stdio::say;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::features::frozen;
 use crate::files::Staged;
 use crate::hub;
-use crate::model::Part;
 use crate::model::weights::{self, Model, NumberFormat, any_wordpiece_of};
+use crate::model::{Part, onnx};
 use crate::note;
 
 #[derive(clap::Args)]
@@ -22,7 +24,10 @@ pub(crate) struct Args {
     /// Folder to write
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Number format of the weights; f16 and bf16 need half the space
+    /// What to write: the files of transformers, or model.onnx for onnxruntime and the like
+    #[arg(long, value_enum, default_value_t = Format::Hf)]
+    format: Format,
+    /// Number format of the weights; f16 and bf16 need half the space. ONNX files are written in f32
     #[arg(long, value_enum, default_value_t = NumberFormat::F32)]
     dtype: NumberFormat,
     /// Accept a folder whose configuration or vocabulary was changed after the weights were saved
@@ -33,12 +38,27 @@ pub(crate) struct Args {
     json: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// config.json, model.safetensors and the tokenizer
+    Hf,
+    /// config.json, model.onnx and the tokenizer
+    Onnx,
+}
+
 pub(crate) fn run(args: Args) -> Result<()> {
-    if args.output.join(weights::WEIGHTS).exists() {
+    if [weights::WEIGHTS, onnx::MODEL].iter().any(|file| args.output.join(file).exists()) {
         let out = args.output.display();
         refuse!("{out} already holds a model: give another folder");
     }
+    if args.format == Format::Onnx && args.dtype != NumberFormat::F32 {
+        refuse!("--dtype {}: --format onnx writes f32 only", option_name(args.dtype));
+    }
     let folder = hub::folder_of(&args.input)?;
+    if args.format == Format::Onnx && frozen::holds(&folder) {
+        let message = "its head stands on a frozen encoder (head.safetensors), which --format onnx can't write";
+        return Err(Error::file(&folder, message));
+    }
     let model = Model::read_changed(&folder)?;
     let wordpiece = any_wordpiece_of(&folder, &model.config)?;
     if !args.accept_changes {
@@ -46,14 +66,19 @@ pub(crate) fn run(args: Args) -> Result<()> {
         model.check_vocabulary(&wordpiece)?;
     }
     let (out, layout, values) = (&args.output, &model.layout, &model.values);
-    let vocabulary = Some(&wordpiece);
-    let (files, _) = weights::stage(out, &model.config, layout, values, vocabulary, args.dtype)?;
-    Staged::place(files)?;
+    match args.format {
+        Format::Hf => {
+            let (config, vocabulary) = (&model.config, Some(&wordpiece));
+            let (files, _) = weights::stage(out, config, layout, values, vocabulary, args.dtype)?;
+            Staged::place(files)?;
+        }
+        Format::Onnx => onnx::write(out, &model.config, layout, values, &wordpiece)?,
+    }
     let left_out = model.left_out.iter().map(|&part| weights::describe(part));
     for part in left_out.clone() {
         note!("left out: the {part}, which the class of this model does not have");
     }
-    if layout.parts() == [Part::Encoder] {
+    if args.format == Format::Hf && layout.parts() == [Part::Encoder] {
         note!(
             "there is no pooler: if transformers' BertModel needs one, it initialises it randomly"
         );
@@ -63,6 +88,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let object = json!({
             "parameters": parameters,
             "tensors": tensors,
+            "format": option_name(args.format),
             "dtype": args.dtype.name(),
             "left_out": left_out.collect::<Vec<_>>(),
         });

@@ -13,6 +13,8 @@ mod lessons;
 mod nsp;
 mod predict;
 mod pretrain;
+mod push;
+mod records;
 mod score;
 mod shared;
 mod tokenize;
@@ -70,6 +72,8 @@ impl Cli {
             Command::Bench(args) => bench::run(args),
             Command::Data(args) => data::run(args),
             Command::Convert(args) => convert::run(args),
+            Command::Push(args) => push::run(args),
+            Command::Records(args) => records::run(args),
         }
     }
 }
@@ -106,6 +110,10 @@ enum Command {
     Bench(bench::Args),
     /// List data sets and download them
     Data(data::Args),
-    /// Rewrite a model folder in the current Hugging Face layout
+    /// Rewrite a model folder in the current Hugging Face layout, or as an ONNX file
     Convert(convert::Args),
+    /// Send a model folder to the Hugging Face Hub
+    Push(push::Args),
+    /// Write the records of a run for MLflow
+    Records(records::Args),
 }

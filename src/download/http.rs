@@ -93,6 +93,19 @@ fn target(from: &Uri, location: &str) -> Result<Uri, ureq::Error> {
     }
 }
 
+/// Returns whether two addresses have the same scheme, host and port.
+pub fn same_server(one: &str, other: &str) -> bool {
+    match (one.parse::<Uri>(), other.parse::<Uri>()) {
+        (Ok(one), Ok(other)) => origin(&one) == origin(&other),
+        _ => false,
+    }
+}
+
+/// Returns the agent of all requests, which follows no redirects.
+pub(super) fn agent() -> &'static Agent {
+    &AGENT
+}
+
 /// Returns the scheme, host and port that a token is for.
 fn origin(uri: &Uri) -> (Option<&Scheme>, Option<String>, u16) {
     let usual = match uri.scheme() == Some(&Scheme::HTTPS) {

@@ -1,16 +1,19 @@
-//! Downloads of models from the Hub and of data sets: requests, transfers, checksums, progress and
-//! error messages.
+//! Downloads of models from the Hub and of data sets, and uploads of models: requests, transfers,
+//! checksums, progress and error messages.
 
 mod bar;
 mod digest;
 mod fetch;
 mod http;
 mod unpack;
+mod upload;
 
+pub use bar::TransferBar;
 pub use digest::{Digest, of_file};
 pub use fetch::{Limits, Wanted, fetch, is_address};
-pub use http::{STALL, Steady, ask, number, send};
+pub use http::{STALL, Steady, ask, number, same_server, send};
 pub use unpack::{Archive, unpack};
+pub use upload::{Answer, upload, upload_part};
 
 /// Describes the error of a request, as the end of a sentence.
 pub fn describe(error: &ureq::Error) -> String {

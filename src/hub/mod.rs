@@ -1,8 +1,10 @@
-//! Models of the Hugging Face Hub by name, stored in the cache that Python's `huggingface_hub` uses.
+//! Models of the Hugging Face Hub by name, stored in the cache that Python's `huggingface_hub` uses, and
+//! models that are sent there.
 
 #[cfg(test)]
 pub mod absent;
 mod cached;
+mod push;
 mod remote;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +16,8 @@ use crate::note;
 
 use cached::Cached;
 use remote::Remote;
+
+pub use push::{ModelFile, Push, Pushed, files_of_model, push};
 
 /// A model's name, for messages that ask for one.
 const EXAMPLE: &str = "google-bert/bert-base-uncased";

@@ -59,8 +59,8 @@ impl Remote<'_> {
     /// Requests the description of the revision, as JSON.
     pub(super) fn description(&self) -> std::result::Result<Vec<u8>, ureq::Error> {
         let Id { name, revision } = self.id;
-        let revision = escaped(revision).replace('/', "%2F");
-        let url = format!("{}/api/models/{name}/revision/{revision}", self.hub.endpoint);
+        let endpoint = &self.hub.endpoint;
+        let url = format!("{endpoint}/api/models/{name}/revision/{}", segment(revision));
         let response = send(ask(Method::GET, &url, self.token()), |_| false)?;
         let mut text = Vec::new();
         Steady::new(response.into_body(), STALL)?.take(DESCRIPTION + 1).read_to_end(&mut text)?;
@@ -200,6 +200,11 @@ impl Remote<'_> {
 /// Returns an ETag without its quotes and the mark of weak ETags.
 fn bare(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
+}
+
+/// Percent-encodes a revision as one segment of an address.
+pub(super) fn segment(revision: &str) -> String {
+    escaped(revision).replace('/', "%2F")
 }
 
 /// Percent-encodes a path for an address.

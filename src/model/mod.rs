@@ -6,7 +6,7 @@
 //! one declaration of all parameters), then the forward pass: `layers.rs` (embeddings, attention,
 //! encoder layer), `heads.rs`, `bert.rs` (the whole model). `ops.rs` and `dropout.rs` hold the two
 //! operations that dfdx lacks, `build.rs` fills the modules from a flat buffer, [`weights`] reads
-//! and writes model folders, `inspect.rs` returns attention probabilities for views, and `flops.rs`
+//! and writes model folders, `onnx/` writes ONNX files, `inspect.rs` returns attention probabilities for views, and `flops.rs`
 //! counts operations.
 
 mod bert;
@@ -17,6 +17,8 @@ mod flops;
 mod heads;
 mod inspect;
 mod layers;
+#[cfg(feature = "onnx")]
+pub mod onnx;
 mod ops;
 mod parameters;
 mod size;

@@ -1,8 +1,11 @@
-//! `cloze convert` refuses model folders that it cannot read, also with little memory.
+//! `cloze convert` refuses model folders that it cannot read, also with little memory, and what an ONNX file
+//! can't hold. tests/onnx compares the files that it writes with the engine.
 
 use serde_json::Value;
 
-use crate::common::{assert_contains, copy_of, error_line, fails, fixture, read_json, text};
+use crate::common::{
+    assert_contains, copy_of, error_line, fails, fixture, json, read_json, succeeds, text,
+};
 
 #[test]
 fn unreadable_models_are_reported_in_a_sentence() {
@@ -38,6 +41,24 @@ fn unreadable_models_are_reported_in_a_sentence() {
     std::fs::rename(from, to).unwrap();
     assert_contains(&run(), "pytorch_model.bin, a pickle file");
     assert!(!out.exists());
+}
+
+#[test]
+fn what_an_onnx_file_cannot_hold_is_refused() {
+    let folder = copy_of(&fixture("models/BertModel"));
+    let out = folder.path("out");
+    let run = |more: &[&str], code: i32| {
+        let args = ["convert", text(folder.0.path()), text(&out), "--format", "onnx"];
+        fails([&args[..], more].concat(), code)
+    };
+    assert_contains(&run(&["--dtype", "f16"], 2), "--dtype f16: --format onnx writes f32 only");
+    folder.write("head.safetensors", "a head");
+    assert_contains(&run(&[], 1), "its head stands on a frozen encoder (head.safetensors)");
+    assert!(!out.exists());
+    std::fs::remove_file(folder.path("head.safetensors")).unwrap();
+    let args = ["convert", text(folder.0.path()), text(&out), "--format", "onnx", "--json"];
+    assert_eq!(json(&succeeds(args))["format"], "onnx");
+    assert_contains(&run(&[], 2), "already holds a model");
 }
 
 /// Runs `cloze` with an address space of 4 GB and returns the message with which it soon fails.

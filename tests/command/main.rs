@@ -10,3 +10,4 @@ mod convert;
 mod features;
 mod gpu_selftest;
 mod output;
+mod records;

@@ -1,8 +1,9 @@
-//! Downloads from a server in the test that misbehaves on request.
+//! Downloads from a server in the test that misbehaves on request, and uploads to one.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod data_sets;
 mod hub;
+mod push;
 mod server;

@@ -1,6 +1,6 @@
 //! A small HTTP server that misbehaves on request.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +12,8 @@ pub struct Request {
     pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
+    /// As long as its Content-Length says.
+    pub body: Vec<u8>,
 }
 
 impl Request {
@@ -106,7 +108,8 @@ impl Server {
 
 /// Answers one request. The client may close the connection early.
 fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request) -> Response) {
-    let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+    let mut reader = BufReader::new(&stream);
+    let mut lines = reader.by_ref().lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
     let mut words = first.split(' ').map(str::to_owned);
     let (method, path) = (words.next(), words.next());
@@ -119,7 +122,9 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, answer: &dyn Fn(&Request
         })
         .collect();
     let head = method == "HEAD";
-    let request = Request { method, path, headers };
+    let mut request = Request { method, path, headers, body: Vec::new() };
+    let length = request.header("content-length").map_or(0, |length| length.parse().unwrap());
+    let _ = reader.take(length).read_to_end(&mut request.body);
     seen.lock().unwrap().push(request.clone());
     let response = answer(&request);
     let mut top = format!("HTTP/1.1 {} Status\r\nConnection: close\r\n", response.status);

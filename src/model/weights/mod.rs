@@ -26,6 +26,8 @@ pub(crate) use self::tensor_writer::{TensorData, stage_tensors, write_tensors};
 pub use self::tokenizer::{any_wordpiece_of, wordpiece_of};
 pub(crate) use self::writing::{Entries, stage};
 pub use self::writing::{NumberFormat, write, write_as};
+#[cfg(feature = "onnx")]
+pub(crate) use self::writing::{check_finite, described};
 
 use self::files::WeightFiles;
 use self::reading::Tensors;

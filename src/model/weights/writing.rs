@@ -105,15 +105,7 @@ pub fn stage(
 ) -> Result<(Vec<Staged>, Entries)> {
     let path = folder.join(WEIGHTS);
     let tensors = tensors(config, layout, values, format).map_err(|m| Error::file(&path, m))?;
-    let mut config = config.clone();
-    config.architectures = vec![architecture(&config, layout).into()];
-    config.set_number_format(format.name());
-    if let Some(classes) = classes(layout)
-        && classes != config.classes()
-    {
-        let names: Vec<String> = (0..classes).map(|id| format!("LABEL_{id}")).collect();
-        config.set_labels(&names);
-    }
+    let config = described(config, layout, format);
     let mut entries = vec![("format", "pt".to_owned()), (CONFIG_ENTRY, of_config(&config))];
     let mut files = Vec::new();
     if let Some(wordpiece) = wordpiece {
@@ -123,6 +115,31 @@ pub fn stage(
     files.push(stage_bytes(&folder.join(CONFIG), config.to_json().as_bytes())?);
     files.push(stage_tensors(&path, tensors, &entries)?);
     Ok((files, entries))
+}
+
+/// Returns the configuration with the class, number format and classes of what is written.
+pub fn described(config: &Config, layout: &Layout, format: NumberFormat) -> Config {
+    let mut config = config.clone();
+    config.architectures = vec![architecture(&config, layout).into()];
+    config.set_number_format(format.name());
+    if let Some(classes) = classes(layout)
+        && classes != config.classes()
+    {
+        let names: Vec<String> = (0..classes).map(|id| format!("LABEL_{id}")).collect();
+        config.set_labels(&names);
+    }
+    config
+}
+
+/// Returns an error, naming the tensor, if a value is not finite.
+pub fn check_finite(name: &str, values: &[f32]) -> std::result::Result<(), String> {
+    match values.iter().find(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(value) => Err(format!(
+            "tensor {name} would hold {value}: training diverged, for example because the \
+             learning rate was too high, and the model is not saved"
+        )),
+    }
 }
 
 /// Header entries of a safetensors file.
@@ -179,12 +196,7 @@ fn tensors<'a>(
             _ => parameter.name.clone(),
         };
         let values = &values[range];
-        if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-            return Err(format!(
-                "tensor {name} would hold {value}: training diverged, for example because the \
-                 learning rate was too high, and the model is not saved"
-            ));
-        }
+        check_finite(&name, values)?;
         if !format.holds(values) {
             return Err(format!(
                 "tensor {name} holds a value beyond f16's maximum of 65504: bf16 has the range for it"
