@@ -42,7 +42,7 @@ pub enum BatchSize {
 }
 
 impl Sequences {
-    /// Tokenises `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, truncated to `max_len` tokens: the longer of
+    /// Tokenises `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` in the way of the vocabulary, truncated to `max_len` tokens: the longer of
     /// the two loses its last piece until both fit (google-research/bert, run_classifier.py,
     /// `_truncate_seq_pair`). Fails if `max_len` leaves no room for text.
     pub fn tokenise<'t>(
@@ -50,13 +50,14 @@ impl Sequences {
         texts: &[(&'t str, Option<&'t str>)],
         max_len: usize,
     ) -> Result<Self> {
-        if max_len < 5 {
+        let (special, between) = (wordpiece.special(), wordpiece.between());
+        let least = 4 + between.len();
+        if max_len < least {
             return Err(Error::Usage(format!(
-                "max_len {max_len} leaves no room for text beside the special tokens: at least 5 \
+                "max_len {max_len} leaves no room for text beside the special tokens: at least {least} \
                  are needed"
             )));
         }
-        let special = wordpiece.special();
         let encoded: Vec<(Vec<u32>, usize, bool)> = texts
             .par_iter()
             .map(|(a, b)| {
@@ -65,16 +66,19 @@ impl Sequences {
                 if let Some(b) = b {
                     wordpiece.encode_ids(b, &mut second);
                 }
-                let room = max_len - if b.is_some() { 3 } else { 2 };
+                let room = max_len - 2 - if b.is_some() { between.len() } else { 0 };
                 let was_cut = cut(&mut first, &mut second, room);
-                let mut ids = Vec::with_capacity(first.len() + second.len() + 3);
+                let mut ids = Vec::with_capacity(first.len() + second.len() + 2 + between.len());
                 ids.push(special.cls);
                 ids.extend(first);
-                ids.push(special.sep);
-                let end_of_first = ids.len();
                 if b.is_some() {
-                    ids.extend(second);
-                    ids.push(special.sep);
+                    ids.extend_from_slice(between);
+                }
+                let mut end_of_first = ids.len();
+                ids.extend(second);
+                ids.push(special.sep);
+                if b.is_none() {
+                    end_of_first = ids.len();
                 }
                 (ids, end_of_first, was_cut)
             })
@@ -83,7 +87,7 @@ impl Sequences {
         for (ids, end_of_first, was_cut) in encoded {
             all.cut += usize::from(was_cut);
             let (first, second) = ids.split_at(end_of_first);
-            all.push(&[(first, 0), (second, 1)]);
+            all.push(&[(first, 0), (second, wordpiece.second_segment())]);
         }
         Ok(all)
     }

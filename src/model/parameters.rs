@@ -58,7 +58,7 @@ impl Parameter {
 pub enum Part {
     /// Embeddings and layers.
     Encoder,
-    /// A dense layer with tanh over `[CLS]`.
+    /// A dense layer with an activation (BERT's is tanh) over `[CLS]`.
     Pooler,
     /// Predicts masked tokens; its output matrix is the token embedding.
     MaskedLm,
@@ -86,6 +86,8 @@ pub enum HeadInput {
 /// The head of a task: one linear layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskHead {
+    /// The part that it is.
+    pub part: Part,
     /// Name of the layer in transformers' classes.
     pub name: &'static str,
     /// The input of the layer.
@@ -93,7 +95,7 @@ pub struct TaskHead {
     /// Number of outputs.
     pub outputs: usize,
     /// Whether dropout applies to the input: to all but the span head's, as in transformers'
-    /// modeling_bert.py.
+    /// modeling_bert.py ([`Config::head_dropout`] knows other families).
     pub dropout: bool,
 }
 
@@ -101,13 +103,14 @@ impl Part {
     /// Returns the task head that this part is, if it is one.
     pub fn task_head(self) -> Option<TaskHead> {
         let classifier =
-            |input, outputs| TaskHead { name: "classifier", input, outputs, dropout: true };
+            |input, outputs| TaskHead { part: self, name: "classifier", input, outputs, dropout: true };
         match self {
             Self::Encoder | Self::Pooler | Self::MaskedLm | Self::NextSentence => None,
             Self::SequenceClassifier(classes) => Some(classifier(HeadInput::Pooled, classes)),
             Self::MultipleChoice => Some(classifier(HeadInput::Pooled, 1)),
             Self::TokenClassifier(classes) => Some(classifier(HeadInput::Rows, classes)),
             Self::Span => Some(TaskHead {
+                part: self,
                 name: "qa_outputs",
                 input: HeadInput::Rows,
                 outputs: 2,
@@ -179,8 +182,11 @@ pub fn declare(config: &Config, parts: &[Part]) -> Vec<Parameter> {
         ("token_type", config.type_vocab_size),
     ] {
         let init = Init::TruncatedNormal(d.deviation);
-        let name = format!("embeddings.{name}_embeddings.weight");
-        d.add(name, &[rows, h], true, init);
+        // DistilBERT has no segments.
+        if rows > 0 {
+            let name = format!("embeddings.{name}_embeddings.weight");
+            d.add(name, &[rows, h], true, init);
+        }
     }
     d.layer_norm("embeddings.LayerNorm", h);
     for layer in 0..config.num_hidden_layers {

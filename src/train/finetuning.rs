@@ -122,10 +122,10 @@ impl FinetuningBuilder {
         let model = Model::read(&self.model, &parts, Some(self.settings.seed))?;
         let wordpiece = wordpiece_of(&self.model, &model)?;
         let mut config = model.config;
-        if self.max_len > config.max_position_embeddings {
+        if self.max_len > config.positions() {
             return Err(Error::Usage(format!(
                 "sequences of {} tokens: the model has only {} positions",
-                self.max_len, config.max_position_embeddings
+                self.max_len, config.positions()
             )));
         }
         describe(task, self.max_len, &mut config);
