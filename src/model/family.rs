@@ -237,7 +237,7 @@ impl Family {
     }
 
     /// Returns BERT's name, without prefix, of a tensor in a file.
-    pub(super) fn name_to_bert(self, name: &str) -> String {
+    pub fn name_to_bert(self, name: &str) -> String {
         let name = name.strip_prefix(self.prefix()).unwrap_or(name);
         let heads = self.heads().iter().chain(self.classifier()).copied();
         let layer = || match self {
